@@ -20,11 +20,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "interrupt": ("control", "Drill: interrupt a running job as the cloud would, and see it resume."),
     "exec": (
         "shell",
-        "Run a command beside a running job: on its instance, in its folder, as its user. Needs Session Manager.",
+        "Run a command beside a running job: on its instance, in its folder, as its user.",
     ),
     "forward": (
         "shell",
-        "Forward a port of a running job's instance, such as TensorBoard's, to this machine. Needs Session Manager.",
+        "Forward a port of a running job's instance, such as TensorBoard's, to this machine.",
     ),
     "data": (
         "data",

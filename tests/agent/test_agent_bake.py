@@ -301,6 +301,24 @@ def test_the_interpreters_venv_package_is_installed_where_it_lacks(
     assert bool(called) == bool(installed)
 
 
+@pytest.mark.parametrize(("there", "installed"), [(("mdadm", "apt-get"), False), (("apt-get",), True), ((), False)])
+def test_what_joins_a_machines_own_disks_is_installed_where_it_lacks(
+    tmp_path: Path, there: tuple[str, ...], installed: bool
+) -> None:
+    function = re.search(r"^need_mdadm\(\) \{.*?^\}", (BAKE / "provision.sh").read_text(), re.DOTALL | re.MULTILINE)
+    assert function is not None
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in there:
+        (tools / name).write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called\n')
+        (tools / name).chmod(0o755)
+    script = f"set -eu\n{function.group()}\nneed_mdadm\n"
+    done = subprocess.run([shutil.which("bash") or "bash", "-c", script], env={"PATH": str(tools)}, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    called = (tmp_path / "called").read_text() if (tmp_path / "called").exists() else ""
+    assert ("install --no-install-recommends mdadm" in called) == installed == bool(called)
+
+
 def dockerfile() -> list[tuple[str, str]]:
     text = re.sub(r"^#.*\n", "", (BAKE / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
     return [tuple(line.split(None, 1)) for line in text.splitlines() if line.strip()]  # type: ignore[misc]

@@ -11,6 +11,9 @@ Machine = Callable[..., list[str]]
 
 
 OWN = "Amazon EC2 NVMe Instance Storage"
+LINKS = ("nvme-Amazon_EC2_NVMe_Instance_Storage_AWS{}", "nvme-Amazon_EC2_NVMe_Instance_Storage_AWS{}-ns-1")
+"""Those that udev makes to each of them."""
+SSD = ("google-local-nvme-ssd-{}",)
 
 
 def line(name: str, kind: str = "disk", model: str = "", fs: str = "", label: str = "", at: str = "") -> str:
@@ -41,6 +44,7 @@ def boot(tmp_path: Path) -> Machine:
         at: str = "",
         tools: tuple[str, ...] = ("mdadm",),
         there: bool = False,
+        links: tuple[str, ...] = LINKS,
     ) -> list[str]:
         calls, tools_dir, by_id = tmp_path / "calls", tmp_path / "bin", tmp_path / "by-id"
         for folder in (tools_dir, by_id):
@@ -54,8 +58,8 @@ def boot(tmp_path: Path) -> Machine:
             disk.with_name(f"{disk.name}.lsblk").write_text("\n".join(told) + "\n")
             if number in signed:
                 disk.with_name(f"{disk.name}.signed").touch()
-            for suffix in ("", "-ns-1"):  # udev makes two links to each
-                (by_id / f"nvme-Amazon_EC2_NVMe_Instance_Storage_AWS{number}{suffix}").symlink_to(disk)
+            for link in links:
+                (by_id / link.format(number)).symlink_to(disk)
         for tool in ("mkfs.ext4", "mount", *tools):
             tool_file(tools_dir / tool, f'echo "{tool} $*" >> {calls}')
         tool_file(tools_dir / "lsblk", LSBLK)
@@ -122,6 +126,21 @@ def test_only_the_blank_ones_of_several_are_taken(boot: Machine) -> None:
 @pytest.mark.parametrize("model", ["Amazon Elastic Block Store", "", "SAMSUNG MZ"])
 def test_a_disk_of_another_model_is_never_touched_whatever_its_link_says(boot: Machine, model: str) -> None:
     assert boot([], model=model) == []
+
+
+@pytest.mark.parametrize("model", ["nvme_card", "nvme_card0", "nvme_card12"])
+def test_local_ssds_of_google_are_taken_as_well(boot: Machine, model: str) -> None:
+    joined, _, mounted = boot([], [], model=model, links=SSD)
+    assert joined.endswith("--raid-devices=2 /nvme0n1 /nvme1n1") and mounted.endswith(" /dev/md/everspot /at")
+
+
+@pytest.mark.parametrize("model", ["nvme_card-pd", "PersistentDisk", "", "nvme_cards"])
+def test_a_persistent_disk_of_google_is_never_touched(boot: Machine, model: str) -> None:
+    assert boot([], model=model, links=SSD) == []
+
+
+def test_local_ssds_of_google_keep_what_is_on_them(boot: Machine) -> None:
+    assert boot([], [], model="nvme_card", links=SSD, signed=(0, 1), fs="xfs") == []
 
 
 def test_after_a_reboot_the_disk_is_mounted_as_it_is(boot: Machine) -> None:

@@ -119,7 +119,7 @@ def test_the_way_in_is_a_tunnel_and_only_where_it_is_open(site: GoogleSite) -> N
     )  # fmt: skip
     assert entered.needs == (("gcloud", "the gcloud CLI"),)
     assert door.forward(own, 6006, 16006).command[-4:] == ("--", "-N", "-L", "127.0.0.1:16006:127.0.0.1:6006")
-    with pytest.raises(NotOffered, match="closed to people"):
+    with pytest.raises(NotOffered, match="closed to people: set `iapSsh: true`"):
         door.enter(closed, "true")
     with pytest.raises(CloudError, match="no instance of this cluster"):
         door.enter("1", "true")

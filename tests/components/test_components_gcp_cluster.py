@@ -31,6 +31,10 @@ EXPECTED = {
     "train-manifest": "gcp:storage/bucketObject:BucketObject",
     "train-events-topic": "gcp:pubsub/topic:Topic",
     "train-events-subscription": "gcp:pubsub/subscription:Subscription",
+    "train-events-dead-topic": "gcp:pubsub/topic:Topic",
+    "train-events-dead-subscription": "gcp:pubsub/subscription:Subscription",
+    "train-events-dead-taker": "gcp:pubsub/subscriptionIAMMember:SubscriptionIAMMember",
+    "train-events-dead-publisher": "gcp:pubsub/topicIAMMember:TopicIAMMember",
     "train-events-sink": "gcp:logging/projectSink:ProjectSink",
     "train-events-publisher": "gcp:pubsub/topicIAMMember:TopicIAMMember",
     **{f"train-store-{b}": "gcp:storage/bucket:Bucket" for b in ("control", "data")},
@@ -114,6 +118,16 @@ def test_the_two_manifests_and_cluster_json_tell_each_reader_what_it_needs(clust
     assert (elastic["template_version"], elastic["max_instances"]) == ("4242", 8)
     assert elastic["places"] == dict.fromkeys(ZONES, SUBNETWORK)
     assert elastic["tags"]["everspot-cluster"] == "train"
+    assert elastic["tags"] == recorder.inputs("train-elastic-template")["labels"]  # a request's labels replace these
+
+
+def test_every_instance_says_by_a_label_which_image_it_is_of(cluster: Cluster) -> None:
+    recorder = cluster(capacity={"elastic": ELASTIC})
+    templates = recorder.of(TEMPLATE)
+    assert len(templates) == 4
+    for args in templates:
+        assert args.inputs["labels"]["everspot-image"] == "everspot-1"
+        assert args.inputs["disks"][0]["labels"] == args.inputs["labels"]
 
 
 def test_templates_give_no_address_no_key_and_a_checked_boot(cluster: Cluster) -> None:
@@ -282,6 +296,21 @@ def test_events_go_by_a_sink_of_its_own_to_a_subscription_that_stays(cluster: Cl
     assert recorder.inputs("train-events-subscription")["expirationPolicy"] == {"ttl": ""}
     publisher = recorder.inputs("train-events-publisher")
     assert publisher["member"] == "serviceAccount:train-events-sink@logging"
+
+
+def test_what_no_scheduler_can_handle_is_kept_apart(cluster: Cluster) -> None:
+    recorder = cluster()
+    where = "projects/everspot-local"
+    dead, source = f"{where}/topics/train-events-dead-topic", f"{where}/subscriptions/train-events-subscription"
+    policy = {"deadLetterTopic": dead, "maxDeliveryAttempts": 5}
+    assert recorder.inputs("train-events-subscription")["deadLetterPolicy"] == policy
+    kept = recorder.inputs("train-events-dead-subscription")
+    assert (kept["topic"], kept["messageRetentionDuration"]) == (dead, "1209600s")
+    assert "deadLetterPolicy" not in kept
+    agent = "serviceAccount:service-100000000001@gcp-sa-pubsub.iam.gserviceaccount.com"
+    taker, publisher = (recorder.inputs(f"train-events-dead-{who}") for who in ("taker", "publisher"))
+    assert (taker["subscription"], taker["role"], taker["member"]) == (source, "roles/pubsub.subscriber", agent)
+    assert (publisher["topic"], publisher["role"], publisher["member"]) == (dead, "roles/pubsub.publisher", agent)
 
 
 def test_monitoring_is_a_dashboard_alerts_and_one_permission(cluster: Cluster) -> None:

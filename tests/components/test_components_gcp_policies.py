@@ -134,7 +134,10 @@ def test_without_elastic_capacity_nobody_may_launch(declare: Declare) -> None:
 
 def test_no_binding_is_of_a_basic_role_and_no_condition_is_too_long(grants: Grants) -> None:
     own = {args.inputs["role"] for args in grants.bindings} - set(grants.roles)
-    assert own == {"roles/pubsub.publisher"}  # of the sink, on its topic
+    # Of the sink on its topic, and of Pub/Sub's agent on the dead-letter topic and the subscription that feeds it.
+    assert own == {"roles/pubsub.publisher", "roles/pubsub.subscriber"}
+    (taker,) = (args for args in grants.bindings if args.inputs["role"] == "roles/pubsub.subscriber")
+    assert taker.inputs["member"].endswith("@gcp-sa-pubsub.iam.gserviceaccount.com") and "subscription" in taker.inputs
     conditions = [args.inputs["condition"]["expression"] for args in grants.bindings if "condition" in args.inputs]
     assert len(conditions) == 7
     assert all(expression.count("||") <= 12 for expression in conditions)

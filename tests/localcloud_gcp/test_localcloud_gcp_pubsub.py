@@ -7,6 +7,8 @@ import pytest
 
 TOPIC = "/pubsub/v1/projects/everspot-local/topics/events"
 SUBSCRIPTION = "/pubsub/v1/projects/everspot-local/subscriptions/agents"
+DEAD = "projects/everspot-local/topics/dead"
+FORWARDS = "serviceAccount:service-100000000001@gcp-sa-pubsub.iam.gserviceaccount.com"
 HELD = {"topic": "projects/everspot-local/topics/events", "ackDeadlineSeconds": 30}
 
 
@@ -22,8 +24,8 @@ def publish(kit: Any, *texts: str) -> list[str]:
     return list(kit.call("POST", f"{TOPIC}:publish", {"messages": messages}).body["messageIds"])
 
 
-def pull(kit: Any, most: int = 10) -> list[dict[str, Any]]:
-    answer = kit.call("POST", f"{SUBSCRIPTION}:pull", {"maxMessages": most, "returnImmediately": True})
+def pull(kit: Any, most: int = 10, path: str = SUBSCRIPTION) -> list[dict[str, Any]]:
+    answer = kit.call("POST", f"{path}:pull", {"maxMessages": most, "returnImmediately": True})
     assert answer.status == 200, answer.body
     return list(answer.body.get("receivedMessages", []))
 
@@ -76,6 +78,39 @@ def test_a_retry_policy_holds_back_what_was_delivered_before(kit: Any) -> None:
         assert len(pull(kit)) == 1
 
 
+def bound(kit: Any, path: str, role: str) -> None:
+    policy = {"bindings": [{"role": role, "members": [FORWARDS]}]}
+    assert kit.call("POST", f"{path}:setIamPolicy", {"policy": policy}).status == 200
+
+
+def test_what_nobody_can_handle_goes_to_the_dead_letter_topic_if_pubsub_may_forward_it(kit: Any) -> None:
+    dead = f"{SUBSCRIPTION}-dead"
+    for path, body in (
+        (TOPIC, {}),
+        (f"/pubsub/v1/{DEAD}", {}),
+        (dead, {"topic": DEAD}),
+        (SUBSCRIPTION, {**HELD, "deadLetterPolicy": {"deadLetterTopic": DEAD}}),
+    ):
+        assert kit.call("PUT", path, body).status == 200
+    assert kit.get(SUBSCRIPTION)["deadLetterPolicy"] == {"deadLetterTopic": DEAD, "maxDeliveryAttempts": 5}
+    with kit.still() as later:
+        publish(kit, "a")
+        for attempt in range(1, 7):  # nobody has allowed the forwarding
+            (received,) = pull(kit)
+            assert received["deliveryAttempt"] == attempt
+            later(30)
+        bound(kit, SUBSCRIPTION, "roles/pubsub.subscriber")
+        bound(kit, f"/pubsub/v1/{DEAD}", "roles/pubsub.publisher")
+        later(120)
+        assert pull(kit) == []
+        (kept,) = pull(kit, path=dead)
+        assert texts([kept]) == ["a"] and "deliveryAttempt" not in kept
+        about = kept["message"]["attributes"]
+        assert about["n"] == "a"
+        assert about["CloudPubSubDeadLetterSourceDeliveryCount"] == "6"
+        assert about["CloudPubSubDeadLetterSourceSubscription"] == "agents"
+
+
 def test_a_subscription_gets_what_is_published_after_it_and_keeps_it_for_a_while(kit: Any) -> None:
     kit.call("PUT", TOPIC, {})
     publish(kit, "before")
@@ -120,7 +155,9 @@ def test_a_subscription_tells_its_defaults_and_that_it_never_expires(kit: Any) -
         ({**HELD, "labels": {"A": "b"}}, 400, "Invalid label"),
         ({**HELD, "pushConfig": {"pushEndpoint": "https://x"}}, 501, "push subscriptions"),
         ({**HELD, "enableExactlyOnceDelivery": True}, 501, "enableExactlyOnceDelivery"),
-        ({**HELD, "deadLetterPolicy": {"maxDeliveryAttempts": 5}}, 501, "deadLetterPolicy"),
+        ({**HELD, "deadLetterPolicy": {"maxDeliveryAttempts": 5}}, 400, "not specified a dead letter topic"),
+        ({**HELD, "deadLetterPolicy": {"deadLetterTopic": DEAD}}, 404, "Resource not found (resource=dead)"),
+        ({**HELD, "deadLetterPolicy": {"deadLetterTopic": DEAD, "maxDeliveryAttempts": 3}}, 400, "between 5 and 100"),
         ({**HELD, "ackDeadline": 10}, 400, 'Unknown name "ackDeadline"'),
     ],
 )

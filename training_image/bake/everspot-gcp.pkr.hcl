@@ -36,7 +36,9 @@ variable "family" {
 
 variable "base_image_family" {
   type        = string
-  default     = "ubuntu-accelerator-2404-amd64-with-nvidia-570"
+  # Driver 580 is the newest that NVIDIA supports for long. Images with 570 are of before April 2026: Google's own tests
+  # pass over them as outdated (GoogleCloudPlatform/cloud-image-tests, test_suites/security, failedImages).
+  default     = "ubuntu-accelerator-2404-amd64-with-nvidia-580"
   description = "Family of the image to start from: Linux with systemd and, for GPUs, a driver that is signed for secure boot."
 }
 

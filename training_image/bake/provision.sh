@@ -31,6 +31,15 @@ need_venv() {
     DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 install "$(basename "$python")-venv"
 }
 
+# Joins the machine's own disks into one (scratch.sh). Without it the agent gets the first of them alone.
+need_mdadm() {
+    if command -v mdadm >/dev/null || ! command -v apt-get >/dev/null; then
+        return
+    fi
+    apt-get -q -o DPkg::Lock::Timeout=300 update
+    DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 install --no-install-recommends mdadm
+}
+
 install_everspot() {
     local wheel=$1 python=$2
     [[ -f $wheel ]] || fail "no wheel at $wheel"
@@ -47,6 +56,7 @@ install_everspot() {
         fi
     done
     need_venv "$python"
+    need_mdadm
     "$python" -m venv "$prefix"
     "$prefix/bin/pip" install --quiet --no-cache-dir "${wheel}[image,scheduler]"
     "$prefix/bin/python" -c 'import torch, everspot_train.agent.main, everspot_scheduler.main'

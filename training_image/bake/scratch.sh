@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Puts the agent's folder onto the machine's own NVMe disks, where it has any: a checkpoint is written there before it
+# Puts the agent's folder onto the machine's own NVMe disks, where it has any (instance store on AWS, local SSDs on
+# Google Cloud): a checkpoint is written there before it
 # is uploaded, and they take gigabytes a second where a root volume takes 125 MB. What they hold ends with the instance,
 # as all that the agent keeps does.
 # Several disks become one (RAID 0). Disks that something else has mounted already, as AWS's Deep Learning images do at
@@ -10,24 +11,30 @@ set -euo pipefail
 readonly at=${EVERSPOT_SCRATCH:-/var/lib/everspot}
 readonly by_id=${EVERSPOT_DISKS:-/dev/disk/by-id}
 readonly label=everspot
-readonly model="Amazon EC2 NVMe Instance Storage"
+# The names of the links that udev makes to a machine's own disks, and the models of such disks. By the EC2 User Guide
+# ("Make instance store volumes available for use") the model tells them from EBS volumes. Google's own rules tell local
+# SSDs by the models nvme_card and nvme_card0, nvme_card1, ..., and persistent disks are nvme_card-pd
+# (GoogleCloudPlatform/guest-configs, 65-gce-disk-naming.rules).
+readonly links=("nvme-Amazon_EC2_NVMe_Instance_Storage_*" "google-local-nvme-ssd-*")
+readonly models="Amazon EC2 NVMe Instance Storage|nvme_card[0-9]*"
 
-# Disks and what is made of them, a line each. By the EC2 User Guide ("Make
-# instance store volumes available for use") the model tells the machine's own disks from EBS volumes.
+# Disks and what is made of them, a line each.
 describe() {
     lsblk --pairs --paths --output NAME,TYPE,MODEL,FSTYPE,LABEL,MOUNTPOINT "$@"
 }
 
 # The disks of its own that udev knows and whose model says the same.
 disks() {
-    local link disk
-    for link in "$by_id"/nvme-Amazon_EC2_NVMe_Instance_Storage_*; do
-        if [[ -e $link && $link != *-part* ]]; then
-            disk=$(readlink -f "$link")
-            if describe --nodeps "$disk" | grep -q "MODEL=\"$model *\""; then
-                echo "$disk"
+    local name link disk
+    for name in "${links[@]}"; do
+        for link in "$by_id"/$name; do
+            if [[ -e $link && $link != *-part* ]]; then
+                disk=$(readlink -f "$link")
+                if describe --nodeps "$disk" | grep -qE "MODEL=\"($models) *\""; then
+                    echo "$disk"
+                fi
             fi
-        fi
+        done
     done | sort -u
 }
 

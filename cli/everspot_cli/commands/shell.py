@@ -1,4 +1,4 @@
-"""`everspot exec` and `everspot forward`: into the instance of a running job, through Session Manager."""
+"""`everspot exec` and `everspot forward`: into the instance of a running job, by the cloud's own door."""
 
 import os
 import shlex
@@ -34,9 +34,10 @@ def run(
         list[str] | None, typer.Argument(metavar="[-- COMMAND]", help="What to run. Default: a shell.")
     ] = None,
 ) -> None:
-    """Run a command beside a running job: on its instance, in its folder, as its user. Needs Session Manager.
+    """Run a command beside a running job: on its instance, in its folder, as its user.
 
-    The exit code is that of the cloud's own tool.
+    The cluster's settings have to let people in: `sessionManager` or `iapSsh`, by its cloud. The exit code is
+    that of the cloud's own tool.
     """
     session = session_of(context, False)
     door, record = _door(session), _running(session, job_id)
@@ -53,7 +54,10 @@ def forward(
         typer.Option("--local", metavar="PORT", min=1, max=65535, help="On this machine. Default: the same."),
     ] = None,
 ) -> None:
-    """Forward a port of a running job's instance, such as TensorBoard's, to this machine. Needs Session Manager."""
+    """Forward a port of a running job's instance, such as TensorBoard's, to this machine.
+
+    The cluster's settings have to let people in: `sessionManager` or `iapSsh`, by its cloud.
+    """
     session = session_of(context, False)
     door, record = _door(session), _running(session, job_id)
     raise typer.Exit(_start(session, _asked(lambda: door.forward(str(record.owner), port, local or port))))

@@ -48,9 +48,7 @@ class IapTunnel:
         if found is None:
             raise CloudError(f"{instance_id} is no instance of this cluster, or not any more", Trouble.REQUEST)
         if DOOR_TAG not in ((found.get("tags") or {}).get("items") or ()):
-            raise NotOffered(
-                "the cluster's instances are closed to people: set `sessionManager: true` and run pulumi up"
-            )
+            raise NotOffered("the cluster's instances are closed to people: set `iapSsh: true` and run pulumi up")
         return found
 
     def _where(self, found: Mapping[str, Any]) -> tuple[str, ...]:

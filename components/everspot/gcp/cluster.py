@@ -1,5 +1,6 @@
 """A whole training cluster from one typed, validated spec."""
 
+from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
 import pulumi
@@ -223,6 +224,10 @@ class GcpTrainingCluster(pulumi.ComponentResource):
             own["machine"]["service_account"] = elastic.launching(self._identity.scheduler_account_ready)
         return GcpSchedulerService(f"{self._name}-scheduler", inputs(GcpSchedulerServiceArgs, self._args, **own), opts)
 
+    def _labels(self, known: Mapping[str, Any]) -> dict[str, str]:
+        """The labels of launched instances: those of a request replace the template's."""
+        return tagging.instance_labels(self._name, self._args["tags"], Role.AGENT.value, known["image"])
+
     def _manifest(
         self, role: Role, *, published: bool = False, elastic: GcpElasticCapacity | None = None
     ) -> pulumi.Output[str]:
@@ -238,9 +243,8 @@ class GcpTrainingCluster(pulumi.ComponentResource):
             facts["queue_url"] = self.queue_url
         if elastic is not None:
             facts["template"], facts["version"] = elastic.template, elastic.template_id
-            facts["places"] = elastic.places
+            facts["places"], facts["image"] = elastic.places, self.image_id
         args, capacity = self._args, self._args["capacity"]
-        labels = tagging.instance_labels(self._name, args["tags"], Role.AGENT.value)
         return pulumi.Output.all(machine=launched_with(self._machine()), **facts).apply(
             lambda known: build_manifest(
                 role,
@@ -254,7 +258,7 @@ class GcpTrainingCluster(pulumi.ComponentResource):
                 health_port=HEALTH_PORT,
                 standing=standing_of(capacity) if published else None,
                 fleet=offer_of(capacity, args["zones"]) if published else None,
-                elastic=elastic_of(capacity, labels, known) if elastic is not None else None,
+                elastic=elastic_of(capacity, self._labels(known), known) if elastic is not None else None,
                 notifications=notifications_of(args.get("notifications")) if published else None,
                 shares=args.get("shares") if published else None,
                 shared_instances=published and args.get("shared_instances", False),

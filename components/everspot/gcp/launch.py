@@ -158,7 +158,7 @@ def instance_template(
     """The template of one role in one market. `image`: of `resolve_image`; `instance_type`: if a group's policy does
     not choose it; `gpus`: whether any of the machine types has GPUs."""
     kind = machine_of(instance_type)
-    labels = tagging.instance_labels(cluster, tags, role.value)
+    labels = image.apply(lambda found: tagging.instance_labels(cluster, tags, role.value, found["link"]))
     key = machine.get("volume_kms_key")
     accelerators = [{"type": kind.accelerator, "count": kind.count}] if kind.attached else None
     return compute.RegionInstanceTemplate(

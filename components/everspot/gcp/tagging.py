@@ -4,13 +4,14 @@ from collections.abc import Mapping
 
 from everspot_clouds.gcp.labels import label_problems, labels_of
 from everspot_clouds.gcp.names import name_problems
-from everspot_clouds.gcp.rules import CLUSTER_LABEL, ROLE_LABEL
+from everspot_clouds.gcp.rules import CLUSTER_LABEL, IMAGE_LABEL, ROLE_LABEL
 from everspot_core.problems import Problems
 
 from everspot.common import check_cluster_name, check_mandatory_tags
 
-OWN_LABELS = 4
-"""Number of labels that Everspot and the provider set on instances: cluster, role, launch, and the provider's own."""
+OWN_LABELS = 5
+"""Number of labels that Everspot and the provider set on instances: cluster, role, image, launch, and the provider's
+own."""
 
 
 def check_common(problems: Problems, cluster: str, tags: Mapping[str, str]) -> None:
@@ -32,6 +33,9 @@ def cluster_labels(cluster: str, tags: Mapping[str, str], **more: str) -> dict[s
     return {**labels_of(tags), CLUSTER_LABEL: cluster, **more}
 
 
-def instance_labels(cluster: str, tags: Mapping[str, str], role: str) -> dict[str, str]:
-    """The labels of an instance and of its disk. Scheduler and CLI find the instance by them."""
-    return cluster_labels(cluster, tags, **{ROLE_LABEL: role})
+def instance_labels(cluster: str, tags: Mapping[str, str], role: str, image: str) -> dict[str, str]:
+    """The labels of an instance and of its disk. Scheduler and CLI find the instance by them.
+
+    `image`: its image, projects/PROJECT/global/images/NAME. The name tells `everspot doctor` which image's instances
+    never report; names of images are sound labels (RFC 1035, at most 63 characters)."""
+    return cluster_labels(cluster, tags, **{ROLE_LABEL: role, IMAGE_LABEL: image.rpartition("/")[2]})

@@ -48,6 +48,8 @@ from everspot_local.market.clock import stamp
 
 AGENT = f"service-{NUMBER}@gs-project-accounts.iam.gserviceaccount.com"
 """Cloud Storage's own account in the project ("Service agents")."""
+PUBSUB_AGENT = f"service-{NUMBER}@gcp-sa-pubsub.iam.gserviceaccount.com"
+"""That of Pub/Sub."""
 # Document of discovery, prefix of its paths here, whether it is younger than Compute and Storage.
 _APIS = (
     ("storage.v1", "", False), ("pubsub.v1", "/pubsub", True), ("iam.v1", "/iam", True),
@@ -87,7 +89,7 @@ class _State:
         self.roles = Roles(now, PROJECT)
         directory = Directory(self.accounts.known, self.roles.permissions)
         self.policies = Policies(now, directory, PROJECT, project.market.delays.access if strict else timedelta())
-        self.pubsub = PubSub(now, project.market.clock.to_real)
+        self.pubsub = PubSub(now, project.market.clock.to_real, self._may_forward)
         self.objects = Objects(_StorageClock(project))
         held = self.held
         self.kms = Kms(now, self.policies, held)
@@ -127,6 +129,12 @@ class _State:
 
     def _may_publish(self, member: str, topic: str) -> bool:
         return self._allows(member, "pubsub.topics.publish", topic)
+
+    def _may_forward(self, subscription: str, topic: str) -> bool:
+        """As "Handle message failures" asks for: Pub/Sub takes from the one and publishes to the other."""
+        member = f"serviceAccount:{PUBSUB_AGENT}"
+        takes = self._allows(member, "pubsub.subscriptions.consume", subscription)
+        return takes and self._may_publish(member, topic)
 
     def _usable(self, key: str) -> bool:
         return self.kms.usable(key, f"serviceAccount:{AGENT}")

@@ -83,6 +83,15 @@ class Backlog:
                 given.append((held.ack_id, held.message))
         return given
 
+    def spent(self, now: datetime, most: int) -> list[tuple[Message, int]]:
+        """Messages that were delivered as often as they may be and that nobody has any more, each with how often."""
+        over = [h for h in self.held.values() if h.attempts >= most and h.until is not None and h.until <= now]
+        return [(held.message, held.attempts) for held in over]
+
+    def attempts(self, message: Message) -> int:
+        """How often a message was delivered."""
+        return self.held[message.id].attempts
+
     def acknowledge(self, ack_ids: list[str]) -> None:
         """Deliver these no more.
 

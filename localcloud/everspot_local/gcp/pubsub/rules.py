@@ -19,13 +19,15 @@ EXPIRY_DEFAULT = timedelta(days=31)
 RETENTION_DEFAULT = timedelta(days=7)
 MESSAGES, BYTES, ATTRIBUTES, KEY, VALUE = 1000, 10_000_000, 100, 256, 1024
 LABELS = 64
+ATTEMPTS_LEAST, ATTEMPTS_MOST = 5, 100
+"""Of deliveries, before a message goes to the dead-letter topic (pubsub.v1.json, DeadLetterPolicy)."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9\-_.~+%]{2,254}")
 _LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}"), re.compile(r"[a-z0-9_-]{0,63}")
 _TOPIC = {"name", "labels", "messageRetentionDuration", "kmsKeyName", "messageStoragePolicy", "state", "tags"}
 _SUBSCRIPTION = {
     "name", "topic", "ackDeadlineSeconds", "retainAckedMessages", "messageRetentionDuration", "labels",
     "expirationPolicy", "retryPolicy", "filter", "state", "pushConfig", "enableMessageOrdering", "detached",
-    "enableExactlyOnceDelivery", "topicMessageRetentionDuration", "tags",
+    "enableExactlyOnceDelivery", "topicMessageRetentionDuration", "tags", "deadLetterPolicy",
 }  # fmt: skip
 
 
@@ -56,6 +58,12 @@ def check_subscription(body: Mapping[str, Any]) -> None:
     ttl = (body.get("expirationPolicy") or {}).get("ttl")
     if ttl and span(ttl) < max(EXPIRY_AT_LEAST, span(body.get("messageRetentionDuration") or "0s")):
         raise bad("Invalid expiration policy: its ttl must be at least 1 day, and at least the message retention.")
+    dead = body.get("deadLetterPolicy") or {}
+    if dead and not dead.get("deadLetterTopic"):
+        raise bad("You have not specified a dead letter topic in the dead letter policy.")
+    attempts = int(dead.get("maxDeliveryAttempts") or ATTEMPTS_LEAST)
+    if not ATTEMPTS_LEAST <= attempts <= ATTEMPTS_MOST:
+        raise bad(f"Invalid maxDeliveryAttempts: {attempts}. It must be between {ATTEMPTS_LEAST} and {ATTEMPTS_MOST}.")
 
 
 def check_messages(messages: list[Mapping[str, Any]]) -> None:

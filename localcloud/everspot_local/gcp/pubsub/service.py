@@ -1,7 +1,8 @@
 """Stands in for Pub/Sub's topics and subscriptions: what is published reaches every subscription that is there then.
 
 It keeps nothing of a topic for subscriptions that come later, and has no snapshots. Names of deleted topics and
-subscriptions are free at once.
+subscriptions are free at once. A message that was delivered as often as a dead-letter policy says goes to that policy's
+topic when anybody pulls next; in the cloud this is best effort ("Handle message failures", dead-letter topics).
 """
 
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 from everspot_local.gcp.answers import Present
 from everspot_local.gcp.pubsub.messages import NONE, Backlog, Backoff, Message
 from everspot_local.gcp.pubsub.rules import (
+    ATTEMPTS_LEAST,
     EXPIRY_DEFAULT,
     RETENTION_DEFAULT,
     check_messages,
@@ -48,6 +50,12 @@ class Subscription:
         return Backoff(span(policy["minimumBackoff"]), span(policy["maximumBackoff"])) if policy else NONE
 
     @property
+    def dead_letters(self) -> tuple[str, int] | None:
+        """The topic for what cannot be handled, and after how many deliveries; None without such a policy."""
+        policy = self.document.get("deadLetterPolicy")
+        return (policy["deadLetterTopic"], policy["maxDeliveryAttempts"]) if policy else None
+
+    @property
     def retention(self) -> timedelta:
         """How long a message is kept."""
         return span(self.document["messageRetentionDuration"])
@@ -59,10 +67,16 @@ class PubSub:
     Args:
         now: market time.
         to_real: how long a span of it takes.
+        may_forward: whether Pub/Sub's own account may take from a subscription and publish to a topic.
     """
 
-    def __init__(self, now: Callable[[], datetime], to_real: Callable[[timedelta], timedelta]) -> None:
-        self._now, self._to_real = now, to_real
+    def __init__(
+        self,
+        now: Callable[[], datetime],
+        to_real: Callable[[timedelta], timedelta],
+        may_forward: Callable[[str, str], bool],
+    ) -> None:
+        self._now, self._to_real, self._may_forward = now, to_real, may_forward
         self._ready = threading.Condition()
         self.topics: dict[str, dict[str, Any]] = {}
         self.subscriptions: dict[str, Subscription] = {}
@@ -110,6 +124,7 @@ class PubSub:
             if name in self.subscriptions:
                 raise taken(f"Resource already exists in the project (resource={_short(name)}).")
             self.topic(made["topic"])
+            self._check_dead_letters(made)
             self.subscriptions[name] = Subscription(made)
         return made
 
@@ -124,6 +139,7 @@ class PubSub:
         there = self.subscription(name)
         changed = _with_defaults(_masked(there.document, body, mask, _FIXED))
         check_subscription(changed)
+        self._check_dead_letters(changed)
         there.document = changed
         return changed
 
@@ -154,10 +170,11 @@ class PubSub:
         with self._ready:
             while True:
                 there = self.subscription(name)
+                self._forward()
                 there.backlog.expire(self._now(), there.retention)
                 found = there.backlog.pull(min(most, 1000), self._now(), there.deadline, there.backoff)
                 if found or left <= 0:
-                    return [{"ackId": ack_id, "message": message.document()} for ack_id, message in found]
+                    return [_received(there, ack_id, message) for ack_id, message in found]
                 step = min(left, 0.25)  # a deadline that passes is no notification
                 self._ready.wait(step)
                 left -= step
@@ -177,6 +194,20 @@ class PubSub:
             there.backlog.extend(ack_ids, self._now(), timedelta(seconds=seconds))
             self._ready.notify_all()
 
+    def _check_dead_letters(self, document: Mapping[str, Any]) -> None:
+        if document.get("deadLetterPolicy"):
+            self.topic(document["deadLetterPolicy"]["deadLetterTopic"])
+
+    def _forward(self) -> None:
+        """Publish what no subscriber could handle to the dead-letter topics. Where Pub/Sub's account may not, it stays
+        and is delivered again."""
+        for name, there in self.subscriptions.items():
+            topic, most = there.dead_letters or ("", 0)
+            if topic in self.topics and self._may_forward(name, topic):
+                for message, attempts in there.backlog.spent(self._now(), most):
+                    del there.backlog.held[message.id]
+                    self.publish(topic, [_forwarded(message, attempts, there.document)])
+
     def _with_ids(self, name: str, ack_ids: list[str]) -> Subscription:
         there = self.subscription(name)
         if not ack_ids:
@@ -186,6 +217,23 @@ class PubSub:
     def _message(self, given: Mapping[str, Any]) -> Message:
         self._count += 1
         return Message(str(self._count), given.get("data") or "", given.get("attributes") or {}, self._now())
+
+
+def _received(there: Subscription, ack_id: str, message: Message) -> dict[str, Any]:
+    told: dict[str, Any] = {"ackId": ack_id, "message": message.document()}
+    # "If a DeadLetterPolicy is not set on the subscription, this will be 0" (pubsub.v1.json), which is not said.
+    return {**told, "deliveryAttempt": there.backlog.attempts(message)} if there.dead_letters else told
+
+
+def _forwarded(message: Message, attempts: int, source: Mapping[str, Any]) -> dict[str, Any]:
+    """A message as it arrives in a dead-letter topic ("Handle message failures", attributes of forwarded messages)."""
+    about = {
+        "CloudPubSubDeadLetterSourceDeliveryCount": str(attempts),
+        "CloudPubSubDeadLetterSourceSubscription": _short(source["name"]),
+        "CloudPubSubDeadLetterSourceSubscriptionProject": source["name"].split("/")[1],
+        "CloudPubSubDeadLetterSourceTopicPublishTime": message.document()["publishTime"],
+    }
+    return {"data": message.data, "attributes": {**message.attributes, **about}}
 
 
 def _with_defaults(body: dict[str, Any]) -> dict[str, Any]:
@@ -200,6 +248,9 @@ def _with_defaults(body: dict[str, Any]) -> dict[str, Any]:
         made["pushConfig"] = Present(made["pushConfig"])
     if "retryPolicy" in made:
         made["retryPolicy"] = {"minimumBackoff": "10s", "maximumBackoff": "600s", **made["retryPolicy"]}
+    if "deadLetterPolicy" in made:
+        dead = made["deadLetterPolicy"]
+        made["deadLetterPolicy"] = {**dead, "maxDeliveryAttempts": dead.get("maxDeliveryAttempts") or ATTEMPTS_LEAST}
     made["state"] = "ACTIVE"
     return made
 

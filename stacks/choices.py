@@ -13,11 +13,12 @@ from everspot_core.problems import Problems
 
 
 @dataclass(frozen=True)
-class Cloud:
+class CloudChoice:
     """The components of one cloud: what exists once per account, a cluster, and the inputs of both.
 
-    `sign_in` asks the cloud who asks, before anything else is asked or declared. `problems`: what adds the
-    problems that the components themselves see in a section of this name, given the cluster's name and its inputs.
+    `sign_in` asks the cloud who asks, before anything else is asked or declared. `account_problems` and
+    `cluster_problems` add what the components themselves refuse, the latter given the cluster's name. `zones_now` asks
+    for the region and its zones, None if the cloud does not say; `zone_problems` adds the zones that are not there.
     `short`: inputs that can be written as their only mandatory text. `lacks`: settings that only other clouds have, by
     their path without positions in lists, and what to do instead.
     """
@@ -27,19 +28,31 @@ class Cloud:
     cluster: Callable[[str, Any], Any]
     cluster_args: type
     sign_in: Callable[[], None]
-    problems: dict[str, Callable[[Problems, str, Any], None]]
+    account_problems: Callable[[Problems, Any], None]
+    cluster_problems: Callable[[Problems, str, Any], None]
+    zones_now: Callable[[], tuple[str, list[str]] | None]
+    zone_problems: Callable[[Problems, Any, tuple[str, list[str]] | None], None]
     short: dict[type, str]
     lacks: Mapping[str, str] = field(default_factory=dict)
 
+    def add_problems(self, problems: Problems, section: str, cluster: str, args: Any) -> None:
+        """Add what the components refuse in a section, `account` or `cluster`, and the zones that the region does not
+        have."""
+        if section == "account":
+            self.account_problems(problems, args)
+            return
+        self.cluster_problems(problems, cluster, args)
+        self.zone_problems(problems, args, self.zones_now())
 
-class _Clouds(Mapping[str, Cloud]):
+
+class _Clouds(Mapping[str, CloudChoice]):
     """The clouds by their names; each is loaded when it is asked for."""
 
     def __init__(self, modules: Mapping[str, str]) -> None:
         self._modules = modules
 
-    def __getitem__(self, name: str) -> Cloud:
-        return cast(Cloud, import_module(self._modules[name]).CLOUD)
+    def __getitem__(self, name: str) -> CloudChoice:
+        return cast(CloudChoice, import_module(self._modules[name]).CHOICE)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._modules)
@@ -48,4 +61,4 @@ class _Clouds(Mapping[str, Cloud]):
         return len(self._modules)
 
 
-CLOUDS: Mapping[str, Cloud] = _Clouds({"aws": "choice_aws", "gcp": "choice_gcp"})
+CLOUDS: Mapping[str, CloudChoice] = _Clouds({"aws": "choice_aws", "gcp": "choice_gcp"})

@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Any
 
 import pulumi
-from choices import CLOUDS, Cloud
+from choices import CLOUDS, CloudChoice
 from everspot.common import CLUSTER_AT_MOST
 from everspot_core.problems import BadInputs, Problems, camel, near, shown
 
@@ -94,7 +94,7 @@ def _add_rules(problems: Problems, prefix: str, name: str, section: Section, sta
     told = [problem.path for problem in problems.found]
     seen = Problems(prefix)
     sound = _name_fits(stack)
-    CLOUDS[section.cloud].problems[name](seen, cluster_name(stack if sound else "dev"), section.args)
+    CLOUDS[section.cloud].add_problems(seen, name, cluster_name(stack if sound else "dev"), section.args)
     for problem in seen.found:
         if not any(_within(problem.path, path) or _within(path, problem.path) for path in told if path):
             problems.add(problem.path, problem.reason)
@@ -188,7 +188,7 @@ def _deeper_than(value: Any, levels: int) -> bool:
     return True
 
 
-def parse(problems: Problems, name: str, value: Any, kind: Any, *, cloud: Cloud, path: str = "") -> Any:
+def parse(problems: Problems, name: str, value: Any, kind: Any, *, cloud: CloudChoice, path: str = "") -> Any:
     """`value`, as YAML gave it, as a component's input of the annotated kind; problems are added by name.
 
     `cloud`: whose component it is. An input that its `short` names can be written as one text, which is then the value
@@ -260,7 +260,7 @@ def _fits(value: Any, kind: type) -> bool:
     return isinstance(value, kind)
 
 
-def _mapping(problems: Problems, value: Any, kind: Any, cloud: Cloud, path: str) -> dict[str, Any]:
+def _mapping(problems: Problems, value: Any, kind: Any, cloud: CloudChoice, path: str) -> dict[str, Any]:
     if not problems.need(isinstance(value, Mapping), "", f"has to be a mapping, not {shown(value)}"):
         return typing.cast(dict[str, Any], _stand_in(kind))
     hints = inspect.get_annotations(kind)

@@ -13,7 +13,6 @@ ROOMS = ("core", "store", "clouds", "scheduler", "training_image", "cli", "compo
 TWICE = {
     "Action": "a choice of a command: of `everspot budget` and of `everspot prices`",
     "Cap": "of what is launched in a plan, and of what an hour of a stack costs",
-    "Cloud": "the protocol, and the choice in a stack's file",
     "Desk": "what the scheduler launched, and what an agent was told",
     "Faults": "what the scheduler finds wrong with instances, and what a test makes wrong with a store",
     "Figures": "a simulation's, and the scheduler's",

@@ -52,9 +52,9 @@ def test_cluster_json_alone_tells_the_scheduler(cluster: Callable[..., Any]) -> 
 
 def test_the_alarms_are_those_that_are_tested_to_go_off(cluster: Callable[..., Any]) -> None:
     recorder = cluster(monitoring={"topic_arn": TOPIC})
-    assert {alarm.name for alarm in ALARMS} == ALARM_NAMES
+    assert {alarm.about.name for alarm in ALARMS} == ALARM_NAMES
     for alarm in ALARMS:
-        found = recorder.inputs(f"train-monitoring-{alarm.name}")
+        found = recorder.inputs(f"train-monitoring-{alarm.about.name}")
         assert (found["namespace"], found["dimensions"]) == ("Everspot", {"Cluster": "train"})
         assert (found["threshold"], found["comparisonOperator"]) == (alarm.threshold, alarm.comparison)
         assert (found["statistic"], found["treatMissingData"]) == (alarm.statistic, alarm.missing)

@@ -6,6 +6,7 @@ import json
 import sys
 import typing
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,8 @@ def test_every_mistake_is_told_at_once(settings: Any) -> None:
 
 
 def test_what_the_components_refuse_is_told_with_what_is_misspelt(settings: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(sys.modules["choice_aws"], "zones_now", lambda: ("eu-west-1", ["eu-west-1a", "eu-west-1b"]))
+    there = lambda: ("eu-west-1", ["eu-west-1a", "eu-west-1b"])  # noqa: E731
+    monkeypatch.setattr(sys.modules["choice_aws"], "CHOICE", replace(settings.CLOUDS["aws"], zones_now=there))
     planted = {
         "cloud": "aws",
         "tags": {**TAGS, "aws:x": "1"},

@@ -52,8 +52,8 @@ class Watched(ElasticCluster):
         self.clients["sns"].subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn)
         for alarm in ALARMS:
             self.clients["cloudwatch"].put_metric_alarm(
-                AlarmName=alarm.name, AlarmDescription=alarm.says, Namespace=NAMESPACE,
-                MetricName=metric_name(alarm.gauge), Dimensions=[{"Name": CLUSTER, "Value": "test"}],
+                AlarmName=alarm.about.name, AlarmDescription=alarm.about.says, Namespace=NAMESPACE,
+                MetricName=metric_name(alarm.about.gauge), Dimensions=[{"Name": CLUSTER, "Value": "test"}],
                 Statistic=alarm.statistic, ComparisonOperator=alarm.comparison, Threshold=alarm.threshold,
                 Period=int(alarm.period.total_seconds()), EvaluationPeriods=alarm.periods,
                 TreatMissingData=alarm.missing, AlarmActions=[topic],

@@ -24,7 +24,7 @@ from botocore.exceptions import (
 )
 from everspot_core.launching import LaunchTrouble
 
-from everspot_clouds.base import CloudError, Trouble
+from everspot_clouds.base import CloudError, Codes, Trouble, fixes
 
 THROTTLING = frozenset(
     {
@@ -122,15 +122,23 @@ _NO_CREDENTIALS = (
 )
 """botocore's own errors about credentials: its settings or its log-in on this machine are missing or wrong."""
 
-FIX = {
-    Trouble.THROTTLED: "AWS is asked too often: try again in a minute",
-    Trouble.CAPACITY: "the pools are dry: add instance types or zones to the fleet; it goes on trying",
-    Trouble.QUOTA: "ask for more: https://console.aws.amazon.com/servicequotas/home/services/ec2/quotas",
-    Trouble.CREDENTIALS: "log in again (aws configure), or have the missing permission granted",
-    Trouble.REQUEST: "the settings ask for what cannot be had: correct them and run pulumi up",
-    Trouble.TRANSIENT: "try again in a minute",
-}
+FIX = fixes(
+    "AWS",
+    more="https://console.aws.amazon.com/servicequotas/home/services/ec2/quotas",
+    log_in="aws configure",
+)
 """What a person can do about each kind of failure."""
+
+_CODES = Codes(
+    {
+        Trouble.THROTTLED: THROTTLING,
+        Trouble.CAPACITY: CAPACITY,
+        Trouble.QUOTA: QUOTA,
+        Trouble.CREDENTIALS: CREDENTIALS,
+        Trouble.TRANSIENT: TRANSIENT,
+    },
+    prefixes=("client.", "server."),
+)
 
 
 def code_of(error: Exception) -> str:
@@ -142,7 +150,7 @@ def code_of(error: Exception) -> str:
 
 def trouble_of(code: str) -> Trouble | None:
     """The kind of failure of an error code, in any of its spellings; None if no table has it."""
-    return _BY_CODE.get(_plain(code))
+    return _CODES.kind(code)
 
 
 def trouble(error: Exception) -> Trouble:
@@ -166,13 +174,12 @@ def launch_trouble(code: str) -> LaunchTrouble:
     are mistakes of the request if they begin with `Invalid`, `Missing` or `Malformed`, as everywhere in EC2 (EC2
     Developer Guide, "Error codes for the Amazon EC2 API"). The rest is transient.
     """
-    plain = _plain(code)
-    if plain in _PRICES:
+    if _CODES.among(code, PRICE):
         return LaunchTrouble.PRICE
     known = trouble_of(code)
     if known is not None:
         return LaunchTrouble(known.value)
-    wrong = plain in _REQUESTS or plain.startswith(("invalid", "missing", "malformed"))
+    wrong = _CODES.among(code, REQUEST) or _CODES.plain(code).startswith(("invalid", "missing", "malformed"))
     return LaunchTrouble.REQUEST if wrong else LaunchTrouble.TRANSIENT
 
 
@@ -187,21 +194,3 @@ def told(error: Exception) -> CloudError:
 def said(error: ClientError) -> str:
     """The error's code and message in the service's words."""
     return f"{code_of(error)}: {error.response.get('Error', {}).get('Message', '')}"
-
-
-def _plain(code: str) -> str:
-    return code.lower().removeprefix("client.").removeprefix("server.").replace("-", "").replace("_", "")
-
-
-_BY_CODE = {
-    _plain(code): kind
-    for codes, kind in (
-        (THROTTLING, Trouble.THROTTLED),
-        (CAPACITY, Trouble.CAPACITY),
-        (QUOTA, Trouble.QUOTA),
-        (CREDENTIALS, Trouble.CREDENTIALS),
-        (TRANSIENT, Trouble.TRANSIENT),
-    )
-    for code in codes
-}
-_PRICES, _REQUESTS = (frozenset(_plain(code) for code in codes) for codes in (PRICE, REQUEST))

@@ -15,7 +15,7 @@ from everspot_clouds.base.cloud import (
     Phase,
     PlacementScore,
 )
-from everspot_clouds.base.errors import CloudError, NotOffered, Trouble
+from everspot_clouds.base.errors import CloudError, Codes, NotOffered, Trouble, fixes
 from everspot_clouds.base.metadata import Identity, Metadata, MetadataError, MetadataUnavailable
 from everspot_clouds.base.person import Check, Door, Handover, Left, Site, Verdict
 from everspot_clouds.base.provider import Provider
@@ -26,6 +26,7 @@ __all__ = [
     "CloudEnd",
     "CloudError",
     "CloudInstance",
+    "Codes",
     "Door",
     "Handover",
     "Identity",
@@ -44,4 +45,5 @@ __all__ = [
     "Site",
     "Trouble",
     "Verdict",
+    "fixes",
 ]

@@ -1,5 +1,6 @@
 """The kinds of failure of calls to a cloud, by what can be done about them."""
 
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 
@@ -27,3 +28,41 @@ class NotOffered(CloudError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, Trouble.REQUEST)
+
+
+def fixes(cloud: str, *, more: str, log_in: str) -> dict[Trouble, str]:
+    """What a person can do about each kind of failure. `cloud`: its name for people; `more`: the page on which quotas
+    are raised; `log_in`: the command that logs in."""
+    return {
+        Trouble.THROTTLED: f"{cloud} is asked too often: try again in a minute",
+        Trouble.CAPACITY: "the pools are dry: add instance types or zones to the fleet; it goes on trying",
+        Trouble.QUOTA: f"ask for more: {more}",
+        Trouble.CREDENTIALS: f"log in again ({log_in}), or have the missing permission granted",
+        Trouble.REQUEST: "the settings ask for what cannot be had: correct them and run pulumi up",
+        Trouble.TRANSIENT: "try again in a minute",
+    }
+
+
+class Codes:
+    """A cloud's error codes by kind of failure, compared regardless of spelling. `prefixes`: beginnings of codes that
+    say nothing about the kind, in lower case."""
+
+    def __init__(self, kinds: Mapping[Trouble, Iterable[str]], prefixes: Iterable[str] = ()) -> None:
+        self._prefixes = tuple(prefixes)
+        self._kinds = {self.plain(code): kind for kind, codes in kinds.items() for code in codes}
+
+    def plain(self, code: str) -> str:
+        """A code in lower case, without prefix, dashes and underscores."""
+        plain = code.lower()
+        for prefix in self._prefixes:
+            plain = plain.removeprefix(prefix)
+        return plain.replace("-", "").replace("_", "")
+
+    def kind(self, code: str) -> Trouble | None:
+        """The kind of failure of a code, in any of its spellings; None if no table has it."""
+        return self._kinds.get(self.plain(code))
+
+    def among(self, code: str, codes: Iterable[str]) -> bool:
+        """Whether a code is one of several, in any of its spellings."""
+        plain = self.plain(code)
+        return any(plain == self.plain(one) for one in codes)

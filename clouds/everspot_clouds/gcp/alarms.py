@@ -10,14 +10,21 @@ from typing import Any
 
 from everspot_core.gauges import Gauge
 
+from everspot_clouds.base.alarms import (
+    BUDGET,
+    BUDGET_AT,
+    CHARTS,
+    OVER_ESTIMATE,
+    OVER_NORM,
+    SILENCE,
+    SILENT_AFTER,
+    Concern,
+)
+
 CLUSTER = "cluster"
 """The one label of every metric."""
 RESOURCE = "generic_node"
 """The monitored resource that the metrics are written for."""
-BUDGET_AT = 0.8
-"""The part of a budget beyond which an alert says so."""
-SILENT = "300s"
-"""A scheduler that has put no figure for this long is silent."""
 PERIOD = "300s"
 
 
@@ -26,35 +33,15 @@ class Alert:
     """An alert on one metric. It goes off when the largest figure of five minutes is above the threshold; without a
     threshold, when there is no figure."""
 
-    name: str
-    gauge: Gauge
-    says: str
+    about: Concern
     threshold: float | None = 0
 
 
 ALERTS = (
-    Alert(
-        name="job-over-estimate",
-        gauge=Gauge.JOBS_OVER_ESTIMATE,
-        says="A job has held instances for more than twice its expected_duration. `everspot jobs` shows its progress.",
-    ),
-    Alert(
-        name="pool-over-norm",
-        gauge=Gauge.POOLS_OVER_NORM,
-        says="A spot pool takes far more instances, or costs far more, than it uses to. `everspot fleet` shows which.",
-    ),
-    Alert(
-        name="budget-at-80",
-        gauge=Gauge.BUDGET_USED,
-        says="80 % of a budget is spent. `everspot budget` shows which; at 100 % its jobs stop.",
-        threshold=BUDGET_AT,
-    ),
-    Alert(
-        name="scheduler-silent",
-        gauge=Gauge.TICKS,
-        says="No scheduler has worked for 5 minutes: running jobs run on. `everspot doctor` checks.",
-        threshold=None,
-    ),
+    Alert(about=OVER_ESTIMATE),
+    Alert(about=OVER_NORM),
+    Alert(about=BUDGET, threshold=BUDGET_AT),
+    Alert(about=SILENCE, threshold=None),
 )
 
 
@@ -73,11 +60,11 @@ def series(namespace: str, gauge: Gauge, cluster: str) -> str:
 
 def condition(alarm: Alert, namespace: str, cluster: str) -> dict[str, Any]:
     """The condition of an alert, in the API's words."""
-    wanted = series(namespace, alarm.gauge, cluster)
+    wanted = series(namespace, alarm.about.gauge, cluster)
     every: dict[str, Any] = {"alignmentPeriod": PERIOD, "perSeriesAligner": "ALIGN_MAX"}
     if alarm.threshold is None:
-        absent = {"filter": wanted, "duration": SILENT, "aggregations": [every]}
-        return {"displayName": alarm.name, "conditionAbsent": absent}
+        absent = {"filter": wanted, "duration": f"{SILENT_AFTER.total_seconds():.0f}s", "aggregations": [every]}
+        return {"displayName": alarm.about.name, "conditionAbsent": absent}
     above = {
         "filter": wanted,
         "comparison": "COMPARISON_GT",
@@ -85,19 +72,11 @@ def condition(alarm: Alert, namespace: str, cluster: str) -> dict[str, Any]:
         "duration": "0s",
         "aggregations": [every],
     }
-    return {"displayName": alarm.name, "conditionThreshold": above}
+    return {"displayName": alarm.about.name, "conditionThreshold": above}
 
 
 def dashboard(cluster: str, namespace: str) -> str:
     """The body of a dashboard: what works and waits, what it costs, and what is not as usual."""
-    charts = (
-        ("Jobs", (Gauge.JOBS_RUNNING, Gauge.JOBS_WAITING)),
-        ("Instances", (Gauge.INSTANCES,)),
-        ("Dollars an hour", (Gauge.USD_PER_HOUR,)),
-        ("Not as usual", (Gauge.JOBS_OVER_ESTIMATE, Gauge.POOLS_OVER_NORM)),
-        ("Budget used", (Gauge.BUDGET_USED,)),
-        ("Ticks of the scheduler", (Gauge.TICKS,)),
-    )
     tiles = [
         {
             "xPos": 16 * (n % 3),
@@ -106,7 +85,7 @@ def dashboard(cluster: str, namespace: str) -> str:
             "height": 16,
             "widget": _chart(title, gauges, cluster, namespace),
         }
-        for n, (title, gauges) in enumerate(charts)
+        for n, (title, gauges) in enumerate(CHARTS)
     ]
     return json.dumps({"displayName": f"Everspot {cluster}", "mosaicLayout": {"columns": 48, "tiles": tiles}})
 

@@ -18,7 +18,7 @@ import requests
 from everspot_core.launching import LaunchTrouble
 from google.auth.exceptions import GoogleAuthError, TransportError
 
-from everspot_clouds.base import CloudError, Trouble
+from everspot_clouds.base import CloudError, Codes, Trouble, fixes
 
 THROTTLING = frozenset(
     {
@@ -118,15 +118,23 @@ SUMMARY = frozenset({"VM_MIN_COUNT_NOT_REACHED", "MULTIPLE_ERRORS"})
 """Codes of a whole request that do not say why it failed."""
 TAKEN = frozenset({"alreadyExists", "RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS", "duplicate"})
 
-FIX = {
-    Trouble.THROTTLED: "Google Cloud is asked too often: try again in a minute",
-    Trouble.CAPACITY: "the pools are dry: add instance types or zones to the fleet; it goes on trying",
-    Trouble.QUOTA: "ask for more: https://console.cloud.google.com/iam-admin/quotas",
-    Trouble.CREDENTIALS: "log in again (gcloud auth application-default login), or have the missing permission granted",
-    Trouble.REQUEST: "the settings ask for what cannot be had: correct them and run pulumi up",
-    Trouble.TRANSIENT: "try again in a minute",
-}
+FIX = fixes(
+    "Google Cloud",
+    more="https://console.cloud.google.com/iam-admin/quotas",
+    log_in="gcloud auth application-default login",
+)
 """What a person can do about each kind of failure."""
+
+_CODES = Codes(
+    {
+        Trouble.THROTTLED: THROTTLING,
+        Trouble.CAPACITY: CAPACITY,
+        Trouble.QUOTA: QUOTA,
+        Trouble.CREDENTIALS: CREDENTIALS,
+        Trouble.REQUEST: REQUEST,
+        Trouble.TRANSIENT: TRANSIENT,
+    }
+)
 
 _QUOTA_METRIC = re.compile(r"Quota '([A-Z0-9_]+)' exceeded", re.IGNORECASE)
 
@@ -172,7 +180,7 @@ class ApiError(Exception):
     @property
     def taken(self) -> bool:
         """Whether the resource to create exists already."""
-        return self.refusal.status == 409 and any(_plain(c) in _TAKEN for c in self.refusal.codes)
+        return self.refusal.status == 409 and any(_CODES.among(code, TAKEN) for code in self.refusal.codes)
 
 
 class StillUnderWay(Exception):
@@ -197,7 +205,7 @@ def said_by(errors: Iterable[Mapping[str, Any]]) -> list[Said]:
     """The errors of an operation (`error.errors`) or of an instance that a group could not make
     (`lastAttempt.errors.errors`). Errors that only sum up others are left out if there are others."""
     found = [_said(raw) for raw in errors]
-    telling = [one for one in found if _plain(one.code) not in _SUMMARIES]
+    telling = [one for one in found if not _CODES.among(one.code, SUMMARY)]
     return telling or found
 
 
@@ -216,7 +224,7 @@ def _said(raw: Mapping[str, Any]) -> Said:
 
 def trouble_of(code: str) -> Trouble | None:
     """The kind of failure of an error code, in any of its spellings; None if no table has it."""
-    return _BY_CODE.get(_plain(code))
+    return _CODES.kind(code)
 
 
 def trouble(error: Exception) -> Trouble:
@@ -252,7 +260,8 @@ def launch_trouble(code: str) -> LaunchTrouble:
     known = trouble_of(code)
     if known is not None:
         return LaunchTrouble(known.value)
-    wrong = _plain(code).startswith(("invalid", "unsupported", "missing")) or _plain(code).endswith("notfound")
+    plain = _CODES.plain(code)
+    wrong = plain.startswith(("invalid", "unsupported", "missing")) or plain.endswith("notfound")
     return LaunchTrouble.REQUEST if wrong else LaunchTrouble.TRANSIENT
 
 
@@ -262,22 +271,3 @@ def told(error: Exception) -> CloudError:
     if isinstance(error, ApiError):
         return CloudError(f"Google Cloud refused: {error}", kind, FIX[kind])
     return CloudError(str(error) or type(error).__name__, kind, FIX[kind])
-
-
-def _plain(code: str) -> str:
-    return code.lower().replace("-", "").replace("_", "")
-
-
-_BY_CODE = {
-    _plain(code): kind
-    for codes, kind in (
-        (THROTTLING, Trouble.THROTTLED),
-        (CAPACITY, Trouble.CAPACITY),
-        (QUOTA, Trouble.QUOTA),
-        (CREDENTIALS, Trouble.CREDENTIALS),
-        (REQUEST, Trouble.REQUEST),
-        (TRANSIENT, Trouble.TRANSIENT),
-    )
-    for code in codes
-}
-_SUMMARIES, _TAKEN = (frozenset(_plain(code) for code in codes) for codes in (SUMMARY, TAKEN))

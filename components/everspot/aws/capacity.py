@@ -10,20 +10,12 @@ from everspot_clouds.aws.fleet import (
     Ec2Capacity,
     capacity_problems,
 )
-from everspot_clouds.aws.gpus import FAMILIES
 from everspot_clouds.aws.offers import Offered, zone_problems
-from everspot_core import catalogue
 from everspot_core.bounds import sound_numbers
-from everspot_core.fleet import TypeChoice, WeightBy, derived_weights
-from everspot_core.gpus import IMAGE_BUILD, is_arch
-from everspot_core.hourly import Cap, no_room, rates_of
-from everspot_core.manifest import FleetOffer, Standing
-from everspot_core.offers import gpu_problems, price_problems
-from everspot_core.problems import Problems, near
-from everspot_core.records import Market
+from everspot_core.fleet import WeightBy
+from everspot_core.problems import Problems
 
-from everspot.declared import check_declared, declared_types, known_types
-from everspot.limits import IDLE_LIMIT, idle_limit_problems
+from everspot.capacity import check_elastic, check_prices, check_some, check_types, choice_of
 
 
 class AwsInstanceTypeArgs(TypedDict):
@@ -96,6 +88,9 @@ class AwsStandingArgs(TypedDict):
 
 _NOTHING: AwsStandingArgs = {"target": 0}
 
+NO_SUBNET = "has no subnet"
+"""How a cluster is not in a zone."""
+
 
 class AwsElasticArgs(TypedDict):
     """Capacity that follows the work: what the scheduler may launch while jobs wait. All settings change in place."""
@@ -147,7 +142,7 @@ def capacity_of(args: AwsCapacityArgs) -> Ec2Capacity:
         spot_allocation=None if spot is None else AwsSpotAllocation(spot),
         on_demand_allocation=None if on_demand is None else AwsOnDemandAllocation(on_demand),
         max_price=args.get("max_price"),
-        types=tuple(_choice(entry) for entry in args["instance_types"]),
+        types=tuple(choice_of(entry) for entry in args["instance_types"]),
     )
 
 
@@ -156,89 +151,19 @@ def check_offers(
 ) -> None:
     """Add every type that the region does not offer, or whose price there is unknown. `zones`: of each subnet, if
     they are known. `offered`: EC2's answer; None: it was not asked."""
-    types = capacity_of(args).types
-    known = catalogue.builtin().with_types(declared_types(args["instance_types"]))
-    price_problems(problems, types, region, known)
-    if zones:
-        zone_problems(problems, types, zones, offered)
-    cap = cap_of(args)
-    reason = no_room(rates_of(region, known, capacity_of(args)), cap) if cap is not None else None
-    problems.need(reason is None, "elastic.maxUsdPerHour", reason or "")
-
-
-def check_gpus(problems: Problems, args: AwsCapacityArgs, arches: Sequence[str] | None) -> None:
-    """Add every type whose GPUs the image's torch does not run on. `arches` None: the build that Everspot bakes."""
-    types = [_choice(entry) for entry in args["instance_types"]]
-    gpu_problems(
-        problems.at("capacity"),
-        types,
-        known_types(args["instance_types"]),
-        IMAGE_BUILD.arches if arches is None else arches,
-        FAMILIES,
-    )
-    for arch in arches or ():
-        problems.need(is_arch(arch), "gpuArches", f"{arch!r} is not an architecture, such as sm_80")
-
-
-def standing_of(args: AwsCapacityArgs) -> Standing:
-    """The declared sizes of the two fleets, for `cluster.json`. The scheduler releases instances beyond them."""
     capacity = capacity_of(args)
-    return Standing(
-        on_demand_units=capacity.on_demand_target,
-        spot_units=capacity.spot_target,
-        weights=derived_weights(capacity, known_types(args["instance_types"])),
-    )
-
-
-def offer_of(args: AwsCapacityArgs, zones: list[str]) -> FleetOffer:
-    """The types, zones and markets that instances may have, for `cluster.json`. A job that fits none of them is refused
-    at submission."""
-    capacity, elastic = capacity_of(args), args.get("elastic")
-    units = {Market.ON_DEMAND: capacity.on_demand_target, Market.SPOT: capacity.spot_target}
-    launched = markets_of(elastic) if elastic is not None and elastic["max_instances"] > 0 else []
-    return FleetOffer(
-        types=sorted({entry["type"] for entry in args["instance_types"]}),
-        zones=list(zones),
-        markets=[market for market, count in units.items() if count or market in launched],
-    )
-
-
-def cap_of(args: AwsCapacityArgs) -> Cap | None:
-    """The limits of elastic capacity, for its cost; None if there is none."""
-    elastic = args.get("elastic")
-    if elastic is None:
-        return None
-    return Cap(
-        instances=int(elastic["max_instances"]),
-        usd_per_hour=elastic.get("max_usd_per_hour"),
-        markets=tuple(markets_of(elastic)),
-    )
-
-
-def markets_of(args: AwsElasticArgs) -> list[Market]:
-    """How elastic instances may be paid, each market once."""
-    return [market for market in Market if market in args.get("markets", list(Market))]
+    check_prices(problems, args, capacity, region)
+    if zones:
+        zone_problems(problems, capacity.types, zones, offered)
 
 
 def check_capacity(problems: Problems, args: AwsCapacityArgs, subnets: int, zones: Sequence[str] = ()) -> None:
     """Add everything that is wrong with the settings of a cluster's instances. `zones`: of its subnets, if known."""
-    problems.need(
-        "standing" in args or "elastic" in args,
-        "",
-        "neither standing nor elastic is given, so that nothing would ever run; standing: {target: …} says what is "
-        "always there, elastic: {maxInstances: …} what the scheduler may launch",
-    )
+    check_some(problems, args)
     if "elastic" in args:
-        _check_elastic(problems.at("elastic"), args["elastic"], zones)
+        check_elastic(problems.at("elastic"), args["elastic"], zones, every="those of all subnets", lacks=NO_SUBNET)
     args = cast(AwsCapacityArgs, sound_numbers(problems, args))
-    known = {**catalogue.builtin().types, **check_declared(problems, args["instance_types"])}
-    for index, entry in enumerate(args["instance_types"]):
-        name = entry["type"]
-        problems.need(
-            name in known or "vcpus" in entry or "memory_gib" in entry,
-            f"instanceTypes[{index}].type",
-            f"{name} is not in the catalogue{near(name, known)}; declare it in place with vcpus and memoryGib",
-        )
+    known = check_types(problems, args["instance_types"])
     sound = {**args, "standing": _checked_options(problems.at("standing"), args.get("standing", _NOTHING))}
     capacity_problems(problems, capacity_of(cast(AwsCapacityArgs, sound)), known, subnets)
 
@@ -266,31 +191,3 @@ def _checked_options(problems: Problems, args: AwsStandingArgs) -> AwsStandingAr
         sound.pop("spot_allocation", None)
         sound.pop("on_demand_allocation", None)
     return sound
-
-
-def _check_elastic(problems: Problems, args: AwsElasticArgs, zones: Sequence[str]) -> None:
-    markets = args.get("markets")
-    problems.need(markets is None or bool(markets), "markets", f"is empty; there is {', '.join(Market)}")
-    for index, market in enumerate(markets or ()):
-        problems.choice(Market, market, f"markets[{index}]")
-    wanted = args.get("zones")
-    problems.need(wanted is None or bool(wanted), "zones", "is empty; leave it out for those of all subnets")
-    strange = [zone for zone in wanted or () if zones and zone not in zones]
-    problems.need(not strange, "zones", no_subnet(strange, zones))
-    idle_limit_problems(problems, args.get("idle_limit", IDLE_LIMIT))
-
-
-def no_subnet(strange: Sequence[str], zones: Sequence[str]) -> str:
-    """Why `strange` are no zones for elastic instances. `zones`: of the cluster's subnets."""
-    return f"{', '.join(strange)}: the cluster has no subnet there, but in {', '.join(zones)}"
-
-
-def _choice(entry: AwsInstanceTypeArgs) -> TypeChoice:
-    return TypeChoice(
-        name=entry["type"],
-        weight=entry.get("weight"),
-        priority=entry.get("priority"),
-        max_price=entry.get("max_price"),
-        throughput=entry.get("throughput"),
-        zones=tuple(entry.get("zones", ())),
-    )

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from everspot_clouds.aws.gpus import FAMILIES
 from everspot_clouds.aws.network import zone_problems
 from everspot_core.catalogue import region_of
 from everspot_core.problems import Problems
@@ -10,7 +11,7 @@ from everspot_core.records import Role
 
 from everspot import common
 from everspot.aws import arns, tagging
-from everspot.aws.capacity import check_capacity, check_gpus, check_offers
+from everspot.aws.capacity import check_capacity, check_offers
 from everspot.aws.launch import check_machine, manifest_problem
 from everspot.aws.monitoring import check_monitoring
 from everspot.aws.network import check_network
@@ -19,6 +20,7 @@ from everspot.aws.parts import CLOUD, network_args, proxy_of, store_args
 from everspot.aws.scheduler import DEFAULT_TYPE
 from everspot.aws.scraping import check_prometheus
 from everspot.aws.store import check_store
+from everspot.capacity import check_gpus
 from everspot.declared import check_type, declared_types, known_types
 from everspot.limits import build_manifest, check_limits, check_shares
 
@@ -71,7 +73,7 @@ def cluster_problems(problems: Problems, name: str, args: "AwsTrainingClusterArg
     check_network(problems, network)
     zones = network.get("zones", [])
     check_capacity(problems.at("capacity"), args["capacity"], len(network.get("subnet_ids") or zones), zones)
-    check_gpus(problems, args["capacity"], args.get("gpu_arches"))
+    check_gpus(problems, args["capacity"], args.get("gpu_arches"), FAMILIES)
     if zones and not problems.found:
         check_offers(problems.at("capacity"), args["capacity"], region=region_of(zones[0]), zones=zones)
     check_machine(problems, args)

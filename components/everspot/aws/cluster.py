@@ -10,9 +10,9 @@ from everspot_core.records import Role
 
 from everspot import common
 from everspot.aws import asking, tagging
-from everspot.aws.capacity import AwsCapacityArgs, offer_of, standing_of
+from everspot.aws.capacity import AwsCapacityArgs, capacity_of
 from everspot.aws.checking import check_cluster
-from everspot.aws.elastic import AwsElasticCapacity, AwsElasticCapacityArgs, elastic_of
+from everspot.aws.elastic import AwsElasticCapacity, AwsElasticCapacityArgs
 from everspot.aws.events import AwsInterruptionEvents
 from everspot.aws.fleet import AwsTrainingFleet, AwsTrainingFleetArgs
 from everspot.aws.identity import AwsIdentity, AwsIdentityArgs
@@ -27,6 +27,7 @@ from everspot.aws.rules import AwsEgressArgs
 from everspot.aws.scheduler import DEFAULT_TYPE, AwsSchedulerService, AwsSchedulerServiceArgs
 from everspot.aws.scraping import AwsPrometheusArgs, metrics_of, scraped_group
 from everspot.aws.store import AwsStore
+from everspot.capacity import elastic_of, offer_of, standing_of
 from everspot.declared import declared_types
 from everspot.guard import guard
 from everspot.limits import LimitsArgs, build_manifest
@@ -265,6 +266,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
             facts["version"] = elastic.launch_template_version.apply(str)
             facts["places"] = elastic.places
         limits, capacity = self._args.get("limits", {}), self._args["capacity"]
+        shape = capacity_of(capacity)
         return pulumi.Output.all(machine=launched_with(self._machine(identity)), **facts).apply(
             lambda known: build_manifest(
                 role,
@@ -274,8 +276,8 @@ class AwsTrainingCluster(pulumi.ComponentResource):
                 types=declared_types(capacity["instance_types"]),
                 machine=known["machine"],
                 facts=known,
-                standing=standing_of(capacity) if published else None,
-                fleet=offer_of(capacity, self._args.get("zones", [])) if published else None,
+                standing=standing_of(capacity, shape) if published else None,
+                fleet=offer_of(capacity, shape, self._args.get("zones", [])) if published else None,
                 elastic=elastic_of(capacity, self._launched_tags, known) if elastic is not None else None,
                 notifications=notifications_of(self._args.get("notifications")) if published else None,
                 shares=self._args.get("shares") if published else None,

@@ -5,28 +5,21 @@ had no job for the cluster's idle limit and its orphan limit together shuts its 
 terminates an idle instance much earlier; the agent's own limit is for the time when no scheduler runs.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Sequence
+from typing import NotRequired, TypedDict
 
 import pulumi
-from everspot_core.documents import parse_duration
-from everspot_core.manifest import Elastic
+from everspot_clouds.aws.gpus import FAMILIES
 from everspot_core.problems import Problems
 from everspot_core.records import Role
 from pulumi_aws import ec2, iam
 
 from everspot import common
 from everspot.aws import arns, launch_policy, tagging
-from everspot.aws.capacity import (
-    AwsCapacityArgs,
-    AwsElasticArgs,
-    check_capacity,
-    check_gpus,
-    markets_of,
-    no_subnet,
-)
+from everspot.aws.capacity import NO_SUBNET, AwsCapacityArgs, AwsElasticArgs, check_capacity
 from everspot.aws.launch import AwsMachineArgs, check_machine, launch_template
 from everspot.aws.offers import sold_in
+from everspot.capacity import check_gpus, check_zones
 from everspot.limits import IDLE_LIMIT, with_idle_limit
 from everspot.parts import outputs
 
@@ -145,42 +138,16 @@ def check_elastic(name: str, args: AwsElasticCapacityArgs) -> None:
     tagging.check_common(problems, args["cluster"], args["tags"])
     check_capacity(problems.at("capacity"), args["capacity"], len(args["subnet_ids"]))
     problems.need("elastic" in args["capacity"], "capacity.elastic", "is missing")
-    check_gpus(problems, args["capacity"], args.get("gpu_arches"))
+    check_gpus(problems, args["capacity"], args.get("gpu_arches"), FAMILIES)
     problems.need(bool(args["subnet_ids"]), "subnetIds", "at least one subnet is needed")
     check_machine(problems.at("machine"), args["machine"])
     arns.check_arns(problems, "volumeKeyArns", args.get("volume_key_arns", []), "kms", "key/")
     common.raise_bad(problems, f"AwsElasticCapacity {name}")
 
 
-def elastic_of(args: AwsCapacityArgs, tags: Mapping[str, str], known: Mapping[str, Any]) -> Elastic:
-    """What the scheduler may launch, for `cluster.json`. Types with a lower `priority` come first; without priorities
-    the order of the list counts.
-
-    `tags`: of the instances. `known`: the launch template, its version, and the id of the subnet in each zone
-    (`places`).
-    """
-    elastic = args["elastic"]
-    types = sorted(args["instance_types"], key=lambda entry: entry.get("priority", 0))
-    prices = {entry["type"]: entry.get("max_price", args.get("max_price")) for entry in types}
-    return Elastic(
-        types=[entry["type"] for entry in types],
-        markets=markets_of(elastic),
-        max_instances=int(elastic["max_instances"]),
-        max_usd_per_hour=elastic.get("max_usd_per_hour"),
-        idle_limit=parse_duration(elastic.get("idle_limit", IDLE_LIMIT)),
-        template=known["template"],
-        template_version=known["version"],
-        places=known["places"],
-        zones={entry["type"]: list(entry["zones"]) for entry in types if entry.get("zones")},
-        max_prices={name: price for name, price in prices.items() if price is not None},
-        tags=dict(tags),
-    )
-
-
 def _places(args: AwsElasticArgs, zones: Sequence[str], subnets: Sequence[str]) -> dict[str, str]:
     """The subnet of each zone that the settings name."""
     problems = Problems()
-    strange = [zone for zone in args.get("zones", []) if zone not in zones]
-    problems.need(not strange, "capacity.elastic.zones", no_subnet(strange, zones))
+    check_zones(problems.at("capacity.elastic"), args.get("zones", []), zones, NO_SUBNET)
     common.raise_bad(problems, "The elastic capacity")
     return {zone: subnet for zone, subnet in zip(zones, subnets, strict=True) if zone in args.get("zones", zones)}

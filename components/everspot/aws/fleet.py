@@ -20,16 +20,18 @@ from everspot_clouds.aws.fleet import (
     max_unit_price,
     override_grid,
 )
+from everspot_clouds.aws.gpus import FAMILIES
 from everspot_core.problems import Problems
 from everspot_core.records import Market, Role
 from pulumi_aws import ec2
 
 from everspot import common
 from everspot.aws import tagging
-from everspot.aws.capacity import AwsCapacityArgs, capacity_of, check_capacity, check_gpus
+from everspot.aws.capacity import AwsCapacityArgs, capacity_of, check_capacity
 from everspot.aws.launch import AwsMachineArgs, check_machine, launch_template
 from everspot.aws.offers import sold_in
 from everspot.aws.volume_key import warn_of_customer_key
+from everspot.capacity import check_gpus
 from everspot.declared import known_types
 from everspot.guard import fleet_guard
 from everspot.parts import after, outputs
@@ -93,7 +95,7 @@ class AwsTrainingFleet(pulumi.ComponentResource):
         machine, subnets = args["machine"], args["subnet_ids"]
         tagging.check_common(problems, args["cluster"], args["tags"])
         check_capacity(problems.at("capacity"), args["capacity"], len(subnets))
-        check_gpus(problems, args["capacity"], args.get("gpu_arches"))
+        check_gpus(problems, args["capacity"], args.get("gpu_arches"), FAMILIES)
         problems.need(bool(subnets), "subnetIds", "at least one subnet is needed")
         check_machine(problems.at("machine"), machine)
         common.raise_bad(problems, f"AwsTrainingFleet {name}")

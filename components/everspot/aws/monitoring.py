@@ -80,10 +80,10 @@ class AwsMonitoring(pulumi.ComponentResource):
         topic = self._args.get("alarms", {}).get("topic_arn")
         told = [] if topic is None else [topic]
         return cloudwatch.MetricAlarm(
-            f"{self._name}-{alarm.name}",
-            alarm_description=alarm.says,
+            f"{self._name}-{alarm.about.name}",
+            alarm_description=alarm.about.says,
             namespace=NAMESPACE,
-            metric_name=metric_name(alarm.gauge),
+            metric_name=metric_name(alarm.about.gauge),
             dimensions={CLUSTER: self._args["cluster"]},
             statistic=alarm.statistic,
             comparison_operator=alarm.comparison,

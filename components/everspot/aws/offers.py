@@ -7,13 +7,12 @@ from typing import Any
 import pulumi
 from everspot_clouds.aws.hourly import Always, hourly_cost
 from everspot_clouds.aws.offers import Offered
-from everspot_core import catalogue
 from everspot_core.problems import Problems
 
 from everspot import common
 from everspot.aws import asking
-from everspot.aws.capacity import AwsCapacityArgs, cap_of, capacity_of, check_offers
-from everspot.declared import declared_types
+from everspot.aws.capacity import AwsCapacityArgs, capacity_of, check_offers
+from everspot.capacity import cap_of, catalogue_of
 
 ASKED_AT_MOST = 200
 """EC2's quota of values in one filter."""
@@ -50,7 +49,7 @@ def sold_in(
 def tell_hour(parent: pulumi.Resource, capacity: AwsCapacityArgs, always: Always) -> None:
     """Print in previews what an hour of the cluster costs."""
     if pulumi.runtime.is_dry_run():
-        known = catalogue.builtin().with_types(declared_types(capacity["instance_types"]))
+        known = catalogue_of(capacity)
         asking.region_of(parent).apply(
             lambda region: pulumi.log.info(
                 hourly_cost(region, known, capacity_of(capacity), always, cap_of(capacity)), parent

@@ -7,13 +7,12 @@ from typing import Any
 import pulumi
 from everspot_clouds.aws.hourly import launched_under
 from everspot_clouds.aws.quotas import most_vcpus, needs, shortfalls
-from everspot_core import catalogue
 from everspot_core.fleet import derived_weights
 from everspot_core.market import Market
 
 from everspot.aws import asking
-from everspot.aws.capacity import AwsCapacityArgs, cap_of, capacity_of
-from everspot.declared import declared_types
+from everspot.aws.capacity import AwsCapacityArgs, capacity_of
+from everspot.capacity import cap_of, catalogue_of
 
 
 def tell_quotas(parent: pulumi.Resource, capacity: AwsCapacityArgs, region: pulumi.Output[str]) -> None:
@@ -21,7 +20,7 @@ def tell_quotas(parent: pulumi.Resource, capacity: AwsCapacityArgs, region: pulu
     what its cap in dollars allows counts. A quota that cannot be read is taken to be enough, and one line says so."""
     if not pulumi.runtime.is_dry_run():
         return
-    known = catalogue.builtin().with_types(declared_types(capacity["instance_types"]))
+    known = catalogue_of(capacity)
     spec, cap = capacity_of(capacity), cap_of(capacity)
     standing = {Market.ON_DEMAND: spec.on_demand_target, Market.SPOT: spec.spot_target}
     weights = derived_weights(spec, known.types)

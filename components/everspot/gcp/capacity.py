@@ -1,17 +1,19 @@
-"""The settings of a cluster's capacity as its author writes them."""
+"""The settings of a cluster's capacity as its author writes them, and their check against the catalogue."""
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import NotRequired, TypedDict, cast
+from typing import Any, NotRequired, TypedDict, cast
 
-from everspot_clouds.gcp.fleet import GcpCapacity, GcpPrefer, GcpShape
-from everspot_core import catalogue
-from everspot_core.documents import parse_duration
-from everspot_core.fleet import Prefer, TypeChoice
-from everspot_core.hourly import Cap
-from everspot_core.manifest import FleetOffer, Standing
+from everspot_clouds.gcp.fleet import MAX_RUN, GcpCapacity, GcpPrefer, GcpShape, capacity_problems
+from everspot_clouds.gcp.rules import NOTICES
+from everspot_core.bounds import sound_numbers
+from everspot_core.documents import format_duration, parse_duration
+from everspot_core.fleet import Prefer
 from everspot_core.market import Market
+from everspot_core.problems import Problems, shown
 
-from everspot.declared import declared_types, known_types
+from everspot.capacity import catalogue_of, check_elastic, check_some, check_types, check_zones, choice_of
+from everspot.declared import known_types
 
 MAX_LIFE = "30d"
 """Default time after which Compute Engine itself ends a launched instance."""
@@ -66,8 +68,7 @@ class GcpStandingArgs(TypedDict):
     """How the instances are spread over the zones. Changes in place. Default: any."""
 
 
-NOTHING: GcpStandingArgs = {"target": 0}
-"""Standing capacity if none is declared."""
+_NOTHING: GcpStandingArgs = {"target": 0}
 
 
 class GcpElasticArgs(TypedDict):
@@ -111,7 +112,7 @@ def capacity_of(args: GcpCapacityArgs) -> GcpCapacity:
     Raises:
         ValueError: if a value is of the wrong kind; `check_capacity` says which.
     """
-    standing = args.get("standing", NOTHING)
+    standing = args.get("standing", _NOTHING)
     return GcpCapacity(
         target=int(standing["target"]),
         on_demand_base=int(standing.get("on_demand_base", 0)),
@@ -124,7 +125,7 @@ def capacity_of(args: GcpCapacityArgs) -> GcpCapacity:
 
 def usd_per_hour(args: GcpCapacityArgs, region: str, market: Market) -> dict[str, float]:
     """Prices of the types in a region and market, as far as they are known."""
-    known = catalogue.builtin().with_types(declared_types(args["instance_types"]))
+    known = catalogue_of(args)
     found = {}
     for entry in args["instance_types"]:
         name = entry["type"]
@@ -151,51 +152,52 @@ def max_run_of(args: GcpElasticArgs) -> timedelta:
     return cast(timedelta, parse_duration(args.get("max_run", MAX_LIFE)))
 
 
-def standing_of(args: GcpCapacityArgs) -> Standing:
-    """The declared sizes of the two groups, for `cluster.json`."""
-    capacity = capacity_of(args)
-    return Standing(
-        on_demand_units=capacity.on_demand_target,
-        spot_units=capacity.spot_target,
-        weights=dict.fromkeys((choice.name for choice in capacity.types), 1.0),
-    )
+def check_capacity(problems: Problems, args: GcpCapacityArgs, zones: Sequence[str] = ()) -> None:
+    """Add everything that is wrong with the settings of a cluster's instances. `zones`: of the cluster."""
+    check_some(problems, args)
+    _duration(problems, args, "notice", NOTICES)
+    if "elastic" in args:
+        here = problems.at("elastic")
+        check_elastic(here, args["elastic"], zones, every="those of the cluster", lacks="is not")
+        _duration(here, args["elastic"], "max_run", between=MAX_RUN)
+    args = cast(GcpCapacityArgs, sound_numbers(problems, args))
+    known = check_types(problems, args["instance_types"])
+    for index, entry in enumerate(args["instance_types"]):
+        check_zones(problems.at(f"instanceTypes[{index}]"), entry.get("zones", []), zones, lacks="is not")
+    sound = {**args, "standing": _checked_options(problems.at("standing"), args.get("standing", _NOTHING))}
+    capacity_problems(problems, capacity_of(cast(GcpCapacityArgs, sound)), known)
 
 
-def offer_of(args: GcpCapacityArgs, zones: list[str]) -> FleetOffer:
-    """The types, zones and markets that instances may have, for `cluster.json`. A job that fits none of them is refused
-    at submission."""
-    capacity, elastic = capacity_of(args), args.get("elastic")
-    units = {Market.ON_DEMAND: capacity.on_demand_target, Market.SPOT: capacity.spot_target}
-    launched = markets_of(elastic) if elastic is not None and elastic["max_instances"] > 0 else []
-    return FleetOffer(
-        types=sorted({entry["type"] for entry in args["instance_types"]}),
-        zones=list(zones),
-        markets=[market for market, count in units.items() if count or market in launched],
-    )
+def _checked_options(problems: Problems, args: GcpStandingArgs) -> GcpStandingArgs:
+    """The standing groups' settings. Adds a problem for each unknown word, and uses the default in its place."""
+    sound = args.copy()
+    if "prefer" in args and problems.choice(GcpPrefer, args["prefer"], "prefer") is None:
+        del sound["prefer"]
+    if "shape" in args and problems.choice(GcpShape, args["shape"], "shape") is None:
+        del sound["shape"]
+    return sound
 
 
-def cap_of(args: GcpCapacityArgs) -> Cap | None:
-    """The limits of elastic capacity, for its cost; None if there is none."""
-    elastic = args.get("elastic")
-    if elastic is None:
-        return None
-    return Cap(
-        instances=int(elastic["max_instances"]),
-        usd_per_hour=elastic.get("max_usd_per_hour"),
-        markets=tuple(markets_of(elastic)),
-    )
-
-
-def markets_of(args: GcpElasticArgs) -> list[Market]:
-    """How elastic instances may be paid, each market once."""
-    return [market for market in Market if market in args.get("markets", list(Market))]
-
-
-def choice_of(entry: GcpInstanceTypeArgs) -> TypeChoice:
-    """A type as its author wrote it."""
-    return TypeChoice(
-        name=entry["type"],
-        priority=entry.get("priority"),
-        throughput=entry.get("throughput"),
-        zones=tuple(entry.get("zones", ())),
-    )
+def _duration(
+    problems: Problems,
+    args: Mapping[str, Any],
+    key: str,
+    allowed: Sequence[timedelta] = (),
+    between: tuple[timedelta, timedelta] | None = None,
+) -> None:
+    """Add a problem if an input is no duration, or no allowed one."""
+    if key not in args:
+        return
+    name = "maxRun" if key == "max_run" else key
+    try:
+        value = cast(timedelta, parse_duration(args[key]))
+    except ValueError as error:
+        problems.add(name, str(error))
+        return
+    if allowed:
+        words = " or ".join(format_duration(one) for one in allowed)
+        problems.need(value in allowed, name, f"has to be {words}, not {shown(args[key])}")
+    if between is not None:
+        low, high = (format_duration(one) for one in between)
+        inside = between[0] <= value <= between[1]
+        problems.need(inside, name, f"has to lie between {low} and {high}, not {shown(args[key])}")

@@ -3,15 +3,17 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from everspot_clouds.gcp.gpus import FAMILIES
 from everspot_clouds.gcp.network import zone_problems
 from everspot_core.catalogue import region_of
 from everspot_core.problems import Problems
 from everspot_core.records import Role
 
 from everspot import common
+from everspot.capacity import check_gpus, check_prices
 from everspot.declared import check_type, declared_types, known_types
 from everspot.gcp import tagging
-from everspot.gcp.capacity_checks import check_capacity, check_gpus, check_offers
+from everspot.gcp.capacity import capacity_of, check_capacity
 from everspot.gcp.identity import check_buckets, check_secrets
 from everspot.gcp.lacking import lacking_problems
 from everspot.gcp.launch import check_machine, manifest_problem
@@ -70,9 +72,9 @@ def cluster_problems(problems: Problems, name: str, args: "GcpTrainingClusterArg
     check_network(problems, network_args(name, args))
     zones = args["zones"]
     check_capacity(problems.at("capacity"), args["capacity"], zones)
-    check_gpus(problems, args["capacity"], args.get("gpu_arches"))
+    check_gpus(problems, args["capacity"], args.get("gpu_arches"), FAMILIES)
     if not problems.found:
-        check_offers(problems.at("capacity"), args["capacity"], region=region_of(zones[0]))
+        check_prices(problems.at("capacity"), args["capacity"], capacity_of(args["capacity"]), region_of(zones[0]))
     check_machine(problems, args)
     known = known_types(args["capacity"]["instance_types"])
     fleets = {known[entry["type"]].arch for entry in args["capacity"]["instance_types"] if entry["type"] in known}

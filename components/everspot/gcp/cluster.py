@@ -11,11 +11,12 @@ from everspot_core.records import Role
 from pulumi_gcp import storage
 
 from everspot import common
+from everspot.capacity import elastic_of, offer_of, standing_of
 from everspot.declared import declared_types
 from everspot.gcp import asking, tagging
-from everspot.gcp.capacity import GcpCapacityArgs, notice_of, offer_of, standing_of
+from everspot.gcp.capacity import GcpCapacityArgs, capacity_of, notice_of
 from everspot.gcp.checking import check_cluster
-from everspot.gcp.elastic import GcpElasticCapacity, GcpElasticCapacityArgs, elastic_of
+from everspot.gcp.elastic import GcpElasticCapacity, GcpElasticCapacityArgs
 from everspot.gcp.events import GcpInterruptionEvents
 from everspot.gcp.fleet import GcpTrainingFleet, GcpTrainingFleetArgs
 from everspot.gcp.identity import GcpIdentity, GcpIdentityArgs
@@ -245,6 +246,7 @@ class GcpTrainingCluster(pulumi.ComponentResource):
             facts["template"], facts["version"] = elastic.template, elastic.template_id
             facts["places"], facts["image"] = elastic.places, self.image_id
         args, capacity = self._args, self._args["capacity"]
+        shape = capacity_of(capacity)
         return pulumi.Output.all(machine=launched_with(self._machine()), **facts).apply(
             lambda known: build_manifest(
                 role,
@@ -256,8 +258,8 @@ class GcpTrainingCluster(pulumi.ComponentResource):
                 facts=known,
                 notice=notice_of(capacity),
                 health_port=HEALTH_PORT,
-                standing=standing_of(capacity) if published else None,
-                fleet=offer_of(capacity, args["zones"]) if published else None,
+                standing=standing_of(capacity, shape) if published else None,
+                fleet=offer_of(capacity, shape, args["zones"]) if published else None,
                 elastic=elastic_of(capacity, self._labels(known), known) if elastic is not None else None,
                 notifications=notifications_of(args.get("notifications")) if published else None,
                 shares=args.get("shares") if published else None,

@@ -7,20 +7,19 @@ earlier; these limits are for the time when no scheduler runs. The template is t
 Spot sets that itself (Compute API, BulkInsertInstanceResource, instanceProperties beside sourceInstanceTemplate).
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Sequence
+from typing import NotRequired, TypedDict
 
 import pulumi
+from everspot_clouds.gcp.gpus import FAMILIES
 from everspot_clouds.gcp.rules import name_prefix
-from everspot_core.documents import parse_duration
-from everspot_core.manifest import Elastic
 from everspot_core.problems import Problems
 from everspot_core.records import Role
 
 from everspot import common
+from everspot.capacity import check_gpus
 from everspot.gcp import asking, policies, tagging
-from everspot.gcp.capacity import GcpCapacityArgs, has_gpus, markets_of, max_run_of
-from everspot.gcp.capacity_checks import check_capacity, check_gpus
+from everspot.gcp.capacity import GcpCapacityArgs, check_capacity, has_gpus, max_run_of
 from everspot.gcp.granting import Granting
 from everspot.gcp.launch import GcpMachineArgs, check_machine, instance_template, resolve_image
 from everspot.gcp.network import check_resource_name
@@ -124,29 +123,7 @@ def check_elastic(name: str, args: GcpElasticCapacityArgs) -> None:
     check_resource_name(problems, name, "-template", "instance template")
     check_capacity(problems.at("capacity"), args["capacity"], args["zones"])
     problems.need("elastic" in args["capacity"], "capacity.elastic", "is missing")
-    check_gpus(problems, args["capacity"], args.get("gpu_arches"))
+    check_gpus(problems, args["capacity"], args.get("gpu_arches"), FAMILIES)
     problems.need(bool(args["zones"]), "zones", "at least one zone is needed")
     check_machine(problems.at("machine"), args["machine"])
     common.raise_bad(problems, f"GcpElasticCapacity {name}")
-
-
-def elastic_of(args: GcpCapacityArgs, labels: Mapping[str, str], known: Mapping[str, Any]) -> Elastic:
-    """What the scheduler may launch, for `cluster.json`. Types with a lower `priority` come first; without priorities
-    the order of the list counts.
-
-    `labels`: of the instances. `known`: the template, its numeric id, and the subnetwork in each zone (`places`).
-    """
-    elastic = args["elastic"]
-    types = sorted(args["instance_types"], key=lambda entry: entry.get("priority", 0))
-    return Elastic(
-        types=[entry["type"] for entry in types],
-        markets=markets_of(elastic),
-        max_instances=int(elastic["max_instances"]),
-        max_usd_per_hour=elastic.get("max_usd_per_hour"),
-        idle_limit=parse_duration(elastic.get("idle_limit", IDLE_LIMIT)),
-        template=known["template"],
-        template_version=known["version"],
-        places=known["places"],
-        zones={entry["type"]: list(entry["zones"]) for entry in types if entry.get("zones")},
-        tags=dict(labels),
-    )

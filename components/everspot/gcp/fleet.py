@@ -11,6 +11,7 @@ from typing import Any, NotRequired, TypedDict, cast
 
 import pulumi
 from everspot_clouds.gcp.fleet import selections
+from everspot_clouds.gcp.gpus import FAMILIES
 from everspot_clouds.gcp.names import standing
 from everspot_clouds.gcp.rules import HEALTH_PORT
 from everspot_core.documents import parse_duration
@@ -20,9 +21,9 @@ from everspot_core.records import Market, Role
 from pulumi_gcp import compute
 
 from everspot import common
+from everspot.capacity import check_gpus, check_prices
 from everspot.gcp import asking, tagging
-from everspot.gcp.capacity import GcpCapacityArgs, capacity_of, has_gpus, notice_of, usd_per_hour
-from everspot.gcp.capacity_checks import check_capacity, check_gpus, check_offers
+from everspot.gcp.capacity import GcpCapacityArgs, capacity_of, check_capacity, has_gpus, notice_of, usd_per_hour
 from everspot.gcp.launch import GcpMachineArgs, check_machine, instance_template, resolve_image
 from everspot.gcp.network import check_resource_name
 from everspot.guard import fleet_guard
@@ -211,7 +212,7 @@ def check_fleet(name: str, args: GcpTrainingFleetArgs) -> None:
     tagging.check_common(problems, args["cluster"], args["tags"])
     check_resource_name(problems, name, f"-{Market.ON_DEMAND.value}-agent", "instance templates")
     check_capacity(problems.at("capacity"), args["capacity"], args["zones"])
-    check_gpus(problems, args["capacity"], args.get("gpu_arches"))
+    check_gpus(problems, args["capacity"], args.get("gpu_arches"), FAMILIES)
     problems.need(bool(args["zones"]), "zones", "at least one zone is needed")
     check_machine(problems.at("machine"), args["machine"])
     common.raise_bad(problems, f"GcpTrainingFleet {name}")
@@ -220,7 +221,7 @@ def check_fleet(name: str, args: GcpTrainingFleetArgs) -> None:
 def _region(name: str, args: GcpTrainingFleetArgs, region: str) -> str:
     """The region, once it is known that every type has a price there."""
     problems = Problems()
-    check_offers(problems.at("capacity"), args["capacity"], region=region)
+    check_prices(problems.at("capacity"), args["capacity"], capacity_of(args["capacity"]), region)
     common.raise_bad(problems, f"GcpTrainingFleet {name}")
     return region
 

@@ -48,16 +48,7 @@ class Granting:
     ) -> None:
         """Bind a role in a whole project."""
         about = None if condition is None else {"title": condition.title, "expression": condition.expression}
-        self.made.append(
-            projects.IAMMember(
-                f"{self._name}-{suffix}",
-                project=project,
-                role=role,
-                member=self._member,
-                condition=about,
-                opts=self._child,
-            )
-        )
+        self._bind(projects.IAMMember, suffix, role, project=project, condition=about)
 
     def on_bucket(
         self,
@@ -74,45 +65,24 @@ class Granting:
                 "title": made.apply(lambda found: found.title),
                 "expression": made.apply(lambda found: found.expression),
             }
-        self.made.append(
-            storage.BucketIAMMember(
-                f"{self._name}-{suffix}",
-                bucket=bucket,
-                role=role,
-                member=self._member,
-                condition=about,
-                opts=self._child,
-            )
-        )
+        self._bind(storage.BucketIAMMember, suffix, role, bucket=bucket, condition=about)
 
     def on_subscription(self, suffix: str, subscription: pulumi.Input[str], role: pulumi.Input[str]) -> None:
         """Bind a role on a subscription, projects/…/subscriptions/…."""
-        self.made.append(
-            pubsub.SubscriptionIAMMember(
-                f"{self._name}-{suffix}", subscription=subscription, role=role, member=self._member, opts=self._child
-            )
-        )
+        self._bind(pubsub.SubscriptionIAMMember, suffix, role, subscription=subscription)
 
     def on_topic(self, suffix: str, topic: pulumi.Input[str], role: pulumi.Input[str]) -> None:
         """Bind a role on a topic, projects/…/topics/…."""
-        self.made.append(
-            pubsub.TopicIAMMember(
-                f"{self._name}-{suffix}", topic=topic, role=role, member=self._member, opts=self._child
-            )
-        )
+        self._bind(pubsub.TopicIAMMember, suffix, role, topic=topic)
 
     def on_secret(self, suffix: str, secret: str, role: pulumi.Input[str]) -> None:
         """Bind a role on a secret, projects/…/secrets/…."""
-        self.made.append(
-            secretmanager.SecretIamMember(
-                f"{self._name}-{suffix}", secret_id=secret, role=role, member=self._member, opts=self._child
-            )
-        )
+        self._bind(secretmanager.SecretIamMember, suffix, role, secret_id=secret)
 
     def on_account(self, suffix: str, account: pulumi.Input[str], role: pulumi.Input[str]) -> None:
         """Bind a role on another service account, projects/…/serviceAccounts/…."""
-        self.made.append(
-            serviceaccount.IAMMember(
-                f"{self._name}-{suffix}", service_account_id=account, role=role, member=self._member, opts=self._child
-            )
-        )
+        self._bind(serviceaccount.IAMMember, suffix, role, service_account_id=account)
+
+    def _bind(self, kind: Callable[..., pulumi.Resource], suffix: str, role: pulumi.Input[str], **where: Any) -> None:
+        """Bind a role to the account. `kind`: the kind of binding; `where`: what it is on, and its condition."""
+        self.made.append(kind(f"{self._name}-{suffix}", role=role, member=self._member, opts=self._child, **where))

@@ -77,11 +77,11 @@ class GcpMonitoring(pulumi.ComponentResource):
     def _alarm(self, alarm: Alert) -> monitoring.AlertPolicy:
         cluster = self._args["cluster"]
         return monitoring.AlertPolicy(
-            f"{self._name}-{alarm.name}",
-            display_name=f"Everspot {cluster}: {alarm.name}",
+            f"{self._name}-{alarm.about.name}",
+            display_name=f"Everspot {cluster}: {alarm.about.name}",
             combiner="OR",
             conditions=[snake(condition(alarm, NAMESPACE, cluster))],
-            documentation={"content": alarm.says, "mime_type": "text/markdown"},
+            documentation={"content": alarm.about.says, "mime_type": "text/markdown"},
             notification_channels=self._args.get("alarms", {}).get("channels", []),
             user_labels=tagging.cluster_labels(cluster, self._args["tags"]),
             opts=pulumi.ResourceOptions(parent=self),

@@ -5,16 +5,16 @@ import pulumi
 from everspot_clouds.gcp.hourly import Upkeep, hourly_cost
 from everspot_core import catalogue
 
-from everspot.declared import declared_types
+from everspot.capacity import cap_of, catalogue_of
 from everspot.gcp import asking
-from everspot.gcp.capacity import GcpCapacityArgs, cap_of, capacity_of
+from everspot.gcp.capacity import GcpCapacityArgs, capacity_of
 
 
 def tell_hour(parent: pulumi.Resource, capacity: GcpCapacityArgs, always: Upkeep) -> None:
     """Print in previews what an hour of the cluster costs, and which quotas it needs. The provider cannot read Compute
     Engine's quotas; `everspot doctor` compares them."""
     if pulumi.runtime.is_dry_run():
-        known = catalogue.builtin().with_types(declared_types(capacity["instance_types"]))
+        known = catalogue_of(capacity)
         asking.place_of(parent).apply(
             lambda place: pulumi.log.info(
                 hourly_cost(place["region"], known, capacity_of(capacity), always, cap_of(capacity)), parent

@@ -1,0 +1,169 @@
+"""What the settings of a cluster's capacity say on every cloud, and the checks that they share.
+
+Each cloud has input types of its own, since a component's schema has no inheritance. Their common inputs have the same
+names, and are read here.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from everspot_core import catalogue
+from everspot_core.catalogue import Catalogue, InstanceType
+from everspot_core.documents import parse_duration
+from everspot_core.fleet import CapacitySpec, TypeChoice, derived_weights
+from everspot_core.gpus import IMAGE_BUILD, Families, is_arch
+from everspot_core.hourly import Cap, no_room, rates_of
+from everspot_core.manifest import Elastic, FleetOffer, Standing
+from everspot_core.market import Market
+from everspot_core.offers import gpu_problems, price_problems
+from everspot_core.problems import Problems, near
+
+from everspot.declared import Entries, check_declared, declared_types, known_types
+from everspot.limits import IDLE_LIMIT, idle_limit_problems
+
+Inputs = Mapping[str, Any]
+"""A cloud's capacity inputs or a part of them, for example `AwsCapacityArgs` or `GcpElasticArgs`."""
+
+
+def choice_of(entry: Inputs) -> TypeChoice:
+    """A type as its author wrote it. A cloud whose entries have no weight or maximum price leaves these None."""
+    return TypeChoice(
+        name=entry["type"],
+        weight=entry.get("weight"),
+        priority=entry.get("priority"),
+        max_price=entry.get("max_price"),
+        throughput=entry.get("throughput"),
+        zones=tuple(entry.get("zones", ())),
+    )
+
+
+def markets_of(elastic: Inputs) -> list[Market]:
+    """How elastic instances may be paid, each market once."""
+    return [market for market in Market if market in elastic.get("markets", list(Market))]
+
+
+def cap_of(args: Inputs) -> Cap | None:
+    """The limits of elastic capacity, for its cost; None if there is none."""
+    elastic = args.get("elastic")
+    if elastic is None:
+        return None
+    return Cap(
+        instances=int(elastic["max_instances"]),
+        usd_per_hour=elastic.get("max_usd_per_hour"),
+        markets=tuple(markets_of(elastic)),
+    )
+
+
+def standing_of(args: Inputs, standing: CapacitySpec) -> Standing:
+    """The declared sizes of the standing capacity, for `cluster.json`. The scheduler releases instances beyond them.
+    `standing`: its shape."""
+    return Standing(
+        on_demand_units=standing.on_demand_target,
+        spot_units=standing.spot_target,
+        weights=derived_weights(standing, known_types(args["instance_types"])),
+    )
+
+
+def offer_of(args: Inputs, standing: CapacitySpec, zones: Sequence[str]) -> FleetOffer:
+    """The types, zones and markets that instances may have, for `cluster.json`. A job that fits none of them is refused
+    at submission. `standing`: the shape of the standing capacity."""
+    elastic = args.get("elastic")
+    units = {Market.ON_DEMAND: standing.on_demand_target, Market.SPOT: standing.spot_target}
+    launched = markets_of(elastic) if elastic is not None and elastic["max_instances"] > 0 else []
+    return FleetOffer(
+        types=sorted({entry["type"] for entry in args["instance_types"]}),
+        zones=list(zones),
+        markets=[market for market, count in units.items() if count or market in launched],
+    )
+
+
+def elastic_of(args: Inputs, tags: Mapping[str, str], known: Inputs) -> Elastic:
+    """What the scheduler may launch, for `cluster.json`. Types with a lower `priority` come first; without priorities
+    the order of the list counts.
+
+    `tags`: of the instances. `known`: the launch template, its version, and the subnet in each zone (`places`).
+    """
+    elastic = args["elastic"]
+    types = sorted(args["instance_types"], key=lambda entry: entry.get("priority", 0))
+    prices = {entry["type"]: entry.get("max_price", args.get("max_price")) for entry in types}
+    return Elastic(
+        types=[entry["type"] for entry in types],
+        markets=markets_of(elastic),
+        max_instances=int(elastic["max_instances"]),
+        max_usd_per_hour=elastic.get("max_usd_per_hour"),
+        idle_limit=parse_duration(elastic.get("idle_limit", IDLE_LIMIT)),
+        template=known["template"],
+        template_version=known["version"],
+        places=known["places"],
+        zones={entry["type"]: list(entry["zones"]) for entry in types if entry.get("zones")},
+        max_prices={name: price for name, price in prices.items() if price is not None},
+        tags=dict(tags),
+    )
+
+
+def catalogue_of(args: Inputs) -> Catalogue:
+    """The catalogue with the types that are declared in place."""
+    return catalogue.builtin().with_types(declared_types(args["instance_types"]))
+
+
+def check_prices(problems: Problems, args: Inputs, standing: CapacitySpec, region: str) -> None:
+    """Add every type whose price in the region is unknown, and a cap in USD per hour under which nothing fits."""
+    known = catalogue_of(args)
+    price_problems(problems, standing.types, region, known)
+    cap = cap_of(args)
+    reason = no_room(rates_of(region, known, standing), cap) if cap is not None else None
+    problems.need(reason is None, "elastic.maxUsdPerHour", reason or "")
+
+
+def check_gpus(problems: Problems, args: Inputs, arches: Sequence[str] | None, families: Families) -> None:
+    """Add every type whose GPUs the image's torch does not run on. `arches` None: the build that Everspot bakes.
+    `families`: the cloud's families of types with GPUs."""
+    types = [choice_of(entry) for entry in args["instance_types"]]
+    build = IMAGE_BUILD.arches if arches is None else arches
+    gpu_problems(problems.at("capacity"), types, known_types(args["instance_types"]), build, families)
+    for arch in arches or ():
+        problems.need(is_arch(arch), "gpuArches", f"{arch!r} is not an architecture, such as sm_80")
+
+
+def check_some(problems: Problems, args: Inputs) -> None:
+    """Add a problem if there is neither standing nor elastic capacity."""
+    problems.need(
+        "standing" in args or "elastic" in args,
+        "",
+        "neither standing nor elastic is given, so that nothing would ever run; standing: {target: …} says what is "
+        "always there, elastic: {maxInstances: …} what the scheduler may launch",
+    )
+
+
+def check_elastic(problems: Problems, elastic: Inputs, zones: Sequence[str], *, every: str, lacks: str) -> None:
+    """Add what is wrong with the markets, zones and idle limit of elastic capacity. `zones`: of the cluster, if known.
+    `every` and `lacks`: the cloud's words for all of these zones, and for a cluster that is not in a zone."""
+    markets = elastic.get("markets")
+    problems.need(markets is None or bool(markets), "markets", f"is empty; there is {', '.join(Market)}")
+    for index, market in enumerate(markets or ()):
+        problems.choice(Market, market, f"markets[{index}]")
+    wanted = elastic.get("zones")
+    problems.need(wanted is None or bool(wanted), "zones", f"is empty; leave it out for {every}")
+    check_zones(problems, wanted or (), zones, lacks)
+    idle_limit_problems(problems, elastic.get("idle_limit", IDLE_LIMIT))
+
+
+def check_zones(problems: Problems, wanted: Sequence[str], zones: Sequence[str], lacks: str) -> None:
+    """Add the wanted zones in which the cluster is not. `zones`: its zones, empty if unknown; `lacks`: see
+    `check_elastic`."""
+    strange = [zone for zone in wanted if zones and zone not in zones]
+    problems.need(not strange, "zones", f"{', '.join(strange)}: the cluster {lacks} there, but in {', '.join(zones)}")
+
+
+def check_types(problems: Problems, entries: Entries) -> dict[str, InstanceType]:
+    """All known types by name: those of the catalogue and those declared in place. Adds the types of the list that are
+    neither, and what is wrong with the declared ones."""
+    known = {**catalogue.builtin().types, **check_declared(problems, entries)}
+    for index, entry in enumerate(entries):
+        name = entry["type"]
+        problems.need(
+            name in known or "vcpus" in entry or "memory_gib" in entry,
+            f"instanceTypes[{index}].type",
+            f"{name} is not in the catalogue{near(name, known)}; declare it in place with vcpus and memoryGib",
+        )
+    return known

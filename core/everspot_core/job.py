@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from everspot_core.documents import Document, Duration, Frozen, Stored, Utc, is_stored
+from everspot_core.federation.visits import Visit as Visit
 from everspot_core.field_types import Line, Name, Span
 from everspot_core.job_parts import Budget as Budget
 from everspot_core.job_parts import CheckpointPolicy as CheckpointPolicy
@@ -31,6 +32,7 @@ from everspot_core.job_rules import (
     secret_faults,
     setup_faults,
     tag_faults,
+    travel_faults,
 )
 from everspot_core.problems import BadInputs, Problem
 from everspot_core.recipes import parameter_faults
@@ -123,6 +125,17 @@ class JobSpec(Frozen):
         description="With `every`: skip one run if the last run has improved a metric too little over the run before "
         "it, as in `test_accuracy gain < 0.01` or `loss drop < 0.1`.",
     )
+    clouds: list[Name] = Field(
+        default_factory=list,
+        max_length=20,
+        description="The clouds in which it may run, by name. It may then move, with its checkpoint, to "
+        "peers of its cluster there. Without `clouds` and `clusters` it stays in the cluster that it was submitted to.",
+    )
+    clusters: list[Name] = Field(
+        default_factory=list,
+        max_length=20,
+        description="The only peers, by name, to which it may move. Without it: all that are in one of `clouds`.",
+    )
     checkpoint: CheckpointPolicy = CheckpointPolicy()
     precision: Precision = Precision.AUTO
     budget: Budget = Budget()
@@ -169,7 +182,7 @@ class JobSpec(Frozen):
 
     @model_validator(mode="after")
     def _one_program(self) -> "JobSpec":
-        faults = [*program_faults(dict(self)), *timing_faults(dict(self))]
+        faults = [*program_faults(dict(self)), *timing_faults(dict(self)), *travel_faults(dict(self))]
         if faults:
             raise BadInputs("the job", faults)
         return self
@@ -233,3 +246,4 @@ class JobSubmission(Document):
         default=None, description="The bound on a changeover by which its deadline was accepted."
     )
     retry_of: str | None = Field(default=None, description="The job from whose newest checkpoint it goes on.")
+    visit: Visit | None = Field(default=None, description="Whose job it is, if it came from another cluster.")

@@ -69,6 +69,19 @@ def program_faults(values: Mapping[str, Any]) -> list[Problem]:
     return found
 
 
+def travel_faults(values: Mapping[str, Any]) -> list[Problem]:
+    """Faults of a job that may move to other clusters: what it needs is not there. `values`: the job's fields."""
+    if not values.get("clouds") and not values.get("clusters"):
+        return []
+    said = "clouds" if values.get("clouds") else "clusters"
+    found = []
+    if values.get("after"):
+        found.append(Problem("after", f"the outputs of earlier jobs are in one cluster: leave out after, or {said}"))
+    if values.get("secrets"):
+        found.append(Problem("secrets", f"a secret belongs to one cloud's account: leave out secrets, or {said}"))
+    return found
+
+
 def env_faults(value: Any, clouds: CloudRules) -> list[Problem]:
     """Faults of the field `env`."""
     found: list[Problem] = []

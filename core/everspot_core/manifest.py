@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from everspot_core.catalogue import InstanceType
 from everspot_core.documents import Document, Duration, Frozen, format_duration, is_stored, parse_duration
 from everspot_core.faults import faults
+from everspot_core.federation.peers import Peer
 from everspot_core.notify import Notifications
 from everspot_core.problems import BadInputs, Problem, Problems, camel, shown
 from everspot_core.records import Market, Role
@@ -240,6 +241,9 @@ class Manifest(Document):
         default=False,
         description="In `cluster.json` only: whether jobs that may share (`resources.shared`) are put beside each "
         "other on one instance.",
+    )
+    federation: tuple[Peer, ...] = Field(
+        default=(), description="In `cluster.json` only: the clusters with which jobs are exchanged."
     )
     proxy: Proxy | None = Field(default=None, description="For agents, scheduler and jobs; None: no proxy.")
     notifications: Notifications | None = Field(

@@ -11,6 +11,7 @@ from pydantic import AliasChoices, Field
 from everspot_core.documents import Document, Stored, Utc
 from everspot_core.events import Event as Event
 from everspot_core.events import EventKind as EventKind
+from everspot_core.federation.visits import Away, Trip
 from everspot_core.instances import InstanceRecord as InstanceRecord
 from everspot_core.instances import InstanceState as InstanceState
 from everspot_core.instances import Notice as Notice
@@ -22,11 +23,13 @@ from everspot_core.told import Gib, Rate, Seconds, Step, Steps
 
 
 class JobState(StrEnum):
-    """PENDING waits for an instance; ASSIGNED has one that has not started it yet; the last three are final."""
+    """PENDING waits for an instance; ASSIGNED has one that has not started it yet; AWAY: it is offered to another
+    cluster, or visits it; the last three are final."""
 
     PENDING = "PENDING"
     ASSIGNED = "ASSIGNED"
     RUNNING = "RUNNING"
+    AWAY = "AWAY"
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
@@ -67,6 +70,7 @@ class Reason(StrEnum):
     AFTER = "after"  # a job that it was to come after has not succeeded
     WINDOW = "window"  # the hours in which it may run are over: it waits for the next
     INFEASIBLE = "infeasible"  # no capacity that there is could have kept its deadline: it was not begun
+    RETURNED = "returned"  # a visit, by its host: the job goes on in another cluster
     STALLED = "stalled"  # the program made no step for many times its usual, and was to be restarted then
 
     @property
@@ -165,6 +169,11 @@ class JobRecord(Document):
     held_seconds: float | None = Field(
         default=None,
         description="Market time with an instance, over all attempts that have ended. None: an older release's record.",
+    )
+
+    away: Away | None = Field(default=None, description="While the state is AWAY.")
+    trips: list[Trip] = Field(
+        default_factory=list, description="Its visits to other clusters, and offers that came to nothing, newest last."
     )
 
     def held(self, until: datetime) -> timedelta | None:

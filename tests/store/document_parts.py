@@ -5,6 +5,8 @@ from typing import Any
 
 from everspot_core.catalogue import InstanceType
 from everspot_core.checkpoint import Checkpoint, CheckpointHead, Part
+from everspot_core.federation.peers import Peer
+from everspot_core.federation.visits import Away, Trip, TripEnd
 from everspot_core.job import (
     Budget,
     CheckpointPolicy,
@@ -15,6 +17,7 @@ from everspot_core.job import (
     Resources,
     Retries,
     Series,
+    Visit,
     Wheel,
 )
 from everspot_core.launching import (
@@ -72,6 +75,7 @@ def a_spec(**program: Any) -> JobSpec:
         "retries": every_field(Retries, errors=1, from_zero=3, stalled=True, backoff=timedelta(seconds=20)),
         "tags": {"Team": "vision"}, "after": ["prepare"], "start_after": timedelta(hours=1),
         "window": "22:00-06:00 Europe/Berlin", "every": timedelta(days=1), "skip_if": "accuracy gain < 0.01",
+        "clouds": [], "clusters": [],
     }  # fmt: skip
     return every_field(JobSpec, **fields | program)
 
@@ -93,7 +97,12 @@ def a_submission(spec: JobSpec) -> JobSubmission:
         forced=True,
         changeover_bound=timedelta(minutes=15),
         retry_of="resnet-0",
+        visit=every_field(Visit, home="c", job_id="resnet", number=1),
     )
+
+
+def _place(visit: str) -> dict[str, Any]:
+    return {"cluster": "there", "visit": visit, "since": AT, "sent_bytes": 9}
 
 
 def a_record() -> JobRecord:
@@ -115,6 +124,9 @@ def a_record() -> JobRecord:
         "progress": progress, "preemptions": 1, "errors": 1, "unstarted": ["i-0"], "from_zero": 1,
         "failed_on": ["i-0"], "failed_step": 5, "not_before": AT, "last_owner": "i-0", "last_reason": Reason.NOTICE,
         "detail": "why", "exit_code": 1, "changed_at": AT, "assigned_at": AT, "held_seconds": 60.0,
+        "away": every_field(Away, number=2, why="no capacity", told="RUNNING", told_at=AT, **_place("resnet-1-v2")),
+        "trips": [every_field(Trip, number=1, until=AT, end=TripEnd.RETURNED, why="cheaper", step=9, usd=0.5,
+                              brought_bytes=8, gpu_hours=0.1, egress_usd=0.01, **_place("resnet-1-v1"))],
     }  # fmt: skip
     return every_field(JobRecord, **fields)
 
@@ -168,6 +180,17 @@ def a_manifest() -> Manifest:
         ),
         shares={"vision": 2.0},
         shared_instances=True,
+        federation=(
+            every_field(
+                Peer,
+                name="there",
+                cloud="gcp",
+                control_url="gs://control",
+                data_url="gs://data",
+                egress_usd_per_gb=0.09,
+                patience=timedelta(minutes=10),
+            ),
+        ),
         monitoring=every_field(Monitoring, namespace="Everspot"),
         metrics=every_field(Metrics, port=9494),
         proxy=every_field(Proxy, url="http://proxy:3128", no_proxy=("10.0.0.0/8",)),

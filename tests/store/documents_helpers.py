@@ -28,9 +28,11 @@ from everspot_core.budgets import Allowance, Budgets, Caps
 from everspot_core.changeover import Changeovers, PartTimes
 from everspot_core.documents import Document
 from everspot_core.dossier import Dossier
+from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.ledger import EndRecord, FaultKind, FaultRecord, LaunchRecord, PricePoint
 from everspot_core.records import (
     Assignment,
+    JobState,
     Market,
     Order,
     Reason,
@@ -65,6 +67,10 @@ def examples() -> dict[str, Document]:
         "Request": every_field(Request, at=AT, by="ann", note="why"),
         "RollRequest": every_field(RollRequest, at=AT, by="ann", note="why", generation="g2"),
     }
+    found["VisitOffer"] = every_field(
+        VisitOffer, visit="resnet-1", home="c", state=OfferState.ENDED, submission=own, progress=a_record().progress,
+        at=AT, changed_at=AT, why="no capacity", end=JobState.SUCCEEDED, returned=True, usd=1.5, gpu_hours=0.5,
+    )  # fmt: skip
     seat = every_field(
         Seat, job_id="resnet-2", epoch=1, vcpus=2, memory_gib=4.0, gpus=(1,), share=0.5, order=Order.STOP,
         reason=Reason.CANCEL, deadline=AT, changed_at=AT,

@@ -1,0 +1,55 @@
+"""The one document that decides who may run a job that is offered to another cluster.
+
+It lies in the host's control bucket. Home and host change it by conditional writes alone:
+
+    OFFERED ──host──▶ ACCEPTED ──home or host──▶ RECALLED
+       │                  └────────host────────────┴──▶ ENDED
+       ├──host──▶ REFUSED
+       └──home──▶ WITHDRAWN, which home may also write where nothing is
+"""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from everspot_core.documents import Document, Utc
+from everspot_core.job import JobSubmission
+from everspot_core.records import JobState, Progress
+
+
+class OfferState(StrEnum):
+    """The states of an offer. The host runs the visit from ACCEPTED to ENDED, and at no other time."""
+
+    OFFERED = "OFFERED"
+    ACCEPTED = "ACCEPTED"
+    RECALLED = "RECALLED"  # the visit is to stop with a checkpoint, and to end
+    REFUSED = "REFUSED"
+    WITHDRAWN = "WITHDRAWN"
+    ENDED = "ENDED"  # the visit's record is final
+
+    @property
+    def hosted(self) -> bool:
+        """Whether the visit is, or will be, a job of the host."""
+        return self in (OfferState.ACCEPTED, OfferState.RECALLED)
+
+    @property
+    def over(self) -> bool:
+        """Whether the host will never run the visit again."""
+        return self in (OfferState.REFUSED, OfferState.WITHDRAWN, OfferState.ENDED)
+
+
+class VisitOffer(Document):
+    """An offer of a job to another cluster, and what became of it."""
+
+    visit: str
+    home: str = Field(description="The cluster that offers.")
+    state: OfferState
+    submission: JobSubmission = Field(description="Of the visit, as the host creates it.")
+    progress: Progress = Field(default=Progress(), description="How far the job has come.")
+    at: Utc = Field(description="When it was offered, by home's clock.")
+    changed_at: Utc
+    why: str = Field(default="", description="For people: why it was offered, refused, recalled or withdrawn.")
+    end: JobState | None = Field(default=None, description="With ENDED: the state in which the visit ended.")
+    returned: bool = Field(default=False, description="With ENDED: the job is not over, and home has it back.")
+    usd: float | None = Field(default=None, description="With ENDED: what its instances cost, by the host's bill.")
+    gpu_hours: float | None = Field(default=None, description="With ENDED: by the host's bill.")

@@ -1,0 +1,31 @@
+"""The clusters to which a cluster may send jobs, and from which it takes them."""
+
+from collections.abc import Collection
+
+from pydantic import Field
+
+from everspot_core.documents import Duration, Frozen
+
+
+class Peer(Frozen):
+    """Another cluster of the federation, as this cluster's manifest names it."""
+
+    name: str = Field(min_length=1, description="The cluster's name, as its own `cluster.json` says it.")
+    cloud: str = Field(pattern=r"^[a-z][a-z0-9-]*$", description="The cloud of its instances.")
+    control_url: str = Field(description="Its control bucket, a URL as of this manifest.")
+    data_url: str | None = Field(default=None, description="Its data bucket; None: the one that its manifest names.")
+    egress_usd_per_gb: float = Field(
+        default=0.0, ge=0, allow_inf_nan=False, description="The price of 10^9 bytes sent between the two clusters."
+    )
+    patience: Duration = Field(
+        default="10m",
+        validate_default=True,
+        description="An offer that it has not answered for this long, in real time, is withdrawn.",
+    )
+
+
+def reachable(peer: Peer, clouds: Collection[str], clusters: Collection[str]) -> bool:
+    """Whether a job that names these clouds and clusters may visit the peer. A job that names none stays at home."""
+    if not clouds and not clusters:
+        return False
+    return (not clouds or peer.cloud in clouds) and (not clusters or peer.name in clusters)

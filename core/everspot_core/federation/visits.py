@@ -1,0 +1,61 @@
+"""What a job's own documents say of its visits to other clusters."""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from everspot_core.documents import Stored, Utc
+from everspot_core.told import Step
+
+
+class Visit(Stored):
+    """In the submission of a visit: whose job it is. A visit is never sent on to a third cluster."""
+
+    home: str = Field(description="The cluster to which the job was submitted, and which stays responsible for it.")
+    job_id: str = Field(description="The job's id there.")
+    number: int = Field(ge=1, description="Counts the visits of the job, to whichever cluster.")
+
+
+class Away(Stored):
+    """In the record of a job that is away: where it is, and what was last heard of it."""
+
+    cluster: str
+    visit: str = Field(description="Its id there.")
+    number: int = Field(ge=1)
+    since: Utc
+    why: str = Field(default="", description="For people: why it was sent there.")
+    told: str = Field(default="", description="The last state of the offer, or of the visit's record.")
+    told_at: Utc | None = None
+    sent_bytes: int = Field(default=0, description="What was copied there.")
+
+
+class TripEnd(StrEnum):
+    """How a trip ended."""
+
+    REFUSED = "refused"  # by the host
+    WITHDRAWN = "withdrawn"  # by home, before the host had accepted
+    RETURNED = "returned"  # with its checkpoint, to go on elsewhere
+    ENDED = "ended"  # the job itself ended there
+
+
+class Trip(Stored):
+    """A visit that is over, or an offer that came to nothing."""
+
+    cluster: str
+    visit: str
+    number: int = Field(ge=1)
+    since: Utc
+    until: Utc
+    end: TripEnd
+    why: str = Field(default="", description="For people: why it ended so.")
+    step: Step = Field(default=0, description="How far the job was at its end.")
+    sent_bytes: int = Field(default=0, description="What was copied there.")
+    brought_bytes: int = Field(default=0, description="What was copied back.")
+    usd: float | None = Field(default=None, description="Of its instances, by the host's own bill; None: not known.")
+    gpu_hours: float | None = Field(default=None, description="By the host's own bill; None: not known.")
+    egress_usd: float = Field(default=0.0, description="The copied bytes at the price of the manifest.")
+
+
+def visit_id(job_id: str, number: int) -> str:
+    """The id of a job's visit, in the host's store."""
+    return f"{job_id}-v{number}"

@@ -4,10 +4,12 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 # Twice as many as cores: what takes longest waits, for AWS's provider and for processes.
 JOBS ?= $(shell [ $(CORES) -gt 4 ] && echo 8 || echo $$(( 2 * $(CORES) )))
 ARGS ?=
-# Whose provider is set up: aws, gcp, or both ("aws gcp"). What plays on AWS needs AWS's.
+# Whose provider is set up: aws, gcp, or both ("aws gcp"). The demo plays on one of them; what plays on AWS needs AWS's.
 CLOUD ?= aws
-AWS_ALONE := $(filter demo live bench,$(MAKECMDGOALS))
+AWS_ALONE := $(filter live bench,$(MAKECMDGOALS))
 $(if $(AWS_ALONE),$(if $(filter aws,$(CLOUD)),,$(error $(AWS_ALONE) plays on AWS, with CLOUD=aws, and not on $(CLOUD))))
+ON_ONE := $(filter demo,$(MAKECMDGOALS))
+$(if $(ON_ONE),$(if $(filter 1,$(words $(CLOUD))),,$(error $(ON_ONE) plays on one cloud, with CLOUD=aws or CLOUD=gcp)))
 # The rewritten assertions of five thousand tests are kept from one run to the next, also where Python is told to keep
 # nothing; apart from the sources.
 KEPT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/.everspot/pycache
@@ -21,8 +23,8 @@ help: ## List the targets
 setup: ## Virtual environment, Pulumi engine, provider, dataset: all below .venv and .everspot (PYTHON=…, CLOUD=gcp to choose)
 	@$(PYTHON) tools/setup $(CLOUD)
 
-demo: setup ## All of it on this machine, no cloud account needed: provision, train, interrupt, resume, report
-	@.venv/bin/python -m everspot_local.demo $(ARGS)
+demo: setup ## All of it on this machine, no cloud account needed: provision, train, interrupt, resume, report (CLOUD=gcp)
+	@.venv/bin/python -m everspot_local.demo --cloud $(CLOUD) $(ARGS)
 
 # Tests hold both clouds' components and bridges to their providers.
 test nightly: CLOUD = aws gcp

@@ -11,7 +11,7 @@ from everspot_core.budgets import Purse
 from everspot_core.clock import Clock
 from everspot_core.job import JobSubmission
 from everspot_core.ledger import FaultRecord, LaunchRecord
-from everspot_core.records import Assignment, InstanceRecord, InstanceState, JobRecord, NoticeKind, Role
+from everspot_core.records import Assignment, InstanceRecord, InstanceState, JobRecord, NoticeKind, Reason, Role
 from everspot_core.schedule import (
     Behaviour,
     ClusterView,
@@ -89,8 +89,8 @@ class Viewer:
         names -= {n for n, given in seen.assignments.items() if unclear.intersection(given.value.jobs)}
         agents = (i for i in facts.described.values() if i.phase is Phase.ALIVE and i.role is Role.AGENT)
         alive = (i for i in agents if not i.launch)  # launched instances are counted one by one
-        renewing = seen.renewing()
-        instances = tuple(_instance(n, seen, known, renewing) for n in sorted(names))
+        renewing, noticed = seen.renewing(), _noticed(seen)
+        instances = tuple(_instance(n, seen, known, renewing, noticed.get(n)) for n in sorted(names))
         return ClusterView(
             jobs=jobs,
             instances=instances,
@@ -194,9 +194,23 @@ def _same(before: JobView, now: JobView) -> bool:
     )
 
 
-def _instance(name: str, seen: Observation, known: Known, renewing: set[str]) -> InstanceView:
+def _noticed(seen: Observation) -> dict[str, datetime]:
+    """When instances gave a job back because the cloud takes them, by their jobs' records.
+
+    A heartbeat may come seconds after that, and an agent reports the notice with the next one. A cloud without messages
+    ahead of an end says nothing until then.
+    """
+    records = (found.value for found in seen.records.values())
+    told = [r for r in records if r.last_reason is Reason.NOTICE and r.owner is None and r.last_owner is not None]
+    return {r.last_owner: r.changed_at for r in sorted(told, key=lambda r: r.changed_at) if r.last_owner is not None}
+
+
+def _instance(name: str, seen: Observation, known: Known, renewing: set[str], noticed: datetime | None) -> InstanceView:
+    """`noticed`: see `_noticed`. What the instance itself has reported since then counts instead; both times are of its
+    own clock."""
     facts, ledger = known.facts, known.ledger
     record = seen.instances[name].value if name in seen.instances else None
+    unreported = noticed is not None and (record is None or record.updated_at <= noticed)
     last_word = record is not None and record.state is InstanceState.GONE
     forgotten = name in ledger.ends and name not in facts.described
     launch, place = ledger.launches.get(name), known.desk.launched.get(name)
@@ -207,7 +221,7 @@ def _instance(name: str, seen: Observation, known: Known, renewing: set[str]) ->
         assignment=given,
         stale=name in seen.stale_instances and name not in renewing,
         gone=facts.gone(name) or last_word or forgotten or (record is None and known.desk.gone(name)),
-        ending=facts.ending(name),
+        ending=facts.ending(name) or unreported,
         rebalance=name in facts.rebalance,
         deadline=_taken_at(record) or facts.warned.get(name),
         launched_for=place.job_id if place is not None else None,

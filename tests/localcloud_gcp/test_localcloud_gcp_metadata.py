@@ -8,6 +8,7 @@ from typing import Any
 import google.auth.compute_engine
 import google.auth.transport.requests
 import pytest
+import requests
 
 FLAVOR = {"Metadata-Flavor": "Google"}
 ZONE = "europe-west4-a"
@@ -65,6 +66,7 @@ def test_what_an_instance_knows_of_itself(one: Any) -> None:
         "instance/service-accounts/": f"{ACCOUNT}/\ndefault/\n",
         "project/project-id": "everspot-local",
         "project/numeric-project-id": "100000000001",
+        "universe/universe-domain": "everspot-local.example",
     }.items():
         assert here.get(path) == expected, path
     whole = json.loads(here.get("instance/?recursive=true"))
@@ -154,3 +156,23 @@ def test_google_auth_gets_a_token_that_calls_are_made_with(one: Any, monkeypatch
     assert line["principal"] == f"serviceAccount:{ACCOUNT}"
     again = json.loads(here.get("instance/service-accounts/default/token"))
     assert again["access_token"] == credentials.token and 3000 < again["expires_in"] <= 3600
+
+
+def test_google_auth_asks_nobody_beyond_the_local_cloud(one: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    kit, _, here = one
+    monkeypatch.setenv("GCE_METADATA_HOST", here.address)
+    monkeypatch.setattr("google.auth.compute_engine._metadata._GCE_METADATA_HOST", here.address)
+    asked: list[str] = []
+    send = requests.Session.request
+
+    def spy(session: requests.Session, method: str, url: str, **more: Any) -> Any:
+        asked.append(url)
+        return send(session, method, url, **more)
+
+    monkeypatch.setattr(requests.Session, "request", spy)
+    with google.auth.transport.requests.AuthorizedSession(google.auth.compute_engine.Credentials()) as session:
+        # As a call in the way of its own: what would be looked up beside a call is looked up before it.
+        session.credentials._set_blocking_regional_access_boundary_lookup()
+        assert session.get(f"{kit.cloud.endpoint}/compute/v1/projects/everspot-local/global/networks").ok
+    assert len(asked) > 2
+    assert {url.split("/")[2] for url in asked} == {here.address, kit.cloud.endpoint.removeprefix("http://")}

@@ -295,6 +295,25 @@ def test_nothing_is_put_on_an_instance_that_has_seen_a_notice_itself(cluster: Cl
     assert cluster.store.assignments.scan() == {}
 
 
+def test_an_instance_that_gave_its_job_back_for_a_notice_gets_none_before_it_has_reported_again(
+    cluster: Cluster,
+) -> None:
+    agent = cluster.agent("i-1")
+    cluster.submit("j")
+    cluster.run(1)
+    lease, agent.lease, agent.alive = agent.lease, None, False
+    assert lease is not None
+    cluster.store.instances.put("i-1", agent.record.model_copy(update={"state": InstanceState.READY, "job_id": None}))
+    lease.release(Reason.NOTICE)  # within the heartbeat's spacing: its record says that it is free
+    for _ in range(4):
+        cluster.schedulers[0].tick()
+        cluster.clock.advance(timedelta(seconds=1))
+    assert cluster.state("j") == "PENDING" and cluster.store.records.get("j").value.epoch == 1
+    cluster.agent("i-2")
+    cluster.run(1)
+    assert cluster.store.records.get("j").value.owner == "i-2"
+
+
 def test_an_instance_that_is_shutting_down_gets_nothing_new(cluster: Cluster) -> None:
     cluster.agent("i-1")
     cluster.end("i-1", interrupted=False, phase=Phase.ENDING)

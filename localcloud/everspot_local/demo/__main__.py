@@ -23,11 +23,11 @@ from rich.table import Table
 
 from everspot_local.demo import processes
 from everspot_local.demo.checks import Check, promises, sweep_promises, waited_in_time
-from everspot_local.demo.leftovers import launched, leftovers
 from everspot_local.demo.phases import Phases
+from everspot_local.demo.site import CLOUDS, site_of
 from everspot_local.demo.story import Story
 from everspot_local.demo.trials import SWEEP, Trials
-from everspot_local.demo.world import ROOT, STACKS, DemoError, DemoWorld
+from everspot_local.demo.world import ROOT, DemoError, DemoWorld
 
 CHECKPOINT_STEPS = 500  # as the job specs beside this file say
 console = Console()
@@ -48,10 +48,11 @@ def main() -> int:
         signal.signal(number, _interrupt)
     processes.adopt_orphans()
     phases = Phases(console)
-    home: Path = options.out
+    site = site_of(options.cloud)
+    home: Path = options.out or ROOT / ".everspot" / site.folder
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
-    world = DemoWorld(home=home, time_scale=options.time_scale, say=_say)
+    world = DemoWorld(site, home=home, time_scale=options.time_scale, say=_say)
     checks: list[Check] = []
     code = 1
     try:
@@ -78,10 +79,11 @@ def main() -> int:
 def _play(world: DemoWorld, limit: timedelta, phases: Phases) -> list[Check]:
     with phases.phase(f"a local cloud, {world.time_scale:g} times as fast as the world", "cloud"):
         world.start()
-    with phases.phase("pulumi up -s account", "account"):
-        world.up("account")
-    with phases.phase("pulumi up -s local: network, store, roles, fleet, events, scheduler", "up"):
-        world.up("local")
+    account, cluster = world.site.stacks
+    with phases.phase(f"pulumi up -s {account}", "account"):
+        world.up(account)
+    with phases.phase(f"pulumi up -s {cluster}: network, store, roles, fleet, events, scheduler", "up"):
+        world.up(cluster)
     story = Story(world, Trials(world))
     checks: list[Check] = []
     with phases.phase("train, interrupt, resume; a drought, and a sweep", "jobs"):
@@ -93,16 +95,16 @@ def _play(world: DemoWorld, limit: timedelta, phases: Phases) -> list[Check]:
         checks.append(Check("no launched instance is left", *_emptied(world, limit)))
     with phases.phase("the report, and the same bill summed from the market's own log", "report"):
         checks += _bill(world, story)
-    with phases.phase("pulumi up -s local --expect-no-changes", "second up"):
-        world.up("local", expect_no_changes=True)
+    with phases.phase(f"pulumi up -s {cluster} --expect-no-changes", "second up"):
+        world.up(cluster, expect_no_changes=True)
         checks.append(Check("a second up changes nothing", True, "expect-no-changes"))
     with phases.phase("drain", "drain"):
         world.everspot("drain", "--wait")
     with phases.phase("pulumi destroy", "destroy"):
-        for stack in reversed(STACKS):
+        for stack in reversed(world.site.stacks):
             world.destroy(stack)
-        left = leftovers(world, world.cluster)
-        checks.append(Check("destroy leaves nothing behind", not left, ", ".join(left[:5]) or "asked through boto3"))
+        left, asked = world.leftovers(), f"asked through {world.site.asked_through}"
+        checks.append(Check("destroy leaves nothing behind", not left, ", ".join(left[:5]) or asked))
     return checks
 
 
@@ -122,7 +124,7 @@ def _bill(world: DemoWorld, story: Story) -> list[Check]:
 def _emptied(world: DemoWorld, limit: timedelta) -> tuple[bool, str]:
     """Whether nobody has to end what was launched for jobs that are over, and how long that took, in market time."""
     began = time.monotonic()
-    while left := launched(world):
+    while left := world.launched():
         if time.monotonic() - began > limit.total_seconds():
             return False, ", ".join(left)
         time.sleep(1)
@@ -134,7 +136,8 @@ def _report(world: DemoWorld) -> tuple[dict, float]:  # type: ignore[type-arg]
     (world.home / "report.json").write_text(json.dumps(report, indent=2))
     console.print(world.everspot("report", "--as-of", report["as_of"]), highlight=False, markup=False)
     audit = subprocess.run(  # noqa: S603
-        [sys.executable, ROOT / "tools/audit_bill.py", world.market_log, "--until", report["as_of"], "--json"],
+        [sys.executable, ROOT / "tools/audit_bill.py", world.market_log, "--cloud", world.site.cloud,
+         "--until", report["as_of"], "--json"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     return report, float(json.loads(audit.stdout)["total_usd"])
@@ -162,7 +165,10 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
-    parser.add_argument("--out", type=Path, default=ROOT / ".everspot/demo", help="folder of the report and the logs")
+    parser.add_argument("--cloud", choices=CLOUDS, default=CLOUDS[0], help="the cloud that the local one is")
+    parser.add_argument(
+        "--out", type=Path, help="folder of the report and the logs (default: .everspot/demo, .everspot/demo-gcp)"
+    )
     parser.add_argument("--time-scale", type=float, default=12.0, help="seconds of market time in a second")
     parser.add_argument(
         "--limit",

@@ -11,8 +11,8 @@ from everspot_local.demo.trials import FINAL, Trials
 from everspot_local.demo.world import DemoError, DemoWorld
 
 SPECS = Path(__file__).parent / "jobs"
-DRY = ("c6i.xlarge/*", "m6i.xlarge/*")
-"""The pools that fit the patient job: they have no Spot capacity for as long as it waits."""
+PATIENT = "patient"
+"""The job that waits: it fits the types whose Spot pools are dry, and no others."""
 LOOK_SECONDS = 2.0
 """Real time between two looks at the jobs: each is a command of its own, and the jobs have the same cores."""
 
@@ -41,10 +41,11 @@ class Story:
 
     def submit(self) -> None:
         """Let the large types run dry, and submit the four jobs."""
-        for pool in DRY:
+        for pool in self.world.site.dry:
             self.world.local("drought", pool, "--for", "1d")
         for spec in sorted(SPECS.glob("*.yaml")):
-            answer = self.world.everspot_json("submit", str(spec))
+            more = self.world.site.patient if spec.stem == PATIENT else ()
+            answer = self.world.everspot_json("submit", str(spec), *more)
             self.ids[spec.stem] = answer["job_id"]
             self.world.say(f"submitted {answer['job_id']}")
 
@@ -79,7 +80,7 @@ class Story:
 
     def _listen(self, jobs: list[dict[str, Any]]) -> None:
         """Note until when the patient job is going to wait, and say it the first time."""
-        told = next((job["on_demand_at"] for job in jobs if job["job_id"] == self.ids["patient"]), None)
+        told = next((job["on_demand_at"] for job in jobs if job["job_id"] == self.ids[PATIENT]), None)
         if told is None:
             return
         at = datetime.fromisoformat(told)

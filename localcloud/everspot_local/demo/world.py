@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import boto3
 from pulumi import automation
 
+from everspot_local.demo.site import Site
+
 ROOT = Path(__file__).resolve().parents[3]
-STACKS = ("account", "local")
 PARALLEL = 64  # most of an update is waiting, and the engine's default goes by the number of cores
 
 
@@ -26,6 +26,7 @@ class DemoError(RuntimeError):
 class DemoWorld:
     """Folders and environment of one demonstration. `say` gets one line per thing worth telling."""
 
+    site: Site
     home: Path
     time_scale: float
     say: Callable[[str], None]
@@ -47,9 +48,9 @@ class DemoWorld:
 
     def start(self) -> None:
         """Start the local cloud and take over the environment that it names."""
-        self.local("up", "--time-scale", f"{self.time_scale:g}", "--port", "0")
+        self.local("up", "--cloud", self.site.cloud, "--time-scale", f"{self.time_scale:g}", "--port", "0")
         self.env = self.local_json("env")
-        os.environ.update(self.env)  # for boto3 in this process
+        os.environ.update(self.env)  # the engine is started by this process, and found by PATH
 
     def local(self, *arguments: str) -> str:
         """Run `everspot-local` and return what it printed."""
@@ -87,9 +88,12 @@ class DemoWorld:
             shutil.copytree(ROOT / "stacks", project / "stacks", ignore=shutil.ignore_patterns("__pycache__"))
             shutil.copy(ROOT / "Pulumi.yaml", project)
             (project / ".venv").symlink_to(sys.prefix)  # its `virtualenv`, which a language host would make otherwise
-        return automation.create_or_select_stack(
+        found = automation.create_or_select_stack(
             stack_name=name, work_dir=str(project), opts=automation.LocalWorkspaceOptions(env_vars=self.env)
         )
+        if own := self.site.settings.get(name):
+            found.set_all_config({key: automation.ConfigValue(value) for key, value in own.items()})
+        return found
 
     def up(self, name: str, *, expect_no_changes: bool = False) -> automation.UpResult:
         """`pulumi up -s NAME`, and take the store's URL and the cluster's name from its outputs."""
@@ -105,9 +109,13 @@ class DemoWorld:
         """`pulumi destroy -s NAME`."""
         self.stack(name).destroy(on_output=self._engine_log, parallel=PARALLEL, color="never")
 
-    def client(self, service: str) -> Any:
-        """A boto3 client of the local cloud, for asking what is really there."""
-        return boto3.client(service, endpoint_url=self.env["AWS_ENDPOINT_URL"], region_name=self.env["AWS_REGION"])
+    def launched(self) -> list[str]:
+        """The instances that the scheduler has launched for jobs and that have not ended, as the cloud says."""
+        return self.site.launched(self.env)
+
+    def leftovers(self) -> list[str]:
+        """What the cloud still has of the cluster, by kind and id."""
+        return self.site.leftovers(self.env, self.cluster)
 
     # ------------------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,11 @@ from everspot_local.gcp.compute.state import Compute
 from everspot_local.gcp.compute.vms import Vm
 from everspot_local.gcp.project import NUMBER, PROJECT
 
+UNIVERSE = "everspot-local.example"
+"""Where all of Google's services are that there are. google-auth asks those of Google's own universe,
+googleapis.com, which locations an account may be used from (`google/auth/_regional_access_boundary_utils.py`), and it
+does so past every endpoint that a program is given. Nothing here may reach them."""
+
 Tree = Mapping[str, Any]
 _FREE_KEYS = ("attributes", "service-accounts")
 """Folders whose names are somebody's own, and stay in JSON as they are."""
@@ -32,7 +37,7 @@ class Values:
         if vm is None:
             return None
         project = {"project-id": PROJECT, "numeric-project-id": int(NUMBER), "attributes": {}}
-        return {"instance": self._instance(vm), "project": project}
+        return {"instance": self._instance(vm), "project": project, "universe": {"universe-domain": UNIVERSE}}
 
     def _instance(self, vm: Vm) -> Tree:
         document = vm.document

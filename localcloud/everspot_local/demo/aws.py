@@ -1,15 +1,16 @@
-"""What is still there after `pulumi destroy`, asked of the cloud itself and not of the state."""
+"""The demonstration on AWS: its stacks and pools, and what is really there, asked through boto3."""
 
 from typing import Any
 
+import boto3
 from everspot_clouds.aws.rules import LAUNCH_TAG
 
-from everspot_local.demo.world import DemoWorld
+from everspot_local.demo.site import Environment, Site
 
 
-def leftovers(world: DemoWorld, cluster: str) -> list[str]:
+def leftovers(env: Environment, cluster: str) -> list[str]:
     """Every resource that the cluster could have left behind, by kind and id; empty when all is gone."""
-    ec2 = world.client("ec2")
+    ec2 = _client(env, "ec2")
     found = [f"instance {i['InstanceId']}" for i in _instances(ec2)]
     found += [
         f"fleet {f['FleetId']}" for f in ec2.describe_fleets()["Fleets"] if not f["FleetState"].startswith("deleted")
@@ -22,20 +23,27 @@ def leftovers(world: DemoWorld, cluster: str) -> list[str]:
     ]
     found += [f"launch template {t['LaunchTemplateId']}" for t in ec2.describe_launch_templates()["LaunchTemplates"]]
     found += [f"volume {v['VolumeId']}" for v in ec2.describe_volumes()["Volumes"]]
-    found += [f"bucket {b['Name']}" for b in world.client("s3").list_buckets()["Buckets"] if cluster in b["Name"]]
-    found += [f"queue {url}" for url in world.client("sqs").list_queues().get("QueueUrls", [])]
-    found += [f"rule {r['Name']}" for r in world.client("events").list_rules()["Rules"] if cluster in r["Name"]]
-    groups = world.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
+    found += [f"bucket {b['Name']}" for b in _client(env, "s3").list_buckets()["Buckets"] if cluster in b["Name"]]
+    found += [f"queue {url}" for url in _client(env, "sqs").list_queues().get("QueueUrls", [])]
+    found += [f"rule {r['Name']}" for r in _client(env, "events").list_rules()["Rules"] if cluster in r["Name"]]
+    groups = _client(env, "autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
     found += [f"auto scaling group {g['AutoScalingGroupName']}" for g in groups]
-    iam = world.client("iam")
+    iam = _client(env, "iam")
     found += [f"role {r['RoleName']}" for r in iam.list_roles()["Roles"] if cluster in r["RoleName"]]
     found += [f"profile {p['InstanceProfileName']}" for p in iam.list_instance_profiles()["InstanceProfiles"]]
     return found
 
 
-def launched(world: DemoWorld) -> list[str]:
+def launched(env: Environment) -> list[str]:
     """The instances that the scheduler has launched for jobs and that have not ended."""
-    return [i["InstanceId"] for i in _instances(world.client("ec2")) if _tags(i).get(LAUNCH_TAG)]
+    return [i["InstanceId"] for i in _instances(_client(env, "ec2")) if _tags(i).get(LAUNCH_TAG)]
+
+
+def _client(env: Environment, service: str) -> Any:
+    return boto3.client(
+        service, endpoint_url=env["AWS_ENDPOINT_URL"], region_name=env["AWS_REGION"],
+        aws_access_key_id=env["AWS_ACCESS_KEY_ID"], aws_secret_access_key=env["AWS_SECRET_ACCESS_KEY"],
+    )  # fmt: skip
 
 
 def _tags(instance: dict[str, Any]) -> dict[str, str]:
@@ -45,3 +53,16 @@ def _tags(instance: dict[str, Any]) -> dict[str, str]:
 def _instances(ec2: Any) -> list[dict[str, Any]]:
     reservations = ec2.describe_instances()["Reservations"]
     return [i for r in reservations for i in r["Instances"] if i["State"]["Name"] != "terminated"]
+
+
+SITE = Site(
+    cloud="aws",
+    account="account",
+    cluster="local",
+    dry=("c6i.xlarge/*", "m6i.xlarge/*"),
+    patient=(),
+    folder="demo",
+    asked_through="boto3",
+    launched=launched,
+    leftovers=leftovers,
+)

@@ -1,0 +1,42 @@
+"""What the demonstration has to know of each cloud: which stacks, which pools run dry, and how the cloud is asked."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import cast
+
+CLOUDS = ("aws", "gcp")
+Environment = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Site:
+    """One cloud. `account`, `cluster`: the stacks, the latter on the former. `settings`: settings of stacks that are a
+    user's own, by stack. `dry`: the pools that fit the patient job; they have no Spot capacity for as long as it waits.
+    `patient`: what is added to the patient job's submission, so that it fits no others. `folder`: below `.everspot`.
+
+    What is really there is asked of the cloud itself, through `asked_through` and not through the product, with the
+    environment of the local cloud: `launched` gives the instances that the scheduler has launched for jobs and that
+    have not ended; `leftovers` everything that the cluster of a name could have left behind, by kind and id.
+    """
+
+    cloud: str
+    account: str
+    cluster: str
+    dry: tuple[str, ...]
+    patient: tuple[str, ...]
+    folder: str
+    asked_through: str
+    launched: Callable[[Environment], list[str]]
+    leftovers: Callable[[Environment, str], list[str]]
+    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def stacks(self) -> tuple[str, str]:
+        """Both stacks in the order in which they come up."""
+        return self.account, self.cluster
+
+
+def site_of(cloud: str) -> Site:
+    """The site of one of `CLOUDS`. Only this one's module, and what it asks the cloud with, is loaded."""
+    return cast(Site, import_module(f"everspot_local.demo.{cloud}").SITE)

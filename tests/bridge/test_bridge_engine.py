@@ -118,9 +118,12 @@ def test_what_is_declared_is_there_and_what_was_there_is_imported(life, before):
 
 def test_what_was_deleted_behind_its_back_is_found_and_a_plan_names_each_replacement_and_why(life, before):
     life.client("events").delete_rule(Name=before["rule"])
-    known = [found["urn"] for name, found in life.state().items() if name in ("spot", "vpc", "key")]
+    names = ("spot", "vpc", "key", *GROUPS)
+    known = [found["urn"] for name, found in life.state().items() if name in names]
     life.run("refresh", "--yes", "--skip-preview", *(word for urn in known for word in ("--target", urn)))
-    assert len(known) == 3 and "spot" not in life.state()
+    assert len(known) == len(names) and "spot" not in life.state()
+    for name in GROUPS:  # a set comes back in an order of its own; the inputs keep the program's
+        assert [rule["fromPort"] for rule in life.state()[name]["inputs"]["ingress"]] == [443, 22, 8080]
 
     planned = life.preview(program(cidr="10.0.0.0/17", sets=FIRST))
     assert {name: op for name, (op, _) in planned.items() if "replace" not in op} == {"spot": "create"}

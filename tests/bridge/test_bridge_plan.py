@@ -7,6 +7,7 @@ from everspot_local.bridge.ignored import ignore
 from everspot_local.bridge.plan import changes, proposed, replacements
 from everspot_local.bridge.providers.aws import TABLE
 from everspot_local.bridge.schema import Field, Node
+from everspot_local.bridge.state import described
 from everspot_local.bridge.upstream import UNKNOWN, environment
 from everspot_local.bridge.wire import SECRET, SIGNATURE, UNKNOWN_STRING, plain
 
@@ -113,3 +114,25 @@ def test_an_endpoint_that_is_an_address_is_its_own_proxy_and_no_other_is():
     assert "HTTP_PROXY" not in environment({TABLE.proxied: "https://cloud.example"}, TABLE.proxied)
     assert environment({**address, "HTTP_PROXY": "p"}, TABLE.proxied)["HTTP_PROXY"] == "p"
     assert "HTTP_PROXY" not in environment(address, "")
+
+
+A, B, C = ({"cidr": cidr, "id": f"r{cidr}"} for cidr in "123")
+
+
+@pytest.mark.parametrize(
+    ("given", "there", "then"),
+    [
+        (["1", "2", "3"], [C, A, B], ["1", "2", "3"]),  # in upstream's order: nothing has changed
+        (["2", "1"], [A, C], ["3", "1"]),  # one is another now, and stays in its place
+        (["2", "1", "3"], [A, C], ["1", "3"]),  # one is gone
+        (["2"], [A, B], ["2", A]),  # one has come: with everything that is known of it
+        (["1", "1"], [A], ["1"]),
+    ],
+)
+def test_a_refresh_keeps_the_order_in_which_a_set_was_written(given, there, then):
+    rules = [{"cidr": cidr} for cidr in given]
+    expected = [rule if isinstance(rule, dict) else {"cidr": rule} for rule in then]
+    assert described(TYPE, {"name": "a", "rules": rules}, {"name": "b", "arn": "x", "rules": there}) == {
+        "name": "b",
+        "rules": expected,
+    }

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from everspot_local.bridge.plan import canonical
+from everspot_local.bridge.plan import alike
 from everspot_local.bridge.schema import Node
 
 INDEX = re.compile(r'\[(\d+|\*|"[^"]*")\]|([^.\[\]]+)')
@@ -65,7 +65,7 @@ def _keep_in_set(node: Node, config: list[Any], prior: list[Any], step: str, res
         for before in left:
             kept = copy.deepcopy(config[i])
             _keep(node.elem, kept, before, rest)
-            if _alike(node.elem, kept, before):
+            if alike(node.elem, kept, before):
                 config[i] = kept
                 left.remove(before)
                 break
@@ -75,19 +75,3 @@ def _chosen(step: str, count: int) -> list[int]:
     if step == "*":
         return list(range(count))
     return [int(step)] if step.isdigit() and int(step) < count else []
-
-
-def _alike(node: Node, config: Any, prior: Any) -> bool:
-    """Whether a prior element is what this configuration describes; what it leaves to the provider counts not."""
-    config, prior = (_filled(canonical(node, value)) for value in (config, prior))
-    if isinstance(config, dict) and isinstance(prior, dict):
-        left_to_it = {f.tf for f in node.fields.values() if f.computed and f.tf not in config}
-        prior = {key: part for key, part in prior.items() if key not in left_to_it}
-    return bool(config == prior)
-
-
-def _filled(value: Any) -> Any:
-    """Without what says nothing: upstream answers an empty text, list or number where nothing was configured."""
-    if isinstance(value, dict):
-        return {key: _filled(part) for key, part in value.items() if part not in (None, "", [], {}, 0, False)}
-    return value

@@ -92,6 +92,22 @@ def canonical(node: Node, value: Any) -> Any:
     return sorted(items, key=repr) if node.kind == "set" else items
 
 
+def alike(node: Node, config: Any, prior: Any) -> bool:
+    """Whether a prior element is what this configuration describes; what it leaves to the provider counts not."""
+    config, prior = (_filled(canonical(node, value)) for value in (config, prior))
+    if isinstance(config, dict) and isinstance(prior, dict):
+        left_to_it = {f.tf for f in node.fields.values() if f.computed and f.tf not in config}
+        prior = {key: part for key, part in prior.items() if key not in left_to_it}
+    return bool(config == prior)
+
+
+def _filled(value: Any) -> Any:
+    """Without what says nothing: upstream answers an empty text, list or number where nothing was configured."""
+    if isinstance(value, dict):
+        return {key: _filled(part) for key, part in value.items() if part not in (None, "", [], {}, 0, False)}
+    return value
+
+
 def changes(node: Node, prior: Any, planned: Any, path: str = "", top: Field | None = None) -> Iterator[Change]:
     """Yield the differences of two objects, as deep as both sides have parts; a set counts as one."""
     for f in node.fields.values():

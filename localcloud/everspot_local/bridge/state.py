@@ -9,10 +9,11 @@ from typing import Any
 
 from everspot_local.bridge import wire
 from everspot_local.bridge.names import Mapping
-from everspot_local.bridge.plan import same
+from everspot_local.bridge.plan import alike, same
+from everspot_local.bridge.schema import Field, Node
 from everspot_local.bridge.sdk import snake
 from everspot_local.bridge.upstream import Upstream, decode, raise_errors
-from everspot_local.bridge.values import from_upstream, to_upstream
+from everspot_local.bridge.values import BadValue, from_upstream, to_upstream
 
 META = "__meta"
 # Where SDK-based resources of the upstream provider keep their timeouts, in nanoseconds, in the private part.
@@ -128,22 +129,76 @@ def config_with_timeout(config: dict[str, Any], mapping: Mapping, operation: str
 def refreshed_inputs(mapping: Mapping, old: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
     """Return the inputs that describe what is there now: the old ones with today's values, or all non-empty."""
     if old:
-        maps = {f.pulumi for f in mapping.node.fields.values() if f.node.kind == "map"}
-        return {
-            k: v if k.startswith("__") else outputs.get(k) if k in maps else _project(v, outputs.get(k))
-            for k, v in old.items()
-        }
+        return described(mapping.node, old, outputs)
     settable = {f.pulumi for f in mapping.node.fields.values() if f.settable and f.pulumi in mapping.names.inputs}
     found = {k: v for k, v in outputs.items() if k in settable and v not in (None, "", 0, False, [], {})}
     return {**found, "__defaults": []}
 
 
-def _project(old: Any, new: Any) -> Any:
-    """Cut an output to the parts that were given as inputs; maps of the user's own keys come whole."""
+def described(node: Node, old: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+    """Return a resource's old inputs with today's values."""
+    fields = {f.pulumi: f for f in node.fields.values()}
+    found = {}
+    for name, value in old.items():
+        if name.startswith("__"):
+            found[name] = value
+        elif name in fields and fields[name].node.kind == "map":
+            found[name] = outputs.get(name)  # keys of the user's own come whole
+        else:
+            found[name] = _project(_node_of(fields.get(name)), value, outputs.get(name))
+    return found
+
+
+def _node_of(field: Field | None) -> Node:
+    if field is None:
+        return Node("dynamic")
+    return field.node.elem if field.flat and field.node.elem else field.node
+
+
+def _project(node: Node, old: Any, new: Any) -> Any:
+    """Cut an output to the parts that were given as inputs."""
     if wire.is_asset(old) or new is None:
         return old if wire.is_asset(old) else new
+    elem = node.elem or Node("dynamic")
     if isinstance(old, dict) and isinstance(new, dict):
-        return {k: _project(v, new[k]) for k, v in old.items() if k in new}
-    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return [_project(o, n) for o, n in zip(old, new, strict=True)]
+        fields = {f.pulumi: f for f in node.fields.values()}
+        return {
+            k: _project(elem if node.kind == "map" else _node_of(fields.get(k)), v, new[k])
+            for k, v in old.items()
+            if k in new
+        }
+    if isinstance(old, list) and isinstance(new, list):
+        if node.kind == "set":
+            return _as_written(elem, old, new)
+        if len(old) == len(new):
+            return [_project(elem, o, n) for o, n in zip(old, new, strict=True)]
     return new
+
+
+def _as_written(elem: Node, old: list[Any], new: list[Any]) -> list[Any]:
+    """Return a set's elements in the order of the old inputs.
+
+    Upstream has sets in an order of its own, while `ignoreChanges` names the places in the program's list. An element
+    that is still there keeps its place. One that is not gives its place to one that is new, as long as there are such;
+    the other new ones come last, with everything that is known of them.
+    """
+    left = list(new)
+    places: list[Any] = []
+    for before in old:
+        match = next((n for n, item in enumerate(left) if _says(elem, before, item)), None)
+        places.append(None if match is None else left.pop(match))
+    found = []
+    for before, item in zip(old, places, strict=True):
+        if item is None and left:
+            item = left.pop(0)
+        if item is not None:
+            found.append(_project(elem, before, item))
+    return [*found, *left]
+
+
+def _says(elem: Node, given: Any, there: Any) -> bool:
+    """Whether an element of a set is what an input describes; what the input leaves to the provider counts not."""
+    try:
+        return alike(elem, to_upstream(elem, given), to_upstream(elem, there))
+    except BadValue:
+        return False

@@ -1,8 +1,10 @@
-"""Writes what the scheduler knows of pools and launches to `pools.json`, for people, when it changes."""
+"""Writes what the scheduler knows of pools and launches to `pools.json` when it changes: for people, and for the other
+clusters of its federation."""
 
 import logging
 from datetime import timedelta
 
+from everspot_core.federation.market import waited_for
 from everspot_core.schedule import ClusterView, Tariff
 from everspot_core.schedule.view import pool_of
 from everspot_store import ElasticUse, FleetState, PoolState, Store, StoreError
@@ -13,6 +15,8 @@ WRITE_EVERY = timedelta(seconds=10)
 """Real time between two writes at the least; what changes meanwhile is written with the next one."""
 REFUSALS = 20
 """The most refusals of a pool that are written, the newest ones."""
+SPELLS = 16
+"""The most past spells of each kind that are written of a pool, the newest ones."""
 _log = logging.getLogger(__name__)
 
 
@@ -29,10 +33,16 @@ class FleetNote:
         clock = self._store.clock
         if not self._pace.due(clock.monotonic()):
             return
-        pools, elastic = _pools(view), elastic_use(view)
-        now = FleetState(scheduler_id=self._id, updated_at=clock.now(), pools=pools, elastic=elastic)
-        before = self._written or now.model_copy(update={"pools": [], "elastic": None})
-        if (before.pools, before.elastic) == (pools, elastic):
+        now = FleetState(
+            scheduler_id=self._id,
+            updated_at=clock.now(),
+            pools=_pools(view),
+            elastic=elastic_use(view),
+            tick_seconds=view.tick.total_seconds(),
+            promised=waited_for(view, clock.now()),
+        )
+        before = self._written or now.model_copy(update={"pools": [], "elastic": None, "promised": 0})
+        if before.model_copy(update={"updated_at": now.updated_at}) == now:
             return
         self._pace.called(clock.monotonic())
         try:
@@ -53,6 +63,13 @@ def _pools(view: ClusterView) -> list[PoolState]:
             placement_score=pool.placement_score,
             refused_at=list(pool.refused_at[-REFUSALS:]),
             noticed_at=pool.noticed_at,
+            open=pool.available != 0,
+            up=pool.behaviour.up,
+            since=pool.behaviour.since,
+            ups=[round(hours, 4) for hours in pool.behaviour.ups[-SPELLS:]],
+            downs=[round(hours, 4) for hours in pool.behaviour.downs[-SPELLS:]],
+            changeover_seconds=pool.changeover.expected.total_seconds() if pool.changeover is not None else None,
+            changeover_upper_seconds=pool.changeover.upper.total_seconds() if pool.changeover is not None else None,
         )
         for pool in sorted(view.pools, key=lambda pool: pool.key)
     ]

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
-from everspot_core.federation import DEFAULT, Move, MoveTerms, MoveWhy, Prospect, Traveller, decide, say
+from everspot_core.federation.decision import DEFAULT, Move, MoveTerms, MoveWhy, Prospect, Traveller, decide, say
 from hypothesis import given
 from hypothesis import strategies as st
 

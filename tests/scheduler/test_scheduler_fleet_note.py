@@ -1,9 +1,16 @@
 """What a scheduler writes of its pools for people: when it changes, and not too often."""
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
+from everspot_core.catalogue import builtin
+from everspot_core.changeover import Changeover
+from everspot_core.federation.market import ClusterMarket, Headroom
 from everspot_core.ledger import PricePoint
 from everspot_core.records import Market
-from everspot_scheduler.fleet_note import WRITE_EVERY
+from everspot_core.schedule import Behaviour, Cap, ClusterView, PoolView
+from everspot_scheduler.fleet_note import WRITE_EVERY, FleetNote
 from everspot_store import FleetState, StoreDenied
 from scheduler_helpers import Cluster
 
@@ -63,3 +70,38 @@ def test_a_note_that_cannot_be_written_is_tried_again(
     cluster.clock.advance(WRITE_EVERY)
     cluster.run(1)
     assert [pool.zone for pool in noted(cluster).pools] == ["us-east-1a"]
+
+
+def test_another_cluster_reads_the_same_market_from_the_note(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it cannot read is how many instances a pool still has: it learns whether the pool may be asked."""
+    views = list[ClusterView]()
+    with monkeypatch.context() as listening:
+        listening.setattr(FleetNote, "note", lambda _, view: views.append(view))
+        cluster.submit("waits")
+        cluster.run(1)
+    now, kind = cluster.clock.now(), builtin().types["g5.xlarge"]
+    seen = Behaviour(up=True, since=now, first=now, ups=(2.5,), downs=(1.5, 0.5))
+    pools = tuple(
+        PoolView(
+            instance_type=kind,
+            zone="us-east-1a",
+            market=market,
+            usd_per_hour=usd,
+            available=available,
+            reserved=False,
+            behaviour=seen,
+            placement_score=7,
+            refused_at=(now,),
+            noticed_at=now,
+            changeover=Changeover(timedelta(seconds=seconds), timedelta(seconds=4 * seconds)),
+        )
+        for market, usd, available, seconds in ((Market.ON_DEMAND, 1.0, None, 90), (Market.SPOT, 0.4, 0, 60))
+    )
+    view = replace(views[-1], pools=pools, unions={}, cap=Cap(instances=3, usd_per_hour=4.0))
+    FleetNote(cluster.store, "s").note(view)
+    read = noted(cluster).market("c", builtin().types, more=1)
+    own = ClusterMarket.of("c", view)
+    assert (read.pools, read.tick, read.headroom) == (own.pools, own.tick, own.headroom)
+    assert read.headroom == Headroom(instances=3, usd_per_hour=4.0) and read.promised == 2  # `waits` needs one, too
+    assert read.changeover == Changeover(timedelta(seconds=60), timedelta(seconds=240))
+    assert noted(cluster).market("c", {}).pools == ()

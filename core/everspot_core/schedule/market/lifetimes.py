@@ -74,6 +74,12 @@ class Lifetimes:
         spent = -np.expm1(-self.hazard[at] * (age - EDGES[at])) / self.hazard[at]
         return np.asarray(self.until[at] + self.survivors[at] * spent)
 
+    def residual(self, age: float) -> float:
+        """Hours for which a spell of that age still lasts, on average."""
+        at = np.array([age])
+        reached = float(self.survival(at)[0])
+        return (self.mean - float(self.capped(at)[0])) / reached if reached > 0 else float(1 / self.hazard[-1])
+
 
 @lru_cache(maxsize=4096)
 def learnt(prior: Prior, ended: tuple[float, ...], running: float) -> Lifetimes:

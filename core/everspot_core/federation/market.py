@@ -1,0 +1,133 @@
+"""What a cluster has to offer jobs of other clusters, as far as is known of it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from everspot_core.changeover import Changeover
+from everspot_core.records import JobState
+from everspot_core.schedule.conditions import not_now
+from everspot_core.schedule.market.behaviour import Behaviour
+from everspot_core.schedule.market.stock import Stock, Stocks
+from everspot_core.schedule.tariff import Tariff
+from everspot_core.schedule.view import ClusterView, JobView, PoolKey, PoolView, pool_of
+
+EPSILON = 1e-9
+"""Dollars below which a difference is rounding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headroom:
+    """How much more may be launched under a cap: instances, and dollars an hour (None: any amount)."""
+
+    instances: int
+    usd_per_hour: float | None
+
+    def fits(self, count: int, usd_per_hour: float) -> bool:
+        """Whether `count` instances at this price each may be launched."""
+        limit = self.usd_per_hour
+        return count <= self.instances and (limit is None or count * usd_per_hour <= limit + EPSILON)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClusterMarket:
+    """The pools of a cluster, and the room under its cap.
+
+    - `cluster`: its name.
+    - `unions`: how several pools have behaved as one; sets that are not named are joined from their pools.
+    - `tick`: its scheduler decides again after this time at the latest.
+    - `changeover`: of a job that comes there; None: as long as it was measured for the job where it is.
+    - `headroom`: what its cap still allows; None: there is no cap.
+    - `promised`: instances that jobs wait for there, or that are on their way to it from other clusters. So much of
+      each pool, and of the room, is not there for others.
+    """
+
+    cluster: str
+    pools: tuple[PoolView, ...]
+    unions: Mapping[frozenset[PoolKey], Behaviour]
+    tick: timedelta
+    changeover: Changeover | None = None
+    headroom: Headroom | None = None
+    promised: int = 0
+    _stocks: dict[datetime, Stocks] = field(default_factory=dict, init=False, repr=False)
+    _joined: dict[tuple[datetime, frozenset[PoolKey]], Behaviour] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def of(
+        cls, cluster: str, view: ClusterView, *, changeover: Changeover | None = None, promised: int = 0
+    ) -> "ClusterMarket":
+        """The market of the cluster with this view. `changeover`, `promised`: as the fields."""
+        return cls(
+            cluster=cluster,
+            pools=view.pools,
+            unions=view.unions,
+            tick=view.tick,
+            changeover=changeover,
+            headroom=_headroom(view),
+            promised=promised,
+        )
+
+    def stock(self, job: JobView, now: datetime) -> Stock:
+        """What the pools have for jobs of this job's kind."""
+        if now not in self._stocks:
+            self._stocks.clear()
+            self._joined.clear()
+            self._stocks[now] = Stocks([self._left(p) for p in self.pools], self.unions, now)
+        stock = self._stocks[now].of(job)
+        spot = frozenset(p.key for p in stock.spot_pools)
+        if not spot or spot in self.unions:
+            return stock
+        if (now, spot) not in self._joined:
+            self._joined[now, spot] = joined(p.behaviour for p in stock.spot_pools)
+        return replace(stock, unions={spot: self._joined[now, spot]})
+
+    def fits(self, count: int, usd_per_hour: float) -> bool:
+        """Whether the cap has room for so many instances at this price each."""
+        room = self.headroom
+        return room is None or replace(room, instances=room.instances - self.promised).fits(count, usd_per_hour)
+
+    def _left(self, pool: PoolView) -> PoolView:
+        if pool.available is None or not self.promised:
+            return pool
+        return replace(pool, available=max(0, pool.available - self.promised))
+
+
+def waited_for(view: ClusterView, now: datetime) -> int:
+    """How many instances the jobs of a cluster wait for that may run now, without those on their way to them."""
+    coming = {i.launched_for for i in view.instances if i.launched}
+    waiting = (j for j in view.jobs if j.state is JobState.PENDING and not j.cancel and j.job_id not in coming)
+    return sum(j.nodes for j in waiting if not_now(j, now) is None)
+
+
+def joined(pools: Iterable[Behaviour]) -> Behaviour:
+    """How these pools have behaved as one, which is up while any of them is."""
+    turns = sorted((at, n, up) for n, pool in enumerate(pools) for at, up in _turns(pool))
+    found, up_now = Behaviour(), dict[int, bool]()
+    for at, n, up in turns:
+        up_now[n] = up
+        found = found.seen(any(up_now.values()), at)
+    return found
+
+
+def _turns(pool: Behaviour) -> Iterator[tuple[datetime, bool]]:
+    """The moments at which the pool came and went, the latest first; also the one from which on it is known."""
+    if pool.since is None:
+        return
+    at, up = pool.since, pool.up
+    ups, downs = list(pool.ups), list(pool.downs)
+    yield at, up
+    while downs if up else ups:
+        up = not up
+        at -= timedelta(hours=(ups if up else downs).pop())
+        yield at, up
+
+
+def _headroom(view: ClusterView) -> Headroom | None:
+    """The room under the view's cap; None without one. Under a cap in dollars there is none while instances run whose
+    price nobody knows."""
+    if view.cap is None:
+        return None
+    launched = [pool_of(i) for i in view.instances if i.launched]
+    usd, limit = Tariff(view).total(launched), view.cap.usd_per_hour
+    left = None if limit is None else limit - usd if usd is not None else 0.0
+    return Headroom(instances=view.cap.instances - len(launched), usd_per_hour=left)

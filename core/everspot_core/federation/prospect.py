@@ -1,0 +1,188 @@
+"""Says what becomes of a job if a cluster finishes it: the cost, the latest end, and whether there is capacity.
+
+The figures come from the functions of the market by which a plan decides there (`schedule/market`), so that a job does
+not move for what the plan at its goal would not do. The cost is that of the way in which the market policy would
+alternate between spot, waiting and on-demand; the latest end is that of going on-demand at once, which the policy does
+when it must.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from math import inf
+
+from everspot_core.federation.decision import Prospect
+from everspot_core.federation.market import ClusterMarket
+from everspot_core.market import Market
+from everspot_core.schedule.conditions import not_now
+from everspot_core.schedule.jobs import AGED, HOUR, critical, outlook_of, waiting_since
+from everspot_core.schedule.market.failover import failed_over
+from everspot_core.schedule.market.lifetimes import DOWNS, learnt
+from everspot_core.schedule.market.offers import Offers, held_of, need_of, offers_of
+from everspot_core.schedule.market.policy import Held, Need, Spot, best_way, choose_market, is_safe, to_spare
+from everspot_core.schedule.view import JobView, PoolKey, PoolView
+
+ASKING, ASKING_UPPER = timedelta(minutes=2), timedelta(minutes=10)
+"""How long a cluster takes to answer an offer, as a rule and at most."""
+SLOW = 2.0
+"""The way may take so many times as long as expected."""
+UNDATED = timedelta(days=365)
+"""The deadline of a job that has none: so far away that nothing presses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """The way to another cluster: its price, and how long it takes from the offer until the job is in that cluster's
+    queue with its checkpoint. `upper`: at most."""
+
+    usd: float
+    expected: timedelta
+    upper: timedelta
+
+    @classmethod
+    def of(cls, gigabytes: float, usd_per_gigabyte: float, gigabytes_per_hour: float) -> "Passage":
+        """The way of so much: the newest checkpoint, and the code and the data that the other cluster lacks.
+
+        `usd_per_gigabyte`: what the cloud that the bytes leave takes for them.
+        """
+        copying = timedelta(hours=gigabytes / gigabytes_per_hour)
+        return cls(usd=gigabytes * usd_per_gigabyte, expected=ASKING + copying, upper=ASKING_UPPER + SLOW * copying)
+
+    def __add__(self, other: "Passage") -> "Passage":
+        """One way after the other."""
+        return Passage(
+            usd=self.usd + other.usd, expected=self.expected + other.expected, upper=self.upper + other.upper
+        )
+
+
+STAYING = Passage(usd=0.0, expected=timedelta(0), upper=timedelta(0))
+
+
+def may_move(job: JobView, now: datetime) -> bool:
+    """Whether a job may be offered to other clusters at all: it is neither over nor cancelled, and it may run now."""
+    return not job.state.final and not job.cancel and not_now(job, now) is None
+
+
+def prospect(
+    job: JobView, market: ClusterMarket, now: datetime, *, held: PoolKey | None = None, passage: Passage = STAYING
+) -> Prospect:
+    """The prospect of the job in a cluster.
+
+    `held`: the pool of the instances that it holds there, or that are on their way to it. `passage`: the way there, for
+    a cluster other than its own; the changeover is then that of the cluster.
+    """
+    if passage is not STAYING and market.changeover is not None:
+        job = _arriving(job, market)
+    stock = market.stock(job, now)
+    offers = offers_of(stock, job, now)
+    pools = (*offers.spot_pools, *offers.on_demand_pools)
+    giving = [p for p in pools if p.gives(job.nodes)]
+    room = [p for p in giving if market.fits(job.nodes, p.usd_per_hour)]
+    hourly = min((stock.work_usd(p) for p in room or pools), default=None)
+    why, since = "", None
+    if held is None and not room:
+        why, since = _barren(job, pools, giving, now)
+    return Prospect(
+        cluster=market.cluster,
+        feasible=held is not None or bool(room),
+        usd=_usd(job, market, offers, held, passage, now),
+        done_by=_done_by(job, market, offers, held, passage, now),
+        usd_per_hour=None if hourly is None else hourly * job.nodes,
+        dry_since=since,
+        passage_usd=passage.usd,
+        why=why,
+    )
+
+
+def _arriving(job: JobView, market: ClusterMarket) -> JobView:
+    """The job as it would be in that cluster, with its changeover."""
+    work, there = outlook_of(job), market.changeover
+    if work is None or there is None:
+        return job
+    changed = replace(work, changeover=there.expected, changeover_upper=there.upper, changing=timedelta(0))
+    return replace(job, outlook=changed)
+
+
+def _barren(
+    job: JobView, pools: tuple[PoolView, ...], giving: list[PoolView], now: datetime
+) -> tuple[str, datetime | None]:
+    """Why there is nothing for the job, and since when; None: there never will be."""
+    if not pools:
+        return "no instance type there can hold it", None
+    if giving:
+        return "the cap leaves no room for it", min(now, waiting_since(job))
+    known = [p.behaviour.since for p in pools if not p.behaviour.up and p.behaviour.since is not None]
+    return f"none of {len(pools)} pools has capacity for it", max(known, default=min(now, waiting_since(job)))
+
+
+def _done_by(
+    job: JobView, market: ClusterMarket, offers: Offers, held: PoolKey | None, passage: Passage, now: datetime
+) -> datetime | None:
+    """The latest end on on-demand; None if there is none, or no room for it."""
+    work = outlook_of(job)
+    if work is None:
+        return None
+    if held is not None and held.market is Market.ON_DEMAND:
+        return now + work.changing + work.left_upper / offers.stock.speed(held.instance_type)
+    pools = offers.on_demand_pools
+    if not pools or not (held or any(market.fits(job.nodes, p.usd_per_hour) for p in pools)):
+        return None
+    dry = timedelta(0) if offers.stock.giving else offers.dry * HOUR
+    return now + passage.upper + dry + work.changeover_upper + work.left_upper / offers.fastest
+
+
+def _usd(
+    job: JobView, market: ClusterMarket, offers: Offers, held: PoolKey | None, passage: Passage, now: datetime
+) -> float | None:
+    """The expected cost of the rest of the job; None if its length is unknown, or no pool can hold it."""
+    work, stock = outlook_of(job), offers.stock
+    if work is None or not (offers.spot_pools or offers.on_demand_pools):
+        return None
+    spot = stock.spot(offers.fastest)
+    deadline = job.submission.deadline_at or now + UNDATED
+    need = need_of(work, deadline - passage.upper, market.tick, now, fastest=offers.fastest, dry=offers.dry)
+    has = None if held is None else held_of(job, held.market, held.instance_type, work.changing, offers)
+    if spot is None or _on_demand_alone(job, market, need, has, spot, now):
+        usd = spot.on_demand_usd if spot is not None else stock.on_demand_usd * offers.fastest
+        there = has is not None and has.market is Market.ON_DEMAND
+        each = usd * (need.left + (work.changing if there else work.changeover) / HOUR)
+    else:
+        wait = to_spare(need) if job.submission.deadline_at else _patience(job, now)
+        begins = (work.changing if has is not None else work.changeover) / HOUR
+        each = _alternating(need, spot, has, wait) + spot.usd * begins
+    return each * job.nodes + passage.usd
+
+
+def _on_demand_alone(
+    job: JobView, market: ClusterMarket, need: Need, has: Held | None, spot: Spot, now: datetime
+) -> bool:
+    """Whether the plan would have the job on on-demand, and keep it there."""
+    if critical(job):
+        return True
+    if job.submission.deadline_at is None:
+        return failed_over(job, market.pools, now, None).market is Market.ON_DEMAND
+    to = choose_market(need, has, spot)
+    return to.market is Market.ON_DEMAND and (to.final or not is_safe(need))
+
+
+def _alternating(need: Need, spot: Spot, has: Held | None, wait: float) -> float:
+    """Dollars for the rest of the work by the best way to alternate between the markets.
+
+    A way is priced over many spells. The present outage is one, and may be a long one: what of it is longer than the
+    job can `wait` (hours) is worked on on-demand.
+    """
+    way = best_way(need, spot)
+    usd = way.usd if way.usd < inf else spot.on_demand_usd
+    if spot.up or (has is not None and has.market is Market.SPOT):
+        return usd * need.left
+    early = min(need.left, max(0.0, _residual(spot) - max(0.0, wait)))
+    return early * spot.on_demand_usd + (need.left - early) * usd
+
+
+def _residual(spot: Spot) -> float:
+    """The expected hours until the present outage ends."""
+    return learnt(DOWNS, spot.downs, spot.age).residual(spot.age)
+
+
+def _patience(job: JobView, now: datetime) -> float:
+    """Hours that a job without a deadline still waits for spot."""
+    return max(0.0, (AGED - (now - waiting_since(job))) / HOUR)

@@ -1,0 +1,158 @@
+"""What becomes of a job if a cluster finishes it: cost, latest end and capacity, by the market of the cluster."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from everspot_core.catalogue import InstanceType
+from everspot_core.changeover import Changeover
+from everspot_core.federation.market import ClusterMarket, Headroom, joined
+from everspot_core.federation.prospect import Passage, may_move, prospect
+from everspot_core.job import JobSpec, JobSubmission, Priority, Resources
+from everspot_core.records import JobRecord, JobState, Market
+from everspot_core.schedule import Behaviour, Cap, PoolKey
+from view_helpers import cluster_view, instance_view, job_view, outlook_view, pool_view
+
+NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+KIND = InstanceType(name="gpu", vcpus=8, memory_gib=32, gpus=1, gpu="X", gpu_memory_gib=16)
+SPOT, DEAR = PoolKey("gpu", "a", Market.SPOT), PoolKey("gpu", "a", Market.ON_DEMAND)
+STEADY = Behaviour(up=True, since=NOW - 100 * HOUR, first=NOW - 100 * HOUR)
+LOST = Behaviour(up=False, since=NOW - 3 * HOUR, first=NOW - 100 * HOUR, ups=(97.0,))
+
+
+def market(*pools, cluster="there", **more):
+    return ClusterMarket(**{"cluster": cluster, "pools": pools, "unions": {}, "tick": timedelta(minutes=1), **more})
+
+
+def spot(**more):
+    given = {"instance_type": KIND, "zone": "a", "market": Market.SPOT, "usd_per_hour": 1.0, "behaviour": STEADY}
+    return pool_view(**given | more)
+
+
+def on_demand(**more):
+    return spot(**{"market": Market.ON_DEMAND, "usd_per_hour": 3.0, "behaviour": Behaviour()} | more)
+
+
+def gone(pool):
+    return pool_view(**{f: getattr(pool, f) for f in pool.__dataclass_fields__ if f != "key"} | NOTHING)
+
+
+NOTHING = {"available": 0, "behaviour": LOST}
+
+
+def job(*, hours=10.0, deadline=20.0, gpus=1, priority=Priority.NORMAL, nodes=1, **more):
+    work = outlook_view(
+        left=hours * HOUR, left_upper=1.2 * hours * HOUR, changeover=0.1 * HOUR, changeover_upper=0.25 * HOUR
+    )
+    submission = JobSubmission(
+        job_id="j",
+        spec=JobSpec(name="j", recipe="r", priority=priority, resources=Resources(gpus=gpus)),
+        submitted_at=NOW,
+        deadline_at=None if deadline is None else NOW + deadline * HOUR,
+    )
+    return job_view(**{"submission": submission, "outlook": work, "nodes": nodes, **more})
+
+
+def test_on_demand_is_paid_by_the_hour_with_its_changeover_and_bounds_the_end():
+    found = prospect(job(), market(on_demand()), NOW)
+    assert found.feasible and found.usd == pytest.approx(3.0 * 10.1)
+    assert found.done_by == NOW + 12.25 * HOUR
+    assert prospect(job(nodes=4), market(on_demand()), NOW).usd == pytest.approx(4 * 3.0 * 10.1)
+
+
+def test_steady_spot_costs_little_more_than_its_price_and_on_demand_bounds_the_end():
+    found = prospect(job(), market(spot(), on_demand()), NOW)
+    assert 10.0 < found.usd < 15.0
+    assert found.done_by == NOW + 12.25 * HOUR
+    assert prospect(job(), market(spot()), NOW).done_by is None
+
+
+def test_a_long_outage_is_worked_through_on_on_demand_as_far_as_the_job_cannot_wait():
+    here = market(gone(spot()), on_demand())
+    there = market(spot(), on_demand())
+    pressed, patient = (prospect(job(deadline=d), here, NOW).usd for d in (13.5, 80.0))
+    assert prospect(job(deadline=80.0), there, NOW).usd < patient < pressed <= 3.0 * 10.1 + 1e-9
+
+
+def test_a_critical_job_and_one_at_its_last_safe_moment_are_priced_on_demand():
+    both = market(spot(), on_demand())
+    assert prospect(job(priority=Priority.CRITICAL), both, NOW).usd == pytest.approx(30.3)
+    assert prospect(job(deadline=12.3), both, NOW).usd == pytest.approx(30.3)
+
+
+def test_the_way_is_paid_and_takes_its_time():
+    way = Passage.of(100, 0.09, 200)
+    assert (way.usd, way.expected) == (pytest.approx(9.0), timedelta(minutes=32))
+    found = prospect(job(), market(on_demand()), NOW, passage=way)
+    assert found.usd == pytest.approx(30.3 + 9.0) and found.passage_usd == pytest.approx(9.0)
+    assert found.done_by == NOW + 12.25 * HOUR + timedelta(minutes=70)
+    assert (way + way).usd == pytest.approx(18.0)
+
+
+def test_elsewhere_a_changeover_takes_as_long_as_it_does_there():
+    slow = Changeover(expected=0.5 * HOUR, upper=HOUR)
+    found = prospect(job(), market(on_demand(), changeover=slow), NOW, passage=Passage.of(0, 0, 1))
+    assert found.usd == pytest.approx(3.0 * 10.5)
+    assert found.done_by == NOW + 13 * HOUR + timedelta(minutes=10)
+
+
+def test_where_all_pools_are_dry_there_is_nothing_and_the_end_is_as_late_as_the_drought_is_long():
+    found = prospect(job(), market(gone(spot()), gone(on_demand())), NOW)
+    assert not found.feasible and found.dry_since == NOW - 3 * HOUR
+    assert found.done_by == NOW + 15.25 * HOUR
+    assert found.why == "none of 2 pools has capacity for it"
+
+
+def test_what_never_fits_is_dry_without_a_beginning():
+    found = prospect(job(gpus=8), market(on_demand()), NOW)
+    assert (found.feasible, found.dry_since, found.usd, found.done_by) == (False, None, None, None)
+    assert found.why == "no instance type there can hold it"
+
+
+def test_the_cap_and_what_is_promised_to_others_leave_no_room():
+    full = Headroom(instances=1, usd_per_hour=None)
+    assert prospect(job(), market(on_demand(), headroom=full), NOW).feasible
+    assert not prospect(job(nodes=2), market(on_demand(), headroom=full), NOW).feasible
+    found = prospect(job(), market(on_demand(), headroom=full, promised=1), NOW)
+    assert (found.feasible, found.why, found.done_by) == (False, "the cap leaves no room for it", None)
+    assert not prospect(job(), market(on_demand(), headroom=Headroom(instances=9, usd_per_hour=2.9)), NOW).feasible
+    assert not prospect(job(), market(on_demand(available=2), promised=2), NOW).feasible
+
+
+def test_what_a_job_holds_is_there_for_it():
+    dry = market(gone(spot()), gone(on_demand()))
+    on_spot, fixed = (prospect(job(), dry, NOW, held=pool) for pool in (SPOT, DEAR))
+    assert on_spot.feasible and on_spot.done_by == NOW + 15.25 * HOUR
+    assert fixed.feasible and fixed.done_by == NOW + 12 * HOUR and fixed.usd < 3.0 * 10.1
+
+
+def test_of_a_job_of_unknown_length_only_the_price_of_an_hour_is_known():
+    found = prospect(job(outlook=None), market(spot(), on_demand()), NOW)
+    assert (found.feasible, found.usd, found.done_by, found.usd_per_hour) == (True, None, None, 1.0)
+
+
+def test_the_market_of_a_view_counts_what_runs_under_its_cap():
+    running = instance_view(instance_id="i", launched_for="x", pool=DEAR)
+    view = cluster_view(pools=(on_demand(),), instances=(running,), cap=Cap(instances=3, usd_per_hour=8.0))
+    assert ClusterMarket.of("c", view).headroom == Headroom(instances=2, usd_per_hour=5.0)
+    assert ClusterMarket.of("c", cluster_view()).headroom is None
+
+
+def test_pools_together_are_up_while_any_of_them_is():
+    def seen(*changes):
+        found = Behaviour()
+        for at, up in changes:
+            found = found.seen(up, NOW + at * HOUR)
+        return found
+
+    one, other = seen((0, True), (2, False), (6, True)), seen((1, True), (4, False))
+    assert joined([one, other]) == seen((0, True), (4, False), (6, True))
+    assert joined([Behaviour(), one]) == one and joined([]) == Behaviour()
+
+
+def test_a_job_that_is_over_cancelled_or_may_not_run_now_is_offered_to_nobody():
+    assert may_move(job(), NOW)
+    assert not may_move(job(cancel=True), NOW)
+    assert not may_move(job(after=(("other", JobState.RUNNING),)), NOW)
+    over = JobRecord(job_id="j", state=JobState.FAILED, changed_at=NOW)
+    assert not may_move(job(record=over), NOW)

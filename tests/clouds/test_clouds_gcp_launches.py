@@ -3,19 +3,22 @@
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from everspot_clouds.base import Phase
 from everspot_clouds.gcp.cloud import GcpCloud
 from everspot_clouds.gcp.site import GcpSite
 from everspot_core.launching import LaunchTrouble
+from everspot_core.manifest import Manifest
 from everspot_core.market import Market
 from everspot_core.records import Role
 from everspot_local.cloud import LocalCloud
+from everspot_store import ManualClock
 from google_site import CLUSTER, SPOT, A, B, C, GoogleSite
 
 FOUR, EIGHT = "g2-standard-4", "g2-standard-8"
+AT = "2026-01-01T00:00:00+00:00"
 
 
 @pytest.fixture
@@ -129,6 +132,36 @@ def test_an_instance_that_was_taken_was_interrupted(site: GoogleSite, cloud: Gcp
     until(lambda: not cloud.instances())
     (end,) = until(cloud.ends)
     assert (end.instance_id, end.interrupted) == (launched.instance_id, True)
+
+
+class Scripted:
+    """What an API says, turn by turn: the status of one instance, and the operations of its zone."""
+
+    project, status = "everspot-local", "RUNNING"
+
+    def pages(self, _product: str, path: str, **_query: Any) -> Iterator[dict[str, Any]]:
+        link = f"projects/everspot-local/zones/{A}/instances/one"
+        if path.endswith("operations"):
+            op = {"status": "DONE", "operationType": "stop", "targetLink": link, "targetId": "7", "endTime": AT}
+            yield {"items": {A: {"operations": [op]}}}
+            return
+        one = {"id": "7", "name": "one", "zone": A, "machineType": FOUR, "status": self.status, "creationTimestamp": AT}
+        if self.status == "TERMINATED":
+            one["lastStopTimestamp"] = AT
+        yield {"items": {A: {"instances": [one]}}}
+
+
+def test_one_that_runs_again_under_its_old_id_has_not_ended() -> None:
+    api, clock = Scripted(), ManualClock()
+    manifest = Manifest(
+        cluster=CLUSTER, cloud="gcp", region="europe-west4", control_url="file://c", data_url="file://d"
+    )
+    cloud = GcpCloud(cast(Any, api), manifest, clock, None, reads=True)
+    for status, ended in (("RUNNING", []), ("TERMINATED", ["7"]), ("RUNNING", [])):
+        api.status = status
+        clock.advance(timedelta(minutes=2))
+        (one,) = cloud.instances()
+        assert (one.instance_id, [end.instance_id for end in cloud.ends()]) == ("7", ended)
 
 
 def test_what_is_only_switched_off_is_deleted_if_a_scheduler_launched_it(site: GoogleSite, cloud: GcpCloud) -> None:

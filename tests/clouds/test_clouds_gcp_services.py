@@ -10,6 +10,7 @@ import pytest
 from everspot_clouds.base import CloudError, MessageKind, Trouble
 from everspot_clouds.gcp.cloud import GcpCloud
 from everspot_clouds.gcp.credentials import for_store
+from everspot_clouds.gcp.errors import ApiError, told, trouble
 from everspot_clouds.gcp.gauges import MonitoringFigures
 from everspot_clouds.gcp.messages import Subscriber
 from everspot_clouds.gcp.notify import GcpSender
@@ -44,6 +45,19 @@ def queue(api: Api) -> Callable[[Any], None]:
 
 def test_the_project_is_that_of_the_environment(api: Api) -> None:
     assert api.project == "everspot-local"
+
+
+def test_requests_beyond_a_quota_of_the_minute_are_not_sent_again_at_once(google: LocalCloud) -> None:
+    clock = ManualClock()
+    api, began = Api(clock), clock.monotonic()
+    google.do("quota", code="LIST_REQUESTS", value=0)
+    with pytest.raises(ApiError, match="Quota exceeded") as refused:
+        next(api.pages("compute", f"{PROJECT}/aggregated/instances"))
+    assert trouble(refused.value) is Trouble.THROTTLED  # by which the scheduler asks half as often each time
+    assert clock.monotonic() == began
+    assert "try again in a minute" in told(refused.value).fix
+    google.do("quota", code="LIST_REQUESTS", value=1500)
+    assert next(api.pages("compute", f"{PROJECT}/aggregated/instances"))["kind"] == "compute#instanceAggregatedList"
 
 
 def test_entries_are_kept_until_they_are_acknowledged_and_strangers_go_at_once(

@@ -60,6 +60,21 @@ def test_vcpus_and_the_gpus_of_all_regions_count(net: Any) -> None:
     assert (told["GPUS_ALL_REGIONS"]["limit"], told["GPUS_ALL_REGIONS"]["usage"]) == (1, 1)
 
 
+def test_requests_are_limited_by_the_minute_of_the_clock_and_by_their_kind(kit: Any) -> None:
+    kit.market("quota", code="LIST_REQUESTS", value=2)
+    with kit.still() as later:
+        later(60)
+        assert [kit.call("GET", "aggregated/instances").status for _ in range(2)] == [200, 200]
+        refused = kit.call("GET", "zones/europe-west4-a/instances")
+        assert (refused.status, refused.reason) == (403, "rateLimitExceeded")
+        assert "'compute.googleapis.com/list_requests'" in refused.message
+        assert refused.body["error"]["details"][0]["reason"] == "RATE_LIMIT_EXCEEDED"
+        assert kit.call("GET", "zones/europe-west4-a").status == 200  # reads are counted apart
+        later(60)
+        assert kit.call("GET", "zones/europe-west4-a/instances").status == 200
+    assert "LIST_REQUESTS" not in {q["metric"] for q in kit.get(REGION)["quotas"]}
+
+
 def test_bulk_creation_launches_up_to_the_quota_and_groups_tell_it(net: Any) -> None:
     net.market("quota", code="PREEMPTIBLE_NVIDIA_L4_GPUS", value=2)
     link = net.template()

@@ -69,6 +69,11 @@ class GcpCloud:
         before = self._described or {}
         self._missing |= before.keys() - found.keys()
         self._missing |= {one.instance_id for one in parsed if one.phase is Phase.ENDED}
+        # A group's repair brings another id under the old name (Compute API, Operation.targetId: "identifies a specific
+        # incarnation"). One that is described as running under its old id has been started again, and has not ended.
+        for one in parsed:
+            if one.phase is Phase.ALIVE:
+                self._ends.pop(one.instance_id, None)
         self._missing -= self._ends.keys()
         self._described = found
         return parsed

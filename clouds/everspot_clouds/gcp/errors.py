@@ -114,6 +114,8 @@ TRANSIENT = frozenset(
         "RESOURCE_NOT_READY",
     }
 )
+BY_MINUTE = frozenset({"rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED"})
+"""Codes of a quota of requests a minute."""
 SUMMARY = frozenset({"VM_MIN_COUNT_NOT_REACHED", "MULTIPLE_ERRORS"})
 """Codes of a whole request that do not say why it failed."""
 TAKEN = frozenset({"alreadyExists", "RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS", "duplicate"})
@@ -181,6 +183,12 @@ class ApiError(Exception):
     def taken(self) -> bool:
         """Whether the resource to create exists already."""
         return self.refusal.status == 409 and any(_CODES.among(code, TAKEN) for code in self.refusal.codes)
+
+
+def refills_by_the_minute(error: Exception) -> bool:
+    """Whether a quota of requests a minute is used up. It is filled up again when a minute of the clock begins
+    ("Compute Engine rate quotas": wait a minute), so that it is of no use to ask again a second later."""
+    return isinstance(error, ApiError) and any(_CODES.among(code, BY_MINUTE) for code in error.refusal.codes)
 
 
 class StillUnderWay(Exception):

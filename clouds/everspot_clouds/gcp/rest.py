@@ -19,7 +19,7 @@ from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 
 from everspot_clouds.base import CloudError, Trouble
 from everspot_clouds.gcp import endpoints
-from everspot_clouds.gcp.errors import ApiError, refused, trouble
+from everspot_clouds.gcp.errors import ApiError, refills_by_the_minute, refused, trouble
 from everspot_clouds.gcp.rules import SCOPE
 
 TOKEN_VARIABLES = ("GOOGLE_OAUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN")
@@ -107,13 +107,15 @@ class Api:
         again: bool = True,
         time: timedelta | None = None,
     ) -> dict[str, Any]:
-        """The JSON of an answer. `again`: whether passing failures are tried again."""
+        """The JSON of an answer. `again`: whether passing failures are tried again. Where a quota of requests a minute
+        is used up it is not: whoever asks in turns asks less often then, and the next turn is a new minute's."""
         tries, wait = TRIES if again else 1, FIRST_WAIT
         for left in range(tries - 1, -1, -1):
             try:
                 return self._once(method, f"{endpoints.base(product)}/{path}", body, query, time or self._time)
             except (ApiError, requests.RequestException, GoogleAuthError) as error:
-                if not left or trouble(error) not in (Trouble.TRANSIENT, Trouble.THROTTLED):
+                passing = trouble(error) in (Trouble.TRANSIENT, Trouble.THROTTLED)
+                if not left or not passing or refills_by_the_minute(error):
                     raise
             self._clock.sleep(wait)
             wait *= 2

@@ -5,10 +5,12 @@ It has one region. Nothing of it is global to the process: whoever needs it is h
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 from everspot_local.gcp.answers import ApiError
 from everspot_local.gcp.callers import ApiCaller, Sessions
+from everspot_local.gcp.rates import Rates
 from everspot_local.machines.lifecycle import Machines
 from everspot_local.market.books import Journal
 from everspot_local.market.clock import stamp
@@ -100,12 +102,19 @@ class Project:
         """Whether what Google refuses is refused here; False after `everspot-local up --lenient`."""
         return not self.options.lenient
 
+    @cached_property
+    def rates(self) -> Rates:
+        """The requests of this minute."""
+        return Rates(lambda: self.market.clock.now(), lambda: self.market.quotas, NUMBER)
+
     def enter(self, method: str, params: Mapping[str, Any], body: Mapping[str, Any], caller: ApiCaller) -> None:
         """Book a call, and let in who may make it.
 
         Raises:
-            ApiError: 403, if the caller lacks what it needs.
+            ApiError: 403, if the caller lacks what it needs, or if there were too many calls of the kind this minute.
         """
+        if self.strict:
+            self.rates.count(method)
         self.require(caller, self.needs(method, params, body), method)
 
     def require(self, caller: ApiCaller, needs: list[Need], method: str) -> None:

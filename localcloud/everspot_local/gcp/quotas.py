@@ -1,12 +1,14 @@
 """Stands in for a project's quotas of Compute Engine: vCPUs and GPUs by family, for Spot apart, and networks.
 
-Names are those of `Quota.metric` in the discovery document. The values are what a team is given that asked; a script,
-an option or an action of the market sets another figure. A quota for Spot of 0 counts as not granted.
+Names are those of `Quota.metric` in the discovery document; beside them stand the requests a minute of `rates.py`. The
+values are what a team is given that asked; a script, an option or an action of the market sets another figure. A quota
+for Spot of 0 counts as not granted.
 """
 
 from everspot_clouds.gcp.quotas import ALL_REGIONS, quota_of
 from everspot_core.records import Market
 
+from everspot_local.gcp import rates
 from everspot_local.market.quotas import Quota, Quotas
 
 _GPUS = ("NVIDIA_T4_GPUS", "NVIDIA_V100_GPUS", "NVIDIA_L4_GPUS", "NVIDIA_A100_GPUS", "NVIDIA_A100_80GB_GPUS",
@@ -19,6 +21,7 @@ DEFAULTS = (
     *(Quota(name, SERVICE, name, 2400) for name in _CPUS),
     Quota(ALL_REGIONS, SERVICE, ALL_REGIONS, 256),
     Quota("NETWORKS", SERVICE, "NETWORKS", 15),
+    *rates.DEFAULTS,
 )
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 BEGAN = datetime(2026, 1, 31, 12, tzinfo=UTC)
 UNTIL = BEGAN + timedelta(minutes=30)
-STROKE = {"kind": "notice"}
+STROKE = {"kind": "notice", "job_id": "normal-a-1", "epoch": 1, "instance_id": "i-0"}
 COSTS = {"cost_usd": 0.08, "cost_per_trial_usd": 0.01, "cost_per_useful_trial_usd": 0.0114}
 
 
@@ -36,10 +36,16 @@ def report() -> dict[str, Any]:
     return {
         "jobs": jobs,
         "instances": [
-            {"jobs": names, "market": market, "instance_type": "c6i.large", "launched_at": at(minutes)}
-            for names, market, minutes in homes
+            {
+                "instance_id": f"i-{n}",
+                "jobs": names,
+                "market": market,
+                "instance_type": "c6i.large",
+                "launched_at": at(minutes),
+            }
+            for n, (names, market, minutes) in enumerate(homes)
         ],
-        "interruptions": [STROKE, STROKE, {"kind": "lost"}],
+        "interruptions": [STROKE, {**STROKE, "epoch": 2, "instance_id": "i-9"}, {**STROKE, "epoch": 3, "kind": "lost"}],
         "sweeps": [{"sweep": "rates", **COSTS}],
         "steps_redone_total": 22,
         "steps_redone_after_notice": 0,
@@ -72,7 +78,7 @@ def test_a_good_run_keeps_them_all() -> None:
 FAULTS: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {
     "a failed job": ("all four jobs succeeded", lambda r: job(r, "critical").update(state="FAILED")),
     "one notice": ("at least two interruptions with notice", lambda r: r["interruptions"].pop(0)),
-    "no kill": ("a hard kill without notice", lambda r: r.update(interruptions=[STROKE] * 2, steps_redone_total=0)),
+    "no kill": ("a hard kill without notice", lambda r: r["interruptions"].pop() and r.update(steps_redone_total=0)),
     "lost steps": ("no step redone after a notice", lambda r: r.update(steps_redone_after_notice=1)),
     "too much redone": (
         "at most one checkpoint interval redone per hard kill", lambda r: r.update(steps_redone_total=501)
@@ -88,6 +94,16 @@ def test_a_broken_promise_is_named(name: str, spoil: Callable[[dict[str, Any]], 
     told = report()
     spoil(told)
     assert broken(promises(told, 500)) == [name]
+
+
+def test_a_job_may_go_on_later_on_an_instance_that_is_older_than_its_first_one() -> None:
+    told = report()
+    standing = {"instance_id": "i-9", "jobs": ["normal-a-1"], "market": "on-demand", "launched_at": at(-5)}
+    told["instances"].append({**standing, "instance_type": "c6i.large"})
+    assert broken(promises(told, 500)) == []
+    told["interruptions"][0]["instance_id"] = "i-9"
+    told["interruptions"][1]["instance_id"] = "i-0"
+    assert broken(promises(told, 500)) == ["a job without a deadline goes to spot"]
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,13 @@ import sys
 import tarfile
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -187,6 +190,20 @@ def test_a_cloud_that_there_is_not_is_named_before_anything_is_done(ask, checkou
     text = ask(FAKED.replace("CLOUDS", "['aws', 'gpc']"))
     assert "no cloud gpc; there are aws, gcp" in text and "MADE" not in text
     assert not (checkout / ".everspot").exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "clouds", "said"),
+    [
+        ("demo", "gcp", "tools/setup gcp\n.venv/bin/python -m everspot_local.demo --cloud gcp"),
+        ("demo", "aws gcp", "demo plays on one cloud, with CLOUD=aws or CLOUD=gcp"),
+        ("live", "gcp", "live plays on AWS, with CLOUD=aws, and not on gcp"),
+    ],
+)
+def test_make_sets_up_the_cloud_that_is_played_on(target, clouds, said):
+    command = ["make", "-n", target, f"CLOUD={clouds}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert said in done.stdout + done.stderr and (done.returncode == 0) == ("plays on" not in said)
 
 
 def test_a_step_that_did_not_make_its_product_is_not_taken_for_done(ask):

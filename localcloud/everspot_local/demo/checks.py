@@ -120,6 +120,10 @@ def _job(report: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _first_instance(report: dict[str, Any], name: str) -> dict[str, Any]:
-    """The instance that a job had first."""
+    """The instance that a job had first: the one that was taken from it first, or the oldest. An instance that it had
+    later may be older than it, because it stands or had another job before."""
     job = _job(report, name)["job_id"]
-    return min((i for i in report["instances"] if job in i["jobs"]), key=lambda i: i["launched_at"])
+    mine = [i for i in report["instances"] if job in i["jobs"]]
+    taken = min((s for s in report["interruptions"] if s["job_id"] == job), key=lambda s: s["epoch"], default=None)
+    lost = [i for i in mine if taken is not None and i["instance_id"] == taken["instance_id"]]
+    return min(lost or mine, key=lambda i: i["launched_at"])

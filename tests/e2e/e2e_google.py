@@ -4,6 +4,7 @@ and an instance that leaves has itself deleted. It is laid by plain calls; insta
 import base64
 import json
 import os
+import subprocess
 import sys
 import time
 import urllib.request
@@ -17,7 +18,7 @@ from everspot_clouds.gcp.rest import Api
 from everspot_clouds.gcp.rules import CLUSTER_LABEL, LAUNCH_LABEL, LOG_FILTER, MANIFEST_KEY, ROLE_LABEL
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Elastic, Limits, Manifest
-from everspot_core.records import JobState, Market, Role
+from everspot_core.records import Event, EventKind, JobState, Market, Role
 from everspot_local.cloud import LocalCloud
 from everspot_local.gcp.callers import OWNER_TOKEN
 from everspot_local.gcp.environment import owner
@@ -26,16 +27,22 @@ from everspot_store import Store, SystemClock
 
 SCALE = 12.0
 CLUSTER, REGION, PROJECT = "e2e", "europe-west4", "projects/everspot-local"
-KIND = "n2-standard-8"
+KIND = "e2-standard-4"
 BUCKETS = ("e2e-control", "e2e-data")
 URLS = tuple(f"gs://{bucket}" for bucket in BUCKETS)
 LIMITS = Limits.model_validate(
     {"lease_ttl": "15s", "beat_every": "5s", "poll_every": "1s", "tick_every": "1s", "notice_poll": "0.5s"}
 )
+PROGRAMS = Path(__file__).parents[1] / "agent" / "programs"
 PROGRAM = "import time\nfor step in range({steps}):\n    time.sleep(0.2)\n    print(step, flush=True)\n"
 MORE_PROCESSORS = (
     "import os\nos.sched_getaffinity = lambda pid: set(range(8))\nfrom everspot_train.agent.main import main\nmain()\n"
 )
+SPOT = {
+    "provisioningModel": "SPOT", "preemptible": True, "automaticRestart": False, "onHostMaintenance": "TERMINATE",
+    "instanceTerminationAction": "DELETE",
+}  # fmt: skip
+NOTICE = timedelta(seconds=120)
 T = TypeVar("T")
 
 
@@ -43,7 +50,8 @@ class GoogleLive:
     """One cluster. Its environment is that of the project's owner while it lasts."""
 
     def __init__(self, folder: Path) -> None:
-        boot = ("/usr/bin/env", "EVERSPOT_CLOUD=gcp", sys.executable, "-c", MORE_PROCESSORS)
+        words = ("EVERSPOT_CLOUD=gcp", "EVERSPOT_LAUNCHER=python3")
+        boot = ("/usr/bin/env", *words, sys.executable, "-c", MORE_PROCESSORS)
         self.folder = folder
         self.cloud = LocalCloud(Options(state_dir=folder, cloud="gcp", scale=SCALE, boot_command=boot))
         self._before = dict(os.environ)
@@ -102,12 +110,32 @@ class GoogleLive:
         with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)) as answer:
             return json.loads(answer.read())
 
-    def manifest(self, role: Role) -> Manifest:
+    def manifest(self, role: Role, notice: timedelta = NOTICE) -> Manifest:
         return Manifest(
             cluster=CLUSTER, cloud="gcp", account="everspot-local", role=role, region=REGION, limits=LIMITS,
             queue_url=self.queue if role is Role.SCHEDULER else None, control_url=URLS[0], data_url=URLS[1],
-            notice=timedelta(seconds=120),
+            notice=notice,
         )  # fmt: skip
+
+    def stand(self, kind: str) -> str:
+        """A group of one Spot instance of a type, which gets no notice but what all do; the group's name."""
+        manifest = self.manifest(Role.AGENT, timedelta(0)).to_json().decode()
+        properties = {**self._of(manifest), "machineType": kind, "scheduling": SPOT}
+        template = f"regions/{REGION}/instanceTemplates"
+        self.do("POST", template, {"name": "standing", "properties": properties})
+        group = {
+            "name": "standing", "baseInstanceName": f"{CLUSTER}-agent", "targetSize": 1,
+            "versions": [{"instanceTemplate": f"{template}/standing"}],
+            "distributionPolicy": {"targetShape": "ANY", "zones": [{"zone": f"zones/{REGION}-a"}]},
+        }  # fmt: skip
+        self.do("POST", f"regions/{REGION}/instanceGroupManagers", group)
+        return "standing"
+
+    def member(self, group: str) -> tuple[str, str] | None:
+        """Name and id of a group's only instance, once it runs."""
+        path = f"{PROJECT}/regions/{REGION}/instanceGroupManagers/{group}/listManagedInstances"
+        (one,) = self.api.call("POST", "compute", path)["managedInstances"]
+        return (one["name"], one["id"]) if one.get("instanceStatus") == "RUNNING" else None
 
     def _of(self, manifest: str, role: Role = Role.AGENT) -> dict[str, Any]:
         image = "projects/debian-cloud/global/images/family/debian-12"
@@ -145,6 +173,18 @@ class GoogleLive:
         job = JobSubmission(job_id=f"{name}-1", spec=spec, submitted_at=self.clock.now())
         return self.store.submit(job, folder).job_id
 
+    def toy(self, name: str, trace: Path, every: int = 1_000_000, **fields: Any) -> str:
+        """A job without end whose steps are of one second of the market; its id is its name. `trace`: where it notes
+        its steps; `every`: after so many it checkpoints by itself."""
+        env = {
+            "TOY_STEPS": "1000000", "TOY_STEP_SECONDS": str(1 / SCALE), "TOY_EVERY": str(every),
+            "TOY_TRACE": str(trace),
+        }  # fmt: skip
+        words = {"name": name, "entrypoint": ["toy_train.py"], "code": str(PROGRAMS / "toy"), "env": env}
+        spec = JobSpec.model_validate(words | fields)
+        job = JobSubmission(job_id=name, spec=spec, submitted_at=self.clock.now())
+        return self.store.submit(job, PROGRAMS / "toy").job_id
+
     def waiting(self, subscription: str = "") -> list[tuple[str, str]]:
         """Method and instance of the entries that wait in the scheduler's subscription, or another one."""
         body = {"maxMessages": 100, "returnImmediately": True}
@@ -162,11 +202,21 @@ class GoogleLive:
         record = self.store.records.get(job)
         return record.value.owner if record is not None and record.value.state is JobState.RUNNING else None
 
+    def trains(self, job: str, steps: int = 1) -> str | None:
+        """The owner of a job that has done so many steps."""
+        record = self.store.records.get(job)
+        if record is None or record.value.state is not JobState.RUNNING or record.value.progress.step < steps:
+            return None
+        return record.value.owner
+
+    def events_of(self, job: str, *kinds: EventKind) -> list[Event]:
+        return [e for e in self.store.events(job) if e.kind in kinds]
+
     def ended(self, job: str) -> JobState | None:
         record = self.store.records.get(job)
         return record.value.state if record is not None and record.value.state.final else None
 
-    def until(self, what: Callable[[], T | None], limit: timedelta = timedelta(seconds=300)) -> T:
+    def until(self, what: Callable[[], T | None], limit: timedelta = timedelta(seconds=240)) -> T:
         """Wait until it is there; with what everybody last said if it never is."""
         end = time.monotonic() + limit.total_seconds()
         while time.monotonic() < end:
@@ -176,3 +226,11 @@ class GoogleLive:
         logs = sorted(self.folder.glob("instances/*/console.log"))
         said = "\n".join(f"--- {log.parent.name}\n{log.read_text()[-3000:]}" for log in logs)
         raise AssertionError(f"it did not come in {limit}; consoles:\n{said}")
+
+
+def everspot(*arguments: str) -> str:
+    """What the command says, as a user types it."""
+    command = [sys.executable, "-m", "everspot_cli.main", "--store", URLS[0], *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (arguments, done.stdout, done.stderr)
+    return done.stdout

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -69,6 +70,28 @@ def test_a_user_termination_asks_first_and_an_interruption_does_not(kit: Any, he
         kit.reaches(instance_id, "terminated")
     assert (asked_home / "tidied").exists()
     assert not (taken_home / "tidied").exists()
+
+
+PROGRAM = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: (open("child", "w").close(), sys.exit(0)))
+open("ready", "w").close()
+time.sleep(600)
+"""
+"""Of a job: it says that it was asked to end."""
+
+
+def test_a_machine_that_is_asked_to_end_asks_its_programs_itself(tmp_path: Path, helpers: Any) -> None:
+    """As the agent's unit has it: a training process that got the signal at once would be gone before it has saved."""
+    boot = f"import signal, subprocess, sys\nchild = subprocess.Popen([sys.executable, '-c', {PROGRAM!r}])\n"
+    boot += "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\nchild.wait()"
+    words = [sys.executable, keeper.__file__, sys.executable, "-c", boot]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, cwd=tmp_path) as machine:
+        helpers.until((tmp_path / "ready").exists)
+        machine.stdin.write(b"T")
+        machine.stdin.flush()
+        assert machine.wait() == 7
+    assert not (tmp_path / "child").exists()
 
 
 def test_one_that_ignores_the_request_is_killed_after_the_grace(kit: Any, helpers: Any) -> None:

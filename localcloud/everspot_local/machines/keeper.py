@@ -4,8 +4,10 @@ It is a program of its own (`python keeper.py COMMAND …`) and imports nothing 
 descendants leave behind, daemons included, so that all of them can be found and killed. It does not isolate
 machines from one another: no containers, no cgroups, one user.
 
-Its standard input is the power cord: `T` asks every process to end (SIGTERM), `K` or the end of input kills them all
-at once, which is also what happens when the local cloud itself dies. When the boot command ends, the machine is off.
+Its standard input is the power cord: `T` asks the boot command to end (SIGTERM), and what it started no sooner than it
+does itself, as systemd does with the unit of Everspot's image (`KillMode=mixed`). `K` or the end of input kills all
+processes at once, which is also what happens when the local cloud itself dies. When the boot command ends, the machine
+is off.
 """
 
 import contextlib
@@ -128,7 +130,7 @@ def keep(command: list[str]) -> int:
         if 0 in ready:
             order = os.read(0, 1)
             if order == b"T":
-                signal_all(descendants(os.getpid()), signal.SIGTERM)
+                signal_all([main], signal.SIGTERM)
             elif order in (b"K", b""):
                 break
     status = _kill_all(main, status)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from everspot_clouds.aws.rules import BILLING
 from everspot_core.catalogue import builtin
-from everspot_core.changeover import Part
+from everspot_core.changeover import ChangeoverPart
 from everspot_core.cost import bill
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Limits
@@ -89,11 +89,11 @@ def submit_to_training(folder: Path) -> bool:
     return ratio <= RATIO
 
 
-def measured(live: LiveCluster) -> dict[Part, timedelta]:
+def measured(live: LiveCluster) -> dict[ChangeoverPart, timedelta]:
     """How long the parts of a changeover took by the ledger, medians in market time."""
     found = live.store.notes.changeovers()
     times = found.times if found is not None else ()
-    return {Part(p.part): timedelta(seconds=statistics.median(p.seconds)) for p in times}
+    return {ChangeoverPart(p.part): timedelta(seconds=statistics.median(p.seconds)) for p in times}
 
 
 def lived(live: LiveCluster) -> tuple[Account, dict[str, timedelta]]:
@@ -114,12 +114,13 @@ def lived(live: LiveCluster) -> tuple[Account, dict[str, timedelta]]:
     return of_bill(found, jobs), {name: job.submitted_at - began for name, job in jobs.items()}
 
 
-def promised(parts: Mapping[Part, timedelta], arrivals: Mapping[str, timedelta]) -> Account:
+def promised(parts: Mapping[ChangeoverPart, timedelta], arrivals: Mapping[str, timedelta]) -> Account:
     """What the simulator says of it, with changeovers as long as they were."""
     hour = timedelta(hours=1)
     pool = {"instance_type": TYPE, "zone": ZONE, "market": Market.SPOT, "usd_per_hour": USD}
-    launch = sum((parts[part] for part in (Part.LAUNCH, Part.BOOT, Part.AGENT)), timedelta())
-    fleet = {"launch_hours": launch / hour, "setup_hours": parts[Part.DATA] / hour, "max_instances": MOST,
+    before_the_agent = (ChangeoverPart.LAUNCH, ChangeoverPart.BOOT, ChangeoverPart.AGENT)
+    launch = sum((parts[part] for part in before_the_agent), timedelta())
+    fleet = {"launch_hours": launch / hour, "setup_hours": parts[ChangeoverPart.DATA] / hour, "max_instances": MOST,
              "tick_seconds": QUICK.tick_every.total_seconds() * SCALE, "idle_limit_seconds": IDLE.total_seconds(),
              "pools": [pool]}  # fmt: skip
     jobs = [{"id": n, "arrival_hours": arrivals[n] / hour, "hours": work / 60} for n, (_, work) in WORKLOAD.items()]
@@ -131,7 +132,7 @@ def idle_share(folder: Path) -> bool:
     with LiveCluster(folder, scale=SCALE, idle_limit=IDLE, most=MOST, limits=QUICK, usd=USD) as live:
         account, arrivals = lived(live)
         parts = measured(live)
-    expected = promised(dict.fromkeys(Part, timedelta()) | parts, arrivals)
+    expected = promised(dict.fromkeys(ChangeoverPart, timedelta()) | parts, arrivals)
     note = (
         f"of ${account.usd:.4f}; the simulator says {expected.idle_usd_share:.3f} of ${expected.usd:.4f}, the limit is "
         f"{POINTS} more. {len(WORKLOAD)} jobs on up to {MOST} instances, {SCALE:g} market seconds in a second"

@@ -12,7 +12,7 @@ from everspot_core.catalogue import Catalogue, InstanceType
 from everspot_core.documents import parse_duration
 from everspot_core.fleet import CapacitySpec, TypeChoice, derived_weights
 from everspot_core.gpus import IMAGE_BUILD, Families, is_arch
-from everspot_core.hourly import Cap, no_room, rates_of
+from everspot_core.hourly import ElasticCap, no_room, rates_of
 from everspot_core.manifest import Elastic, FleetOffer, Standing
 from everspot_core.market import Market
 from everspot_core.offers import gpu_problems, price_problems
@@ -42,12 +42,12 @@ def markets_of(elastic: Inputs) -> list[Market]:
     return [market for market in Market if market in elastic.get("markets", list(Market))]
 
 
-def cap_of(args: Inputs) -> Cap | None:
+def cap_of(args: Inputs) -> ElasticCap | None:
     """The limits of elastic capacity, for its cost; None if there is none."""
     elastic = args.get("elastic")
     if elastic is None:
         return None
-    return Cap(
+    return ElasticCap(
         instances=int(elastic["max_instances"]),
         usd_per_hour=elastic.get("max_usd_per_hour"),
         markets=tuple(markets_of(elastic)),

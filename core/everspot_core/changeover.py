@@ -50,7 +50,7 @@ LONGEST = timedelta(hours=6)
 """Longer parts are no changeovers: somebody stopped the instance, or a clock was wrong."""
 
 
-class Part(StrEnum):
+class ChangeoverPart(StrEnum):
     """A part of a changeover."""
 
     LAUNCH = "launch"
@@ -69,17 +69,17 @@ class Changeover(NamedTuple):
     upper: timedelta
 
 
-BELIEVED: Mapping[Part, Changeover] = {
-    Part.LAUNCH: Changeover(timedelta(seconds=20), timedelta(seconds=60)),
-    Part.BOOT: Changeover(timedelta(seconds=100), timedelta(minutes=4)),
-    Part.AGENT: Changeover(timedelta(seconds=30), timedelta(seconds=60)),
-    Part.DATA: Changeover(timedelta(seconds=60), timedelta(minutes=3)),
-    Part.RESTORE: Changeover(timedelta(seconds=140), timedelta(seconds=210)),
-    Part.FIRST_STEP: Changeover(timedelta(seconds=10), timedelta(seconds=30)),
-    Part.SAVE: Changeover(timedelta(seconds=30), timedelta(minutes=2)),
+BELIEVED: Mapping[ChangeoverPart, Changeover] = {
+    ChangeoverPart.LAUNCH: Changeover(timedelta(seconds=20), timedelta(seconds=60)),
+    ChangeoverPart.BOOT: Changeover(timedelta(seconds=100), timedelta(minutes=4)),
+    ChangeoverPart.AGENT: Changeover(timedelta(seconds=30), timedelta(seconds=60)),
+    ChangeoverPart.DATA: Changeover(timedelta(seconds=60), timedelta(minutes=3)),
+    ChangeoverPart.RESTORE: Changeover(timedelta(seconds=140), timedelta(seconds=210)),
+    ChangeoverPart.FIRST_STEP: Changeover(timedelta(seconds=10), timedelta(seconds=30)),
+    ChangeoverPart.SAVE: Changeover(timedelta(seconds=30), timedelta(minutes=2)),
 }
 """The prior without any measurements. A notice is two minutes at most, so no `save` is longer."""
-OWN = (Part.DATA, Part.RESTORE, Part.FIRST_STEP, Part.SAVE)
+OWN = (ChangeoverPart.DATA, ChangeoverPart.RESTORE, ChangeoverPart.FIRST_STEP, ChangeoverPart.SAVE)
 """Parts that depend on the job at least as much as on the machine."""
 
 
@@ -105,7 +105,7 @@ class Changeovers(Document):
 class Measurement:
     """One part of one changeover."""
 
-    part: Part
+    part: ChangeoverPart
     instance_type: str
     zone: str
     market: Market
@@ -147,27 +147,27 @@ class Experience:
     """The estimates by part, type and pool."""
 
     def __init__(self, times: Iterable[PartTimes]) -> None:
-        self._all: dict[Part, list[timedelta]] = {}
-        self._types: dict[tuple[Part, str], list[timedelta]] = {}
-        self._pools: dict[tuple[Part, str, str, Market], list[timedelta]] = {}
+        self._all: dict[ChangeoverPart, list[timedelta]] = {}
+        self._types: dict[tuple[ChangeoverPart, str], list[timedelta]] = {}
+        self._pools: dict[tuple[ChangeoverPart, str, str, Market], list[timedelta]] = {}
         for found in times:
-            if found.part not in set(Part):
+            if found.part not in set(ChangeoverPart):
                 continue  # of a newer release
-            part = Part(found.part)
+            part = ChangeoverPart(found.part)
             lengths = [timedelta(seconds=s) for s in found.seconds if 0 <= s <= LONGEST.total_seconds()]
             self._all.setdefault(part, []).extend(lengths)
             self._types.setdefault((part, found.instance_type), []).extend(lengths)
             key = part, found.instance_type, found.zone, found.market
             self._pools.setdefault(key, []).extend(lengths)
 
-    def measured(self, part: Part, instance_type: str | None = None) -> int:
+    def measured(self, part: ChangeoverPart, instance_type: str | None = None) -> int:
         """How many measurements there are of a part, on one type or on all."""
         lengths = self._all.get(part, []) if instance_type is None else self._types.get((part, instance_type), [])
         return len(lengths)
 
     def part(
         self,
-        part: Part,
+        part: ChangeoverPart,
         instance_type: str | None = None,
         zone: str | None = None,
         market: Market | None = None,
@@ -193,13 +193,14 @@ class Experience:
         The launch begins while the job checkpoints, so `save` counts in the upper bound alone.
         """
         mine = list(own)
-        parts = {part: self.part(part, instance_type, zone, market, mine) for part in Part}
-        expected = sum((c.expected for part, c in parts.items() if part is not Part.SAVE), timedelta(0))
+        parts = {part: self.part(part, instance_type, zone, market, mine) for part in ChangeoverPart}
+        expected = sum((c.expected for part, c in parts.items() if part is not ChangeoverPart.SAVE), timedelta(0))
         return Changeover(expected, sum((c.upper for c in parts.values()), timedelta(0)))
 
     def lasting(self) -> timedelta:
         """The lasting bound of a changeover, on any type: the sum over its parts."""
-        bounds = (min(lasting(self._all.get(part, []), BELIEVED[part].upper), self.part(part).upper) for part in Part)
+        upper = {part: self.part(part).upper for part in ChangeoverPart}
+        bounds = (min(lasting(self._all.get(part, []), BELIEVED[part].upper), most) for part, most in upper.items())
         return sum(bounds, timedelta(0))
 
 

@@ -10,7 +10,7 @@ from everspot_core.market import Market
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cap:
+class ElasticCap:
     """The limits of elastic capacity: the number of instances, and their highest cost together in USD per hour."""
 
     instances: int
@@ -63,7 +63,7 @@ def rates_of(region: str, known: Catalogue, capacity: CapacitySpec) -> list[Rate
     return found
 
 
-def no_room(rates: Sequence[Rate], cap: Cap) -> str | None:
+def no_room(rates: Sequence[Rate], cap: ElasticCap) -> str | None:
     """Why the cap allows no launch at all, or None. On Spot, a price below it is always possible."""
     cheapest = _beyond(rates, cap)
     if cheapest is None or Market.SPOT in cap.markets or cap.instances == 0:
@@ -89,7 +89,7 @@ def standing_told(capacity: CapacitySpec, rates: Sequence[Rate], *, unit: str, c
     return f"standing: {span} more ({' and '.join(parts)}, depending on the types that {chooser})"
 
 
-def cap_told(rates: Sequence[Rate], cap: Cap | None) -> str:
+def cap_told(rates: Sequence[Rate], cap: ElasticCap | None) -> str:
     """The cost of elastic capacity at its cap."""
     if cap is None or cap.instances == 0 or not rates:
         return "elastic: nothing"
@@ -106,7 +106,7 @@ def cap_told(rates: Sequence[Rate], cap: Cap | None) -> str:
     return f"{told}. On-demand does not fit under it: the cheapest type is {cheapest}" if cheapest else told
 
 
-def _beyond(rates: Sequence[Rate], cap: Cap) -> str | None:
+def _beyond(rates: Sequence[Rate], cap: ElasticCap) -> str | None:
     """The cheapest type on-demand, if even that costs more than the cap."""
     if cap.usd_per_hour is None or not rates:
         return None

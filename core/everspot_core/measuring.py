@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from everspot_core.attempts import Attempt, attempts
-from everspot_core.changeover import LONGEST, Measurement, Part
+from everspot_core.changeover import LONGEST, ChangeoverPart, Measurement
 from everspot_core.market import Market
 from everspot_core.records import Event, EventKind, Reason
 
@@ -53,24 +53,24 @@ def _pool(attempt: Attempt) -> tuple[str, str, Market] | None:
     return attempt.instance_type, attempt.zone, Market(attempt.market)
 
 
-def _of_job(attempt: Attempt, events: Sequence[Event], pace: float) -> dict[Part, timedelta]:
+def _of_job(attempt: Attempt, events: Sequence[Event], pace: float) -> dict[ChangeoverPart, timedelta]:
     """The parts from the assignment on. A program that does not use the trainer does not report when its first step
     begins, so it has neither `restore` nor `first-step`."""
-    parts: dict[Part, timedelta] = {}
+    parts: dict[ChangeoverPart, timedelta] = {}
     training = next((e for e in events if e.kind is EventKind.TRAINING and e.data.get("by") != "agent"), None)
     seconds = training.data.get("seconds") if training is not None else None
     started = next((e for e in events if e.kind is EventKind.STARTED), None)
     if training is not None and isinstance(seconds, int | float):
-        parts[Part.RESTORE] = _market(float(seconds), pace)
-        parts[Part.DATA] = max(timedelta(0), training.at - parts[Part.RESTORE] - attempt.start)
+        parts[ChangeoverPart.RESTORE] = _market(float(seconds), pace)
+        parts[ChangeoverPart.DATA] = max(timedelta(0), training.at - parts[ChangeoverPart.RESTORE] - attempt.start)
     elif started is not None:
-        parts[Part.DATA] = max(timedelta(0), started.at - attempt.start)
+        parts[ChangeoverPart.DATA] = max(timedelta(0), started.at - attempt.start)
     stepped = next((e.data for e in events if e.kind is EventKind.STEPPED), {})
     first, following = stepped.get("seconds"), stepped.get("next_seconds")
     if isinstance(first, int | float) and isinstance(following, int | float):
-        parts[Part.FIRST_STEP] = _market(max(0.0, first - following), pace)
+        parts[ChangeoverPart.FIRST_STEP] = _market(max(0.0, first - following), pace)
     if attempt.reason is Reason.NOTICE and attempt.notice_at is not None and attempt.end is not None:
-        parts[Part.SAVE] = attempt.end - attempt.notice_at
+        parts[ChangeoverPart.SAVE] = attempt.end - attempt.notice_at
     return parts
 
 
@@ -79,17 +79,19 @@ def _market(seconds: float, pace: float) -> timedelta:
     return timedelta(seconds=min(seconds * pace, 2 * LONGEST.total_seconds()))
 
 
-def _of_machine(attempt: Attempt, before: Sequence[Attempt], arrivals: Mapping[str, Arrival]) -> dict[Part, timedelta]:
+def _of_machine(
+    attempt: Attempt, before: Sequence[Attempt], arrivals: Mapping[str, Arrival]
+) -> dict[ChangeoverPart, timedelta]:
     """The parts up to the assignment. Only the first attempt on an instance that was launched for this job has them."""
     came = arrivals.get(attempt.instance_id or "")
     if came is None or came.job_id != attempt.job_id or any(a.instance_id == attempt.instance_id for a in before):
         return {}
-    parts: dict[Part, timedelta] = {}
+    parts: dict[ChangeoverPart, timedelta] = {}
     if came.asked_at is not None and came.launched_at is not None:
-        parts[Part.LAUNCH] = max(timedelta(0), came.launched_at - came.asked_at)
+        parts[ChangeoverPart.LAUNCH] = max(timedelta(0), came.launched_at - came.asked_at)
     if came.launched_at is not None and came.booted_at is not None:
-        parts[Part.BOOT] = came.booted_at - came.launched_at
+        parts[ChangeoverPart.BOOT] = came.booted_at - came.launched_at
     free = max((a.end for a in before if a.end is not None), default=None)
     if came.booted_at is not None and (free is None or free <= came.booted_at):  # else the instance waited for the job
-        parts[Part.AGENT] = attempt.start - came.booted_at
+        parts[ChangeoverPart.AGENT] = attempt.start - came.booted_at
     return parts

@@ -2,7 +2,7 @@
 
 The script is deterministic and counts, so that a test can assert that its fault happened:
 
-    faults = Faults().on("replace", key="records/*", nth=2, then=Fault.ANSWER_LOST)
+    faults = FaultScript().on("replace", key="records/*", nth=2, then=Fault.ANSWER_LOST)
     bucket = Bucket("memory:///", FaultyBackend(MemoryBackend(), faults), clock)
     …
     assert faults.spent
@@ -57,7 +57,7 @@ class _Line:
     fired: bool = False
 
 
-class Faults:
+class FaultScript:
     """A script of faults for calls. Each line takes effect once."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Faults:
         self._late: list[Callable[[], object]] = []
         self._lock = threading.Lock()
 
-    def on(self, operation: str = "*", *, key: str = "*", nth: int = 1, then: Fault) -> "Faults":
+    def on(self, operation: str = "*", *, key: str = "*", nth: int = 1, then: Fault) -> "FaultScript":
         """The `nth` call of `operation` (a pattern over get, list, put, create, replace, delete, upload, download)
         whose key matches the pattern `key`, counted from now, gets the fault `then`."""
         self._lines.append(_Line(operation, key, nth, then))
@@ -105,7 +105,7 @@ class Faults:
 class FaultyBackend:
     """A backend whose calls have the faults of a script."""
 
-    def __init__(self, inner: Backend, faults: Faults) -> None:
+    def __init__(self, inner: Backend, faults: FaultScript) -> None:
         self._inner = inner
         self._faults = faults
 
@@ -261,7 +261,7 @@ class MemoryBackend:
         return hashlib.sha256(found.value).hexdigest()
 
 
-def faulty_store(control: Backend, data: Backend, clock: Clock, faults: Faults) -> Store:
+def faulty_store(control: Backend, data: Backend, clock: Clock, faults: FaultScript) -> Store:
     """A store on two backends, with one script of faults in front of both."""
     return Store(
         Bucket("memory://control", FaultyBackend(control, faults), clock),

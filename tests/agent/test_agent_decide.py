@@ -13,9 +13,9 @@ from everspot_train.agent.actions import (
     AskToStop,
     Conclude,
     Decline,
+    EndAgent,
     JobKey,
     Kill,
-    Leave,
     Stalled,
     Take,
     Terminate,
@@ -217,7 +217,7 @@ def test_sigterm_stops_the_job_first_and_then_the_agent() -> None:
     assert asked.stop.reason is Reason.SHUTDOWN
     memory = concluded(memory, seconds(103))
     left = acts(memory, world(104, shutdown_by=seconds(180)))
-    assert left == [Leave("the agent was told to end", poweroff=False)]
+    assert left == [EndAgent("the agent was told to end", poweroff=False)]
     stuck = running(180, shutdown_by=seconds(180), running=False, exit_code=0)
     assert isinstance(acts(Memory(job=JOB), stuck)[0], Abandon)
 
@@ -230,7 +230,7 @@ def test_an_order_to_leave_stops_the_job_whichever_it_is_and_then_powers_off() -
     assert (asked.stop.reason, asked.stop.source) == (Reason.ROLL, "roll")
     memory = concluded(memory, seconds(103))
     assert acts(memory, world(104, assignment=leave)) == [
-        Leave("the scheduler lets this instance go: roll", poweroff=True)
+        EndAgent("the scheduler lets this instance go: roll", poweroff=True)
     ]
 
 
@@ -238,14 +238,14 @@ def test_a_job_that_came_with_an_order_to_leave_is_given_back_first() -> None:
     order = assignment(order=Order.LEAVE, reason=Reason.RELEASE)
     memory, actions = decide(Memory(), world(100, assignment=order), LIMITS)
     assert actions == [Decline(JOB, Reason.RELEASE)]
-    assert isinstance(acts(memory, world(101, assignment=order))[0], Leave)
+    assert isinstance(acts(memory, world(101, assignment=order))[0], EndAgent)
 
 
 def test_an_unfit_machine_gives_back_what_is_put_there_and_is_idle_as_long_as_it_may() -> None:
     memory, actions = decide(Memory(), world(100, assignment=assignment(), unfit="no room"), LIMITS)
     assert actions == [Decline(JOB, Reason.CORDON)]
     limits = LIMITS.model_copy(update={"idle_limit": timedelta(minutes=1)})
-    assert acts(memory, world(170, unfit="no room"), limits) == [Leave("no job for the idle limit", poweroff=True)]
+    assert acts(memory, world(170, unfit="no room"), limits) == [EndAgent("no job for the idle limit", poweroff=True)]
 
 
 def train(memory: Memory, pace: float, count: int, start: float = 100, **fields: object) -> tuple[Memory, float]:
@@ -300,10 +300,10 @@ def test_idle_and_orphaned_instances_switch_themselves_off() -> None:
     limits = LIMITS.model_copy(update={"idle_limit": timedelta(minutes=1)})
     memory = Memory(idle_since=seconds(100))
     assert acts(memory, world(159), limits) == []
-    assert acts(memory, world(160), limits) == [Leave("no job for the idle limit", poweroff=True)]
+    assert acts(memory, world(160), limits) == [EndAgent("no job for the idle limit", poweroff=True)]
     assert acts(memory, world(10_000), LIMITS) == []
     orphan = world(500, store_seen=seconds(200))
-    assert acts(Memory(), orphan) == [Leave("the store could not be reached for the orphan limit", poweroff=True)]
+    assert acts(Memory(), orphan) == [EndAgent("the store could not be reached for the orphan limit", poweroff=True)]
     assert acts(BUSY, replace(running(500), store_seen=seconds(200))) == []
 
 

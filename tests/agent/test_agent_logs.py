@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from everspot_store import ManualClock, Store, StoreUnavailable
-from everspot_store.testing import Fault, Faults, MemoryBackend, faulty_store
+from everspot_store.testing import Fault, FaultScript, MemoryBackend, faulty_store
 from everspot_train.agent import logs
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.logs import LogShipper
@@ -15,8 +15,8 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def shelf(clock: ManualClock) -> tuple[Store, Faults]:
-    faults = Faults()
+def shelf(clock: ManualClock) -> tuple[Store, FaultScript]:
+    faults = FaultScript()
     return faulty_store(MemoryBackend(), MemoryBackend(), clock, faults), faults
 
 
@@ -39,7 +39,7 @@ def read(store: Store) -> bytes:
 
 
 def test_a_hundred_mib_at_the_end_all_arrive_and_the_disk_gets_its_room_back(
-    shelf: tuple[Store, Faults], tmp_path: Path, clock: ManualClock
+    shelf: tuple[Store, FaultScript], tmp_path: Path, clock: ManualClock
 ) -> None:
     store, _ = shelf
     ours = shipper(store, tmp_path, clock)
@@ -57,7 +57,7 @@ def test_a_hundred_mib_at_the_end_all_arrive_and_the_disk_gets_its_room_back(
 
 
 def test_pieces_are_a_minute_apart_unless_somebody_follows_or_a_whole_one_waits(
-    shelf: tuple[Store, Faults], tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    shelf: tuple[Store, FaultScript], tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, _ = shelf
     ours = shipper(store, tmp_path, clock)
@@ -81,7 +81,7 @@ def test_pieces_are_a_minute_apart_unless_somebody_follows_or_a_whole_one_waits(
 
 
 def test_what_the_disk_cannot_hold_while_the_store_is_away_is_left_out_and_said(
-    shelf: tuple[Store, Faults], tmp_path: Path, clock: ManualClock
+    shelf: tuple[Store, FaultScript], tmp_path: Path, clock: ManualClock
 ) -> None:
     store, faults = shelf
     ours = shipper(store, tmp_path, clock, backlog=4 * MIB)

@@ -12,12 +12,12 @@ from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Manifest
 from everspot_core.records import EventKind, JobState, Market, Progress, Reason
 from everspot_store import DigestMismatch, ManualClock, Store, StoreDenied, StoreUnavailable
-from everspot_train.agent.actions import JobKey, Stop
-from everspot_train.agent.desk import Desk, Surroundings
+from everspot_train.agent.actions import JobKey, StopDemand
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.process import LocalLauncher
 from everspot_train.agent.session import JobSession, renewal_of
+from everspot_train.agent.starter import Starter, Surroundings
 from everspot_train.agent.world import LeaseView
 from everspot_train.rundir import CheckpointRequest, LeaseFile, RunContext, Status, StopRequest, TrainingPhase
 
@@ -188,14 +188,14 @@ def test_code_that_cannot_be_had_is_a_reason_of_its_own_with_a_back_off(
         raise error
 
     monkeypatch.setattr(store, "fetch_code", refuse)
-    desk = a_desk(store, tmp_path)
+    starter = a_starter(store, tmp_path)
     for _ in range(3):
         old = store.records.get("job-2")
         new = transitions.assign(old.value if old else None, "job-2", "i-1", CLOCK.now())
         assert (store.records.replace("job-2", old, new) if old else store.records.create("job-2", new)) is not None
-        session = desk.take(JobKey("job-2", new.epoch))
+        session = starter.take(JobKey("job-2", new.epoch))
         assert session is not None
-        desk.start(session)
+        starter.start(session)
         assert session.unstarted is not None
         assert session.conclude(session.unstarted, None)
         record = store.records.get("job-2")
@@ -210,13 +210,13 @@ def test_code_that_cannot_be_had_is_a_reason_of_its_own_with_a_back_off(
     assert waits == [timedelta(seconds=10) * 2**attempt for attempt in range(len(waits))]
 
 
-def a_desk(store: Store, home: Path) -> Desk:
-    """A desk without a program to launch."""
+def a_starter(store: Store, home: Path) -> Starter:
+    """A starter without a program to launch."""
     manifest = Manifest(
         cluster="test", cloud="folder", control_url=store.control.url, data_url=store.data.url, limits=FAST
     )
     identity = Identity(instance_id="i-1", instance_type="m5.large", zone="us-east-1a", market=Market.SPOT)
-    return Desk(
+    return Starter(
         store=store,
         manifest=manifest,
         identity=identity,
@@ -272,7 +272,7 @@ def test_a_disk_that_takes_no_more_files_does_not_end_the_agent(session: JobSess
 
     assert session.renew_if_due()
     session.ask_for_checkpoint(1)
-    session.ask_to_stop(Stop(Reason.DRAIN, "drain", CLOCK.now(), None, None, timedelta(), timedelta()))
+    session.ask_to_stop(StopDemand(Reason.DRAIN, "drain", CLOCK.now(), None, None, timedelta(), timedelta()))
 
     assert session.lease_view() is LeaseView.VALID
     assert session.conclude(FINISHED, None)

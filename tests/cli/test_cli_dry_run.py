@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from everspot_clouds.aws.placement import Placement
+from everspot_clouds.aws.placement import PlacementScores
 from everspot_clouds.base import PlacementScore
 from everspot_core.catalogue import builtin
 from everspot_core.ledger import EndRecord, LaunchRecord
@@ -43,7 +43,7 @@ def scored(monkeypatch):
             for region, zone, score in found
         ]
 
-    monkeypatch.setattr(Placement, "scores", scores)
+    monkeypatch.setattr(PlacementScores, "scores", scores)
     return asked
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from everspot_cli.report.terminal import money
-from everspot_core.changeover import Changeovers, Part, PartTimes
+from everspot_core.changeover import ChangeoverPart, Changeovers, PartTimes
 from everspot_core.records import Market, Reason
 from report_helpers import AS_OF, LISTED, T0, dollars, report_of
 
@@ -48,7 +48,7 @@ def test_changeovers_are_told_part_by_part_with_what_is_reckoned_with(past):
     boots = [PartTimes(part="boot", seconds=[40.0] * 4, **pool), PartTimes(part="of-tomorrow", seconds=[1.0], **pool)]
     past.store.notes.write_changeovers(Changeovers(updated_at=T0, times=boots))
     rows = {(r["part"], r["zone"]): r for r in report_of(past)["changeovers"]}
-    assert set(rows) == {(part, None) for part in ("whole", *Part)} | {("boot", "us-east-1a")}
+    assert set(rows) == {(part, None) for part in ("whole", *ChangeoverPart)} | {("boot", "us-east-1a")}
     # Four weigh as much as what was believed: half way from 100 s to 40 s, and from 4 min to 40 s and a quarter more.
     assert (rows["boot", None]["expected_seconds"], rows["boot", None]["upper_seconds"]) == (70.0, 145.0)
     assert rows["boot", None]["measured"] == rows["boot", "us-east-1a"]["measured"] == 4

@@ -8,7 +8,7 @@ from everspot_clouds.aws.hourly import Always, hourly_cost
 from everspot_core import catalogue
 from everspot_core.catalogue import InstanceType
 from everspot_core.fleet import TypeChoice, WeightBy
-from everspot_core.hourly import Cap, no_room, rates_of
+from everspot_core.hourly import ElasticCap, no_room, rates_of
 from everspot_core.market import Market
 
 KNOWN = catalogue.builtin()
@@ -21,12 +21,14 @@ def capacity(**changes: Any) -> Ec2Capacity:
     return Ec2Capacity(**{"target": 0, "types": types, **changes})
 
 
-def told(*, region: str = "us-east-2", always: Always = ALWAYS, cap: Cap | None = None, **changes: Any) -> list[str]:
+def told(
+    *, region: str = "us-east-2", always: Always = ALWAYS, cap: ElasticCap | None = None, **changes: Any
+) -> list[str]:
     return [line.strip() for line in hourly_cost(region, KNOWN, capacity(**changes), always, cap).splitlines()]
 
 
-def limits(instances: int = 8, usd: float | None = None, markets: tuple[Market, ...] = BOTH) -> Cap:
-    return Cap(instances=instances, usd_per_hour=usd, markets=markets)
+def limits(instances: int = 8, usd: float | None = None, markets: tuple[Market, ...] = BOTH) -> ElasticCap:
+    return ElasticCap(instances=instances, usd_per_hour=usd, markets=markets)
 
 
 def test_monitoring_is_in_the_hour_of_a_cluster_with_nothing_running() -> None:
@@ -112,7 +114,7 @@ def test_an_existing_network_has_no_endpoints_of_ours() -> None:
         (limits(markets=(Market.ON_DEMAND,)), False),
     ],
 )
-def test_a_cap_under_which_nothing_fits_is_seen(cap: Cap, refused: bool) -> None:
+def test_a_cap_under_which_nothing_fits_is_seen(cap: ElasticCap, refused: bool) -> None:
     reason = no_room(rates_of("us-east-2", KNOWN, capacity()), cap)
     assert reason == (
         "0.5 is less than an hour of any type costs on-demand; the cheapest is g5.xlarge at $1.006" if refused else None

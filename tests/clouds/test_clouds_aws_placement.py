@@ -6,7 +6,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 from botocore.stub import Stubber
-from everspot_clouds.aws.placement import DAY, KEPT, NEW_A_DAY, REFUSED, Placement
+from everspot_clouds.aws.placement import DAY, KEPT, NEW_A_DAY, REFUSED, PlacementScores
 from everspot_core.catalogue import builtin
 from everspot_core.placement import COUNT_AT_MOST, asked_count, groups
 from everspot_store import ManualClock
@@ -22,7 +22,7 @@ class Asked:
     def __init__(self) -> None:
         self.clock = ManualClock(T0)
         ec2 = boto3.client("ec2", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
-        self.stub, self.placement = Stubber(ec2), Placement(ec2, self.clock)
+        self.stub, self.placement = Stubber(ec2), PlacementScores(ec2, self.clock)
         self.stub.activate()
 
     def question(

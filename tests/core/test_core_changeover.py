@@ -10,9 +10,9 @@ from everspot_core.changeover import (
     MARGIN,
     PRIOR,
     Changeover,
+    ChangeoverPart,
     Experience,
     Measurement,
-    Part,
     PartTimes,
     added,
     estimate,
@@ -98,9 +98,9 @@ def test_the_lasting_bound_lies_between_what_was_believed_and_what_was_measured(
 
 @given(st.lists(st.floats(1, 600), min_size=8, max_size=40), st.floats(0, 6 * 3600))
 def test_a_start_that_was_slow_in_every_part_refuses_no_deadline_that_what_was_usual_keeps(usual, slow):
-    before = Experience([times(part, *usual) for part in Part])
-    after = Experience([times(part, *usual, slow) for part in Part])
-    kept = sum((max(BELIEVED[part].upper, MARGIN * s(max(usual))) for part in Part), s(0))
+    before = Experience([times(part, *usual) for part in ChangeoverPart])
+    after = Experience([times(part, *usual, slow) for part in ChangeoverPart])
+    kept = sum((max(BELIEVED[part].upper, MARGIN * s(max(usual))) for part in ChangeoverPart), s(0))
     assert before.lasting() <= kept
     assert after.lasting() <= kept + s(1e-3)
 
@@ -119,14 +119,18 @@ def test_a_pool_is_judged_by_its_type_and_a_type_by_all_as_long_as_it_is_not_kno
     seen = Experience(
         [times("boot", *[200.0] * 30), times("boot", *[20.0] * 30, instance_type="fast"), times("launch", 5.0)]
     )
-    every, slow, fast = seen.part(Part.BOOT), seen.part(Part.BOOT, "g5.xlarge"), seen.part(Part.BOOT, "fast")
+    every, slow, fast = (
+        seen.part(ChangeoverPart.BOOT),
+        seen.part(ChangeoverPart.BOOT, "g5.xlarge"),
+        seen.part(ChangeoverPart.BOOT, "fast"),
+    )
     assert fast.expected < every.expected < slow.expected
-    here = seen.part(Part.BOOT, "g5.xlarge", "a", Market.SPOT)
+    here = seen.part(ChangeoverPart.BOOT, "g5.xlarge", "a", Market.SPOT)
     assert here.expected == pytest.approx(slow.expected, rel=0.1)
-    assert seen.part(Part.BOOT, "g5.xlarge", "b", Market.SPOT) == slow
-    assert seen.part(Part.BOOT, "never-seen") == every
-    assert seen.measured(Part.BOOT) == 60
-    assert seen.measured(Part.BOOT, "fast") == 30
+    assert seen.part(ChangeoverPart.BOOT, "g5.xlarge", "b", Market.SPOT) == slow
+    assert seen.part(ChangeoverPart.BOOT, "never-seen") == every
+    assert seen.measured(ChangeoverPart.BOOT) == 60
+    assert seen.measured(ChangeoverPart.BOOT, "fast") == 30
 
 
 def test_the_first_step_counts_as_far_as_it_is_longer_than_the_next():
@@ -138,15 +142,17 @@ def test_the_first_step_counts_as_far_as_it_is_longer_than_the_next():
     assert with_steps(1.5, 0.5, pace=60.0)["first-step"] == 60, "programs count real time"
     assert "first-step" not in with_steps("3", None)
     assert "first-step" not in with_steps(1e9, 0.0), "that was no changeover"
-    own = [Measurement(Part.FIRST_STEP, "g5.xlarge", "a", Market.SPOT, s(600))]
+    own = [Measurement(ChangeoverPart.FIRST_STEP, "g5.xlarge", "a", Market.SPOT, s(600))]
     assert Experience([]).whole(own=own).expected > CHANGEOVER, "it is a part of what plans reckon with"
 
 
 def test_a_jobs_own_data_and_restore_count_and_its_boots_do_not():
-    own = [Measurement(part, "g5.xlarge", "a", Market.SPOT, s(1000)) for part in (Part.DATA, Part.BOOT)]
+    own = [
+        Measurement(part, "g5.xlarge", "a", Market.SPOT, s(1000)) for part in (ChangeoverPart.DATA, ChangeoverPart.BOOT)
+    ]
     seen = Experience([])
-    assert seen.part(Part.DATA, own=own).upper > s(1000)
-    assert seen.part(Part.BOOT, own=own) == BELIEVED[Part.BOOT]
+    assert seen.part(ChangeoverPart.DATA, own=own).upper > s(1000)
+    assert seen.part(ChangeoverPart.BOOT, own=own) == BELIEVED[ChangeoverPart.BOOT]
     assert seen.whole(own=own).upper > seen.whole().upper
 
 
@@ -157,7 +163,7 @@ def test_saving_is_reckoned_with_and_expected_to_cost_nothing():
 
 
 def test_what_is_kept_is_bounded_and_nonsense_is_passed_over():
-    new = [Measurement(Part.BOOT, "g5.xlarge", "a", Market.SPOT, s(n)) for n in range(KEPT + 8)]
+    new = [Measurement(ChangeoverPart.BOOT, "g5.xlarge", "a", Market.SPOT, s(n)) for n in range(KEPT + 8)]
     (kept,) = added([times("boot", 1.0)], new)
     assert kept.seconds == [float(n) for n in range(8, KEPT + 8)]
     seen = Experience([times("boot", -1.0, 1e12), times("of-tomorrow", 5.0)])

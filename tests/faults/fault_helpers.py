@@ -41,13 +41,13 @@ from everspot_store import (
 )
 from everspot_store.folder import FolderBackend
 from everspot_train.agent.agent import Agent
-from everspot_train.agent.desk import Desk, Surroundings
 from everspot_train.agent.fitness import Fitness
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.heartbeat import Heartbeat
 from everspot_train.agent.own_log import OwnLog
 from everspot_train.agent.process import TrainingProcess
-from everspot_train.agent.watch import Watch
+from everspot_train.agent.starter import Starter, Surroundings
+from everspot_train.agent.watch import Lookout
 from everspot_train.rundir import RunDir
 
 sys.path.insert(0, str(TOY))
@@ -189,7 +189,7 @@ class Machine:
         identity = Identity(instance_id=name, instance_type="m5.large", zone="us-east-1a", market=Market.SPOT)
         hardware = Hardware(vcpus=2, memory_gib=8)
         clock, manifest = world.clock, world.manifest
-        self.watch = Watch(self.store, FolderMetadata(world.root, identity), name, clock)
+        self.watch = Lookout(self.store, FolderMetadata(world.root, identity), name, clock)
         heartbeat = Heartbeat(
             self.store, manifest, identity, hardware, self.watch.store_contact, clock, agent_version="test"
         )
@@ -197,7 +197,7 @@ class Machine:
         surroundings = Surroundings(home, {"TOY_TRACE": str(world.trace_file)}, launcher="toy")
         self.agent = Agent(
             manifest=manifest,
-            desk=Desk(
+            starter=Starter(
                 store=self.store,
                 manifest=manifest,
                 identity=identity,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from everspot_clouds.aws.placement import Placement
+from everspot_clouds.aws.placement import PlacementScores
 from everspot_store import SystemClock
 from localcloud_refusals import refused
 
@@ -93,6 +93,6 @@ def test_a_region_without_a_market_is_left_out(kit: Any) -> None:
 
 def test_the_product_reads_them(kit: Any, zones: Any) -> None:
     zones(a=12)
-    found = {s.zone: s.score for s in Placement(kit.ec2, SystemClock()).scores(KINDS, 1)}
+    found = {s.zone: s.score for s in PlacementScores(kit.ec2, SystemClock()).scores(KINDS, 1)}
     assert found.pop("us-east-1a") == 10
     assert set(found.values()) == {1}

@@ -6,7 +6,7 @@ import pytest
 from everspot_core.records import JobState, Market, Progress, Reason
 from everspot_scheduler.speeds import Speeds
 from everspot_store import ManualClock, StoreDenied
-from everspot_store.testing import Faults, MemoryBackend, faulty_store
+from everspot_store.testing import FaultScript, MemoryBackend, faulty_store
 from scheduler_helpers import Cluster
 
 TOLD = [
@@ -96,7 +96,7 @@ def test_notes_that_cannot_be_written_stop_nothing_else(clock: ManualClock, capl
                 raise StoreDenied(key)
             return super().put(key, data)
 
-    here = Cluster(faulty_store(Deny(), MemoryBackend(), clock, Faults()), clock, length=10_000)
+    here = Cluster(faulty_store(Deny(), MemoryBackend(), clock, FaultScript()), clock, length=10_000)
     here.agent("i-1")
     here.submit("a", tags={"Team": "ants"})
     here.submit("b")

@@ -8,7 +8,7 @@ from everspot_core import lease
 from everspot_core.job import JobSubmission
 from everspot_core.records import Event, EventKind, JobRecord, JobState, Reason, Request
 from everspot_store import BadDocument, ManualClock, Store
-from everspot_store.testing import Crash, Fault, Faults, MemoryBackend, faulty_store
+from everspot_store.testing import Crash, Fault, FaultScript, MemoryBackend, faulty_store
 
 HOT = ("jobs", "records", "cancels", "drills", "events")
 
@@ -106,7 +106,7 @@ WRITES = [("create", "archive/*"), *(("delete", f"{p}/*") for p in HOT)]
 def test_a_crash_at_any_write_loses_nothing_and_revives_nothing(
     clock: ManualClock, submission: Callable[..., JobSubmission], operation: str, key: str, nth: int, fault: Fault
 ) -> None:
-    faults = Faults()
+    faults = FaultScript()
     store = faulty_store(MemoryBackend(), MemoryBackend(), clock, faults)
     record, events = finished(store, submission()), store.events("job-1")
     faults.on(operation, key=key, nth=nth, then=fault)
@@ -123,7 +123,7 @@ def test_a_crash_at_any_write_loses_nothing_and_revives_nothing(
 def test_two_that_archive_at_once_write_one_document(
     clock: ManualClock, submission: Callable[..., JobSubmission]
 ) -> None:
-    store = faulty_store(MemoryBackend(), MemoryBackend(), clock, Faults())
+    store = faulty_store(MemoryBackend(), MemoryBackend(), clock, FaultScript())
     record, events = finished(store, submission()), store.events("job-1")
     first = store.archive.move(submission(), record, clock.now())
     store.records.create("job-1", record)  # what a slower one has read before

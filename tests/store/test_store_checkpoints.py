@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from everspot_store import CheckpointCorrupt, Checkpoints, Fenced, ManualClock, Store
-from everspot_store.testing import Crash, Fault, Faults, MemoryBackend, faulty_store
+from everspot_store.testing import Crash, Fault, FaultScript, MemoryBackend, faulty_store
 
 
 def publish(checkpoints: Checkpoints, step: int, scratch: Path, *, keep: int = 2) -> list[str]:
@@ -121,15 +121,15 @@ def test_a_lease_that_ends_during_the_upload_publishes_nothing(store: Store, tmp
 def test_a_checkpoint_is_whole_or_not_there_wherever_publishing_stops(
     clock: ManualClock, tmp_path: Path, nth: int, fault: Fault
 ) -> None:
-    control, data, faults = MemoryBackend(), MemoryBackend(), Faults()
+    control, data, faults = MemoryBackend(), MemoryBackend(), FaultScript()
     owner = faulty_store(control, data, clock, faults).checkpoints("j", 1)
     publish(owner, 10, tmp_path)
     faults.on(nth=nth, then=fault)
     try:
         publish(owner, 20, tmp_path)
     except Crash:
-        owner = faulty_store(control, data, clock, Faults()).checkpoints("j", 1)
-    heir = faulty_store(control, data, clock, Faults()).checkpoints("j", 2)
+        owner = faulty_store(control, data, clock, FaultScript()).checkpoints("j", 1)
+    heir = faulty_store(control, data, clock, FaultScript()).checkpoints("j", 2)
     found = heir.restore(tmp_path / "out")
     died = fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER)
     assert found is not None and found.step in ((10, 20) if died else (20,))

@@ -20,7 +20,7 @@ from everspot_store import (
     UnsafeArchive,
 )
 from everspot_store.dataset_cache import RESERVE
-from everspot_store.testing import Fault, Faults, MemoryBackend, faulty_store
+from everspot_store.testing import Fault, FaultScript, MemoryBackend, faulty_store
 
 
 @pytest.fixture
@@ -79,14 +79,14 @@ def test_a_list_that_leads_out_of_the_folder_is_not_followed(store: Store, folde
 
 
 @pytest.fixture
-def shelf(clock: ManualClock) -> tuple[Store, Faults, MemoryBackend]:
+def shelf(clock: ManualClock) -> tuple[Store, FaultScript, MemoryBackend]:
     """A store in memory, its script of faults, and its data bucket."""
-    faults, data = Faults(), MemoryBackend()
+    faults, data = FaultScript(), MemoryBackend()
     return faulty_store(MemoryBackend(), data, clock, faults), faults, data
 
 
 def test_damaged_content_is_refused_and_a_cut_fetch_goes_on(
-    shelf: tuple[Store, Faults, MemoryBackend], folder: Path, tmp_path: Path
+    shelf: tuple[Store, FaultScript, MemoryBackend], folder: Path, tmp_path: Path
 ) -> None:
     store, faults, data = shelf
     made = store.datasets.put("digits", folder)
@@ -105,7 +105,7 @@ def test_damaged_content_is_refused_and_a_cut_fetch_goes_on(
 
 
 def test_two_users_of_one_machine_share_one_copy(
-    shelf: tuple[Store, Faults, MemoryBackend], folder: Path, tmp_path: Path
+    shelf: tuple[Store, FaultScript, MemoryBackend], folder: Path, tmp_path: Path
 ) -> None:
     store, _, _ = shelf
     made = store.datasets.put("digits", folder)
@@ -130,7 +130,7 @@ def test_two_users_of_one_machine_share_one_copy(
 
 
 def test_whoever_comes_while_another_fetches_shares_what_that_one_then_uses_for_days(
-    shelf: tuple[Store, Faults, MemoryBackend], folder: Path, tmp_path: Path
+    shelf: tuple[Store, FaultScript, MemoryBackend], folder: Path, tmp_path: Path
 ) -> None:
     store, _, _ = shelf
     made = store.datasets.put("digits", folder)
@@ -151,7 +151,7 @@ def test_whoever_comes_while_another_fetches_shares_what_that_one_then_uses_for_
 
 
 def test_what_jobs_share_is_read_only_and_goes_all_the_same(
-    shelf: tuple[Store, Faults, MemoryBackend], folder: Path, tmp_path: Path
+    shelf: tuple[Store, FaultScript, MemoryBackend], folder: Path, tmp_path: Path
 ) -> None:
     store, _, _ = shelf
     cache_folder = tmp_path / "cache"
@@ -168,7 +168,7 @@ def test_what_jobs_share_is_read_only_and_goes_all_the_same(
 
 
 def test_short_room_takes_what_nobody_uses_and_never_what_somebody_does(
-    shelf: tuple[Store, Faults, MemoryBackend], tmp_path: Path
+    shelf: tuple[Store, FaultScript, MemoryBackend], tmp_path: Path
 ) -> None:
     store, _, _ = shelf
     made = []
@@ -210,7 +210,7 @@ def test_a_put_sends_again_what_was_removed_while_it_went_on(folder: Path, tmp_p
     old = f"datasets/_files/{digests['a.bin']}"
     data = MemoryBackend(watch)
     data.objects[old], data._tags[old] = b"a" * 1000, "v0"
-    store = faulty_store(MemoryBackend(), data, clock, Faults())
+    store = faulty_store(MemoryBackend(), data, clock, FaultScript())
     made = store.datasets.put("digits", folder)
     store.datasets.fetch(made, tmp_path / "there")
     assert contents(tmp_path / "there") == contents(folder)
@@ -218,7 +218,7 @@ def test_a_put_sends_again_what_was_removed_while_it_went_on(folder: Path, tmp_p
 
 def test_a_put_whose_files_vanish_ends_and_makes_no_version(folder: Path, clock: ManualClock) -> None:
     data = MemoryBackend()
-    store = faulty_store(MemoryBackend(), data, clock, Faults())
+    store = faulty_store(MemoryBackend(), data, clock, FaultScript())
     listed = store.data.list
     store.data.list = lambda prefix="": [] if prefix == "datasets/_files/" else listed(prefix)  # type: ignore[method-assign]
     with pytest.raises(StoreUnavailable, match="vanish"):
@@ -227,7 +227,7 @@ def test_a_put_whose_files_vanish_ends_and_makes_no_version(folder: Path, clock:
 
 
 def test_what_killed_processes_left_goes_when_room_is_short_and_what_is_fetched_stays(
-    shelf: tuple[Store, Faults, MemoryBackend], tmp_path: Path
+    shelf: tuple[Store, FaultScript, MemoryBackend], tmp_path: Path
 ) -> None:
     store, _, _ = shelf
     cache_folder = tmp_path / "cache"

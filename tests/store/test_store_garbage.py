@@ -15,7 +15,7 @@ from everspot_core.ledger import EndRecord
 from everspot_core.records import EventKind, JobRecord, Reason
 from everspot_store import ManualClock, NothingLeft, Store, StoreDenied, Unreadable
 from everspot_store.garbage import Collector, Garbage, GarbageKind
-from everspot_store.testing import Crash, Fault, Faults, MemoryBackend, faulty_store
+from everspot_store.testing import Crash, Fault, FaultScript, MemoryBackend, faulty_store
 
 SPEC = JobSpec(name="x", recipe="r")
 SIZE = 100
@@ -24,8 +24,8 @@ MONTH = timedelta(days=30)
 
 
 @pytest.fixture
-def shelf(clock: ManualClock) -> tuple[Store, Faults, MemoryBackend]:
-    faults, data = Faults(), MemoryBackend()
+def shelf(clock: ManualClock) -> tuple[Store, FaultScript, MemoryBackend]:
+    faults, data = FaultScript(), MemoryBackend()
     return faulty_store(MemoryBackend(), data, clock, faults), faults, data
 
 
@@ -43,7 +43,7 @@ def kept(data: MemoryBackend, job: str) -> int:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_after_a_day_of_checkpoints_and_kills_a_job_holds_no_more_than_it_keeps(
-    shelf: tuple[Store, Faults, MemoryBackend], tmp_path: Path, seed: int
+    shelf: tuple[Store, FaultScript, MemoryBackend], tmp_path: Path, seed: int
 ) -> None:
     store, faults, data = shelf
     random, step, keep = Random(seed), 0, 2
@@ -88,7 +88,7 @@ def ended_a_month_ago(store: Store, job: str, folder: Path, clock: ManualClock) 
 
 
 def test_garbage_is_found_by_kind_and_only_that_is_removed(
-    shelf: tuple[Store, Faults, MemoryBackend], tmp_path: Path, clock: ManualClock
+    shelf: tuple[Store, FaultScript, MemoryBackend], tmp_path: Path, clock: ManualClock
 ) -> None:
     store, _, data = shelf
     # A job that ended long ago, one that ended now, one that runs.
@@ -138,7 +138,7 @@ def test_garbage_is_found_by_kind_and_only_that_is_removed(
 
 
 def test_what_another_job_begins_with_stays(
-    shelf: tuple[Store, Faults, MemoryBackend], tmp_path: Path, clock: ManualClock
+    shelf: tuple[Store, FaultScript, MemoryBackend], tmp_path: Path, clock: ManualClock
 ) -> None:
     store, _, _ = shelf
     ended_a_month_ago(store, "old", tmp_path, clock)
@@ -171,7 +171,7 @@ def small_dataset(store: Store, folder: Path) -> str:
 
 def test_a_field_of_a_newer_writer_makes_nothing_garbage(tmp_path: Path, clock: ManualClock) -> None:
     control, data = MemoryBackend(), MemoryBackend()
-    store = faulty_store(control, data, clock, Faults())
+    store = faulty_store(control, data, clock, FaultScript())
     ended(store, "j", clock)
     store.checkpoints("j", 1).publish(5, parts(tmp_path, 5))
     document = small_dataset(store, tmp_path)
@@ -186,7 +186,7 @@ def test_a_field_of_a_newer_writer_makes_nothing_garbage(tmp_path: Path, clock: 
 @pytest.mark.parametrize("key", ["heads/j", "records/j", "jobs/j", "archive/2026-01/k", "datasets"])
 def test_what_cannot_be_read_is_not_taken_for_absent(key: str, tmp_path: Path, clock: ManualClock) -> None:
     control, data = MemoryBackend(), MemoryBackend()
-    store = faulty_store(control, data, clock, Faults())
+    store = faulty_store(control, data, clock, FaultScript())
     ended(store, "j", clock, "aa")
     store.checkpoints("j", 1).publish(5, parts(tmp_path, 5))
     record = ended(store, "k", clock, "bb")
@@ -210,7 +210,7 @@ def test_what_cannot_be_read_is_not_taken_for_absent(key: str, tmp_path: Path, c
 
 
 def test_what_a_job_or_a_dataset_has_named_since_the_look_stays(
-    shelf: tuple[Store, Faults, MemoryBackend], tmp_path: Path, clock: ManualClock
+    shelf: tuple[Store, FaultScript, MemoryBackend], tmp_path: Path, clock: ManualClock
 ) -> None:
     store, _, data = shelf
     data.put("code/aa.tar.gz", b"code")
@@ -228,7 +228,7 @@ def again(job: str, clock: ManualClock) -> JobSubmission:
 
 
 def test_a_job_does_not_go_on_from_checkpoints_that_were_removed(
-    shelf: tuple[Store, Faults, MemoryBackend], tmp_path: Path, clock: ManualClock
+    shelf: tuple[Store, FaultScript, MemoryBackend], tmp_path: Path, clock: ManualClock
 ) -> None:
     store, _, _ = shelf
     ended_a_month_ago(store, "old", tmp_path, clock)
@@ -250,7 +250,7 @@ def test_a_job_is_not_submitted_when_its_checkpoints_are_removed_meanwhile(tmp_p
 
     found: list[Garbage] = []
     removed: list[Garbage] = []
-    store = faulty_store(MemoryBackend(watch), MemoryBackend(), clock, Faults())
+    store = faulty_store(MemoryBackend(watch), MemoryBackend(), clock, FaultScript())
     ended_a_month_ago(store, "old", tmp_path, clock)
     found += Collector(store).find(MONTH, clock.now(), WALL)
     with pytest.raises(NothingLeft):
@@ -261,7 +261,7 @@ def test_a_job_is_not_submitted_when_its_checkpoints_are_removed_meanwhile(tmp_p
 
 @pytest.mark.parametrize(("fault", "kept"), [(Fault.DENIED, False), (Fault.ANSWER_LOST, True)])
 def test_a_submission_that_fails_leaves_no_head_and_one_that_may_be_there_keeps_its_own(
-    shelf: tuple[Store, Faults, MemoryBackend], tmp_path: Path, clock: ManualClock, fault: Fault, kept: bool
+    shelf: tuple[Store, FaultScript, MemoryBackend], tmp_path: Path, clock: ManualClock, fault: Fault, kept: bool
 ) -> None:
     store, faults, _ = shelf
     ended(store, "old", clock)

@@ -12,7 +12,7 @@ from everspot_core.checkpoint import CheckpointHead
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.records import JobRecord, JobState, Progress, Reason
 from everspot_store import Checkpoints, Fenced, JobExists, Lease, ManualClock, Store, StoreUnavailable
-from everspot_store.testing import Crash, Fault, Faults, MemoryBackend, faulty_store
+from everspot_store.testing import Crash, Fault, FaultScript, MemoryBackend, faulty_store
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, MultipleResults, RuleBasedStateMachine, initialize, invariant, multiple, rule
@@ -84,7 +84,7 @@ def newest(head: CheckpointHead) -> int:
 class Owner:
     """An instance's memory: gone when it crashes."""
 
-    def __init__(self, store: Store, faults: Faults, lease: Lease) -> None:
+    def __init__(self, store: Store, faults: FaultScript, lease: Lease) -> None:
         self.faults = faults
         self.lease = lease
         self.checkpoints: Checkpoints = store.checkpoints(lease.job_id, lease.epoch, guard=lease.valid)
@@ -110,7 +110,7 @@ class ClusterMachine(RuleBasedStateMachine):
         self.submitted: set[str] = set()
         self.all_owners: list[Owner] = []
         self.instances = 0
-        self.scripts: list[Faults] = []
+        self.scripts: list[FaultScript] = []
         self.scratch = tempfile.TemporaryDirectory()
 
     def teardown(self) -> None:
@@ -120,8 +120,8 @@ class ClusterMachine(RuleBasedStateMachine):
         finally:
             self.scratch.cleanup()
 
-    def store(self, plan: list[tuple[int, Fault]]) -> tuple[Store, Faults]:
-        faults = Faults()
+    def store(self, plan: list[tuple[int, Fault]]) -> tuple[Store, FaultScript]:
+        faults = FaultScript()
         self.scripts.append(faults)
         for nth, fault in plan:
             faults.on(nth=nth, then=fault)

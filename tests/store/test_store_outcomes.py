@@ -9,7 +9,7 @@ from everspot_core.job import JobSubmission
 from everspot_core.ledger import PricePoint
 from everspot_core.records import JobState, Market, Progress, Reason, Request
 from everspot_store import BadDocument, JobExists, Lease, ManualClock, Store, StoreDenied, StoreUnavailable
-from everspot_store.testing import Crash, Fault, Faults, MemoryBackend, faulty_store
+from everspot_store.testing import Crash, Fault, FaultScript, MemoryBackend, faulty_store
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 TTL = timedelta(seconds=60)
@@ -29,10 +29,10 @@ class World:
 
     def __init__(self) -> None:
         self.clock = ManualClock(AT)
-        self.faults = Faults()
+        self.faults = FaultScript()
         self.control, self.data = MemoryBackend(), MemoryBackend()
         self.ours = faulty_store(self.control, self.data, self.clock, self.faults)
-        self.theirs = faulty_store(self.control, self.data, self.clock, Faults())
+        self.theirs = faulty_store(self.control, self.data, self.clock, FaultScript())
 
 
 @pytest.fixture

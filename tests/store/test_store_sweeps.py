@@ -10,7 +10,7 @@ import pytest
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_store import ManualClock, Store, StoreDenied, StoreUnavailable
 from everspot_store.garbage import Collector, GarbageKind
-from everspot_store.testing import Fault, Faults, MemoryBackend, faulty_store
+from everspot_store.testing import Fault, FaultScript, MemoryBackend, faulty_store
 
 WALL = datetime(2026, 6, 1, tzinfo=UTC)
 MONTH = timedelta(days=30)
@@ -77,7 +77,7 @@ class Scene:
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
         self.data = Stepped()
-        self.store = faulty_store(Stepped(), self.data, self.clock, Faults())
+        self.store = faulty_store(Stepped(), self.data, self.clock, FaultScript())
         self.code, self.set = folder / "code", folder / "set"
         for path in (self.code, self.set):
             path.mkdir(exist_ok=True)
@@ -160,7 +160,7 @@ def test_where_announcements_cannot_be_read_no_job_is_created(tmp_path: Path, tr
             return super().list(prefix)
 
     clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
-    store = faulty_store(MemoryBackend(), Bad(), clock, Faults())
+    store = faulty_store(MemoryBackend(), Bad(), clock, FaultScript())
     (tmp_path / "train.py").write_text("1")
     with pytest.raises(trouble):
         store.submit(JobSubmission(job_id="j", spec=SPEC, submitted_at=clock.now()), tmp_path)
@@ -219,7 +219,7 @@ def test_what_a_collector_has_announced_and_not_done_is_not_relied_on(tmp_path: 
 
 
 def test_an_announcement_stays_where_nobody_knows_what_was_deleted(tmp_path: Path) -> None:
-    faults, data = Faults(), MemoryBackend()
+    faults, data = FaultScript(), MemoryBackend()
     clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
     store = faulty_store(MemoryBackend(), data, clock, faults)
     data.put("code/aa.tar.gz", b"code")
@@ -263,7 +263,7 @@ def store_with_retry(clock: ManualClock, tmp_path: Path) -> tuple[Store, ManualC
     from everspot_core import lease as transitions
     from everspot_core.records import Reason
 
-    store = faulty_store(MemoryBackend(), MemoryBackend(), clock, Faults())
+    store = faulty_store(MemoryBackend(), MemoryBackend(), clock, FaultScript())
     store.submit(JobSubmission(job_id="old", spec=SPEC, submitted_at=clock.now()))
     running = transitions.start(transitions.assign(None, "old", "i-1", clock.now()), 1, "i-1", clock.now())
     assert running is not None

@@ -10,7 +10,7 @@ from everspot_core.job import JobSpec, JobSubmission
 from everspot_store import ManualClock, Store, StoreUnavailable
 from everspot_store.backend import Entry
 from everspot_store.garbage import Collector, GarbageKind
-from everspot_store.testing import Faults, MemoryBackend, faulty_store
+from everspot_store.testing import FaultScript, MemoryBackend, faulty_store
 
 WALL = datetime(2026, 6, 1, tzinfo=UTC)
 MONTH = timedelta(days=30)
@@ -45,7 +45,7 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self.data, self.clock = Timed(), ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
-        self.store: Store = faulty_store(MemoryBackend(), self.data, self.clock, Faults())
+        self.store: Store = faulty_store(MemoryBackend(), self.data, self.clock, FaultScript())
         self.set, self.code = folder / "set", folder / "code"
         for path in (self.set / "x", self.set / "y", self.code / "train.py"):
             path.parent.mkdir(exist_ok=True)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from everspot_core.job import Precision
 from everspot_store import Checkpoints, ManualClock, StoreUnavailable, SystemClock
-from everspot_store.testing import Faults, MemoryBackend, faulty_store
+from everspot_store.testing import FaultScript, MemoryBackend, faulty_store
 from everspot_train.rundir import RunContext
 from everspot_train.trainer import NonFiniteLoss, Run, StateMismatch, TrainerError, UnsafeState
 from everspot_train.trainer import __all__ as public
@@ -340,7 +340,7 @@ def test_a_notice_does_not_wait_for_an_upload_that_would_cost_the_newest_step(
     it is finished first."""
     clock = ManualClock()
     data = Slow(clock, stuck="000000000003")
-    store = faulty_store(MemoryBackend(), data, clock, Faults())
+    store = faulty_store(MemoryBackend(), data, clock, FaultScript())
     ours = Publisher(store.checkpoints(JOB, 1), 2, clock, lambda published, snapshot: None)
     old, new = snapshot(tmp_path, 3, 18_000_000), snapshot(tmp_path, 4, 18_000_000)
     ours.start(old)

@@ -19,7 +19,7 @@ from everspot_cli.tables import sheet
 BAR = 20  # characters
 
 
-class Action(StrEnum):
+class BudgetAction(StrEnum):
     """The actions of `everspot budget`."""
 
     SHOW = "show"
@@ -35,8 +35,8 @@ def register(app: typer.Typer) -> None:
 def budget(
     context: typer.Context,
     action: Annotated[
-        Action, typer.Argument(help="show: what is spent; set: a cap, in place of the last; clear: have none.")
-    ] = Action.SHOW,
+        BudgetAction, typer.Argument(help="show: what is spent; set: a cap, in place of the last; clear: have none.")
+    ] = BudgetAction.SHOW,
     team: Annotated[
         str | None,
         typer.Option("--team", metavar="TEAM", help="The team of a job's tag Team. Default: the whole environment."),
@@ -57,11 +57,11 @@ def budget(
     _check(action, team, per, {"dollars": dollars, "gpu_hours": gpu_hours})
     whose = team if team is not None else ENVIRONMENT
     values = {unit: value for unit, value in (("dollars", dollars), ("gpu_hours", gpu_hours)) if value is not None}
-    if action is not Action.SHOW:
+    if action is not BudgetAction.SHOW:
         periods = [per] if per is not None else list(Period)
 
         def wanted(caps: Caps) -> Caps:
-            was = {p: caps.of(p) if action is Action.SET else Allowance() for p in periods}
+            was = {p: caps.of(p) if action is BudgetAction.SET else Allowance() for p in periods}
             return caps.model_copy(update={p.value: own.model_copy(update=values) for p, own in was.items()})
 
         by, now = user(), session.now
@@ -74,20 +74,20 @@ def budget(
         _print(session, reading, rows)
 
 
-def _check(action: Action, team: str | None, per: Period | None, values: dict[str, float | None]) -> None:
+def _check(action: BudgetAction, team: str | None, per: Period | None, values: dict[str, float | None]) -> None:
     """Refuse wrong arguments, all at once, before anything is changed."""
     found: list[tuple[str, str]] = []
     given = {f"--{unit.replace('_', '-')}": value for unit, value in values.items() if value is not None}
     if team is not None and (not team.strip() or len(team) > 256 or not team.isprintable()):
         found.append(("--team", "has to be the value of a tag: 1 to 256 characters that can be printed"))
-    if action is Action.SET and per is None:
+    if action is BudgetAction.SET and per is None:
         found.append(("--per", "is missing: day or month"))
-    if action is Action.SHOW and per is not None:
+    if action is BudgetAction.SHOW and per is not None:
         found.append(("--per", "belongs to set and clear"))
-    if action is Action.SET and not given:
+    if action is BudgetAction.SET and not given:
         found.append(("--dollars, --gpu-hours", "one of them has to be given, or both"))
     for option, value in given.items():
-        if action is not Action.SET:
+        if action is not BudgetAction.SET:
             found.append((option, "belongs to set"))
         elif not math.isfinite(value) or not 0 <= value <= MOST:
             found.append((option, f"has to be a number from 0 (nothing may run) to {MOST:.0e}, not {value:g}"))

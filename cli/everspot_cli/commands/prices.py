@@ -16,7 +16,7 @@ from everspot_cli.session import Session
 from everspot_cli.tables import sheet
 
 
-class Action(StrEnum):
+class PricesAction(StrEnum):
     """The actions of `everspot prices`."""
 
     SHOW = "show"
@@ -31,8 +31,9 @@ def register(app: typer.Typer) -> None:
 def prices(
     context: typer.Context,
     action: Annotated[
-        Action, typer.Argument(help="show: what is known; refresh: read the price lists and note them for the cluster.")
-    ] = Action.SHOW,
+        PricesAction,
+        typer.Argument(help="show: what is known; refresh: read the price lists and note them for the cluster."),
+    ] = PricesAction.SHOW,
     type: Annotated[
         list[str] | None,
         typer.Option("--type", metavar="TYPE", help="Show these types only. Default: the region's."),
@@ -45,12 +46,12 @@ def prices(
     control bucket; catalogue, scheduler and report use it from then on.
     """
     session = session_of(context, json)
-    if action is Action.REFRESH:
+    if action is PricesAction.REFRESH:
         table = _refresh(session)
         session.store.write_price_table(table)
         session.__dict__.pop("catalogue", None)
         session.__dict__["price_table"] = table
-    _show(session, type or [], written=action is Action.REFRESH)
+    _show(session, type or [], written=action is PricesAction.REFRESH)
 
 
 def _refresh(session: Session) -> PriceTable:

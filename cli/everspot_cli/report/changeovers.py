@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from everspot_core.changeover import Changeover, Changeovers, Experience, Part
+from everspot_core.changeover import Changeover, ChangeoverPart, Changeovers, Experience
 from rich.console import RenderableType
 
 from everspot_cli.tables import duration, sheet
@@ -15,10 +15,10 @@ def changeover_rows(found: Changeovers | None) -> list[dict[str, Any]]:
         return []
     seen = Experience(times)
     rows = [_row("whole", None, None, None, None, seen.whole())]
-    rows += [_row(part.value, None, None, None, seen.measured(part), seen.part(part)) for part in Part]
+    rows += [_row(part.value, None, None, None, seen.measured(part), seen.part(part)) for part in ChangeoverPart]
     for t in times:
-        if t.part in set(Part):
-            said = seen.part(Part(t.part), t.instance_type, t.zone, t.market)
+        if t.part in set(ChangeoverPart):
+            said = seen.part(ChangeoverPart(t.part), t.instance_type, t.zone, t.market)
             rows.append(_row(t.part, t.instance_type, t.zone, t.market.value, len(t.seconds), said))
     return rows
 

@@ -18,7 +18,7 @@ from everspot_clouds.aws import capacity, errors, instances, prices, quotas
 from everspot_clouds.aws.gauges import Gauges
 from everspot_clouds.aws.messages import LONG_POLL, Listener
 from everspot_clouds.aws.notify import Sender
-from everspot_clouds.aws.placement import Placement
+from everspot_clouds.aws.placement import PlacementScores
 from everspot_clouds.aws.volumes import VolumeTags
 from everspot_clouds.base import CloudEnd, CloudInstance, LaunchAnswer, Message, PlacementScore, Trouble
 
@@ -36,7 +36,7 @@ class AwsCloud:
         cluster: str,
         listener: Listener | None,
         sender: Sender | None,
-        placement: Placement,
+        placement: PlacementScores,
         gauges: Gauges,
         *,
         reads: bool = False,
@@ -58,7 +58,7 @@ class AwsCloud:
             sqs = session.client("sqs", config=_config(long_poll + _READ))
             listener = Listener(sqs, manifest.queue_url, long_poll=long_poll).start()
         sender, gauges = Sender(session, _config(_READ)), Gauges(session, _config(_READ), manifest.cluster)
-        return cls(ec2, manifest.cluster, listener, sender, Placement(ec2, clock), gauges, reads=reads)
+        return cls(ec2, manifest.cluster, listener, sender, PlacementScores(ec2, clock), gauges, reads=reads)
 
     def instances(self) -> list[CloudInstance]:
         """See `Cloud`."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from everspot_core.catalogue import Catalogue
 from everspot_core.counting import counted
 from everspot_core.fleet import derived_weights
-from everspot_core.hourly import Cap, cap_told, price_told, rates_of, standing_told, told_hour
+from everspot_core.hourly import ElasticCap, cap_told, price_told, rates_of, standing_told, told_hour
 from everspot_core.market import Market
 
 from everspot_clouds.aws import endpoints
@@ -29,7 +29,7 @@ class Always:
     monitoring: bool = False
 
 
-def hourly_cost(region: str, known: Catalogue, capacity: Ec2Capacity, always: Always, cap: Cap | None) -> str:
+def hourly_cost(region: str, known: Catalogue, capacity: Ec2Capacity, always: Always, cap: ElasticCap | None) -> str:
     """The cost of an hour in a few lines, for a preview. `known`: the catalogue with the types declared in place."""
     # The most that is paid on Spot is the on-demand price: Amazon EC2 API Reference, SpotOptionsRequest, the default of
     # MaxPrice.
@@ -58,14 +58,14 @@ def _nothing_running(region: str, known: Catalogue, always: Always) -> str:
     return f"nothing running: {'' if known_all else 'at least '}${total:.3f} ({', '.join(parts)})"
 
 
-def launched_under(cap: Cap | None, types: Sequence[str], known: Catalogue, region: str) -> Launchable:
+def launched_under(cap: ElasticCap | None, types: Sequence[str], known: Catalogue, region: str) -> Launchable:
     """The instances that a cap allows to launch, by market."""
     if cap is None:
         return {}
     return launchable(cap.instances, cap.usd_per_hour, cap.markets, types, known, region)
 
 
-def _quotas(region: str, known: Catalogue, capacity: Ec2Capacity, cap: Cap | None) -> list[str]:
+def _quotas(region: str, known: Catalogue, capacity: Ec2Capacity, cap: ElasticCap | None) -> list[str]:
     """The account's quotas that the whole cluster at once may need. `everspot doctor` checks whether the account has
     them."""
     standing = {Market.ON_DEMAND: capacity.on_demand_target, Market.SPOT: capacity.spot_target}

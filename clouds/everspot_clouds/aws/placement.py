@@ -38,7 +38,7 @@ class _Question:
     regions: tuple[str, ...]
 
 
-class Placement:
+class PlacementScores:
     """Placement scores by one region's client, with a short memory."""
 
     def __init__(self, ec2: Any, clock: Clock) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from everspot_core.catalogue import Catalogue
 from everspot_core.fleet import CapacitySpec
-from everspot_core.hourly import Cap, Rate, cap_told, price_told, rates_of, standing_told, told_hour
+from everspot_core.hourly import ElasticCap, Rate, cap_told, price_told, rates_of, standing_told, told_hour
 from everspot_core.market import Market
 
 from everspot_clouds.gcp.quotas import metrics_of
@@ -31,7 +31,7 @@ class Upkeep:
     monitoring: bool = False
 
 
-def hourly_cost(region: str, known: Catalogue, capacity: CapacitySpec, always: Upkeep, cap: Cap | None) -> str:
+def hourly_cost(region: str, known: Catalogue, capacity: CapacitySpec, always: Upkeep, cap: ElasticCap | None) -> str:
     """The cost of an hour in a few lines, for a preview. `known`: the catalogue with the types declared in place."""
     rates = [_at_list(rate, region, known) for rate in rates_of(region, known, capacity)]
     lines = [
@@ -60,7 +60,7 @@ def _nothing_running(region: str, known: Catalogue, always: Upkeep) -> str:
     return f"nothing running: {'' if scheduler is not None else 'at least '}${total:.3f} ({', '.join(parts)})"
 
 
-def _quotas(capacity: CapacitySpec, cap: Cap | None, known: Catalogue) -> list[str]:
+def _quotas(capacity: CapacitySpec, cap: ElasticCap | None, known: Catalogue) -> list[str]:
     """The project's quotas that everything at once may need. Whether it has them is asked by doctor."""
     standing = {Market.ON_DEMAND: capacity.on_demand_target, Market.SPOT: capacity.spot_target}
     elastic = dict.fromkeys(cap.markets, cap.instances) if cap is not None else {}

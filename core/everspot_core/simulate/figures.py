@@ -60,7 +60,7 @@ class Fairness:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class WorkloadFigures:
     """All figures. `misses`: jobs that ended after their deadline or had not ended by then, without refused ones.
 
     `utilization`: hours in which instances held a job, over hours paid. `changeovers`: how often a job started on
@@ -95,7 +95,7 @@ class Figures:
         return asdict(self)
 
 
-def figures(run: WorkloadRun) -> Figures:
+def figures(run: WorkloadRun) -> WorkloadFigures:
     """The figures of a run."""
     tasks = list(run.tasks.values())
     busy = _busy(run)
@@ -103,7 +103,7 @@ def figures(run: WorkloadRun) -> Figures:
     paid_hours, busy_hours = sum(paid.values()), sum(busy.values())
     late = [x for t in tasks if (x := _late(t, run.ended_at)) is not None]
     waited, cost = _first_waits(run), _bill(run, paid, busy)
-    return Figures(
+    return WorkloadFigures(
         jobs=len(tasks),
         finished=sum(t.state is JobState.SUCCEEDED for t in tasks),
         refused=sum(t.refused for t in tasks),

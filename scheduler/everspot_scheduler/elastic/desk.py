@@ -15,7 +15,7 @@ from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.elastic.groups import pools_of
 from everspot_scheduler.elastic.intents import Intents, Place, version_of
 from everspot_scheduler.elastic.launcher import Launcher
-from everspot_scheduler.elastic.refusals import IN_A_ROW, Refusal, Refusals
+from everspot_scheduler.elastic.refusals import IN_A_ROW, PoolRefusal, Refusals
 from everspot_scheduler.elastic.releaser import Releaser, is_ours, is_stranger
 from everspot_scheduler.elastic.room import CapLeft
 from everspot_scheduler.facts import Facts
@@ -145,7 +145,7 @@ class Desk:
         """The instances that no intent names: they get no job, and will be ended."""
         return {i.instance_id for i in self._facts.described.values() if is_stranger(i, self._intents)}
 
-    def resting(self, pool: PoolKey, now: datetime) -> Refusal | None:
+    def resting(self, pool: PoolKey, now: datetime) -> PoolRefusal | None:
         """The refusal for which the pool is not asked now; None if it may be asked."""
         return self.refusals.resting(pool, now, self.version, self._freed)
 

@@ -27,7 +27,7 @@ QUOTA_REST, QUOTA_REST_MOST = timedelta(minutes=5), timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class PoolRefusal:
     """One refusal of a pool."""
 
     at: datetime
@@ -42,10 +42,10 @@ class Refusals:
 
     def __init__(self, quota_of: Callable[[str, Market], str]) -> None:
         self._quota_of = quota_of
-        self._by_pool: dict[PoolKey, list[Refusal]] = {}
-        self._by_quota: dict[str, tuple[Refusal, int]] = {}
+        self._by_pool: dict[PoolKey, list[PoolRefusal]] = {}
+        self._by_quota: dict[str, tuple[PoolRefusal, int]] = {}
         self._succeeded: dict[PoolKey, datetime] = {}
-        self.by_job: dict[str, Refusal] = {}
+        self.by_job: dict[str, PoolRefusal] = {}
         self.dry: dict[PoolKey, tuple[datetime, ...]] = {}
 
     def learn(self, intents: Iterable[LaunchIntent]) -> None:
@@ -54,7 +54,7 @@ class Refusals:
         `dry` then has, by pool, the times of its capacity refusals, oldest first. `by_job` has the last refusal of each
         job whose last launch brought it no instance.
         """
-        found: dict[PoolKey, list[Refusal]] = defaultdict(list)
+        found: dict[PoolKey, list[PoolRefusal]] = defaultdict(list)
         self._by_quota, self._succeeded, self.by_job = {}, {}, {}
         for intent in intents:
             outcome = intent.outcome
@@ -66,10 +66,10 @@ class Refusals:
                 self._succeeded[pool] = outcome.settled_at
                 self._by_quota.pop(self._quota(pool), None)
                 self.by_job.pop(one.job_id, None)
-            full: dict[str, Refusal] = {}
+            full: dict[str, PoolRefusal] = {}
             for error in outcome.errors:
                 version = version_of(intent.template, intent.template_version)
-                refusal = Refusal(outcome.settled_at, error.kind, error.code, error.message, version)
+                refusal = PoolRefusal(outcome.settled_at, error.kind, error.code, error.message, version)
                 for pool in _pools(intent, error.instance_type, error.zone):
                     found[pool].append(refusal)
                     if error.kind is LaunchTrouble.QUOTA:
@@ -84,7 +84,7 @@ class Refusals:
 
     def resting(
         self, pool: PoolKey, now: datetime, version: str, freed: Callable[[str, datetime], bool]
-    ) -> Refusal | None:
+    ) -> PoolRefusal | None:
         """The refusal because of which the pool rests now; None if it may be asked.
 
         `freed`: whether an instance that counts towards a quota has ended since a moment.
@@ -101,7 +101,7 @@ class Refusals:
         row = [r for r in passing if (since is None or r.at >= since) and now - r.at < IN_A_ROW]
         return row[-1] if row and now - row[-1].at < _rest(REST, len(row), REST_MOST) else None
 
-    def _full(self, quota: str, now: datetime, freed: Callable[[str, datetime], bool]) -> Refusal | None:
+    def _full(self, quota: str, now: datetime, freed: Callable[[str, datetime], bool]) -> PoolRefusal | None:
         """The refusal because of which everything that counts towards the quota rests now; None if it does not."""
         last, row = self._by_quota.get(quota, (None, 0))
         if last is None or now - last.at >= _rest(QUOTA_REST, row, QUOTA_REST_MOST) or freed(quota, last.at):

@@ -17,7 +17,7 @@ class JobKey(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopDemand:
     """A demand that the training process ends, with its reason and its source."""
 
     reason: Reason
@@ -48,7 +48,7 @@ class Decline:
 class AskToStop:
     """Write stop.json. `first`: the demand is new, so it is also an event of the job."""
 
-    stop: Stop
+    stop: StopDemand
     first: bool
 
 
@@ -75,7 +75,7 @@ class Conclude:
     """The training process is over and the lease is still ours: write the ending and give the lease back."""
 
     ending: Ending
-    stop: Stop | None
+    stop: StopDemand | None
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Abandon:
 
 
 @dataclass(frozen=True)
-class Leave:
+class EndAgent:
     """Report GONE and end the agent. `poweroff`: switch the instance off too."""
 
     why: str
@@ -102,4 +102,4 @@ class Stalled:
     restart: bool
 
 
-Action = Take | Decline | AskToStop | AskForCheckpoint | Terminate | Kill | Conclude | Abandon | Leave | Stalled
+Action = Take | Decline | AskToStop | AskForCheckpoint | Terminate | Kill | Conclude | Abandon | EndAgent | Stalled

@@ -18,14 +18,14 @@ from everspot_core.records import InstanceState, Seat
 
 from everspot_train.agent import actions as act
 from everspot_train.agent.crew import Crew, told_to
-from everspot_train.agent.desk import Desk
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.fitness import Fitness
 from everspot_train.agent.heartbeat import Heartbeat
 from everspot_train.agent.own_log import OwnLog
-from everspot_train.agent.resident import Outside, Resident
+from everspot_train.agent.runner import JobRunner, Outside
+from everspot_train.agent.starter import Starter
 from everspot_train.agent.threads import HELPER_EVERY, LOOK_EVERY, DueTimer, Repeating
-from everspot_train.agent.watch import Watch
+from everspot_train.agent.watch import Lookout
 from everspot_train.agent.world import Memory
 
 POLL_BUSY = 5
@@ -50,15 +50,15 @@ class Agent:
         self,
         *,
         manifest: Manifest,
-        desk: Desk,
-        watch: Watch,
+        starter: Starter,
+        watch: Lookout,
         heartbeat: Heartbeat,
         fitness: Fitness,
         own_log: OwnLog,
         clock: Clock,
     ) -> None:
         self._manifest = manifest
-        self._desk = desk
+        self._starter = starter
         self._watch = watch
         self._heartbeat = heartbeat
         self._fitness = fitness
@@ -74,10 +74,10 @@ class Agent:
         self._alone = self._hire(None, self._ended)
         self._crew = Crew(self._hire, self._outside, clock)
 
-    def _hire(self, seat: Seat | None, ended: Callable[[Ending | None], None]) -> Resident:
+    def _hire(self, seat: Seat | None, ended: Callable[[Ending | None], None]) -> JobRunner:
         contact = self._watch.store_contact
-        return Resident(
-            manifest=self._manifest, desk=self._desk, contact=contact, clock=self._clock, ended=ended, seat=seat
+        return JobRunner(
+            manifest=self._manifest, starter=self._starter, contact=contact, clock=self._clock, ended=ended, seat=seat
         )
 
     def shut_down(self, within: timedelta) -> None:
@@ -85,7 +85,7 @@ class Agent:
         if self._shutdown_by is None:
             self._shutdown_by = self._clock.monotonic() + within
 
-    def run(self) -> act.Leave:
+    def run(self) -> act.EndAgent:
         """Work until the agent is to end. Returns the reason.
 
         Raises:
@@ -113,7 +113,7 @@ class Agent:
         self._heartbeat.last_word(self._watch.notice)
         return leave
 
-    def step(self) -> act.Leave | None:
+    def step(self) -> act.EndAgent | None:
         """Look once, decide, and act. Returns the reason to end, if there is one."""
         self.looked_at = self._clock.monotonic()
         outside, alone = self._outside(), self._alone

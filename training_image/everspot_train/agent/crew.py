@@ -1,7 +1,7 @@
-"""The jobs that share this machine. Each has a `Resident` with threads of its own, and none waits for another.
+"""The jobs that share this machine. Each has a `JobRunner` with threads of its own, and none waits for another.
 
 So a job that writes its checkpoint, or waits for the store, does not delay the others: at a notice all of them
-checkpoint at once. If a resident's thread fails, its job is killed and its lease lapses; the others run on.
+checkpoint at once. If a runner's thread fails, its job is killed and its lease lapses; the others run on.
 """
 
 import logging
@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from everspot_core.clock import Clock
-from everspot_core.instances import Resident as Told
+from everspot_core.instances import Resident
 from everspot_core.records import Assignment, Seat
 
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.endings import Ending
-from everspot_train.agent.resident import Outside, Resident
+from everspot_train.agent.runner import JobRunner, Outside
 from everspot_train.agent.threads import HELPER_EVERY, LOOK_EVERY, Repeating
 from everspot_train.agent.world import REMEMBERED
 
@@ -24,16 +24,16 @@ _log = logging.getLogger(__name__)
 
 
 class Crew:
-    """The residents of a shared machine. Only the agent's main thread uses it; any thread may read `told`.
+    """The runners of a shared machine. Only the agent's main thread uses it; any thread may read `told`.
 
     Args:
-        hire: makes the resident of a seat, which calls the second argument when its job is over.
+        hire: makes the runner of a seat, which calls the second argument when its job is over.
         outside: the present orders and notices.
     """
 
     def __init__(
         self,
-        hire: Callable[[Seat, Callable[[Ending | None], None]], Resident],
+        hire: Callable[[Seat, Callable[[Ending | None], None]], JobRunner],
         outside: Callable[[], Outside],
         clock: Clock,
     ) -> None:
@@ -45,16 +45,16 @@ class Crew:
         self.endings: deque[Ending | None] = deque()
 
     def __bool__(self) -> bool:
-        """Whether there are any residents."""
+        """Whether there are any runners."""
         return bool(self._members)
 
     @property
-    def told(self) -> tuple[Told, ...]:
-        """The jobs that residents hold, for the instance's record."""
-        return tuple(Told(job_id=key.job_id, epoch=key.epoch) for key, m in list(self._members.items()) if m.holds)
+    def told(self) -> tuple[Resident, ...]:
+        """The jobs that runners hold, for the instance's record."""
+        return tuple(Resident(job_id=key.job_id, epoch=key.epoch) for key, m in list(self._members.items()) if m.holds)
 
     def look(self, assignment: Assignment | None) -> None:
-        """Start a resident for each new seat, and drop those that are done."""
+        """Start a runner for each new seat, and drop those that are done."""
         for key in [key for key, member in self._members.items() if member.over]:
             del self._members[key]
             self._gone.append(key)
@@ -75,27 +75,27 @@ class Crew:
 
 
 class _Member:
-    """A resident and its threads: one decides and acts; three renew the lease, write logs, and keep the folder."""
+    """A runner and its threads: one decides and acts; three renew the lease, write logs, and keep the folder."""
 
-    def __init__(self, key: JobKey, resident: Resident, outside: Callable[[], Outside], clock: Clock) -> None:
+    def __init__(self, key: JobKey, runner: JobRunner, outside: Callable[[], Outside], clock: Clock) -> None:
         self._key = key
-        self._resident = resident
+        self._runner = runner
         self._outside = outside
         self._clock = clock
         self._ending = False
         self.over = False
         name = f"{key.job_id}-{key.epoch}"
         self._helpers = [
-            Repeating(f"beats {name}", HELPER_EVERY, resident.renew, clock),
-            Repeating(f"feeds {name}", HELPER_EVERY, resident.ship, clock),
-            Repeating(f"folders {name}", HELPER_EVERY, resident.keep_folder, clock),
+            Repeating(f"beats {name}", HELPER_EVERY, runner.renew, clock),
+            Repeating(f"feeds {name}", HELPER_EVERY, runner.ship, clock),
+            Repeating(f"folders {name}", HELPER_EVERY, runner.keep_folder, clock),
         ]
-        self._thread = threading.Thread(target=self._run, name=f"resident {name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"runner {name}", daemon=True)
 
     @property
     def holds(self) -> bool:
         """Whether it has the job, or is about to."""
-        return not self.over and self._resident.memory.job is not None
+        return not self.over and self._runner.memory.job is not None
 
     def start(self) -> None:
         """Start the thread."""
@@ -104,14 +104,14 @@ class _Member:
     def end(self) -> None:
         """Kill the job and end; does not wait for it."""
         self._ending = True
-        self._resident.abandon()
+        self._runner.abandon()
 
     def join(self) -> None:
         """Wait for the thread's end, but not for ever."""
         self._thread.join(HELPER_EVERY.total_seconds() + LOOK_EVERY.total_seconds())
 
     def _run(self) -> None:
-        """Step the resident until it is done. This thread starts the training process, which must not outlive it."""
+        """Step the runner until it is done. This thread starts the training process, which must not outlive it."""
         for helper in self._helpers:
             helper.start()
         try:
@@ -122,18 +122,18 @@ class _Member:
         finally:
             for helper in self._helpers:
                 helper.stop()
-            self._resident.abandon()
+            self._runner.abandon()
             self.over = True
 
     def _done(self) -> bool:
-        """Step once, and return whether the job is over here or no longer the resident's to take."""
+        """Step once, and return whether the job is over here or no longer the runner's to take."""
         failed = next((h.failure for h in self._helpers if h.failure is not None), None)
         if failed is not None:
             raise RuntimeError("a helper thread ended") from failed
         heard = self._outside()
         mine = told_to(heard.assignment, self._key)
-        leave = self._resident.step(replace(heard, assignment=mine))
-        memory = self._resident.memory
+        leave = self._runner.step(replace(heard, assignment=mine))
+        memory = self._runner.memory
         named = mine is not None and mine.job_id is not None
         return memory.job is None and (leave is not None or not named or self._key in memory.handled)
 

@@ -1,6 +1,6 @@
 """Decides what the agent does next, as a pure function of what it remembers and what it sees.
 
-`decide` is called several times a second. It returns what to remember and what to do, and `resident.py` does exactly
+`decide` is called several times a second. It returns what to remember and what to do, and `runner.py` does exactly
 that. All moments of type `timedelta` are of CLOCK_MONOTONIC.
 """
 
@@ -17,9 +17,9 @@ from everspot_train.agent.actions import (
     AskToStop,
     Conclude,
     Decline,
+    EndAgent,
     JobKey,
     Kill,
-    Leave,
     Take,
     Terminate,
 )
@@ -74,7 +74,7 @@ def _without_job(memory: Memory, world: World, limits: Limits) -> tuple[Memory, 
     if world.others:
         return memory, []  # those who share the machine end first: then it is left, or given to one job alone
     if world.shutdown_by is not None:
-        return memory, [Leave("the agent was told to end", poweroff=False)]
+        return memory, [EndAgent("the agent was told to end", poweroff=False)]
     offer = _offer(memory, world)
     if offer is not None:
         assert world.assignment is not None  # noqa: S101  an offer comes from it
@@ -83,12 +83,12 @@ def _without_job(memory: Memory, world: World, limits: Limits) -> tuple[Memory, 
             return replace(memory, job=offer).without_job(world.now), [Decline(offer, refusal)]
         return replace(memory, job=offer, pace=StepPace()), [Take(offer)]
     if world.leaves is not None:
-        return memory, [Leave(f"the scheduler lets this instance go: {world.leaves.value}", poweroff=True)]
+        return memory, [EndAgent(f"the scheduler lets this instance go: {world.leaves.value}", poweroff=True)]
     if world.now - world.store_seen >= limits.orphan_limit:
-        return memory, [Leave("the store could not be reached for the orphan limit", poweroff=True)]
+        return memory, [EndAgent("the store could not be reached for the orphan limit", poweroff=True)]
     idle = world.now - memory.idle_since
     if limits.idle_limit is not None and memory.cordoned in (None, Reason.CORDON) and idle >= limits.idle_limit:
-        return memory, [Leave("no job for the idle limit", poweroff=True)]
+        return memory, [EndAgent("no job for the idle limit", poweroff=True)]
     return memory, []
 
 

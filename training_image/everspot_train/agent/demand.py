@@ -7,7 +7,7 @@ from typing import NamedTuple
 from everspot_core.manifest import Limits
 from everspot_core.records import Order, Reason
 
-from everspot_train.agent.actions import Stop
+from everspot_train.agent.actions import StopDemand
 from everspot_train.agent.world import Memory, World
 
 PATIENCE = timedelta(minutes=10)
@@ -18,7 +18,7 @@ KILL_GRACE = timedelta(seconds=10)
 """The time between SIGTERM and SIGKILL if there is no deadline."""
 
 
-def demand_of(memory: Memory, world: World, limits: Limits) -> Stop | None:
+def demand_of(memory: Memory, world: World, limits: Limits) -> StopDemand | None:
     """The demand to stop, if it is new or has an earlier deadline than the present one. The first reason is kept."""
     candidates = [stop for stop in (_by_cloud(world), _by_order(memory, world), _by_shutdown(world)) if stop]
     if not candidates:
@@ -74,7 +74,7 @@ def _stop(
     action_at: datetime | None,
     deadline: timedelta | None,
     limits: Limits,
-) -> Stop:
+) -> StopDemand:
     if deadline is not None:
         # A word that comes late, or of a market that runs fast, leaves half of what is left for the checkpoint.
         margin = min(limits.stop_margin, max(deadline - world.now, timedelta()) / 2)
@@ -92,4 +92,4 @@ def _stop(
         elif reason is Reason.CANCEL:
             kill_at = world.now + KILL_GRACE
         term_at = world.now
-    return Stop(reason, source, world.market, action_at, deadline, term_at, kill_at)
+    return StopDemand(reason, source, world.market, action_at, deadline, term_at, kill_at)

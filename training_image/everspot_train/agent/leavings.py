@@ -10,7 +10,7 @@ from everspot_core.clock import Clock
 from everspot_core.records import Reason
 from everspot_store import Fenced, Store, StoreError
 
-from everspot_train.agent.actions import JobKey, Stop
+from everspot_train.agent.actions import JobKey, StopDemand
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.folder import FolderKeeper
 from everspot_train.agent.threads import within
@@ -25,8 +25,8 @@ _log = logging.getLogger(__name__)
 
 
 class Leavings:
-    """The two folders of one ownership, which the desk sets. A helper thread calls `keep_if_due`, the main thread the
-    rest. A failure here does not change the job's ending; it is logged.
+    """The two folders of one ownership, which the starter sets. A helper thread calls `keep_if_due`, the main thread
+    the rest. A failure here does not change the job's ending; it is logged.
 
     `restored`: whether the folder of checkpoints was put back before the program was started.
     """
@@ -63,7 +63,7 @@ class Leavings:
         except Fenced as error:
             _log.warning("job %s, epoch %d: %s", *self._job, error)
 
-    def keep_last(self, ending: Ending, stop: Stop | None, exit_code: int | None) -> None:
+    def keep_last(self, ending: Ending, stop: StopDemand | None, exit_code: int | None) -> None:
         """Keep the folder of checkpoints after the program's end, as far as the notice leaves time. `exit_code`: of the
         first process; it shows whether the program ended by itself."""
         folder = self.folder

@@ -5,7 +5,7 @@ import shutil
 from datetime import timedelta
 from pathlib import Path
 
-from everspot_train.agent.actions import Stop
+from everspot_train.agent.actions import StopDemand
 from everspot_train.agent.program import HOME, TEMPORARY
 from everspot_train.rundir import (
     CheckpointRequest,
@@ -58,7 +58,7 @@ class Mailbox:
         """Tell the trainer until when it may publish."""
         self._hand_over(LeaseFile(valid_until=valid_until.total_seconds(), lost=lost))
 
-    def ask_to_stop(self, stop: Stop) -> None:
+    def ask_to_stop(self, stop: StopDemand) -> None:
         """Ask the trainer to checkpoint and end."""
         deadline = stop.deadline.total_seconds() if stop.deadline is not None else None
         term_at = stop.term_at.total_seconds() if deadline is not None else None

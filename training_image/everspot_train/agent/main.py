@@ -20,7 +20,6 @@ from everspot_core.records import Market, Role
 from everspot_store import Store, StoreError, SystemClock
 
 from everspot_train.agent.agent import Agent, HelperDied
-from everspot_train.agent.desk import Desk, Surroundings
 from everspot_train.agent.fitness import Fitness, expected_gpus
 from everspot_train.agent.hardware import measure
 from everspot_train.agent.health import health_at
@@ -29,7 +28,8 @@ from everspot_train.agent.metadata import manifest_of
 from everspot_train.agent.own_log import OwnLog
 from everspot_train.agent.process import LocalLauncher
 from everspot_train.agent.program import LAUNCHER_VARIABLE
-from everspot_train.agent.watch import SOURCES_VARIABLE, Watch, sources_from
+from everspot_train.agent.starter import Starter, Surroundings
+from everspot_train.agent.watch import SOURCES_VARIABLE, Lookout, sources_from
 
 CLOUD_VARIABLE = "EVERSPOT_CLOUD"
 """The variable that names the cloud of the metadata service, since there is no manifest yet at boot."""
@@ -125,13 +125,13 @@ def _agent(
     store = Store.open(manifest.control_url, manifest.data_url, clock=clock)
     own_log.to(store, identity.instance_id, clock)
     hardware = measure()
-    watch = Watch(store, metadata, identity.instance_id, clock, sources=sources)
+    watch = Lookout(store, metadata, identity.instance_id, clock, sources=sources)
     version = importlib.metadata.version("everspot")
     heartbeat = Heartbeat(
         store, manifest, identity, hardware, watch.store_contact, clock, agent_version=version, reported=reported
     )
     surroundings = Surroundings(home, dict(os.environ), os.environ.get(LAUNCHER_VARIABLE))
-    desk = Desk(
+    starter = Starter(
         store=store,
         manifest=manifest,
         identity=identity,
@@ -140,11 +140,17 @@ def _agent(
         surroundings=surroundings,
         clock=clock,
     )
-    desk.clear_remains()
+    starter.clear_remains()
     gpus = expected_gpus(manifest, identity.instance_type)
     fitness = Fitness(gpus, hardware, home, os.environ, clock)
     return Agent(
-        manifest=manifest, desk=desk, watch=watch, heartbeat=heartbeat, fitness=fitness, own_log=own_log, clock=clock
+        manifest=manifest,
+        starter=starter,
+        watch=watch,
+        heartbeat=heartbeat,
+        fitness=fitness,
+        own_log=own_log,
+        clock=clock,
     )
 
 

@@ -8,7 +8,7 @@ from everspot_core.job import JobSpec
 from everspot_core.records import EventKind, JobRecord, Reason
 from pydantic import JsonValue
 
-from everspot_train.agent.actions import Stop
+from everspot_train.agent.actions import StopDemand
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.failures import signal_name
 from everspot_train.rundir import Status
@@ -30,7 +30,7 @@ class Say(Protocol):
 def write_outcome(
     say: Say,
     ending: Ending,
-    stop: Stop | None,
+    stop: StopDemand | None,
     status: Status | None,
     record: JobRecord,
     spec: JobSpec,
@@ -85,7 +85,7 @@ def _failed_as(reason: Reason) -> Reason:
     return reason if reason.troubled else Reason.ERROR
 
 
-def notice_to_durable(ending: Ending, stop: Stop | None, status: Status | None) -> float | None:
+def notice_to_durable(ending: Ending, stop: StopDemand | None, status: Status | None) -> float | None:
     """Market seconds from the notice until the last executed step was durable; 0 if it was durable already.
 
     None if it was not durable, or if there was no notice.

@@ -57,7 +57,7 @@ class TrainingProcess(Protocol):
         ...
 
 
-class Launcher(Protocol):
+class ProgramLauncher(Protocol):
     """Starts training processes."""
 
     def launch(

@@ -16,7 +16,7 @@ from everspot_store import Lease, Store, StoreError, StoreUnavailable
 from pydantic import JsonValue
 
 from everspot_train.agent import memory
-from everspot_train.agent.actions import JobKey, Stop
+from everspot_train.agent.actions import JobKey, StopDemand
 from everspot_train.agent.beginning import Beginning
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.failures import Failure, read_failure
@@ -183,7 +183,7 @@ class JobSession:
             self._events.write()
             self._logs.ship_if_due()
 
-    def ask_to_stop(self, stop: Stop) -> None:
+    def ask_to_stop(self, stop: StopDemand) -> None:
         """Tell the trainer to checkpoint and end."""
         self._stopping = True
         self._mailbox.ask_to_stop(stop)
@@ -192,7 +192,7 @@ class JobSession:
         """Tell the trainer to checkpoint and go on."""
         self._mailbox.ask_for_checkpoint(seq)
 
-    def conclude(self, ending: Ending, stop: Stop | None) -> bool:
+    def conclude(self, ending: Ending, stop: StopDemand | None) -> bool:
         """Write the ending and give the lease back. False: it had been lost, and nothing was written.
 
         The lease is renewed until its release begins, because the uploads may take longer than it holds. The ending is
@@ -259,7 +259,7 @@ class JobSession:
         silence = self._clock.monotonic() - stalled[1] if stalled and stalled[0] == status.step else None
         return progress_of(status, last, round(silence.total_seconds(), 1) if silence is not None else None, used)
 
-    def _tell(self, ending: Ending, stop: Stop | None) -> None:
+    def _tell(self, ending: Ending, stop: StopDemand | None) -> None:
         if not self._ending_told:
             self._beginning.tell(restored=self.leavings.restored)
             record, spec = self._lease.record, self.submission.spec

@@ -60,7 +60,7 @@ class Sighting:
     rebalance: Notice | None = None
 
 
-class Watch:
+class Lookout:
     """Polls, and keeps the last answer of each source through failures. An announced interruption stays announced."""
 
     def __init__(

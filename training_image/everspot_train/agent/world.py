@@ -9,7 +9,7 @@ from enum import Enum
 
 from everspot_core.records import Assignment, Notice, Order, Reason
 
-from everspot_train.agent.actions import JobKey, Stop
+from everspot_train.agent.actions import JobKey, StopDemand
 from everspot_train.agent.failures import Failure
 from everspot_train.agent.pace import StepPace
 from everspot_train.rundir import Status
@@ -81,7 +81,7 @@ class Memory:
     """
 
     job: JobKey | None = None
-    stop: Stop | None = None
+    stop: StopDemand | None = None
     terminated: bool = False
     killed: bool = False
     cordoned: Reason | None = None

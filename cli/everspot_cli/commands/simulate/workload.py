@@ -11,7 +11,7 @@ from everspot_core.counting import counted
 from everspot_core.problems import BadInputs, Problems
 from everspot_core.simulate.crowd import generate
 from everspot_core.simulate.drive import simulate
-from everspot_core.simulate.figures import Figures, WaitingTimes, figures
+from everspot_core.simulate.figures import WaitingTimes, WorkloadFigures, figures
 from everspot_core.simulate.trace import Trace
 from everspot_core.simulate.trace import parse as parse_trace
 from everspot_core.simulate.workload import Workload, traces_of
@@ -147,7 +147,7 @@ def _text(path: Path) -> str:
         raise CliError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _page(told: Figures) -> RenderableType:
+def _page(told: WorkloadFigures) -> RenderableType:
     cost = told.cost
     money = _row(
         ("COST $", f"{cost.total:,.2f}"),
@@ -190,7 +190,7 @@ def _waited(waiting: WaitingTimes) -> list[str]:
     return [str(waiting.jobs), *(f"{h:.2f}" for h in hours)]
 
 
-def _small_print(told: Figures) -> list[str]:
+def _small_print(told: WorkloadFigures) -> list[str]:
     late = f", the latest by {told.latest_hours:.2f} h" if told.misses else ""
     return [
         f"{told.hours:.1f} h until the last job was over; {told.with_deadline} jobs had a deadline{late}.",

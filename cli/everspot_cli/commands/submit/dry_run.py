@@ -20,7 +20,7 @@ from everspot_cli.commands.submit.deadline import (
     warn,
 )
 from everspot_cli.commands.submit.fleet import FleetTypes, cluster_rules, fleet_of, sharing_warnings, thread_warnings
-from everspot_cli.commands.submit.outlook import Outlook, as_json, is_estimate, outlook, priced_now
+from everspot_cli.commands.submit.outlook import PoolFacts, as_json, is_estimate, outlook, priced_now
 from everspot_cli.commands.submit.outlook import cells as outlook_cells
 from everspot_cli.commands.submit.outlook import columns as outlook_columns
 from everspot_cli.commands.submit.outlook import notes as outlook_notes
@@ -38,7 +38,7 @@ def dry_run(
     """Show what the job could run on and what that costs; refuse what a submission would refuse."""
     spec = submission.spec
     catalogue, here, alive, fleet = _cluster(session)
-    look = Outlook()
+    look = PoolFacts()
     if fleet is not None:
         look = outlook(session, fleet.kinds, regions or ())
         catalogue = priced_now(session, catalogue, look)
@@ -107,7 +107,7 @@ def _cluster(session: Session) -> tuple[Catalogue, list[str] | None, set[str], F
     return session.catalogue, here, types, fleet_of(session)
 
 
-def _row(candidate: Candidate, alive: set[str], today: date, look: Outlook) -> dict[str, Any]:
+def _row(candidate: Candidate, alive: set[str], today: date, look: PoolFacts) -> dict[str, Any]:
     kind, low_high, listed = candidate.instance_type, candidate.spot, candidate.on_demand
     dated = listed or (low_high[0] if low_high else None)
     return {
@@ -127,7 +127,7 @@ def _row(candidate: Candidate, alive: set[str], today: date, look: Outlook) -> d
 
 
 def _print_candidates(
-    session: Session, spec: JobSpec, found: list[Candidate], alive: set[str], today: date, look: Outlook
+    session: Session, spec: JobSpec, found: list[Candidate], alive: set[str], today: date, look: PoolFacts
 ) -> None:
     expected = format_duration(spec.expected_duration) if spec.expected_duration else None
     wide = session.console.width >= NARROW
@@ -176,7 +176,7 @@ def _cells(candidate: Candidate, alive: set[str], dash: str, expected: bool) -> 
 
 
 def _footnotes(
-    session: Session, shown: list[Candidate], count: int, alive: set[str], today: date, look: Outlook
+    session: Session, shown: list[Candidate], count: int, alive: set[str], today: date, look: PoolFacts
 ) -> None:
     prices = [p for c in shown for p in (c.on_demand, *(c.spot or ())) if p is not None]
     sources = sorted({(p.source, p.age(today)) for p in prices})

@@ -15,7 +15,7 @@ from everspot_cli.tables import duration
 
 
 @dataclass(frozen=True)
-class Outlook:
+class PoolFacts:
     """`region`: of the cluster, to whose zones prices, scores and history belong."""
 
     region: str = ""
@@ -38,15 +38,15 @@ class Outlook:
         return spot_of(self.known, candidate.instance_type.name) if candidate.region == self.region else PoolHistory()
 
 
-def outlook(session: Session, types: Collection[InstanceType], regions: Collection[str]) -> Outlook:
+def outlook(session: Session, types: Collection[InstanceType], regions: Collection[str]) -> PoolFacts:
     """Ask the cloud and the ledger about the cluster's types. `regions`: those to choose from."""
     known = seen(session)
     zones = zones_of(session, known)
     several = regions if len(regions) > 1 else ()
-    return Outlook(session.manifest.region, tuple(zones), ask(session, types, zones, several), known)
+    return PoolFacts(session.manifest.region, tuple(zones), ask(session, types, zones, several), known)
 
 
-def priced_now(session: Session, catalogue: Catalogue, look: Outlook) -> Catalogue:
+def priced_now(session: Session, catalogue: Catalogue, look: PoolFacts) -> Catalogue:
     """The catalogue with the spot prices in force, as far as the cloud has stated them."""
     return with_prices(session, catalogue, look.asked) if look.asked.prices else catalogue
 
@@ -58,7 +58,7 @@ def is_estimate(candidate: Candidate) -> bool:
     )
 
 
-def as_json(candidate: Candidate, look: Outlook) -> dict[str, Any]:
+def as_json(candidate: Candidate, look: PoolFacts) -> dict[str, Any]:
     """A candidate's pools, for JSON."""
     name, history, here = candidate.instance_type.name, look.history(candidate), candidate.region == look.region
     scores = look.scores(candidate)
@@ -75,7 +75,7 @@ def as_json(candidate: Candidate, look: Outlook) -> dict[str, Any]:
     }
 
 
-def _pool(name: str, zone: str, look: Outlook) -> dict[str, Any]:
+def _pool(name: str, zone: str, look: PoolFacts) -> dict[str, Any]:
     price, score = look.asked.prices.get((name, zone)), look.asked.scores.get((name, zone))
     history = look.known.get(PoolKey(name, zone, Market.SPOT), PoolHistory())
     return {
@@ -90,7 +90,7 @@ def _pool(name: str, zone: str, look: Outlook) -> dict[str, Any]:
     }
 
 
-def columns(shown: list[Candidate], look: Outlook) -> list[str]:
+def columns(shown: list[Candidate], look: PoolFacts) -> list[str]:
     """The columns that have content."""
     return [
         *(["SCORE"] if any(look.scores(c) for c in shown) else []),
@@ -98,7 +98,7 @@ def columns(shown: list[Candidate], look: Outlook) -> list[str]:
     ]
 
 
-def cells(candidate: Candidate, look: Outlook, wanted: list[str]) -> list[str]:
+def cells(candidate: Candidate, look: PoolFacts, wanted: list[str]) -> list[str]:
     """A candidate's cells of these columns."""
     scores, history = look.scores(candidate), look.history(candidate)
     low_high = f"{min(scores)}" if len(set(scores)) == 1 else f"{min(scores)}-{max(scores)}" if scores else "—"
@@ -106,7 +106,7 @@ def cells(candidate: Candidate, look: Outlook, wanted: list[str]) -> list[str]:
     return [{"SCORE": low_high, "TAKEN": taken}[column] for column in wanted]
 
 
-def notes(session: Session, shown: list[Candidate], look: Outlook) -> list[str]:
+def notes(session: Session, shown: list[Candidate], look: PoolFacts) -> list[str]:
     """The notes below the table."""
     said = []
     if any(is_estimate(c) for c in shown):

@@ -28,7 +28,7 @@ from everspot_train.agent.fitness import CACHE
 from everspot_train.agent.folder import FolderKeeper
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.logs import OUTPUT
-from everspot_train.agent.process import Launcher
+from everspot_train.agent.process import ProgramLauncher
 from everspot_train.agent.program import CHECKPOINTS, OUTPUTS, command_for, environment_for, prepared, too_many_threads
 from everspot_train.agent.session import JobSession
 from everspot_train.rundir import RunContext
@@ -54,7 +54,7 @@ class Surroundings:
         return self.home / "runs"
 
 
-class Desk:
+class Starter:
     """Starts jobs. The thread that calls it must live as long as the training process that it starts: when it ends, the
     process gets its parent-death signal."""
 
@@ -65,7 +65,7 @@ class Desk:
         manifest: Manifest,
         identity: Identity,
         hardware: Hardware,
-        processes: Launcher,
+        processes: ProgramLauncher,
         surroundings: Surroundings,
         clock: Clock,
     ) -> None:

@@ -1,6 +1,6 @@
 """Runs one job on this machine: observes it, lets `decide` decide, and acts.
 
-Only the thread that steps a resident starts, signals and ends its training process. It must live as long as the
+Only the thread that steps a runner starts, signals and ends its training process. It must live as long as the
 process.
 """
 
@@ -15,11 +15,11 @@ from everspot_core.records import Assignment, EventKind, Notice, Reason, Seat
 from everspot_store import StoreError
 
 from everspot_train.agent import actions as act
-from everspot_train.agent.actions import Action, JobKey, Stop
+from everspot_train.agent.actions import Action, JobKey, StopDemand
 from everspot_train.agent.decide import concluded, decide, offered_again, postponed
-from everspot_train.agent.desk import Desk
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.session import JobSession
+from everspot_train.agent.starter import Starter
 from everspot_train.agent.watch import Contact
 from everspot_train.agent.world import LeaseView, Memory, World
 
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Outside:
-    """The orders and notices for a resident at one moment.
+    """The orders and notices for a runner at one moment.
 
     `assignment`: names no job but its own. `others`: whether other jobs share the machine; the agent leaves it after
     they have ended.
@@ -42,7 +42,7 @@ class Outside:
     others: bool = False
 
 
-class Resident:
+class JobRunner:
     """Runs the jobs that it is assigned, one at a time.
 
     Args:
@@ -54,24 +54,24 @@ class Resident:
         self,
         *,
         manifest: Manifest,
-        desk: Desk,
+        starter: Starter,
         contact: Contact,
         clock: Clock,
         ended: Callable[[Ending | None], None],
         seat: Seat | None = None,
     ) -> None:
         self._limits = manifest.limits
-        self._desk = desk
+        self._starter = starter
         self._contact = contact
         self._clock = clock
         self._ended = ended
         self._seat = seat
         self.memory = Memory(idle_since=clock.monotonic())
         self.session: JobSession | None = None
-        self._leaving: act.Leave | None = None
+        self._leaving: act.EndAgent | None = None
         self._retry_at = timedelta()
 
-    def step(self, outside: Outside) -> act.Leave | None:
+    def step(self, outside: Outside) -> act.EndAgent | None:
         """Observe once, decide, and act. Returns the order to leave the machine, if there is one."""
         if outside.others:
             self.memory = replace(self.memory, idle_since=self._clock.monotonic())
@@ -147,7 +147,7 @@ class Resident:
                 self._conclude(ending, stop)
             case act.Abandon(why):
                 self._abandon(why)
-            case act.Leave():
+            case act.EndAgent():
                 self._leaving = action
             case _:
                 self._tell_process(action)
@@ -181,8 +181,8 @@ class Resident:
             self.memory = postponed(self.memory)
             return
         try:
-            session = self._desk.take(job)
-            early = session is None and self._desk.is_early(job)
+            session = self._starter.take(job)
+            early = session is None and self._starter.is_early(job)
         except StoreError as error:
             # What was written stays: the next try adopts it, or the scheduler lets the lease expire.
             self._contact.failed(error)
@@ -196,7 +196,7 @@ class Resident:
             self.memory = concluded(self.memory, now)
             return
         self.session = session  # from here on the lease is renewed
-        self._desk.start(session, self._seat)
+        self._starter.start(session, self._seat)
 
     def _postpone(self, now: timedelta) -> None:
         self._retry_at = now + self._limits.poll_every
@@ -209,7 +209,7 @@ class Resident:
             return
         _log.warning("job %s, epoch %d is given back unstarted: %s", *job, reason.value)
         try:
-            again = not self._desk.decline(job, reason) and self._desk.is_early(job)
+            again = not self._starter.decline(job, reason) and self._starter.is_early(job)
         except StoreError as error:
             self._contact.failed(error)
             again = True
@@ -217,7 +217,7 @@ class Resident:
             self._retry_at = now + self._limits.poll_every
             self.memory = offered_again(self.memory, job)
 
-    def _conclude(self, ending: Ending, stop: Stop | None) -> None:
+    def _conclude(self, ending: Ending, stop: StopDemand | None) -> None:
         session = self.session
         assert session is not None  # noqa: S101  a conclusion is about a session
         session.kill()

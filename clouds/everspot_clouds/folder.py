@@ -28,6 +28,7 @@ from everspot_clouds.base import (
     MetadataError,
     NotOffered,
     Phase,
+    Prover,
     Provider,
     Site,
     Trouble,
@@ -183,6 +184,19 @@ class FolderProvider:
 
     def credentials(self, url: str, profile: str | None) -> None:
         """See `Provider`: the folder's file permissions decide."""
+
+    def proof(self, region: str) -> Prover:
+        """See `Provider`.
+
+        Raises:
+            NotOffered: always.
+        """
+        raise NotOffered("a folder gives its agents no identity that another cloud could verify")
+
+    def peer_credentials(
+        self, url: str, identity: str, audience: str, prove: Prover
+    ) -> Callable[[], dict[str, Any]] | None:
+        """See `Provider`: who may read the folder may use it."""
 
     def secrets(self, region: str) -> Callable[[str], str]:
         """See `Provider`: a reference names the service that holds the secret, for which the person who started the

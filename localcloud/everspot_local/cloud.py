@@ -17,7 +17,7 @@ from everspot_local.controls.web import PREFIX, Controls
 from everspot_local.market.books import Journal
 from everspot_local.market.market import LocalMarket
 from everspot_local.options import ONE_PRICE, Options
-from everspot_local.sides import open_side, quotas
+from everspot_local.sides import abroad, open_side, quotas
 
 HOST = "127.0.0.1"
 
@@ -122,6 +122,14 @@ class LocalCloud:
             self.side.reset()
             self.market.reset()
 
+    def meet(self, cloud: str, endpoint: str) -> None:
+        """Know another local cloud: believe its identities, and let the machines that boot from now on find it.
+
+        Raises:
+            ValueError: if there is no such cloud, or that is no local endpoint.
+        """
+        self.machines.neighbour.meet(endpoint, abroad(cloud, endpoint))
+
     def do(self, action: str, **fields: Any) -> dict[str, Any]:
         """Carry out one market action, as under `/_market/`.
 
@@ -134,7 +142,7 @@ class LocalCloud:
 
     def _application(self) -> Callable[..., Any]:
         services = self.side.application()
-        controls = Controls(self.market, self.machines, self.actions, self.reset, self.stopping.set)
+        controls = Controls(self.market, self.machines, self.actions, self.reset, self.stopping.set, self.meet)
 
         def application(environ: dict[str, Any], start_response: Any) -> Any:
             controlled = environ.get("PATH_INFO", "").startswith(PREFIX)

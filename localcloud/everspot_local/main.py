@@ -163,6 +163,22 @@ def replay(
 
 
 @app.command()
+def meet(
+    other: Annotated[Path, typer.Argument(help="The state folder of the other local cloud.")],
+    state_dir: StateDir = HERE,
+    as_json: AsJson = False,
+) -> None:
+    """Introduce two local clouds, so that each believes the other's identities and its new instances find the other."""
+    here, there = _need(state_dir), _need(other)
+    if here.cloud == there.cloud:
+        fail(f"both are {here.cloud}: what two of the same cloud have in common, one of them has with several stacks")
+    for one, known in ((here, there), (there, here)):
+        _ask(one, "meet", {"cloud": known.cloud, "endpoint": known.endpoint})
+    answer = {"met": [here.endpoint, there.endpoint]}
+    _print(json.dumps(answer) if as_json else f"{here.cloud} and {there.cloud} know each other")
+
+
+@app.command()
 def down(state_dir: StateDir = HERE, as_json: AsJson = False) -> None:
     """Stop the local cloud and every process of its instances."""
     state_dir = state_dir.resolve()

@@ -9,7 +9,7 @@ from everspot_local.machines.lifecycle import Machines
 from everspot_local.market.books import Journal
 from everspot_local.market.market import LocalMarket
 from everspot_local.market.quotas import Quotas
-from everspot_local.options import Options
+from everspot_local.options import CLOUDS, Options
 
 
 class Side(Protocol):
@@ -58,6 +58,17 @@ def quotas(cloud: str, values: Mapping[str, float]) -> Quotas:
 def owner(cloud: str, url: str, region: str) -> dict[str, str]:
     """Return the environment by which the account's owner finds the services at a URL."""
     return cast(dict[str, str], _part(cloud, "environment").owner(url, region))
+
+
+def abroad(cloud: str, url: str) -> dict[str, str]:
+    """Return the environment by which programs of another cloud find the services at a URL.
+
+    Raises:
+        ValueError: for a cloud that is unknown.
+    """
+    if cloud not in CLOUDS:
+        raise ValueError(f"there is no cloud {cloud!r} here; one of {', '.join(CLOUDS)}")
+    return cast(dict[str, str], _part(cloud, "environment").abroad(url))
 
 
 def _part(cloud: str, name: str) -> ModuleType:

@@ -12,6 +12,8 @@ _DENIED = ("<Code>ExpiredToken", "<Code>InvalidToken", "<Code>InvalidAccessKeyId
 _ELSEWHERE = ("<Code>AuthorizationHeaderMalformed", "<Code>PermanentRedirect", "incorrectly configured region")
 _WRONG = ("301 Moved Permanently", "405 Method Not Allowed", "InvalidPath")
 _BUSY = "429 Too Many Requests"
+# obstore reports every failure of credentials as a refusal, and names the exception that it was.
+_NO_ANSWER = "credential provider: ConnectionError"
 
 
 class Refused(StoreUnavailable):
@@ -34,6 +36,8 @@ def translated(bucket: str, key: str, error: Exception) -> Exception:
         return Refused(WriteOutcome.CONFLICT, where)
     if isinstance(error, AlreadyExistsError | PreconditionError):
         return Refused(WriteOutcome.LOST, where)
+    if _NO_ANSWER in text:
+        return StoreUnavailable(where)
     if isinstance(error, PermissionDeniedError | UnauthenticatedError) or any(code in text for code in _DENIED):
         return StoreDenied(where)
     if any(code in text for code in _ELSEWHERE):

@@ -43,7 +43,8 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
         {
             "everspot_core", "everspot_clouds", "moto", "boto3", "botocore",
             "grpc", "msgpack", "google", "typer", "click", "rich", "yaml", "pydantic",
-            "werkzeug", "flask", "xmltodict", "pulumi", "pulumi_aws", "tfplugin5_pb2", "tfplugin5_pb2_grpc",
+            "cryptography", "werkzeug", "flask", "xmltodict",
+            "pulumi", "pulumi_aws", "tfplugin5_pb2", "tfplugin5_pb2_grpc",
         },
     ),
     # The last four: its own.

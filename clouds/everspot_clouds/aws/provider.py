@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from everspot_core.price_table import PriceTable
     from everspot_store import Store
 
-    from everspot_clouds.base import Check, Cloud, Door, Metadata, Provider, Site
+    from everspot_clouds.base import Check, Cloud, Door, Metadata, Prover, Provider, Site
 
 
 class AwsProvider:
@@ -89,6 +89,20 @@ class AwsProvider:
         from everspot_clouds.aws.credentials import for_store
 
         return for_store(url, profile)
+
+    def proof(self, region: str) -> Prover:
+        """See `Provider`."""
+        from everspot_clouds.aws.peers import proof
+
+        return proof(region)
+
+    def peer_credentials(
+        self, url: str, identity: str, audience: str, prove: Prover
+    ) -> Callable[[], dict[str, Any]] | None:
+        """See `Provider`."""
+        from everspot_clouds.aws.peers import credentials
+
+        return credentials(url, identity, audience, prove)
 
     def secrets(self, region: str) -> Callable[[str], str]:
         """See `Provider`."""

@@ -18,6 +18,7 @@ from everspot_clouds.base.cloud import (
 from everspot_clouds.base.errors import CloudError, Codes, NotOffered, Trouble, fixes
 from everspot_clouds.base.metadata import Identity, Metadata, MetadataError, MetadataUnavailable
 from everspot_clouds.base.person import Check, Door, Handover, Left, Site, Verdict
+from everspot_clouds.base.proof import Proof, Prover
 from everspot_clouds.base.provider import Provider
 
 __all__ = [
@@ -41,6 +42,8 @@ __all__ = [
     "NotOffered",
     "Phase",
     "PlacementScore",
+    "Proof",
+    "Prover",
     "Provider",
     "Site",
     "Trouble",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from everspot_clouds.base.cloud import Cloud
     from everspot_clouds.base.metadata import Metadata
     from everspot_clouds.base.person import Check, Door, Site
+    from everspot_clouds.base.proof import Prover
 
 
 class Provider(Protocol):
@@ -80,6 +81,29 @@ class Provider(Protocol):
 
         Raises:
             CloudError: if there are none.
+        """
+        ...
+
+    def proof(self, region: str) -> Prover:
+        """Proofs of who the asking instance is, for clouds of peers. `region`: of the instance.
+
+        Raises:
+            NotOffered: if its instances have no identity that others could verify.
+        """
+        ...
+
+    def peer_credentials(
+        self, url: str, identity: str, audience: str, prove: Prover
+    ) -> Callable[[], dict[str, Any]] | None:
+        """Credentials for a peer's store in this cloud, in the form that `Store.open` takes; None if the store finds
+        them by itself. They are asked for anew at each call, and end at `expires_at`; each call raises `CloudError` if
+        they cannot be had.
+
+        Args:
+            url: of the peer's control bucket.
+            identity: who the asking scheduler becomes here.
+            audience: to whom its proof is made out; empty for the usual one.
+            prove: proofs of the cloud of the asking scheduler, which may be this one.
         """
         ...
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from everspot_core.price_table import PriceTable
     from everspot_store import Store
 
-    from everspot_clouds.base import Check, Cloud, Door, Metadata, Provider, Site
+    from everspot_clouds.base import Check, Cloud, Door, Metadata, Prover, Provider, Site
 
 
 class GcpProvider:
@@ -97,6 +97,22 @@ class GcpProvider:
         from everspot_clouds.gcp.credentials import for_store
 
         return for_store(url, profile)
+
+    def proof(self, region: str) -> Prover:
+        """See `Provider`."""
+        from everspot_store import SystemClock
+
+        from everspot_clouds.gcp.peers import proof
+
+        return proof(region, SystemClock.from_environment())
+
+    def peer_credentials(
+        self, url: str, identity: str, audience: str, prove: Prover
+    ) -> Callable[[], dict[str, Any]] | None:
+        """See `Provider`."""
+        from everspot_clouds.gcp.peers import credentials
+
+        return credentials(identity, audience, prove)
 
     def secrets(self, region: str) -> Callable[[str], str]:
         """See `Provider`: they are of the project, whatever the region."""

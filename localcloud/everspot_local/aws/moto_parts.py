@@ -22,6 +22,7 @@ from moto.s3.models import FakeBucket, FakeDeleteMarker
 from moto.s3.responses import S3Response
 from moto.servicequotas.responses import ServiceQuotasResponse
 from moto.sqs.models import Queue, SQSBackend
+from moto.sts.responses import TokenResponse
 
 from everspot_local.aws import pages, refusals, service_quotas, sqs
 from everspot_local.aws.account import ACCOUNT
@@ -36,6 +37,7 @@ from everspot_local.aws.ec2.network_rules import LocalRule
 from everspot_local.aws.events import rules as rule_limits
 from everspot_local.aws.iam import door as iam
 from everspot_local.aws.iam import rules as iam_rules
+from everspot_local.aws.iam import signed_identity, web_identity
 from everspot_local.aws.s3 import corrections as s3
 from everspot_local.aws.s3 import door as s3_door
 
@@ -65,6 +67,9 @@ _REPLACED: list[tuple[object, str, object]] = [
     (IAMBackend, "create_instance_profile", iam_rules.create_instance_profile),
     (IAMBackend, "add_role_to_instance_profile", iam_rules.add_role_to_instance_profile),
     (IAMBackend, "_tag_verification", iam_rules.tag_verification),
+    (TokenResponse, "assume_role", web_identity.assume_role),
+    (TokenResponse, "assume_role_with_web_identity", web_identity.assume_role_with_web_identity),
+    (TokenResponse, "get_caller_identity", signed_identity.get_caller_identity),
     (EventsBackend, "put_rule", rule_limits.put_rule),
     (EventsBackend, "put_targets", rule_limits.put_targets),
     (EventsBackend, "tag_resource", rule_limits.tag_resource),

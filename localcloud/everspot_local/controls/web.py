@@ -31,12 +31,14 @@ class Controls:
         actions: Actions,
         reset: Callable[[], None],
         stop: Callable[[], None],
+        meet: Callable[..., None],
     ) -> None:
         self._market = market
         self._machines = machines
         self._actions = actions
         self._reset = reset
         self._stop = stop
+        self._meet = meet
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         """One request."""
@@ -51,7 +53,7 @@ class Controls:
         if name == "status":
             return _json(self.status())
         if request.method != "POST":
-            raise MethodNotAllowed(["POST"]) if name in (*Actions.NAMES, "reset", "stop") else NotFound()
+            raise MethodNotAllowed(["POST"]) if name in (*Actions.NAMES, "reset", "stop", "meet") else NotFound()
         try:
             body = json.loads(request.get_data() or b"{}")
         except ValueError as error:
@@ -62,11 +64,20 @@ class Controls:
             self._stop()
         else:
             try:
+                if name == "meet":
+                    self._introduce(body)
+                    return _json({})
                 with self._market.lock:
                     return _json(self._actions.do({"action": name, **body}))
             except (ValueError, KeyError) as error:
                 raise BadRequest(str(error.args[0]) if error.args else str(error)) from None
         return _json({})
+
+    def _introduce(self, body: Any) -> None:
+        fields = {"cloud", "endpoint"}
+        if not isinstance(body, dict) or set(body) != fields or not all(isinstance(v, str) for v in body.values()):
+            raise ValueError(f"meet: the body has to have {' and '.join(sorted(fields))}, and nothing else")
+        self._meet(**body)
 
     def status(self) -> dict[str, Any]:
         """Return the market's time, the living machines and the pools in use."""

@@ -1,7 +1,8 @@
 """Stands in for Google's sign-in: whose a bearer token is.
 
-There are two kinds of callers: the project's owner, with the token that `everspot-local env` prints, and service
-accounts, with tokens of the metadata servers. Tokens say nothing by themselves, and keep real time.
+There are three kinds of callers: the project's owner, with the token that `everspot-local env` prints; service
+accounts, with tokens of the metadata servers; and who comes from another cloud, by a pool. Tokens say nothing by
+themselves, and keep real time.
 """
 
 import secrets
@@ -22,10 +23,12 @@ _HINT = (
 
 @dataclass(frozen=True)
 class ApiCaller:
-    """Who calls. `email`: of the service account, or of the owner. `instance`: whose token it is, by its id."""
+    """Who calls. `email`: of the service account, or of the owner; empty for who comes from another cloud.
+    `instance`: whose token it is, by its id. `principals`: what policies call who comes from another cloud."""
 
     email: str
     instance: str = ""
+    principals: tuple[str, ...] = ()
 
     @property
     def owner(self) -> bool:
@@ -34,8 +37,21 @@ class ApiCaller:
 
     @property
     def member(self) -> str:
-        """As policies name it."""
+        """As policies name it; of several names the one that is its own."""
+        return self.members[0]
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """All names by which policies mean it."""
+        return self.principals or (self._named,)
+
+    @property
+    def _named(self) -> str:
         return f"{'user' if self.owner else 'serviceAccount'}:{self.email}"
+
+
+NOBODY = ApiCaller("", principals=("allUsers",))
+"""Who shows no token, where that is allowed."""
 
 
 @dataclass(frozen=True)

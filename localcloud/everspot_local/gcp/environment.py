@@ -27,6 +27,11 @@ def endpoints(url: str) -> dict[str, str]:
     return {"EVERSPOT_GCP_ENDPOINT": url, "GOOGLE_BASE_URL": f"{url}{XML}"}
 
 
+def abroad(url: str) -> dict[str, str]:
+    """Return what programs of another cloud need to find the services."""
+    return endpoints(url)
+
+
 def owner(url: str, region: str) -> dict[str, str]:
     """Return what the project's owner needs: a token that opens nothing else, and every product of the provider."""
     return {

@@ -20,9 +20,11 @@ from everspot_local.gcp.answers import ApiError
 from everspot_local.gcp.callers import ApiCaller
 from everspot_local.gcp.environment import XML
 from everspot_local.gcp.iam.accounts import Accounts
+from everspot_local.gcp.iam.exchange import Exchange
 from everspot_local.gcp.iam.names import attributes, inherited
 from everspot_local.gcp.iam.needs import Needs
 from everspot_local.gcp.iam.policies import Directory, Policies
+from everspot_local.gcp.iam.pools import Pools
 from everspot_local.gcp.iam.roles import Roles
 from everspot_local.gcp.iam.routes import (
     IamApi,
@@ -34,6 +36,7 @@ from everspot_local.gcp.kms import Kms
 from everspot_local.gcp.logging import routes as logging_routes
 from everspot_local.gcp.logging.entries import CALLED, SYSTEM, instance_event
 from everspot_local.gcp.logging.sinks import Sinks
+from everspot_local.gcp.metadata.identity import PATH as KEYS
 from everspot_local.gcp.monitoring import Monitoring
 from everspot_local.gcp.project import NUMBER, PROJECT, Need, Project
 from everspot_local.gcp.pubsub import routes as pubsub_routes
@@ -53,7 +56,8 @@ PUBSUB_AGENT = f"service-{NUMBER}@gcp-sa-pubsub.iam.gserviceaccount.com"
 # Document of discovery, prefix of its paths here, whether it is younger than Compute and Storage.
 _APIS = (
     ("storage.v1", "", False), ("pubsub.v1", "/pubsub", True), ("iam.v1", "/iam", True),
-    ("iamcredentials.v1", "/iamcredentials", True), ("cloudresourcemanager.v1", "/resourcemanager", True),
+    ("iamcredentials.v1", "/iamcredentials", True), ("sts.v1", "/sts", True),
+    ("cloudresourcemanager.v1", "/resourcemanager", True),
     ("cloudresourcemanager.v3", "/resourcemanager", True), ("logging.v2", "/logging", True),
     ("secretmanager.v1", "/secretmanager", True), ("cloudkms.v1", "/kms", True),
     ("monitoring.v3", "/monitoring", True), ("monitoring.v1", "/monitoring", True),
@@ -88,6 +92,7 @@ class _State:
         self.accounts = Accounts(now, PROJECT, NUMBER, strict=strict)
         self.roles = Roles(now, PROJECT)
         directory = Directory(self.accounts.known, self.roles.permissions)
+        self.pools = Pools(now, PROJECT, NUMBER)
         self.policies = Policies(now, directory, PROJECT, project.market.delays.access if strict else timedelta())
         self.pubsub = PubSub(now, project.market.clock.to_real, self._may_forward)
         self.objects = Objects(_StorageClock(project))
@@ -104,7 +109,11 @@ class _State:
         self.routes: dict[str, Mapping[str, Handler]] = {
             "storage.v1": storage.routes(),
             "pubsub.v1": pubsub_routes.routes(self.pubsub, self.policies, held),
-            "iam.v1": IamApi(PROJECT, self.accounts, self.roles, self.policies, held).routes(),
+            "iam.v1": {
+                **IamApi(PROJECT, self.accounts, self.roles, self.policies, held).routes(),
+                **self.pools.routes(),
+            },
+            "sts.v1": Exchange(self.pools, project.sessions, project.machines.neighbour.send).routes(),
             "iamcredentials.v1": credentials_routes(self.accounts, project.sessions),
             "cloudresourcemanager.v1": manager,
             "cloudresourcemanager.v3": resource_manager_v3_routes(manager, PROJECT, NUMBER),
@@ -119,9 +128,10 @@ class _State:
 
     def held(self, caller: ApiCaller, permission: str, resource: str) -> bool:
         """Whether a caller has a permission on a resource: the owner has all."""
-        return caller.owner or (
-            self.accounts.usable(caller.email) and self._allows(caller.member, permission, resource)
-        )
+        if caller.owner:
+            return True
+        usable = bool(caller.principals) or self.accounts.usable(caller.email)
+        return usable and any(self._allows(member, permission, resource) for member in caller.members)
 
     def _allows(self, member: str, permission: str, resource: str, **more: Any) -> bool:
         values = {**attributes(resource, PROJECT, NUMBER), "request.time": self._now(), **more}
@@ -155,13 +165,15 @@ class Products:
         project.needs = Needs(PROJECT, self._zones, resource, lambda b, k: self._state.objects.has(b, k))
         project.granted = self._granted
         project.account_exists = self._account_exists
+        project.unique_id = lambda email: self._state.accounts.unique_id(email)
         project.resets.append(self._empty)
 
     def services(self) -> list[Service]:
         """All of them."""
         return [
             Service(name, prefix, {method: partial(self._call, name, method) for method in self._state.routes[name]},
-                    modern=modern, whole=name == "serviceusage.v1")
+                    modern=modern, whole=name == "serviceusage.v1",
+                    open=name == "sts.v1")
             for name, prefix, modern in _APIS
         ]  # fmt: skip
 
@@ -171,11 +183,15 @@ class Products:
         return self._state.objects
 
     def otherwise(self, environ: dict[str, Any], start_response: Any) -> Any:
-        """Answer what is no call of a JSON API: by Cloud Storage's XML API, or that there is no such thing."""
+        """Answer what is no call of a JSON API: by Cloud Storage's XML API, with the keys of Google's sign-in, or that
+        there is no such thing."""
         path = str(environ.get("PATH_INFO"))
         if path.startswith(f"{XML}/"):
             application = XmlApi(self._state.objects, self._enter)
             return application({**environ, "PATH_INFO": path.removeprefix(XML)}, start_response)
+        if path == KEYS:
+            keys = json.dumps({"keys": [self._project.signer.key]})
+            return Response(keys, 200, content_type="application/json; charset=UTF-8")(environ, start_response)
         error = ApiError(404, "notFound", f"The requested URL {path} was not found on this server.")
         body = json.dumps(error.document(listed=False))
         return Response(body, 404, content_type="application/json; charset=UTF-8")(environ, start_response)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from everspot_local.gcp.answers import ApiError
 from everspot_local.gcp.callers import ApiCaller, Sessions
+from everspot_local.gcp.metadata.identity import Signer
 from everspot_local.gcp.rates import Rates
 from everspot_local.machines.lifecycle import Machines
 from everspot_local.market.books import Journal
@@ -66,13 +67,18 @@ def _any_account(_email: str) -> bool:
     return True
 
 
+def _any_account_id(_email: str) -> str:
+    return NUMBER
+
+
 @dataclass
 class Project:
     """The project's settings, its market and machines, and what Google keeps about the calls that it gets.
 
     `endpoint`: URL of every service, known once there is a server. `calls`: the book of calls. `needs`, `granted`: of
     its policies; until services of identity are there, nothing is needed. `account_exists`: whether there is a service
-    account of an email. `metadata`: the instances' metadata servers. `resets`: called when all is forgotten.
+    account of an email, `unique_id`: its number. `metadata`: the instances' metadata servers. `signer`: of identity
+    tokens. `resets`: called when all is forgotten.
     """
 
     options: Options
@@ -86,6 +92,8 @@ class Project:
     account_exists: Callable[[str], bool] = _any_account
     resets: list[Callable[[], None]] = field(default_factory=list)
     metadata: InstanceServers = field(init=False)
+    signer: Signer = field(default_factory=Signer)
+    unique_id: Callable[[str], str] = _any_account_id
 
     @property
     def region(self) -> str:
@@ -162,7 +170,8 @@ def forbidden(need: Need, caller: ApiCaller, product: str) -> ApiError:
     denied = f"Permission '{need.permission}' denied on resource"
     if product == "storage":
         kind = "object" if "/objects/" in need.resource else "bucket" if "/buckets/" in need.resource else "project"
-        who = f"{caller.email} does not have {need.permission} access to the Google Cloud Storage {kind}."
+        named = caller.email or caller.member
+        who = f"{named} does not have {need.permission} access to the Google Cloud Storage {kind}."
         return ApiError(403, "forbidden", f"{who} {denied} (or it may not exist).")
     detail = {
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",

@@ -16,7 +16,7 @@ from werkzeug.wrappers import Request as HttpRequest
 from werkzeug.wrappers import Response
 
 from everspot_local.gcp.answers import ApiError, Reply, not_here, told
-from everspot_local.gcp.callers import ApiCaller
+from everspot_local.gcp.callers import NOBODY, ApiCaller
 from everspot_local.gcp.discovery import Api, Match
 from everspot_local.gcp.project import Project
 
@@ -54,6 +54,7 @@ class Service:
             its requests what is empty counts as said.
         locked: whether its handlers run with the market's lock held; one that waits must not.
         whole: whether who asks for some fields alone (`fields`) is answered all of them, and not refused.
+        open: whether it answers who shows no token.
     """
 
     document: str
@@ -62,6 +63,7 @@ class Service:
     modern: bool = True
     locked: bool = False
     whole: bool = False
+    open: bool = False
 
     @cached_property
     def api(self) -> Api:
@@ -114,7 +116,9 @@ class Router:
 
     def _answer(self, service: Service, match: Match, http: HttpRequest) -> Response:
         try:
-            caller = self._project.sessions.caller(http.headers.get("Authorization", ""), datetime.now(UTC))
+            shown = http.headers.get("Authorization", "")
+            nobody = service.open and not shown
+            caller = NOBODY if nobody else self._project.sessions.caller(shown, datetime.now(UTC))
             request = self._read(service, match, http, caller)
             answer = self._handled(service, request)
         except ApiError as error:

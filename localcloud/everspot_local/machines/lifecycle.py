@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from everspot_core.records import Market
 
 from everspot_local.machines.machine import EndedBy, Machine, MachinePhase
+from everspot_local.machines.neighbour import Neighbour
 from everspot_local.machines.processes import Boot, Processes
 from everspot_local.market.market import LocalMarket
 from everspot_local.market.pools import MarketPool
@@ -29,6 +30,7 @@ class Machines:
         self.all: dict[str, Machine] = {}
         self.processes = Processes(boot, market.clock.variable, self._processes_ended)
         self.listeners: list[Callable[[Machine], None]] = []
+        self.neighbour = Neighbour()
         market.price_listeners.append(self._priced)
 
     def living(self) -> list[Machine]:
@@ -151,7 +153,7 @@ class Machines:
 
     def _boot(self, machine: Machine) -> None:
         if machine.alive:
-            self.processes.boot(machine.id, machine.instance.environment())
+            self.processes.boot(machine.id, {**self.neighbour.variables, **machine.instance.environment()})
 
     def _enter(self, machine: Machine, phase: MachinePhase, at: datetime) -> None:
         machine.phase = phase

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from everspot_clouds.base import Check, Door, Handover, Left, Provider, Site, Verdict
+from everspot_clouds.base import Check, Door, Handover, Left, Proof, Prover, Provider, Site, Verdict
 from everspot_core.billing import BillingRules
 from everspot_core.catalogue import Catalogue
 from everspot_core.clock import Clock
@@ -14,7 +14,7 @@ from everspot_core.market import Market
 from everspot_core.price_table import PriceTable, TypePrice
 from everspot_store import Store
 
-from pretend_cloud.cloud import PretendCloud
+from pretend_cloud.cloud import BEGAN, PretendCloud
 from pretend_cloud.metadata import PretendMetadata
 from pretend_cloud.rules import BILLING, JOBS, NOTICE
 
@@ -67,6 +67,14 @@ class PretendProvider:
 
     def credentials(self, url: str, profile: str | None) -> Callable[[], dict[str, Any]] | None:
         return None
+
+    def proof(self, region: str) -> Prover:
+        return lambda audience: Proof("rumour", f"somebody from {region} for {audience}", region)
+
+    def peer_credentials(
+        self, url: str, identity: str, audience: str, prove: Prover
+    ) -> Callable[[], dict[str, Any]] | None:
+        return lambda: {"token": f"{identity} by {prove(audience).text}", "expires_at": BEGAN}
 
     def secrets(self, region: str) -> Callable[[str], str]:
         return {"vault:petals": f"tulips of {region}"}.__getitem__

@@ -55,6 +55,8 @@ def calls_of(handler: Any, service: str, action: str, s3_resource: str | None) -
     if service == "ssm" and (name := _parameters(handler).get("Name")):
         arn = f"arn:aws:ssm:{handler.region}:{ACCOUNT}:parameter/{str(name).lstrip('/')}"
         return [Call(f"ssm:{action}", arn, context)]
+    if service == "sts" and (role := _parameters(handler).get("RoleArn")):
+        return [Call(f"sts:{action}", str(role), context)]
     if service == "cloudwatch" and action == "PutMetricData":
         context = {**context, "cloudwatch:namespace": (str(_parameters(handler).get("Namespace") or ""),)}
     return [Call(f"{PREFIXES.get(service, service)}:{action}", "*", context)]

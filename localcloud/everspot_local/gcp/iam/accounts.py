@@ -7,6 +7,7 @@ a project); and terraform-provider-google, resource_google_service_account.go, w
 
 import base64
 import re
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -92,6 +93,11 @@ class Accounts:
     def known(self, email: str) -> bool:
         """Whether the rest of the cloud finds an account of this name, Google's own included."""
         return email in self._agents or any(a.email == email and self._seen(a) for a in self._living())
+
+    def unique_id(self, email: str) -> str:
+        """The number of an account, Google's own included; empty if there is no such account."""
+        own = next((account.unique_id for account in self._living() if account.email == email), "")
+        return own or (str(10**20 + zlib.crc32(email.encode())) if email in self._agents else "")
 
     def usable(self, email: str) -> bool:
         """Whether calls may be made in its name."""

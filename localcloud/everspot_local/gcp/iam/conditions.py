@@ -23,14 +23,15 @@ _ATTRIBUTES = ("resource.name", "resource.type", "resource.service", "request.ti
                "destination.port")  # fmt: skip
 
 Values = Mapping[str, Any]
-_Node = Callable[[Values], Any]
+Node = Callable[[Values], Any]
+"""An expression that can be evaluated."""
 
 
 class BadExpression(ValueError):
     """An expression that is wrong, or that the local cloud does not know."""
 
 
-class _Undefined(Exception):
+class Undefined(Exception):
     """An attribute that this request does not have: an error while the expression is evaluated."""
 
 
@@ -40,21 +41,26 @@ def check_expression(expression: str) -> None:
     Raises:
         BadExpression: saying what is wrong with it, or not known here.
     """
-    _compiled(expression)
+    compiled(expression)
 
 
 def holds(expression: str, values: Values) -> bool:
     """Whether a condition holds. `values`: by attribute, those that the request has; an expression that needs another
     one grants nothing."""
     try:
-        return _compiled(expression)(values) is True
-    except _Undefined:
+        return compiled(expression)(values) is True
+    except Undefined:
         return False
 
 
 @lru_cache(maxsize=1024)
-def _compiled(expression: str) -> _Node:
-    parser = _ExpressionParser(_tokens(expression))
+def compiled(expression: str, attributes: tuple[str, ...] = _ATTRIBUTES) -> Node:
+    """An expression that may name these attributes; a `Node` raises `Undefined` for one that it has no value of.
+
+    Raises:
+        BadExpression: saying what is wrong with it, or not known here.
+    """
+    parser = _ExpressionParser(_tokens(expression), attributes)
     node = parser.either()
     if parser.left:
         raise BadExpression(f"unexpected {parser.left[0][1]!r}")
@@ -77,23 +83,24 @@ def _tokens(expression: str) -> list[tuple[str, str]]:
 @dataclass
 class _ExpressionParser:
     left: list[tuple[str, str]]
+    attributes: tuple[str, ...]
     operators: int = field(default=0)
 
-    def either(self) -> _Node:
+    def either(self) -> Node:
         parts = [self._both()]
         while self._take("||"):
             self.operators += 1
             parts.append(self._both())
         return parts[0] if len(parts) == 1 else lambda values: _decide(parts, values, deciding=True)
 
-    def _both(self) -> _Node:
+    def _both(self) -> Node:
         parts = [self._compared()]
         while self._take("&&"):
             self.operators += 1
             parts.append(self._compared())
         return parts[0] if len(parts) == 1 else lambda values: _decide(parts, values, deciding=False)
 
-    def _compared(self) -> _Node:
+    def _compared(self) -> Node:
         one = self._unary()
         sign = self.left[0][1] if self.left else ""
         if sign not in _COMPARISONS:
@@ -101,14 +108,14 @@ class _ExpressionParser:
         self.left.pop(0)
         return _applied(_COMPARISONS[sign], [one, self._unary()], sign)
 
-    def _unary(self) -> _Node:
+    def _unary(self) -> Node:
         if self._take("!"):
             self.operators += 1
             negated = self._unary()
             return lambda values: not _boolean(negated(values))
         return self._called(self._primary())
 
-    def _called(self, node: _Node) -> _Node:
+    def _called(self, node: Node) -> Node:
         while self._take("."):
             name = self._name()
             if name not in _METHODS:
@@ -117,7 +124,7 @@ class _ExpressionParser:
             node = _applied(method, [node, *given], name)
         return node
 
-    def _primary(self) -> _Node:
+    def _primary(self) -> Node:
         if not self.left:
             raise BadExpression("it ends too early")
         kind, token = self.left.pop(0)
@@ -135,7 +142,7 @@ class _ExpressionParser:
             return lambda values: [part(values) for part in parts]
         return self._named(token)
 
-    def _named(self, name: str) -> _Node:
+    def _named(self, name: str) -> Node:
         if name in ("true", "false"):
             return lambda _values: name == "true"
         if name == "timestamp":
@@ -143,16 +150,16 @@ class _ExpressionParser:
         if not self._take("."):
             raise BadExpression(f"{name} is not known")
         full = f"{name}.{self._name()}"
-        if full not in _ATTRIBUTES:
-            raise BadExpression(f"{full} is not known; known are {', '.join(_ATTRIBUTES)}")
+        if full not in self.attributes:
+            raise BadExpression(f"{full} is not known; known are {', '.join(self.attributes)}")
         return lambda values: _value(values, full)
 
-    def _arguments(self) -> list[_Node]:
+    def _arguments(self) -> list[Node]:
         self._need("(")
         return self._until(")")
 
-    def _until(self, end: str) -> list[_Node]:
-        parts: list[_Node] = []
+    def _until(self, end: str) -> list[Node]:
+        parts: list[Node] = []
         while not self._take(end):
             if parts:
                 self._need(",")
@@ -175,39 +182,39 @@ class _ExpressionParser:
             raise BadExpression(f"{sign!r} is missing")
 
 
-def _decide(parts: Sequence[_Node], values: Values, *, deciding: bool) -> bool:
+def _decide(parts: Sequence[Node], values: Values, *, deciding: bool) -> bool:
     """`||` (deciding: true) and `&&` (deciding: false)."""
-    undefined: _Undefined | None = None
+    undefined: Undefined | None = None
     for part in parts:
         try:
             if _boolean(part(values)) is deciding:
                 return deciding
-        except _Undefined as error:
+        except Undefined as error:
             undefined = error
     if undefined is not None:
         raise undefined
     return not deciding
 
 
-def _applied(function: Callable[..., Any], given: list[_Node], name: str) -> _Node:
+def _applied(function: Callable[..., Any], given: list[Node], name: str) -> Node:
     def node(values: Values) -> Any:
         try:
             return function(*(part(values) for part in given))
         except (TypeError, AttributeError, ValueError):
-            raise _Undefined(name) from None
+            raise Undefined(name) from None
 
     return node
 
 
 def _value(values: Values, name: str) -> Any:
     if name not in values:
-        raise _Undefined(name)
+        raise Undefined(name)
     return values[name]
 
 
 def _boolean(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise _Undefined("no boolean")
+        raise Undefined("no boolean")
     return value
 
 
@@ -221,7 +228,7 @@ def _timestamp(text: str) -> datetime:
 
 def _in(one: Any, other: Any) -> bool:
     if not isinstance(other, list):
-        raise _Undefined("no list")
+        raise Undefined("no list")
     return one in other
 
 
@@ -238,7 +245,7 @@ def _extract(text: str, template: str) -> str:
 
 def _less(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
-        raise _Undefined("values of different types")
+        raise Undefined("values of different types")
     return bool(one < other)
 
 

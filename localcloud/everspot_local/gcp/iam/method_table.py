@@ -73,6 +73,16 @@ _KINDS = {
     "iam.projects.roles": (
         "iam.roles", f"{_READ} create=create delete=delete patch=update,get undelete=undelete",
     ),
+    "iam.projects.locations.workloadIdentityPools": (
+        "iam.workloadIdentityPools", f"{_READ} create=create delete=delete patch=update undelete=undelete",
+    ),
+    "iam.projects.locations.workloadIdentityPools.operations": ("iam.workloadIdentityPools", "get=get"),
+    "iam.projects.locations.workloadIdentityPools.providers": (
+        "iam.workloadIdentityPoolProviders", f"{_READ} create=create delete=delete patch=update undelete=undelete",
+    ),
+    "iam.projects.locations.workloadIdentityPools.providers.operations": (
+        "iam.workloadIdentityPoolProviders", "get=get",
+    ),
     "iam.projects.serviceAccounts": (
         "iam.serviceAccounts",
         f"{_READ} create=create delete=delete patch=update,get disable=disable enable=enable undelete=undelete"
@@ -119,6 +129,7 @@ _KINDS = {
     "storage.objects": (
         "storage.objects", f"{_READ} insert=create delete=delete patch=update,get compose=create restore=restore",
     ),
+    "sts": ("sts", "token="),
     "storage.projects.serviceAccount": ("resourcemanager.projects", "get=get"),
 }  # fmt: skip
 _SINGLE = {

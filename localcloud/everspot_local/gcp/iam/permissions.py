@@ -48,6 +48,8 @@ _VERBS = {
     "iam.serviceAccountKeys": "create delete disable enable get list",
     "iam.serviceAccounts": "actAs create delete disable enable get getAccessToken getIamPolicy getOpenIdToken"
     " implicitDelegation list setIamPolicy signBlob signJwt undelete update",
+    "iam.workloadIdentityPoolProviders": "create delete get list undelete update",
+    "iam.workloadIdentityPools": "create delete get list undelete update",
     "iap.tunnelInstances": "accessViaIAP getIamPolicy setIamPolicy",
     "logging.logEntries": "create list route",
     "logging.sinks": "create delete get list update",

@@ -1,6 +1,6 @@
 """Stands in for what the metadata server knows of an instance: a tree of texts, read by paths and told as text or JSON.
 
-It does not know guest attributes, OS Login's users, disks, or identity tokens.
+It does not know guest attributes, OS Login's users or disks.
 """
 
 import json
@@ -70,9 +70,26 @@ class Values:
             told = {
                 "aliases": ["default"], "email": email, "scopes": account["scopes"],
                 "token": Secret(ApiCaller(email, vm.machine.id)),
+                "identity": Identity(email, self._claims(vm)),
             }  # fmt: skip
             found |= {email: told, "default": told}
         return found
+
+    def _claims(self, vm: Vm) -> Tree:
+        """What a token in the form `full` says of its instance."""
+        return {
+            "project_id": PROJECT, "project_number": int(NUMBER), "zone": vm.machine.pool.zone,
+            "instance_id": vm.document["id"], "instance_name": vm.document["name"],
+            "instance_creation_timestamp": int(vm.machine.launched_at.timestamp()),
+        }  # fmt: skip
+
+    def identity(self, identity: "Identity", audience: str, *, full: bool) -> str:
+        """An identity token for an audience. `full`: it says which instance that is."""
+        project = self._compute.project
+        more = {"google": {"compute_engine": dict(identity.claims)}} if full else {}
+        return project.signer.token(
+            audience, project.unique_id(identity.email), identity.email, datetime.now(UTC), more
+        )
 
     def token(self, caller: ApiCaller) -> str:
         """An access token, as JSON. Its time is real: the waits of real programs on it are."""
@@ -87,6 +104,14 @@ class Secret:
 
     def __init__(self, caller: ApiCaller) -> None:
         self.caller = caller
+
+
+class Identity(Secret):
+    """An identity token, which is made for the audience that is asked for, and told in no listing either."""
+
+    def __init__(self, email: str, claims: Tree) -> None:
+        super().__init__(ApiCaller(email))
+        self.email, self.claims = email, claims
 
 
 def _interface(nic: Tree) -> Tree:

@@ -12,7 +12,7 @@ import time
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
-from everspot_local.gcp.metadata.documents import Secret, Values, find, recursive, text
+from everspot_local.gcp.metadata.documents import Identity, Secret, Values, find, recursive, text
 from everspot_local.machines.doors import Doors, Told
 from everspot_local.market.market import LocalMarket
 
@@ -102,6 +102,12 @@ class MetadataServers:
         with self._market.lock:
             tree = self._values.tree(instance_id)
             value = None if tree is None else find(tree, place)
+            if isinstance(value, Identity):
+                audience = asked.get("audience", [""])[0]
+                if not audience:
+                    return Told(400, "non-empty audience parameter required\n", {**_FLAVOR, **_TEXT})
+                full = asked.get("format", [""])[0] == "full"
+                return _told(self._values.identity(value, audience, full=full), _TEXT)
             if isinstance(value, Secret):
                 return _told(self._values.token(value.caller), _JSON)
         if value is None:

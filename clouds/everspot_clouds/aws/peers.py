@@ -1,0 +1,96 @@
+"""How an instance on AWS proves to another cloud who it is, and how peers are let into a bucket on AWS.
+
+An instance of AWS has no token of its own that others could verify. It signs a request for its own identity
+(`GetCallerIdentity`) and hands that over; who got it sends it to AWS's Security Token Service, whose answer names the
+role (Google Cloud IAM documentation, "Configure Workload Identity Federation with AWS"). A peer becomes the role that
+was made for it: from another cloud by its identity token (STS API Reference, "AssumeRoleWithWebIdentity"), from AWS by
+its own role ("AssumeRole").
+"""
+
+import json
+import re
+import urllib.parse
+from collections.abc import Callable
+from datetime import UTC, timedelta
+from typing import Any
+
+import boto3
+import botocore.session
+from botocore import UNSIGNED
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
+
+from everspot_clouds.aws.errors import code_of, trouble
+from everspot_clouds.base import CloudError, Prover, Trouble
+from everspot_clouds.base.proof import AWS_REQUEST, JWT, Proof
+
+LIFE = timedelta(hours=1)
+"""How long a role is assumed: as long as a role that assumes another one may (IAM user guide, "Role chaining")."""
+_SESSION = "everspot-federation"
+_LIMITS = {"connect_timeout": 5, "read_timeout": 15, "retries": {"total_max_attempts": 2, "mode": "standard"}}
+_REGION = re.compile(r"[?&]region=([a-z0-9-]+)")
+_WAYS = "the peer's setting `federation` has to name this cluster's scheduler, and the network has to reach AWS's STS"
+
+
+def proof(region: str) -> Prover:
+    """Proofs of the instance's role, for Google Cloud's Security Token Service."""
+    session = botocore.session.Session()
+
+    def signed(audience: str) -> Proof:
+        try:
+            found = session.get_credentials()
+            if found is None:
+                raise CloudError("this instance has no role to prove who it is", Trouble.CREDENTIALS)
+            keys = found.get_frozen_credentials()
+        except BotoCoreError as error:
+            raise CloudError(f"the instance's role cannot be had: {error}", trouble(error)) from None
+        # Google takes STS's regional endpoints and no other ones.
+        url = f"https://sts.{region}.amazonaws.com?Action=GetCallerIdentity&Version=2011-06-15"
+        # Signed with the request, the header binds it to one provider: nobody can use it with another one.
+        headers = {"x-goog-cloud-target-resource": audience, "host": f"sts.{region}.amazonaws.com"}
+        request = AWSRequest(method="POST", url=url, headers=headers)
+        SigV4Auth(keys, "sts", region).add_auth(request)
+        told = {
+            "url": url,
+            "method": "POST",
+            "headers": [{"key": key.lower(), "value": value} for key, value in request.headers.items()],
+        }
+        return Proof(AWS_REQUEST, urllib.parse.quote(json.dumps(told, separators=(",", ":"), sort_keys=True)), region)
+
+    return signed
+
+
+def credentials(url: str, identity: str, audience: str, prove: Prover) -> Callable[[], dict[str, Any]]:
+    """Credentials of a role, for the buckets of a peer on AWS. `identity`: the role's ARN, which is also to whom a
+    proof is made out if `audience` is empty."""
+    theirs = _REGION.search(url)
+
+    def assumed() -> dict[str, Any]:
+        shown = prove(audience or identity)
+        given = {"RoleArn": identity, "RoleSessionName": _SESSION, "DurationSeconds": int(LIFE.total_seconds())}
+        try:
+            if shown.kind == JWT:
+                region = theirs[1] if theirs else shown.region
+                sts = boto3.client("sts", region_name=region, config=Config(signature_version=UNSIGNED, **_LIMITS))
+                answer = sts.assume_role_with_web_identity(**given, WebIdentityToken=shown.text)
+            else:  # from AWS to AWS, at the endpoint of the own region
+                sts = boto3.client("sts", region_name=shown.region, config=Config(**_LIMITS))
+                answer = sts.assume_role(**given)
+        except ClientError as error:
+            raise CloudError(f"{identity} cannot be assumed: {code_of(error)}", trouble(error), _WAYS) from None
+        except BotoCoreError as error:
+            raise CloudError(f"{identity} cannot be assumed: {error}", trouble(error), _WAYS) from None
+        except ResponseParserError:  # what answers is not AWS
+            raise CloudError(f"{identity} cannot be assumed: no answer", Trouble.TRANSIENT, _WAYS) from None
+        keys = answer["Credentials"]
+        return {
+            "access_key_id": keys["AccessKeyId"],
+            "secret_access_key": keys["SecretAccessKey"],
+            "token": keys["SessionToken"],
+            "expires_at": keys["Expiration"].astimezone(UTC),  # obstore takes no other zone object
+        }
+
+    return assumed

@@ -1,0 +1,80 @@
+"""Stands in for the Security Token Service's answer to who somebody is, on which other clouds rely.
+
+Here alone the signature of a request is checked (Signature Version 4, "Elements of an AWS API request signature"): a
+signed request is handed on as a proof, and each of its headers counts. That holds for roles' credentials; the owner's
+made-up key opens everything as it is.
+"""
+
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from moto.core.responses import ActionResult
+from moto.sts.responses import TokenResponse
+
+from everspot_local.aws.refusals import Refused, in_own_words
+from everspot_local.aws.strict import strict
+
+FRESH = timedelta(minutes=15)
+"""How long a signature is good, by real time."""
+TEMPORARY = "ASIA"
+"""How the ids of keys begin that come with a session token."""
+_HEADER = re.compile(
+    r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/([^/]+)/aws4_request,"
+    r" *SignedHeaders=([^,]+), *Signature=(\w+)"
+)
+_get_caller_identity = TokenResponse.get_caller_identity
+
+
+@in_own_words
+def get_caller_identity(self: TokenResponse) -> ActionResult:
+    """moto's, for keys that there are and requests that they signed."""
+    key = self.get_access_key()
+    held = self.backend.get_assumed_role_from_access_key(key)
+    if strict() and held is None and key.startswith(TEMPORARY):
+        raise Refused("InvalidClientTokenId", "The security token included in the request is invalid.", 403)
+    if strict() and held is not None:
+        _check(self, held)
+    return _get_caller_identity(self)
+
+
+def _check(handler: Any, held: Any) -> None:
+    headers = {name.lower(): value for name, value in handler.headers.items()}
+    if headers.get("x-amz-security-token") != held.session_token:
+        raise Refused("InvalidClientTokenId", "The security token included in the request is invalid.", 403)
+    if held.expiration.replace(tzinfo=UTC) <= datetime.now(UTC):
+        raise Refused("ExpiredToken", "The security token included in the request is expired", 403)
+    found = _HEADER.fullmatch(headers.get("authorization", ""))
+    stamp = headers.get("x-amz-date", "")
+    try:
+        at = datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        found = None
+    if found is None:
+        raise Refused("IncompleteSignature", "Authorization header requires 'Credential', 'SignedHeaders', 'Signature'")
+    if abs(datetime.now(UTC) - at) > FRESH:
+        raise Refused("SignatureDoesNotMatch", f"Signature expired: {stamp} is not within {FRESH} of now", 403)
+    if not hmac.compare_digest(_signature(handler, headers, found, stamp, held.secret_access_key), found[6]):
+        said = "The request signature we calculated does not match the signature you provided."
+        raise Refused("SignatureDoesNotMatch", said, 403)
+
+
+def _signature(handler: Any, headers: Mapping[str, str], found: re.Match[str], stamp: str, secret: str) -> str:
+    _, day, region, service, names, _ = found.groups()
+    parts = urlsplit(handler.uri)
+    pairs = sorted((quote(k, safe="-_.~"), quote(v, safe="-_.~")) for k, v in parse_qsl(parts.query, True))
+    told = "".join(f"{name}:{' '.join(headers.get(name, '').split())}\n" for name in names.split(";"))
+    body = handler.raw_body or b""
+    payload = hashlib.sha256(body if isinstance(body, bytes) else str(body).encode()).hexdigest()
+    query = "&".join(f"{key}={value}" for key, value in pairs)
+    canonical = "\n".join([handler.method, parts.path or "/", query, told, names, payload])
+    scope = f"{day}/{region}/{service}/aws4_request"
+    text = "\n".join(["AWS4-HMAC-SHA256", stamp, scope, hashlib.sha256(canonical.encode()).hexdigest()])
+    key = f"AWS4{secret}".encode()
+    for word in (day, region, service, "aws4_request"):
+        key = hmac.new(key, word.encode(), hashlib.sha256).digest()
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()

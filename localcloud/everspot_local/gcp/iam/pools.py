@@ -1,0 +1,191 @@
+"""Stands in for workload identity pools and their providers: who of another cloud may be somebody here.
+
+There are providers for AWS alone. A name that was deleted is taken for thirty days. Attributes and conditions are
+written in the same part of the expression language as conditions of bindings, of other values; what it does not know
+is refused when a provider is made. Source: IAM API, `projects.locations.workloadIdentityPools` (discovery document, and
+its schemas' limits).
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from everspot_local.gcp.iam.conditions import BadExpression, Node, compiled
+from everspot_local.gcp.refusals import absent, bad, taken, unready
+from everspot_local.gcp.router import Handler, Request
+from everspot_local.market.clock import stamp
+
+Document = dict[str, Any]
+KEPT = timedelta(days=30)
+SUBJECT = "google.subject"
+MAPPED = ("assertion.arn", "assertion.account", "assertion.userid")
+"""What AWS's answer on a caller has (IAM documentation, "Configure Workload Identity Federation with AWS")."""
+_ID = re.compile(r"[a-z0-9-]{4,32}")
+_ACCOUNT = re.compile(r"\d{12}")
+_KEY = re.compile(r"google\.(subject|groups)|attribute\.[a-z0-9_]{1,90}")
+_POOLS = "iam.projects.locations.workloadIdentityPools"
+_LIMITS = {"displayName": 32, "description": 256, "attributeCondition": 4096}
+_COMMON = {"displayName", "description", "disabled"}
+_CHANGED = {"attributeMapping", "attributeCondition", "aws", *_COMMON}
+
+
+@dataclass
+class Kept:
+    """A pool or a provider. `deleted`: since when, if it is."""
+
+    name: str
+    told: Document
+    deleted: datetime | None = None
+    mapping: Mapping[str, Node] = field(default_factory=dict)
+    condition: Node | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether proofs are taken by it."""
+        return self.deleted is None and not self.told.get("disabled")
+
+
+class Pools:
+    """The pools of a project, by their names with its number. Every method raises `ApiError` in IAM's words."""
+
+    def __init__(self, now: Callable[[], datetime], project: str, number: str) -> None:
+        self._now, self._project, self._number = now, project, number
+        self._kept: dict[str, Kept] = {}
+        self._operations: dict[str, Document] = {}
+
+    def routes(self) -> Mapping[str, Handler]:
+        """What answers, by method."""
+        found: dict[str, Handler] = {}
+        for kind, create, change in (
+            (_POOLS, self._create_pool, _COMMON),
+            (f"{_POOLS}.providers", self._create_provider, _CHANGED),
+        ):
+            found |= {
+                f"{kind}.create": create,
+                f"{kind}.get": lambda r: self._document(self._find(r.params["name"])),
+                f"{kind}.list": self._list,
+                f"{kind}.patch": lambda r, fields=change: self._patch(r, fields),
+                f"{kind}.delete": self._delete,
+                f"{kind}.undelete": self._undelete,
+                f"{kind}.operations.get": lambda r: (
+                    self._operations.get(r.params["name"]) or _nothing(r.params["name"])
+                ),
+            }
+        return found
+
+    def usable(self, provider: str) -> Kept | None:
+        """A provider by which proofs are taken, if there is one of this name."""
+        pool = self._kept.get(provider.partition("/providers/")[0])
+        found = self._kept.get(provider)
+        return found if found is not None and pool is not None and pool.usable and found.usable else None
+
+    def _create_pool(self, request: Request) -> Document:
+        return self._create(request, "workloadIdentityPools", request.params.get("workloadIdentityPoolId"), _COMMON)
+
+    def _create_provider(self, request: Request) -> Document:
+        pool = self._find(request.params["parent"])
+        if pool.deleted is not None:
+            raise unready(f"{pool.name} is deleted.")
+        return self._create(request, "providers", request.params.get("workloadIdentityPoolProviderId"), _CHANGED)
+
+    def _create(self, request: Request, kind: str, own: str | None, fields: set[str]) -> Document:
+        if own is None or not _ID.fullmatch(own) or own.startswith("gcp-"):
+            raise bad(f"{own!r} is no id: it must be 4-32 characters [a-z0-9-], and not begin with gcp-.")
+        name = f"{self._numbered(request.params['parent'])}/{kind}/{own}"
+        there = self._kept.get(name)
+        if there is not None and (there.deleted is None or self._now() < there.deleted + KEPT):
+            raise taken("Requested entity already exists")
+        told = {key: value for key, value in request.body.items() if key in fields}
+        made = Kept(name, told)
+        if kind == "providers":
+            _read_provider(made)
+        _check_words(told)
+        self._kept[name] = made
+        return self._operation(made)
+
+    def _patch(self, request: Request, fields: set[str]) -> Document:
+        found = self._living(request.params["name"])
+        named = {name.strip().split(".")[0] for name in str(request.params.get("updateMask") or "").split(",")}
+        if unknown := sorted(named - fields):
+            raise bad(f"The update mask names fields that cannot be changed: {', '.join(unknown)}.")
+        changed = Kept(found.name, {**found.told, **{name: request.body.get(name) for name in named}})
+        if "/providers/" in found.name:
+            _read_provider(changed)
+        _check_words(changed.told)
+        self._kept[found.name] = changed
+        return self._operation(changed)
+
+    def _delete(self, request: Request) -> Document:
+        found = self._living(request.params["name"])
+        found.deleted = self._now()
+        return self._operation(found)
+
+    def _undelete(self, request: Request) -> Document:
+        found = self._find(request.params["name"])
+        if found.deleted is None:
+            raise unready(f"{found.name} is not deleted.")
+        found.deleted = None
+        return self._operation(found)
+
+    def _list(self, request: Request) -> Document:
+        parent, providers = self._numbered(request.params["parent"]), request.method.startswith(f"{_POOLS}.providers")
+        word = "workloadIdentityPoolProviders" if providers else "workloadIdentityPools"
+        begins = f"{parent}/{'providers' if providers else 'workloadIdentityPools'}/"
+        own = [each for name, each in self._kept.items() if name.startswith(begins) and "/" not in name[len(begins) :]]
+        shown = [each for each in own if each.deleted is None or request.params.get("showDeleted")]
+        return {word: [self._document(each) for each in shown]}
+
+    def _find(self, name: str) -> Kept:
+        found = self._kept.get(self._numbered(name))
+        if found is None or (found.deleted is not None and self._now() >= found.deleted + KEPT):
+            raise absent("Requested entity was not found.")
+        return found
+
+    def _living(self, name: str) -> Kept:
+        found = self._find(name)
+        if found.deleted is not None:
+            raise unready(f"{found.name} is deleted.")
+        return found
+
+    def _document(self, kept: Kept) -> Document:
+        expires = {} if kept.deleted is None else {"expireTime": stamp(kept.deleted + KEPT)}
+        return {"name": kept.name, "state": "ACTIVE" if kept.deleted is None else "DELETED", **kept.told, **expires}
+
+    def _operation(self, kept: Kept) -> Document:
+        """A change as an operation: under way when it is answered, and done when somebody looks."""
+        name = f"{kept.name}/operations/{len(self._operations) + 1}"
+        self._operations[name] = {"name": name, "done": True, "response": self._document(kept)}
+        return {"name": name}
+
+    def _numbered(self, name: str) -> str:
+        return name.replace(f"projects/{self._project}/", f"projects/{self._number}/", 1)
+
+
+def _read_provider(made: Kept) -> None:
+    told = made.told
+    account = (told.get("aws") or {}).get("accountId", "")
+    if not _ACCOUNT.fullmatch(account):
+        raise bad(f"{account!r} is no AWS account id: twelve digits. Other providers than AWS are not known here.")
+    mapping = told.get("attributeMapping") or {SUBJECT: "assertion.arn"}
+    if SUBJECT not in mapping:
+        raise bad(f"attributeMapping: a mapping of {SUBJECT} is required.")
+    if unknown := sorted(key for key in mapping if not _KEY.fullmatch(key)):
+        raise bad(f"attributeMapping: {', '.join(unknown)} is no attribute.")
+    try:
+        made.mapping = {key: compiled(text, MAPPED) for key, text in mapping.items()}
+        condition = told.get("attributeCondition")
+        made.condition = compiled(condition, (*MAPPED, *mapping)) if condition else None
+    except BadExpression as error:
+        raise bad(f"An expression cannot be evaluated: {error}.") from None
+
+
+def _check_words(told: Document) -> None:
+    for name, most in _LIMITS.items():
+        if len(str(told.get(name) or "")) > most:
+            raise bad(f"Invalid {name}: it must be at most {most} characters.")
+
+
+def _nothing(name: str) -> Document:
+    raise absent(f"Operation {name} was not found.")

@@ -1,0 +1,58 @@
+"""Stands in for the internet between two clouds: another local cloud, in a process of its own.
+
+Two of them know nothing of each other until they are introduced (`everspot-local meet`), where real ones go by names.
+Nothing but what one cloud asks of another passes here; what machines send goes its own way.
+"""
+
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+SECONDS = 10.0
+_LOOPBACK = ("127.0.0.1", "localhost")
+
+
+class Silent(RuntimeError):
+    """There is no other cloud, or it does not answer."""
+
+
+@dataclass
+class Neighbour:
+    """The other cloud. `endpoint`: URL of all of its services; empty while there is none. `variables`: by which
+    machines here find them."""
+
+    endpoint: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def meet(self, endpoint: str, variables: Mapping[str, str]) -> None:
+        """Know it from now on. Machines that run already do not learn of it.
+
+        Raises:
+            ValueError: if that is no URL of this machine.
+        """
+        parts = urlsplit(endpoint)
+        if parts.scheme != "http" or parts.hostname not in _LOOPBACK or parts.port is None:
+            raise ValueError(f"{endpoint!r} is not the endpoint of a local cloud, such as http://127.0.0.1:4566")
+        self.endpoint, self.variables = endpoint.rstrip("/"), dict(variables)
+
+    def send(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, bytes]:
+        """Send a request without a body; the answer's status and body. `path`: with its query.
+
+        Raises:
+            Silent: if nobody answers.
+        """
+        if not self.endpoint:
+            raise Silent("no other local cloud was introduced: everspot-local meet")
+        url = f"{self.endpoint}/{path.lstrip('/')}"
+        data = b"" if method == "POST" else None
+        request = urllib.request.Request(url, method=method, data=data, headers=dict(headers or {}))  # noqa: S310
+        try:
+            with urllib.request.urlopen(request, timeout=SECONDS) as answer:  # noqa: S310 - loopback, see `meet`
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+        except OSError as error:
+            raise Silent(f"{self.endpoint} does not answer: {error}") from None

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from moto.core.responses import ActionResult
 from moto.sts.responses import TokenResponse
@@ -68,8 +68,8 @@ def _signature(handler: Any, headers: Mapping[str, str], found: re.Match[str], s
     parts = urlsplit(handler.uri)
     pairs = sorted((quote(k, safe="-_.~"), quote(v, safe="-_.~")) for k, v in parse_qsl(parts.query, True))
     told = "".join(f"{name}:{' '.join(headers.get(name, '').split())}\n" for name in names.split(";"))
-    body = handler.raw_body or b""
-    payload = hashlib.sha256(body if isinstance(body, bytes) else str(body).encode()).hexdigest()
+    # What was sent as a form, moto has as one.
+    payload = hashlib.sha256(urlencode(list(handler.form_data.items())).encode()).hexdigest()
     query = "&".join(f"{key}={value}" for key, value in pairs)
     canonical = "\n".join([handler.method, parts.path or "/", query, told, names, payload])
     scope = f"{day}/{region}/{service}/aws4_request"

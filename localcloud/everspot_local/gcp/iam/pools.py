@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from everspot_local.gcp.iam.conditions import BadExpression, Node, compiled
@@ -66,7 +67,7 @@ class Pools:
                 f"{kind}.create": create,
                 f"{kind}.get": lambda r: self._document(self._find(r.params["name"])),
                 f"{kind}.list": self._list,
-                f"{kind}.patch": lambda r, fields=change: self._patch(r, fields),
+                f"{kind}.patch": partial(self._patch, change),
                 f"{kind}.delete": self._delete,
                 f"{kind}.undelete": self._undelete,
                 f"{kind}.operations.get": lambda r: (
@@ -105,7 +106,7 @@ class Pools:
         self._kept[name] = made
         return self._operation(made)
 
-    def _patch(self, request: Request, fields: set[str]) -> Document:
+    def _patch(self, fields: set[str], request: Request) -> Document:
         found = self._living(request.params["name"])
         named = {name.strip().split(".")[0] for name in str(request.params.get("updateMask") or "").split(",")}
         if unknown := sorted(named - fields):

@@ -14,6 +14,15 @@ class Peer(Frozen):
     cloud: str = Field(pattern=r"^[a-z][a-z0-9-]*$", description="The cloud of its instances.")
     control_url: str = Field(description="Its control bucket, a URL as of this manifest.")
     data_url: str | None = Field(default=None, description="Its data bucket; None: the one that its manifest names.")
+    identity: str = Field(
+        default="",
+        description="Who this cluster's scheduler becomes there: a role's ARN or a service account's email. Empty: it "
+        "uses the credentials of its machine.",
+    )
+    audience: str = Field(
+        default="",
+        description="To whom its own cloud makes the proof of its identity out. Empty: what the peer's cloud expects.",
+    )
     egress_usd_per_gb: float = Field(
         default=0.0, ge=0, allow_inf_nan=False, description="The price of 10^9 bytes sent between the two clusters."
     )

@@ -187,6 +187,8 @@ def a_manifest() -> Manifest:
                 cloud="gcp",
                 control_url="gs://control",
                 data_url="gs://data",
+                identity="everspot-1@project.iam.gserviceaccount.com",
+                audience="projects/1/locations/global/workloadIdentityPools/everspot-1/providers/aws",
                 egress_usd_per_gb=0.09,
                 patience=timedelta(minutes=10),
             ),

@@ -24,7 +24,7 @@ from everspot_local.gcp.iam.exchange import Exchange
 from everspot_local.gcp.iam.names import attributes, inherited
 from everspot_local.gcp.iam.needs import Needs
 from everspot_local.gcp.iam.policies import Directory, Policies
-from everspot_local.gcp.iam.pools import Pools
+from everspot_local.gcp.iam.pools import IdentityPools
 from everspot_local.gcp.iam.roles import Roles
 from everspot_local.gcp.iam.routes import (
     IamApi,
@@ -92,7 +92,7 @@ class _State:
         self.accounts = Accounts(now, PROJECT, NUMBER, strict=strict)
         self.roles = Roles(now, PROJECT)
         directory = Directory(self.accounts.known, self.roles.permissions)
-        self.pools = Pools(now, PROJECT, NUMBER)
+        self.pools = IdentityPools(now, PROJECT, NUMBER)
         self.policies = Policies(now, directory, PROJECT, project.market.delays.access if strict else timedelta())
         self.pubsub = PubSub(now, project.market.clock.to_real, self._may_forward)
         self.objects = Objects(_StorageClock(project))

@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 from everspot_local.gcp.answers import Reply
 from everspot_local.gcp.callers import LIFE, ApiCaller, Sessions
 from everspot_local.gcp.iam.conditions import Undefined
-from everspot_local.gcp.iam.pools import SUBJECT, Kept, Pools
+from everspot_local.gcp.iam.pools import SUBJECT, IdentityPools, Kept
 from everspot_local.gcp.router import Handler, Request
 
 AWS_REQUEST = "urn:ietf:params:aws:token-type:aws4_request"
@@ -46,7 +46,7 @@ class Exchange:
         send: sends a request to AWS; raises RuntimeError if it does not answer.
     """
 
-    def __init__(self, pools: Pools, sessions: Sessions, send: Send) -> None:
+    def __init__(self, pools: IdentityPools, sessions: Sessions, send: Send) -> None:
         self._pools, self._sessions, self._send = pools, sessions, send
 
     def routes(self) -> Mapping[str, Handler]:

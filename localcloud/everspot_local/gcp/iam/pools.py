@@ -48,7 +48,7 @@ class Kept:
         return self.deleted is None and not self.told.get("disabled")
 
 
-class Pools:
+class IdentityPools:
     """The pools of a project, by their names with its number. Every method raises `ApiError` in IAM's words."""
 
     def __init__(self, now: Callable[[], datetime], project: str, number: str) -> None:

@@ -237,19 +237,6 @@ class LiveCluster:
 
     # What a user does and sees ----------------------------------------------------------------------------------
 
-    def submit(self, name: str, **parameters: Any) -> str:
-        spec = JobSpec.model_validate(
-            {
-                "name": name,
-                "recipe": "image_classification",
-                "parameters": {"data": "synthetic", **parameters},
-                "env": {"OMP_NUM_THREADS": "1"},
-                "checkpoint": {"steps": 100},
-            }
-        )
-        self.store.submit(JobSubmission(job_id=f"{name}-1", spec=spec, submitted_at=self.clock.now()))
-        return f"{name}-1"
-
     def submit_toy(self, name: str, steps: int, seconds: float, trace: Path | None = None, **fields: Any) -> str:
         """A job whose program sleeps through its steps, each of so many seconds of the market, so that it lasts as long
         on any machine and leaves the processor to the others. Its id is its name; `trace`: where it notes its steps."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_helpers import BUCKETS, CLUSTER, PROGRAMS, LiveCluster, everspot
+from e2e_helpers import BUCKETS, CLUSTER, PLAIN, PROGRAMS, LiveCluster, everspot
 from everspot.aws import policies
 from everspot_core.records import EventKind, JobState
 
@@ -88,9 +88,10 @@ def restored(live: LiveCluster, job: str) -> int:
 def travelled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[str, str]]]:
     """What each role called, in a cluster that ran jobs, was interrupted, drilled and drained."""
     own_folder = tmp_path_factory.mktemp("own")
-    with LiveCluster(tmp_path_factory.mktemp("e2e")) as live:
+    with LiveCluster(tmp_path_factory.mktemp("e2e"), agent_env=PLAIN) as live:
         own = submit_code(own_folder, steps=50)
-        job = live.submit("walked", epochs=10_000)
+        # The one above trains with torch. This one is begun three times, and torch takes as long to import as the rest.
+        job = live.submit_toy("walked", steps=1_000_000, seconds=1, checkpoint={"steps": 100})
         first = live.until(lambda: live.trains(job, steps=150))
         everspot("interrupt", job)
         live.until(lambda: live.events_of(job, EventKind.INTERRUPTED) or None)

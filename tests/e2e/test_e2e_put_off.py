@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_helpers import BUCKETS, PLAIN, LiveCluster, everspot
+from e2e_helpers import BUCKETS, PLAIN, PROGRAMS, LiveCluster, everspot
 from everspot_core.attempts import attempts
 from everspot_core.records import EventKind, JobState, Reason
 
@@ -100,10 +100,11 @@ def test_a_job_begins_when_the_one_before_it_is_done_and_finds_its_outputs(live:
 
 
 def test_a_sweep_goes_on_where_a_command_that_was_killed_has_left_it(live: LiveCluster, tmp_path: Path) -> None:
-    job = {"name": "train", "recipe": "image-classification", "parameters": {"data": "synthetic", "epochs": 1}}
-    (tmp_path / "train.yaml").write_text(json.dumps(job | {"env": {"OMP_NUM_THREADS": "1"}}))
-    sweep = {"name": "rates", "job": "train.yaml", "metric": "test_accuracy", "trials": 3, "parallel": 2}
-    fields = {"parameters.learning_rate": {"low": 0.001, "high": 0.1, "log": True}}
+    env = {"TOY_STEPS": "40", "TOY_STEP_SECONDS": "0.05"}
+    job = {"name": "train", "code": str(PROGRAMS / "toy"), "entrypoint": ["toy_train.py"], "env": env}
+    (tmp_path / "train.yaml").write_text(json.dumps(job))
+    sweep = {"name": "rates", "job": "train.yaml", "metric": "loss", "trials": 3, "parallel": 2}
+    fields = {"env.LEARNING_RATE": {"low": 0.001, "high": 0.1, "log": True}}
     (tmp_path / "sweep.yaml").write_text(json.dumps(sweep | {"fields": fields, "pruner": "none"}))
     line = [sys.executable, "-m", "everspot_cli.main", "--store", f"s3://{BUCKETS[0]}", "sweep"]
     with subprocess.Popen([*line, str(tmp_path / "sweep.yaml")], stderr=subprocess.DEVNULL) as first:
@@ -112,7 +113,7 @@ def test_a_sweep_goes_on_where_a_command_that_was_killed_has_left_it(live: LiveC
     answer = json.loads(everspot("sweep", str(tmp_path / "sweep.yaml"), "--json"))
     assert [trial["state"] for trial in answer["trials"]] == ["COMPLETE"] * 3
     assert sorted(j for j in live.store.jobs.names() if j.startswith("rates")) == [f"rates-t000{n}" for n in range(3)]
-    assert len({trial["fields"]["parameters.learning_rate"] for trial in answer["trials"]}) == 3
+    assert len({trial["fields"]["env.LEARNING_RATE"] for trial in answer["trials"]}) == 3
     assert answer["over"] and answer["best"] in {trial["job_id"] for trial in answer["trials"]}
     assert answer["cost_usd"] > 0
     assert answer["cost_per_useful_trial_usd"] == pytest.approx(answer["cost_usd"] / 3, rel=1e-2)

@@ -1,14 +1,22 @@
 """Fixtures of the trainer's tests. What they share is in trainer_post.py (the agent's side) and trainer_loop.py."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import trainer_forks
 from trainer_post import Post
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forks() -> Iterator[None]:
+    """The server of the processes that the tests of this folder train in, if there was one, ends with them."""
+    yield
+    trainer_forks.close()
 
 
 @pytest.fixture
@@ -26,7 +34,7 @@ def post(tmp_path: Path) -> Callable[..., Post]:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Losses (`.0`) and weights (`.weights`) of a run that nothing happened to: a process of its own."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    Post(root=folder / "run", store_root=folder / "store").run(folder / "losses")
+    Post(root=folder / "run", store_root=folder / "store").run_as_users_do(folder / "losses")
     return folder / "losses"
 
 

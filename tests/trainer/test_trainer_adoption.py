@@ -46,16 +46,13 @@ def test_the_loop_of_the_guide_stops_and_resumes_under_an_agent(
     script.write_text(script.read_text().replace("run.step(loss)", "run.step(loss); __import__('time').sleep(0.1)"))
     first, second = post(1), post(2)
 
-    def start(owner: Post) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen([sys.executable, script], env=owner.environment(tmp_path / "unused"))
-
-    process = start(first)
+    process = first.start(tmp_path / "unused", script)
     wait_for(lambda: first.status.step >= 5, first)
     first.rundir.write(StopRequest(reason=Reason.NOTICE))
     assert process.wait(timeout=120) == 0
     stopped = first.status
     assert stopped.phase == "stopped"
     assert 5 <= stopped.step == stopped.durable_step < 50
-    assert start(second).wait(timeout=120) == 0
+    assert second.start(tmp_path / "unused", script).wait(timeout=120) == 0
     assert (second.status.phase, second.status.resumed_from) == ("finished", stopped.step)
     assert second.status.metrics.keys() >= {"final_loss"}

@@ -15,7 +15,7 @@ def test_two_ranks_take_up_a_checkpoint_of_one_and_resume_bit_identically(stoppe
     for name in ("other", "store"):
         shutil.copytree(stopped / "store", tmp_path / name)
     whole = Post(root=tmp_path / "whole", store_root=tmp_path / "other", epoch=2)
-    whole.run(tmp_path / "whole-losses", ranks=2)
+    whole.run_ranks(tmp_path / "whole-losses", 2)
     assert (whole.status.phase, whole.status.resumed_from, whole.status.step) == ("finished", 17, 40)
     said = (whole.root / "stderr").read_text()
     assert "world_size was 1 and is 2 now" in said
@@ -24,9 +24,9 @@ def test_two_ranks_take_up_a_checkpoint_of_one_and_resume_bit_identically(stoppe
     assert "rank 1 took no part in the checkpoint" in said
 
     first, second = (Post(root=tmp_path / str(n), store_root=tmp_path / "store", epoch=n) for n in (2, 3))
-    first.run(tmp_path / "first", ranks=2, STOP_AT=27)
+    first.run_ranks(tmp_path / "first", 2, STOP_AT=27)
     assert (first.status.phase, first.status.durable_step) == ("stopped", 27)
-    second.run(tmp_path / "second", ranks=2)
+    second.run_as_users_do(tmp_path / "second", ranks=2)
     assert (second.status.resumed_from, second.status.step) == (27, 40)
     for rank in (0, 1):
         parts = [tmp_path / f"{name}.{rank}" for name in ("first", "second")]

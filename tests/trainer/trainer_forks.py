@@ -1,29 +1,40 @@
-"""Training processes that begin with torch imported: a server imports it once and forks the test loop when it is asked.
+"""Training processes that begin with torch imported: a server imports it once and forks for each script that it gets.
 
-Importing torch, and what the first optimizer imports, takes ten times as long as the test loop. A fork has a session,
-an environment and a stderr of its own, as the process has that an agent starts.
+Importing torch, and what its first optimizer imports, takes far longer than the scripts of these tests. A fork has a
+session, an environment and a stderr of its own, as the process has that an agent starts.
 """
 
+import functools
+import gc
+import importlib
 import json
 import os
+import runpy
+import select
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
 
 class Forked:
-    """One forked process, with what the tests ask of a `subprocess.Popen`."""
+    """One forked process, with what the tests ask of a `subprocess.Popen`. It appends to the file `stderr`."""
 
-    def __init__(self, server: Path, environment: Mapping[str, str], stderr: Path) -> None:
+    def __init__(self, script: Path, environment: Mapping[str, str], stderr: Path) -> None:
         self._line = socket.socket(socket.AF_UNIX)
-        self._line.connect(str(server))
+        self._line.connect(str(_server()[0]))
         self._answers = self._line.makefile("r")
-        self._line.sendall(json.dumps({"environment": dict(environment), "stderr": str(stderr)}).encode() + b"\n")
+        wanted = {"script": str(script), "environment": dict(environment), "stderr": str(stderr)}
+        self._line.sendall(json.dumps(wanted).encode() + b"\n")
         self.pid = int(self._answers.readline())
+
+    def poll(self) -> int | None:
+        """Its exit code once it has ended; to be asked until then."""
+        return self.wait() if select.select([self._line], [], [], 0)[0] else None
 
     def send_signal(self, number: int) -> None:
         os.kill(self.pid, number)
@@ -37,20 +48,34 @@ class Forked:
         return code
 
 
-def start_server(place: Path) -> "subprocess.Popen[bytes]":
-    """A server that listens at `place` and ends with this process."""
-    server = subprocess.Popen([sys.executable, __file__, str(place)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+@functools.cache
+def _server() -> "tuple[Path, subprocess.Popen[bytes]]":
+    place = Path(tempfile.mkdtemp()) / "forks"
+    server = subprocess.Popen(
+        [sys.executable, __file__, str(place)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
     assert server.stdout is not None
     assert server.stdout.readline() == b"ready\n"
-    return server
+    return place, server
+
+
+def close() -> None:
+    """End the server if one was started."""
+    if _server.cache_info().currsize:
+        place, server = _server()
+        server.communicate()
+        place.unlink()
+        place.parent.rmdir()
+        _server.cache_clear()
 
 
 def _serve(place: str) -> None:
-    import select
-
-    import torch._dynamo  # what the first optimizer imports
-    import trainer_loop
-
+    """Ends when its standard input does, and so with the process that started it."""
+    for name in ("everspot_train.trainer", "torch._dynamo", "torch.nn.parallel.distributed"):
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # a collection in a fork would copy what all of them share
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(place)
@@ -60,34 +85,34 @@ def _serve(place: str) -> None:
             line, _ = listener.accept()
             if os.fork() == 0:
                 listener.close()
-                _attend(line, trainer_loop.main)
+                _attend(line)
             line.close()
+    os._exit(0)  # without what torch's libraries have to say about their own leaks
 
 
-def _attend(line: socket.socket, run: object) -> None:
-    """Fork the loop, say its pid and wait for its end: one process beside each."""
+def _attend(line: socket.socket) -> None:
+    """Fork the script, say its pid, wait for its end and say how it ended: one process beside each."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     wanted = json.loads(line.makefile("r").readline())
     child = os.fork()
     if child == 0:
         line.close()
-        _become(wanted["environment"], wanted["stderr"])
+        _become(wanted["script"], wanted["environment"], wanted["stderr"])
     line.sendall(f"{child}\n".encode())
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     line.sendall(f"{code}\n".encode())
     os._exit(0)
 
 
-def _become(environment: dict[str, str], stderr: str) -> None:
+def _become(script: str, environment: dict[str, str], stderr: str) -> None:
     os.setsid()
     os.environ.clear()
     os.environ.update(environment)
     os.dup2(os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+    sys.argv, sys.path[0] = [script], str(Path(script).parent)
     code = 0
     try:
-        import trainer_loop
-
-        trainer_loop.main()
+        runpy.run_path(script, run_name="__main__")
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except BaseException:

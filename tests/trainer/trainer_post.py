@@ -14,6 +14,8 @@ from everspot_core.job import JobSpec, JobSubmission
 from everspot_store import Store, SystemClock
 from everspot_store.folder import FolderBackend
 from everspot_train.rundir import LeaseFile, RunContext, RunDir, Status
+from torch.distributed import TCPStore
+from trainer_forks import Forked
 
 JOB = "digits-1"
 LOOP = Path(__file__).with_name("trainer_loop.py")
@@ -67,27 +69,38 @@ class Post:
         head = self.store.checkpoints(JOB).head()
         return [checkpoint.step for checkpoint in head.checkpoints] if head else []
 
-    def command(self, ranks: int = 1) -> list[str]:
-        if ranks == 1:
-            return [sys.executable, str(LOOP)]
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        return [*torchrun, f"--nproc-per-node={ranks}", str(LOOP)]
-
     def environment(self, losses: Path, **settings: object) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
         own = {"EVERSPOT_RUN_DIR": str(self.root), "LOSSES": str(losses), "OMP_NUM_THREADS": "1"}
         return kept | own | {name: str(value) for name, value in settings.items()}
 
-    def start(self, losses: Path, ranks: int = 1, **settings: object) -> "subprocess.Popen[bytes]":
+    def start(self, losses: Path, script: Path = LOOP, **settings: object) -> Forked:
         """The training process, as its agent starts it. stderr is kept for messages of failed assertions."""
-        with (self.root / "stderr").open("wb") as stderr:
-            return subprocess.Popen(
-                self.command(ranks), env=self.environment(losses, **settings), stderr=stderr, start_new_session=True
-            )
+        return Forked(script, self.environment(losses, **settings), self.root / "stderr")
 
-    def run(self, losses: Path, ranks: int = 1, **settings: object) -> None:
+    def run(self, losses: Path, **settings: object) -> None:
         """The same to its end, which must be a good one."""
-        code = self.start(losses, ranks, **settings).wait(timeout=120)
+        self._good(self.start(losses, **settings).wait(timeout=120))
+
+    def run_ranks(self, losses: Path, ranks: int, **settings: object) -> None:
+        """Several ranks to their end, in the environment that torchrun gives them."""
+        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": store.port, "TORCHELASTIC_USE_AGENT_STORE": "True"}
+        words = [{"RANK": n, "LOCAL_RANK": n, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks} for n in range(ranks)]
+        processes = [self.start(losses, **settings, **meeting, **own) for own in words]
+        for process in processes:
+            self._good(process.wait(timeout=120))
+
+    def run_as_users_do(self, losses: Path, ranks: int = 1, **settings: object) -> None:
+        """The same in processes of their own: by python, or by torchrun for several ranks."""
+        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks > 1 else []
+        with (self.root / "stderr").open("wb") as stderr:
+            command = [sys.executable, *torchrun, str(LOOP)]
+            environment = self.environment(losses, **settings)
+            done = subprocess.run(command, env=environment, stderr=stderr, timeout=120, check=False)
+        self._good(done.returncode)
+
+    def _good(self, code: int) -> None:
         assert code == 0, (self.root / "stderr").read_text()[-3000:]
 
 
@@ -96,7 +109,7 @@ def read_losses(*paths: Path) -> list[str]:
     return [line for path in paths for line in path.read_text().splitlines()]
 
 
-def freeze(process: "subprocess.Popen[bytes]", post: Post) -> None:
+def freeze(process: Forked, post: Post) -> None:
     """Stop a process, but never within a write of a folder store: it would hold that key's lock for ever, which no
     bucket does."""
     folders = [FolderBackend(post.store_root / name, SystemClock()) for name in ("control", "data")]

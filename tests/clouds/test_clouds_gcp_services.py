@@ -22,7 +22,7 @@ from everspot_core.gauges import Gauge
 from everspot_core.manifest import Manifest
 from everspot_core.notify import Notifications
 from everspot_local.cloud import LocalCloud
-from everspot_store import ManualClock, Store
+from everspot_store import ManualClock, Store, SystemClock
 from test_clouds_gcp_messages import AT, entry, sent
 
 TOPIC, SUBSCRIPTION = "projects/everspot-local/topics/events", "projects/everspot-local/subscriptions/events"
@@ -58,6 +58,14 @@ def test_requests_beyond_a_quota_of_the_minute_are_not_sent_again_at_once(google
     assert "try again in a minute" in told(refused.value).fix
     google.do("quota", code="LIST_REQUESTS", value=1500)
     assert next(api.pages("compute", f"{PROJECT}/aggregated/instances"))["kind"] == "compute#instanceAggregatedList"
+
+
+def test_what_a_bucket_is_asked_too_often_in_a_second_is_sent_again(google: LocalCloud) -> None:
+    """A project makes a bucket in two seconds: Cloud Storage calls that a rate, too."""
+    api = Api(SystemClock())
+    for name in ("first", "second"):
+        made = api.call("POST", "storage", "b", body={"name": name}, query={"project": "everspot-local"})
+        assert made["name"] == name
 
 
 def test_entries_are_kept_until_they_are_acknowledged_and_strangers_go_at_once(

@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
+from e2e_helpers import LIMITS, MORE_PROCESSORS, PROGRAMS
 from everspot.limits import with_idle_limit
 from everspot_clouds.gcp.rest import Api
 from everspot_clouds.gcp.rules import CLUSTER_LABEL, LAUNCH_LABEL, LOG_FILTER, MANIFEST_KEY, ROLE_LABEL
@@ -30,14 +32,9 @@ CLUSTER, REGION, PROJECT = "e2e", "europe-west4", "projects/everspot-local"
 KIND = "e2-standard-4"
 BUCKETS = ("e2e-control", "e2e-data")
 URLS = tuple(f"gs://{bucket}" for bucket in BUCKETS)
-LIMITS = Limits.model_validate(
-    {"lease_ttl": "15s", "beat_every": "5s", "poll_every": "1s", "tick_every": "1s", "notice_poll": "0.5s"}
-)
-PROGRAMS = Path(__file__).parents[1] / "agent" / "programs"
 PROGRAM = "import time\nfor step in range({steps}):\n    time.sleep(0.2)\n    print(step, flush=True)\n"
-MORE_PROCESSORS = (
-    "import os\nos.sched_getaffinity = lambda pid: set(range(8))\nfrom everspot_train.agent.main import main\nmain()\n"
-)
+PROCESSORS = 8
+"""So many the machine below all of this is said to have."""
 SPOT = {
     "provisioningModel": "SPOT", "preemptible": True, "automaticRestart": False, "onHostMaintenance": "TERMINATE",
     "instanceTerminationAction": "DELETE",
@@ -47,19 +44,38 @@ T = TypeVar("T")
 
 
 class GoogleLive:
-    """One cluster. Its environment is that of the project's owner while it lasts."""
+    """One cluster. Its environment is that of the project's owner while it lasts.
+
+    `scale` and `limits`: how fast its market runs, and by which times its machines guard themselves. `own_idle_limit`:
+    after which its agents end themselves, real time. `only`: by type, the zones in which it is launched.
+    """
+
+    scale: float = SCALE
+    limits: Limits = LIMITS
+    types: tuple[str, ...] = (KIND,)
+    zones: tuple[str, ...] = ("a", "b")
+    idle_limit = timedelta(minutes=1)
+    own_idle_limit = "1m"
+    max_instances = 4
+    max_usd_per_hour: float | None = None
+    only: Mapping[str, list[str]] = MappingProxyType({})
+    shared = False
 
     def __init__(self, folder: Path) -> None:
-        words = ("EVERSPOT_CLOUD=gcp", "EVERSPOT_LAUNCHER=python3")
-        boot = ("/usr/bin/env", *words, sys.executable, "-c", MORE_PROCESSORS)
+        words = ("EVERSPOT_CLOUD=gcp", f"EVERSPOT_LAUNCHER={sys.executable}")
+        boot = ("/usr/bin/env", *words, sys.executable, *self.agent(PROCESSORS))
         self.folder = folder
-        self.cloud = LocalCloud(Options(state_dir=folder, cloud="gcp", scale=SCALE, boot_command=boot))
+        self.cloud = LocalCloud(Options(state_dir=folder, cloud="gcp", scale=self.scale, boot_command=boot))
         self._before = dict(os.environ)
+
+    def agent(self, cpus: int) -> tuple[str, ...]:
+        """What the image starts."""
+        return "-c", MORE_PROCESSORS.format(cpus=cpus)
 
     def __enter__(self) -> "GoogleLive":
         self.cloud.__enter__()
         os.environ |= owner(self.cloud.endpoint, REGION)
-        self.clock = SystemClock(SCALE, self.cloud.market.clock.epoch.timestamp())
+        self.clock = SystemClock(self.scale, self.cloud.market.clock.epoch.timestamp())
         self.api = Api(self.clock)
         self._lay()
         self.store = Store.open(*URLS, clock=self.clock)
@@ -79,14 +95,16 @@ class GoogleLive:
         subnet = {"name": "net", "network": "global/networks/net", "ipCidrRange": "10.0.0.0/20"}
         self.do("POST", f"regions/{REGION}/subnetworks", subnet)
         manifest = self.manifest(Role.AGENT)
-        idle = with_idle_limit(manifest.to_json().decode(), "1m")
+        idle = with_idle_limit(manifest.to_json().decode(), self.own_idle_limit)
         self.do("POST", f"regions/{REGION}/instanceTemplates", {"name": "e2e", "properties": self._of(idle)})
         elastic = Elastic(
-            types=[KIND], markets=list(Market), max_instances=4, idle_limit=timedelta(minutes=1),
+            types=list(self.types), markets=list(Market), max_instances=self.max_instances,
+            max_usd_per_hour=self.max_usd_per_hour, zones=dict(self.only), idle_limit=self.idle_limit,
             template=f"{PROJECT}/regions/{REGION}/instanceTemplates/e2e", template_version="",
-            places={f"{REGION}-{letter}": "net" for letter in "ab"},
+            places={f"{REGION}-{letter}": "net" for letter in self.zones},
         )  # fmt: skip
-        Store.open(*URLS, clock=self.clock).write_manifest(manifest.model_copy(update={"elastic": elastic}))
+        declared = {"elastic": elastic, "shared_instances": self.shared}
+        Store.open(*URLS, clock=self.clock).write_manifest(manifest.model_copy(update=declared))
         properties = self._of(self.manifest(Role.SCHEDULER).to_json().decode(), role=Role.SCHEDULER)
         zone = f"{REGION}-a"
         properties["machineType"] = f"zones/{zone}/machineTypes/{KIND}"
@@ -112,7 +130,7 @@ class GoogleLive:
 
     def manifest(self, role: Role, notice: timedelta = NOTICE) -> Manifest:
         return Manifest(
-            cluster=CLUSTER, cloud="gcp", account="everspot-local", role=role, region=REGION, limits=LIMITS,
+            cluster=CLUSTER, cloud="gcp", account="everspot-local", role=role, region=REGION, limits=self.limits,
             queue_url=self.queue if role is Role.SCHEDULER else None, control_url=URLS[0], data_url=URLS[1],
             notice=notice,
         )  # fmt: skip
@@ -177,7 +195,7 @@ class GoogleLive:
         """A job without end whose steps are of one second of the market; its id is its name. `trace`: where it notes
         its steps; `every`: after so many it checkpoints by itself."""
         env = {
-            "TOY_STEPS": "1000000", "TOY_STEP_SECONDS": str(1 / SCALE), "TOY_EVERY": str(every),
+            "TOY_STEPS": "1000000", "TOY_STEP_SECONDS": str(1 / self.scale), "TOY_EVERY": str(every),
             "TOY_TRACE": str(trace),
         }  # fmt: skip
         words = {"name": name, "entrypoint": ["toy_train.py"], "code": str(PROGRAMS / "toy"), "env": env}

@@ -107,15 +107,17 @@ class Api:
         again: bool = True,
         time: timedelta | None = None,
     ) -> dict[str, Any]:
-        """The JSON of an answer. `again`: whether passing failures are tried again. Where a quota of requests a minute
-        is used up it is not: whoever asks in turns asks less often then, and the next turn is a new minute's."""
+        """The JSON of an answer. `again`: whether passing failures are tried again. Where Compute's quota of requests a
+        minute is used up it is not: whoever asks in turns asks less often then, and the next turn is a new minute's.
+        Other products say the same of seconds (Cloud Storage, "HTTP status and error codes": 429, to be tried again
+        with growing waits)."""
         tries, wait = TRIES if again else 1, FIRST_WAIT
         for left in range(tries - 1, -1, -1):
             try:
                 return self._once(method, f"{endpoints.base(product)}/{path}", body, query, time or self._time)
             except (ApiError, requests.RequestException, GoogleAuthError) as error:
                 passing = trouble(error) in (Trouble.TRANSIENT, Trouble.THROTTLED)
-                if not left or not passing or refills_by_the_minute(error):
+                if not left or not passing or (product == "compute" and refills_by_the_minute(error)):
                     raise
             self._clock.sleep(wait)
             wait *= 2

@@ -6,7 +6,6 @@ from datetime import timedelta
 
 from everspot_core.federation.market import waited_for
 from everspot_core.schedule import ClusterView, Tariff
-from everspot_core.schedule.view import pool_of
 from everspot_store import ElasticUse, FleetState, PoolState, Store, StoreError
 
 from everspot_scheduler.pace import Pace
@@ -79,10 +78,9 @@ def elastic_use(view: ClusterView) -> ElasticUse | None:
     """The number and the cost of launched instances; None if nothing may be launched."""
     if view.cap is None:
         return None
-    launched = [pool_of(instance) for instance in view.instances if instance.launched]
-    usd = Tariff(view).total(launched)
+    instances, usd = Tariff(view).launched()
     return ElasticUse(
-        instances=len(launched),
+        instances=instances,
         max_instances=view.cap.instances,
         usd_per_hour=round(usd, 6) if usd is not None else None,
         max_usd_per_hour=view.cap.usd_per_hour,

@@ -7,7 +7,10 @@ would not limit it.
 from collections.abc import Iterable
 from functools import cached_property
 
-from everspot_core.schedule.view import ClusterView, PoolKey
+from everspot_core.schedule.view import ClusterView, PoolKey, pool_of
+
+EPSILON = 1e-9
+"""Dollars below which a difference is rounding."""
 
 
 class Tariff:
@@ -37,6 +40,12 @@ class Tariff:
         each = [self.of(pool) for pool in pools]
         known = [usd for usd in each if usd is not None]
         return sum(known) if len(known) == len(each) else None
+
+    def launched(self) -> tuple[int, float | None]:
+        """The number of launched instances that run or come, and their dollars an hour together, as `total` counts
+        them. Released instances count until they are gone."""
+        pools = [pool_of(i) for i in self._view.instances if i.launched]
+        return len(pools), self.total(pools)
 
     @cached_property
     def _pools(self) -> dict[PoolKey, float]:

@@ -4,10 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from everspot_core.schedule import Cap, PoolKey
+from everspot_core.schedule.tariff import EPSILON
 
 from everspot_scheduler.elastic.groups import Group
-
-TINY = 1e-9
 
 
 class CapLeft:
@@ -31,14 +30,14 @@ class CapLeft:
             return None
         pools, least = group.pools, group.jobs if group.whole else group.jobs[:1]
         if self._usd is not None:
-            room = self._usd + TINY
+            room = self._usd + EPSILON
             pools = tuple(p for p, usd in zip(group.pools, dearest, strict=True) if usd * len(least) <= room)
         if not pools:
             return None
         most = max(usd for usd in (price(pool) for pool in pools) if usd is not None)
         count = min(len(group.jobs), self._instances)
         if self._usd is not None and most > 0:
-            count = min(count, int((self._usd + TINY) / most))
+            count = min(count, int((self._usd + EPSILON) / most))
         if count < len(least):
             return None
         self._instances -= count

@@ -3,11 +3,8 @@
 from collections.abc import Iterable
 
 from everspot_core.schedule.actions import Figures
-from everspot_core.schedule.tariff import Tariff
+from everspot_core.schedule.tariff import EPSILON, Tariff
 from everspot_core.schedule.view import ClusterView, InstanceView, pool_of
-
-EPSILON = 1e-9
-"""Dollars below which a difference is rounding."""
 
 
 class CapRoom:
@@ -25,9 +22,8 @@ class CapRoom:
         if self._cap is None:  # and nothing has to be counted
             return
         self._tariff = Tariff(view)
-        launched = [pool_of(i) for i in view.instances if i.launched]
-        usd = self._tariff.total(launched)
-        self._instances, self._usd = len(launched), usd or 0.0
+        self._instances, usd = self._tariff.launched()
+        self._usd = usd or 0.0
         self._closed = usd is None and self._cap.usd_per_hour is not None
 
     def fits(self, count: int, usd_per_hour: float, without: Iterable[InstanceView] = ()) -> bool:

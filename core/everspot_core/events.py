@@ -33,6 +33,8 @@ class EventKind(StrEnum):
     FAILED = "failed"  # whoever decided it: reason, message
     CANCELLED = "cancelled"  # whoever carried it out
     DRILL = "drill"  # the submitter of the drill
+    DEPARTED = "departed"  # scheduler of its home: cluster, visit, message
+    RETURNED = "returned"  # scheduler of its home: cluster, visit, end, message, step, usd, egress_usd
 
 
 class Event(Document):

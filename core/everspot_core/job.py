@@ -14,7 +14,6 @@ from pydantic import (
 )
 
 from everspot_core.documents import Document, Duration, Frozen, Stored, Utc, is_stored
-from everspot_core.federation.visits import Visit as Visit
 from everspot_core.field_types import Line, Name, Span
 from everspot_core.job_parts import Budget as Budget
 from everspot_core.job_parts import CheckpointPolicy as CheckpointPolicy
@@ -38,6 +37,7 @@ from everspot_core.problems import BadInputs, Problem
 from everspot_core.recipes import parameter_faults
 from everspot_core.timing import Hours, Skip
 from everspot_core.timing_rules import LEAST_EVERY, after_faults, timing_faults
+from everspot_core.visits import Visit as Visit
 
 _RULES: dict[str, Callable[[Any], list[Problem]]] = {
     "entrypoint": entrypoint_faults,

@@ -20,6 +20,7 @@ _FINAL = {
     Reason.BUDGET: JobState.FAILED,
     Reason.INFEASIBLE: JobState.FAILED,
     Reason.AFTER: JobState.FAILED,
+    Reason.RETURNED: JobState.CANCELLED,
 }
 _DETAIL_LIMIT = 4000  # characters; the record is rewritten at every renewal and must stay small
 START_BACKOFF = timedelta(seconds=10)
@@ -195,7 +196,8 @@ def reclaim(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobReco
 
 
 def close(record: JobRecord | None, job_id: str, reason: Reason, now: datetime, detail: str = "") -> JobRecord:
-    """End a job that waits for an instance: it was cancelled, its budget is spent, or its deadline cannot be kept.
+    """End a job that waits for an instance: it was cancelled, its budget is spent, its deadline cannot be kept, or it
+    is a visit that goes home.
 
     Raises:
         IllegalTransition: if the job has an owner or is final.
@@ -204,7 +206,7 @@ def close(record: JobRecord | None, job_id: str, reason: Reason, now: datetime, 
     record = record or pending(job_id, now)
     if record.state is not JobState.PENDING:
         raise IllegalTransition("close it", record)
-    if reason not in (Reason.CANCEL, Reason.BUDGET, Reason.INFEASIBLE, Reason.AFTER):
+    if reason not in (Reason.CANCEL, Reason.BUDGET, Reason.INFEASIBLE, Reason.AFTER, Reason.RETURNED):
         raise ValueError(f"a waiting job is not ended by {reason.value}")
     return record.model_copy(
         update={"state": _FINAL[reason], "last_reason": reason, "detail": detail[-_DETAIL_LIMIT:], "changed_at": now}

@@ -14,8 +14,8 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from everspot_core.catalogue import InstanceType
 from everspot_core.documents import Document, Duration, Frozen, format_duration, is_stored, parse_duration
 from everspot_core.faults import faults
-from everspot_core.federation.peers import Peer
 from everspot_core.notify import Notifications
+from everspot_core.peers import Peer
 from everspot_core.problems import BadInputs, Problem, Problems, camel, shown
 from everspot_core.records import Market, Role
 

@@ -11,7 +11,6 @@ from pydantic import AliasChoices, Field
 from everspot_core.documents import Document, Stored, Utc
 from everspot_core.events import Event as Event
 from everspot_core.events import EventKind as EventKind
-from everspot_core.federation.visits import Away, Trip
 from everspot_core.instances import InstanceRecord as InstanceRecord
 from everspot_core.instances import InstanceState as InstanceState
 from everspot_core.instances import Notice as Notice
@@ -20,6 +19,7 @@ from everspot_core.instances import Resident as Resident
 from everspot_core.instances import Role as Role
 from everspot_core.market import Market as Market
 from everspot_core.told import Gib, Rate, Seconds, Step, Steps
+from everspot_core.visits import Away, Trip
 
 
 class JobState(StrEnum):

@@ -163,7 +163,7 @@ class Actor:
     def _second_half(self, job_id: str, instance_id: str, seen: Observation) -> ActionResult:
         old = seen.records.get(job_id)
         record = lease.assign(old.value if old else None, job_id, instance_id, self._store.clock.now())
-        if not self._write_record(record, seen):
+        if not self.write_record(record, seen):
             return ActionResult.LOST
         there = seen.instances.get(instance_id)
         self._history.assigned(record, seen.assignments[instance_id].value, there.value if there else None)
@@ -174,7 +174,7 @@ class Actor:
         old = seen.records.get(action.job_id)
         record = old.value if old else lease.pending(action.job_id, now)
         spent = record.model_copy(update={"epoch": action.epoch, "beat": 0, "changed_at": now})
-        return _result(self._write_record(spent, seen))
+        return _result(self.write_record(spent, seen))
 
     def _clear(self, action: Clear, seen: Observation) -> ActionResult:
         old = seen.assignments[action.instance_id].value
@@ -222,7 +222,7 @@ class Actor:
     def _expire(self, action: Expire, seen: Observation) -> ActionResult:
         held = seen.records[action.job_id].value
         record = lease.expire(held, self._store.clock.now(), f"lost on {action.instance_id}: {because(action)}")
-        if not self._write_record(record, seen):
+        if not self.write_record(record, seen):
             return ActionResult.LOST
         cause = "terminated" if action.why is Why.INSTANCE_GONE else "expired"
         self._history.lost(record, action.epoch, cause)
@@ -240,7 +240,7 @@ class Actor:
         self._history.tell(kind, job_id, epoch, now, None, reason=reason.value, message=detail)
         old = seen.records.get(job_id)
         record = lease.close(old.value if old else None, job_id, reason, now, detail)
-        return _result(self._write_record(record, seen))
+        return _result(self.write_record(record, seen))
 
     def _drop_drills(self, job_id: str, drills: tuple[str, ...], seen: Observation) -> ActionResult:
         """Delete fulfilled requests. If the store refuses that, at least this scheduler does not repeat them."""
@@ -253,7 +253,8 @@ class Actor:
                 _log.critical("drill %s cannot be taken away: this role must be allowed to: %s", name, error)
         return ActionResult.DONE if drills else ActionResult.IDLE
 
-    def _write_record(self, record: JobRecord, seen: Observation) -> bool:
+    def write_record(self, record: JobRecord, seen: Observation) -> bool:
+        """Write a record if it still is as it was observed. The new version goes into `seen`."""
         name, table = record.job_id, self._store.records
         old = seen.records.get(name)
         written = table.create(name, record) if old is None else table.replace(name, old, record)

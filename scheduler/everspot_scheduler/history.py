@@ -1,13 +1,14 @@
 """Writes the scheduler's events of jobs. Each is written exactly once, by whichever scheduler comes first.
 
-The scheduler writes at most three events for an epoch. So each has a fixed number under one writer's name that all
-schedulers share. A second write, after a crash or by another scheduler, finds the number taken, which is fine.
+The scheduler writes each of its events at most once for an epoch. So each has a fixed number under one writer's name
+that all schedulers share. A second write, after a crash or by another scheduler, finds the number taken, which is fine.
 """
 
 from contextlib import suppress
 from datetime import datetime
 
 from everspot_core.records import Assignment, Event, EventKind, InstanceRecord, JobRecord, JobState, Reason
+from everspot_core.visits import Trip
 from everspot_store import Store
 from everspot_store.errors import KeyTaken
 from pydantic import JsonValue
@@ -17,6 +18,7 @@ from everspot_scheduler.together import side_by_side
 
 WRITER = "scheduler"
 _NUMBER = {EventKind.ASSIGNED: 0, EventKind.LOST: 1, EventKind.FAILED: 2, EventKind.CANCELLED: 2}
+_NUMBER |= {EventKind.FINISHED: 2, EventKind.DEPARTED: 3, EventKind.RETURNED: 4}  # of a job that was away
 
 
 class History:
@@ -73,6 +75,21 @@ class History:
         step = record.progress.step
         at = record.changed_at
         self.tell(EventKind.LOST, record.job_id, epoch, at, record.last_owner, cause=cause, step=step)
+
+    def departed(self, record: JobRecord) -> None:
+        """Write that the job was sent to another cluster. `record`: as long as it is away."""
+        away = record.away
+        if away is not None:
+            data: dict[str, JsonValue] = {"cluster": away.cluster, "visit": away.visit, "message": away.why}
+            self.tell(EventKind.DEPARTED, record.job_id, record.epoch, away.since, None, **data)
+
+    def returned(self, record: JobRecord, trip: Trip) -> None:
+        """Write that a trip of the job has ended. `record`: while the job is away."""
+        data: dict[str, JsonValue] = {
+            "cluster": trip.cluster, "visit": trip.visit, "end": trip.end.value, "message": trip.why, "step": trip.step,
+            "usd": trip.usd, "egress_usd": round(trip.egress_usd, 6),
+        }  # fmt: skip
+        self.tell(EventKind.RETURNED, record.job_id, record.epoch, trip.until, None, **data)
 
     def make_up(self, seen: Observation) -> None:
         """Write the events that the records imply and that this scheduler has not written itself."""

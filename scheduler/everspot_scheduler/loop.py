@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from everspot_clouds.base import Cloud, CloudInstance, Message, MessageKind, Phase
+from everspot_core.federation.journey import used
 from everspot_core.manifest import Manifest
 from everspot_core.records import JobState
 from everspot_core.schedule import (
@@ -39,6 +40,8 @@ from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.elastic.desk import Desk
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.faults import Faults
+from everspot_scheduler.federation.desk import Federation, Ways
+from everspot_scheduler.federation.ways import usual_ways
 from everspot_scheduler.fleet_note import FleetNote
 from everspot_scheduler.history import History
 from everspot_scheduler.ledger import Ledger
@@ -77,6 +80,7 @@ class Scheduler:
         scheduler_id: str,
         instance_id: str | None = None,
         watchers: Sequence[Watcher] = (),
+        ways: Ways | None = None,
     ) -> None:
         self._store, self._cloud = store, cloud
         self._declaration = Declaration(store, manifest)
@@ -91,6 +95,8 @@ class Scheduler:
         tick = manifest.limits.tick_every
         self._asking, self._repeats = Asking(cloud, store.clock, tick), Repeats(store, scheduler_id)
         self._desk = Desk(store, cloud, self._declaration, self._facts, self._ledger, scheduler_id)
+        ways = ways or usual_ways(manifest, store.clock)
+        self._federation = Federation(store, self._declaration, self._actor, self._history, self._ledger, ways)
         self._scores, self._usage = Scores(store.clock), UsageMeter(store)
         self._accounts, self._changeovers, self._chains = Accounts(store), ChangeoverLog(store), Chains(store)
         self._pools = Pools(self._scores, self._changeovers)
@@ -191,6 +197,7 @@ class Scheduler:
         """Plan and act until nothing changes, a race is lost, or the rounds are used up."""
         self._history.make_up(seen)
         self._reckon(seen)
+        self._federation.look(seen, {job: (s.dollars, s.gpu_hours) for job, s in self._spent.items()})
         known = self._known(seen)
         holds, launches = list[Hold](), list[Launch]()
         for _ in range(_ROUNDS):
@@ -205,6 +212,7 @@ class Scheduler:
                 break
         self._desk.launch(launches, Tariff(view))
         self._desk.release(seen, lambda names: self._asking.end(self._desk, names))
+        self._federation.choose(view, holds)
         self._waits.note([*holds, *launches], self._desk.note)
         self._fleet_note.note(view)
         self._watch.look(view, holds, self._facts, self._ledger)
@@ -246,7 +254,8 @@ class Scheduler:
             state = seen.records[name].value.state if name in seen.records else JobState.PENDING
             if not state.final and (budget.dollars is not None or budget.gpu_hours is not None):
                 limited.append((job.value, seen.records[name].value if name in seen.records else None))
-        self._spent = self._ledger.spent(limited)
+        abroad = {job.job_id: used(record.trips) for job, record in limited if record is not None}
+        self._spent = {job: _sum(own, abroad[job]) for job, own in self._ledger.spent(limited).items()}
 
     def _acknowledge(self, seen: Observation, known: Callable[[str], bool]) -> None:
         """Delete the messages whose meaning is in the store from the queue."""
@@ -280,6 +289,10 @@ class Scheduler:
             alive = sum(1 for i in self._facts.described.values() if i.phase is Phase.ALIVE)
             beat = self._me.model_copy(update={"detail": f"{alive} instances, {len(self._waits)} jobs waiting"})
             self._store.schedulers.put(beat.scheduler_id, beat)
+
+
+def _sum(own: Spent, abroad: tuple[float, float]) -> Spent:
+    return Spent(dollars=own.dollars + abroad[0], gpu_hours=own.gpu_hours + abroad[1])
 
 
 def _is_final(seen: Observation, job: str) -> bool:

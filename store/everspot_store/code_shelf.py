@@ -78,12 +78,32 @@ class CodeShelf:
             raise FileNotFoundError(f"job {submission.job_id} has no code")
         with tempfile.TemporaryDirectory(prefix="everspot-code-") as scratch:
             archive = Path(scratch, "code.tar.gz")
-            try:
-                self._data.download(shared_key(digest), archive, digest)
-            except FileNotFoundError:
-                if not self._own_of(_owner(submission), digest, archive):
-                    raise
+            self._download(submission, digest, archive)
             code.unpack(archive, folder)
+
+    def send(self, submission: JobSubmission, other: "CodeShelf", job: str) -> int:
+        """Put a job's code on another cluster's shelf, for a job that will be created there. Returns its bytes; 0: the
+        job has no code.
+
+        Raises:
+            FileNotFoundError: if it was never uploaded, or is gone.
+            DigestMismatch: if the bytes are others.
+        """
+        digest = submission.code_digest
+        if digest is None:
+            return 0
+        with tempfile.TemporaryDirectory(prefix="everspot-code-") as scratch:
+            archive = Path(scratch, "code.tar.gz")
+            self._download(submission, digest, archive)
+            other.put(archive, digest, job)
+            return archive.stat().st_size
+
+    def _download(self, submission: JobSubmission, digest: str, archive: Path) -> None:
+        try:
+            self._data.download(shared_key(digest), archive, digest)
+        except FileNotFoundError:
+            if not self._own_of(_owner(submission), digest, archive):
+                raise
 
     def _own_of(self, job: str, digest: str, archive: Path) -> bool:
         """Download a job's own copy of its code. False: it has none."""

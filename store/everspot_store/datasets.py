@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -100,18 +101,45 @@ class Datasets:
         unique = list({file.sha256: file for file in files}.values())
         there = self._there()
 
+        def upload(file: DatasetFile) -> None:
+            self._send(file, root / file.path)
+
         def send(file: DatasetFile) -> None:
             if file.key not in there:
-                self._send(file, root / file.path)
+                upload(file)
             if told is not None:
                 told(file, file.key not in there)
 
         _each(send, unique)
-        self._complete(root, unique)
+        self._complete(upload, unique)
         made = Dataset(name=name, digest=_digest(files), created_at=self._clock.now(), files=files)
         created = self._table.create(f"{name}/{made.digest}", made)
-        self._secure(root, unique, made)  # what was removed just before the version named it
+        self._secure(upload, unique, made)  # what was removed just before the version named it
         return made if created is not None else self.find(name, made.digest)
+
+    def take_over(self, dataset: Dataset, other: "Datasets") -> int:
+        """Copy a version of a dataset from another cluster, file by file. Returns the bytes of the files that were not
+        here. It may be cut off, and is then continued.
+
+        Raises:
+            FileNotFoundError: if the content of a file is gone there.
+            DigestMismatch: if the bytes of a file are others.
+            StoreUnavailable: also if files disappear as fast as they are sent.
+        """
+        unique = list({file.sha256: file for file in dataset.files}.values())
+        there = self._there()
+        missing = [file for file in unique if file.key not in there]
+
+        def send(file: DatasetFile) -> None:
+            with tempfile.TemporaryDirectory(prefix="everspot-dataset-") as scratch:
+                other._data.download(file.key, Path(scratch, "file"), file.sha256)
+                self._send(file, Path(scratch, "file"))
+
+        _each(send, missing)
+        self._complete(send, unique)
+        self._table.create(f"{dataset.name}/{dataset.digest}", dataset)
+        self._secure(send, unique, dataset)
+        return sum(file.size for file in missing)
 
     def census(self) -> tuple[list[Dataset], list[str]]:
         """All versions of all datasets, and the keys of documents that cannot be read."""
@@ -156,24 +184,24 @@ class Datasets:
                 raise UnsafeArchive(f"dataset {dataset.id}: {file.path!r} must not be written")
         _each(lambda file: self._receive(file, root / file.path), dataset.files)
 
-    def _complete(self, root: Path, files: Sequence[DatasetFile]) -> None:
+    def _complete(self, send: Callable[[DatasetFile], None], files: Sequence[DatasetFile]) -> None:
         """Send missing files until a listing shows all of them."""
         for _ in range(_ROUNDS):
             there = self._there()
             missing = [file for file in files if file.key not in there]
             if not missing:
                 return
-            _each(lambda file: self._send(file, root / file.path), missing)
+            _each(send, missing)
         raise StoreUnavailable(f"files below {self._data.url}/{_FILES} vanish as fast as they are sent")
 
-    def _secure(self, root: Path, files: Sequence[DatasetFile], made: Dataset) -> None:
+    def _secure(self, send: Callable[[DatasetFile], None], files: Sequence[DatasetFile], made: Dataset) -> None:
         """Make sure that all files stay, now that a version names them and none is about to be removed."""
         keys, now = {file.key for file in files}, None
         if keys & self._sweeps.announced_keys():
             now = self._store_time(made)
         for _ in range(_LOOKS):
             if not keys & self._sweeps.announced_keys(now):
-                self._complete(root, files)
+                self._complete(send, files)
                 return
             self._clock.sleep(_LOOK_EVERY)
         raise StoreUnavailable(

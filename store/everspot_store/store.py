@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from everspot_core.checkpoint import CheckpointHead
 from everspot_core.clock import Clock
 from everspot_core.dossier import Dossier
+from everspot_core.federation.offer import VisitOffer
 from everspot_core.job import JobSubmission
 from everspot_core.launching import LaunchIntent
 from everspot_core.ledger import EndRecord, FaultRecord, LaunchRecord, PricePoint
@@ -66,6 +67,7 @@ class Store(ClusterDocuments):
         self.faults = Table(control, "faults", FaultRecord)
         self.past_instances = Table(control, "ledger/instances", InstanceRecord)
         self.told = Table(control, "told", Request)
+        self.visits = Table(control, "visits", VisitOffer)
         self.schedulers = Table(control, "schedulers", SchedulerBeat)
         self.notes = Notes(control)
         self.studies = Studies(control)
@@ -149,6 +151,15 @@ class Store(ClusterDocuments):
             UnsafeArchive: if it would write outside `folder`.
         """
         self._code.fetch(submission, folder)
+
+    def send_code(self, submission: JobSubmission, host: "Store", visit: str) -> int:
+        """Copy a job's code to the store of another cluster, for a job that will be created there. Returns its bytes.
+
+        Raises:
+            FileNotFoundError: if it was never uploaded, or is gone.
+            DigestMismatch: if the bytes are others.
+        """
+        return self._code.send(submission, host._code, visit)
 
     def acquire(
         self,

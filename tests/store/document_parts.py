@@ -5,8 +5,6 @@ from typing import Any
 
 from everspot_core.catalogue import InstanceType
 from everspot_core.checkpoint import Checkpoint, CheckpointHead, Part
-from everspot_core.federation.peers import Peer
-from everspot_core.federation.visits import Away, Trip, TripEnd
 from everspot_core.job import (
     Budget,
     CheckpointPolicy,
@@ -30,6 +28,7 @@ from everspot_core.launching import (
 )
 from everspot_core.manifest import Elastic, FleetOffer, Limits, Manifest, Metrics, Monitoring, Proxy, Standing
 from everspot_core.notify import Notifications, Occasion
+from everspot_core.peers import Peer
 from everspot_core.price_table import PriceTable, TypePrice
 from everspot_core.records import (
     Event,
@@ -47,6 +46,7 @@ from everspot_core.records import (
     Role,
 )
 from everspot_core.sweep import Dimension, Direction, Pruning, SweepBudget, SweepSpec
+from everspot_core.visits import Away, Trip, TripEnd
 from pydantic import BaseModel
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

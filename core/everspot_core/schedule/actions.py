@@ -81,6 +81,8 @@ class Why(StrEnum):
     EXCESS = "excess"  # units, target: what the market holds, and is declared to
     OLD_GENERATION = "old-generation"  # was, now
     ROLL = "roll"  # was, now: and a user wants it at once
+    TO_PEER = "to-peer"  # cluster: that it is offered to next
+    RECALLED = "recalled"  # home, because: it is a visit, and goes back there
     TOO_FEW_FREE = "too-few-free"  # nodes, present: instances that it needs at once, healthy ones that are large enough
 
 

@@ -85,6 +85,8 @@ _BECAUSE = {
     Why.EXCESS: "its market holds {units} units, and is declared to hold {target}",
     Why.OLD_GENERATION: "it is of generation {was}, the cluster is declared as {now}",
     Why.ROLL: "it is of generation {was}, the cluster is declared as {now}, and busy ones are to be replaced too",
+    Why.TO_PEER: "it is to be offered to {cluster}",
+    Why.RECALLED: "it goes back to {home}: {because}",
     Why.TOO_FEW_FREE: "it needs {nodes} instances at once, and fewer of the {present} that could hold it are free",
 }
 

@@ -1,0 +1,225 @@
+"""The transitions of a job that travels: at home its record, at the host the offer. Pure functions.
+
+    at home     PENDING ──depart──▶ AWAY ──come_back──▶ PENDING
+                                     └────arrive──────▶ SUCCEEDED | FAILED | CANCELLED
+
+The job has an owner at home only if its record is ASSIGNED or RUNNING, and at the host only if the offer is ACCEPTED or
+RECALLED. The record is AWAY before there is an offer that could be accepted, and it is brought back only when the
+offer is over, which it is for ever. So there never are two owners.
+"""
+
+from datetime import datetime
+
+from everspot_core.federation.offer import OfferState, VisitOffer
+from everspot_core.job import JobSubmission
+from everspot_core.lease import IllegalTransition, pending
+from everspot_core.peers import Peer
+from everspot_core.records import JobRecord, JobState, Progress, Reason
+from everspot_core.visits import Away, Trip, TripEnd, Visit, visit_id
+
+TRIPS_KEPT = 64
+"""The most trips that a record keeps one by one. The oldest of more are added up in one."""
+GIGABYTE = 1e9
+
+
+def depart(record: JobRecord | None, job_id: str, cluster: str, why: str, now: datetime) -> JobRecord:
+    """Send a waiting job to another cluster. The epoch is raised, and its fence then shuts out every earlier owner.
+
+    Raises:
+        IllegalTransition: if the job has an owner, is away or final.
+    """
+    record = record or pending(job_id, now)
+    if record.state is not JobState.PENDING:
+        raise IllegalTransition("send it away", record)
+    number = max((trip.number for trip in record.trips), default=0) + 1
+    away = Away(cluster=cluster, visit=visit_id(job_id, number), number=number, since=now, why=why)
+    return record.model_copy(
+        update={
+            "state": JobState.AWAY,
+            "epoch": record.epoch + 1,
+            "beat": 0,
+            "away": away,
+            "not_before": None,
+            "changed_at": now,
+            "held_seconds": record.held_seconds if record.epoch else 0.0,
+        }
+    )
+
+
+def told(record: JobRecord, word: str, progress: Progress | None, sent_bytes: int, now: datetime) -> JobRecord:
+    """Note what was heard of a job that is away.
+
+    Raises:
+        IllegalTransition: if it is not away.
+    """
+    away = _away(record, "hear of it")
+    heard = away.model_copy(update={"told": word, "told_at": now, "sent_bytes": max(sent_bytes, away.sent_bytes)})
+    update: dict[str, object] = {"away": heard, "beat": record.beat + 1, "changed_at": now}
+    return record.model_copy(update=update | ({"progress": progress} if progress is not None else {}))
+
+
+def trip_of(
+    record: JobRecord, end: TripEnd, why: str, now: datetime, offer: VisitOffer | None, peer: Peer, brought: int = 0
+) -> Trip:
+    """The trip that ends now, with what it cost. `brought`: the bytes that were copied back.
+
+    Raises:
+        IllegalTransition: if the job is not away.
+    """
+    away = _away(record, "end its trip")
+    return Trip(
+        cluster=away.cluster,
+        visit=away.visit,
+        number=away.number,
+        since=away.since,
+        until=now,
+        end=end,
+        why=why,
+        step=record.progress.step,
+        sent_bytes=away.sent_bytes,
+        brought_bytes=brought,
+        usd=offer.usd if offer is not None else None,
+        gpu_hours=offer.gpu_hours if offer is not None else None,
+        egress_usd=(away.sent_bytes + brought) / GIGABYTE * peer.egress_usd_per_gb,
+    )
+
+
+def come_back(record: JobRecord, trip: Trip, now: datetime, progress: Progress | None = None) -> JobRecord:
+    """Put a job that was away back into its home's queue. The epoch stays: the next owner gets the one above.
+
+    Raises:
+        IllegalTransition: if it is not away.
+    """
+    _away(record, "bring it back")
+    update = {"state": JobState.PENDING, **_over(record, trip, now, progress)}
+    if trip.end is TripEnd.RETURNED:
+        update["last_reason"] = Reason.RETURNED
+    return record.model_copy(update=update)
+
+
+def arrive(record: JobRecord, there: JobRecord, trip: Trip, now: datetime, detail_limit: int = 4000) -> JobRecord:
+    """End a job as its visit has ended. `there`: the visit's final record.
+
+    Raises:
+        IllegalTransition: if it is not away, or the visit has not ended.
+    """
+    _away(record, "end it")
+    if not there.state.final:
+        raise IllegalTransition("end the job at home with it", there)
+    update = {"state": there.state, **_over(record, trip, now, there.progress)}
+    update |= {
+        "last_reason": there.last_reason,
+        "exit_code": there.exit_code,
+        "detail": there.detail[-detail_limit:],
+        "preemptions": record.preemptions + there.preemptions,
+        "errors": record.errors + there.errors,
+    }
+    return record.model_copy(update=update)
+
+
+def for_visit(
+    submission: JobSubmission, record: JobRecord, home: str, dollars: float, gpu_hours: float
+) -> JobSubmission:
+    """The submission of a visit. `dollars` and `gpu_hours`: what the job has used, which its budget there lacks.
+
+    Raises:
+        IllegalTransition: if the job is not away.
+    """
+    away, spec = _away(record, "offer it"), submission.spec
+    budget = spec.budget.model_copy(
+        update={
+            "dollars": None if spec.budget.dollars is None else max(spec.budget.dollars - dollars, _LEAST),
+            "gpu_hours": None if spec.budget.gpu_hours is None else max(spec.budget.gpu_hours - gpu_hours, _LEAST),
+        }
+    )
+    return submission.model_copy(
+        update={
+            "job_id": away.visit,
+            "spec": spec.model_copy(update={"budget": budget, "every": None, "skip_if": None, "start_after": None}),
+            "series": None,
+            "retry_of": None,
+            "forced": True,  # home has judged its deadline
+            "visit": Visit(home=home, job_id=submission.job_id, number=away.number),
+        }
+    )
+
+
+_LEAST = 1e-6  # of a budget that is used up: the host ends the visit for it at once
+
+
+def answered(offer: VisitOffer, state: OfferState, why: str, now: datetime) -> VisitOffer | None:
+    """The offer in another state; None if the present one does not lead there."""
+    if state not in _NEXT[offer.state]:
+        return None
+    return offer.model_copy(update={"state": state, "why": why or offer.why, "changed_at": now})
+
+
+def ended(
+    offer: VisitOffer, record: JobRecord, usd: float | None, gpu_hours: float | None, now: datetime
+) -> VisitOffer:
+    """The offer of a visit whose record is final.
+
+    Raises:
+        IllegalTransition: if the record is not final, or the host does not run the visit.
+    """
+    if not record.state.final or not offer.state.hosted:
+        raise IllegalTransition("end its visit", record)
+    update = {
+        "state": OfferState.ENDED,
+        "end": record.state,
+        "returned": record.last_reason is Reason.RETURNED,
+        "usd": usd,
+        "gpu_hours": gpu_hours,
+        "changed_at": now,
+    }
+    return offer.model_copy(update=update)
+
+
+_NEXT = {
+    OfferState.OFFERED: {OfferState.ACCEPTED, OfferState.REFUSED, OfferState.WITHDRAWN},
+    OfferState.ACCEPTED: {OfferState.RECALLED},
+    OfferState.RECALLED: set[OfferState](),
+    OfferState.REFUSED: set[OfferState](),
+    OfferState.WITHDRAWN: set[OfferState](),
+    OfferState.ENDED: set[OfferState](),
+}
+
+
+def used(trips: list[Trip]) -> tuple[float, float]:
+    """The dollars, egress included, and the GPU-hours of trips, as far as they are known."""
+    return sum((t.usd or 0.0) + t.egress_usd for t in trips), sum(t.gpu_hours or 0.0 for t in trips)
+
+
+def _away(record: JobRecord, verb: str) -> Away:
+    if record.state is not JobState.AWAY or record.away is None:
+        raise IllegalTransition(verb, record)
+    return record.away
+
+
+def _over(record: JobRecord, trip: Trip, now: datetime, progress: Progress | None) -> dict[str, object]:
+    return {
+        "away": None,
+        "trips": _kept([*record.trips, trip]),
+        "beat": record.beat + 1,
+        "changed_at": now,
+        "progress": progress or record.progress,
+    }
+
+
+def _kept(trips: list[Trip]) -> list[Trip]:
+    """The newest trips, and the oldest added up in one, so that no dollar is lost."""
+    if len(trips) <= TRIPS_KEPT:
+        return trips
+    first, second = trips[0], trips[1]
+    usd, hours = used([first, second])
+    both = second.model_copy(
+        update={
+            "since": first.since,
+            "usd": usd - first.egress_usd - second.egress_usd,
+            "egress_usd": first.egress_usd + second.egress_usd,
+            "gpu_hours": hours,
+            "sent_bytes": first.sent_bytes + second.sent_bytes,
+            "brought_bytes": first.brought_bytes + second.brought_bytes,
+        }
+    )
+    return [both, *trips[2:]]

@@ -1,0 +1,154 @@
+"""The scheduler's part in a federation: home to its own jobs, host to those of its peers.
+
+What is decided, is decided by `Chooser`, a pure function of what the plan sees and of what the peers publish. A waiting
+job that is to move is sent away before the next plan; a running one is told to stop first, as for any other move.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from everspot_core.federation import journey
+from everspot_core.federation.decision import Move, say
+from everspot_core.records import JobState, Order, Reason
+from everspot_core.schedule import ClusterView, Hold, JobView, Stop, Why
+from everspot_core.schedule.actions import WITHHELD
+from everspot_store import Store
+
+from everspot_scheduler.act import Actor
+from everspot_scheduler.declaration import Declaration
+from everspot_scheduler.federation.errands import Errands
+from everspot_scheduler.federation.hosting import Hosting
+from everspot_scheduler.federation.journeys import Journeys
+from everspot_scheduler.federation.peers import News, Opener, Peers
+from everspot_scheduler.federation.sweeping import sweep_offers
+from everspot_scheduler.history import History
+from everspot_scheduler.ledger import Ledger
+from everspot_scheduler.observe import Observation
+from everspot_scheduler.pace import Pace
+
+LISTEN_EVERY = timedelta(seconds=20)
+"""Real time between two looks at what peers publish."""
+STEP_EVERY = timedelta(seconds=5)
+"""Real time between two steps of journeys."""
+SWEEP_EVERY = timedelta(hours=1)
+"""Real time between two looks for offers that are over for long."""
+_log = logging.getLogger(__name__)
+
+Chooser = Callable[[JobView, ClusterView, Mapping[str, News], str, datetime], Move | None]
+"""Says whether a job should move now: by its view, the view of its home, the news of the peers, home's name and the
+time. For a job that is away a move to any other cluster means that it is called back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """How a federation is dealt with. `threads`: the most errands to peers at once; 0: the loop does them itself."""
+
+    opener: Opener
+    chooser: Chooser
+    threads: int = 4
+
+
+class Federation:
+    """One scheduler's dealings with the peers of its cluster."""
+
+    def __init__(
+        self, store: Store, declaration: Declaration, actor: Actor, history: History, ledger: Ledger, ways: Ways
+    ) -> None:
+        self._store, self._actor, self._choose = store, actor, ways.chooser
+        self._peers = Peers(declaration, ways.opener, store.clock)
+        self._journeys = Journeys(store, self._peers, history, self._peers.home)
+        self._hosting = Hosting(store, declaration, actor, ledger)
+        self._errands = Errands(ways.threads)
+        self._listen, self._steps, self._sweep = Pace(LISTEN_EVERY), Pace(STEP_EVERY), Pace(SWEEP_EVERY)
+        self._moves: dict[str, Move] = {}
+        self._back: dict[str, str] = {}
+
+    def look(self, seen: Observation, spent: Mapping[str, tuple[float, float]]) -> None:
+        """Before a plan: serve visits, send jobs away that are to move, and go on with journeys. `spent`: the dollars
+        and GPU-hours of jobs that have a budget in them.
+
+        Raises:
+            StoreError: if the own store failed.
+        """
+        away = [name for name, found in seen.records.items() if found.value.state is JobState.AWAY]
+        if not self._peers.all and not away:
+            return
+        now = self._store.clock.monotonic()
+        self._hosting.look(seen)
+        self._begin_moves(seen)
+        if self._due(self._listen, now):
+            self._errands.begin("news of peers", self._peers.listen)
+        if self._due(self._sweep, now):
+            self._errands.begin("old offers", lambda: sweep_offers(self._store, self._peers))
+        if away and self._due(self._steps, now):
+            visits = {r.value.away.visit for r in seen.records.values() if r.value.away is not None}
+            self._journeys.forget(visits)
+            for name in away:
+                used, back = spent.get(name, (0.0, 0.0)), self._back.pop(name, "")
+                self._errands.begin(f"the journey of {name}", self._going_on(name, used, back))
+
+    def choose(self, view: ClusterView, holds: Collection[Hold]) -> None:
+        """After a plan: decide which jobs move. `holds`: the jobs that wait, and why."""
+        news = self._peers.news()
+        if not news:
+            return
+        withheld = {hold.job_id for hold in holds if hold.why in WITHHELD}
+        now = self._store.clock.now()
+        begun = {name: move for name, move in self._moves.items() if self._stopping(view, name)}
+        self._moves = {}
+        for job in view.jobs:
+            if job.job_id in begun:
+                self._moves[job.job_id] = begun[job.job_id]
+            elif not job.cancel and job.job_id not in withheld and _may_travel(job):
+                move = self._choose(job, view, news, self._peers.home, now)
+                if move is not None and job.state is JobState.AWAY:
+                    self._back[job.job_id] = say(move)
+                elif move is not None:
+                    self._moves[job.job_id] = move
+
+    def _stopping(self, view: ClusterView, name: str) -> bool:
+        """Whether a job that runs was told to stop for its move, which is then carried out."""
+        job = next((j for j in view.jobs if j.job_id == name), None)
+        if job is None or job.record is None or not job.state.owned or job.cancel:
+            return False
+        owner = next((i for i in view.instances if i.instance_id == job.record.owner), None)
+        return owner is not None and owner.stops(name)
+
+    def _begin_moves(self, seen: Observation) -> None:
+        for name, move in list(self._moves.items()):
+            found = seen.records.get(name)
+            record = found.value if found is not None else None
+            if name in seen.cancels or name not in seen.jobs or self._peers.named(move.cluster) is None:
+                del self._moves[name]
+            elif record is None or record.state is JobState.PENDING:
+                del self._moves[name]
+                gone = journey.depart(record, name, move.cluster, say(move), self._store.clock.now())
+                if self._actor.write_record(gone, seen):
+                    _log.info("%s", say(move))
+            elif record.state is JobState.RUNNING and record.owner is not None:
+                given = seen.assignments[record.owner].value if record.owner in seen.assignments else None
+                told = given.of(name) if given is not None else None
+                if told is not None and told.epoch == record.epoch and told.order is Order.RUN:
+                    stop = Stop(
+                        job_id=name, instance_id=record.owner, epoch=record.epoch, reason=Reason.MOVE,
+                        why=Why.TO_PEER, figures={"cluster": move.cluster},
+                    )  # fmt: skip
+                    self._actor.carry_out(stop, seen)
+
+    def _going_on(self, name: str, spent: tuple[float, float], back: str) -> Callable[[], None]:
+        return lambda: self._journeys.go_on(name, spent=spent, back=back)
+
+    @staticmethod
+    def _due(pace: Pace, now: timedelta) -> bool:
+        if not pace.due(now):
+            return False
+        pace.called(now)
+        return True
+
+
+def _may_travel(job: JobView) -> bool:
+    spec = job.submission.spec
+    named = bool(spec.clouds or spec.clusters) and job.submission.visit is None
+    return named and job.state in (JobState.PENDING, JobState.RUNNING, JobState.AWAY)

@@ -1,0 +1,38 @@
+"""Does what waits for other clusters' networks beside the scheduler's loop, one errand of a name at a time."""
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from everspot_store import StoreDenied, StoreMissing, StoreUnavailable
+
+_log = logging.getLogger(__name__)
+
+
+class Errands:
+    """`threads`: the most errands at the same time; 0: each is done at once, by the caller."""
+
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="everspot-errand") if threads else None
+        self._under_way: dict[str, Future[None]] = {}
+
+    def begin(self, name: str, call: Callable[[], None]) -> None:
+        """Begin an errand, unless one of this name is under way. Its errors are logged, and whoever began it may begin
+        it again."""
+        if self._pool is None:
+            return _tried(name, call)
+        self._under_way = {n: future for n, future in self._under_way.items() if not future.done()}
+        if name not in self._under_way:
+            self._under_way[name] = self._pool.submit(_tried, name, call)
+        return None
+
+
+def _tried(name: str, call: Callable[[], None]) -> None:
+    try:
+        call()
+    except StoreDenied as error:
+        _log.critical("%s: a store refuses it: check the credentials and the role: %s", name, error)
+    except (StoreUnavailable, StoreMissing) as error:
+        _log.warning("%s is tried again: %s", name, error)
+    except Exception:
+        _log.exception("%s failed, and is tried again", name)

@@ -1,0 +1,143 @@
+"""The host's side of visits: offers are answered, visits become jobs, and are stopped when they are to leave.
+
+It acts on the host's own store alone. Everything that it does follows from the offer and the visit's documents, so a
+crash between any two writes is repaired by the next look of any scheduler.
+"""
+
+import logging
+from datetime import datetime, timedelta
+
+from everspot_core.federation import journey
+from everspot_core.federation.offer import OfferState, VisitOffer
+from everspot_core.job import JobSubmission
+from everspot_core.lease import pending
+from everspot_core.manifest import Manifest
+from everspot_core.peers import reachable
+from everspot_core.records import JobRecord, JobState, Order, Reason
+from everspot_core.schedule import Finish, Stop, Why
+from everspot_store import Store, Versioned
+
+from everspot_scheduler.act import Actor
+from everspot_scheduler.declaration import Declaration
+from everspot_scheduler.ledger import Ledger
+from everspot_scheduler.observe import Observation
+
+OFFER_LIFE = timedelta(hours=6)
+"""An offer that is older is refused: by now its home may have given it up, and have forgotten it."""
+GIVE_BACK = timedelta(minutes=30)
+"""A visit that has waited here for this long without an instance is given back to its home."""
+_log = logging.getLogger(__name__)
+
+
+def refusal(offer: VisitOffer, manifest: Manifest, now: datetime, *, draining: bool) -> str:
+    """Why this cluster does not take a visit; empty: it does."""
+    spec = offer.submission.spec
+    home = next((peer for peer in manifest.federation if peer.name == offer.home), None)
+    if home is None:
+        return f"{manifest.cluster} knows no peer {offer.home}"
+    if offer.submission.visit is None or offer.submission.job_id != offer.visit:
+        return "its submission is not that of a visit"
+    if draining:
+        return f"{manifest.cluster} is being drained"
+    if not timedelta(0) <= now - offer.at + OFFER_LIFE <= 2 * OFFER_LIFE:
+        return f"the offer was made at {offer.at:%Y-%m-%d %H:%M} UTC: too long ago"
+    here = home.model_copy(update={"name": manifest.cluster, "cloud": manifest.cloud})
+    if not reachable(here, spec.clouds, spec.clusters):
+        return f"the job may not run in {manifest.cluster}"
+    return ""
+
+
+class Hosting:
+    """The visits of one host. Raises the store's errors."""
+
+    def __init__(self, store: Store, declaration: Declaration, actor: Actor, ledger: Ledger) -> None:
+        self._store, self._declaration, self._actor, self._ledger = store, declaration, actor, ledger
+
+    def look(self, seen: Observation) -> None:
+        """Answer offers, and go on with what was accepted. What it does to visits is in `seen` afterwards."""
+        for visit, found in self._store.visits.scan().items():
+            if found.value.state is OfferState.OFFERED:
+                answered = self._answer(found, draining=seen.draining)
+                if answered is None:
+                    continue
+                found = answered
+            if found.value.state.hosted:
+                self._serve(visit, found, seen)
+
+    def _answer(self, found: Versioned[VisitOffer], *, draining: bool) -> Versioned[VisitOffer] | None:
+        offer, now = found.value, self._store.clock.now()
+        why = refusal(offer, self._declaration.manifest, now, draining=draining)
+        state = OfferState.REFUSED if why else OfferState.ACCEPTED
+        wanted = journey.answered(offer, state, why, now)
+        done = self._store.visits.replace(offer.visit, found, wanted) if wanted is not None else None
+        if done is not None:
+            _log.info("%s of %s is %s%s", offer.visit, offer.home, state.value.lower(), f": {why}" if why else "")
+        return done
+
+    def _serve(self, visit: str, found: Versioned[VisitOffer], seen: Observation) -> None:
+        offer = found.value
+        if visit in seen.unreadable_jobs:
+            return
+        record = seen.records[visit].value if visit in seen.records else None
+        if visit not in seen.jobs:
+            archived = self._store.archive.get(visit) if record is None else None
+            if archived is not None and archived.record is not None:
+                self._end(found, archived.submission, archived.record)
+            elif record is None:
+                self._create(offer)
+            return
+        if record is not None and record.state.final:
+            self._end(found, seen.jobs[visit].value, record)
+        elif offer.state is OfferState.RECALLED:
+            self._stop(visit, offer, record, seen)
+        elif why := self._gives_back(offer, record, draining=seen.draining):
+            wanted = journey.answered(offer, OfferState.RECALLED, why, self._store.clock.now())
+            done = self._store.visits.replace(visit, found, wanted) if wanted is not None else None
+            if done is not None:
+                _log.info("%s goes back to %s: %s", visit, offer.home, why)
+                self._stop(visit, done.value, record, seen)
+
+    def _create(self, offer: VisitOffer) -> None:
+        """Create the visit's job. The record only tells how far it has come; without it the job runs all the same."""
+        now = self._store.clock.now()
+        if self._store.jobs.create(offer.visit, offer.submission) is not None:
+            record = pending(offer.visit, now).model_copy(update={"progress": offer.progress})
+            self._store.records.create(offer.visit, record)
+
+    def _gives_back(self, offer: VisitOffer, record: JobRecord | None, *, draining: bool) -> str:
+        """Why a visit is sent home; empty: it stays."""
+        if draining:
+            return f"{self._declaration.manifest.cluster} is being drained"
+        waits = record is None or record.state is JobState.PENDING
+        since = max(offer.changed_at, record.changed_at) if record is not None else offer.changed_at
+        if waits and self._store.clock.now() - since >= GIVE_BACK:
+            return f"{self._declaration.manifest.cluster} has had no instance for it since {since:%Y-%m-%d %H:%M} UTC"
+        return ""
+
+    def _stop(self, visit: str, offer: VisitOffer, record: JobRecord | None, seen: Observation) -> None:
+        """Tell the visit's owner to give it back; end it once nobody owns it."""
+        figures: dict[str, int | float | str] = {"home": offer.home, "because": offer.why}
+        if record is None or record.state is JobState.PENDING:
+            epoch = record.epoch if record is not None else 0
+            end = Finish(
+                job_id=visit, epoch=epoch, state=JobState.CANCELLED, reason=Reason.RETURNED, why=Why.RECALLED,
+                figures=figures,
+            )  # fmt: skip
+            self._actor.carry_out(end, seen)
+            return
+        owner = record.owner or ""
+        given = seen.assignments[owner].value.of(visit) if owner in seen.assignments else None
+        if given is not None and given.epoch == record.epoch and given.order is Order.RUN:
+            stop = Stop(
+                job_id=visit, instance_id=owner, epoch=record.epoch, reason=Reason.MOVE, why=Why.RECALLED,
+                figures=figures,
+            )  # fmt: skip
+            self._actor.carry_out(stop, seen)
+
+    def _end(self, found: Versioned[VisitOffer], job: JobSubmission, record: JobRecord) -> None:
+        """Write into the offer that the visit has ended, and what it has cost."""
+        spent = self._ledger.spent([(job, record)]).get(job.job_id)
+        usd, hours = (spent.dollars, spent.gpu_hours) if spent is not None else (0.0, 0.0)
+        wanted = journey.ended(found.value, record, round(usd, 6), round(hours, 6), self._store.clock.now())
+        if self._store.visits.replace(found.value.visit, found, wanted) is not None:
+            _log.info("%s of %s has ended: %s", job.job_id, found.value.home, record.state.value)

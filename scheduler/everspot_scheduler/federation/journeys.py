@@ -1,0 +1,256 @@
+"""Home's side of a journey: what is done, step by step, about a job that is away.
+
+A step reads the job's record and the offer, and does what follows. Nothing is remembered that a step needs, so it may
+be cut off anywhere, and be done by several schedulers at once: what decides is a conditional write, of the record at
+home or of the offer at the host. The steps wait for networks, so they run beside the scheduler's loop.
+"""
+
+import logging
+from datetime import timedelta
+
+from everspot_core.clock import Clock
+from everspot_core.federation import journey
+from everspot_core.federation.offer import OfferState, VisitOffer
+from everspot_core.job import JobSubmission
+from everspot_core.peers import Peer
+from everspot_core.records import EventKind, JobRecord, JobState, Progress, Request
+from everspot_core.visits import Away, TripEnd
+from everspot_store import CheckpointCorrupt, DigestMismatch, Fenced, Store, UnsafeArchive, Versioned, parcels
+from everspot_store.errors import DatasetMissing
+
+from everspot_scheduler.federation.peers import Peers
+from everspot_scheduler.history import History
+
+MIRROR_EVERY = timedelta(minutes=1)
+"""Real time between two notes at home of how a visit does."""
+SENT = "SENT"
+"""What the record says from the moment on at which there may be an offer."""
+_STUCK = (CheckpointCorrupt, DigestMismatch, UnsafeArchive, DatasetMissing, FileNotFoundError)
+"""What keeps a job from being copied, however often that is tried."""
+_ENDS = {
+    JobState.SUCCEEDED: EventKind.FINISHED,
+    JobState.FAILED: EventKind.FAILED,
+    JobState.CANCELLED: EventKind.CANCELLED,
+}
+_log = logging.getLogger(__name__)
+
+
+class Journeys:
+    """The journeys of one home's jobs. Thread-safe for different jobs. Methods raise the errors of either store."""
+
+    def __init__(self, store: Store, peers: Peers, history: History, home: str) -> None:
+        self._store, self._peers, self._history, self._home = store, peers, history, home
+        self._since: dict[str, tuple[str, timedelta]] = {}
+        self._mirrored: dict[str, timedelta] = {}
+
+    def go_on(self, job_id: str, *, spent: tuple[float, float], back: str = "") -> None:
+        """Do the next step for a job that is away. `spent`: dollars and GPU-hours that it has used so far. `back`: why
+        it is wanted back; empty: it is not."""
+        found, job = self._store.records.get(job_id), self._store.jobs.get(job_id)
+        if found is None or job is None or found.value.state is not JobState.AWAY or found.value.away is None:
+            return
+        away, peer = found.value.away, self._peers.named(found.value.away.cluster)
+        if peer is None:
+            _log.error("%s is away at %s, which is no peer any more: it stays there", job_id, away.cluster)
+            return
+        self._history.departed(found.value)
+        cancelled = self._store.cancels.get(job_id) is not None
+        Step(self, found, job.value, peer, "it was cancelled" if cancelled else back, spent).take(cancelled=cancelled)
+
+    def patient(self, away: Away, state: str, peer: Peer, clock: Clock) -> bool:
+        """Whether the peer may still take its time: the offer has not stood still in this state for its patience."""
+        now = clock.monotonic()
+        was, since = self._since.setdefault(away.visit, (state, now))
+        if was != state:
+            self._since[away.visit], since = (state, now), now
+        return now - since < peer.patience
+
+    def mirror_due(self, visit: str, clock: Clock) -> bool:
+        """Whether it is time to note at home how a visit does."""
+        now = clock.monotonic()
+        if visit in self._mirrored and now - self._mirrored[visit] < MIRROR_EVERY:
+            return False
+        self._mirrored[visit] = now
+        return True
+
+    def forget(self, visits: set[str]) -> None:
+        """Forget all but these visits."""
+        for known in (self._since, self._mirrored):
+            for visit in set(known) - visits:
+                known.pop(visit, None)
+
+    @property
+    def store(self) -> Store:
+        """Home's own store."""
+        return self._store
+
+    @property
+    def home(self) -> str:
+        """Home's name."""
+        return self._home
+
+    @property
+    def history(self) -> History:
+        """The writer of home's events."""
+        return self._history
+
+    def host(self, peer: Peer) -> Store:
+        """The store of a peer."""
+        return self._peers.store(peer)
+
+
+class Step:
+    """One step of one journey."""
+
+    def __init__(
+        self,
+        journeys: Journeys,
+        found: Versioned[JobRecord],
+        job: JobSubmission,
+        peer: Peer,
+        back: str,
+        spent: tuple[float, float],
+    ) -> None:
+        self._all, self._found, self._job, self._peer, self._back = journeys, found, job, peer, back
+        self._store, self._clock = journeys.store, journeys.store.clock
+        self._spent = spent
+        assert found.value.away is not None  # noqa: S101 - asked for jobs that are away only
+        self._away = found.value.away
+
+    def take(self, *, cancelled: bool) -> None:
+        """Do what the offer's state calls for."""
+        if not self._away.told:
+            return self._begin()
+        host = self._all.host(self._peer)
+        offer = host.visits.get(self._away.visit)
+        if offer is None or offer.value.state is OfferState.OFFERED:
+            state = offer.value.state.value if offer is not None else ""
+            silent = not self._all.patient(self._away, state, self._peer, self._clock)
+            if self._back or (silent and offer is not None):
+                return self._withdraw(host, offer)
+            return self._offer(host) if offer is None else None
+        match offer.value.state:
+            case OfferState.REFUSED:
+                self._home(TripEnd.REFUSED, offer.value.why, offer.value)
+            case OfferState.WITHDRAWN:
+                self._home(TripEnd.WITHDRAWN, offer.value.why, offer.value)
+            case OfferState.ACCEPTED | OfferState.RECALLED:
+                self._follow(host, offer, cancelled=cancelled)
+            case _:
+                self._settle(host, offer.value)
+        return None
+
+    def _begin(self) -> None:
+        """Copy what the visit needs. Until the record says that all is sent nobody may offer it: so while it does not,
+        home may take the job back by the record alone, whether or not the host answers."""
+        patient = self._all.patient(self._away, "", self._peer, self._clock)
+        if self._back:
+            return self._home(TripEnd.WITHDRAWN, self._back, None)
+        try:
+            sent = parcels.send(self._store, self._all.host(self._peer), self._job, self._visit(), self._epoch)
+        except _STUCK as error:
+            return self._home(TripEnd.WITHDRAWN, f"it cannot be copied: {error}", None)
+        except Fenced as error:
+            _log.info("overtaken: %s", error)
+            return None
+        except Exception as error:
+            if patient:
+                raise
+            return self._home(TripEnd.WITHDRAWN, f"{self._peer.name} cannot be reached: {error}", None)
+        if self._note(SENT, None, sent):
+            self._offer(self._all.host(self._peer))
+        return None
+
+    def _offer(self, host: Store) -> None:
+        now = self._clock.now()
+        offer = VisitOffer(
+            visit=self._away.visit,
+            home=self._all.home,
+            state=OfferState.OFFERED,
+            submission=self._visit(),
+            progress=self._found.value.progress,
+            at=self._away.since,  # not now: an offer that comes very late is recognised by it
+            changed_at=now,
+            why=self._away.why,
+        )
+        if host.visits.create(offer.visit, offer) is not None:
+            _log.info("%s is offered to %s as %s", self._job.job_id, self._peer.name, offer.visit)
+
+    def _withdraw(self, host: Store, offer: Versioned[VisitOffer] | None) -> None:
+        """Withdraw the offer. Only if this write wins the job is home's again."""
+        why, now = self._back or f"{self._peer.name} did not answer", self._clock.now()
+        if offer is None:
+            void = VisitOffer(
+                visit=self._away.visit, home=self._all.home, state=OfferState.WITHDRAWN, submission=self._visit(),
+                at=self._away.since, changed_at=now, why=why,
+            )  # fmt: skip
+            done = host.visits.create(void.visit, void)
+        else:
+            wanted = journey.answered(offer.value, OfferState.WITHDRAWN, why, now)
+            done = host.visits.replace(self._away.visit, offer, wanted) if wanted is not None else None
+        if done is not None:
+            self._home(TripEnd.WITHDRAWN, why, done.value)
+
+    def _follow(self, host: Store, offer: Versioned[VisitOffer], *, cancelled: bool) -> None:
+        """Pass on what home wants, and note how the visit does."""
+        visit = self._away.visit
+        if cancelled:
+            host.cancels.create(visit, Request(at=self._clock.now(), by=f"home {self._all.home}"))
+        elif self._back:
+            wanted = journey.answered(offer.value, OfferState.RECALLED, self._back, self._clock.now())
+            if wanted is not None and host.visits.replace(visit, offer, wanted) is not None:
+                _log.info("%s is called back from %s: %s", self._job.job_id, self._peer.name, self._back)
+        if self._all.mirror_due(visit, self._clock):
+            there = host.records.get(visit)
+            state = there.value.state.value if there is not None else offer.value.state.value
+            self._note(state, there.value.progress if there is not None else None, 0)
+
+    def _settle(self, host: Store, offer: VisitOffer) -> None:
+        """Bring home what the visit has made, then end the job, or put it back into the queue."""
+        dossier = host.dossier(self._away.visit, brief=True)
+        there = dossier.record if dossier is not None else None
+        if dossier is None or there is None or not there.state.final:
+            _log.error("visit %s is said to have ended, and its record says otherwise", self._away.visit)
+            return
+        try:
+            brought = parcels.bring(self._store, host, self._job, self._away.visit, self._epoch)
+        except Fenced as error:
+            _log.info("overtaken: %s", error)
+            return
+        end = TripEnd.RETURNED if offer.returned else TripEnd.ENDED
+        record, now = self._found.value, self._clock.now()
+        heard = record.model_copy(update={"progress": there.progress})
+        trip = journey.trip_of(heard, end, offer.why if offer.returned else "", now, offer, self._peer, brought)
+        self._all.history.returned(record, trip)
+        if offer.returned:
+            self._write(journey.come_back(record, trip, now, there.progress))
+            return
+        kind = _ENDS[there.state]
+        said = next((event.data for event in reversed(dossier.events) if event.kind is kind), {})
+        data = {"step": there.progress.step, "message": there.detail, **said}
+        self._all.history.tell(kind, record.job_id, record.epoch, there.changed_at, None, **data)
+        self._write(journey.arrive(record, there, trip, now))
+
+    def _home(self, end: TripEnd, why: str, offer: VisitOffer | None) -> None:
+        """Put the job back into home's queue after an offer that came to nothing."""
+        now, record = self._clock.now(), self._found.value
+        trip = journey.trip_of(record, end, why, now, offer, self._peer)
+        self._all.history.returned(record, trip)
+        if self._write(journey.come_back(record, trip, now)):
+            _log.info("%s is back from %s: %s", record.job_id, self._peer.name, why)
+
+    def _note(self, word: str, progress: Progress | None, sent: int) -> bool:
+        return self._write(journey.told(self._found.value, word, progress, sent, self._clock.now()))
+
+    def _write(self, record: JobRecord) -> bool:
+        written = self._store.records.replace(record.job_id, self._found, record)
+        if written is not None:
+            self._found = written
+        return written is not None
+
+    def _visit(self) -> JobSubmission:
+        return journey.for_visit(self._job, self._found.value, self._all.home, *self._spent)
+
+    @property
+    def _epoch(self) -> int:
+        return self._found.value.epoch

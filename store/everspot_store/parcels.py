@@ -1,0 +1,140 @@
+"""Carries what a job needs from one cluster's store to another's: checkpoint, code, datasets, packages; and back.
+
+Every object is created only if it is absent, and its digest is compared on arrival. Keys are made of what is copied, so
+whoever copies the same again, after a crash or at the same time, writes the same objects. All functions raise the
+store's errors, of either store.
+"""
+
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from everspot_core.checkpoint import Checkpoint, CheckpointHead, Part
+from everspot_core.job import JobSubmission
+
+from everspot_store.backend import Versioned
+from everspot_store.bucket import Bucket
+from everspot_store.chunks import Stream
+from everspot_store.errors import CheckpointCorrupt, DigestMismatch, Fenced, KeyTaken, StoreUnavailable
+from everspot_store.store import Store
+
+_ROUNDS = 5
+
+
+def send(home: Store, host: Store, job: JobSubmission, visit: JobSubmission, epoch: int) -> int:
+    """Copy to the host what a visit needs, and create its head there. `epoch`: of the job at home, under which its
+    earlier owners are shut out first. Returns the bytes that the visit has cost to send.
+
+    Raises:
+        Fenced: if the job has a later owner at home.
+        CheckpointCorrupt: if there are checkpoints and none is whole.
+        FileNotFoundError: if its code, a package or a dataset's file is gone.
+    """
+    head = home.checkpoints(job.job_id, epoch).fence()
+    sent = home.send_code(job, host, visit.job_id)
+    for wheel in job.wheels:
+        sent += _carry(home.data, wheel.key, wheel.sha256, host.data, wheel.key)
+    for named in job.datasets:
+        name, _, digest = named.partition("@")
+        sent += host.datasets.take_over(home.datasets.find(name, digest), home.datasets)
+    taken = _newest(head, home.data, host.data, visit.job_id, 0)
+    if taken is not None:
+        sent += sum(part.size for part in taken.parts)
+        made = CheckpointHead(job_id=visit.job_id, epoch=0, checkpoints=[taken])
+        host.heads.create(visit.job_id, made)  # another copier's is the same
+    return sent
+
+
+def bring(home: Store, host: Store, job: JobSubmission, visit: str, epoch: int) -> int:
+    """Copy home what an ended visit has made: its newest checkpoint, outputs, logs and metrics. They belong to `epoch`,
+    which the job got when it left. Returns the bytes.
+
+    Raises:
+        Fenced: if the job has a later owner at home.
+    """
+    brought, there = 0, host.heads.get(visit)
+    if there is not None and any(c.epoch > 0 for c in there.value.checkpoints):
+        own = there.value.model_copy(update={"checkpoints": [c for c in there.value.checkpoints if c.epoch > 0]})
+        with suppress(CheckpointCorrupt):  # then the job goes on from what it had before
+            taken = _newest(own, host.data, home.data, job.job_id, epoch)
+            if taken is not None:
+                _publish(home, job, taken, epoch)
+                brought += sum(part.size for part in taken.parts)
+    for output in host.outputs(visit).list():
+        brought += _carry(
+            host.data, output.key, None, home.data, f"jobs/{job.job_id}/outputs/{epoch:06d}/{output.path}"
+        )
+    for source, target in ((host.logs, home.logs), (host.metrics, home.metrics)):
+        brought += _stream(source, visit, target, job.job_id, epoch)
+    return brought
+
+
+def _newest(head: CheckpointHead, source: Bucket, target: Bucket, job: str, epoch: int) -> Checkpoint | None:
+    """Copy the newest whole checkpoint of a head below a job's prefix in another bucket; None: there is none."""
+    reasons: list[str] = []
+    for checkpoint in head.checkpoints:
+        place = f"jobs/{job}/checkpoints/{epoch:06d}/{checkpoint.step:012d}"
+        try:
+            parts = [_part(part, source, target, place) for part in checkpoint.parts]
+        except (DigestMismatch, FileNotFoundError) as error:
+            reasons.append(f"step {checkpoint.step}: {error}")
+        else:
+            return checkpoint.model_copy(update={"epoch": epoch, "parts": parts})
+    if reasons:
+        raise CheckpointCorrupt(head.job_id, reasons)
+    return None
+
+
+def _part(part: Part, source: Bucket, target: Bucket, place: str) -> Part:
+    """Copy a part. Its key tells its content, so that a checkpoint of another run's same step has another."""
+    key = f"{place}/{part.name}~{part.sha256[:12]}"
+    _carry(source, part.key, part.sha256, target, key)
+    return part.model_copy(update={"key": key})
+
+
+def _carry(source: Bucket, key: str, sha256: str | None, target: Bucket, to: str) -> int:
+    """Copy an object and return its size; one that is there with the same content is left.
+
+    Raises:
+        DigestMismatch: if the bytes are others than they should be, here or there.
+        FileNotFoundError: if the source has none.
+    """
+    with tempfile.TemporaryDirectory(prefix="everspot-parcel-") as scratch:
+        path = Path(scratch, "object")
+        digest = source.download(key, path, sha256)
+        size = path.stat().st_size
+        try:
+            arrived = target.upload(to, path).sha256
+        except KeyTaken:
+            arrived = target.download(to, Path(scratch, "there"))
+        if arrived != digest:
+            raise DigestMismatch(to, digest, arrived)
+    return size
+
+
+def _publish(home: Store, job: JobSubmission, taken: Checkpoint, epoch: int) -> None:
+    """Make a checkpoint the newest at home, under the fence of `epoch`."""
+    keep = job.spec.checkpoint.keep
+    for _ in range(_ROUNDS):
+        old: Versioned[CheckpointHead] | None = home.heads.get(job.job_id)
+        before = old.value.checkpoints if old is not None else []
+        if old is not None and old.value.epoch > epoch:
+            raise Fenced(job.job_id, epoch, f"epoch {old.value.epoch} has taken over")
+        if before and before[0] == taken:
+            return
+        kept = [c for c in before if (c.epoch, c.step) != (taken.epoch, taken.step)]
+        head = CheckpointHead(job_id=job.job_id, epoch=epoch, checkpoints=[taken, *kept][:keep])
+        done = home.heads.create(job.job_id, head) if old is None else home.heads.replace(job.job_id, old, head)
+        if done is not None:
+            return
+    raise StoreUnavailable(f"the head of job {job.job_id} changes faster than it can be written")
+
+
+def _stream(source: Stream, visit: str, target: Stream, job: str, epoch: int) -> int:
+    """Append the pieces of a visit's stream, one after the other, as those of one epoch."""
+    size = 0
+    for n, chunk in enumerate(source.read(visit)):
+        with suppress(KeyTaken):  # of an earlier copier, who saw the last piece before it was whole
+            target.append(job, epoch, n, chunk.data)
+        size += len(chunk.data)
+    return size

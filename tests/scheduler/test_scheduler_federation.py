@@ -1,0 +1,154 @@
+"""Jobs that move between two clusters, by their schedulers and stores alone."""
+
+from pathlib import Path
+
+import pytest
+from everspot_core.federation.offer import OfferState
+from everspot_core.records import EventKind, JobState, Reason, Request
+from everspot_core.visits import TripEnd
+from everspot_store import ManualClock
+from federation_helpers import Pair
+
+TRAVELS = {"clouds": ["aws"]}
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Pair:
+    return Pair(tmp_path, ManualClock())
+
+
+def save(pair: Pair, where: str, job: str, step: int, folder: Path) -> None:
+    """What the job's trainer publishes."""
+    member = pair.home if where == "home" else pair.host
+    epoch = member.store.records.get(job).value.epoch
+    path = folder / f"{job}-{step}.pt"
+    path.write_bytes(f"state of {step}".encode())
+    member.store.checkpoints(job, epoch).publish(step, {"rank-0.pt": path})
+
+
+def test_a_job_that_finds_nothing_at_home_ends_at_a_peer(pair: Pair) -> None:
+    pair.home.submit("j", **TRAVELS)
+    pair.host.agent("i-1")
+    pair.home.wishes["j"] = "host"
+    pair.until("j", "AWAY")
+    pair.until("j", "SUCCEEDED")
+    record = pair.home.store.records.get("j").value
+    trip = record.trips[0]
+    assert (trip.cluster, trip.visit, trip.end) == ("host", "j-v1", TripEnd.ENDED)
+    assert record.away is None and record.last_reason is Reason.FINISHED and trip.usd is not None
+    assert [len(pair.home.told("j", kind)) for kind in (EventKind.DEPARTED, EventKind.RETURNED)] == [1, 1]
+    visit = pair.host.store.jobs.get("j-v1").value
+    assert visit.visit.home == "home" and visit.visit.job_id == "j"
+    assert pair.host.store.visits.get("j-v1").value.end is JobState.SUCCEEDED
+
+
+def test_a_running_job_moves_with_its_checkpoint_and_comes_home_with_a_newer_one(pair: Pair, tmp_path: Path) -> None:
+    pair.home.submit("j", **TRAVELS)
+    here = pair.home.agent("i-1")
+    pair.run(3)
+    save(pair, "home", "j", 3, tmp_path)
+    pair.home.store.append_log("j", 1, 0, b"at home\n")
+    pair.home.wishes["j"] = "host"
+    pair.run(8)
+    assert pair.home.state("j") == "AWAY" and here.lease is None
+    pair.host.agent("i-2")
+    pair.run(8)
+    head = pair.host.store.checkpoints("j-v1").head()
+    assert [c.step for c in head.checkpoints] == [3] and head.checkpoints[0].epoch == 0
+    assert pair.host.store.checkpoints("j-v1").restore(tmp_path / "there").step == 3
+    assert (tmp_path / "there/rank-0.pt").read_bytes() == b"state of 3"
+    save(pair, "host", "j-v1", 9, tmp_path)
+    pair.host.store.append_log("j-v1", 1, 0, b"abroad\n")
+    pair.home.wishes["j"] = "home"
+    pair.until("j", "RUNNING")
+    assert [c.step for c in pair.home.store.checkpoints("j").head().checkpoints] == [9, 3]
+    assert pair.home.store.checkpoints("j").restore(tmp_path / "back").step == 9
+    assert (tmp_path / "back/rank-0.pt").read_bytes() == b"state of 9"
+    assert b"".join(c.data for c in pair.home.store.read_logs("j")) == b"at home\nabroad\n"
+    visit = pair.host.store.records.get("j-v1").value
+    assert visit.state is JobState.CANCELLED and visit.last_reason is Reason.RETURNED
+    trip = pair.home.store.records.get("j").value.trips[0]
+    assert trip.end is TripEnd.RETURNED and trip.sent_bytes == 10 and trip.brought_bytes == 10 + 7
+    assert trip.egress_usd == pytest.approx(27 / 1e9 * 0.1)
+
+
+def test_what_a_host_refuses_is_home_again(pair: Pair) -> None:
+    pair.host.store.request_drain(Request(at=pair.clock.now()))
+    pair.home.submit("j", **TRAVELS)
+    pair.home.wishes["j"] = "host"
+    pair.until("j", "AWAY")
+    pair.home.wishes.clear()
+    pair.until("j", "PENDING")
+    trip = pair.home.store.records.get("j").value.trips[0]
+    assert trip.end is TripEnd.REFUSED and trip.why == "host is being drained"
+    pair.home.agent("i-1")
+    pair.until("j", "SUCCEEDED")
+
+
+def test_an_offer_that_nobody_answers_is_withdrawn_and_cannot_be_accepted_later(pair: Pair) -> None:
+    schedulers, pair.host.schedulers = pair.host.schedulers, []
+    pair.home.submit("j", **TRAVELS)
+    pair.home.wishes["j"] = "host"
+    pair.until("j", "AWAY")
+    pair.home.wishes.clear()
+    pair.until("j", "PENDING")
+    pair.host.schedulers = schedulers
+    pair.host.agent("i-9")
+    pair.run(5)
+    assert pair.host.store.visits.get("j-v1").value.state is OfferState.WITHDRAWN
+    assert pair.host.store.jobs.get("j-v1") is None
+    trip = pair.home.store.records.get("j").value.trips[0]
+    assert trip.end is TripEnd.WITHDRAWN and trip.why == "host did not answer"
+
+
+def test_a_peer_that_cannot_be_reached_gets_nothing_and_the_job_is_home_again(pair: Pair) -> None:
+    pair.home.submit("j", **TRAVELS)
+    pair.home.wishes["j"] = "host"
+    pair.home.cut = True
+    pair.until("j", "AWAY")
+    pair.home.wishes.clear()
+    pair.until("j", "PENDING")
+    assert "cannot be reached" in pair.home.store.records.get("j").value.trips[0].why
+
+
+def test_a_cancelled_job_ends_wherever_it_is(pair: Pair) -> None:
+    pair.home.submit("j", **TRAVELS)
+    pair.host.agent("i-1")
+    pair.home.wishes["j"] = "host"
+    pair.run(10)
+    assert pair.host.state("j-v1") == "RUNNING"
+    pair.home.store.cancels.create("j", Request(at=pair.clock.now()))
+    pair.until("j", "CANCELLED")
+    assert pair.host.state("j-v1") == "CANCELLED"
+    assert len(pair.home.told("j", EventKind.CANCELLED)) == 1
+
+
+def test_a_drained_host_gives_its_visits_back(pair: Pair) -> None:
+    pair.home.submit("j", **TRAVELS)
+    pair.host.agent("i-1")
+    pair.home.wishes["j"] = "host"
+    pair.run(10)
+    pair.home.wishes.clear()
+    pair.host.store.request_drain(Request(at=pair.clock.now()))
+    pair.until("j", "PENDING")
+    assert pair.home.store.records.get("j").value.trips[0].end is TripEnd.RETURNED
+    assert pair.home.store.records.get("j").value.progress.step > 0
+
+
+def test_a_strangers_offer_is_refused(pair: Pair) -> None:
+    pair.host.declare(federation=())
+    pair.home.submit("j", **TRAVELS)
+    pair.home.wishes["j"] = "host"
+    pair.run(12)
+    pair.host.declare(federation=pair.home.manifest.federation)
+    pair.run(12)
+    assert pair.host.store.visits.get("j-v1").value.why == "host knows no peer home"
+
+
+def test_a_jobs_budget_abroad_is_what_is_left_of_it(pair: Pair) -> None:
+    pair.home.submit("j", budget={"dollars": 5, "wall_clock": "2h"}, **TRAVELS)
+    pair.home.wishes["j"] = "host"
+    pair.until("j", "AWAY")
+    pair.run(2)
+    visit = pair.host.store.visits.get("j-v1").value.submission
+    assert visit.spec.budget.dollars == 5 and visit.submitted_at == pair.home.store.jobs.get("j").value.submitted_at

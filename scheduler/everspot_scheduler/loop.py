@@ -40,8 +40,8 @@ from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.elastic.desk import Desk
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.faults import Faults
-from everspot_scheduler.federation.desk import Federation, Ways
-from everspot_scheduler.federation.ways import usual_ways
+from everspot_scheduler.federation.desk import Federation, Liaison
+from everspot_scheduler.federation.liaison import usual_liaison
 from everspot_scheduler.fleet_note import FleetNote
 from everspot_scheduler.history import History
 from everspot_scheduler.ledger import Ledger
@@ -80,7 +80,7 @@ class Scheduler:
         scheduler_id: str,
         instance_id: str | None = None,
         watchers: Sequence[Watcher] = (),
-        ways: Ways | None = None,
+        liaison: Liaison | None = None,
     ) -> None:
         self._store, self._cloud = store, cloud
         self._declaration = Declaration(store, manifest)
@@ -95,8 +95,8 @@ class Scheduler:
         tick = manifest.limits.tick_every
         self._asking, self._repeats = Asking(cloud, store.clock, tick), Repeats(store, scheduler_id)
         self._desk = Desk(store, cloud, self._declaration, self._facts, self._ledger, scheduler_id)
-        ways = ways or usual_ways(manifest, store.clock)
-        self._federation = Federation(store, self._declaration, self._actor, self._history, self._ledger, ways)
+        liaison = liaison or usual_liaison(store)
+        self._federation = Federation(store, self._declaration, self._actor, self._history, self._ledger, liaison)
         self._scores, self._usage = Scores(store.clock), UsageMeter(store)
         self._accounts, self._changeovers, self._chains = Accounts(store), ChangeoverLog(store), Chains(store)
         self._pools = Pools(self._scores, self._changeovers)

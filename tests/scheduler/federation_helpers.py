@@ -9,7 +9,7 @@ from everspot_core.federation.offer import OfferState
 from everspot_core.peers import Peer
 from everspot_core.records import JobState
 from everspot_core.schedule import ClusterView, JobView
-from everspot_scheduler.federation.desk import Ways
+from everspot_scheduler.federation.desk import Liaison
 from everspot_scheduler.federation.peers import News
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Bucket, ManualClock, Store, StoreUnavailable
@@ -46,8 +46,8 @@ class Member(Cluster):
         self.schedulers = [self.scheduler()]
 
     def scheduler(self, name: str = "s1", store: Store | None = None) -> Scheduler:
-        ways = Ways(opener=self.open, chooser=self.choose, threads=0)
-        return Scheduler(store or self.store, self.manifest, self.cloud, name, ways=ways)
+        liaison = Liaison(opener=self.open, chooser=self.choose, threads=0)
+        return Scheduler(store or self.store, self.manifest, self.cloud, name, liaison=liaison)
 
     def open(self, peer: Peer) -> Store:
         """The peer's store, if it can be reached."""

@@ -1,14 +1,168 @@
-"""Whether a job should move, by what the plan sees of its home and what the peers publish."""
+"""Whether a job should move, by what the plan sees of its home and what the peers publish.
 
-from collections.abc import Mapping
-from datetime import datetime
+The decision itself is `everspot_core.federation.decide`. Here its figures are put together: the market of the own
+cluster from the plan's view, those of the peers from their `pools.json`, and the way there from the bytes that would be
+copied.
+"""
 
-from everspot_core.federation.decision import Move
-from everspot_core.schedule import ClusterView, JobView
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
 
+from everspot_core.catalogue import InstanceType, builtin
+from everspot_core.federation.decision import DEFAULT, Move, Prospect, Traveller, decide
+from everspot_core.federation.market import ClusterMarket, waited_for
+from everspot_core.federation.prospect import STAYING, Passage, may_move, prospect
+from everspot_core.peers import Peer, reachable
+from everspot_core.records import JobState
+from everspot_core.schedule import ClusterView, JobView, PoolKey
+from everspot_core.schedule.jobs import critical, waiting_since
+from everspot_core.schedule.view import pool_of
+from everspot_store import Store, StoreError
+
+from everspot_scheduler.federation.journeys import SENT
 from everspot_scheduler.federation.peers import News
 
+COPIED_PER_HOUR = 200.0
+"""GB that one scheduler copies in an hour between two clouds, by one stream through a small machine."""
+WEIGHED_EVERY = timedelta(minutes=10)
+"""Market time for which the size of a job's newest checkpoint counts as known."""
+_GB = 1e9
+_THERE = (JobState.RUNNING.value, JobState.ASSIGNED.value)
 
-def choose(job: JobView, view: ClusterView, news: Mapping[str, News], home: str, now: datetime) -> Move | None:
-    """The move that a job should make now; None: it stays."""
+
+class Choosing:
+    """The choice for the jobs of one cluster. It is a function of what it is given, and of the sizes in the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._weights: dict[str, tuple[datetime, float]] = {}
+        self._data: dict[str, float] = {}
+        self._view: ClusterView | None = None
+        self._markets: dict[str, ClusterMarket] = {}
+
+    def __call__(
+        self, job: JobView, view: ClusterView, news: Mapping[str, News], home: str, now: datetime
+    ) -> Move | None:
+        """The move that the job should make now; None: it stays. For a job that is away, a move means that it is to
+        leave where it is."""
+        if not may_move(job, now):
+            return None
+        if view is not self._view:
+            self._view = view
+            self._markets = dict(_markets(view, news))
+        away = job.record.away if job.record is not None else None
+        at = away.cluster if away is not None else home
+        places = [n for n in self._markets if n != at and reachable(news[n].peer, *_named(job))]
+        here = self._here(job, view, news, home, now)
+        others = [self._there(job, news[n].peer, now) for n in places]
+        if away is not None:
+            back = self._passage(job, news[at].peer, now) if at in news else STAYING
+            others.append(_at_home(job, view, home, now, back))
+        return decide(_traveller(job, now), here, others, DEFAULT, now)
+
+    def _here(self, job: JobView, view: ClusterView, news: Mapping[str, News], home: str, now: datetime) -> Prospect:
+        """The prospect where the job is."""
+        away = job.record.away if job.record is not None else None
+        if away is None:
+            return _at_home(job, view, home, now, STAYING)
+        market = self._markets.get(away.cluster)
+        runs = away.told in _THERE
+        if market is None:  # nothing is known of it now: what runs there is left alone
+            return Prospect(cluster=away.cluster, feasible=True, usd=None, done_by=job.submission.deadline_at)
+        found = prospect(job, market, now)
+        return replace(found, feasible=True) if runs else found
+
+    def _there(self, job: JobView, peer: Peer, now: datetime) -> Prospect:
+        return prospect(job, self._markets[peer.name], now, passage=self._passage(job, peer, now))
+
+    def _passage(self, job: JobView, peer: Peer, now: datetime) -> Passage:
+        """The way to or from a peer. A dataset counts unless the job has been there before."""
+        been = job.record is not None and any(t.cluster == peer.name and t.sent_bytes for t in job.record.trips)
+        gigabytes = self._checkpoint(job, now)
+        if not been:
+            gigabytes += sum(self._dataset(named) for named in job.submission.datasets)
+        return Passage.of(gigabytes, peer.egress_usd_per_gb, COPIED_PER_HOUR)
+
+    def _checkpoint(self, job: JobView, now: datetime) -> float:
+        """The size of the newest checkpoint, GB; that which was known last if it cannot be read."""
+        at, size = self._weights.get(job.job_id, (None, 0.0))
+        if job.epoch == 0 or (at is not None and now - at < WEIGHED_EVERY):
+            return size
+        try:
+            found = self._store.heads.get(job.job_id)
+        except StoreError:
+            return size
+        newest = found.value.checkpoints[:1] if found is not None else []
+        size = sum(part.size for checkpoint in newest for part in checkpoint.parts) / _GB
+        self._weights[job.job_id] = (now, size)
+        return size
+
+    def _dataset(self, named: str) -> float:
+        if named not in self._data:
+            name, _, digest = named.partition("@")
+            try:
+                self._data[named] = self._store.datasets.find(name, digest).size / _GB
+            except StoreError:  # it is asked again, and a job without its data goes nowhere
+                return 0.0
+        return self._data[named]
+
+
+def _markets(view: ClusterView, news: Mapping[str, News]) -> Iterator[tuple[str, ClusterMarket]]:
+    """The markets of the peers that may launch instances, are heard of, and have a scheduler that lives."""
+    for name, heard in news.items():
+        if heard.error or not heard.alive or heard.manifest is None or heard.fleet is None:
+            continue
+        if heard.fleet.elastic is not None:
+            types: Mapping[str, InstanceType] = builtin().with_types(heard.manifest.instance_types).types
+            coming = sum(_coming(job, name) for job in view.jobs)
+            yield name, heard.fleet.market(name, types, more=coming)
+
+
+def _coming(job: JobView, cluster: str) -> int:
+    """How many instances a job will need that is on its way to a cluster, which does not know of it yet."""
+    away = job.record.away if job.record is not None else None
+    return job.nodes if away is not None and away.cluster == cluster and away.told in ("", SENT) else 0
+
+
+def _at_home(job: JobView, view: ClusterView, home: str, now: datetime, passage: Passage) -> Prospect:
+    """The prospect at home. A cluster that launches nothing has the room that its instances have, so a job that waits
+    there is short of capacity."""
+    if view.cap is None or not view.pools:
+        owned = job.state.owned
+        return Prospect(
+            cluster=home, feasible=owned, usd=None, done_by=job.submission.deadline_at if owned else None,
+            dry_since=None if owned else min(now, waiting_since(job)), why="none of its instances is free",
+        )  # fmt: skip
+    waits = job.nodes if job.state is JobState.PENDING else 0
+    market = ClusterMarket.of(home, view, promised=max(0, waited_for(view, now) - waits))
+    return prospect(job, market, now, held=_held(job, view), passage=passage)
+
+
+def _held(job: JobView, view: ClusterView) -> PoolKey | None:
+    """The pool of the instance that the job has, or that is on its way to it."""
+    owner = job.record.owner if job.record is not None else None
+    for instance in view.instances:
+        mine = instance.instance_id == owner if owner is not None else instance.launched_for == job.job_id
+        if mine and not (instance.gone or instance.ending):
+            return pool_of(instance)
     return None
+
+
+def _traveller(job: JobView, now: datetime) -> Traveller:
+    record = job.record
+    trips = record.trips if record is not None else []
+    away = record.away if record is not None else None
+    arrived = [trip.until for trip in trips if trip.sent_bytes] + ([away.since] if away is not None else [])
+    return Traveller(
+        job_id=job.job_id,
+        deadline_at=job.submission.deadline_at,
+        holds=job.state.owned or (away is not None and away.told in _THERE),
+        critical=critical(job),
+        moved_at=max(arrived, default=None),
+        declined={trip.cluster: trip.until for trip in trips},
+    )
+
+
+def _named(job: JobView) -> tuple[list[str], list[str]]:
+    return job.submission.spec.clouds, job.submission.spec.clusters

@@ -42,7 +42,7 @@ time. For a job that is away a move to any other cluster means that it is called
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ways:
+class Liaison:
     """How a federation is dealt with. `threads`: the most errands to peers at once; 0: the loop does them itself."""
 
     opener: Opener
@@ -54,13 +54,13 @@ class Federation:
     """One scheduler's dealings with the peers of its cluster."""
 
     def __init__(
-        self, store: Store, declaration: Declaration, actor: Actor, history: History, ledger: Ledger, ways: Ways
+        self, store: Store, declaration: Declaration, actor: Actor, history: History, ledger: Ledger, liaison: Liaison
     ) -> None:
-        self._store, self._actor, self._choose = store, actor, ways.chooser
-        self._peers = Peers(declaration, ways.opener, store.clock)
+        self._store, self._actor, self._choose = store, actor, liaison.chooser
+        self._peers = Peers(declaration, liaison.opener, store.clock)
         self._journeys = Journeys(store, self._peers, history, self._peers.home)
         self._hosting = Hosting(store, declaration, actor, ledger)
-        self._errands = Errands(ways.threads)
+        self._errands = Errands(liaison.threads)
         self._listen, self._steps, self._sweep = Pace(LISTEN_EVERY), Pace(STEP_EVERY), Pace(SWEEP_EVERY)
         self._moves: dict[str, Move] = {}
         self._back: dict[str, str] = {}

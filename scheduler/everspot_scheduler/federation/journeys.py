@@ -55,7 +55,7 @@ class Journeys:
             return
         self._history.departed(found.value)
         cancelled = self._store.cancels.get(job_id) is not None
-        Step(self, found, job.value, peer, "it was cancelled" if cancelled else back, spent).take(cancelled=cancelled)
+        Stride(self, found, job.value, peer, "it was cancelled" if cancelled else back, spent).take(cancelled=cancelled)
 
     def patient(self, away: Away, state: str, peer: Peer, clock: Clock) -> bool:
         """Whether the peer may still take its time: the offer has not stood still in this state for its patience."""
@@ -99,7 +99,7 @@ class Journeys:
         return self._peers.store(peer)
 
 
-class Step:
+class Stride:
     """One step of one journey."""
 
     def __init__(

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from everspot_core.clock import Clock
 from everspot_core.manifest import Manifest
@@ -14,13 +14,15 @@ from everspot_scheduler.declaration import Declaration
 
 _log = logging.getLogger(__name__)
 
+SILENT = timedelta(minutes=5)
+"""Real time after which a scheduler without a heartbeat is no more. It writes one every 20 s."""
 Opener = Callable[[Peer], Store]
 """Opens the store of a peer. It raises the store's errors, or the cloud's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """What a peer publishes: its manifest, its pools, and the last heartbeat of a scheduler there.
+    """What a peer publishes: its manifest, its pools, and whether a scheduler there lives, by its heartbeat.
 
     `heard_at`: by the monotonic clock of this machine. `error`: why nothing newer could be read; empty: it was.
     """
@@ -28,7 +30,7 @@ class News:
     peer: Peer
     manifest: Manifest | None
     fleet: FleetState | None
-    beat_at: datetime | None
+    alive: bool
     heard_at: timedelta
     error: str = ""
 
@@ -80,16 +82,16 @@ class Peers:
         except Exception as error:  # of the network, the store or its cloud: none may stop another peer's news
             if before is None or not before.error:
                 _log.warning("peer %s cannot be read: %s", peer.name, error)
-            known = before or News(peer=peer, manifest=None, fleet=None, beat_at=None, heard_at=now)
+            known = before or News(peer=peer, manifest=None, fleet=None, alive=False, heard_at=now)
             return News(
-                peer=peer, manifest=known.manifest, fleet=known.fleet, beat_at=known.beat_at,
+                peer=peer, manifest=known.manifest, fleet=known.fleet, alive=known.alive,
                 heard_at=known.heard_at, error=str(error) or type(error).__name__,
             )  # fmt: skip
         manifest = found.value if found is not None else None
         wrong = "" if manifest is None or manifest.cluster == peer.name else f"it calls itself {manifest.cluster}"
+        silent = self._clock.to_real(self._clock.now() - max(beats)) if beats else None
+        alive = silent is not None and silent < SILENT
         wrong = wrong or ("" if manifest is not None else "it has no cluster.json")
         if wrong:
             _log.error("peer %s: %s", peer.name, wrong)
-        return News(
-            peer=peer, manifest=manifest, fleet=fleet, beat_at=max(beats, default=None), heard_at=now, error=wrong
-        )
+        return News(peer=peer, manifest=manifest, fleet=fleet, alive=alive, heard_at=now, error=wrong)

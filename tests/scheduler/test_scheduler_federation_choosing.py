@@ -1,0 +1,103 @@
+"""Jobs move between clusters that launch instances, by the decision that schedulers come with."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+import pytest
+from elastic_helpers import ElasticCluster
+from everspot_core.launching import LaunchTrouble
+from everspot_core.peers import Peer
+from everspot_core.records import Market
+from everspot_core.schedule import PoolKey
+from everspot_scheduler.federation.choosing import Choosing
+from everspot_scheduler.federation.desk import Liaison
+from everspot_scheduler.loop import Scheduler
+from everspot_store import ManualClock, Store
+from federation_helpers import memory_store
+
+POOLS = [PoolKey("c6i.large", "us-east-1a", market) for market in (Market.SPOT, Market.ON_DEMAND)]
+
+
+class ElasticMember(ElasticCluster):
+    """A cluster of a federation that launches what it needs."""
+
+    stores: Mapping[str, Store] = {}
+
+    def scheduler(self, name: str = "s1", store: Store | None = None) -> Scheduler:
+        liaison = Liaison(opener=lambda peer: self.stores[peer.name], chooser=Choosing(self.store), threads=0)
+        return Scheduler(store or self.store, self.manifest, self.cloud, name, liaison=liaison)
+
+    def join(self, name: str, stores: Mapping[str, Store]) -> None:
+        others = (other for other in stores if other != name)
+        peers = tuple(
+            Peer(name=n, cloud="aws", control_url=stores[n].control.url, egress_usd_per_gb=0.09) for n in others
+        )
+        self.stores = stores
+        self.declare(cluster=name, federation=peers)
+        self.schedulers = [self.scheduler()]
+
+    def dry(self) -> None:
+        """From now on nothing is to be had here."""
+        self.cloud.refuses = dict.fromkeys(POOLS, LaunchTrouble.CAPACITY)
+
+
+class Two:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        stores = {name: memory_store(name, self.clock) for name in ("home", "host")}
+        self.home, self.host = (ElasticMember(store, self.clock) for store in stores.values())
+        for name, member in zip(stores, (self.home, self.host), strict=True):
+            member.join(name, stores)
+            member.length = 10_000
+
+    def live(self, span: timedelta, step: timedelta = timedelta(minutes=2)) -> None:
+        """Let the time pass, in steps; agents beat meanwhile."""
+        for _ in range(int(span / step)):
+            for member in (self.home, self.host):
+                for scheduler in member.schedulers:
+                    scheduler.tick()
+                for agent in member.agents.values():
+                    agent.turn()
+                member.boot()
+            self.clock.advance(step)
+
+
+@pytest.fixture
+def two() -> Two:
+    return Two()
+
+
+def test_a_job_leaves_a_drought_after_a_while_and_runs_where_there_is_capacity(two: Two) -> None:
+    two.home.dry()
+    due = {"expected_duration": "2h", "deadline": "4h"}
+    two.home.submit("stays", **due)
+    two.home.submit("moves", clouds=["aws"], **due)
+    two.live(timedelta(minutes=20))
+    assert two.home.state("moves") == "PENDING"  # a drought of minutes is waited out
+    two.live(timedelta(hours=2))
+    assert two.home.state("moves") == "AWAY" and two.home.state("stays") == "PENDING"
+    assert two.host.state("moves-v1") in ("ASSIGNED", "RUNNING")
+    assert two.home.store.records.get("moves").value.away.why.startswith("offer moves to host: home ")
+
+
+def test_a_job_that_runs_stays_where_nothing_is_to_be_gained(two: Two) -> None:
+    two.home.submit("j", expected_duration="2h", clouds=["aws"])
+    two.live(timedelta(hours=2))
+    assert two.home.state("j") == "RUNNING" and not two.home.store.records.get("j").value.trips
+
+
+def test_a_job_goes_to_no_cluster_that_it_does_not_name(two: Two) -> None:
+    two.home.dry()
+    two.home.submit("j", expected_duration="2h", clusters=["elsewhere"])
+    two.live(timedelta(hours=1.5))
+    assert two.home.state("j") == "PENDING"
+
+
+def test_no_job_goes_where_nothing_is_to_be_had_either(two: Two) -> None:
+    two.home.dry()
+    two.host.dry()
+    two.host.submit("own", expected_duration="1h")
+    two.live(timedelta(minutes=10))
+    two.home.submit("j", expected_duration="2h", clouds=["aws"])
+    two.live(timedelta(hours=1))
+    assert two.home.state("j") == "PENDING" and not two.host.store.visits.scan()

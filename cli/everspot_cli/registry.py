@@ -48,6 +48,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "fleet",
         "Show the pools: price, placement score, what runs and comes, how long spot lasted, and what was refused.",
     ),
+    "federation": (
+        "federation",
+        "Show the clusters with which jobs are exchanged, the jobs that are away there, and those that visit here.",
+    ),
     "report": ("report", "Show what was trained, what it cost, what on-demand would have cost, and what was lost."),
     "compare": ("report", "Compare a job as it ran with the same job on-demand: cost, time, interruptions."),
     "budget": ("budget", "Show what teams and the environment have spent and may spend, or set a cap."),

@@ -104,7 +104,7 @@ def jobs_table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Tab
         figures = (steps(row), *durations, str(row["interruptions"]))
         submitted = humane(row["submitted_at"], now)
         wide.add_row(row["job_id"], row["priority"], submitted, status(row), _where(row, " "), *figures)
-        on = "".join(f"\n  {line}" for line in _where(row, "\n").splitlines()) if row["owner"] else ""
+        on = "".join(f"\n  {line}" for line in _where(row, "\n").splitlines()) if row["owner"] or row["away"] else ""
         narrow.add_row(f"{row['job_id']}{on}", status(row), *figures)
     return wide if fits(wide, width) else narrow
 
@@ -117,8 +117,14 @@ def fits(table: Table, width: int) -> bool:
 
 def _where(row: dict[str, Any], between: str) -> str:
     if not row["instance_type"]:
-        return row["owner"] or "—"
+        return row["owner"] or where(row).replace(": ", f":{between}") or "—"
     return f"{row['instance_type']}{between}{row['zone']} {row['market']}"
+
+
+def where(row: dict[str, Any]) -> str:
+    """Where a job is that is away, such as `at gcp-dev as train-7-v1: RUNNING`; empty if it is not."""
+    away = row["away"]
+    return f"at {away['cluster']} as {away['visit']}: {away['told'] or 'being copied'}" if away is not None else ""
 
 
 def instances_table(rows: Sequence[dict[str, Any]], width: int) -> Table:

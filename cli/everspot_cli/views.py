@@ -11,6 +11,7 @@ from everspot_core.lease import pending
 from everspot_core.ledger import LaunchRecord
 from everspot_core.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress
 
+from everspot_cli.abroad import travels
 from everspot_cli.session import Session, side_by_side
 
 SILENT_AFTER = 3  # beats
@@ -21,6 +22,7 @@ MEANING_OF_STATUS = {
     "STARTING": "has an instance, which fetches code, data and packages, runs the set-up, and starts the program",
     "RUNNING": "trains",
     "STALLED": "runs, and has made no step for ten times as long as it usually takes",
+    "AWAY": "is offered to another cluster, or runs there",
     "RECOVERING": "lost its instance, or is tried again after an error, and waits for another",
     "CANCELLING": "will stop at its next step",
     "SUCCEEDED": "finished",
@@ -71,6 +73,7 @@ def job_row(
         "metrics": progress.metrics,
         "stalled_seconds": progress.stalled_seconds if record.state is JobState.RUNNING else None,
         "owner": record.owner,
+        **travels(record),
         "instance_type": owner.instance_type if owner else None,
         "zone": owner.zone if owner else None,
         "market": owner.market.value if owner else None,

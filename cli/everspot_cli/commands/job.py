@@ -8,6 +8,7 @@ from everspot_core.documents import format_duration
 from everspot_core.records import JobState
 from rich.console import RenderableType
 
+from everspot_cli.abroad import away_words, trip_words
 from everspot_cli.commands.options import JobId, Json, duration_of, session_of
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.failure import failure
@@ -122,6 +123,8 @@ def _sheet(session: Session, row: dict[str, Any], spec: dict[str, Any], *, expla
             ("steps", steps(row)),
             ("metrics", metrics),
             ("on", where or row["owner"]),
+            ("away", away_words(row, session.now)),
+            ("has been", trip_words(row)),
             ("interruptions", row["interruptions"]),
             ("errors", row["errors"] or None),
             ("attempt", row["attempt"] or None),

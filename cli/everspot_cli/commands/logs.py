@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from everspot_core.records import JobState
 
+from everspot_cli.abroad import peer_store
 from everspot_cli.commands.options import Json, duration_of, session_of
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.finding import find_job, record_of
 from everspot_cli.session import Session
 
 if TYPE_CHECKING:
+    from everspot_core.visits import Away
     from everspot_store import Chunk
 
 POLL = timedelta(seconds=1)
@@ -70,6 +72,9 @@ def _job_log(session: Session, job: str, follow: bool, tail: int | None, age: ti
             record = record_of(session, job)
             state = record.state if record else JobState.PENDING
             after = _print(session, _chosen(session, job, after, tail, age)) or after
+            if record is not None and record.away is not None:
+                _print(session, _from_peer(session, record.away, tail, age))
+                return
             if not follow or state.final:
                 break
             if after is None and not told and not session.json:
@@ -83,6 +88,25 @@ def _job_log(session: Session, job: str, follow: bool, tail: int | None, age: ti
         session.errors.print(f"{job} has printed nothing yet ({state.value})", style="dim")
     if follow and state is not JobState.SUCCEEDED:
         raise typer.Exit(Exit.JOB_FAILED)
+
+
+def _from_peer(session: Session, away: "Away", tail: int | None, age: timedelta | None) -> "Iterable[Chunk]":
+    """What a job that is away has printed at its host; nothing, and a word about it, if this user may not read it."""
+    from everspot_store import StoreError
+
+    peer = next((p for p in session.manifest.federation if p.name == away.cluster), None)
+    if peer is None:
+        return ()
+    there = f"everspot --store {peer.control_url} logs {away.visit} -f"
+    words = f"it is at {peer.name} as {away.visit}; `{there}` follows it there"
+    session.errors.print(words, style="dim", markup=False, soft_wrap=True)
+    try:
+        logs = peer_store(session, peer).logs
+        since = session.now - age if age is not None else None
+        return logs.tail(away.visit, tail, since) if tail is not None else list(logs.read(away.visit, None, since))
+    except (StoreError, CliError) as error:
+        session.errors.print(f"its log there cannot be read: {error}", style="yellow", markup=False)
+        return ()
 
 
 def _chosen(

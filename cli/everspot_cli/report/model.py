@@ -12,6 +12,7 @@ from everspot_core.cost import JobBill, Usage, savings_percent
 from everspot_core.prices import HOUR, Basis, rounded, total
 from everspot_core.records import JobRecord, JobState, Market, Role
 
+from everspot_cli.abroad import travels
 from everspot_cli.report.changeovers import changeover_rows
 from everspot_cli.report.gather import Material
 from everspot_cli.report.shares import shares
@@ -27,6 +28,8 @@ DEFINITIONS = {
     "free_usd": "what those free spot instances would have cost, had they been billed: it is in the savings, and on "
     "instances that live longer than an hour it would not be",
     "jobs and the rest": "a job pays from its assignment to its release; boot, idling and the scheduler are the rest",
+    "abroad_usd, egress_usd": "what visits to other clusters cost, by the bills of these clusters at the visits' end, "
+    "and what was copied to and from them at the price of the manifest; cost_usd is without both",
     "lost_seconds": "from the notice (without one: from the last durable checkpoint) until training runs again, or the "
     "job ends",
     "steps_redone": "the last step that the interrupted attempt reported, minus the step that was resumed from; "
@@ -55,6 +58,8 @@ def build(material: Material, today: date, only: str | None = None) -> dict[str,
         **_money(usages),
         **_hours(usages),
         "unpriced_hours": _unpriced(usages),
+        "abroad_usd": round(sum(job["abroad_usd"] for job in jobs), 6),
+        "egress_usd": round(sum(job["egress_usd"] for job in jobs), 6),
         "jobs": jobs,
         "cost_by_tag": shares(jobs),
         "sweeps": [] if only else sweep_rows(material.sweeps, jobs),
@@ -157,7 +162,7 @@ def _job(material: Material, own: JobBill) -> dict[str, Any]:
     progress = last_word(record, material.events[own.job_id])
     strokes = [_interruption(i) for i in own.interruptions]
     money = _money(own.usages)
-    deadline = submission.deadline_at
+    deadline, told = submission.deadline_at, travels(record)
     return {
         "job_id": own.job_id,
         "name": submission.spec.name,
@@ -180,6 +185,9 @@ def _job(material: Material, own: JobBill) -> dict[str, Any]:
         "free_usd": money["free_usd"],
         **_hours(own.usages),
         "usage": _usage_rows(own.usages),
+        "abroad_usd": told["abroad_usd"],
+        "egress_usd": told["egress_usd"],
+        "trips": told["trips"],
         "attempts": len(own.attempts),
         "interruptions": len(strokes),
         "steps_redone": sum(s["steps_redone"] or 0 for s in strokes),

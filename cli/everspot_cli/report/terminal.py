@@ -81,6 +81,7 @@ def _head(report: dict[str, Any]) -> RenderableType:
             ("as of", f"{report['as_of'][:19].replace('T', ' ')} UTC"),
             ("cost", _cost(report)),
             ("  made of", rest if whole else None),
+            ("abroad", _abroad(report)),
             ("on-demand", f"{money(report['on_demand_cost_usd'])} for the same {same}, never interrupted"),
             ("  made of", listed if whole else None),
             ("saved", saved),
@@ -94,6 +95,15 @@ def _head(report: dict[str, Any]) -> RenderableType:
             ("time scale", f"{scale:g} times as fast as real time; all times are the market's" if scale != 1 else None),
         ]
     )  # fmt: skip
+
+
+def _abroad(report: dict[str, Any]) -> str | None:
+    """What visits to other clusters cost, which is in no other sum; None if there was none."""
+    if not any(job["trips"] for job in report["jobs"]):
+        return None
+    return (
+        f"{money(report['abroad_usd'])} at other clusters, about {money(report['egress_usd'])} for the way: beside it"
+    )
 
 
 def _cost(report: dict[str, Any]) -> Text:

@@ -1,0 +1,61 @@
+"""What the command says of jobs that are away at other clusters, and how it reaches those clusters."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from everspot_core.federation.journey import used
+from everspot_core.records import JobRecord
+
+from everspot_cli import credentials
+from everspot_cli.session import Session
+from everspot_cli.tables import dated, where
+
+if TYPE_CHECKING:
+    from everspot_core.peers import Peer
+    from everspot_store import Store
+
+
+def travels(record: JobRecord) -> dict[str, Any]:
+    """Where a job is if it is away, its trips, and what they have cost: by the bills of the hosts, and for the way."""
+    egress = sum(trip.egress_usd for trip in record.trips)
+    return {
+        "away": record.away.model_dump(mode="json") if record.away is not None else None,
+        "trips": [trip.model_dump(mode="json") for trip in record.trips],
+        "abroad_usd": round(used(record.trips)[0] - egress, 6),
+        "egress_usd": round(egress, 6),
+    }
+
+
+def away_words(row: dict[str, Any], now: datetime) -> str | None:
+    """Where a job is, since when and why; None if it is not away."""
+    away = row["away"]
+    if away is None:
+        return None
+    since = dated(datetime.fromisoformat(away["since"]), now)
+    return f"{where(row)}, since {since}" + (f"\n{away['why']}" if away["why"] else "")
+
+
+def trip_words(row: Mapping[str, Any]) -> str | None:
+    """A line for each trip; None if there was none."""
+    return "\n".join(map(_trip, row["trips"])) or None
+
+
+def _trip(trip: Mapping[str, Any]) -> str:
+    cost = "" if trip["usd"] is None else f", ${trip['usd']:.2f}"
+    way = f", about ${trip['egress_usd']:.2f} for the way" if trip["egress_usd"] >= 0.005 else ""
+    why = f": {trip['why']}" if trip["why"] else ""
+    return f"{trip['cluster']} as {trip['visit']}, {trip['end']} at step {trip['step']}{cost}{way}{why}"
+
+
+def peer_store(session: Session, peer: "Peer") -> "Store":
+    """The store of a peer, with this user's own credentials.
+
+    Raises:
+        CliError: if there are none.
+        StoreError: if it cannot be opened.
+    """
+    from everspot_store import Store
+
+    own = credentials.for_store(peer.control_url, session.target.profile)
+    return Store.open(peer.control_url, peer.data_url, clock=session.clock, credentials=own)

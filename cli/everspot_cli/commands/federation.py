@@ -1,0 +1,114 @@
+"""`everspot federation`."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from everspot_cli.abroad import peer_store, travels
+from everspot_cli.commands.options import Json, session_of
+from everspot_cli.errors import CliError
+from everspot_cli.session import Session
+from everspot_cli.tables import humane, sheet, where, word
+
+if TYPE_CHECKING:
+    from everspot_core.peers import Peer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("federation")(federation)
+
+
+def federation(context: typer.Context, json: Json = False) -> None:
+    """Show the clusters with which jobs are exchanged, the jobs that are away there, and those that visit here."""
+    session = session_of(context, json)
+    answer = {
+        "peers": [_peer(session, peer) for peer in session.manifest.federation],
+        "away": _away(session),
+        "visiting": _visiting(session),
+    }
+    if session.json:
+        session.answer(answer)
+    else:
+        session.console.print(_page(answer, session.now))
+
+
+def _peer(session: Session, peer: "Peer") -> dict[str, Any]:
+    """A peer, and whether this user reaches it. The scheduler reaches it with a role of its own."""
+    from everspot_store import StoreError
+
+    beat, error = None, ""
+    try:
+        store = peer_store(session, peer)
+        known = store.read_manifest()
+        beats = [found.value.updated_at for found in store.schedulers.scan().values()]
+        beat = max(beats, default=None)
+        if known is None:
+            error = "it has no cluster.json"
+        elif known.value.cluster != peer.name:
+            error = f"it calls itself {known.value.cluster}"
+        elif session.manifest.cluster not in {back.name for back in known.value.federation}:
+            error = f"it does not name {session.manifest.cluster} as its peer, and refuses its jobs"
+    except (StoreError, CliError) as failed:
+        error = str(failed)
+    return {
+        "name": peer.name,
+        "cloud": peer.cloud,
+        "control_url": peer.control_url,
+        "egress_usd_per_gb": peer.egress_usd_per_gb,
+        "scheduler_beat_at": beat,
+        "problem": error or None,
+    }
+
+
+def _away(session: Session) -> list[dict[str, Any]]:
+    found = session.store.records.scan()
+    away = {name: doc.value for name, doc in sorted(found.items()) if doc.value.away is not None}
+    return [{"job_id": name, "state": record.state.value, **travels(record)} for name, record in away.items()]
+
+
+def _visiting(session: Session) -> list[dict[str, Any]]:
+    records = session.store.records.scan()
+    rows = []
+    for visit, found in sorted(session.store.visits.scan().items()):
+        offer, record = found.value, records.get(visit)
+        rows.append(
+            {
+                "visit": visit,
+                "home": offer.home,
+                "offer": offer.state.value,
+                "state": record.value.state.value if record is not None else None,
+                "step": record.value.progress.step if record is not None else offer.progress.step,
+                "since": offer.at,
+                "why": offer.why,
+                "usd": offer.usd,
+            }
+        )
+    return rows
+
+
+def _page(answer: dict[str, Any], now: datetime) -> RenderableType:
+    if not answer["peers"] and not answer["away"] and not answer["visiting"]:
+        return Text("No peers: this cluster exchanges no jobs. docs/federation.md says how peers are declared.")
+    peers = sheet(("PEER", "CLOUD", "CONTROL", "SCHEDULER", "EGRESS $/GB", "PROBLEM"), left=4, fold=("PROBLEM",))
+    for row in answer["peers"]:
+        beat = humane(row["scheduler_beat_at"], now) if row["scheduler_beat_at"] is not None else "—"
+        problem = Text(row["problem"] or "—", style="red" if row["problem"] else "")
+        egress = f"{row['egress_usd_per_gb']:g}"
+        peers.add_row(row["name"], row["cloud"], row["control_url"], beat, egress, problem)
+    parts: list[RenderableType] = [peers]
+    if answer["away"]:
+        away = sheet(("JOB", "WHERE", "WHY"), left=3, fold=("WHY",))
+        for row in answer["away"]:
+            away.add_row(row["job_id"], where(row), row["away"]["why"] or "—")
+        parts += [Text("\nAway", style="bold"), away]
+    if answer["visiting"]:
+        here = sheet(("VISIT", "OF", "OFFER", "STATE", "STEP", "SINCE", "WHY"), left=4, fold=("WHY",))
+        for row in answer["visiting"]:
+            state, since = word(row["state"] or "—"), humane(row["since"], now)
+            here.add_row(row["visit"], row["home"], row["offer"], state, str(row["step"]), since, row["why"] or "—")
+        parts += [Text("\nVisiting", style="bold"), here]
+    return Group(*parts)

@@ -1,0 +1,96 @@
+"""What the command says of a cluster's peers, of jobs that are away, and of visits."""
+
+from datetime import UTC, datetime
+
+import pytest
+from everspot_core.federation import journey
+from everspot_core.federation.offer import OfferState, VisitOffer
+from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.manifest import Manifest
+from everspot_core.peers import Peer
+from everspot_core.visits import Trip, TripEnd, Visit
+from everspot_store import SchedulerBeat, Store
+
+T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def peer(world, tmp_path_factory):
+    """A second cluster that names the first one as its peer, and is named by it."""
+    root = tmp_path_factory.mktemp("peer")
+    for part in ("control", "data"):
+        (root / part).mkdir()
+    urls = {"control_url": (root / "control").as_uri(), "data_url": (root / "data").as_uri()}
+    store = Store.open(*urls.values(), clock=world.clock)
+    back = Peer(name="test", cloud="folder", control_url=world.url)
+    store.write_manifest(Manifest(cluster="there", cloud="folder", federation=(back,), **urls))
+    store.schedulers.put("s1", SchedulerBeat(scheduler_id="s1", started_at=T0, updated_at=world.clock.now()))
+    there = Peer(name="there", cloud="folder", control_url=urls["control_url"], egress_usd_per_gb=0.09)
+    world.store.write_manifest(world.store.manifest().model_copy(update={"federation": (there,)}))
+    return store
+
+
+def leave(world, job: str, told: str = "") -> None:
+    found = world.store.records.get(job)
+    gone = journey.depart(found.value if found else None, job, "there", "no capacity", world.clock.now())
+    world.save(journey.told(gone, told, None, 0, world.clock.now()) if told else gone)
+
+
+def test_federation_shows_peers_and_what_is_wrong_with_them(world, peer):
+    row = world.run("--json", "federation").json["peers"][0]
+    assert (row["name"], row["cloud"], row["problem"]) == ("there", "folder", None)
+    assert row["scheduler_beat_at"] is not None
+    peer.write_manifest(peer.manifest().model_copy(update={"federation": ()}))
+    assert "does not name test as its peer" in world.run("federation").out
+    (world.root / "control" / "cluster.json").write_bytes(
+        world.store.manifest().model_copy(update={"federation": ()}).to_json()
+    )
+    assert "No peers" in world.run("federation").out
+
+
+def test_a_job_that_is_away_is_told_of_everywhere(world, peer):
+    world.submit("a")
+    leave(world, "a", "RUNNING")
+    row = world.run("--json", "jobs").json[0]
+    assert row["status"] == "AWAY" and row["away"]["visit"] == "a-v1"
+    assert "at there as a-v1: RUNNING" in world.run("jobs").out
+    sheet = world.run("job", "a").out
+    assert "at there as a-v1: RUNNING, since" in sheet and "no capacity" in sheet
+    away = world.run("--json", "federation").json["away"][0]
+    assert away["job_id"] == "a" and away["away"]["cluster"] == "there"
+
+
+def test_the_log_of_a_job_that_is_away_goes_on_at_its_host(world, peer):
+    world.submit("a")
+    world.store.append_log("a", 1, 0, b"at home\n")
+    leave(world, "a", "RUNNING")
+    peer.append_log("a-v1", 1, 0, b"abroad\n")
+    answer = world.run("logs", "a", "-f")
+    assert (answer.code, answer.out) == (0, "at home\nabroad\n")
+    assert "logs a-v1 -f" in answer.err
+
+
+def test_visits_are_listed_with_their_offer(world, peer):
+    spec = JobSpec(name="b", recipe="image_classification", clouds=["folder"])
+    visit = JobSubmission(job_id="b-v1", spec=spec, submitted_at=T0, visit=Visit(home="there", job_id="b", number=1))
+    offer = VisitOffer(
+        visit="b-v1", home="there", state=OfferState.REFUSED, submission=visit, at=T0, changed_at=T0, why="drained"
+    )
+    world.store.visits.create("b-v1", offer)
+    row = world.run("--json", "federation").json["visiting"][0]
+    assert (row["visit"], row["home"], row["offer"], row["why"]) == ("b-v1", "there", "REFUSED", "drained")
+    assert "b-v1" in world.run("federation").out
+
+
+def test_the_report_tells_what_visits_cost_beside_the_clusters_own_bill(past):
+    record = past.record("moved")
+    trip = Trip(
+        cluster="there", visit="moved-v1", number=1, since=T0, until=T0, end=TripEnd.ENDED, usd=1.25, egress_usd=0.09
+    )
+    before = past.run("--json", "report", "moved").json
+    past.save(record.model_copy(update={"trips": [trip]}))
+    report = past.run("--json", "report").json
+    assert (report["abroad_usd"], report["egress_usd"]) == (1.25, 0.09)
+    assert past.run("--json", "report", "moved").json["cost_usd"] == before["cost_usd"]  # the cluster's own bill
+    assert "at other clusters" in past.run("report").out
+    assert "there as moved-v1, ended at step 0, $1.25, about $0.09 for the way" in past.run("job", "moved").out

@@ -122,7 +122,7 @@ def _where(row: dict[str, Any], between: str) -> str:
 
 
 def where(row: dict[str, Any]) -> str:
-    """Where a job is that is away, such as `at gcp-dev as train-7-v1: RUNNING`; empty if it is not."""
+    """Where a job is that is away, such as `at beta as train-7-v1: RUNNING`; empty if it is not."""
     away = row["away"]
     return f"at {away['cluster']} as {away['visit']}: {away['told'] or 'being copied'}" if away is not None else ""
 

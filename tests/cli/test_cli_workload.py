@@ -7,10 +7,13 @@ import yaml
 from everspot_core.catalogue import builtin
 from everspot_core.simulate.crowd import generate
 from everspot_core.simulate.drive import simulate
+from everspot_core.simulate.federated_crowd import generate_federated
 from everspot_core.simulate.figures import figures
 from everspot_core.simulate.workload import traces_of
 from everspot_core.simulate.workload_file import parse
 
+GPU = {"instance_type": "g5.xlarge", "zone": "z", "market": "on-demand", "usd_per_hour": 1.0}
+FLEET = {"launch_hours": 0.25, "setup_hours": 0.25}
 OFFER = {"instance_type": "g5.xlarge", "zone": "us-east-1a", "market": "on-demand", "usd_per_hour": 2.0}
 # a works from 0.25 h to 1.25 h, b, which arrives at 0.5 h, from 1.5 h to 2.5 h: 2.5 h at $2.
 VALUES = {
@@ -65,6 +68,31 @@ def test_a_made_up_workload_is_written_and_can_be_simulated(world, tmp_path, nam
     workload = parse(generate(25, 4), "same", builtin())
     expected = figures(simulate(workload, traces_of(workload, lambda path: pytest.fail("no files here")))).to_json()
     assert told == {"path": str(path)} | json.loads(json.dumps(expected))
+
+
+def test_a_workload_on_several_clusters_is_told_with_moves_and_without(world, file):
+    dear = {"egress_usd_per_gb": 0.1, "fleet": FLEET | {"pools": [GPU | {"usd_per_hour": 9.0}]}}
+    cheap = {"fleet": FLEET | {"pools": [GPU]}}
+    jobs = [{"id": "a", "cluster": "dear", "arrival_hours": 0, "hours": 4, "deadline_hours": 8, "checkpoint_gb": 2}]
+    path = file({"jobs": jobs, "clusters": {"dear": dear, "cheap": cheap}})
+    told = world.run("simulate", "--workload", path, "--json").json
+    assert (told["moves"], told["moved"], told["met_share"], told["egress_usd"]) == ({"cheaper": 1}, 1, 1, 0.2)
+    assert told["clusters"]["cheap"]["finished"] == 1 and told["clusters"]["dear"]["left"] == 1
+    assert told["total_usd"] < told["without_moves"]["total_usd"] == pytest.approx(9 * 4.5)
+    text = world.run("simulate", "--workload", path).out
+    rows = [line.split() for line in text.splitlines()]
+    assert ["without", "1", "1", "0", "0", "100.0", "40.50", "0.00", "40.50"] in rows
+    assert "Moves: 1 for money; 1 of 1 jobs moved, with 2 GB of checkpoints; 0 offers were declined." in text
+
+
+def test_a_made_up_workload_on_several_clusters_can_be_simulated(world, tmp_path):
+    path = tmp_path / "made.yaml"
+    given = ("simulate", "--generate-workload", str(path), "--jobs", "6", "--seed", "4")
+    assert world.run(*given, "--clusters", "2").code == 0
+    assert yaml.safe_load(path.read_text()) == generate_federated(6, 4, 2)
+    assert world.run("simulate", "--workload", str(path), "--json").json["finished"] == 6
+    wrong = world.run(*given, "--clusters", "9")
+    assert wrong.code == 1 and "--clusters: must be from 2 to 8; it is 9" in wrong.err
 
 
 def test_traces_lie_beside_the_workload(world, file, tmp_path):
@@ -128,6 +156,7 @@ def test_a_trace_that_cannot_be_read_is_named(world, file, tmp_path, data, words
         (("--generate-workload", "w", "--policy", "up"), "--generate-workload does not go with --policy"),
         (("--generate-workload", "w", "--workload", "w"), "does not go with"),
         (("--jobs", "3"), "--jobs is for --generate-workload"),
+        (("--clusters", "3"), "--clusters is for --generate-workload"),
     ],
 )
 def test_options_that_do_not_go_together(world, options, words):

@@ -89,6 +89,13 @@ def test_the_way_is_paid_and_takes_its_time():
     assert (way + way).usd == pytest.approx(18.0)
 
 
+def test_nobody_is_drawn_to_where_there_is_no_spot_now_either():
+    waiting = market(gone(spot()), on_demand())
+    way = Passage.of(0, 0, 1)
+    assert prospect(job(deadline=None), waiting, NOW).usd < 20
+    assert prospect(job(deadline=None), waiting, NOW, passage=way).usd == pytest.approx(30.3)
+
+
 def test_elsewhere_a_changeover_takes_as_long_as_it_does_there():
     slow = Changeover(expected=0.5 * HOUR, upper=HOUR)
     found = prospect(job(), market(on_demand(), changeover=slow), NOW, passage=Passage.of(0, 0, 1))

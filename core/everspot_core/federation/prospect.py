@@ -141,7 +141,9 @@ def _usd(
     deadline = job.submission.deadline_at or now + UNDATED
     need = need_of(work, deadline - passage.upper, market.tick, now, fastest=offers.fastest, dry=offers.dry)
     has = None if held is None else held_of(job, held.market, held.instance_type, work.changing, offers)
-    if spot is None or _on_demand_alone(job, market, need, has, spot, now):
+    # Nobody moves to wait for spot elsewhere: a cluster without any now is priced by its on-demand.
+    vain = passage is not STAYING and spot is not None and not spot.up
+    if spot is None or vain or _on_demand_alone(job, market, need, has, spot, now):
         usd = spot.on_demand_usd if spot is not None else stock.on_demand_usd * offers.fastest
         there = has is not None and has.market is Market.ON_DEMAND
         each = usd * (need.left + (work.changing if there else work.changeover) / HOUR)

@@ -67,7 +67,7 @@ def simulate(workload: Workload, traces: Mapping[str, Trace], plan: Plan = plan)
     tick = timedelta(seconds=workload.fleet.tick_seconds)
     horizon = BEGIN + hours(workload.horizon_hours)
     while True:
-        asked, again, stuck = _settle(cluster, plan)
+        asked, again, stuck = settle(cluster, plan)
         plans += asked
         if cluster.over or (stuck and cluster.quiet):
             break
@@ -77,8 +77,13 @@ def simulate(workload: Workload, traces: Mapping[str, Trace], plan: Plan = plan)
             break
         cluster.pass_to(min(moments))
     cluster.close()
+    return run_of(cluster, plans)
+
+
+def run_of(cluster: Cluster, plans: int) -> WorkloadRun:
+    """The run of a cluster that was closed."""
     return WorkloadRun(
-        workload=workload,
+        workload=cluster.workload,
         tasks=cluster.tasks,
         machines=cluster.ended,
         attempts=cluster.attempts,
@@ -89,7 +94,7 @@ def simulate(workload: Workload, traces: Mapping[str, Trace], plan: Plan = plan)
     )
 
 
-def _settle(cluster: Cluster, plan: Plan) -> tuple[int, bool, bool]:
+def settle(cluster: Cluster, plan: Plan) -> tuple[int, bool, bool]:
     """Plan and act until nothing changes.
 
     Returns how many plans that took, whether to ask again after a tick, and whether no waiting job can ever run.

@@ -98,11 +98,9 @@ class WorkloadFigures:
 def figures(run: WorkloadRun) -> WorkloadFigures:
     """The figures of a run."""
     tasks = list(run.tasks.values())
-    busy = _busy(run)
-    paid = {m.instance_id: (_end(m) - m.launched_at) / HOUR for m in run.machines}
-    paid_hours, busy_hours = sum(paid.values()), sum(busy.values())
-    late = [x for t in tasks if (x := _late(t, run.ended_at)) is not None]
-    waited, cost = _first_waits(run), _bill(run, paid, busy)
+    paid_hours, busy_hours = sum(_paid(run).values()), sum(_busy(run).values())
+    late = [x for t in tasks if (x := late_hours(t, run.ended_at)) is not None]
+    waited, cost = _first_waits(run), bill_of(run)
     return WorkloadFigures(
         jobs=len(tasks),
         finished=sum(t.state is JobState.SUCCEEDED for t in tasks),
@@ -128,14 +126,20 @@ def figures(run: WorkloadRun) -> WorkloadFigures:
     )
 
 
-def _bill(run: WorkloadRun, paid: dict[str, float], busy: dict[str, float]) -> SimulatedBill:
-    free = run.workload.fleet.free_within_hours
+def bill_of(run: WorkloadRun) -> SimulatedBill:
+    """The cost of the run's instances."""
+    paid, busy, free = _paid(run), _busy(run), run.workload.fleet.free_within_hours
     billed = [m for m in run.machines if not (m.interrupted and paid[m.instance_id] < free)]
     dollars = {m.instance_id: m.usd_per_hour * paid[m.instance_id] for m in billed}
     spot = sum(dollars[m.instance_id] for m in billed if m.pool.market is Market.SPOT)
     idle = sum(m.usd_per_hour * (paid[m.instance_id] - busy.get(m.instance_id, 0.0)) for m in billed)
     total = sum(dollars.values())
     return SimulatedBill(total=total, spot=spot, on_demand=total - spot, idle=idle)
+
+
+def _paid(run: WorkloadRun) -> dict[str, float]:
+    """Hours from launch to end of each instance."""
+    return {m.instance_id: (_end(m) - m.launched_at) / HOUR for m in run.machines}
 
 
 def _busy(run: WorkloadRun) -> dict[str, float]:
@@ -147,7 +151,7 @@ def _busy(run: WorkloadRun) -> dict[str, float]:
     return {name: sum(((end - start) / HOUR for start, end in _union(held)), 0.0) for name, held in spans.items()}
 
 
-def _late(task: Task, ended_at: datetime) -> float | None:
+def late_hours(task: Task, ended_at: datetime) -> float | None:
     """Hours after the deadline: negative or 0 if it was met, None without one. Up to a millisecond is rounding."""
     deadline = task.submission.deadline_at
     if deadline is None or task.refused:

@@ -4,9 +4,10 @@ Hours count from the beginning of the workload. `workload_file.parse` reads a wo
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -26,7 +27,9 @@ MOST = 100_000
 """The most instances that a workload can name or cap."""
 ALWAYS = "always"
 """The `availability` of capacity that never runs out."""
-MADE = ("markov", "heavy-tailed", "steady", "diurnal", "droughts")
+FULL = "full"
+"""The generator of a trace in which everything is there all the time."""
+MADE = ("markov", "heavy-tailed", "steady", "diurnal", "droughts", FULL)
 """The generators that a file can name."""
 _ANY = Setting(job_hours=1, deadline_hours=2, changeover_hours=0, price_ratio=3)
 
@@ -49,6 +52,8 @@ class WorkloadJob(Frozen):
     resources: Resources = Field(default=Resources(), description="Of each of its instances.")
     nodes: int = Field(default=1, ge=1, le=10_000, description="Instances that it needs at once, a gang.")
     speeds: dict[str, Positive] = Field(default_factory=dict, description="By instance type; 1 where not named.")
+    cluster: str = Field(default="", description="Its home, where there are several clusters.")
+    checkpoint_gb: Hours = Field(default=1.0, description="What is copied when it moves to another cluster.")
 
     @model_validator(mode="after")
     def _bounds(self) -> "WorkloadJob":
@@ -187,13 +192,19 @@ class Fleet(FleetTerms):
 
 
 class TraceSource(Frozen):
-    """The source of a trace: a file, or a generator of `instances` instances, which come and go in groups of four."""
+    """The source of a trace: a file, or a generator of `instances` instances, which come and go in groups of four.
+
+    `times`: each instance of a file counts for so many. `dry_hours`: from the first to the second hour of the trace
+    there is nothing.
+    """
 
     file: str | None = None
     generator: str | None = None
     seed: int = Field(default=0, ge=0)
     instances: int = Field(default=1, ge=1, le=10_000)
     hours: Positive = 336
+    times: int = Field(default=1, ge=1, le=10_000)
+    dry_hours: tuple[Hours, Hours] | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> "TraceSource":
@@ -201,6 +212,8 @@ class TraceSource(Frozen):
             raise ValueError("exactly one of file and generator must be given")
         if self.generator is not None and self.generator not in MADE:
             raise ValueError(f"there is no generator {self.generator!r}; one of: {', '.join(MADE)}")
+        if self.dry_hours is not None and self.dry_hours[0] >= self.dry_hours[1]:
+            raise ValueError("dry_hours must be two hours, the later one last")
         return self
 
 
@@ -217,18 +230,42 @@ class Workload(Frozen):
     horizon_hours: float
 
 
-def traces_of(workload: Workload, load: Callable[[str], Trace]) -> dict[str, Trace]:
+class Traced(Protocol):
+    """What names traces: a workload, on one fleet or on several."""
+
+    @property
+    def traces(self) -> Mapping[str, TraceSource]:
+        """The sources of traces by name."""
+        ...
+
+
+def traces_of(workload: Traced, load: Callable[[str], Trace]) -> dict[str, Trace]:
     """The traces by name. `load` reads the trace of a file; its errors are passed on."""
     return {
-        name: _generate(name, source) if source.file is None else load(source.file)
+        name: _dried(_generate(name, source) if source.file is None else _read(load(source.file), source.times), source)
         for name, source in workload.traces.items()
     }
+
+
+def _read(trace: Trace, times: int) -> Trace:
+    return trace if times == 1 else replace(trace, available=trace.available * times)
+
+
+def _dried(trace: Trace, source: TraceSource) -> Trace:
+    if source.dry_hours is None:
+        return trace
+    first, last = (math.ceil(hours * 3600 / trace.gap.total_seconds()) for hours in source.dry_hours)
+    available = trace.available.copy()
+    available[first:last] = 0
+    return replace(trace, available=available)
 
 
 def _generate(name: str, source: TraceSource) -> Trace:
     """The sum of independent groups, so that random capacity seldom comes or goes all at once."""
     gap = timedelta(minutes=5)
     ticks = math.ceil(source.hours * 12)
+    if source.generator == FULL:
+        return Trace(name=name, gap=gap, available=np.full(ticks, source.instances, dtype=np.int64))
     total = np.zeros(ticks, dtype=np.int64)
     for first in range(0, source.instances, 4):
         rng = np.random.default_rng([source.seed, first])

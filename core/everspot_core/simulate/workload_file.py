@@ -38,27 +38,30 @@ def parse(values: object, name: str, catalogue: Catalogue) -> Workload:
     known = list(Workload.model_fields)
     for word in (str(k) for k in values if k not in known):
         problems.add(word, unknown_field(word, known))
-    jobs = _each(WorkloadJob, values.get("jobs", []), problems.at("jobs"))
+    jobs = each_of(WorkloadJob, values.get("jobs", []), problems.at("jobs"))
+    for n in (n for n, job in jobs.items() if job.cluster):
+        problems.add(f"jobs[{n}].cluster", "there are no `clusters`, but one `fleet` for all jobs")
     problems.need(bool(values.get("jobs")), "jobs", "at least one is needed")
-    traces = _named(values.get("traces", {}), problems.at("traces"))
-    fleet = _fleet(values.get("fleet", {}), set(_keys(values.get("traces"))), catalogue, problems.at("fleet"))
-    teams = _teams(values.get("teams", {}), problems.at("teams"))
-    _check_jobs(jobs, fleet, problems)
+    traces = traces_named(values.get("traces", {}), problems.at("traces"))
+    fleet = fleet_of(values.get("fleet", {}), set(keys_of(values.get("traces"))), catalogue, problems.at("fleet"))
+    teams = teams_of(values.get("teams", {}), problems.at("teams"))
+    check_jobs(jobs, fleet, problems)
     last = max((j.arrival_hours for j in jobs.values()), default=0.0)
-    horizon = _horizon(values.get("horizon_hours"), last, problems)
+    horizon = horizon_of(values.get("horizon_hours"), last, problems)
     problems.raise_any(f"workload {name}")
     return Workload(jobs=tuple(jobs.values()), fleet=fleet, teams=teams, traces=traces, horizon_hours=horizon)
 
 
-def _fleet(values: object, traces: set[str], catalogue: Catalogue, problems: Problems) -> Fleet:
+def fleet_of(values: object, traces: set[str], catalogue: Catalogue, problems: Problems) -> Fleet:
+    """The fleet of these values. `traces`: the names that its pools may use."""
     if not isinstance(values, Mapping):
         problems.add("", "must be a mapping with `standing` or `pools`")
         return Fleet()
     parts = ("standing", "pools", "types")
-    terms = _model(FleetTerms, {k: v for k, v in values.items() if k not in parts}, problems, Fleet) or FleetTerms()
-    types = _each(InstanceType, values.get("types", []), problems.at("types"))
-    standing = _each(StandingOffer, values.get("standing", []), problems.at("standing"))
-    pools = _each(PoolOffer, values.get("pools", []), problems.at("pools"))
+    terms = model_of(FleetTerms, {k: v for k, v in values.items() if k not in parts}, problems, Fleet) or FleetTerms()
+    types = each_of(InstanceType, values.get("types", []), problems.at("types"))
+    standing = each_of(StandingOffer, values.get("standing", []), problems.at("standing"))
+    pools = each_of(PoolOffer, values.get("pools", []), problems.at("pools"))
     declared = catalogue.with_types(types.values())
     found: dict[str, InstanceType] = {}
     terms_of: dict[PoolKey, tuple[float, str, float | None]] = {}
@@ -91,7 +94,8 @@ def _fleet(values: object, traces: set[str], catalogue: Catalogue, problems: Pro
     )
 
 
-def _check_jobs(jobs: Mapping[int, WorkloadJob], fleet: Fleet, problems: Problems) -> None:
+def check_jobs(jobs: Mapping[int, WorkloadJob], fleet: Fleet, problems: Problems) -> None:
+    """Add what of the jobs does not go with each other, or with the types of the fleet."""
     first: dict[str, int] = {}
     types = {t.name for t in fleet.types}
     shapes = [Shape.of(t) for t in fleet.types]
@@ -107,7 +111,7 @@ def _check_jobs(jobs: Mapping[int, WorkloadJob], fleet: Fleet, problems: Problem
         there.need(able, "resources", "no type of the fleet has all of that")
 
 
-def _horizon(value: object, last: float, problems: Problems) -> float:
+def horizon_of(value: object, last: float, problems: Problems) -> float:
     """The horizon in hours; by default thirty days after the last arrival."""
     if value is None:
         return last + 720
@@ -116,7 +120,8 @@ def _horizon(value: object, last: float, problems: Problems) -> float:
     return float(value) if right and isinstance(value, int | float) else last + 720
 
 
-def _teams(values: object, problems: Problems) -> dict[str, float]:
+def teams_of(values: object, problems: Problems) -> dict[str, float]:
+    """The weights of teams."""
     if not isinstance(values, Mapping):
         problems.add("", "must be a mapping of weights, such as `research: 2`")
         return {}
@@ -128,30 +133,32 @@ def _teams(values: object, problems: Problems) -> dict[str, float]:
     return weights
 
 
-def _named(values: object, problems: Problems) -> dict[str, TraceSource]:
+def traces_named(values: object, problems: Problems) -> dict[str, TraceSource]:
+    """The valid sources of traces by name."""
     if not isinstance(values, Mapping):
         problems.add("", "must be a mapping of traces by name")
         return {}
-    read = {str(name): _model(TraceSource, source, problems.at(str(name))) for name, source in values.items()}
+    read = {str(name): model_of(TraceSource, source, problems.at(str(name))) for name, source in values.items()}
     problems.need(ALWAYS not in read, ALWAYS, "is the availability of what never runs dry, and not of a trace")
     return {name: source for name, source in read.items() if source is not None}
 
 
-def _keys(values: object) -> list[str]:
+def keys_of(values: object) -> list[str]:
     """The names of all traces, also of badly described ones: a pool that names such a one is not wrong itself."""
     return [str(k) for k in values] if isinstance(values, Mapping) else []
 
 
-def _each(kind: type[M], values: object, problems: Problems) -> dict[int, M]:
+def each_of(kind: type[M], values: object, problems: Problems) -> dict[int, M]:
     """The valid ones, by their position in the list."""
     if not isinstance(values, list | tuple):
         problems.add("", "must be a list")
         return {}
-    read = {n: _model(kind, v, problems.at(f"[{n}]")) for n, v in enumerate(values)}
+    read = {n: model_of(kind, v, problems.at(f"[{n}]")) for n, v in enumerate(values)}
     return {n: model for n, model in read.items() if model is not None}
 
 
-def _model(kind: type[M], values: object, problems: Problems, known: type[BaseModel] | None = None) -> M | None:
+def model_of(kind: type[M], values: object, problems: Problems, known: type[BaseModel] | None = None) -> M | None:
+    """The model of these values; None if they are wrong. `known`: whose fields are named beside an unknown one."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:

@@ -91,7 +91,10 @@ _Plot = Annotated[
 _Workload = Annotated[
     Path | None,
     typer.Option(
-        "--workload", metavar="FILE", help="Simulate the jobs of many users on one fleet instead, from YAML or JSON."
+        "--workload",
+        metavar="FILE",
+        help="Simulate the jobs of many users on one fleet instead, or on several clusters "
+        "that take over jobs from each other, from YAML or JSON.",
     ),
 ]
 _Generate = Annotated[
@@ -100,6 +103,10 @@ _Generate = Annotated[
 ]
 _JobCount = Annotated[
     int | None, typer.Option("--jobs", metavar="N", help="Jobs of a generated workload. Default: 300.")
+]
+_Clusters = Annotated[
+    int | None,
+    typer.Option("--clusters", metavar="N", help="Clusters of a generated workload, from 2 to 8. Default: one fleet."),
 ]
 
 
@@ -124,6 +131,7 @@ def simulate(
     workload_file: _Workload = None,
     generate_workload: _Generate = None,
     jobs: _JobCount = None,
+    clusters: _Clusters = None,
     json: Json = False,
 ) -> None:
     """Run one job through traces of spot capacity, from many moments of submission, and show what a policy saves.
@@ -132,7 +140,7 @@ def simulate(
     available instances at each tick, and the seconds between ticks. It may have `"prices"`, dollars an hour by tick.
     """
     session = session_of(context, json)
-    if workload.answered(context, workload_file, generate_workload, jobs, seed, session):
+    if workload.answered(context, workload_file, generate_workload, jobs, seed, clusters, session):
         return
     asked = inputs.checked(
         inputs.Given(

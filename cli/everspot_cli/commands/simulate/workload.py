@@ -1,8 +1,11 @@
-"""`everspot simulate --workload` and `--generate-workload`: the jobs of many users on one fleet."""
+"""`everspot simulate --workload` and `--generate-workload`: the jobs of many users on one fleet, or on several clusters
+that take over jobs from each other."""
 
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
 import yaml
@@ -11,6 +14,11 @@ from everspot_core.counting import counted
 from everspot_core.problems import BadInputs, Problems
 from everspot_core.simulate.crowd import generate
 from everspot_core.simulate.drive import simulate
+from everspot_core.simulate.federated import FederatedWorkload
+from everspot_core.simulate.federated_crowd import NAMES, generate_federated
+from everspot_core.simulate.federated_drive import simulate_federated
+from everspot_core.simulate.federated_figures import federated_figures
+from everspot_core.simulate.federated_file import is_federated, parse_federated
 from everspot_core.simulate.figures import WaitingTimes, WorkloadFigures, figures
 from everspot_core.simulate.trace import Trace
 from everspot_core.simulate.trace import parse as parse_trace
@@ -20,12 +28,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from everspot_cli.commands.simulate import federated
 from everspot_cli.errors import CliError, Exit, fields_wrong, listed
 from everspot_cli.session import Session
 from everspot_cli.tables import sheet
 from everspot_cli.yamlfile import read_yaml
 
-_OWN = {"--workload": {"--json"}, "--generate-workload": {"--jobs", "--seed", "--json"}}
+W = TypeVar("W", Workload, FederatedWorkload)
+
+_OWN = {"--workload": {"--json"}, "--generate-workload": {"--jobs", "--seed", "--clusters", "--json"}}
 DEFAULT_JOBS = 300
 MOST_JOBS = 100_000
 _LARGEST, _MOST_VALUES = 64 * 1024 * 1024, 5_000_000  # bytes and values of a file with MOST_JOBS jobs
@@ -33,8 +44,9 @@ _HINT = "everspot simulate --generate-workload FILE writes one that can be taken
 
 
 def answered(
-    context: typer.Context, workload: Path | None, made: Path | None, jobs: int | None, seed: int, session: Session
-) -> bool:
+    context: typer.Context, workload: Path | None, made: Path | None, jobs: int | None, seed: int,
+    clusters: int | None, session: Session,
+) -> bool:  # fmt: skip
     """Simulate or generate a workload, whichever option is given; False if neither is.
 
     Raises:
@@ -42,12 +54,13 @@ def answered(
     """
     if made is not None:
         _alone(context, "--generate-workload")
-        write(made, jobs, seed, session)
+        write(made, jobs, seed, clusters, session)
     elif workload is not None:
         _alone(context, "--workload")
         run(workload, session)
-    elif jobs is not None:
-        raise CliError("simulate: --jobs is for --generate-workload", Exit.USAGE, hint="everspot simulate --help")
+    elif jobs is not None or clusters is not None:
+        option = "--jobs" if jobs is not None else "--clusters"
+        raise CliError(f"simulate: {option} is for --generate-workload", Exit.USAGE, hint="everspot simulate --help")
     return made is not None or workload is not None
 
 
@@ -63,8 +76,8 @@ def _alone(context: typer.Context, option: str) -> None:
         raise CliError(f"simulate: {told}", Exit.USAGE, hint="everspot simulate --help")
 
 
-def write(path: Path, jobs: int | None, seed: int, session: Session) -> None:
-    """Generate a workload and write it: as JSON if the file's name ends so, else as YAML.
+def write(path: Path, jobs: int | None, seed: int, clusters: int | None, session: Session) -> None:
+    """Generate a workload and write it: as JSON if the file's name ends so, else as YAML. `clusters`: None: one fleet.
 
     Raises:
         CliError: if an option is out of range, or the file cannot be written.
@@ -74,9 +87,11 @@ def write(path: Path, jobs: int | None, seed: int, session: Session) -> None:
         faults.append({"field": "--jobs", "problem": f"must be from 1 to {MOST_JOBS}; it is {count}"})
     if seed < 0:
         faults.append({"field": "--seed", "problem": f"must be >= 0; it is {seed}"})
+    if clusters is not None and not 2 <= clusters <= len(NAMES):
+        faults.append({"field": "--clusters", "problem": f"must be from 2 to {len(NAMES)}; it is {clusters}"})
     if faults:
         raise CliError("simulate: no workload can be made of that", problems=faults)
-    values = generate(count, seed)
+    values = generate(count, seed) if clusters is None else generate_federated(count, seed, clusters)
     if path.suffix.lower() == ".json":
         text = json.dumps(values, indent=1) + "\n"
     else:
@@ -99,12 +114,18 @@ def run(path: Path, session: Session) -> None:
     Raises:
         CliError: if there is no such file, or naming every fault in it.
     """
-    workload, traces = _read(path)
-    if session.json or not session.errors.is_terminal:
+    values: Any = read_yaml(path, size=_LARGEST, nodes=_MOST_VALUES)
+    if is_federated(values):
+        clusters, traces = _read(path, lambda: parse_federated(values, str(path), builtin()))
+        with _busy(sum(len(w.jobs) for w in clusters.clusters.values()), session):
+            moving, staying = (
+                federated_figures(simulate_federated(clusters, traces, moving=moving)) for moving in (True, False)
+            )
+        federated.tell(path, moving, staying, session)
+        return
+    workload, traces = _read(path, lambda: parse(values, str(path), builtin()))
+    with _busy(len(workload.jobs), session):
         told = figures(simulate(workload, traces))
-    else:
-        with session.errors.status(f"{counted(len(workload.jobs), 'job')} …"):
-            told = figures(simulate(workload, traces))
     if session.json:
         session.answer({"path": str(path), **told.to_json()})
     else:
@@ -112,8 +133,15 @@ def run(path: Path, session: Session) -> None:
         session.console.print("\n".join(_small_print(told)), style="dim", markup=False, soft_wrap=True)
 
 
-def _read(path: Path) -> tuple[Workload, dict[str, Trace]]:
-    values: Any = read_yaml(path, size=_LARGEST, nodes=_MOST_VALUES)
+def _busy(jobs: int, session: Session) -> AbstractContextManager[object]:
+    """What shows people that a simulation is under way."""
+    if session.json or not session.errors.is_terminal:
+        return nullcontext()
+    return session.errors.status(f"{counted(jobs, 'job')} …")
+
+
+def _read(path: Path, parsed: Callable[[], W]) -> tuple[W, dict[str, Trace]]:
+    """The workload of a file and its traces, with every fault in any of them."""
     problems = Problems()
     loaded: dict[str, Trace] = {}
 
@@ -129,7 +157,7 @@ def _read(path: Path) -> tuple[Workload, dict[str, Trace]]:
         return loaded.get(name) or parse_trace({"metadata": {"gap_seconds": 1}, "data": [0]}, name)
 
     try:
-        workload = parse(values, str(path), builtin())
+        workload = parsed()
         traces = traces_of(workload, load)
         problems.raise_any(f"workload {path}")
     except BadInputs as error:

@@ -1,0 +1,101 @@
+"""A drought on one side for a day of market time: how many deadlines clusters keep that take over jobs from each other.
+
+200 jobs of three days with deadlines, 1.3 to 4 times as far away as the jobs are long, in three clusters; for a day one
+of them has neither spot nor on-demand. Beside it the same without moves.
+
+`federation.generated_met_share`: over workloads with the repository's own generators. `federation.traces_met_share`:
+with recorded traces of several regions as the spot pools, if EVERSPOT_TRACES names the folder that holds them.
+`federation.…_usd_ratio`: the dollars of instances and egress over those without moves.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from everspot_core.catalogue import builtin
+from everspot_core.simulate.federated_crowd import dried, generate_federated
+from everspot_core.simulate.federated_drive import simulate_federated
+from everspot_core.simulate.federated_figures import FederatedFigures, federated_figures
+from everspot_core.simulate.federated_file import parse_federated
+from everspot_core.simulate.trace import Trace
+from everspot_core.simulate.trace import parse as parse_trace
+from everspot_core.simulate.workload import traces_of
+
+JOBS, CLUSTERS, DRY, BEGIN, HOURS = 200, 3, "east", 24.0, 24.0
+SEEDS = (1, 2, 3)
+MET, NO_DEARER = 0.99, 1.0
+FOLDER = "EVERSPOT_TRACES"
+RECORDED = {
+    "east-a": "availability/1-node/aws-02-15-2023/us-east-1a_v100_1.json",
+    "east-b": "availability/1-node/aws-02-15-2023/us-east-1c_v100_1.json",
+    "west-a": "availability/1-node/aws-02-15-2023/us-west-2a_v100_1.json",
+    "west-b": "availability/1-node/aws-10-26-2022/us-west-2a_v100_1.json",
+    "north-a": "availability/1-node/aws-02-15-2023/us-east-2a_v100_1.json",
+    "north-b": "preemption/1-node/gcp-04-30-2023/us-east1-b_c3-88.json",
+}
+"""The trace of each spot pool; an instance in it counts for as many as the generated pools have."""
+
+
+def recorded(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same workload, with recorded traces as spot pools."""
+    traces = {name: {"file": RECORDED[name], "times": made["instances"]} for name, made in values["traces"].items()}
+    return {**values, "traces": traces}
+
+
+def load(name: str) -> Trace:
+    return parse_trace(Path(os.environ[FOLDER], name).read_text(encoding="utf-8"), name)
+
+
+def both(values: Mapping[str, Any]) -> tuple[FederatedFigures, FederatedFigures]:
+    """With moves, and without."""
+    read = parse_federated(dried(values, DRY, BEGIN, HOURS), "bench", builtin())
+    traces = traces_of(read, load)
+    moving, staying = (federated_figures(simulate_federated(read, traces, moving=moves)) for moves in (True, False))
+    return moving, staying
+
+
+def tell(kind: str, workloads: list[dict[str, Any]]) -> bool:
+    """Print the figures of these workloads; whether they are within their limits."""
+    began = time.monotonic()
+    runs = [both(values) for values in workloads]
+    met, home = (_met([run[n] for run in runs]) for n in (0, 1))
+    usd, usd_home = (sum(run[n].total_usd for run in runs) for n in (0, 1))
+    egress = sum(moving.egress_usd for moving, _ in runs)
+    moves = {why: sum(r[0].moves.get(why, 0) for r in runs) for why in ("no-capacity", "late", "cheaper")}
+    told = ", ".join(f"{count} {why}" for why, count in moves.items())
+    note = (
+        f"{len(runs)} x {JOBS} jobs; without moves {home:.4f}. Moves: {told}; "
+        f"{sum(r[0].declined for r in runs)} offers declined; {time.monotonic() - began:.0f} s"
+    )
+    line(f"{kind}_met_share", met, {"at_least": MET}, "fraction of the feasible deadlines", note)
+    note = f"${usd:,.2f}, ${egress:,.2f} of it egress, instead of ${usd_home:,.2f}"
+    line(f"{kind}_usd_ratio", usd / usd_home, {"limit": NO_DEARER}, "of the dollars without moves", note)
+    return met >= MET and usd / usd_home <= NO_DEARER
+
+
+def _met(each: list[FederatedFigures]) -> float:
+    return 1 - sum(f.misses for f in each) / sum(f.with_deadline for f in each)
+
+
+def line(name: str, value: float, limit: dict[str, float], unit: str, note: str) -> None:
+    told = {"name": f"federation.{name}", "value": round(value, 4), **limit, "unit": unit, "note": note}
+    print(json.dumps(told), flush=True)
+
+
+def main() -> int:
+    """Print all figures; 1 if one is beyond its limit."""
+    workloads = [generate_federated(JOBS, seed, CLUSTERS) for seed in SEEDS]
+    within = [tell("generated", workloads)]
+    if os.environ.get(FOLDER):
+        within.append(tell("traces", [recorded(values) for values in workloads]))
+    else:
+        print(f"federation: {FOLDER} is not set: recorded traces are left out", file=sys.stderr)
+    return int(not all(within))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

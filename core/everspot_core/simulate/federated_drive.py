@@ -1,0 +1,290 @@
+"""Runs a workload on several simulated clusters, which take over jobs from each other.
+
+The clusters have one clock. Each plans on its own, after its own events. Once in a while all of them look at their
+jobs: a job that is better off elsewhere is offered to one other cluster, by what that one has last told of its market.
+The other cluster takes it or declines, by its market of the moment. A job that moves keeps its progress, and is in
+nobody's queue while its checkpoint is copied.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from everspot_core.changeover import Changeover
+from everspot_core.federation.decision import DEFAULT, Move, MoveTerms, MoveWhy, Prospect, Traveller, decide
+from everspot_core.federation.market import ClusterMarket, waited_for
+from everspot_core.federation.prospect import Passage, prospect
+from everspot_core.job import JobSubmission
+from everspot_core.records import JobRecord, Order, Reason
+from everspot_core.schedule import JobView, PoolKey, plan
+from everspot_core.schedule.jobs import critical
+from everspot_core.simulate.cluster import Cluster
+from everspot_core.simulate.drive import Plan, WorkloadRun, run_of, settle
+from everspot_core.simulate.federated import FederatedWorkload
+from everspot_core.simulate.members import Task, hours
+from everspot_core.simulate.supply import BEGIN
+from everspot_core.simulate.trace import Trace
+
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FederatedMove:
+    """A move of a job. `usd`: of the bytes that left clusters for it."""
+
+    job_id: str
+    why: MoveWhy
+    origin: str
+    goal: str
+    at: datetime
+    gigabytes: float
+    usd: float
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class FederatedJob:
+    """A job and where it is. `at`: None on the way to `goal`. `records`: its record in each cluster that it has left.
+
+    `declined`: when each cluster last declined it.
+    """
+
+    task: Task
+    home: str
+    submission: JobSubmission
+    at: str | None
+    goal: str
+    arrives_at: datetime | None = None
+    moved_at: datetime | None = None
+    declined: dict[str, datetime] = field(default_factory=dict)
+    records: dict[str, JobRecord | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FederatedRun:
+    """A simulated workload on several clusters. `declined`: offers that the cluster asked did not take."""
+
+    workload: FederatedWorkload
+    runs: Mapping[str, WorkloadRun]
+    jobs: Mapping[str, FederatedJob]
+    moves: Sequence[FederatedMove]
+    declined: int
+
+
+def simulate_federated(
+    workload: FederatedWorkload,
+    traces: Mapping[str, Trace],
+    *,
+    moving: bool = True,
+    terms: MoveTerms = DEFAULT,
+    plan: Plan = plan,
+) -> FederatedRun:
+    """Simulate until every job is over, or the horizon is reached.
+
+    `traces`: by the names that the fleets use. `moving`: False: every job stays at home, to compare with.
+
+    Raises:
+        Broken: if the plan breaks an invariant.
+    """
+    federation = _Federation(workload, traces, terms, plan)
+    every = timedelta(seconds=workload.terms.every_seconds)
+    horizon, look = BEGIN + hours(workload.horizon_hours), BEGIN if moving else _NEVER
+    while not federation.over:
+        now = min(look, federation.next_moment())
+        if now > horizon:
+            federation.pass_to(horizon, everyone=True)
+            break
+        federation.pass_to(now, everyone=now == look)
+        if now == look:
+            federation.look()
+            look = now + every
+    return federation.close()
+
+
+class _Member:
+    """One cluster. `due`: when its plan is to be asked again without any event."""
+
+    def __init__(self, name: str, cluster: Cluster, plan: Plan) -> None:
+        self.name, self.cluster, self.plans = name, cluster, 0
+        self._plan, self._due, self._next = plan, _NEVER, _NEVER
+        self.settle()
+
+    @property
+    def next_moment(self) -> datetime:
+        return self._next
+
+    def pass_to(self, now: datetime) -> None:
+        """Advance to `now`, and plan if there is anything to plan for."""
+        event = self._next <= now
+        self.cluster.pass_to(now)
+        if event:
+            self.settle()
+
+    def settle(self) -> None:
+        """Plan until nothing changes."""
+        cluster, self._due = self.cluster, _NEVER
+        if not cluster.over or cluster.machines:
+            asked, again, _ = settle(cluster, self._plan)
+            self.plans += asked
+            self._due = cluster.now + timedelta(seconds=cluster.fleet.tick_seconds) if again else _NEVER
+        self._next = min(self._due, cluster.next_moment() or _NEVER)
+
+
+class _Federation:
+    """The clusters, the jobs, and the time that passes for all of them."""
+
+    def __init__(self, workload: FederatedWorkload, traces: Mapping[str, Trace], terms: MoveTerms, plan: Plan) -> None:
+        self._workload, self._terms, self._now = workload, terms, BEGIN
+        self._members = {name: _Member(name, Cluster(each, traces), plan) for name, each in workload.clusters.items()}
+        self._jobs: dict[str, FederatedJob] = {}
+        self._moves: list[FederatedMove] = []
+        self._told: dict[str, ClusterMarket] = {}
+        self._declined = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether every job is over."""
+        return not self._on_the_way() and all(m.cluster.over for m in self._members.values())
+
+    def next_moment(self) -> datetime:
+        """The next event of any cluster, or arrival of a job."""
+        arrivals = [j.arrives_at for j in self._on_the_way() if j.arrives_at is not None]
+        return min([*arrivals, *(m.next_moment for m in self._members.values())])
+
+    def pass_to(self, now: datetime, *, everyone: bool) -> None:
+        """Advance the clusters that have an event now, or all of them; then let jobs arrive."""
+        self._now = now
+        for member in self._members.values():
+            if everyone or member.next_moment <= now:
+                member.pass_to(now)
+        for job in self._on_the_way():
+            if job.arrives_at is not None and job.arrives_at <= now:
+                self._arrive(job)
+
+    def look(self) -> None:
+        """Look at every job: offer those that are better off elsewhere."""
+        fresh = {name: self._market(name) for name in self._members}
+        told = self._told or fresh
+        self._register()
+        for job in sorted(self._jobs.values(), key=lambda j: (j.submission.deadline_at or _NEVER, j.task.job.id)):
+            if job.at is not None and not job.task.state.final:
+                self._consider(job, fresh, told)
+        self._told = {name: self._market(name) for name in self._members}
+
+    def close(self) -> FederatedRun:
+        """End the simulation."""
+        for member in self._members.values():
+            member.cluster.pass_to(self._now)
+            member.cluster.close()
+        self._register()
+        runs = {name: run_of(m.cluster, m.plans) for name, m in self._members.items()}
+        return FederatedRun(
+            workload=self._workload, runs=runs, jobs=self._jobs, moves=self._moves, declined=self._declined
+        )
+
+    def _register(self) -> None:
+        """Note the jobs that were submitted since: each is at its home."""
+        for name, member in self._members.items():
+            for task in member.cluster.tasks.values():
+                if task.job.id not in self._jobs:
+                    new = FederatedJob(task=task, home=name, submission=task.submission, at=name, goal=name)
+                    self._jobs[task.job.id] = new
+
+    def _on_the_way(self) -> list[FederatedJob]:
+        return [j for j in self._jobs.values() if j.at is None]
+
+    def _market(self, name: str) -> ClusterMarket:
+        """The market of a cluster, without what its own waiting jobs and those on the way to it need."""
+        cluster = self._members[name].cluster
+        view, fleet = cluster.view(), cluster.fleet
+        coming = sum(j.task.job.nodes for j in self._on_the_way() if j.goal == name)
+        changeover = Changeover(hours(fleet.expected_hours), hours(fleet.upper_hours))
+        return ClusterMarket.of(name, view, changeover=changeover, promised=waited_for(view, self._now) + coming)
+
+    def _consider(self, job: FederatedJob, fresh: dict[str, ClusterMarket], told: Mapping[str, ClusterMarket]) -> None:
+        """Offer the job to another cluster if it is better off there."""
+        assert job.at is not None  # noqa: S101 - it is in a cluster
+        member, now = self._members[job.at], self._now
+        held, ready_at = _held(job.task, member.cluster)
+        view = job.task.view(now, member.cluster.fleet, ready_at)
+        here = prospect(view, replace(fresh[job.at], promised=0), now, held=held)
+        traveller = Traveller(
+            job_id=job.task.job.id,
+            deadline_at=job.submission.deadline_at,
+            holds=held is not None,
+            critical=critical(view),
+            moved_at=job.moved_at,
+            declined=job.declined,
+        )
+        if _is_well(traveller, here, self._terms):
+            return
+        others = [n for n in self._members if n != job.at]
+        there = [prospect(view, told[n], now, passage=self._passage(job, n)) for n in others]
+        move = decide(traveller, here, there, self._terms, now)
+        if move is not None:
+            self._offer(job, view, move, fresh)
+
+    def _offer(self, job: FederatedJob, view: JobView, move: Move, fresh: dict[str, ClusterMarket]) -> None:
+        goal, passage = move.cluster, self._passage(job, move.cluster)
+        if not prospect(view, fresh[goal], self._now, passage=passage).feasible:
+            job.declined[goal] = self._now
+            self._declined += 1
+            return
+        fresh[goal] = replace(fresh[goal], promised=fresh[goal].promised + job.task.job.nodes)
+        self._depart(job, move, passage)
+
+    def _depart(self, job: FederatedJob, move: Move, passage: Passage) -> None:
+        assert job.at is not None  # noqa: S101 - it is in a cluster
+        member, task = self._members[job.at], job.task
+        if task.held:
+            for machine in task.held:
+                if machine.assignment is not None:
+                    update = {"order": Order.STOP, "reason": Reason.MOVE, "changed_at": self._now}
+                    machine.assignment = machine.assignment.model_copy(update=update)
+            member.cluster.give_back(task, Reason.MOVE)
+        job.records[job.at] = task.record
+        del member.cluster.tasks[task.job.id]
+        self._moves.append(
+            FederatedMove(
+                job_id=task.job.id,
+                why=move.why,
+                origin=job.at,
+                goal=move.cluster,
+                at=self._now,
+                gigabytes=task.job.checkpoint_gb,
+                usd=passage.usd,
+            )
+        )
+        job.at, job.goal, job.arrives_at, job.moved_at = None, move.cluster, self._now + passage.expected, self._now
+        member.settle()
+
+    def _arrive(self, job: FederatedJob) -> None:
+        """Put the job into the queue of its goal: at home as it was, elsewhere as a visit that was just submitted."""
+        member, task = self._members[job.goal], job.task
+        visit = {"submitted_at": self._now, "forced": True}
+        task.submission = job.submission.model_copy(update=visit if job.goal != job.home else {})
+        task.record = job.records.get(job.goal)
+        job.at, job.arrives_at = job.goal, None
+        member.pass_to(self._now)
+        member.cluster.tasks[task.job.id] = task
+        member.settle()
+
+    def _passage(self, job: FederatedJob, goal: str) -> Passage:
+        """The way to another cluster. From one host to the next it leads home, as only the home deals with others."""
+        legs = [job.at or job.home] if job.home in (job.at, goal) else [job.at or job.home, job.home]
+        rate, egress = self._workload.terms.gigabytes_per_hour, self._workload.egress
+        ways = [Passage.of(job.task.job.checkpoint_gb, egress[origin], rate) for origin in legs]
+        return ways[0] if len(ways) == 1 else ways[0] + ways[1]
+
+
+def _held(task: Task, cluster: Cluster) -> tuple[PoolKey | None, datetime | None]:
+    """The pool of the instances that the job holds, or that are on their way to it; and when the latter are ready."""
+    if task.held:
+        return task.held[0].pool, None
+    coming = [m for m in cluster.machines.values() if m.launched_for == task.job.id]
+    return (coming[0].pool, max(m.ready_at for m in coming)) if coming else (None, None)
+
+
+def _is_well(job: Traveller, here: Prospect, terms: MoveTerms) -> bool:
+    """Whether no other cluster need be looked at: the job is in time here, and too cheap to save anything."""
+    in_time = job.deadline_at is None or (here.done_by is not None and here.done_by <= job.deadline_at)
+    return here.feasible and in_time and here.usd is not None and here.usd <= terms.saving_usd

@@ -1,0 +1,101 @@
+"""The figures of a simulated workload on several clusters: deadlines, dollars, and what moved for which reason."""
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from everspot_core.records import JobState
+from everspot_core.schedule.jobs import HOUR
+from everspot_core.simulate.federated_drive import FederatedRun
+from everspot_core.simulate.figures import SimulatedBill, bill_of, late_hours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFigures:
+    """One cluster. `jobs`: submitted there. `finished`: there, of whatever home. `egress_usd`: of bytes sent from there
+    on; a way over the home counts where it began. `cost`: of its instances."""
+
+    jobs: int
+    finished: int
+    arrived: int
+    left: int
+    egress_usd: float
+    cost: SimulatedBill
+    launched: int
+    launches_refused: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FederatedFigures:
+    """All figures. `misses`: jobs that ended after their deadline or had not ended by then, without refused ones.
+
+    `met_share`: of the deadlines that were not refused, the fraction that was met; 1 without any. `usd`: of all
+    instances, and `egress_usd` beside it. `moves`: by reason. `moved`: jobs that moved at all. `declined`: offers that
+    the cluster asked did not take.
+    """
+
+    jobs: int
+    finished: int
+    refused: int
+    unfinished: int
+    with_deadline: int
+    misses: int
+    met_share: float
+    latest_hours: float
+    usd: float
+    egress_usd: float
+    gigabytes: float
+    moves: dict[str, int]
+    moved: int
+    declined: int
+    hours: float
+    clusters: dict[str, ClusterFigures]
+
+    @property
+    def total_usd(self) -> float:
+        """Instances and egress."""
+        return self.usd + self.egress_usd
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures as plain values."""
+        return {**asdict(self), "total_usd": self.total_usd}
+
+
+def federated_figures(run: FederatedRun) -> FederatedFigures:
+    """The figures of a run."""
+    tasks = [job.task for job in run.jobs.values()]
+    ended_at = max(each.ended_at for each in run.runs.values())
+    late = [x for t in tasks if (x := late_hours(t, ended_at)) is not None]
+    misses, clusters = sum(x > 0 for x in late), {name: _cluster(run, name) for name in run.runs}
+    return FederatedFigures(
+        jobs=len(tasks),
+        finished=sum(t.state is JobState.SUCCEEDED for t in tasks),
+        refused=sum(t.refused for t in tasks),
+        unfinished=sum(not t.state.final for t in tasks),
+        with_deadline=len(late),
+        misses=misses,
+        met_share=1 - misses / len(late) if late else 1.0,
+        latest_hours=max([0.0, *late]),
+        usd=sum(c.cost.total for c in clusters.values()),
+        egress_usd=sum(m.usd for m in run.moves),
+        gigabytes=sum(m.gigabytes for m in run.moves),
+        moves=dict(sorted(Counter(m.why.value for m in run.moves).items())),
+        moved=len({m.job_id for m in run.moves}),
+        declined=run.declined,
+        hours=(ended_at - min(each.began_at for each in run.runs.values())) / HOUR,
+        clusters=clusters,
+    )
+
+
+def _cluster(run: FederatedRun, name: str) -> ClusterFigures:
+    here = run.runs[name]
+    return ClusterFigures(
+        jobs=sum(j.home == name for j in run.jobs.values()),
+        finished=sum(t.state is JobState.SUCCEEDED for t in here.tasks.values()),
+        arrived=sum(m.goal == name for m in run.moves),
+        left=sum(m.origin == name for m in run.moves),
+        egress_usd=sum(m.usd for m in run.moves if m.origin == name),
+        cost=bill_of(here),
+        launched=sum(m.launched_for is not None for m in here.machines),
+        launches_refused=here.launches_refused,
+    )

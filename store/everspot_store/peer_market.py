@@ -1,0 +1,60 @@
+"""The market of another cluster, by what its scheduler has noted in `pools.json`."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from everspot_core.catalogue import InstanceType
+from everspot_core.changeover import Changeover
+from everspot_core.federation.market import ClusterMarket, Headroom
+from everspot_core.schedule import Behaviour, PoolView
+
+from everspot_store.fleet_state import ElasticUse, FleetState, PoolState
+
+
+def market_of(state: FleetState, cluster: str, types: Mapping[str, InstanceType], more: int) -> ClusterMarket:
+    """The market of this cluster for jobs of others; the arguments are those of `FleetState.market`."""
+    pools = tuple(_pool(p, types[p.instance_type]) for p in state.pools if p.instance_type in types)
+    known = [p.changeover for p in pools if p.changeover is not None]
+    quickest = Changeover(min(c.expected for c in known), min(c.upper for c in known)) if known else None
+    return ClusterMarket(
+        cluster=cluster,
+        pools=pools,
+        unions={},
+        tick=timedelta(seconds=state.tick_seconds),
+        changeover=quickest,
+        headroom=_headroom(state.elastic) if state.elastic is not None else None,
+        promised=state.promised + more,
+    )
+
+
+def _pool(pool: PoolState, kind: InstanceType) -> PoolView:
+    """The pool in the input of a plan. The note says whether it may be asked, and not how many instances it has."""
+    return PoolView(
+        instance_type=kind,
+        zone=pool.zone,
+        market=pool.market,
+        usd_per_hour=pool.usd_per_hour,
+        available=None if pool.open else 0,
+        reserved=False,
+        behaviour=Behaviour(
+            up=pool.up, since=pool.since, first=pool.since, ups=tuple(pool.ups), downs=tuple(pool.downs)
+        ),
+        placement_score=pool.placement_score,
+        refused_at=tuple(pool.refused_at),
+        noticed_at=pool.noticed_at,
+        changeover=_changeover(pool),
+    )
+
+
+def _changeover(pool: PoolState) -> Changeover | None:
+    if pool.changeover_seconds is None or pool.changeover_upper_seconds is None:
+        return None
+    expected, upper = (timedelta(seconds=s) for s in (pool.changeover_seconds, pool.changeover_upper_seconds))
+    return Changeover(expected, upper)
+
+
+def _headroom(elastic: ElasticUse) -> Headroom:
+    """What the cap still allows; nothing under a cap in dollars while instances run whose price nobody knows."""
+    limit = elastic.max_usd_per_hour
+    left = None if limit is None else limit - elastic.usd_per_hour if elastic.usd_per_hour is not None else 0.0
+    return Headroom(instances=elastic.max_instances - elastic.instances, usd_per_hour=left)

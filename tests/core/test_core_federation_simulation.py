@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -137,8 +138,13 @@ def test_a_day_of_drought_on_one_side_misses_no_deadline_and_costs_no_more(seed)
     sixth hour on one of them has neither spot nor on-demand for a day. The long form is `bench ONLY=federation`."""
     read = parse_federated(dried(generate_federated(60, seed), "east", 6, 24), "w", builtin())
     traces = traces_of(read, lambda path: pytest.fail("no files here"))
-    moving, staying = (federated_figures(simulate_federated(read, traces, moving=m)) for m in (True, False))
+    run = simulate_federated(read, traces)
+    moving, staying = federated_figures(run), federated_figures(simulate_federated(read, traces, moving=False))
     assert staying.misses >= 3 and moving.misses == 0
+    moves = sorted(run.moves, key=lambda m: (m.job_id, m.at))
+    for before, then in pairwise(moves):
+        rest = DEFAULT.rest if then.why is MoveWhy.CHEAPER else DEFAULT.pause
+        assert then.job_id != before.job_id or then.at - before.at >= rest
     assert moving.finished == 60 and moving.total_usd <= staying.total_usd
 
 

@@ -50,7 +50,7 @@ class ClusterMarket:
     headroom: Headroom | None = None
     promised: int = 0
     _stocks: dict[datetime, Stocks] = field(default_factory=dict, init=False, repr=False)
-    _joined: dict[tuple[datetime, frozenset[PoolKey]], Behaviour] = field(default_factory=dict, init=False, repr=False)
+    _joined: dict[int, Stock] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(
@@ -74,12 +74,16 @@ class ClusterMarket:
             self._joined.clear()
             self._stocks[now] = Stocks([self._left(p) for p in self.pools], self.unions, now)
         stock = self._stocks[now].of(job)
+        if id(stock) not in self._joined:  # which lives as long as the stocks do
+            self._joined[id(stock)] = self._together(stock)
+        return self._joined[id(stock)]
+
+    def _together(self, stock: Stock) -> Stock:
+        """The stock with what is known of its spot pools as one."""
         spot = frozenset(p.key for p in stock.spot_pools)
         if not spot or spot in self.unions:
             return stock
-        if (now, spot) not in self._joined:
-            self._joined[now, spot] = joined(p.behaviour for p in stock.spot_pools)
-        return replace(stock, unions={spot: self._joined[now, spot]})
+        return replace(stock, unions={spot: joined(p.behaviour for p in stock.spot_pools)})
 
     def fits(self, count: int, usd_per_hour: float) -> bool:
         """Whether the cap has room for so many instances at this price each."""

@@ -56,6 +56,19 @@ def test_every_failure_has_a_kind(error: Exception, kind: Trouble) -> None:
 
 
 @pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (answer(403, "accessNotConfigured", "", "SERVICE_DISABLED"), "pulumi up -s gcp-account"),
+        (answer(403, "forbidden", "PERMISSION_DENIED", "BILLING_DISABLED"), "link one"),
+        (answer(403, "forbidden"), "gcloud auth application-default login"),
+        (answer(403, "rateLimitExceeded"), "try again in a minute"),
+    ],
+)
+def test_a_person_is_told_what_helps_against_this_very_refusal(error: Exception, words: str) -> None:
+    assert words in told(error).fix
+
+
+@pytest.mark.parametrize(
     ("code", "kind"),
     [
         ("ZONE_RESOURCE_POOL_EXHAUSTED", LaunchTrouble.CAPACITY),

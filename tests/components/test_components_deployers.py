@@ -5,6 +5,8 @@ from pathlib import Path
 import botocore.session
 import pytest
 from everspot.aws import deployers
+from everspot.gcp import deployers as google
+from everspot_local.gcp.iam.permissions import KNOWN
 
 SECURITY = Path(__file__).resolve().parents[2] / "docs" / "security.md"
 
@@ -31,3 +33,18 @@ def test_every_action_is_a_call_that_the_service_has(service: str) -> None:
     listed = {a.split(":")[1] for a in deployers.PREVIEW | deployers.DEPLOY | deployers.ACCOUNT if a.startswith(prefix)}
     assert listed
     assert listed - known == set()
+
+
+def test_the_document_prints_the_tables_of_google_cloud() -> None:
+    _, _, rest = SECURITY.read_text().partition("<!-- deployers on google cloud -->\n")
+    printed, _, _ = rest.partition("<!-- /deployers on google cloud -->\n")
+    assert printed == google.table()
+
+
+def test_a_preview_on_google_cloud_only_reads() -> None:
+    assert {one for one in google.PREVIEW if not one.rpartition(".")[2].startswith(("get", "list"))} == set()
+
+
+def test_every_permission_on_google_cloud_is_one_that_iam_has() -> None:
+    reasoned = {one for names in google.UNSEEN for one in names.split(", ") if not one.endswith("*")}
+    assert (google.PREVIEW | google.DEPLOY | google.ACCOUNT | reasoned) - KNOWN == set()

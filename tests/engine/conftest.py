@@ -47,7 +47,7 @@ class Rig:
 
     @contextmanager
     def noted(self, kind: str) -> Iterator[None]:
-        """Remember what AWS is asked meanwhile, in `asked`: nobody but the engine asks it then."""
+        """Remember what the cloud is asked meanwhile, in `asked`: nobody but the engine asks it then."""
         book = self.project / "local" / "calls.jsonl"
         before = book.stat().st_size
         try:
@@ -57,10 +57,10 @@ class Rig:
                 calls.seek(before)
                 self.asked[kind] |= {c["action"] for line in calls for c in json.loads(line)["checked"]}
 
-    def unlisted(self) -> set[str]:
-        """What the engine asked so far that a deployer is not said to need."""
-        deploy = deployers.PREVIEW | deployers.DEPLOY | deployers.ACCOUNT
-        return (self.asked["preview"] - deployers.PREVIEW) | (self.asked["deploy"] - deploy)
+    def unlisted(self, lists: Any = deployers) -> set[str]:
+        """What the engine asked so far that a deployer is not said to need. `lists`: of the cloud, AWS's by default."""
+        deploy = lists.PREVIEW | lists.DEPLOY | lists.ACCOUNT
+        return (self.asked["preview"] - lists.PREVIEW) | (self.asked["deploy"] - deploy)
 
     def pulumi(self, *arguments: str, stack: str) -> str:
         """What a command of the engine says of a stack, which is made where there is none.

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
+from everspot.gcp import deployers
 
 pytestmark = pytest.mark.engine
 STACK = "local-gcp"
@@ -29,7 +30,9 @@ def test_a_cluster_comes_up_stays_changes_in_place_and_goes(google: Any) -> None
     capacity = google.declared(STACK)["capacity"]
     declare(google, capacity={**capacity, "standing": {"target": 3, "onDemandBase": 1}})
     assert google.up(STACK).changes == {f"{NAME}-fleet-spot": "update", f"{NAME}-manifest": "update"}
-    declare(google, limits={**google.declared(STACK)["limits"], "noticePoll": "1s"})
+    # What a cluster may have besides, so that all that deployers need is asked for once.
+    more = {"monitoring": {}, "nat": True, "flowLogs": True, "iapSsh": True}
+    declare(google, limits={**google.declared(STACK)["limits"], "noticePoll": "1s"}, **more)
     changed = google.up(STACK).changes
     groups = {f"{NAME}-{name}" for name in ("fleet-on-demand", "fleet-spot", "scheduler-group")}
     assert {changed[name] for name in groups} == {"update"}
@@ -41,3 +44,15 @@ def test_a_cluster_comes_up_stays_changes_in_place_and_goes(google: Any) -> None
     declare(google, capacity=capacity)
     google.destroy(STACK)
     assert json.loads(google.pulumi("stack", "export", stack=STACK))["deployment"].get("resources", []) == []
+
+
+def test_a_project_is_set_up_and_deployers_need_exactly_what_is_listed(google: Any) -> None:
+    """After the other test, whose calls count as well."""
+    file = google.project / "stacks" / "Pulumi.gcp-account.yaml"
+    file.write_text(file.read_text().replace("my-project", "everspot-local"))
+    google.preview("gcp-account")
+    assert google.up("gcp-account").changes
+    google.destroy("gcp-account")
+    assert google.unlisted(deployers) == set()
+    listed = deployers.PREVIEW | deployers.DEPLOY | deployers.ACCOUNT
+    assert listed - google.asked["preview"] - google.asked["deploy"] == set()

@@ -88,7 +88,7 @@ def _patiently(control: Bucket, write: Callable[[], WriteResult]) -> WriteResult
 def _scheduler(session: Session) -> Check:
     beats = [doc.value for doc in session.store.schedulers.scan().values()]
     if not beats:
-        fix = "running jobs run on, nothing new starts; does its Auto Scaling group have an instance?"
+        fix = "running jobs run on, nothing new starts; does its group in the cloud, which keeps one, have an instance?"
         return Check("cluster", "scheduler", Verdict.FAIL, "none has ever written a heartbeat", fix)
     last = max(beats, key=lambda beat: beat.updated_at)
     silent = session.clock.to_real(session.now - last.updated_at)

@@ -31,7 +31,7 @@ def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catal
         import requests
         from google.auth.exceptions import GoogleAuthError
 
-        from everspot_clouds.gcp.errors import FIX, ApiError, trouble
+        from everspot_clouds.gcp.errors import ApiError, fix, trouble
         from everspot_clouds.gcp.rest import open_api
     except ImportError:
         return [
@@ -50,7 +50,7 @@ def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catal
         except (ApiError, requests.RequestException, GoogleAuthError) as error:
             kind = trouble(error)
             found = Verdict.FAIL if group == "credentials" else Verdict.SKIP
-            return [Check(_MATTER.get(kind, group), name, found, str(error), FIX[kind])]
+            return [Check(_MATTER.get(kind, group), name, found, str(error), fix(error))]
 
     checks = asked("credentials", "credentials", lambda: _credentials(api))
     where = (manifest.region if manifest is not None else "") or region or ""

@@ -141,6 +141,17 @@ _CODES = Codes(
 _QUOTA_METRIC = re.compile(r"Quota '([A-Z0-9_]+)' exceeded", re.IGNORECASE)
 
 
+OWN_FIX = {
+    frozenset({"SERVICE_DISABLED", "accessNotConfigured"}): (
+        "the project's services are not switched on: pulumi up -s gcp-account, once per project; wait some minutes then"
+    ),
+    frozenset({"BILLING_DISABLED", "billingNotEnabled", "BILLING_NOT_ACTIVE"}): (
+        "the project has no billing account: link one, https://console.cloud.google.com/billing/linkedaccount"
+    ),
+}
+"""The same by codes, where the kind of failure alone would mislead."""
+
+
 @dataclass(frozen=True, slots=True)
 class Said:
     """One error of an operation. `metric`: the exceeded quota; `zone` and `machine`: what is out of stock."""
@@ -273,9 +284,16 @@ def launch_trouble(code: str) -> LaunchTrouble:
     return LaunchTrouble.REQUEST if wrong else LaunchTrouble.TRANSIENT
 
 
+def fix(error: Exception) -> str:
+    """What a person can do about an error."""
+    codes = error.refusal.codes if isinstance(error, ApiError) else ()
+    own = (words for known, words in OWN_FIX.items() if any(_CODES.among(code, known) for code in codes))
+    return next(own, FIX[trouble(error)])
+
+
 def told(error: Exception) -> CloudError:
     """The error in words for people, with what they can do about it."""
     kind = trouble(error)
     if isinstance(error, ApiError):
-        return CloudError(f"Google Cloud refused: {error}", kind, FIX[kind])
+        return CloudError(f"Google Cloud refused: {error}", kind, fix(error))
     return CloudError(str(error) or type(error).__name__, kind, FIX[kind])

@@ -91,6 +91,9 @@ JOBS = CloudRules(
 """The environment variables that job files may not set on Google Cloud, and the forms in which they name secrets: by
 the name in Secret Manager."""
 
+# An instance counts until the operation that stops or deletes it is done, which is never less than what is billed:
+# "Stopped instances do not incur VM usage charges while they are stopped" (Compute API, instances.stop). Nobody says
+# whether the seconds between the signal and the end of a preempted VM are free; here they are not.
 BILLING = BillingRules(
     # Compute Engine pricing, "VM instance pricing": by the second, with a minimum of one minute.
     minimum=timedelta(minutes=1),

@@ -15,8 +15,8 @@ from everspot_clouds.gcp.rules import DOOR_TAG
 _LOOPBACK = str(IPv4Network("127.0.0.0/8")[1])
 _INSTALL = "gcloud is part of the Google Cloud SDK: https://cloud.google.com/sdk/docs/install"
 _DENIED = (
-    "may you use the tunnel and become the jobs' user (roles/iap.tunnelResourceAccessor and "
-    "roles/compute.osAdminLogin)?"
+    "may you use the tunnel and become the jobs' user (roles/iap.tunnelResourceAccessor, roles/compute.osAdminLogin, "
+    "and roles/iam.serviceAccountUser on the agents' account, which OS Login asks for)?"
 )
 
 

@@ -23,7 +23,8 @@ LACKS: Mapping[str, str] = {
     "volumeThroughput": "a disk's figures follow from its type and size: volumeType, volumeGib",
     "vpcId": "an existing network is named by network and subnetwork here",
     "subnetIds": "a subnetwork spans the region's zones here: subnetwork names one",
-    "egress": "what an existing network lets out is in its own firewall",
+    "egress": "what an existing network lets out is in its own firewall; agents and scheduler need no proxy, "
+    "since they call Google's services alone, by Private Google Access",
     "services": "Private Google Access reaches all of Google's services",
     "flowLogBucketArn": "flow logs go to Cloud Logging here: flowLogs",
     "readBucketArns": "buckets are named here: readBuckets",

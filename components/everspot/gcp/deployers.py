@@ -45,7 +45,7 @@ ACCOUNT = _permissions(serviceusage="services.list")
 """Further calls of `up` of the account stack. It switches nothing off."""
 
 UNSEEN: Mapping[str, str] = {
-    "serviceusage.services.enable": "in the account stack, where a service is not on yet: Service Usage, Access control",
+    "serviceusage.services.enable": "in the account stack, where a service is off: Service Usage, Access control",
     "storage.objects.list, storage.objects.get": "of a preview too, on the control bucket, for `guardJobs`",
     "compute.firewalls.update, compute.healthChecks.update, compute.networks.update, iam.roles.update, "
     "iam.serviceAccounts.update, logging.sinks.update, monitoring.alertPolicies.update, monitoring.dashboards.update, "

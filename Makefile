@@ -4,11 +4,12 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 # Twice as many as cores: what takes longest waits, for AWS's provider and for processes.
 JOBS ?= $(shell [ $(CORES) -gt 4 ] && echo 8 || echo $$(( 2 * $(CORES) )))
 ARGS ?=
-# Whose provider is set up: aws, gcp, or both ("aws gcp"). The demo plays on one of them; what plays on AWS needs AWS's.
+# Whose provider is set up: aws, gcp, or both ("aws gcp"). Demo and live play on one of them; what plays on AWS needs
+# AWS's.
 CLOUD ?= aws
-AWS_ALONE := $(filter live bench,$(MAKECMDGOALS))
+AWS_ALONE := $(filter bench,$(MAKECMDGOALS))
 $(if $(AWS_ALONE),$(if $(filter aws,$(CLOUD)),,$(error $(AWS_ALONE) plays on AWS, with CLOUD=aws, and not on $(CLOUD))))
-ON_ONE := $(filter demo,$(MAKECMDGOALS))
+ON_ONE := $(filter demo live,$(MAKECMDGOALS))
 $(if $(ON_ONE),$(if $(filter 1,$(words $(CLOUD))),,$(error $(ON_ONE) plays on one cloud, with CLOUD=aws or CLOUD=gcp)))
 # The rewritten assertions of five thousand tests are kept from one run to the next, also where Python is told to keep
 # nothing; apart from the sources.
@@ -36,8 +37,8 @@ nightly: setup ## For the night: properties with ten times as many examples, and
 	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --hypothesis-profile=nightly tests/core tests/store tests/cli $(ARGS)
 	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m nightly $(ARGS)
 
-live: setup ## A workload of 24 jobs simulated and lived through on this machine, and where the two differ (a quarter of an hour)
-	@.venv/bin/python tests/e2e/live.py $(ARGS)
+live: setup ## A workload of 24 jobs simulated and lived through on this machine, and where the two differ (a quarter of an hour; CLOUD=gcp)
+	@.venv/bin/python tests/e2e/live.py --cloud $(CLOUD) $(ARGS)
 
 check: setup ## What needs no run, in under a minute: lint, format, strict types, the import rule, the documents' links
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check .

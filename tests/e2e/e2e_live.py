@@ -5,7 +5,6 @@ agent and a job's program that were started wait for the rest of it. The market 
 both in less than that. So a slow or busy machine makes a run longer, and nothing in it later.
 """
 
-import shutil
 import statistics
 import subprocess
 import sys
@@ -15,55 +14,32 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
 from e2e_elastic import ElasticLive
+from e2e_google import REGION as GOOGLE_REGION
+from e2e_google import GoogleLive
 from e2e_helpers import REGION
+from e2e_paced import BOOT, REPORTS, Paced, read
 from everspot_clouds.registry import provider
-from everspot_core.attempts import attempts
 from everspot_core.catalogue import builtin
-from everspot_core.cost import Bill, bill
-from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import Limits
-from everspot_core.records import Event, EventKind, InstanceRecord, Reason, Role
-from everspot_core.simulate.account import Account, of_bill
-from everspot_core.simulate.members import Task, hours
-from everspot_core.simulate.supply import BEGIN
-from everspot_core.simulate.trace import Trace
-from everspot_core.simulate.trace import parse as parse_trace
-from everspot_core.simulate.workload import Workload, WorkloadJob, traces_of
-from everspot_core.simulate.workload_file import parse as parse_workload
-from everspot_local.controls.courses import load
-from everspot_scheduler.settling import settle_ledger
+from everspot_core.cost import Bill
+from everspot_core.records import InstanceRecord, Market
+from everspot_core.simulate.account import Account
+from everspot_core.simulate.members import hours
+from everspot_core.simulate.workload import Workload
 from everspot_train.agent.program import LAUNCHER_VARIABLE
 
-HERE = Path(__file__).parent
-PROGRAM = (HERE / "programs/paced.py", HERE.parent / "agent/programs/toy/toy_train.py")
-STEP = timedelta(seconds=30)
-"""Market time of a step."""
 FASTEST = 66.0
 """Faster than this, a second's delay of one start is more than the workload's launch time can bear."""
-BOOT = timedelta(seconds=15)
-"""Market time until a machine begins to boot: longer than its market takes to say that it runs."""
-REPORTS = timedelta(seconds=0.6)
-"""Real time that an agent takes to report once it runs."""
-LEASE = timedelta(minutes=10)
-"""Market time of a lease, if that is long enough in real time: its renewals tell how far a job is."""
 SPARE = 1.4
 """So many times as long as was measured a start may take."""
 ROUNDS = 3
-LATE, LATEST = 0.2, 0.6
-"""So much longer than the workload says half of the starts may take, and any of them."""
-AGENT = """
-import os, time
-os.sched_getaffinity = lambda pid: set(range({cpus}))
-began = os.stat(".").st_mtime
-from everspot_train.agent.main import main
-time.sleep(max(0.0, began + {seconds} - time.time()))
-main()
-"""
-"""A machine's folder is as old as its boot. The agent's own modules are there before the wait is over."""
+TYPES = {"c6i.large": "c3-highcpu-8", "m6i.large": "n2-standard-8"}
+ZONES = {"eu-west-1a": "europe-west4-a", "eu-west-1b": "europe-west4-b"}
+"""What stands on Google Cloud for a workload's types and zones."""
 
 
 @dataclass(frozen=True)
@@ -99,10 +75,31 @@ def _seconds(code: str, rounds: int, beside: int) -> float:
         return statistics.median(pool.map(one, range(rounds * beside)))
 
 
-def read(path: Path) -> tuple[Workload, dict[str, Trace]]:
-    """A workload with its traces, as `everspot simulate --workload` reads them."""
-    workload = parse_workload(yaml.safe_load(path.read_text()), str(path), builtin())
-    return workload, traces_of(workload, lambda name: parse_trace((path.parent / name).read_text(), name))
+def of_cloud(path: Path, cloud: str, folder: Path) -> Path:
+    """A workload's file on a cloud: on Google Cloud the same jobs and the same course of the same pools, of its types,
+    at its prices and under its billing rules, in a folder."""
+    if cloud == "aws":
+        return path
+    content = yaml.safe_load(path.read_text())
+    for pool in content["fleet"]["pools"]:
+        name, zone = TYPES[pool["instance_type"]], ZONES[pool["zone"]]
+        pool.update(instance_type=name, zone=zone, usd_per_hour=_usd(name, pool["market"]))
+    content["fleet"]["free_within_hours"] = provider(cloud).billing.free_within / timedelta(hours=1)
+    for trace in content["traces"].values():
+        trace["file"] = str(path.resolve().parent / trace["file"])
+    folder.mkdir(parents=True, exist_ok=True)
+    made = folder / f"{path.stem}-{cloud}.yaml"
+    made.write_text(yaml.safe_dump(content))
+    return made
+
+
+def _usd(name: str, market: str) -> float:
+    """An hour of a type on Google Cloud, in all zones."""
+    known = builtin().on_demand(name, GOOGLE_REGION)
+    if market == Market.SPOT:
+        known = (builtin().spot_range(name, GOOGLE_REGION) or (None,))[0]
+    assert known is not None, name
+    return known.usd_per_hour
 
 
 @dataclass(frozen=True)
@@ -121,17 +118,18 @@ def live_through(
     path: Path,
     folder: Path,
     *,
+    cloud: str = "aws",
     scale: float | None = None,
     fastest: float = FASTEST,
     tell: Callable[[str], None] = lambda words: None,
 ) -> Lived:
-    """Live through a workload, as fast as this machine can, by `scale` or as measured and at most `fastest`; again at
-    half the speed where it did not keep up."""
+    """Live through a workload's file of a cloud, as fast as this machine can, by `scale` or as measured and at most
+    `fastest`; again at half the speed where it did not keep up."""
     workload, _ = read(path)
     scale = min(fastest, Starts.measured().scale(workload)) if scale is None else scale
     for number in range(ROUNDS):
         tell(f"{len(workload.jobs)} jobs, {scale:.0f} times as fast as the world")
-        with LiveWorkload(folder / str(number), path, scale) as live:
+        with WORKLOADS[cloud](folder / str(number), path, scale) as live:
             began = live.play(tell)
             found = Lived(scale, began, tuple(live.behind()), live.account(), live.bill(), live.records())
         tell(str(found.account))
@@ -143,144 +141,37 @@ def live_through(
     return found
 
 
-class LiveWorkload(ElasticLive):
-    """The cluster that a workload's fleet describes, and its jobs."""
+class LiveWorkload(Paced, ElasticLive):
+    """On AWS."""
 
     def __init__(self, folder: Path, path: Path, scale: float) -> None:
-        self.path = path
-        self.workload, self.traces = read(path)
-        self.scale = scale
-        fleet = self.workload.fleet
-        real = timedelta(seconds=fleet.tick_seconds / self.scale)
-        self.limits = Limits(
-            lease_ttl=max(timedelta(seconds=10), LEASE / self.scale), beat_every=timedelta(seconds=5),
-            poll_every=timedelta(seconds=0.2), notice_poll=timedelta(seconds=0.2), tick_every=real / 2,
-            stop_margin=timedelta(seconds=0.5),
-        )  # fmt: skip
-        self.types = tuple(dict.fromkeys(p.instance_type for p in fleet.pools))
-        self.zones = tuple(sorted({p.zone.removeprefix(REGION) for p in fleet.pools}))
-        self.idle_limit = fleet.idle_limit
-        self.max_instances = fleet.max_instances or len(self.workload.jobs)
-        self.max_usd_per_hour, self.shared = fleet.max_usd_per_hour, fleet.shared
-        self.only = {name: sorted({p.zone for p in fleet.pools if p.instance_type == name}) for name in self.types}
-        self.own_idle_limit = "30m"  # a net that nothing falls into: what ends them is the scheduler
-        self.jobs: dict[str, str] = {}
+        self.describe(path, scale, REGION)
         super().__init__(folder, agent_env={LAUNCHER_VARIABLE: sys.executable}, cpus=2)
 
-    def agent(self, cpus: int | None) -> tuple[str, ...]:
-        rest = (hours(self.workload.fleet.launch_hours) - BOOT) / self.scale - REPORTS
-        return "-c", AGENT.format(cpus=cpus or 2, seconds=rest.total_seconds())
-
-    def play(self, tell: Callable[[str], None] = lambda words: None) -> datetime:
-        """Begin the market's course, submit every job when it arrives, wait until all are over and nothing runs; when
-        it began."""
-        self._begin()
-        began = self.clock.now()
-        for job in sorted(self.workload.jobs, key=lambda j: (j.arrival_hours, j.id)):
-            wait = began + hours(job.arrival_hours) - self.clock.now()
-            time.sleep(max(0.0, self.clock.to_real(wait).total_seconds()))
-            self._submit(job)
-            tell(f"{self._hours(began):5.2f} h: {job.id}")
-        limit = self.clock.to_real(hours(self.workload.horizon_hours))
-        self.until(lambda: all(self.ended(job) for job in self.jobs.values()) or None, limit)
-        tell(f"{self._hours(began):5.2f} h: all jobs are over")
-        self.until(lambda: not self.agents("pending", "running") or None, limit)
-        tell(f"{self._hours(began):5.2f} h: nothing runs any more")
-        return began
-
-    def _hours(self, began: datetime) -> float:
-        return (self.clock.now() - began) / timedelta(hours=1)
-
-    def _begin(self) -> None:
-        """The scheduler runs, and the market begins its course."""
-        self.until(lambda: self.store.schedulers.scan())
-        self._replay(load(self.path, builtin()))
+    def running(self) -> Mapping[str, Any]:
+        return self.agents("pending", "running")
 
     def _fleet(self) -> None:
-        """Nobody ever sees another market than the workload's: before it begins it stands as it will be then."""
-        course = load(self.path, builtin())
-        self._replay({**course, "pools": [{**pool, "data": pool["data"][:1]} for pool in course["pools"]]})
+        self._stand_still()
         super()._fleet()
 
-    def _replay(self, course: dict[str, Any]) -> None:
-        self.cloud.do("replay", **{**course, "delays": course["delays"] | {"boot": BOOT.total_seconds()}})
 
-    def _submit(self, job: WorkloadJob) -> None:
-        code = self.folder / "code"
-        if not code.exists():
-            code.mkdir()
-            for file in PROGRAM:
-                shutil.copy(file, code)
-        plain = Task.of(job, BEGIN).submission.spec.model_dump(exclude_defaults=True, exclude={"recipe"})
-        env = {
-            "TOY_STEPS": str(max(1, round(hours(job.actual) / STEP))),
-            "TOY_STEP_SECONDS": str(self.clock.to_real(STEP).total_seconds()),
-            "TOY_EVERY": "40",
-            "PACED_SETUP": str(self.workload.fleet.setup_hours * 3600),
-        }
-        spec = JobSpec.model_validate({**plain, "code": str(code), "entrypoint": ["paced.py"], "env": env})
-        now = self.clock.now()
-        deadline = None if job.deadline_hours is None else now + hours(job.deadline_hours)
-        submission = JobSubmission(job_id=f"{job.id}-1", spec=spec, submitted_at=now, deadline_at=deadline)
-        self.jobs[job.id] = self.store.submit(submission, code).job_id
+class GoogleWorkload(Paced, GoogleLive):
+    """On Google Cloud."""
 
-    def behind(self) -> list[str]:
-        """In what this machine did not keep up with its market: such a run says nothing about a plan."""
-        fleet, found = self.workload.fleet, list[str]()
-        history, records = self.history(), self.records()
-        known = [a for events in history.values() for a in attempts(events)]
-        launches = {name: one.value.launched_at for name, one in self.store.launches.scan().items()}
-        boots = [r.booted_at - launches[n] for n, r in records.items() if r.role is Role.AGENT and n in launches]
-        setups = [a.training_at - a.start for a in known if a.training_at is not None]
-        starts = (("launch", boots, fleet.launch_hours), ("set-up", setups, fleet.setup_hours))
-        for what, taken, told in (s for s in starts if s[1]):
-            for which, bound, late in (
-                ("the middle", LATE, statistics.median(taken)),
-                ("the longest", LATEST, max(taken)),
-            ):
-                if late > (1 + bound) * hours(told):
-                    found.append(f"{which} {what} took {late.total_seconds():.0f} s instead of {told * 3600:.0f}")
-        if lost := [f"{a.job_id} on {a.instance_id}" for a in known if a.reason is Reason.LOST]:
-            found.append(f"a notice was too short for {', '.join(lost)}")
-        for beat in (b.value for b in self.store.schedulers.scan().values()):
-            tick = (beat.updated_at - beat.started_at) / max(1, beat.ticks)
-            if tick.total_seconds() > fleet.tick_seconds:
-                found.append(f"a tick took {tick.total_seconds():.0f} s")
-        return found
+    # What a guest gets to shut down. When an instance is taken is the course's word.
+    delays: Mapping[str, float] = MappingProxyType({"notice": 30.0})
 
-    # What came of it ----------------------------------------------------------------------------------------------
+    def __init__(self, folder: Path, path: Path, scale: float) -> None:
+        self.describe(path, scale, f"{GOOGLE_REGION}-")
+        super().__init__(folder)
 
-    def submissions(self) -> dict[str, JobSubmission]:
-        return {job: self.store.jobs.get(job).value for job in self.jobs.values()}  # type: ignore[union-attr]
+    def running(self) -> Mapping[str, Any]:
+        return self.agents()
 
-    def history(self) -> Mapping[str, list[Event]]:
-        return self.store.events_of(list(self.jobs.values()))
+    def _lay(self) -> None:
+        self._stand_still()
+        super()._lay()
 
-    def records(self) -> dict[str, InstanceRecord]:
-        return {name: found.value for name, found in self.store.instances.scan().items()}
 
-    def bill(self) -> Bill:
-        """As the report computes it."""
-        manifest, aws = self.store.manifest(), provider("aws")
-        reader = aws.reading(manifest, self.clock)
-        assert reader is not None
-        settle_ledger(self.store, manifest, reader)
-        reader.close()
-        launches, ends = self.store.launches.scan(), self.store.ends.scan()
-        return bill(
-            [found.value for found in launches.values()],
-            [found.value for found in ends.values()],
-            self.store.prices(),
-            self.history(),
-            builtin(),
-            self.clock.now(),
-            rules=aws.billing,
-        )
-
-    def account(self) -> Account:
-        infeasible = (
-            job
-            for job, events in self.history().items()
-            if any(e.kind is EventKind.FAILED and e.data.get("reason") == Reason.INFEASIBLE for e in events)
-        )
-        return of_bill(self.bill(), self.submissions(), infeasible)
+WORKLOADS: dict[str, type[LiveWorkload | GoogleWorkload]] = {"aws": LiveWorkload, "gcp": GoogleWorkload}

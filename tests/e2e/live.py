@@ -15,7 +15,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from e2e_live import live_through, read
+from e2e_live import WORKLOADS, live_through, of_cloud
+from e2e_paced import read
 from everspot_core.attempts import Attempt
 from everspot_core.cost import Bill
 from everspot_core.records import InstanceRecord, Market, Role
@@ -153,15 +154,19 @@ def _names(jobs: Iterable[str]) -> str:
 def main() -> int:
     """Run it; 0 if the promise was kept."""
     options = argparse.ArgumentParser(prog="make live", description=__doc__)
+    options.add_argument("--cloud", choices=sorted(WORKLOADS), default="aws", help="whose local cloud")
     options.add_argument("--workload", type=Path, default=HERE / "workloads/long.yaml")
     options.add_argument("--scale", type=float, help="seconds of market time in a second; by default as measured here")
     given = options.parse_args()
     console, began = Console(), time.monotonic()
-    workload, traces = read(given.workload)
-    run, folder = simulate(workload, traces), Path(tempfile.mkdtemp(prefix="everspot-live-"))
+    folder = Path(tempfile.mkdtemp(prefix="everspot-live-"))
+    path = of_cloud(given.workload, given.cloud, folder)
+    workload, traces = read(path)
+    run = simulate(workload, traces)
     lived = live_through(
-        given.workload, folder, scale=given.scale, tell=lambda words: console.print(f"  {words}", highlight=False)
-    )
+        path, folder, cloud=given.cloud, scale=given.scale,
+        tell=lambda words: console.print(f"  {words}", highlight=False),
+    )  # fmt: skip
     told = of_run(run), lived.account
     usd = {key: offer.usd_per_hour for key, offer in workload.fleet.offers().items()}
     lives = promised_lives(run), lived_lives(lived.bill, lived.records, usd)

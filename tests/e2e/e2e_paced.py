@@ -1,0 +1,216 @@
+"""A workload's jobs on a cluster of whichever cloud, and what came of them."""
+
+import shutil
+import statistics
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import yaml
+from everspot_clouds.registry import provider
+from everspot_core.attempts import attempts
+from everspot_core.catalogue import builtin
+from everspot_core.cost import Bill, bill
+from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.manifest import Limits
+from everspot_core.records import Event, EventKind, InstanceRecord, JobState, Reason, Role
+from everspot_core.simulate.account import Account, of_bill
+from everspot_core.simulate.members import Task, hours
+from everspot_core.simulate.supply import BEGIN
+from everspot_core.simulate.trace import Trace
+from everspot_core.simulate.trace import parse as parse_trace
+from everspot_core.simulate.workload import Workload, WorkloadJob, traces_of
+from everspot_core.simulate.workload_file import parse as parse_workload
+from everspot_local.cloud import LocalCloud
+from everspot_local.controls.courses import load
+from everspot_scheduler.settling import settle_ledger
+from everspot_store import Store, SystemClock
+
+HERE = Path(__file__).parent
+PROGRAM = (HERE / "programs/paced.py", HERE.parent / "agent/programs/toy/toy_train.py")
+STEP = timedelta(seconds=30)
+"""Market time of a step."""
+BOOT = timedelta(seconds=15)
+"""Market time until a machine begins to boot: longer than its market takes to say that it runs."""
+REPORTS = timedelta(seconds=0.6)
+"""Real time that an agent takes to report once it runs."""
+LEASE = timedelta(minutes=10)
+"""Market time of a lease, if that is long enough in real time: its renewals tell how far a job is."""
+LATE, LATEST = 0.2, 0.6
+"""So much longer than the workload says half of the starts may take, and any of them."""
+AGENT = """
+import os, time
+os.sched_getaffinity = lambda pid: set(range({cpus}))
+began = os.stat(".").st_mtime
+from everspot_train.agent.main import main
+time.sleep(max(0.0, began + {seconds} - time.time()))
+main()
+"""
+"""A machine's folder is as old as its boot. The agent's own modules are there before the wait is over."""
+
+
+def read(path: Path) -> tuple[Workload, dict[str, Trace]]:
+    """A workload with its traces, as `everspot simulate --workload` reads them."""
+    workload = parse_workload(yaml.safe_load(path.read_text()), str(path), builtin())
+    return workload, traces_of(workload, lambda name: parse_trace((path.parent / name).read_text(), name))
+
+
+class Paced(ABC):
+    """The cluster that a workload's fleet describes, and its jobs. Of a cloud's own cluster it wants what stands here
+    without a value."""
+
+    delays: Mapping[str, float] = MappingProxyType({})
+    """Of its market, where they are not the workload's, in seconds."""
+    cloud: LocalCloud
+    store: Store
+    folder: Path
+    clock: SystemClock
+    until: Callable[..., Any]
+    ended: Callable[[str], JobState | None]
+
+    @abstractmethod
+    def running(self) -> Mapping[str, Any]:
+        """Instances that were launched and have not ended, by id."""
+
+    def describe(self, path: Path, scale: float, before_zones: str) -> None:
+        """Take over what the workload says of its fleet. `before_zones`: what its zones' names begin with."""
+        self.path = path
+        self.workload, self.traces = read(path)
+        self.scale = scale
+        fleet = self.workload.fleet
+        real = timedelta(seconds=fleet.tick_seconds / self.scale)
+        self.limits = Limits(
+            lease_ttl=max(timedelta(seconds=10), LEASE / self.scale), beat_every=timedelta(seconds=5),
+            poll_every=timedelta(seconds=0.2), notice_poll=timedelta(seconds=0.2), tick_every=real / 2,
+            stop_margin=timedelta(seconds=0.5),
+        )  # fmt: skip
+        self.types = tuple(dict.fromkeys(p.instance_type for p in fleet.pools))
+        self.zones = tuple(sorted({p.zone.removeprefix(before_zones) for p in fleet.pools}))
+        self.idle_limit = fleet.idle_limit
+        self.max_instances = fleet.max_instances or len(self.workload.jobs)
+        self.max_usd_per_hour, self.shared = fleet.max_usd_per_hour, fleet.shared
+        self.only = {name: sorted({p.zone for p in fleet.pools if p.instance_type == name}) for name in self.types}
+        self.own_idle_limit = "30m"  # a net that nothing falls into: what ends them is the scheduler
+        self.jobs: dict[str, str] = {}
+
+    def agent(self, cpus: int | None) -> tuple[str, ...]:
+        rest = (hours(self.workload.fleet.launch_hours) - BOOT) / self.scale - REPORTS
+        return "-c", AGENT.format(cpus=cpus or 2, seconds=rest.total_seconds())
+
+    def play(self, tell: Callable[[str], None] = lambda words: None) -> datetime:
+        """Begin the market's course, submit every job when it arrives, wait until all are over and nothing runs; when
+        it began."""
+        self._begin()
+        began = self.clock.now()
+        for job in sorted(self.workload.jobs, key=lambda j: (j.arrival_hours, j.id)):
+            wait = began + hours(job.arrival_hours) - self.clock.now()
+            time.sleep(max(0.0, self.clock.to_real(wait).total_seconds()))
+            self._submit(job)
+            tell(f"{self._hours(began):5.2f} h: {job.id}")
+        limit = self.clock.to_real(hours(self.workload.horizon_hours))
+        self.until(lambda: all(self.ended(job) for job in self.jobs.values()) or None, limit)
+        tell(f"{self._hours(began):5.2f} h: all jobs are over")
+        self.until(lambda: not self.running() or None, limit)
+        tell(f"{self._hours(began):5.2f} h: nothing runs any more")
+        return began
+
+    def _hours(self, began: datetime) -> float:
+        return (self.clock.now() - began) / timedelta(hours=1)
+
+    def _begin(self) -> None:
+        """The scheduler runs, and the market begins its course."""
+        self.until(lambda: self.store.schedulers.scan())
+        self._replay(load(self.path, builtin()))
+
+    def _stand_still(self) -> None:
+        """Nobody ever sees another market than the workload's: before it begins it stands as it will be then."""
+        course = load(self.path, builtin())
+        self._replay({**course, "pools": [{**pool, "data": pool["data"][:1]} for pool in course["pools"]]})
+
+    def _replay(self, course: dict[str, Any]) -> None:
+        self.cloud.do("replay", **{**course, "delays": course["delays"] | {"boot": BOOT.total_seconds()} | self.delays})
+
+    def _submit(self, job: WorkloadJob) -> None:
+        code = self.folder / "code"
+        if not code.exists():
+            code.mkdir()
+            for file in PROGRAM:
+                shutil.copy(file, code)
+        plain = Task.of(job, BEGIN).submission.spec.model_dump(exclude_defaults=True, exclude={"recipe"})
+        env = {
+            "TOY_STEPS": str(max(1, round(hours(job.actual) / STEP))),
+            "TOY_STEP_SECONDS": str(self.clock.to_real(STEP).total_seconds()),
+            "TOY_EVERY": "40",
+            "PACED_SETUP": str(self.workload.fleet.setup_hours * 3600),
+        }
+        spec = JobSpec.model_validate({**plain, "code": str(code), "entrypoint": ["paced.py"], "env": env})
+        now = self.clock.now()
+        deadline = None if job.deadline_hours is None else now + hours(job.deadline_hours)
+        submission = JobSubmission(job_id=f"{job.id}-1", spec=spec, submitted_at=now, deadline_at=deadline)
+        self.jobs[job.id] = self.store.submit(submission, code).job_id
+
+    def behind(self) -> list[str]:
+        """In what this machine did not keep up with its market: such a run says nothing about a plan."""
+        fleet, found = self.workload.fleet, list[str]()
+        history, records = self.history(), self.records()
+        known = [a for events in history.values() for a in attempts(events)]
+        launches = {name: one.value.launched_at for name, one in self.store.launches.scan().items()}
+        boots = [r.booted_at - launches[n] for n, r in records.items() if r.role is Role.AGENT and n in launches]
+        setups = [a.training_at - a.start for a in known if a.training_at is not None]
+        starts = (("launch", boots, fleet.launch_hours), ("set-up", setups, fleet.setup_hours))
+        for what, taken, told in (s for s in starts if s[1]):
+            for which, bound, late in (
+                ("the middle", LATE, statistics.median(taken)),
+                ("the longest", LATEST, max(taken)),
+            ):
+                if late > (1 + bound) * hours(told):
+                    found.append(f"{which} {what} took {late.total_seconds():.0f} s instead of {told * 3600:.0f}")
+        if lost := [f"{a.job_id} on {a.instance_id}" for a in known if a.reason is Reason.LOST]:
+            found.append(f"a notice was too short for {', '.join(lost)}")
+        for beat in (b.value for b in self.store.schedulers.scan().values()):
+            tick = (beat.updated_at - beat.started_at) / max(1, beat.ticks)
+            if tick.total_seconds() > fleet.tick_seconds:
+                found.append(f"a tick took {tick.total_seconds():.0f} s")
+        return found
+
+    # What came of it ----------------------------------------------------------------------------------------------
+
+    def submissions(self) -> dict[str, JobSubmission]:
+        return {job: self.store.jobs.get(job).value for job in self.jobs.values()}  # type: ignore[union-attr]
+
+    def history(self) -> Mapping[str, list[Event]]:
+        return self.store.events_of(list(self.jobs.values()))
+
+    def records(self) -> dict[str, InstanceRecord]:
+        return {name: found.value for name, found in self.store.instances.scan().items()}
+
+    def bill(self) -> Bill:
+        """As the report computes it."""
+        manifest = self.store.manifest()
+        cloud = provider(manifest.cloud)
+        reader = cloud.reading(manifest, self.clock)
+        assert reader is not None
+        settle_ledger(self.store, manifest, reader)
+        reader.close()
+        launches, ends = self.store.launches.scan(), self.store.ends.scan()
+        return bill(
+            [found.value for found in launches.values()],
+            [found.value for found in ends.values()],
+            self.store.prices(),
+            self.history(),
+            builtin(),
+            self.clock.now(),
+            rules=cloud.billing,
+        )
+
+    def account(self) -> Account:
+        infeasible = (
+            job
+            for job, events in self.history().items()
+            if any(e.kind is EventKind.FAILED and e.data.get("reason") == Reason.INFEASIBLE for e in events)
+        )
+        return of_bill(self.bill(), self.submissions(), infeasible)

@@ -2,20 +2,17 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from uuid import uuid4
 
 import boto3
 import pytest
-from botocore.exceptions import ReadTimeoutError
-from elastic_helpers import TYPE, ZONE, LocalAccount, LocalElastic, elastic, spot_role
+from elastic_helpers import TYPE, ZONE, LocalAccount, spot_role
 from everspot_clouds.aws.cloud import AwsCloud
 from everspot_clouds.base import Phase
 from everspot_core.launching import LaunchIntent, LaunchPool, LaunchTrouble
 from everspot_core.manifest import Manifest
 from everspot_core.records import Market
 from everspot_store import ManualClock
-from scheduler_helpers import folder_store
 
 OTHER = "m6i.large"
 SPOT_QUOTA = "L-34B43A08"  # standard instances, in vCPUs
@@ -127,90 +124,3 @@ def test_instances_end_whatever_else_is_named_with_them(account, cloud):
     cloud.terminate([brought[0], "i-0123456789abcdef0", brought[1]])
     assert [i for i in cloud.instances() if i.phase is Phase.ALIVE] == []
     cloud.terminate(brought)
-
-
-@pytest.fixture
-def here(account: LocalAccount, tmp_path: Path) -> Iterator[LocalElastic]:
-    clock = ManualClock(datetime.now(UTC))
-    here = LocalElastic(folder_store(tmp_path, clock), clock, f"c-{uuid4().hex[:6]}", **account.where)
-    yield here
-    here.cloud.terminate(here.living())
-
-
-def offer(here: LocalElastic, account: LocalAccount, **update: object) -> None:
-    where = {"template": account.template, "places": {ZONE: account.subnet}}
-    here.declare(elastic=elastic(**{**where, **update}))
-    here.schedulers = [here.scheduler()]
-
-
-def test_a_job_is_moved_to_on_demand_when_it_can_wait_for_spot_no_longer(account, here):
-    dry(account)
-    here.submit("j", deadline="60m", expected_duration="20m")
-    here.run(2)
-    assert here.living() == {}
-    assert "InsufficientInstanceCapacity" in here.store.notes.waiting().jobs["j"].words
-    for _ in range(50):
-        here.later(minutes=1)
-        here.run(1)
-        if here.living():
-            break
-    assert set(here.living().values()) == {Market.ON_DEMAND}
-    here.run(12)
-    assert here.state("j") == "SUCCEEDED"
-
-
-def test_beyond_a_quota_jobs_wait_for_each_other(account, here):
-    offer(here, account, markets=[Market.SPOT])
-    full(account)
-    for n in range(3):
-        here.submit(f"j{n}")
-    for _ in range(60):
-        here.run(1)
-        assert len(here.living()) <= 1
-    assert {here.state(f"j{n}") for n in range(3)} == {"SUCCEEDED"}
-
-
-def test_a_template_that_was_removed_is_asked_for_once(account, here):
-    offer(here, account, template="lt-0123456789abcdef0")
-    here.submit("j")
-    for _ in range(4):
-        here.run(1)
-        here.later(hours=2)
-    assert [len(i.outcome.errors) for i in here.intents()].count(1) <= 2, "once in each market"
-    assert "InvalidLaunchTemplateId" in here.store.notes.waiting().jobs["j"].words
-    offer(here, account)
-    here.run(12)
-    assert here.state("j") == "SUCCEEDED"
-
-
-@pytest.mark.parametrize("changed", ["template", "request"])
-def test_what_is_asked_for_again_after_a_change_is_there_once_and_a_tick_later(account, here, monkeypatch, changed):
-    """After an `up` with a new image the intent still asks for the version of its own; a scheduler of another release
-    would write the same intent's request otherwise, and EC2 refuses that token then."""
-    launch = here.cloud.launch
-
-    def lose(wanted: LaunchIntent) -> None:
-        launch(wanted)
-        raise ReadTimeoutError(endpoint_url="ec2")
-
-    with monkeypatch.context() as lost:
-        lost.setattr(here.cloud, "launch", lose)
-        lost.setattr(here.cloud, "instances", list)  # EC2 does not describe it yet
-        here.submit("j")
-        here.run(1)
-        assert [i.outcome for i in here.intents()] == [None]
-    if changed == "template":
-        offer(here, account, template_version="2")
-    else:
-        (name, found), *_ = here.store.launching.scan().items()
-        here.store.launching.replace(name, found, found.value.model_copy(update={"tags": {"Team": "vision"}}))
-        here.schedulers = [here.scheduler()]
-    monkeypatch.setattr(here.schedulers[0]._facts, "describe", lambda *described: None)
-    here.boots = False
-    here.run(1)
-    (brought,) = here.living()
-    assert [[i.instance_id for i in intent.outcome.instances] for intent in here.intents()] == [[brought]]
-    monkeypatch.undo()
-    here.boots = True
-    here.run(14)
-    assert (here.state("j"), len(here.intents())) == ("SUCCEEDED", 1)

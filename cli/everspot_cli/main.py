@@ -7,6 +7,7 @@ from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
+from everspot_clouds.registry import STORE_URLS
 
 from everspot_cli.errors import CliError, Exit, of_store
 from everspot_cli.registry import LazyGroup
@@ -39,7 +40,7 @@ def _global_options(
         typer.Option(
             "--store",
             metavar="URL",
-            help=f"Control bucket: s3://…, gs://…, file:///… or a folder. Default: {STORE}, then the cluster "
+            help=f"Control bucket: {STORE_URLS}, or a folder. Default: {STORE}, then the cluster "
             f"of {CLUSTER}, then the one of `everspot use`, then the output controlUrl of this folder's Pulumi stack.",
         ),
     ] = None,

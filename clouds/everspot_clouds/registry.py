@@ -25,6 +25,9 @@ CLOUDS = {
 }
 """The clouds by their names in the manifest."""
 
+STORE_URLS = "s3://…, gs://… or file:///…"
+"""How the URLs of the clouds' stores begin, for people."""
+
 USUAL = "aws"
 """The cloud whose metadata service an instance asks if no cloud is named."""
 

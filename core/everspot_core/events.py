@@ -21,7 +21,7 @@ class EventKind(StrEnum):
     CHECKPOINTED = "checkpointed"  # trainer: step, bytes, seconds, trigger (interval|notice|rebalance|final);
     # agent, for the folder of a program that does not use the trainer: files, bytes, seconds, trigger (interval|final)
     STALLED = "stalled"  # agent: step, seconds (real, without a step), restarted (bool)
-    NOTICE = "notice"  # agent: source (imds|queue|drill|drain|cancel|budget|cap|window), action_at
+    NOTICE = "notice"  # agent: source (metadata|queue|drill|drain|cancel|budget|cap|window), action_at
     REBALANCE = "rebalance"  # agent: source
     INTERRUPTED = (
         "interrupted"  # agent: reason, step (last executed), durable_step, notice_to_durable_seconds (market);

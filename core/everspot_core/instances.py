@@ -37,7 +37,7 @@ class Notice(Stored):
     """The cloud's notice to an instance. `action_at`: when the instance is taken away; None for a recommendation."""
 
     kind: NoticeKind
-    source: str = Field(description="The path by which it came: imds or queue.")
+    source: str = Field(description="The path by which it came: metadata or queue.")
     seen_at: Utc
     action_at: Utc | None = None
 

@@ -9,7 +9,7 @@ import sys
 from datetime import timedelta
 from typing import Any
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from everspot_core.catalogue import InstanceType
 from everspot_core.documents import Document, Duration, Frozen, format_duration, is_stored, parse_duration
@@ -211,8 +211,8 @@ class Manifest(Document):
         description="The port at which agents answer the cloud's health checks, at /healthz. None: none is answered.",
     )
     control_url: str = Field(
-        description="s3://bucket?region=…, gs://bucket or file:///folder of records, leases and events. Where a "
-        "region may be given and is not, the bucket lies in the manifest's."
+        description="URL of the bucket or folder of records, leases and events, of a form that the store reads. "
+        "Where it may have a region and has none, the bucket lies in the manifest's."
     )
     data_url: str = Field(description="The same for checkpoints, datasets, code and logs.")
     queue_url: str | None = Field(default=None, description="Queue of the cloud's events; schedulers only.")
@@ -272,16 +272,6 @@ class Manifest(Document):
             allowed = "has to be a finite number greater than 0, not "
             raise BadInputs("shares", [Problem(str(team), f"{allowed}{shown(given[team])}") for team in bad])
         return {team: weight for team, weight in given.items() if team not in bad}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _buckets_say_where_they_are(cls, given: Any) -> Any:
-        """Add the region to bucket URLs that need it, so that a program that gets only the URL knows it."""
-        if not isinstance(given, dict) or not given.get("region"):
-            return given
-        urls = {name: given.get(name) for name in ("control_url", "data_url")}
-        silent = {n: u for n, u in urls.items() if isinstance(u, str) and u.startswith("s3://") and "?" not in u}
-        return {**given, **{name: f"{url}?region={given['region']}" for name, url in silent.items()}}
 
 
 def left_out(data: bytes | str) -> list[Problem]:

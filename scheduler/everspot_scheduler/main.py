@@ -12,7 +12,7 @@ from types import FrameType
 from everspot_clouds.base import CloudError
 from everspot_clouds.registry import provider
 from everspot_core.manifest import Manifest, left_out
-from everspot_store import Store, StoreError, SystemClock
+from everspot_store import Store, StoreError, SystemClock, located
 from pydantic import ValidationError
 
 from everspot_scheduler.loop import Scheduler
@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         text = options.manifest.read_bytes()
-        manifest = Manifest.read(text)
+        manifest = located(Manifest.read(text))
         for problem in left_out(text):
             _log.warning("%s: %s: left out", options.manifest, problem)
         clock = SystemClock.from_environment()

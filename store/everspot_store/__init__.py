@@ -33,6 +33,7 @@ from everspot_store.fleet_state import ElasticUse, FleetState, PoolState
 from everspot_store.heartbeat import SchedulerBeat
 from everspot_store.leases import Lease
 from everspot_store.notes import TeamUsage, Wait, Waiting, WaitPool
+from everspot_store.region import located
 from everspot_store.store import Store
 from everspot_store.table import Table
 from everspot_store.transfers import Transfer
@@ -86,5 +87,6 @@ __all__ = [
     "Waiting",
     "WriteOutcome",
     "WriteResult",
+    "located",
     "remove_tree",
 ]

@@ -11,6 +11,7 @@ from everspot_core.records import Request, RollRequest
 from everspot_store.backend import Versioned
 from everspot_store.bucket import Bucket
 from everspot_store.errors import NoCluster, StoreUnavailable
+from everspot_store.region import located
 from everspot_store.table import Table
 
 _PRICES = "prices"
@@ -46,7 +47,8 @@ class ClusterDocuments:
         Raises:
             BadDocument: if it cannot be read.
         """
-        return Table(self.control, "", Manifest).get(_MANIFEST)
+        found: Versioned[Manifest] | None = Table(self.control, "", Manifest).get(_MANIFEST)
+        return found and Versioned(located(found.value), found.version)
 
     def left_out_of_manifest(self) -> list[Problem]:
         """The fields of `cluster.json` that this release does not know, such as misspelt ones."""
@@ -126,4 +128,4 @@ def read_manifest(control: Bucket) -> Manifest:
     found: Versioned[Manifest] | None = Table(control, "", Manifest).get(_MANIFEST)
     if found is None:
         raise NoCluster(f"{control.url} has no {_MANIFEST}.json: it is no control bucket of a cluster")
-    return found.value
+    return located(found.value)

@@ -13,6 +13,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
+from everspot_core.manifest import Manifest
+
 from everspot_store.errors import StoreError, StoreMissing, StoreUnavailable
 
 GLOBAL_ENDPOINT = "https://s3.amazonaws.com"
@@ -39,6 +41,15 @@ def split_region(url: str) -> tuple[str, str | None]:
     if not _REGION.fullmatch(asked[0][1]):
         raise StoreError(f"{url!r} is no store: {asked[0][1]!r} is no region; write it as in ?region=eu-west-1")
     return plain, asked[0][1]
+
+
+def located(manifest: Manifest) -> Manifest:
+    """The manifest with bucket URLs that say their region, so that a program that gets only such a URL knows it."""
+    urls = {"control_url": manifest.control_url, "data_url": manifest.data_url}
+    silent = {name: url for name, url in urls.items() if url.startswith("s3://") and "?" not in url}
+    if not silent or not manifest.region:
+        return manifest
+    return manifest.model_copy(update={name: f"{url}?region={manifest.region}" for name, url in silent.items()})
 
 
 def endpoint() -> str:

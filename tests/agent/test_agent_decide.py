@@ -44,7 +44,7 @@ def assignment(job: JobKey | None = JOB, **fields: object) -> Assignment:
 
 
 def interruption(after: float) -> Notice:
-    return Notice(kind=NoticeKind.INTERRUPTION, source="imds", seen_at=NOON, action_at=NOON + seconds(after))
+    return Notice(kind=NoticeKind.INTERRUPTION, source="metadata", seen_at=NOON, action_at=NOON + seconds(after))
 
 
 def world(now: float = 100, **fields: object) -> World:
@@ -99,7 +99,7 @@ def test_a_notice_asks_to_stop_then_terminates_then_kills_before_the_instance_is
     asked = actions[0]
     assert isinstance(asked, AskToStop)
     assert asked.first
-    assert (asked.stop.reason, asked.stop.source, asked.stop.deadline) == (Reason.NOTICE, "imds", seconds(130))
+    assert (asked.stop.reason, asked.stop.source, asked.stop.deadline) == (Reason.NOTICE, "metadata", seconds(130))
     memory, actions = decide(memory, running(125, interruption=notice), LIMITS)
     assert actions == []
     memory, actions = decide(memory, running(126, interruption=notice), LIMITS)
@@ -167,7 +167,7 @@ def test_a_stop_for_another_ownership_is_not_heeded() -> None:
 
 
 def test_each_recommendation_asks_for_one_checkpoint() -> None:
-    first = Notice(kind=NoticeKind.REBALANCE, source="imds", seen_at=NOON, action_at=NOON)
+    first = Notice(kind=NoticeKind.REBALANCE, source="metadata", seen_at=NOON, action_at=NOON)
     second = first.model_copy(update={"action_at": NOON + seconds(60)})
     memory, actions = decide(BUSY, running(rebalance=first), LIMITS)
     assert actions == [AskForCheckpoint(1, first)]

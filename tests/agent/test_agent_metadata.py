@@ -91,7 +91,7 @@ def test_identity_manifest_and_notices_are_read(client: ImdsClient, server: Meta
     server.recommend_rebalance(at)
     notice, advice = interruption_of(metadata, clock), rebalance_of(metadata, clock)
     assert notice is not None
-    assert (notice.kind, notice.action_at, notice.source) == (NoticeKind.INTERRUPTION, at, "imds")
+    assert (notice.kind, notice.action_at, notice.source) == (NoticeKind.INTERRUPTION, at, "metadata")
     assert advice is not None
     assert (advice.kind, advice.action_at) == (NoticeKind.REBALANCE, at)
 
@@ -136,10 +136,10 @@ def test_a_folder_gives_its_manifest_and_never_a_notice(tmp_path: Path) -> None:
 
 
 def test_notice_sources_are_named_or_refused() -> None:
-    assert sources_from(None) == {"imds", "queue"}
-    assert sources_from("imds") == {"imds"}
-    assert sources_from(" queue , imds ") == {"imds", "queue"}
-    with pytest.raises(ValueError, match="known sources are imds, queue"):
+    assert sources_from(None) == {"metadata", "queue"}
+    assert sources_from("metadata") == {"metadata"}
+    assert sources_from(" queue , metadata ") == {"metadata", "queue"}
+    with pytest.raises(ValueError, match="known sources are metadata, queue"):
         sources_from("sqs")
 
 

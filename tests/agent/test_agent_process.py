@@ -71,7 +71,7 @@ def training_with_notices_by(cluster: Cluster, source: str) -> MetadataServer:
 
 
 def test_a_notice_of_the_metadata_service_alone_saves_every_step_and_gives_the_job_back(cluster: Cluster) -> None:
-    server = training_with_notices_by(cluster, "imds")
+    server = training_with_notices_by(cluster, "metadata")
 
     action_at = market_in(20)
     server.announce_interruption(action_at)
@@ -84,9 +84,9 @@ def test_a_notice_of_the_metadata_service_alone_saves_every_step_and_gives_the_j
     interrupted = cluster.events("job-1", EventKind.INTERRUPTED)[0].data
     assert interrupted["step"] == interrupted["durable_step"] == executed
     assert 0 < interrupted["notice_to_durable_seconds"] < 10
-    assert cluster.events("job-1", EventKind.NOTICE)[0].data["source"] == "imds"
+    assert cluster.events("job-1", EventKind.NOTICE)[0].data["source"] == "metadata"
     found = cluster.wait_instance("i-1", lambda found: found.state is InstanceState.DRAINING)
-    assert found.notice.source == "imds"
+    assert found.notice.source == "metadata"
     # It takes nothing more: what is put there is handed back unstarted.
     cluster.assign("job-1", "i-1")
     record = cluster.wait_state("job-1", JobState.PENDING)

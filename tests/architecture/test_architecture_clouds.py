@@ -1,4 +1,4 @@
-"""Who names a cloud: outside of the rooms that are about clouds nobody does, but for the lines listed here."""
+"""Who names a cloud: outside of the rooms that are about clouds nobody does."""
 
 import re
 from collections import Counter
@@ -15,17 +15,6 @@ NAMES = re.compile(
     r"|secrets ?manager|eventbridge|cloudwatch|\bssm\b",
     re.IGNORECASE,
 )
-_SCHEME = "the scheme of a store's URL"
-_WORD = "the word of stored documents for the metadata service, whichever cloud's it is"
-
-# How many lines of which file at most, and why they may. No number may become greater.
-ALLOWED = {
-    "core/everspot_core/manifest.py": (2, _SCHEME),
-    "cli/everspot_cli/main.py": (1, _SCHEME),
-    "core/everspot_core/instances.py": (1, _WORD),
-    "core/everspot_core/events.py": (1, _WORD),
-    "training_image/everspot_train/agent/metadata.py": (1, _WORD),
-}
 
 
 def named() -> Counter[str]:
@@ -39,14 +28,8 @@ def named() -> Counter[str]:
     )
 
 
-def test_no_line_names_a_cloud_but_those_with_a_reason() -> None:
-    most = {path: count for path, (count, _) in ALLOWED.items()}
-    more = {path: count for path, count in named().items() if count > most.get(path, 0)}
-    assert more == {}, "put what is a cloud's own into clouds/, behind a value or a protocol"
-
-
-def test_every_reason_is_still_needed() -> None:
-    assert ALLOWED.keys() - named().keys() == set()
+def test_no_line_names_a_cloud() -> None:
+    assert named() == {}, "put what is a cloud's own into clouds/, behind a value or a protocol"
 
 
 @pytest.mark.parametrize(

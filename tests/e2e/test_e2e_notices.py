@@ -34,7 +34,7 @@ def test_the_queue_alone_is_enough(tmp_path: Path) -> None:
 
 
 def test_the_metadata_service_alone_is_enough(tmp_path: Path) -> None:
-    with LiveCluster(tmp_path, agent_env={"EVERSPOT_NOTICE_SOURCES": "imds"} | PLAIN, events=False) as live:
+    with LiveCluster(tmp_path, agent_env={"EVERSPOT_NOTICE_SOURCES": "metadata"} | PLAIN, events=False) as live:
         left, _, source = interrupted_once(live)
-    assert source == "imds"
+    assert source == "metadata"
     assert 0 < float(left["notice_to_durable_seconds"]) < 120

@@ -17,7 +17,7 @@ from everspot_clouds.registry import USUAL, UnknownCloud, provider
 from everspot_core.clock import Clock
 from everspot_core.manifest import Manifest
 from everspot_core.records import Market, Role
-from everspot_store import Store, StoreError, SystemClock
+from everspot_store import Store, StoreError, SystemClock, located
 
 from everspot_train.agent.agent import Agent, HelperDied
 from everspot_train.agent.fitness import Fitness, expected_gpus
@@ -122,6 +122,7 @@ def _agent(
         sources = sources_from(os.environ.get(SOURCES_VARIABLE))
     except ValueError as error:
         raise BootError(str(error)) from error
+    manifest = located(manifest)
     store = Store.open(manifest.control_url, manifest.data_url, clock=clock)
     own_log.to(store, identity.instance_id, clock)
     hardware = measure()

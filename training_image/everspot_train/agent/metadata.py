@@ -8,7 +8,7 @@ from everspot_core.manifest import Manifest, left_out
 from everspot_core.records import Notice, NoticeKind
 from pydantic import ValidationError
 
-SOURCE = "imds"
+SOURCE = "metadata"
 """The name of the metadata service in notices and settings, whichever cloud's it is."""
 
 _log = logging.getLogger(__name__)

@@ -5,11 +5,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from everspot_core.catalogue import InstanceType
 from everspot_core.changeover import Changeover
+from everspot_core.federation.decision import MoveTerms, Traveller, decide
 from everspot_core.federation.market import ClusterMarket, Headroom, joined
 from everspot_core.federation.prospect import Passage, may_move, prospect
 from everspot_core.job import JobSpec, JobSubmission, Priority, Resources
 from everspot_core.records import JobRecord, JobState, Market
 from everspot_core.schedule import Behaviour, Cap, PoolKey
+from hypothesis import given
+from hypothesis import strategies as st
 from view_helpers import cluster_view, instance_view, job_view, outlook_view, pool_view
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
@@ -163,3 +166,32 @@ def test_a_job_that_is_over_cancelled_or_may_not_run_now_is_offered_to_nobody():
     assert not may_move(job(after=(("other", JobState.RUNNING),)), NOW)
     over = JobRecord(job_id="j", state=JobState.FAILED, changed_at=NOW)
     assert not may_move(job(record=over), NOW)
+
+
+spells = st.lists(st.floats(0.05, 30), max_size=6)
+
+
+@st.composite
+def pools(draw: st.DrawFn, kind: Market, usd: float):
+    up, age = draw(st.booleans()), draw(st.floats(0, 40))
+    seen = Behaviour(up=up, since=NOW - age * HOUR, ups=tuple(draw(spells)), downs=tuple(draw(spells)))
+    free = draw(st.sampled_from([None, 0, 1, 5]))
+    return pool_view(
+        instance_type=KIND, zone="a", market=kind, usd_per_hour=usd, behaviour=seen, available=free if up else 0
+    )
+
+
+@given(
+    pools(Market.SPOT, 1.0),
+    pools(Market.ON_DEMAND, 3.0),
+    st.builds(job, hours=st.floats(0.2, 60), deadline=st.one_of(st.none(), st.floats(0.5, 120))),
+    st.builds(Passage.of, st.floats(0, 200), st.floats(0, 0.2), st.just(180.0)),
+    st.sampled_from([None, SPOT, DEAR]),
+)
+def test_nobody_moves_between_clusters_that_are_alike(one, other, job, way, held):
+    """The way there only costs and takes time: what is as it is here cannot be better there."""
+    here = prospect(job, market(one, other, cluster="here"), NOW, held=held)
+    there = prospect(job, market(one, other), NOW, passage=way)
+    traveller = Traveller(job_id="j", deadline_at=job.submission.deadline_at, holds=held is not None)
+    assert decide(traveller, here, [there], MoveTerms(), NOW) is None
+    assert there.done_by is None or here.done_by is None or there.done_by >= here.done_by

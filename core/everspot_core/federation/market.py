@@ -9,11 +9,8 @@ from everspot_core.records import JobState
 from everspot_core.schedule.conditions import not_now
 from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.market.stock import Stock, Stocks
-from everspot_core.schedule.tariff import Tariff
-from everspot_core.schedule.view import ClusterView, JobView, PoolKey, PoolView, pool_of
-
-EPSILON = 1e-9
-"""Dollars below which a difference is rounding."""
+from everspot_core.schedule.tariff import EPSILON, Tariff
+from everspot_core.schedule.view import ClusterView, JobView, PoolKey, PoolView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +128,7 @@ def _headroom(view: ClusterView) -> Headroom | None:
     price nobody knows."""
     if view.cap is None:
         return None
-    launched = [pool_of(i) for i in view.instances if i.launched]
-    usd, limit = Tariff(view).total(launched), view.cap.usd_per_hour
+    launched, usd = Tariff(view).launched()
+    limit = view.cap.usd_per_hour
     left = None if limit is None else limit - usd if usd is not None else 0.0
-    return Headroom(instances=view.cap.instances - len(launched), usd_per_hour=left)
+    return Headroom(instances=view.cap.instances - launched, usd_per_hour=left)

@@ -2,13 +2,20 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from everspot_core.catalogue import builtin
 from everspot_local.demo.checks import Check, promises, sweep_promises, waited_in_time
 from everspot_local.demo.phases import Phases
+from everspot_local.demo.site import site_of
+from everspot_local.demo.story import SPECS
+from everspot_local.options import CLOUDS
 from rich.console import Console
 
+ROOT = Path(__file__).parents[2]
 BEGAN = datetime(2026, 1, 31, 12, tzinfo=UTC)
 UNTIL = BEGAN + timedelta(minutes=30)
 STROKE = {"kind": "notice", "job_id": "normal-a-1", "epoch": 1, "instance_id": "i-0"}
@@ -59,6 +66,22 @@ def shown() -> dict[str, Any]:
     """What `everspot sweep --show` says of it."""
     trials = [{"job_id": f"rates-t{n:04d}", "state": "PRUNED" if n == 3 else "COMPLETE"} for n in range(8)]
     return {"trials": trials, "over": True, **COSTS}
+
+
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_each_cloud_plays_with_stacks_in_which_the_patient_job_fits_the_dry_types_alone(
+    cloud: str, audit_bill: Any
+) -> None:
+    site = site_of(cloud)
+    assert cloud in audit_bill.FREE
+    accounts, cluster = (ROOT / f"stacks/Pulumi.{stack}.yaml" for stack in site.stacks)
+    assert yaml.safe_load(accounts.read_text())["config"]["everspot:account"]["cloud"] == cloud
+    declared = yaml.safe_load(cluster.read_text())["config"]
+    patient = yaml.safe_load((SPECS / "patient.yaml").read_text())["resources"]
+    asked = int(dict(word.split("=") for word in site.patient if "=" in word).get("resources.vcpus", patient["vcpus"]))
+    types = [builtin().get(name) for name in declared["everspot:cluster"]["capacity"]["instanceTypes"]]
+    assert {f"{kind.name}/*" for kind in types if kind.vcpus >= asked} == set(site.dry)
+    assert len(site.dry) < len(types)
 
 
 def broken(checks: list[Check]) -> list[str]:

@@ -8,6 +8,8 @@ from typing import Any, cast
 import pytest
 from everspot_clouds.base import Phase
 from everspot_clouds.gcp.cloud import GcpCloud
+from everspot_clouds.gcp.errors import ApiError
+from everspot_clouds.gcp.instances import of_cluster
 from everspot_clouds.gcp.site import GcpSite
 from everspot_core.launching import LaunchTrouble
 from everspot_core.manifest import Manifest
@@ -71,6 +73,27 @@ def test_asked_again_by_the_same_intent_nothing_more_comes(site: GoogleSite, clo
     again = GcpCloud.open(site.manifest(), site.clock).launch(intent)
     assert set(again.instances) == set(first.instances)
     assert len(cloud.instances()) == 2
+
+
+def test_names_that_are_taken_tell_what_a_request_has_brought_that_google_has_forgotten(
+    site: GoogleSite, cloud: GcpCloud
+) -> None:
+    intent = site.intent((FOUR, A), jobs=2)
+    first = cloud.launch(intent)
+    site.cloud.side.compute.operations._asked.clear()  # after a day or so it is another request
+    again = GcpCloud.open(site.manifest(), site.clock).launch(intent)
+    assert (set(again.instances), again.errors) == (set(first.instances), ())
+    assert len(cloud.instances()) == 2
+
+
+def test_one_that_may_not_be_ended_is_told_once_the_others_have_ended(site: GoogleSite, cloud: GcpCloud) -> None:
+    launched = cloud.launch(site.intent((FOUR, A), jobs=3)).instances
+    kept, *others = (one.instance_id for one in launched)
+    name = {raw["id"]: raw["name"] for raw in of_cluster(site.api, CLUSTER)}[kept]
+    site.do("POST", f"zones/{A}/instances/{name}/setDeletionProtection?deletionProtection=true")
+    with pytest.raises(ApiError, match=r"(?i)deletion"):
+        cloud.terminate([kept, "12345", *others])
+    until(lambda: {i.instance_id for i in cloud.instances()} == {kept})
 
 
 def test_a_gang_comes_whole_into_one_zone_or_not_at_all(site: GoogleSite, cloud: GcpCloud) -> None:

@@ -197,7 +197,9 @@ def test_a_cloud_that_there_is_not_is_named_before_anything_is_done(ask, checkou
     [
         ("demo", "gcp", "tools/setup gcp\n.venv/bin/python -m everspot_local.demo --cloud gcp"),
         ("demo", "aws gcp", "demo plays on one cloud, with CLOUD=aws or CLOUD=gcp"),
-        ("live", "gcp", "live plays on AWS, with CLOUD=aws, and not on gcp"),
+        ("live", "gcp", "tests/e2e/live.py --cloud gcp"),
+        ("live", "aws gcp", "live plays on one cloud, with CLOUD=aws or CLOUD=gcp"),
+        ("bench", "gcp", "bench plays on AWS, with CLOUD=aws, and not on gcp"),
     ],
 )
 def test_make_sets_up_the_cloud_that_is_played_on(target, clouds, said):

@@ -47,9 +47,11 @@ class GoogleLive:
     """One cluster. Its environment is that of the project's owner while it lasts.
 
     `scale` and `limits`: how fast its market runs, and by which times its machines guard themselves. `own_idle_limit`:
-    after which its agents end themselves, real time. `only`: by type, the zones in which it is launched.
+    after which its agents end themselves, real time. `only`: by type, the zones in which it is launched. `variables`:
+    more of the environment of its machines.
     """
 
+    variables: Mapping[str, str] = MappingProxyType({})
     scale: float = SCALE
     limits: Limits = LIMITS
     types: tuple[str, ...] = (KIND,)
@@ -62,7 +64,11 @@ class GoogleLive:
     shared = False
 
     def __init__(self, folder: Path) -> None:
-        words = ("EVERSPOT_CLOUD=gcp", f"EVERSPOT_LAUNCHER={sys.executable}")
+        words = (
+            "EVERSPOT_CLOUD=gcp",
+            f"EVERSPOT_LAUNCHER={sys.executable}",
+            *(f"{k}={v}" for k, v in self.variables.items()),
+        )
         boot = ("/usr/bin/env", *words, sys.executable, *self.agent(PROCESSORS))
         self.folder = folder
         self.cloud = LocalCloud(Options(state_dir=folder, cloud="gcp", scale=self.scale, boot_command=boot))

@@ -7,6 +7,7 @@ from everspot_core.federation.offer import OfferState
 from everspot_core.records import EventKind, JobState, Reason, Request
 from everspot_core.visits import TripEnd
 from everspot_store import ManualClock
+from everspot_store.testing import Fault, FaultScript, MemoryBackend, faulty_store
 from federation_helpers import Pair
 
 TRAVELS = {"clouds": ["aws"]}
@@ -133,6 +134,32 @@ def test_a_drained_host_gives_its_visits_back(pair: Pair) -> None:
     pair.until("j", "PENDING")
     assert pair.home.store.records.get("j").value.trips[0].end is TripEnd.RETURNED
     assert pair.home.store.records.get("j").value.progress.step > 0
+
+
+def test_a_drain_at_home_calls_its_jobs_back(pair: Pair) -> None:
+    pair.home.submit("j", **TRAVELS)
+    pair.host.agent("i-1")
+    pair.home.wishes["j"] = "host"
+    pair.run(10)
+    pair.home.store.request_drain(Request(at=pair.clock.now()))
+    pair.until("j", "PENDING")
+    assert pair.home.store.records.get("j").value.trips[0].why == "home is being drained"
+    pair.run(10)
+    assert pair.home.state("j") == "PENDING"  # nothing leaves a cluster that is being drained
+
+
+def test_a_host_that_may_not_answer_goes_on_with_its_own_jobs(pair: Pair) -> None:
+    faults = FaultScript().on("replace", key="visits/*", then=Fault.DENIED)
+    pair.stores["host"] = pair.host.store = faulty_store(MemoryBackend(), MemoryBackend(), pair.clock, faults)
+    pair.host.declare()
+    pair.host.schedulers = [pair.host.scheduler()]
+    pair.home.submit("j", **TRAVELS)
+    pair.home.wishes["j"] = "host"
+    pair.until("j", "AWAY")
+    pair.host.submit("own")
+    pair.host.agent("i-1")
+    pair.run(2)
+    assert faults.spent and pair.host.state("own") != "PENDING"
 
 
 def test_a_strangers_offer_is_refused(pair: Pair) -> None:

@@ -9,7 +9,7 @@ import typer
 from everspot_core.documents import format_duration
 from everspot_core.launching import launched_ids
 from everspot_core.lease import pending
-from everspot_core.records import EventKind, InstanceState, JobRecord, Request
+from everspot_core.records import EventKind, InstanceState, JobRecord, JobState, Request
 
 from everspot_cli.chaining import live_run
 from everspot_cli.commands.options import JobId, Json, duration_of, session_of
@@ -128,8 +128,9 @@ def drain(
 
 
 def owned(session: Session) -> list[str]:
-    """The jobs that have an instance, sorted."""
-    return sorted(job for job, doc in session.store.records.scan().items() if doc.value.state.owned)
+    """The jobs that have an instance, here or at another cluster, sorted."""
+    busy = (doc.value for doc in session.store.records.scan().values())
+    return sorted(record.job_id for record in busy if record.state.owned or record.state is JobState.AWAY)
 
 
 def _wait_drained(session: Session, limit: timedelta) -> list[str]:

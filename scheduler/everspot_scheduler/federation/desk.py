@@ -14,7 +14,7 @@ from everspot_core.federation.decision import Move, say
 from everspot_core.records import JobState, Order, Reason
 from everspot_core.schedule import ClusterView, Hold, JobView, Stop, Why
 from everspot_core.schedule.actions import WITHHELD
-from everspot_store import Store
+from everspot_store import Store, StoreDenied
 
 from everspot_scheduler.act import Actor
 from everspot_scheduler.declaration import Declaration
@@ -76,7 +76,9 @@ class Federation:
         if not self._peers.all and not away:
             return
         now = self._store.clock.monotonic()
-        self._hosting.look(seen)
+        self._host(seen)
+        if seen.draining:
+            self._moves, self._back = {}, dict.fromkeys(away, f"{self._peers.home} is being drained")
         self._begin_moves(seen)
         if self._due(self._listen, now):
             self._errands.begin("news of peers", self._peers.listen)
@@ -92,7 +94,7 @@ class Federation:
     def choose(self, view: ClusterView, holds: Collection[Hold]) -> None:
         """After a plan: decide which jobs move. `holds`: the jobs that wait, and why."""
         news = self._peers.news()
-        if not news:
+        if not news or view.draining:
             return
         withheld = {hold.job_id for hold in holds if hold.why in WITHHELD}
         now = self._store.clock.now()
@@ -107,6 +109,13 @@ class Federation:
                     self._back[job.job_id] = say(move)
                 elif move is not None:
                     self._moves[job.job_id] = move
+
+    def _host(self, seen: Observation) -> None:
+        """Serve visits. A role that may not answer offers is told of, and stops nothing else."""
+        try:
+            self._hosting.look(seen)
+        except StoreDenied as error:
+            _log.critical("offers of peers cannot be answered: this role must be allowed to: %s", error)
 
     def _stopping(self, view: ClusterView, name: str) -> bool:
         """Whether a job that runs was told to stop for its move, which is then carried out."""

@@ -1,0 +1,96 @@
+"""Both clouds at once: what runs dry on the local Google Cloud goes on on the local AWS, with its checkpoint.
+
+Two processes, each with a cloud, a scheduler and agents of its own. Home's scheduler is the only one that reaches both
+stores.
+"""
+
+import json
+from collections.abc import Iterator
+
+import e2e_google
+import pytest
+from e2e_abroad import Abroad
+from e2e_google import KIND, PROGRAMS, SCALE, URLS, GoogleLive, everspot
+from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.peers import Peer
+from everspot_core.records import EventKind, JobState
+from everspot_core.visits import TripEnd
+
+pytestmark = pytest.mark.timeout(1800)
+HOME = "home"
+EVERY, STEPS = 20, 240
+
+
+class Home(GoogleLive):
+    """The cluster to which the job is submitted."""
+
+
+@pytest.fixture(scope="module")
+def abroad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Abroad]:
+    made = Abroad(tmp_path_factory.mktemp("abroad"), HOME, URLS[0])
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def home(abroad: Abroad, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    folder = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(e2e_google, "CLUSTER", HOME)
+        for name, value in abroad.environment.items():  # of the command, which shows what a peer publishes
+            patch.setenv(name, value)
+        patch.setattr(Home, "variables", abroad.environment)
+        with Home(folder) as made:
+            patch.setenv("EVERSPOT_CLOCK", made.cloud.market.clock.variable)
+            peer = Peer(name=abroad.name, cloud="aws", control_url=abroad.control_url, egress_usd_per_gb=0.12)
+            made.store.write_manifest(made.store.manifest().model_copy(update={"federation": (peer,)}))
+            yield made
+
+
+def toy(home: GoogleLive) -> str:
+    """A job of two hundred steps and more, which checkpoints now and then and may run on both clouds."""
+    env = {
+        "TOY_STEPS": str(STEPS), "TOY_STEP_SECONDS": str(1 / SCALE), "TOY_EVERY": str(EVERY),
+        "TOY_TRACE": str(home.folder / "moves.jsonl"),
+    }  # fmt: skip
+    words = {"name": "moves", "entrypoint": ["toy_train.py"], "code": str(PROGRAMS / "toy"), "env": env}
+    spec = JobSpec.model_validate({**words, "clouds": ["aws", "gcp"], "priority": "critical"})
+    job = JobSubmission(job_id="moves", spec=spec, submitted_at=home.clock.now())
+    return home.store.submit(job, PROGRAMS / "toy").job_id
+
+
+def test_in_a_drought_a_job_moves_to_the_other_cloud_with_its_checkpoint_and_ends_there(
+    home: GoogleLive, abroad: Abroad
+) -> None:
+    job = toy(home)
+    first = home.until(lambda: home.trains(job, steps=EVERY + 1))
+    for market in ("spot", "on-demand"):
+        home.cloud.do("drought", pool=KIND, market=market)
+    home.cloud.do("interrupt", instance=first, notice=False)
+    assert home.until(lambda: home.ended(job)) is JobState.SUCCEEDED
+    record = home.store.records.get(job).value
+    (trip,) = record.trips
+    assert (trip.cluster, trip.visit, trip.end) == (abroad.name, "moves-v1", TripEnd.ENDED)
+    assert record.progress.step == STEPS and trip.sent_bytes > 0 and trip.brought_bytes > 0
+    steps = [json.loads(line)["step"] for line in (home.folder / "moves.jsonl").read_text().splitlines()]
+    assert sorted(set(steps)) == list(range(STEPS)), "no step is missing"
+    again = next(n for n in range(1, len(steps)) if steps[n] <= steps[n - 1])
+    assert steps[again] % EVERY == 0 and steps[again] > 0, "it went on from its newest checkpoint"
+    assert steps[again:] == list(range(steps[again], STEPS)), "and there it lost nothing"
+    assert [len(home.events_of(job, kind)) for kind in (EventKind.DEPARTED, EventKind.RETURNED)] == [1, 1]
+
+
+def test_both_reports_add_up(home: GoogleLive, abroad: Abroad) -> None:
+    here, there = json.loads(everspot("report", "moves", "--json")), abroad.report("moves-v1")
+    assert here["abroad_usd"] == pytest.approx(there["jobs_cost_usd"], abs=0.001) and here["abroad_usd"] > 0
+    (row,) = here["jobs"]
+    assert row["egress_usd"] == pytest.approx(sum(t["egress_usd"] for t in row["trips"]), abs=1e-6)
+    assert here["cost_usd"] > 0
+
+
+def test_what_the_visit_made_is_at_home(home: GoogleLive) -> None:
+    assert home.store.checkpoints("moves").head().checkpoints[0].step == STEPS
+    assert everspot("logs", "moves")
+    assert "ended at step" in everspot("job", "moves")
+    peers = json.loads(everspot("federation", "--json"))["peers"]
+    assert [peer["problem"] for peer in peers] == [None]

@@ -106,11 +106,17 @@ def examples() -> dict[str, Document]:
         updated_at=AT,
         jobs={"resnet-1": wait},
     )
+    seen = every_field(
+        PoolState, usd_per_hour=0.4, placement_score=7, refused_at=[AT], noticed_at=AT, open=False, up=True, since=AT,
+        ups=[2.5], downs=[0.5, 1.25], changeover_seconds=200.5, changeover_upper_seconds=480.0, **pool,
+    )  # fmt: skip
     found["FleetState"] = every_field(
         FleetState,
         scheduler_id="s-1",
         updated_at=AT,
-        pools=[every_field(PoolState, usd_per_hour=0.4, placement_score=7, refused_at=[AT], noticed_at=AT, **pool)],
+        pools=[seen],
+        tick_seconds=5.0,
+        promised=3,
         elastic=every_field(ElasticUse, instances=2, max_instances=8, usd_per_hour=0.8, max_usd_per_hour=4.5),
     )
     took = every_field(PartTimes, part="boot", seconds=[41.5, 38.25], **pool)

@@ -72,7 +72,7 @@ def test_a_quota_that_is_full_is_named_and_doctor_says_so_before(site: GoogleSit
     checks = provider("gcp").checks(REGION, manifest, builtin(), site.clock)
     (short,) = [check for check in checks if check.name == "quota"]
     assert (short.verdict, short.detail) == (
-        Verdict.FAIL, "PREEMPTIBLE_NVIDIA_L4_GPUS: 1; 2 units of g2-standard-4 take 2",
+        Verdict.FAIL, "PREEMPTIBLE_NVIDIA_L4_GPUS: 1; 2 standing instances of g2-standard-4 take 2",
     )  # fmt: skip
     assert "metric=PREEMPTIBLE_NVIDIA_L4_GPUS" in short.fix
     answer = cloud.launch(site.intent((FOUR, A), jobs=2, whole=True))

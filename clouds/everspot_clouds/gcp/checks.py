@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from everspot_clouds.gcp.rest import Api
 
 SKEW = timedelta(seconds=60)
+_STANDING = "standing instance"  # a group counts machines
 _MATTER = {Trouble.CAPACITY: "capacity", Trouble.QUOTA: "quota", Trouble.CREDENTIALS: "credentials"}
 """The group of checks that an error belongs to. An error that is not listed belongs to the group of the check that met
 it."""
@@ -111,7 +112,7 @@ def _quotas(api: "Api", region: str, manifest: Manifest, catalogue: Catalogue) -
     wanted: list[tuple[str, int, list[str], Market]] = []
     if standing is not None:
         for market, units in ((Market.ON_DEMAND, standing.on_demand_units), (Market.SPOT, standing.spot_units)):
-            wanted.append(("unit", units, list(standing.weights), market))
+            wanted.append((_STANDING, units, list(standing.weights), market))
     if elastic is not None:
         wanted += [("launched instance", elastic.max_instances, elastic.types, market) for market in elastic.markets]
     checks = []
@@ -119,7 +120,7 @@ def _quotas(api: "Api", region: str, manifest: Manifest, catalogue: Catalogue) -
         if count > 0:
             found = reaches(count, types, catalogue.types, market, limits)
             # What may be launched makes do with what there is: only where nothing fits at all it is a failure.
-            suffices = any(r.enough if noun == "unit" else (r.limit is None or r.limit > 0) for r in found)
+            suffices = any(r.enough if noun == _STANDING else (r.limit is None or r.limit > 0) for r in found)
             checks += [_check(count, noun, reach, suffices) for reach in found]
     gpus = any(
         catalogue.types[n].gpus for _, count, types, _ in wanted for n in types if count and n in catalogue.types
@@ -140,7 +141,8 @@ def _check(count: int, noun: str, reach: QuotaReach, suffices: bool) -> Check:
     types = ", ".join(reach.types)
     if reach.limit is None:
         return Check("quota", "quota", Verdict.SKIP, f"{reach.metric}: not told by the region")
-    said = f"{reach.metric}: {reach.limit:g}; {counted(count, noun)} of {types} take {reach.least:g}"
+    verb = "takes" if count == 1 else "take"
+    said = f"{reach.metric}: {reach.limit:g}; {counted(count, noun)} of {types} {verb} {reach.least:g}"
     if reach.enough:
         return Check("quota", "quota", Verdict.OK, said)
     fix = f"ask for more: {CONSOLE.format(metric=reach.metric)}"

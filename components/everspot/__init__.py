@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from everspot.aws.scheduler import AwsSchedulerService, AwsSchedulerServiceArgs
     from everspot.aws.scraping import AwsPrometheusArgs
     from everspot.aws.store import AwsStore, AwsStoreArgs
+    from everspot.federation import PeerArgs
     from everspot.gcp.account import GcpAccountSetup, GcpAccountSetupArgs
     from everspot.gcp.capacity import GcpCapacityArgs, GcpElasticArgs, GcpInstanceTypeArgs, GcpStandingArgs
     from everspot.gcp.cluster import GcpTrainingCluster, GcpTrainingClusterArgs
@@ -111,6 +112,7 @@ __all__ = [
     "GcpTrainingFleet",
     "GcpTrainingFleetArgs",
     "LimitsArgs",
+    "PeerArgs",
     "WeightBy",
 ]
 
@@ -149,6 +151,7 @@ _HOMES = {
     "everspot.gcp.scheduler": ("GcpSchedulerService", "GcpSchedulerServiceArgs"),
     "everspot.gcp.scraping": ("GcpPrometheusArgs",),
     "everspot.gcp.store": ("GcpStore", "GcpStoreArgs"),
+    "everspot.federation": ("PeerArgs",),
     "everspot.limits": ("LimitsArgs",),
     "everspot_clouds.aws.fleet": ("AwsOnDemandAllocation", "AwsSpotAllocation"),
     "everspot_clouds.gcp.fleet": ("GcpPrefer", "GcpShape"),

@@ -9,6 +9,7 @@ from typing import Any, NotRequired, TypedDict
 from everspot_core.catalogue import InstanceType
 from everspot_core.documents import parse_duration
 from everspot_core.faults import modelled
+from everspot_core.federation.peers import Peer
 from everspot_core.manifest import (
     Elastic,
     FleetOffer,
@@ -108,12 +109,14 @@ def build_manifest(
     proxy: Proxy | None = None,
     notice: timedelta | None = None,
     health_port: int | None = None,
+    federation: tuple[Peer, ...] = (),
 ) -> str:
     """The manifest of a role as JSON.
 
     `machine`: what the agents' launch template gives an instance apart from the manifest. `facts`: region, control_url,
     data_url, account if the cloud has one, and for a manifest that names the queue, queue_url. `standing`,
-    `fleet`, `elastic`, `notifications`, `shares`, `shared_instances` and `monitoring` are for `cluster.json` only,
+    `fleet`, `elastic`, `notifications`, `shares`, `shared_instances`, `monitoring` and `federation` are for
+    `cluster.json` only,
     `metrics` for the scheduler.
     """
     common = Manifest(
@@ -140,6 +143,7 @@ def build_manifest(
         "shared_instances": shared_instances,
         "monitoring": monitoring,
         "metrics": metrics,
+        "federation": federation,
         "generation": generation(common, machine),
     }
     return _as_json(common.model_copy(update=own))

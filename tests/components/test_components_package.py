@@ -27,7 +27,7 @@ COMPONENTS = {
 ARGS = {f"{name}Args" for name in COMPONENTS} | {
     "AwsAlarmsArgs", "AwsCapacityArgs", "AwsCapacityRebalanceArgs", "AwsElasticArgs", "AwsInstanceTypeArgs",
     "AwsMachineArgs", "AwsNotificationsArgs", "AwsOnDemandAllocation", "AwsPrometheusArgs", "AwsSpotAllocation",
-    "AwsStandingArgs", "LimitsArgs", "WeightBy",
+    "AwsStandingArgs", "LimitsArgs", "PeerArgs", "WeightBy",
     "GcpAlarmsArgs", "GcpCapacityArgs", "GcpElasticArgs", "GcpInstanceTypeArgs", "GcpMachineArgs",
     "GcpNotificationsArgs", "GcpPrefer", "GcpPrometheusArgs", "GcpShape", "GcpStandingArgs",
 }  # fmt: skip

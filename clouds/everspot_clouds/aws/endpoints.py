@@ -24,6 +24,20 @@ USD_PER_GB = 0.01
 """Price per GB of the first petabyte a month through a region's interface endpoints."""
 
 
+NAT_USD_PER_HOUR = 0.045 + 0.005
+"""List price of a NAT gateway and of its public address, in us-east-1; elsewhere the same or more (Amazon VPC pricing,
+"NAT Gateway Pricing" and "Public IPv4 Address")."""
+
+NAT_USD_PER_GB = 0.045
+"""The same for a GB through it, either way. What is sent to the internet costs besides."""
+
+NAT_COST = (
+    f"The federation's way out is a NAT gateway for the scheduler: at least ${NAT_USD_PER_HOUR:.3f} an hour, "
+    f"${NAT_USD_PER_HOUR * HOURS_PER_MONTH:.2f} a month, and ${NAT_USD_PER_GB} per GB (us-east-1's list price of "
+    "2025-10-01), besides the price of what is sent."
+)
+
+
 def endpoints_cost(region: str, services: Sequence[str], zones: int) -> str:
     """What the interface endpoints of a network cost, as a sentence."""
     if not services:

@@ -21,12 +21,13 @@ _HOURS_A_MONTH = 730
 @dataclass(frozen=True, kw_only=True)
 class Always:
     """What a cluster pays for while no agent runs: the scheduler; an endpoint of each of the `services` in each zone
-    (`zones` is their number); with `monitoring` the metrics, alarms and dashboard."""
+    (`zones` is their number); with `monitoring` the metrics, alarms and dashboard; with `nat` the NAT gateway."""
 
     scheduler_type: str
     services: Sequence[str] = ()
     zones: int = 0
     monitoring: bool = False
+    nat: bool = False
 
 
 def hourly_cost(region: str, known: Catalogue, capacity: Ec2Capacity, always: Always, cap: ElasticCap | None) -> str:
@@ -53,8 +54,11 @@ def _nothing_running(region: str, known: Catalogue, always: Always) -> str:
     watching = MONITORING_USD_A_MONTH / _HOURS_A_MONTH if always.monitoring else 0
     if watching:
         parts.append(f"monitoring ${watching:.3f}")
+    outside = endpoints.NAT_USD_PER_HOUR if always.nat else 0
+    if outside:
+        parts.append(f"NAT gateway ${outside:.3f}")
     known_all = scheduler is not None and (region in endpoints.PRICES or not count)
-    total = (scheduler.usd_per_hour if scheduler is not None else 0) + count * endpoint + watching
+    total = (scheduler.usd_per_hour if scheduler is not None else 0) + count * endpoint + watching + outside
     return f"nothing running: {'' if known_all else 'at least '}${total:.3f} ({', '.join(parts)})"
 
 

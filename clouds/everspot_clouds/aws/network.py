@@ -12,6 +12,9 @@ from everspot_clouds.aws.tags import ZONE
 ZONES_AT_MOST = 8
 """Number of blocks that a VPC is divided into. It is fixed, so that a new zone never moves another zone's addresses."""
 
+SMALLEST_SUBNET = 28
+"""The prefix of the smallest subnet (Amazon VPC User Guide, "Subnet CIDR blocks")."""
+
 _BLOCK_BITS = 3  # 2 ** 3 blocks
 _SMALLEST_VPC, _LARGEST_VPC = 24, 16  # an interface endpoint, and up to a few hundred instances, in every block
 
@@ -27,6 +30,12 @@ def split(vpc: IPv4Network, zones: int) -> list[IPv4Network]:
     if not 0 <= zones <= ZONES_AT_MOST:
         raise ValueError(f"a network spans at most {ZONES_AT_MOST} zones, not {zones}")
     return list(vpc.subnets(prefixlen_diff=_BLOCK_BITS))[:zones]
+
+
+def outside_block(vpc: IPv4Network) -> IPv4Network:
+    """The block of the public subnet of a NAT gateway: the last 16 addresses of the last eighth, which is then no
+    zone's."""
+    return list(split(vpc, ZONES_AT_MOST)[-1].subnets(new_prefix=SMALLEST_SUBNET))[-1]
 
 
 def network_problems(

@@ -22,6 +22,7 @@ from everspot.aws.scraping import check_prometheus
 from everspot.aws.store import check_store
 from everspot.capacity import check_gpus
 from everspot.declared import check_type, declared_types, known_types
+from everspot.federation import check_peers
 from everspot.limits import build_manifest, check_limits, check_shares
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def cluster_problems(problems: Problems, name: str, args: "AwsTrainingClusterArg
         check_monitoring(problems.at("monitoring"), args["monitoring"])
     if "prometheus" in args:
         check_prometheus(problems.at("prometheus"), args["prometheus"])
+    check_peers(problems, name, args.get("federation", []))
     check_shares(problems.at("shares"), args.get("shares", {}))
     network = network_args(name, args)
     check_network(problems, network)

@@ -14,6 +14,7 @@ from everspot.aws.capacity import AwsCapacityArgs, capacity_of
 from everspot.aws.checking import check_cluster
 from everspot.aws.elastic import AwsElasticCapacity, AwsElasticCapacityArgs
 from everspot.aws.events import AwsInterruptionEvents
+from everspot.aws.federation import add_federation
 from everspot.aws.fleet import AwsTrainingFleet, AwsTrainingFleetArgs
 from everspot.aws.identity import AwsIdentity, AwsIdentityArgs
 from everspot.aws.launch import AwsMachineArgs, launched_with, resolve_image
@@ -29,6 +30,7 @@ from everspot.aws.scraping import AwsPrometheusArgs, metrics_of, scraped_group
 from everspot.aws.store import AwsStore
 from everspot.capacity import elastic_of, offer_of, standing_of
 from everspot.declared import declared_types
+from everspot.federation import PeerArgs, card, peers_of
 from everspot.guard import guard
 from everspot.limits import LimitsArgs, build_manifest
 from everspot.parts import inputs, outputs
@@ -88,6 +90,9 @@ class AwsTrainingClusterArgs(TypedDict):
     The keys are values of the jobs' tag Team. Default: 1 for every team."""
     shared_instances: NotRequired[bool]
     """Whether jobs that may share an instance (`resources.shared`) are put beside each other on one. Default: false."""
+    federation: NotRequired[list[PeerArgs]]
+    """Other clusters with which jobs are exchanged. Each entry is the output `peer` of that cluster's stack. Default:
+    none."""
     scheduler_type: NotRequired[str]
     """Instance type of the scheduler. Default: t3.small."""
     retain_store: NotRequired[bool]
@@ -147,6 +152,8 @@ class AwsTrainingCluster(pulumi.ComponentResource):
     """Security group of the instances."""
     region: pulumi.Output[str]
     """Region of the cluster."""
+    peer: pulumi.Output[dict[str, str]]
+    """This cluster as an entry of another one's `federation`."""
 
     def __init__(self, name: str, args: AwsTrainingClusterArgs, opts: pulumi.ResourceOptions | None = None):
         super().__init__(common.token("AwsTrainingCluster"), name, {}, opts)
@@ -179,8 +186,8 @@ class AwsTrainingCluster(pulumi.ComponentResource):
             "instance_type": args.get("scheduler_type", DEFAULT_TYPE),
         }
         may_launch = [] if elastic is None else [elastic]
-        if "prometheus" in args:
-            own["machine"]["security_group_ids"] = [self.security_group_id, self._scraped(args["prometheus"])]
+        scraped = [self._scraped(args["prometheus"])] if "prometheus" in args else []
+        own["machine"]["security_group_ids"] = [self.security_group_id, *network.outside, *scraped]
         if elastic is not None:
             own["machine"]["instance_profile_arn"] = elastic.launching(identity.scheduler_profile_arn)
         scheduler = AwsSchedulerService(f"{name}-scheduler", inputs(AwsSchedulerServiceArgs, args, **own), reachable)
@@ -194,14 +201,17 @@ class AwsTrainingCluster(pulumi.ComponentResource):
             # Where the fleets could not be changed, it must not say that they were: the scheduler ends instances by it.
             opts=pulumi.ResourceOptions(parent=self, depends_on=[fleet, *may_launch]),
         )
+        peers = add_federation(self, name, args, identity, store)
+        self.peer = card(name, CLOUD, store, self.scheduler_role_arn)
         watched = add_monitoring(self, name, args, identity.scheduler_role_arn)
-        whole = [events, store, network, identity, fleet, *may_launch, *watched, scheduler]
+        whole = [events, store, network, identity, fleet, *may_launch, *watched, *peers, scheduler]
         guard(self, f"{name}-guard", self.control_url, whole, on=args.get("guard_jobs", True))
         always = Always(
             scheduler_type=args.get("scheduler_type", DEFAULT_TYPE),
             services=needed_services(network_args(name, args)),
             zones=len(args.get("zones", [])),
             monitoring="monitoring" in args,
+            nat=network_args(name, args).get("nat", False),
         )
         tell_hour(self, args["capacity"], always)
         tell_quotas(self, args["capacity"], self.region)
@@ -284,6 +294,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
                 shared_instances=published and self._args.get("shared_instances", False),
                 monitoring=monitoring_of(self._args.get("monitoring")) if published else None,
                 metrics=metrics_of(self._args.get("prometheus")) if role is Role.SCHEDULER else None,
+                federation=peers_of(self._name, CLOUD, known["region"], self._args) if published else (),
                 proxy=proxy_of(self._args.get("egress", {}), known["region"]),
             )
         )

@@ -77,6 +77,11 @@ UNSEEN: Mapping[str, str] = {
     "Guide, Using SSE-KMS",
     "ec2:CreateManagedPrefixList, ec2:DescribeManagedPrefixLists, ec2:GetManagedPrefixListEntries, "
     "ec2:ModifyManagedPrefixList, ec2:DeleteManagedPrefixList": "with `vpcId`: EC2 API Reference, by these names",
+    "ec2:AllocateAddress, ec2:AttachInternetGateway, ec2:CreateInternetGateway, ec2:CreateNatGateway, ec2:CreateRoute, "
+    "ec2:DeleteInternetGateway, ec2:DeleteNatGateway, ec2:DeleteRoute, ec2:DescribeAddresses, "
+    "ec2:DescribeAddressesAttribute, ec2:DescribeInternetGateways, ec2:DescribeNatGateways, ec2:DetachInternetGateway, "
+    "ec2:DisassociateAddress, ec2:ReleaseAddress": "with a `federation` that leads out of the region: EC2 API "
+    "Reference, by these names",
     "iam:PutRolePermissionsBoundary, iam:DeleteRolePermissionsBoundary": "where `permissionsBoundaryArn` changes: IAM "
     "API Reference, by these names",
     "autoscaling:DeleteTags, ec2:DeleteTags, cloudwatch:UntagResource, events:UntagResource, iam:UntagInstanceProfile, "

@@ -8,12 +8,13 @@ from typing import NotRequired, TypedDict
 import pulumi
 from everspot_clouds.aws.egress import egress_problems
 from everspot_clouds.aws.endpoints import endpoints_cost
-from everspot_clouds.aws.network import network_problems, zone_problems
+from everspot_clouds.aws.network import ZONES_AT_MOST, network_problems, zone_problems
 from everspot_core.problems import Problems, camel, shown
 from pulumi_aws import ec2, vpc
 
 from everspot import common
 from everspot.aws import arns, asking, existing, policies, rules, tagging
+from everspot.aws.nat import add_nat
 from everspot.aws.rules import AwsEgressArgs
 from everspot.parts import outputs
 
@@ -59,6 +60,8 @@ class AwsNetworkArgs(TypedDict):
     """ARNs of the only buckets that can be reached through the S3 endpoint of a new VPC. Default: all buckets."""
     flow_log_bucket_arn: NotRequired[pulumi.Input[str]]
     """A bucket for the flow logs of a new VPC. Default: none are kept."""
+    nat: NotRequired[bool]
+    """Whether a new VPC gets a NAT gateway, for the scheduler alone: a federation's. It costs money. Default: false."""
 
 
 class AwsNetwork(pulumi.ComponentResource):
@@ -87,6 +90,7 @@ class AwsNetwork(pulumi.ComponentResource):
         self.subnets: list[pulumi.Output[str]] = []
         self._region = asking.region_of(self)
         self._services = needed_services(args)
+        self.outside: list[pulumi.Output[str]] = []  # the scheduler's security group, with a NAT gateway
         if "vpc_id" in args:
             self._adopt(args["vpc_id"], args.get("subnet_ids", []), args.get("egress", {}))
         else:
@@ -141,6 +145,9 @@ class AwsNetwork(pulumi.ComponentResource):
             )
             self.subnets.append(subnet.id)
         self._endpoints(routes)
+        if self._args.get("nat", False):
+            tags = tagging.cluster_tags(self._args["cluster"], self._args["tags"])
+            self.outside.append(add_nat(self, self._name, cidr=cidr, zone=zones[0], routes=routes, tags=tags))
 
     def _flow_log(self) -> None:
         bucket = self._args.get("flow_log_bucket_arn")
@@ -263,6 +270,8 @@ def check_network(problems: Problems, args: AwsNetworkArgs) -> None:
         for key in ("zones", "vpc_cidr", "peer_cidrs", "flow_log_bucket_arn"):
             problems.need(key not in args, camel(key), "is for a new network; vpcId names an existing one")
         return
+    room = not args.get("nat", False) or len(args.get("zones", [])) < ZONES_AT_MOST
+    problems.need(room, "zones", f"at most {ZONES_AT_MOST - 1} with a NAT gateway, which needs the last block")
     problems.need("egress" not in args, "egress", "is for an existing network; a new one has endpoints of its own")
     network_problems(
         problems,

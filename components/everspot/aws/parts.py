@@ -4,9 +4,11 @@ from typing import TYPE_CHECKING
 
 import pulumi
 from everspot_clouds.aws.egress import no_proxy
+from everspot_core.catalogue import region_of
 from everspot_core.manifest import Proxy
 
 from everspot.aws.arns import SECRETS
+from everspot.aws.federation import near_arns, needs_internet
 from everspot.aws.network import AwsNetworkArgs
 from everspot.aws.notifications import services_of
 from everspot.aws.rules import AwsEgressArgs
@@ -23,15 +25,21 @@ CLOUD = "aws"
 def network_args(
     name: str, args: "AwsTrainingClusterArgs", bucket_arns: list[pulumi.Input[str]] | None = None
 ) -> AwsNetworkArgs:
-    """The network's inputs. `bucket_arns`: the cluster's own buckets; those of the spec are added to them."""
+    """The network's inputs. `bucket_arns`: the cluster's own buckets; those of the spec and of near peers are added to
+    them. A federation that leads out of the region needs a NAT gateway; one within it, STS's endpoint."""
+    peers, zones = args.get("federation", []), args.get("zones", [])
+    region = region_of(zones[0]) if zones else ""
     network = inputs(AwsNetworkArgs, args, cluster=name)
     asked = [service for service in SECRETS if any(f":{service}:" in arn for arn in args.get("secret_arns", []))]
     asked += services_of(args.get("notifications"))
     asked += ["monitoring"] if "monitoring" in args else []  # CloudWatch's endpoint is called so
+    if peers and "vpc_id" not in args:
+        network["nat"] = needs_internet(region, peers)
+        asked += [] if network["nat"] else ["sts"]
     if asked:
         network["services"] = list(dict.fromkeys([*network.get("services", []), *asked]))
     if bucket_arns is not None:
-        network["bucket_arns"] = [*bucket_arns, *args.get("read_bucket_arns", [])]
+        network["bucket_arns"] = [*bucket_arns, *args.get("read_bucket_arns", []), *near_arns(peers, region)]
     return network
 
 

@@ -58,7 +58,7 @@ def agent_policy(
     `secret_arns`: secrets and parameters."""
     statements = [
         _read_control(control_arn),
-        _list("ListControl", control_arn),
+        listing("ListControl", control_arn),
         allow(
             # Conditional writes: If-None-Match needs PutObject, If-Match needs GetObject too
             # (Amazon S3 User Guide, "How to prevent object overwrites with conditional writes").
@@ -76,13 +76,13 @@ def agent_policy(
         ),
         # The agents' own logs, which whoever looks after the cluster reads.
         allow("KeepOwnLogs", ["s3:PutObject"], _under(data_arn, ("agents/",))),
-        _list("ListData", data_arn, ("jobs/", "code/", "datasets/")),
+        listing("ListData", data_arn, ("jobs/", "code/", "datasets/")),
     ]
     if read_arns:
         reads = [resource for arn in read_arns for resource in (arn, f"{arn}/*")]
         statements.append(allow("ReadFurtherBuckets", ["s3:GetObject", "s3:ListBucket"], reads))
     return document(
-        [*statements, *_secrets(secret_arns), *_key(key_arn), *(_session_manager() if session_manager else [])]
+        [*statements, *_secrets(secret_arns), *key(key_arn), *(_session_manager() if session_manager else [])]
     )
 
 
@@ -100,7 +100,7 @@ def scheduler_policy(
     sends notifications."""
     statements = [
         _read_control(control_arn),
-        _list("ListControl", control_arn),
+        listing("ListControl", control_arn),
         allow("WriteControl", ["s3:PutObject"], _under(control_arn, SCHEDULER_WRITES)),
         # A drill is taken away once it has been carried out, so that it happens once. The documents of finished jobs
         # and of ended instances leave the tables that every tick lists, once they have been written elsewhere.
@@ -130,7 +130,7 @@ def scheduler_policy(
     if topic_arn is not None:
         statements.append(allow("TellPeople", ["sns:Publish"], [topic_arn]))
     statements += _secrets([webhook_secret_arn] if webhook_secret_arn is not None else [])
-    return document([*statements, *_key(key_arn), *(_session_manager() if session_manager else [])])
+    return document([*statements, *key(key_arn), *(_session_manager() if session_manager else [])])
 
 
 def monitoring_policy(namespace: str) -> Document:
@@ -215,7 +215,7 @@ def _read_control(control_arn: str) -> Statement:
     return allow("ReadControl", ["s3:GetObject"], [f"{control_arn}/*"])
 
 
-def _list(sid: str, bucket_arn: str, prefixes: Sequence[str] = ()) -> Statement:
+def listing(sid: str, bucket_arn: str, prefixes: Sequence[str] = ()) -> Statement:
     """Permission to list, without which S3 answers 403 instead of 404 for a missing key.
 
     S3 answers 404 for a missing object only to callers that may list the bucket (Amazon S3 API Reference, "GetObject").
@@ -227,7 +227,7 @@ def _list(sid: str, bucket_arn: str, prefixes: Sequence[str] = ()) -> Statement:
     return statement
 
 
-def _key(key_arn: str | None) -> list[Statement]:
+def key(key_arn: str | None) -> list[Statement]:
     """SSE-KMS with a customer key: GenerateDataKey to write, Decrypt to read and to finish a multipart upload
     (Amazon S3 User Guide, "Using server-side encryption with AWS KMS keys")."""
     return [allow("UseTheKey", ["kms:GenerateDataKey", "kms:Decrypt"], [key_arn])] if key_arn else []

@@ -74,6 +74,12 @@ def place_of(parent: pulumi.Resource) -> pulumi.Output[dict[str, str]]:
     return found.apply(lambda answer: {"project": str(answer["project"]), "region": str(answer["region"])})
 
 
+def number_of(parent: pulumi.Resource) -> pulumi.Output[str]:
+    """The number of a component's project."""
+    told = "The project's number cannot be read (resourcemanager.projects.get)."
+    return ask(parent, "organizations/getProject:getProject", {}, failed=told).apply(lambda found: str(found["number"]))
+
+
 def zones_of(parent: pulumi.Resource, region: pulumi.Input[str]) -> pulumi.Output[list[str]]:
     """The zones of a region that are up."""
     told = "zones: the region's zones cannot be listed (compute.zones.list)."

@@ -12,6 +12,7 @@ from everspot_core.records import Role
 from everspot import common
 from everspot.capacity import check_gpus, check_prices
 from everspot.declared import check_type, declared_types, known_types
+from everspot.federation import check_peers
 from everspot.gcp import tagging
 from everspot.gcp.capacity import capacity_of, check_capacity
 from everspot.gcp.identity import check_buckets, check_secrets
@@ -68,6 +69,7 @@ def cluster_problems(problems: Problems, name: str, args: "GcpTrainingClusterArg
         check_monitoring(problems.at("monitoring"), args["monitoring"])
     if "prometheus" in args:
         check_prometheus(problems.at("prometheus"), args["prometheus"])
+    check_peers(problems, name, args.get("federation", []))
     check_shares(problems.at("shares"), args.get("shares", {}))
     check_network(problems, network_args(name, args))
     zones = args["zones"]

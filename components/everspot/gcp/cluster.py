@@ -13,11 +13,13 @@ from pulumi_gcp import storage
 from everspot import common
 from everspot.capacity import elastic_of, offer_of, standing_of
 from everspot.declared import declared_types
+from everspot.federation import PeerArgs, card, peers_of
 from everspot.gcp import asking, tagging
 from everspot.gcp.capacity import GcpCapacityArgs, capacity_of, notice_of
 from everspot.gcp.checking import check_cluster
 from everspot.gcp.elastic import GcpElasticCapacity, GcpElasticCapacityArgs
 from everspot.gcp.events import GcpInterruptionEvents
+from everspot.gcp.federation import add_federation
 from everspot.gcp.fleet import GcpTrainingFleet, GcpTrainingFleetArgs
 from everspot.gcp.identity import GcpIdentity, GcpIdentityArgs
 from everspot.gcp.launch import GcpMachineArgs, launched_with, resolve_image
@@ -92,6 +94,9 @@ class GcpTrainingClusterArgs(TypedDict):
     The keys are values of the jobs' tag Team. Default: 1 for every team."""
     shared_instances: NotRequired[bool]
     """Whether jobs that may share an instance (`resources.shared`) are put beside each other on one. Default: false."""
+    federation: NotRequired[list[PeerArgs]]
+    """Other clusters with which jobs are exchanged. Each entry is the output `peer` of that cluster's stack. Default:
+    none."""
     scheduler_type: NotRequired[str]
     """Machine type of the scheduler. Default: e2-small."""
     retain_store: NotRequired[bool]
@@ -142,6 +147,8 @@ class GcpTrainingCluster(pulumi.ComponentResource):
     """Project of the cluster."""
     region: pulumi.Output[str]
     """Region of the cluster."""
+    peer: pulumi.Output[dict[str, str]]
+    """This cluster as an entry of another one's `federation`."""
 
     def __init__(self, name: str, args: GcpTrainingClusterArgs, opts: pulumi.ResourceOptions | None = None):
         super().__init__(common.token("GcpTrainingCluster"), name, {}, opts)
@@ -184,11 +191,14 @@ class GcpTrainingCluster(pulumi.ComponentResource):
             # Where the groups could not be changed, it must not say that they were: the scheduler reckons with it.
             opts=pulumi.ResourceOptions(parent=self, depends_on=[fleet, *may_launch]),
         )
+        peers = add_federation(self, name, args, identity, store)
+        more = {"schedulerId": identity.scheduler_unique_id, "projectNumber": asking.number_of(self)}
+        self.peer = card(name, CLOUD, store, self.scheduler_account, **more)
         watched = add_monitoring(self, name, args, identity.scheduler_account, identity.scheduler_unique_id)
-        whole = [events, store, network, identity, fleet, *may_launch, *watched, scheduler]
+        whole = [events, store, network, identity, fleet, *may_launch, *watched, *peers, scheduler]
         guard(self, f"{name}-guard", self.control_url, whole, on=args.get("guard_jobs", True))
         warn_of_zones(self, args["capacity"], args["zones"])
-        tell_hour(self, args["capacity"], always_of(args))
+        tell_hour(self, args["capacity"], always_of(name, args))
         self.register_outputs(outputs(self))
 
     @property
@@ -265,6 +275,7 @@ class GcpTrainingCluster(pulumi.ComponentResource):
                 shares=args.get("shares") if published else None,
                 shared_instances=published and args.get("shared_instances", False),
                 monitoring=monitoring_of(args.get("monitoring")) if published else None,
+                federation=peers_of(self._name, CLOUD, known["region"], args) if published else (),
                 metrics=metrics_of(args.get("prometheus")) if role is Role.SCHEDULER else None,
             )
         )

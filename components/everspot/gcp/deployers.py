@@ -51,6 +51,11 @@ UNSEEN: Mapping[str, str] = {
     "iam.serviceAccounts.update, logging.sinks.update, monitoring.alertPolicies.update, monitoring.dashboards.update, "
     "pubsub.subscriptions.update, pubsub.topics.update, storage.buckets.update": "where tags, settings or a later "
     "release change what is there: IAM permissions reference, by these names",
+    "iam.workloadIdentityPools.create, iam.workloadIdentityPools.delete, iam.workloadIdentityPools.get, "
+    "iam.workloadIdentityPools.update, iam.workloadIdentityPoolProviders.create, "
+    "iam.workloadIdentityPoolProviders.delete, iam.workloadIdentityPoolProviders.get, "
+    "iam.workloadIdentityPoolProviders.update": "with a `federation` with clusters on AWS: IAM permissions reference, "
+    "by these names",
     "iam.roles.undelete": "where a custom role of the same id was deleted in the last 7 days: the provider takes it "
     "back (resource_google_project_iam_custom_role.go)",
     "cloudkms.cryptoKeys.getIamPolicy, cloudkms.cryptoKeys.setIamPolicy": "on the keys, with `kmsKey` and in the "

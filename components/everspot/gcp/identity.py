@@ -92,10 +92,10 @@ class GcpIdentity(pulumi.ComponentResource):
     def _agent(self, may: Granting, read: pulumi.Output[str], write: pulumi.Output[str]) -> None:
         args, cluster = self._args, self._args["cluster"]
         may.on_bucket("control-read", args["control_bucket"], read)
-        _on_prefixes(may, "control-write", args["control_bucket"], write, policies.AGENT_WRITES)
+        on_prefixes(may, "control-write", args["control_bucket"], write, policies.AGENT_WRITES)
         reads = functools.partial(policies.below_or_list, prefixes=policies.AGENT_READS)
         may.on_bucket("data-read", args["data_bucket"], read, reads)
-        _on_prefixes(may, "data-write", args["data_bucket"], write, policies.AGENT_KEEPS)
+        on_prefixes(may, "data-write", args["data_bucket"], write, policies.AGENT_KEEPS)
         for index, bucket in enumerate(args.get("read_buckets", [])):
             may.on_bucket(f"read-{index}", bucket, policies.VIEWER)
         leave = may.role("leaver", policies.LEAVE, "End the own instance")
@@ -107,7 +107,7 @@ class GcpIdentity(pulumi.ComponentResource):
         args, notifications = self._args, self._args.get("notifications", {})
         may.on_bucket("control-read", args["control_bucket"], read)
         kept = policies.NOTIFIER_KEEPS if notifications else ()
-        _on_prefixes(may, "control-write", args["control_bucket"], write, (*policies.SCHEDULER_WRITES, *kept))
+        on_prefixes(may, "control-write", args["control_bucket"], write, (*policies.SCHEDULER_WRITES, *kept))
         watch = may.role("watcher", policies.WATCH, "See instances, their ends, and what capacity there is")
         may.on_project("watch", self._project, watch)
         listen = may.role("listener", policies.LISTEN, "Take messages of interruptions")
@@ -140,12 +140,21 @@ def check_secrets(problems: Problems, secrets: Sequence[str]) -> None:
         problems.need(reason is None, f"secrets[{index}]", reason or "")
 
 
-def _on_prefixes(
-    may: Granting, suffix: str, bucket: pulumi.Input[str], role: pulumi.Input[str], prefixes: tuple[str, ...]
+def on_prefixes(
+    may: Granting,
+    suffix: str,
+    bucket: pulumi.Input[str],
+    role: pulumi.Input[str],
+    prefixes: tuple[str, ...],
+    *,
+    listed: bool = False,
 ) -> None:
-    """Bind a role below prefixes of a bucket, by as many bindings as the conditions take."""
+    """Bind a role below prefixes of a bucket, by as many bindings as the conditions take. `listed`: the first of them
+    also permits to list the bucket."""
 
     def one(number: int, name: str) -> policies.Condition:
+        if listed and number == 0:
+            return policies.below_or_list(name, prefixes[: policies.PREFIXES_AT_ONCE])
         return policies.below(name, prefixes)[number]
 
     for number in range(len(policies.below("", prefixes))):

@@ -1,0 +1,143 @@
+"""What schedulers of other clusters may do in a cluster on AWS, and what its own scheduler needs for visiting them.
+
+A peer's scheduler becomes a role that is made for it alone: one on Google Cloud by an identity token of its service
+account (IAM user guide, "Create a role for OIDC federation"; Google is built into IAM, so that no provider is
+declared), one on AWS by its own role.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pulumi
+from everspot_clouds.visiting import visitor
+from pulumi_aws import iam
+
+from everspot.aws import policies, tagging
+from everspot.federation import (
+    AWS,
+    CARRIED,
+    CARRIED_READS,
+    CONTROL_READS,
+    VISIT,
+    PeerArgs,
+    bucket_of,
+    region_of_url,
+    role_arn,
+)
+
+if TYPE_CHECKING:
+    from everspot.aws.cluster import AwsTrainingClusterArgs
+    from everspot.aws.identity import AwsIdentity
+    from everspot.aws.store import AwsStore
+
+ISSUER = "accounts.google.com"
+"""Google, as IAM has it built in."""
+
+HOME_WRITES = ("heads/", "visits/")
+"""Further prefixes of the control bucket that the scheduler of a federation writes: it shuts out what ran before a job
+left, and answers offers."""
+
+
+def needs_internet(region: str, peers: Sequence[PeerArgs]) -> bool:
+    """Whether the way to some peer leads out of the region, which endpoints do not serve."""
+    return any(peer["cloud"] != AWS or region_of_url(peer["control"]) != region for peer in peers)
+
+
+def near_arns(peers: Sequence[PeerArgs], region: str) -> list[str]:
+    """ARNs of the buckets of peers in the region, which S3's endpoint has to let pass."""
+    near = [peer for peer in peers if peer["cloud"] == AWS and region_of_url(peer["control"]) == region]
+    return [f"arn:aws:s3:::{bucket_of(url)}" for peer in near for url in (peer["control"], peer["data"])]
+
+
+def trust(peer: PeerArgs, own_arn: str) -> policies.Document:
+    """The trust policy of a peer's role. `own_arn`: of this role, to which an identity token has to be made out.
+
+    Of a token of Google's, `aud` is the claim `azp`, and `oaud` the claim `aud` (IAM user guide, "Available keys for
+    AWS OIDC federation"). `azp` and `sub` are the service account's unique id, which no other account ever gets.
+    """
+    if peer["cloud"] == AWS:
+        statement = {"Principal": {"AWS": peer["scheduler"]}, "Action": "sts:AssumeRole"}
+    else:
+        keys = {"aud": peer["scheduler_id"], "sub": peer["scheduler_id"], "oaud": own_arn}
+        statement = {
+            "Principal": {"Federated": ISSUER},
+            "Action": "sts:AssumeRoleWithWebIdentity",
+            "Condition": {"StringEquals": {f"{ISSUER}:{key}": value for key, value in keys.items()}},
+        }
+    return policies.document([{"Sid": "ThePeersScheduler", "Effect": "Allow", **statement}])
+
+
+def visitor_policy(control_arn: str, data_arn: str, key_arn: str | None) -> policies.Document:
+    """What a peer's scheduler may do here: read what the cluster publishes and how visits go, offer jobs, and carry
+    what they need and make. It may write only what carries the id of a visit."""
+    visits = [f"{control_arn}/visits/*", *(f"{control_arn}/{place}/{VISIT}" for place in ("heads", "cancels"))]
+    carried = [f"{data_arn}/jobs/{VISIT}", *(f"{data_arn}/{place}*" for place in CARRIED if place != "jobs/")]
+    statements = [
+        policies.allow("ReadWhatIsPublished", ["s3:GetObject"], [f"{control_arn}/{p}*" for p in CONTROL_READS]),
+        policies.allow("OfferJobs", ["s3:PutObject"], visits),
+        policies.allow("WithdrawOffers", ["s3:DeleteObject"], [f"{control_arn}/visits/*"]),
+        policies.allow("ReadVisits", ["s3:GetObject"], [*carried, f"{data_arn}/sweeps/*"]),
+        policies.allow("CarryJobs", ["s3:PutObject", "s3:AbortMultipartUpload"], carried),
+        policies.listing("ListControl", control_arn, CONTROL_READS),
+        policies.listing("ListData", data_arn, CARRIED_READS),
+    ]
+    return policies.document([*statements, *policies.key(key_arn)])
+
+
+def home_policy(control_arn: str, data_arn: str, roles: Sequence[str]) -> policies.Document:
+    """What the own scheduler may do besides: become who it is at its peers, and carry jobs out of the own data bucket
+    and home again. `roles`: ARNs of its roles at peers on AWS."""
+    statements = [
+        policies.allow("FenceAndAnswer", ["s3:PutObject"], [f"{control_arn}/{place}*" for place in HOME_WRITES]),
+        policies.allow("ReadWhatTravels", ["s3:GetObject"], [f"{data_arn}/{place}*" for place in CARRIED_READS]),
+        policies.allow("BringHome", ["s3:PutObject", "s3:AbortMultipartUpload"], [f"{data_arn}/jobs/*"]),
+        policies.listing("ListData", data_arn, CARRIED_READS),
+    ]
+    if roles:
+        statements.append(policies.allow("VisitPeers", ["sts:AssumeRole"], list(roles)))
+    return policies.document(statements)
+
+
+def add_federation(
+    parent: pulumi.Resource, name: str, spec: "AwsTrainingClusterArgs", identity: "AwsIdentity", store: "AwsStore"
+) -> list[pulumi.Resource]:
+    """Declare a role for each peer, and the own scheduler's further permissions. Nothing without peers."""
+    peers, child = spec.get("federation", []), pulumi.ResourceOptions(parent=parent)
+    if not peers:
+        return []
+    key = pulumi.Output.from_input(spec.get("kms_key_arn"))
+    scheduler = identity.scheduler_role_arn
+    facts = pulumi.Output.all(control=store.control_arn, data=store.data_arn, key=key, own=scheduler)
+    made: list[pulumi.Resource] = []
+    for peer in peers:
+        called = visitor(name, peer["name"])
+        role = iam.Role(
+            f"{name}-peer-{peer['name']}",
+            name=called,  # which the peer works out for itself
+            description=f"Everspot: the scheduler of cluster {peer['name']}, at {name}",
+            assume_role_policy=facts.apply(
+                lambda known, p=peer, n=called: json.dumps(trust(p, role_arn(known["own"], n)))  # type: ignore[misc]
+            ),
+            permissions_boundary=spec.get("permissions_boundary_arn"),
+            tags=tagging.cluster_tags(name, spec["tags"]),
+            opts=child,
+        )
+        made.append(
+            iam.RolePolicy(
+                f"{name}-peer-{peer['name']}-permissions",
+                role=role.name,
+                policy=facts.apply(lambda f: json.dumps(visitor_policy(f["control"], f["data"], f["key"]))),
+                opts=child,
+            )
+        )
+    roles = [role_arn(peer["scheduler"], visitor(peer["name"], name)) for peer in peers if peer["cloud"] == AWS]
+    made.append(
+        iam.RolePolicy(
+            f"{name}-federation",
+            role=scheduler.apply(lambda arn: arn.rpartition("/")[2]),
+            policy=facts.apply(lambda f: json.dumps(home_policy(f["control"], f["data"], roles))),
+            opts=child,
+        )
+    )
+    return made

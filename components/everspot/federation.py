@@ -1,0 +1,156 @@
+"""The other clusters with which a cluster exchanges jobs, as settings, and what follows from them on every cloud."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NotRequired, TypedDict
+
+import pulumi
+from everspot_clouds.visiting import egress_usd_per_gb, provider_path, visitor
+from everspot_core.federation.peers import Peer
+from everspot_core.problems import Problems, shown
+
+from everspot import common
+
+AWS, GCP = "aws", "gcp"
+SCHEMES = {AWS: "s3", GCP: "gs"}
+"""The clouds that a peer may be on, and the schemes of their buckets' URLs."""
+
+CONTROL_READS = (
+    *("cluster.json", "pools.json", "waiting.json", "usage.json", "schedulers/", "visits/"),
+    *("records/", "heads/", "events/", "ledger/", "archive/", "cancels/"),
+)
+"""Prefixes of a control bucket that a peer's scheduler reads: what the cluster publishes, and how its visits go."""
+
+CONTROL_WRITES = ("visits/", "heads/", "cancels/")
+"""Prefixes of a control bucket that a peer's scheduler writes: offers, and heads and cancellations of its visits."""
+
+CARRIED = ("jobs/", "code/", "datasets/", "wheels/")
+"""Prefixes of a data bucket from which and to which a scheduler carries what visits need and make."""
+
+CARRIED_READS = (*CARRIED, "sweeps/")
+"""Prefixes of a data bucket that it reads for that: a sweep may be about to remove what is carried."""
+
+VISIT = "*-v*"
+"""A pattern of the ids of visits, the job's id with the visit's number, for policies that have patterns."""
+
+_REGION = re.compile(r"[?&]region=([a-z0-9-]+)")
+_S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]+\?region=[a-z]{2}(-[a-z]+)+-\d")
+_GS = re.compile(r"gs://[a-z0-9][a-z0-9._-]+")
+_ROLE = re.compile(r"arn:aws[a-z-]*:iam::(\d{12}):role/([\w+=,.@-]{1,64})")
+_ACCOUNT = re.compile(r"[a-z][a-z0-9-]{4,28}[a-z0-9]@[a-z][a-z0-9.:-]+\.iam\.gserviceaccount\.com")
+_NUMBER = re.compile(r"\d{6,32}")
+
+
+class PeerArgs(TypedDict):
+    """Another cluster with which jobs are exchanged. All but `egressUsdPerGb` is what that cluster's stack prints as
+    its output `peer`."""
+
+    name: str
+    """Name of the cluster."""
+    cloud: str
+    """Its cloud: aws or gcp."""
+    control: str
+    """URL of its control bucket: s3://BUCKET?region=REGION or gs://BUCKET."""
+    data: str
+    """URL of its data bucket, in the same form."""
+    scheduler: str
+    """Who its scheduler is: the ARN of a role on AWS, the email of a service account on Google Cloud."""
+    scheduler_id: NotRequired[str]
+    """Unique id of the service account, a number. Google Cloud only, and mandatory there."""
+    project_number: NotRequired[str]
+    """Number of its project. Google Cloud only, and mandatory there."""
+    egress_usd_per_gb: NotRequired[float]
+    """Price of a GB that is sent between the two clusters, which is counted before a job moves. Default: the list price
+    of the dearer direction; between two clusters on Google Cloud that of two regions of a continent."""
+
+
+def check_peers(problems: Problems, name: str, peers: Sequence[PeerArgs]) -> None:
+    """Add everything that is wrong with the peers of the cluster called `name`."""
+    for index, peer in enumerate(peers):
+        here, own = problems.at(f"federation[{index}]"), Problems()
+        common.check_cluster_name(own, peer["name"])
+        here.need(not own.found, "name", own.found[0].reason if own.found else "")
+        here.need(peer["name"] != name, "name", f"{shown(name)} is this cluster itself")
+        twice = [other["name"] for other in peers].count(peer["name"]) > 1
+        here.need(not twice, "name", f"{shown(peer['name'])} is named twice")
+        cloud = peer["cloud"]
+        if here.need(cloud in SCHEMES, "cloud", f"{shown(cloud)} is none; there is {', '.join(SCHEMES)}"):
+            _check_places(here, peer)
+        if "egress_usd_per_gb" in peer:
+            here.number(peer["egress_usd_per_gb"], "egressUsdPerGb", 0, 10)
+
+
+def _check_places(here: Problems, peer: PeerArgs) -> None:
+    on_aws = peer["cloud"] == AWS
+    form, told = (_S3, "s3://BUCKET?region=REGION") if on_aws else (_GS, "gs://BUCKET")
+    for key, url in (("control", peer["control"]), ("data", peer["data"])):
+        here.need(bool(form.fullmatch(url)), key, f"{shown(url)} is not of the form {told}")
+    who, told = (_ROLE, "arn:aws:iam::ACCOUNT:role/NAME") if on_aws else (_ACCOUNT, "NAME@PROJECT.iam.…")
+    scheduler = peer["scheduler"]
+    here.need(bool(who.fullmatch(scheduler)), "scheduler", f"{shown(scheduler)} is not of the form {told}")
+    for key, given in (("schedulerId", peer.get("scheduler_id")), ("projectNumber", peer.get("project_number"))):
+        if on_aws:
+            here.need(given is None, key, "is for clusters on Google Cloud")
+        else:
+            fits = given is not None and bool(_NUMBER.fullmatch(given))
+            here.need(fits, key, "is missing" if given is None else f"{shown(given)} is no number in digits")
+
+
+def peers_of(name: str, cloud: str, region: str, spec: Mapping[str, Any]) -> tuple[Peer, ...]:
+    """The peers as the manifest of the cluster called `name` names them, with who its scheduler becomes there."""
+    return tuple(_peer(name, cloud, region, peer) for peer in spec.get("federation", []))
+
+
+def _peer(name: str, cloud: str, region: str, peer: PeerArgs) -> Peer:
+    identity, audience = "", ""
+    if peer["cloud"] == AWS:
+        identity = role_arn(peer["scheduler"], visitor(peer["name"], name))
+    elif cloud != GCP:
+        project = peer["scheduler"].rpartition("@")[2]
+        identity = f"{visitor(peer['name'], name)}@{project}"
+        audience = provider_path(peer["project_number"], peer["scheduler_id"], name)
+    same_region = cloud == AWS and region_of_url(peer["control"]) == region
+    usual = egress_usd_per_gb(cloud, peer["cloud"], same_region=same_region)
+    return Peer(
+        name=peer["name"],
+        cloud=peer["cloud"],
+        control_url=peer["control"],
+        data_url=peer["data"],
+        identity=identity,
+        audience=audience,
+        egress_usd_per_gb=float(peer.get("egress_usd_per_gb", usual)),
+    )
+
+
+def card(name: str, cloud: str, store: Any, scheduler: pulumi.Output[str], **more: Any) -> pulumi.Output[Any]:
+    """A cluster as an entry of another one's `federation`. `store`: its buckets."""
+    facts = {"control": store.control_url, "data": store.data_url, "scheduler": scheduler, **more}
+    return pulumi.Output.all(**facts).apply(lambda known: {"name": name, "cloud": cloud, **known})
+
+
+def role_arn(other: str, name: str) -> str:
+    """The ARN of the role of this name in the account of another role."""
+    return f"{other.partition(':role/')[0]}:role/{name}"
+
+
+def role_of(arn: str) -> tuple[str, str]:
+    """Account and name of a role.
+
+    Raises:
+        ValueError: if that is no role's ARN.
+    """
+    found = _ROLE.fullmatch(arn)
+    if found is None:
+        raise ValueError(f"{arn} is no role's ARN")
+    return found[1], found[2]
+
+
+def bucket_of(url: str) -> str:
+    """The bucket that a URL names."""
+    return url.partition("://")[2].partition("?")[0]
+
+
+def region_of_url(url: str) -> str:
+    """The region that the URL of a bucket on AWS names."""
+    found = _REGION.search(url)
+    return found[1] if found else ""

@@ -1,0 +1,127 @@
+"""What schedulers of other clusters may do in a cluster on Google Cloud, and what its own scheduler needs for visiting
+them.
+
+A peer's scheduler on Google Cloud stays who it is. One on AWS becomes a service account that is made for it alone, by
+Workload Identity Federation: its role is the only one that the pool's provider takes, and the only one that may use the
+service account (IAM documentation, "Configure Workload Identity Federation with AWS").
+"""
+
+from typing import TYPE_CHECKING
+
+import pulumi
+from everspot_clouds.visiting import pool, pool_provider, visitor
+from pulumi_gcp import iam, serviceaccount
+
+from everspot.federation import AWS, CARRIED, CARRIED_READS, CONTROL_READS, CONTROL_WRITES, PeerArgs, role_of
+from everspot.gcp import policies
+from everspot.gcp.granting import Granting
+from everspot.gcp.identity import on_prefixes
+
+if TYPE_CHECKING:
+    from everspot.gcp.cluster import GcpTrainingClusterArgs
+    from everspot.gcp.identity import GcpIdentity
+    from everspot.gcp.store import GcpStore
+
+USER = "roles/iam.workloadIdentityUser"
+HOME_WRITES = ("heads/", "visits/")
+"""Further prefixes of the control bucket that the scheduler of a federation writes."""
+
+MAPPING = {"google.subject": "assertion.arn", "attribute.aws_role": 'assertion.arn.extract("assumed-role/{role}/")'}
+"""What Google Cloud calls a session of a role on AWS: by the role's name, which bindings can name."""
+
+
+def only(scheduler: str) -> str:
+    """The provider's condition: sessions of one role."""
+    account, name = role_of(scheduler)
+    partition = scheduler.split(":")[1]
+    return f'assertion.arn.startsWith("arn:{partition}:sts::{account}:assumed-role/{name}/")'
+
+
+def add_federation(
+    parent: pulumi.Resource, name: str, spec: "GcpTrainingClusterArgs", identity: "GcpIdentity", store: "GcpStore"
+) -> list[pulumi.Resource]:
+    """Declare what each peer is here and may do, and the own scheduler's further permissions. Nothing without peers."""
+    peers = spec.get("federation", [])
+    if not peers:
+        return []
+    made: list[pulumi.Resource] = []
+    child = pulumi.ResourceOptions(parent=parent)
+    from_aws = [peer for peer in peers if peer["cloud"] == AWS]
+    entrance = _pool(parent, name, identity) if from_aws else None
+    for peer in peers:
+        email, unique = (
+            pulumi.Output.from_input(peer["scheduler"]),
+            pulumi.Output.from_input(peer.get("scheduler_id", "")),
+        )
+        if peer["cloud"] == AWS and entrance is not None:
+            account = serviceaccount.Account(
+                f"{name}-peer-{peer['name']}",
+                account_id=visitor(name, peer["name"]),  # which the peer works out for itself
+                display_name=f"Everspot: the scheduler of cluster {peer['name']}"[:100],
+                opts=child,
+            )
+            email, unique = account.email, account.unique_id
+            made += _admit(parent, name, peer, entrance, account)
+        may = Granting(parent, f"{name}-peer-{peer['name']}", name, email, unique)
+        _visiting(may, store)
+        made += may.made
+    own = Granting(parent, f"{name}-federation", name, identity.scheduler_account, identity.scheduler_unique_id)
+    _at_home(own, store)
+    return [*made, *own.made]
+
+
+def _pool(parent: pulumi.Resource, name: str, identity: "GcpIdentity") -> iam.WorkloadIdentityPool:
+    return iam.WorkloadIdentityPool(
+        f"{name}-peers",
+        workload_identity_pool_id=identity.scheduler_unique_id.apply(pool),
+        display_name="Everspot: peers"[:32],
+        description=f"Schedulers of other clusters, at Everspot cluster {name}",
+        opts=pulumi.ResourceOptions(parent=parent),
+    )
+
+
+def _admit(
+    parent: pulumi.Resource,
+    name: str,
+    peer: PeerArgs,
+    entrance: iam.WorkloadIdentityPool,
+    account: serviceaccount.Account,
+) -> list[pulumi.Resource]:
+    """Let the role of a peer's scheduler, and nobody else, become its service account."""
+    child = pulumi.ResourceOptions(parent=parent)
+    number, role = role_of(peer["scheduler"])
+    provider = iam.WorkloadIdentityPoolProvider(
+        f"{name}-peer-{peer['name']}-provider",
+        workload_identity_pool_id=entrance.workload_identity_pool_id,
+        workload_identity_pool_provider_id=pool_provider(peer["name"]),
+        display_name=f"Everspot: {peer['name']}"[:32],
+        aws={"account_id": number},
+        attribute_mapping=MAPPING,
+        attribute_condition=only(peer["scheduler"]),
+        opts=child,
+    )
+    member = entrance.name.apply(lambda whole: f"principalSet://iam.googleapis.com/{whole}/attribute.aws_role/{role}")
+    user = serviceaccount.IAMMember(
+        f"{name}-peer-{peer['name']}-user", service_account_id=account.name, role=USER, member=member, opts=child
+    )
+    return [provider, user]
+
+
+def _visiting(may: Granting, store: "GcpStore") -> None:
+    """A peer's scheduler reads what the cluster publishes and how visits go, offers jobs, and carries what they need
+    and make. Conditions know how a name begins and not how it ends, so that ids of visits are not told from others."""
+    read = may.role("reader", policies.READ, "Read what a cluster publishes and what visits need")
+    write = may.role("writer", policies.WRITE, "Write offers and what visits need")
+    on_prefixes(may, "control-read", store.control_bucket, read, CONTROL_READS, listed=True)
+    on_prefixes(may, "control-write", store.control_bucket, write, CONTROL_WRITES)
+    on_prefixes(may, "data-read", store.data_bucket, read, CARRIED_READS, listed=True)
+    on_prefixes(may, "data-write", store.data_bucket, write, CARRIED)
+
+
+def _at_home(may: Granting, store: "GcpStore") -> None:
+    """The own scheduler shuts out what ran before a job left, answers offers, and carries jobs out and home again."""
+    read = may.role("reader", policies.READ, "Read what jobs take along")
+    write = may.role("writer", policies.WRITE, "Answer offers, and bring jobs home")
+    on_prefixes(may, "control-write", store.control_bucket, write, HOME_WRITES)
+    on_prefixes(may, "data-read", store.data_bucket, read, CARRIED_READS, listed=True)
+    on_prefixes(may, "data-write", store.data_bucket, write, ("jobs/",))

@@ -6,7 +6,7 @@ from typing import Any, NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.visiting import egress_usd_per_gb, provider_path, visitor
-from everspot_core.federation.peers import Peer
+from everspot_core.peers import Peer
 from everspot_core.problems import Problems, shown
 
 from everspot import common

@@ -9,7 +9,6 @@ from typing import Any, NotRequired, TypedDict
 from everspot_core.catalogue import InstanceType
 from everspot_core.documents import parse_duration
 from everspot_core.faults import modelled
-from everspot_core.federation.peers import Peer
 from everspot_core.manifest import (
     Elastic,
     FleetOffer,
@@ -22,6 +21,7 @@ from everspot_core.manifest import (
     limit_problems,
 )
 from everspot_core.notify import Notifications
+from everspot_core.peers import Peer
 from everspot_core.problems import Problems, shown
 from everspot_core.records import Role
 

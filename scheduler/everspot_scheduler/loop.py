@@ -95,7 +95,7 @@ class Scheduler:
         tick = manifest.limits.tick_every
         self._asking, self._repeats = Asking(cloud, store.clock, tick), Repeats(store, scheduler_id)
         self._desk = Desk(store, cloud, self._declaration, self._facts, self._ledger, scheduler_id)
-        liaison = liaison or usual_liaison(store)
+        liaison = liaison or usual_liaison(store, manifest)
         self._federation = Federation(store, self._declaration, self._actor, self._history, self._ledger, liaison)
         self._scores, self._usage = Scores(store.clock), UsageMeter(store)
         self._accounts, self._changeovers, self._chains = Accounts(store), ChangeoverLog(store), Chains(store)

@@ -17,9 +17,12 @@ from everspot_clouds.base import CloudError
 from everspot_clouds.base.proof import AWS_REQUEST, Proof
 from everspot_clouds.peers import peer_credentials
 from everspot_clouds.registry import provider
+from everspot_core.manifest import Manifest
+from everspot_core.peers import Peer
 from everspot_local.cloud import LocalCloud
 from everspot_local.options import Options
-from everspot_store import StoreDenied, StoreUnavailable
+from everspot_scheduler.federation.liaison import open_peer
+from everspot_store import StoreDenied, StoreUnavailable, SystemClock
 from everspot_store.cloud import open_cloud
 
 ROOT = "projects/everspot-local"
@@ -428,3 +431,14 @@ def test_two_clouds_that_were_not_introduced_believe_nothing(from_google: Any) -
         from_google.aws.meet("gcp", "https://example.org")
     with pytest.raises(ValueError, match="there is no cloud 'mars' here"):
         from_google.aws.meet("mars", "http://127.0.0.1:1")
+
+
+def test_a_scheduler_opens_its_peers_store_as_who_the_manifest_says(from_aws: Any) -> None:
+    own = Manifest(
+        cluster="home", cloud="aws", region="eu-west-1", control_url=S3, data_url="s3://aws-data?region=eu-west-1"
+    )
+    peer = Peer(name="there", cloud="gcp", control_url=GCS, data_url=GCS, identity=VISITOR, audience=PROVIDER)
+    there = open_peer(peer, own, SystemClock())
+    assert there.control.create("visits/train-v2.json", b"{}") is not None
+    with pytest.raises(StoreDenied):
+        there.control.create("jobs/train.json", b"{}")

@@ -1,5 +1,8 @@
 """How a scheduler reaches peers and decides about moves, unless it is told otherwise."""
 
+from everspot_clouds.peers import peer_credentials
+from everspot_core.clock import Clock
+from everspot_core.manifest import Manifest
 from everspot_core.peers import Peer
 from everspot_store import Store
 
@@ -7,10 +10,17 @@ from everspot_scheduler.federation.choosing import Choosing
 from everspot_scheduler.federation.desk import Liaison
 
 
-def usual_liaison(store: Store) -> Liaison:
-    """Peers are opened with the credentials of the machine."""
+def usual_liaison(store: Store, manifest: Manifest) -> Liaison:
+    """Peers are opened as who the manifest says that this scheduler is there. `manifest`: of the own cluster."""
+    return Liaison(opener=lambda peer: open_peer(peer, manifest, store.clock), chooser=Choosing(store))
 
-    def opener(peer: Peer) -> Store:
-        return Store.open(peer.control_url, peer.data_url, clock=store.clock)
 
-    return Liaison(opener=opener, chooser=Choosing(store))
+def open_peer(peer: Peer, own: Manifest, clock: Clock) -> Store:
+    """The store of a peer, with the peer's own cloud's credentials; those of the machine if it names no identity.
+
+    Raises:
+        StoreError: if it cannot be opened.
+        CloudError: if this cluster's cloud can prove to nobody who its scheduler is.
+    """
+    credentials = peer_credentials(own.cloud, own.region, peer.control_url, peer.identity, peer.audience)
+    return Store.open(peer.control_url, peer.data_url, clock=clock, credentials=credentials)

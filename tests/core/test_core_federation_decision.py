@@ -5,7 +5,17 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
-from everspot_core.federation.decision import DEFAULT, Move, MoveTerms, MoveWhy, Prospect, Traveller, decide, say
+from everspot_core.federation.decision import (
+    DEFAULT,
+    Move,
+    MoveTerms,
+    MoveWhy,
+    Prospect,
+    Traveller,
+    decide,
+    say,
+    well_off,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -157,6 +167,7 @@ def bettered(move: Move) -> bool:
 def test_whatever_the_prospects_a_move_is_possible_allowed_and_worth_it(job, here, peers, by):
     move = decide(job, here, peers, by, NOW)
     assert move == decide(job, here, peers[::-1], by, NOW)
+    assert move is None or not well_off(job, here, by)
     if move is None:
         return
     assert move.there.feasible and move.there in peers

@@ -88,6 +88,17 @@ def test_a_checkpoint_that_costs_more_to_send_than_it_saves_stays():
     assert paths(run) == []
 
 
+@pytest.mark.parametrize(("deadline", "why"), [(5.5, [MoveWhy.LATE]), (30, [])])
+def test_a_job_on_spot_leaves_while_it_can_if_its_home_has_no_on_demand_to_fall_back_on(deadline, why):
+    """Its spot stays for eight hours; nobody knows that. With time to spare it runs on there."""
+    spot = trace((96, 9), (100_000, 0), name="spot")
+    here = fleet(offer("spot", 1.0, availability="spot"), offer(availability="dry"))
+    job = {"id": "j", "hours": 4, "deadline_hours": deadline}
+    run = drive([job], {"a": here, "b": THERE}, {"dry": trace((100_000, 0), name="dry"), "spot": spot})
+    assert [m.why for m in run.moves] == why and federated_figures(run).misses == 0
+    assert sum(a.work for each in run.runs.values() for a in each.attempts) == pytest.approx(4 * 3600)
+
+
 def test_a_cluster_under_its_cap_takes_no_more_than_it_has_room_for():
     jobs = [{"id": f"j{n}", "hours": 30, "deadline_hours": 60} for n in range(4)]
     run = drive(jobs, {"a": GONE, "b": fleet(offer(), max_instances=1), "c": THERE}, {"dry": DRY})

@@ -128,6 +128,13 @@ def decide(job: Traveller, here: Prospect, peers: Sequence[Prospect], terms: Mov
     return Move(job_id=job.job_id, why=MoveWhy.CHEAPER, here=here, there=there)
 
 
+def well_off(job: Traveller, here: Prospect, terms: MoveTerms) -> bool:
+    """Whether the job stays whatever others offer, so that they need not be looked at: it is in time here, and too
+    cheap to save anything."""
+    in_time = job.deadline_at is None or _in_time(here, job.deadline_at)
+    return here.feasible and in_time and here.usd is not None and here.usd <= terms.saving_usd
+
+
 def say(move: Move) -> str:
     """The decision and its reason in one sentence."""
     here, there = move.here, move.there

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from everspot_core.changeover import Changeover
-from everspot_core.federation.decision import DEFAULT, Move, MoveTerms, MoveWhy, Prospect, Traveller, decide
+from everspot_core.federation.decision import DEFAULT, Move, MoveTerms, MoveWhy, Traveller, decide, well_off
 from everspot_core.federation.market import ClusterMarket, waited_for
 from everspot_core.federation.prospect import Passage, prospect
 from everspot_core.job import JobSubmission
@@ -215,7 +215,7 @@ class _Federation:
             moved_at=job.moved_at,
             declined=job.declined,
         )
-        if _is_well(traveller, here, self._terms):
+        if well_off(traveller, here, self._terms):
             return
         others = [n for n in self._members if n != job.at]
         there = [prospect(view, told[n], now, passage=self._passage(job, n)) for n in others]
@@ -282,9 +282,3 @@ def _held(task: Task, cluster: Cluster) -> tuple[PoolKey | None, datetime | None
         return task.held[0].pool, None
     coming = [m for m in cluster.machines.values() if m.launched_for == task.job.id]
     return (coming[0].pool, max(m.ready_at for m in coming)) if coming else (None, None)
-
-
-def _is_well(job: Traveller, here: Prospect, terms: MoveTerms) -> bool:
-    """Whether no other cluster need be looked at: the job is in time here, and too cheap to save anything."""
-    in_time = job.deadline_at is None or (here.done_by is not None and here.done_by <= job.deadline_at)
-    return here.feasible and in_time and here.usd is not None and here.usd <= terms.saving_usd

@@ -1,0 +1,190 @@
+"""The transitions of a job that travels, in any order, by anybody, from what he last saw: one owner, and never lost."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from everspot_core import lease
+from everspot_core.federation import journey
+from everspot_core.federation.offer import OfferState, VisitOffer
+from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.lease import IllegalTransition
+from everspot_core.peers import Peer, reachable
+from everspot_core.records import JobRecord, JobState, Reason
+from everspot_core.visits import Trip, TripEnd
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+PEER = Peer(name="host", cloud="aws", control_url="file:///host", egress_usd_per_gb=0.1)
+JOB = JobSubmission(job_id="j", spec=JobSpec(name="j", recipe="image_classification", clouds=["aws"]), submitted_at=T0)
+HOME = ("depart", "sent", "offer", "withdraw", "back", "settle")
+HOST = ("accept", "refuse", "recall", "finish", "give back")
+
+
+class World:
+    """Home's record, the host's offers and the visits' records; each write is conditional on what its writer saw."""
+
+    def __init__(self) -> None:
+        self.record = lease.pending("j", T0)
+        self.offers: dict[str, VisitOffer] = {}
+        self.visits: dict[str, JobRecord] = {}
+
+    def check(self) -> None:
+        hosted = [name for name, offer in self.offers.items() if offer.state.hosted]
+        assert len(hosted) <= 1
+        assert not hosted or (self.record.away is not None and self.record.away.visit == hosted[0])
+        assert (self.record.state is JobState.AWAY) == (self.record.away is not None)
+
+
+class Actor:
+    """Somebody who acts on what he saw last, however long ago that was."""
+
+    def __init__(self, world: World, *, hosts: bool = False) -> None:
+        self.world, self.hosts = world, hosts
+        self.look()
+
+    def look(self) -> None:
+        """Home looks for the offer of its record; a host sees all offers, and takes up one that is not over."""
+        self.record, away = self.world.record, self.world.record.away
+        open_ones = [name for name, offer in self.world.offers.items() if not offer.state.over]
+        name = (open_ones[-1] if open_ones else "") if self.hosts else away.visit if away is not None else ""
+        self.offer, self.visit = self.world.offers.get(name), self.world.visits.get(name)
+
+    def write(self, record: JobRecord) -> bool:
+        if self.world.record is not self.record:
+            return False
+        self.world.record = self.record = record
+        return True
+
+    def put(self, visit: str, offer: VisitOffer | None) -> bool:
+        if offer is None or self.world.offers.get(visit) is not self.offer:
+            return False
+        self.world.offers[visit] = self.offer = offer
+        return True
+
+    def home(self, what: str) -> None:
+        record, away = self.record, self.record.away
+        if what == "depart" and record.state is JobState.PENDING:
+            self.write(journey.depart(record, "j", "host", "no capacity", T0))
+        elif away is None:
+            return
+        elif what == "sent" and not away.told:
+            self.write(journey.told(record, "SENT", None, 10, T0))
+        elif what == "offer" and away.told and self.offer is None:
+            self.put(away.visit, self._offer(OfferState.OFFERED))
+        elif what == "withdraw" and away.told and self.offer is None:
+            self.put(away.visit, self._offer(OfferState.WITHDRAWN))
+        elif what == "withdraw" and self.offer is not None:
+            self.put(away.visit, journey.answered(self.offer, OfferState.WITHDRAWN, "", T0))
+        elif what == "back" and (not away.told or self._refused()):
+            self.write(journey.come_back(record, self._trip(TripEnd.REFUSED), T0))
+        elif what == "settle" and self.offer is not None and self.offer.state is OfferState.ENDED:
+            assert self.visit is not None
+            if self.offer.returned:
+                self.write(journey.come_back(record, self._trip(TripEnd.RETURNED), T0))
+            else:
+                self.write(journey.arrive(record, self.visit, self._trip(TripEnd.ENDED), T0))
+
+    def host(self, what: str) -> None:
+        if self.offer is None:
+            return
+        visit, states = self.offer.visit, {"accept": OfferState.ACCEPTED, "refuse": OfferState.REFUSED}
+        if what in states or what == "recall":
+            self.put(visit, journey.answered(self.offer, states.get(what, OfferState.RECALLED), "", T0))
+        elif self.offer.state.hosted:
+            over = Reason.RETURNED if what == "give back" else Reason.CANCEL
+            record = lease.close(None, visit, over, T0)
+            if self.put(visit, journey.ended(self.offer, record, 1.0, 0.5, T0)):
+                self.world.visits[visit] = self.visit = record
+
+    def _refused(self) -> bool:
+        return self.offer is not None and self.offer.state in (OfferState.REFUSED, OfferState.WITHDRAWN)
+
+    def _trip(self, end: TripEnd) -> Trip:
+        return journey.trip_of(self.record, end, "", T0, self.offer, PEER)
+
+    def _offer(self, state: OfferState) -> VisitOffer:
+        submission = journey.for_visit(JOB, self.record, "home", 0.0, 0.0)
+        return VisitOffer(
+            visit=submission.job_id, home="home", state=state, submission=submission, at=T0, changed_at=T0
+        )
+
+
+AT_HOME = st.tuples(st.integers(0, 1), st.sampled_from(("look", "look", *HOME)))
+AT_HOST = st.tuples(st.integers(2, 3), st.sampled_from(("look", "look", "accept", *HOST)))
+MOVES = st.lists(st.one_of(AT_HOME, AT_HOST), min_size=60, max_size=80)  # short ones meet too seldom
+
+
+@settings(max_examples=400, deadline=None)
+@given(MOVES)
+def test_nobody_can_make_two_owners_and_the_job_always_comes_home(moves: list[tuple[int, str]]) -> None:
+    world = World()
+    actors, epochs = [Actor(world, hosts=n >= 2) for n in range(4)], [0]
+    for number, what in moves:
+        actor = actors[number]
+        if what == "look":
+            actor.look()
+        elif actor.hosts:
+            actor.host(what)
+        else:
+            actor.home(what)
+        world.check()
+        epochs.append(world.record.epoch)
+    assert epochs == sorted(epochs)
+    last = Actor(world)
+    for what in ("withdraw", "back", "finish", "settle"):  # whatever was begun can be ended
+        last.look()
+        (last.host if what in HOST else last.home)(what)
+        world.check()
+    if world.record.away is not None and not world.record.away.told:
+        last.look()
+        last.home("back")
+    assert world.record.state in (JobState.PENDING, JobState.CANCELLED), world.record
+    numbers = [trip.number for trip in world.record.trips]
+    assert numbers == sorted(set(numbers))
+
+
+def test_no_dollar_of_a_trip_is_forgotten_however_many_there_are() -> None:
+    record = lease.pending("j", T0)
+    for n in range(journey.TRIPS_KEPT * 2):
+        away = journey.told(journey.depart(record, "j", "host", "", T0 + timedelta(hours=n)), "SENT", None, 10**9, T0)
+        trip = journey.trip_of(away, TripEnd.RETURNED, "", T0, None, PEER, 10**9)
+        record = journey.come_back(away, trip.model_copy(update={"usd": 1.0, "gpu_hours": 0.5}), T0)
+    assert len(record.trips) == journey.TRIPS_KEPT and record.epoch == journey.TRIPS_KEPT * 2
+    assert journey.used(record.trips) == pytest.approx((record.epoch * 1.2, record.epoch * 0.5))
+    assert [t.number for t in record.trips][-1] == record.epoch
+
+
+def test_a_visit_has_what_is_left_of_the_budget_and_no_series_of_its_own() -> None:
+    spec = JobSpec(name="j", recipe="image_classification", every="1h", budget={"dollars": 5, "gpu_hours": 2})
+    job = JobSubmission(job_id="j", spec=spec, submitted_at=T0, deadline_at=T0)
+    away = journey.depart(None, "j", "host", "", T0)
+    visit = journey.for_visit(job, away, "home", 3.5, 9.0)
+    assert visit.job_id == "j-v1" and visit.visit is not None and visit.visit.job_id == "j"
+    assert visit.spec.budget.dollars == 1.5 and visit.spec.budget.gpu_hours is not None
+    assert 0 < visit.spec.budget.gpu_hours < 1e-5 and visit.spec.every is None
+    assert visit.deadline_at == job.deadline_at and visit.submitted_at == job.submitted_at
+
+
+def test_only_a_waiting_job_departs_and_only_one_that_is_away_comes_back() -> None:
+    held = lease.assign(None, "j", "i-1", T0)
+    away = journey.depart(None, "j", "host", "", T0)
+    trip = journey.trip_of(away, TripEnd.REFUSED, "", T0, None, PEER)
+    with pytest.raises(IllegalTransition, match="cannot send it away"):
+        journey.depart(held, "j", "host", "", T0)
+    with pytest.raises(IllegalTransition, match="cannot send it away"):
+        journey.depart(away, "j", "host", "", T0)
+    with pytest.raises(IllegalTransition, match="cannot bring it back"):
+        journey.come_back(held, trip, T0)
+    with pytest.raises(IllegalTransition, match="cannot assign it"):
+        lease.assign(away, "j", "i-1", T0)
+    with pytest.raises(IllegalTransition, match="cannot close it"):
+        lease.close(away, "j", Reason.CANCEL, T0)
+
+
+@pytest.mark.parametrize(
+    ("clouds", "clusters", "may"),
+    [([], [], False), (["aws"], [], True), (["gcp"], [], False), ([], ["host"], True), (["aws"], ["other"], False)],
+)
+def test_a_job_visits_the_peers_that_it_names(clouds: list[str], clusters: list[str], may: bool) -> None:
+    assert reachable(PEER, clouds, clusters) is may

@@ -10,7 +10,7 @@ from typing import Any
 from everspot_clouds.registry import job_rules
 from everspot_core.faults import faults
 from everspot_core.job import Budget, JobSpec
-from everspot_core.job_rules import program_faults
+from everspot_core.job_rules import program_faults, travel_faults
 from everspot_core.problems import Problem, near, shown
 from everspot_core.recipes import RECIPES, parameters_of
 from everspot_core.timing_rules import timing_faults, too_short_faults
@@ -126,7 +126,7 @@ def examined(path: Path, data: dict[str, Any], *, forced: bool = False) -> tuple
         # The rules between fields, which the model asks only where every field is well-formed.
         found = faults(error, JobSpec)
         named = {problem.path for problem in found}
-        rules = (*program_faults(data), *timing_faults(data))
+        rules = (*program_faults(data), *timing_faults(data), *travel_faults(data))
         between = [problem for problem in rules if problem.path not in named]
         problems = [*found, *between]
     budget = data.get("budget")

@@ -94,3 +94,28 @@ def test_the_report_tells_what_visits_cost_beside_the_clusters_own_bill(past):
     assert past.run("--json", "report", "moved").json["cost_usd"] == before["cost_usd"]  # the cluster's own bill
     assert "at other clusters" in past.run("report").out
     assert "there as moved-v1, ended at step 0, $1.25, about $0.09 for the way" in past.run("job", "moved").out
+
+
+def submit(world, folder, **more):
+    lines = ["name: b", "recipe: image-classification", *(f"{name}: {value}" for name, value in more.items())]
+    (folder / "job.yaml").write_text("\n".join(lines) + "\n")
+    return world.run("submit", str(folder / "job.yaml"))
+
+
+def test_a_job_is_refused_for_every_place_that_there_is_not(world, peer, tmp_path):
+    answer = submit(world, tmp_path, clouds="[aws]", clusters="[their]")
+    assert answer.code == 1
+    assert "clouds: aws is the cloud of neither this cluster nor a peer; allowed: folder" in answer.err
+    assert "clouds: lacks folder, where the job is submitted and begins" in answer.err
+    assert "clusters: their is no peer of this cluster" in answer.err and "allowed: there" in answer.err
+    assert submit(world, tmp_path, clouds="[folder]", clusters="[there]").code == 0
+
+
+def test_a_job_that_may_move_says_so_where_it_cannot(world, tmp_path):
+    answer = submit(world, tmp_path, clouds="[folder]")
+    assert answer.code == 0 and "clouds does nothing here: the cluster test has no peers" in answer.err
+
+
+def test_what_a_job_needs_of_its_own_cluster_keeps_it_there(world, peer, tmp_path):
+    answer = submit(world, tmp_path, clouds="[folder]", after="[a]", nonsense="1")
+    assert "after: the outputs of earlier jobs are in one cluster" in answer.err and "nonsense" in answer.err

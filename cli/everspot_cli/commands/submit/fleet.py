@@ -11,6 +11,7 @@ from everspot_core.counting import counted, first_few
 from everspot_core.job import JobSubmission
 
 from everspot_cli.chaining import earlier_of
+from everspot_cli.commands.submit.travel import travel_warnings
 from everspot_cli.errors import CliError
 from everspot_cli.session import Session
 from everspot_cli.supplies import refuse_missing
@@ -82,7 +83,13 @@ def cluster_rules(
         earlier_of(session, str(file), submission)
         return []
 
-    return [room, lambda: price_warnings(session, file, submission, fleet), datasets, chain]
+    return [
+        room,
+        lambda: price_warnings(session, file, submission, fleet),
+        datasets,
+        chain,
+        lambda: travel_warnings(session, file, submission),
+    ]
 
 
 def refuse_impossible(

@@ -295,6 +295,8 @@ def test_a_notice_cordons_the_instance_and_what_runs_there_in_one_action():
     ]
     known = instance("i", assignment=given("i", None, cordoned=True), ending=True, deadline=deadline)
     assert decide([], [known]) == []
+    leaving = instance("i", assignment=given("i", None, order=Order.LEAVE), ending=True)
+    assert decide([], [leaving]) == []
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ class Why(StrEnum):
     UNKNOWN_JOB = "unknown-job"  # the assignment names a job that was never submitted
     LEASE_EXPIRED = "lease-expired"  # lease_ttl_seconds
     INSTANCE_GONE = "instance-gone"
-    INTERRUPTION = "interruption"  # the cloud gave notice
+    INTERRUPTION = "interruption"  # the cloud takes the instance, or is ending it
     CANCEL = "cancel"
     DRAIN = "drain"
     DRILL = "drill"

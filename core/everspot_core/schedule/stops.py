@@ -11,7 +11,8 @@ from everspot_core.schedule.view import InstanceView, JobView
 
 
 def cordon_instances(draft: Draft) -> None:
-    """Cordon the instances that the cloud is going to take, and tell the jobs there to stop, in one write each."""
+    """Cordon the instances that the cloud is going to take, and tell the jobs there to stop, in one write each. One
+    that was told to leave and has no job needs no more words."""
     for instance in draft.instances.values():
         given = instance.assignment
         if not instance.ending or instance.gone:
@@ -19,7 +20,7 @@ def cordon_instances(draft: Draft) -> None:
         if instance.instance_id in draft.touched_instances and not instance.seated:
             continue
         held = given.held if given is not None else ()
-        known = given is not None and given.cordoned
+        known = given is not None and (given.cordoned or (instance.leaving and not held))
         later = instance.deadline is not None and any(h.deadline is None for h in held)
         if known and not later:
             continue

@@ -33,7 +33,7 @@ _BECAUSE = {
     Why.UNKNOWN_JOB: "the job was never submitted",
     Why.LEASE_EXPIRED: "its lease was not renewed for {lease_ttl_seconds} s",
     Why.INSTANCE_GONE: "its instance is gone",
-    Why.INTERRUPTION: "the cloud gave notice",
+    Why.INTERRUPTION: "the cloud takes it or ends it",
     Why.CANCEL: "it was cancelled",
     Why.DRAIN: "the cluster is being drained",
     Why.DRILL: "an interruption was ordered as a drill",

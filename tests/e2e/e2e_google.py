@@ -155,6 +155,16 @@ class GoogleLive:
         self.do("POST", f"regions/{REGION}/instanceGroupManagers", group)
         return "standing"
 
+    def spot(self, name: str) -> str:
+        """The id of a Spot instance of the cluster that somebody makes by hand."""
+        zone = f"{REGION}-a"
+        kind = f"zones/{zone}/machineTypes/{KIND}"
+        properties = self._of(self.manifest(Role.AGENT).to_json().decode())
+        self.do(
+            "POST", f"zones/{zone}/instances", {"name": name, **properties, "machineType": kind, "scheduling": SPOT}
+        )
+        return str(self.api.get("compute", f"{PROJECT}/zones/{zone}/instances/{name}")["id"])
+
     def member(self, group: str) -> tuple[str, str] | None:
         """Name and id of a group's only instance, once it runs."""
         path = f"{PROJECT}/regions/{REGION}/instanceGroupManagers/{group}/listManagedInstances"

@@ -133,6 +133,10 @@ def test_a_drain_stops_every_job_at_a_checkpoint_and_nothing_that_was_launched_i
 
 
 def test_the_bill_is_the_markets_own_sum_to_the_cent(live: GoogleLive) -> None:
+    early = live.spot("early")
+    live.until(lambda: early in live.store.launches.scan() or None)
+    live.cloud.do("interrupt", instance=early, notice=False)
+    live.until(lambda: early in live.store.ends.scan() or None)
     report = json.loads(everspot("report", "--json"))
     log = live.folder / "market.jsonl"
     words = [sys.executable, AUDIT, log, "--cloud", "gcp", "--until", report["as_of"], "--json"]
@@ -141,5 +145,7 @@ def test_the_bill_is_the_markets_own_sum_to_the_cent(live: GoogleLive) -> None:
     assert mine == pytest.approx({i["id"]: i["cost"] for i in audit["instances"]}, abs=0.005)
     assert report["cost_usd"] == pytest.approx(audit["total_usd"], abs=0.005) and report["cost_usd"] > 0
     taken = {name for name, end in live.store.ends.scan().items() if end.value.interrupted}
-    assert len(taken) == 2 and {i["market"] for i in audit["instances"] if i["id"] in taken} == {Market.SPOT}
-    assert all(mine[name] > 0 for name in taken), "only the first minute is free"
+    ran = {i["id"]: i["seconds"] for i in audit["instances"] if i["id"] in taken}
+    assert len(taken) == 3 and {i["market"] for i in audit["instances"] if i["id"] in taken} == {Market.SPOT}
+    # On a busy machine the early one may have been noticed after its first minute, which alone is free.
+    assert {name for name in taken if mine[name] == 0} == {name for name, seconds in ran.items() if seconds < 60}

@@ -103,7 +103,8 @@ class Stack:
             why = late if watch.struck else f"failed (exit code {code})"
             raise CliError(
                 f"pulumi destroy {why}; the cluster stays drained, and what was not deleted is still there",
-                hint="its own words are above; then run `everspot down` again, or `everspot drain --undo` to keep it",
+                hint="what pulumi said is above: correct it, run `everspot down` again, or `everspot drain --undo` "
+                "to keep the cluster",
             )
 
 

@@ -72,7 +72,7 @@ def gathered(
         raise CliError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     lines, left = locked(text, file)
     if left:
-        told(f"{', '.join(sorted(left))}: the image's own is used")
+        told(f"{', '.join(sorted(left))}: the version in the image is used instead")
     if not lines:
         return []
     found: dict[str, Wheel] = {}
@@ -110,7 +110,7 @@ def _download(lock: Path, folder: Path, python: str, arch: str) -> None:
         if "No module named pip" in done.stdout:
             raise CliError("pip is needed to fetch the requirements", hint="install pip beside everspot")
         raise CliError(
-            f"the requirements cannot be had as wheels for Python {python} on Linux {arch}",
+            f"the requirements cannot be downloaded as wheels for Python {python} on Linux {arch}",
             hint="--python says which Python the image has; packages without a wheel cannot be installed on instances",
             problems=[{"field": "pip", "problem": " ".join(done.stdout.split())[-_TOLD:]}],
         )

@@ -180,7 +180,7 @@ class FolderProvider:
 
     def price_table(self, region: str, types: Iterable[str], as_of: datetime, page: Callable[[], None]) -> PriceTable:
         """See `Provider`."""
-        raise NotOffered("a folder has no price lists; this cluster is on folder")
+        raise NotOffered("a folder has no price lists; this cluster is on a folder")
 
     def credentials(self, url: str, profile: str | None) -> None:
         """See `Provider`: the folder's file permissions decide."""
@@ -207,11 +207,11 @@ class FolderProvider:
 
     def site(self, manifest: Manifest) -> Site:
         """See `Provider`."""
-        raise NotOffered("there is no cloud to look into: this cluster is on folder; stop its agents where they run")
+        raise NotOffered("there is no cloud to look into: this cluster is on a folder; stop its agents where they run")
 
     def door(self, manifest: Manifest) -> Door:
         """See `Provider`."""
-        raise NotOffered("there is no cloud that opens an instance: this cluster is on folder; log in to the machine")
+        raise NotOffered("there is no cloud that opens an instance: this cluster is on a folder; log in to the machine")
 
 
 PROVIDER: Provider = FolderProvider()

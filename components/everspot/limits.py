@@ -59,7 +59,9 @@ def check_limits(problems: Problems, args: LimitsArgs) -> None:
     limits = modelled(problems, Limits, {key: value for key, value in args.items() if key != "idle_limit"})
     # EC2 replaces whatever powers itself off in a standing fleet, and its replacement would be as idle.
     problems.need(
-        "idle_limit" not in args, "idleLimit", "belongs to capacity.elastic: what stands is there without work, too"
+        "idle_limit" not in args,
+        "idleLimit",
+        "belongs to capacity.elastic: standing instances stay when they have no work",
     )
     if limits is not None:
         limit_problems(problems, limits)

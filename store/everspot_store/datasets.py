@@ -205,7 +205,7 @@ class Datasets:
                 return
             self._clock.sleep(_LOOK_EVERY)
         raise StoreUnavailable(
-            "files of it are being removed as garbage, by a collector that was perhaps cut off: put it again, if so"
+            "some of its files are marked for removal as garbage; if the removal was cut off, put the dataset again"
             f" after {counted(int(VOID / timedelta(hours=1)), 'hour')}"
         )
 

@@ -132,7 +132,10 @@ class Collector:
                         break
                     known = _read(self._store)
                 else:
-                    raise StoreUnavailable("reading who names what takes longer than an announcement counts")
+                    raise StoreUnavailable(
+                        "reading what is still in use takes longer than the announcement of a removal is valid; what "
+                        "has not been removed by now stays"
+                    )
                 for item in some[at : at + _LOOK_EVERY]:
                     if item.key in known.used:
                         continue

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,16 +35,23 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imports(source: str, known: set[str]) -> set[str]:
-    """Modules of the room that a source imports, wherever in it: in functions, and for type checking alone, too."""
-    found = set()
+@cache
+def imported(source: str) -> list[tuple[str, str]]:
+    """What a source imports, wherever in it: in functions, and for type checking alone, too. Each is a module, and a
+    name in it that may be a module as well."""
+    found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names} & known
+            found += [(alias.name, "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            for alias in node.names:
-                found |= ({f"{node.module}.{alias.name}"} & known) or ({node.module} & known)
+            found += [(node.module, alias.name) for alias in node.names]
     return found
+
+
+def imports(source: str, known: set[str]) -> set[str]:
+    """Modules of the room that a source imports."""
+    candidates = (f"{module}.{name}" if f"{module}.{name}" in known else module for module, name in imported(source))
+    return {name for name in candidates if name in known}
 
 
 def graph(sources: dict[str, str]) -> dict[str, set[str]]:

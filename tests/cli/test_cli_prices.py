@@ -108,7 +108,7 @@ def test_prices_of_several_sources_are_told_apart_and_types_without_one_named(wo
 def test_a_cluster_without_a_price_list_says_so(world):
     answer = world.run("prices", "refresh")
     assert answer.code == 1
-    assert "this cluster is on folder" in answer.err
+    assert "this cluster is on a folder" in answer.err
 
 
 def test_what_aws_refuses_is_told_in_one_sentence(cluster, monkeypatch):

@@ -103,4 +103,4 @@ def test_a_job_that_does_not_run_has_no_instance(running, tools):
 
 
 def test_a_cluster_on_a_folder_has_no_session_manager(world):
-    assert "this cluster is on folder" in world.run("forward", "x", "6006").err
+    assert "this cluster is on a folder" in world.run("forward", "x", "6006").err

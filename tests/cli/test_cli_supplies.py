@@ -101,7 +101,7 @@ def test_a_package_without_a_fitting_wheel_is_named_before_anything_is_written(w
     (tmp_path / "req.txt").write_text("vase==1.0\n")
     answer = world.run("submit", job("requirements: req.txt\n"))
     assert answer.code == 1
-    assert "cannot be had as wheels for Python 3.12 on Linux x86_64" in answer.err
+    assert "cannot be downloaded as wheels for Python 3.12 on Linux x86_64" in answer.err
     assert "vase" in answer.err
     assert world.store.jobs.scan() == {}
 

@@ -182,5 +182,5 @@ def test_without_credentials_people_are_told_the_ways(monkeypatch: pytest.Monkey
     assert "gcloud auth application-default login" in refused.value.fix
     with pytest.raises(CloudError, match="no Google Cloud credentials"):
         GcpCloud.open(manifest(), ManualClock())
-    with pytest.raises(CloudError, match="for gs://b cannot be had"):
+    with pytest.raises(CloudError, match="for gs://b cannot be obtained"):
         for_store("gs://b", None)

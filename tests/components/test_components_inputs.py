@@ -213,7 +213,7 @@ def test_a_limit_that_ec2_would_not_take_is_refused_with_both_figures(declare: D
 def test_an_idle_limit_belongs_to_what_comes_and_goes(declare: Declare, spec: Any) -> None:
     spec["limits"] = {"idle_limit": "10m"}
     text = str(refusal(declare, spec))
-    assert "limits.idleLimit: belongs to capacity.elastic: what stands is there without work, too" in text
+    assert "limits.idleLimit: belongs to capacity.elastic: standing instances stay when they have no work" in text
 
 
 def test_a_cluster_in_which_nothing_could_ever_run_is_refused(declare: Declare, spec: Any) -> None:

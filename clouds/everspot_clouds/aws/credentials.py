@@ -31,7 +31,7 @@ def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | N
             raise CloudError(f"there are no AWS credentials for {url}", Trouble.CREDENTIALS, _WAYS)
         found.get_frozen_credentials()  # what has expired is found now, not in the middle of a table
     except botocore.exceptions.BotoCoreError as error:
-        words = f"the AWS credentials for {url} cannot be had: {error}"
+        words = f"the AWS credentials for {url} cannot be obtained: {error}"
         raise CloudError(words, Trouble.CREDENTIALS, _WAYS) from None
     if profile is not None:
         os.environ["AWS_PROFILE"] = profile  # for what else is asked of the same account

@@ -46,7 +46,7 @@ def proof(region: str) -> Prover:
                 raise CloudError("this instance has no role to prove who it is", Trouble.CREDENTIALS)
             keys = found.get_frozen_credentials()
         except BotoCoreError as error:
-            raise CloudError(f"the instance's role cannot be had: {error}", trouble(error)) from None
+            raise CloudError(f"the instance's role cannot be obtained: {error}", trouble(error)) from None
         # Google takes STS's regional endpoints and no other ones.
         url = f"https://sts.{region}.amazonaws.com?Action=GetCallerIdentity&Version=2011-06-15"
         # Signed with the request, the header binds it to one provider: nobody can use it with another one.

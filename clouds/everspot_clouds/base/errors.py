@@ -38,7 +38,7 @@ def fixes(cloud: str, *, more: str, log_in: str) -> dict[Trouble, str]:
         Trouble.CAPACITY: "the pools are dry: add instance types or zones to the fleet; it goes on trying",
         Trouble.QUOTA: f"ask for more: {more}",
         Trouble.CREDENTIALS: f"log in again ({log_in}), or have the missing permission granted",
-        Trouble.REQUEST: "the settings ask for what cannot be had: correct them and run pulumi up",
+        Trouble.REQUEST: "the cloud does not accept these settings: correct them and run pulumi up",
         Trouble.TRANSIENT: "try again in a minute",
     }
 

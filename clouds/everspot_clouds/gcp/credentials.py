@@ -39,7 +39,7 @@ def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | N
         if not found.valid and not found.token:
             found.refresh(Request())  # what has expired is found now, not in the middle of a table
     except (GoogleAuthError, OSError) as error:
-        words = f"the Google Cloud credentials for {url} cannot be had: {error}"
+        words = f"the Google Cloud credentials for {url} cannot be obtained: {error}"
         raise CloudError(words, Trouble.CREDENTIALS, WAYS) from None
 
     def token() -> dict[str, Any]:

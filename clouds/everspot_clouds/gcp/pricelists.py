@@ -53,7 +53,7 @@ def read(region: str, types: Iterable[str], as_of: datetime, page: Callable[[], 
     finally:
         api.close()
     if not found:
-        raise NotOffered(f"Google tells no Spot prices of these types in {region}; the catalogue's stand")
+        raise NotOffered(f"Google states no Spot prices of these types in {region}; those of the catalogue are used")
     return PriceTable(
         cloud="gcp", region=region, as_of=as_of, on_demand_source=ON_DEMAND_SOURCE, spot_source=prices.SOURCE,
         prices=found,

@@ -161,5 +161,5 @@ def open_api(clock: Clock, project: str = "", *, time: timedelta = TIME) -> Api:
     except DefaultCredentialsError as error:
         raise CloudError(f"there are no Google Cloud credentials: {error}", Trouble.CREDENTIALS, WAYS) from None
     except (GoogleAuthError, requests.RequestException) as error:
-        words = f"the Google Cloud credentials cannot be had: {error}"
+        words = f"the Google Cloud credentials cannot be obtained: {error}"
         raise CloudError(words, Trouble.CREDENTIALS, WAYS) from None

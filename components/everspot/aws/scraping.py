@@ -31,7 +31,11 @@ class AwsPrometheusArgs(TypedDict):
 def check_prometheus(problems: Problems, args: AwsPrometheusArgs) -> None:
     """Add what is wrong with the settings."""
     named = bool(args.get("cidrs") or args.get("security_group_ids"))
-    problems.need(named, "cidrs", "who reads is missing: a block here, or a group in securityGroupIds")
+    problems.need(
+        named,
+        "cidrs",
+        "is empty; name the address blocks from which the metrics may be read, or groups in securityGroupIds",
+    )
     for index, text in enumerate(args.get("cidrs", [])):
         block = parse_block(text, f"cidrs[{index}]", problems)
         if block is not None:

@@ -23,7 +23,7 @@ class GcpPrometheusArgs(TypedDict):
 
 def check_prometheus(problems: Problems, args: GcpPrometheusArgs) -> None:
     """Add what is wrong with the settings."""
-    problems.need(bool(args["cidrs"]), "cidrs", "who reads is missing")
+    problems.need(bool(args["cidrs"]), "cidrs", "is empty; name the address blocks from which the metrics may be read")
     for index, text in enumerate(args["cidrs"]):
         block = parse_block(text, f"cidrs[{index}]", problems)
         if block is not None:

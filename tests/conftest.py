@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -26,6 +27,9 @@ LONGEST = ("engine", "e2e", "faults", "bridge", "setup", "trainer", "localcloud"
 """Folders whose files take longest, by what a single test of theirs waits for. A worker takes whole files, so these
 come first: a long file that is begun last is what everybody waits for in the end."""
 
+TOGETHER = ("bridge", "trainer")
+"""Folders of which one worker takes all files: what they share for the session, a provider or torch with its compilers,
+takes longer to make than most of their tests."""
 
 SOURCES = ("bench", "cli", "clouds", "components", "core", "localcloud", "scheduler", "stacks", "store", "tools",
            "training_image")  # fmt: skip
@@ -43,6 +47,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest files; within a file and among the others, the order stays."""
     order = {TESTS / folder: rank for rank, folder in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.parent, len(order)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out whole files, and of some folders all of them at once."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return next((folder for folder in TOGETHER if file.startswith(f"tests/{folder}/")), file)
+
+    return Scheduling(config, log)
 
 
 def pytest_collection_finish() -> None:

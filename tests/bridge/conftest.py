@@ -1,16 +1,13 @@
 import json
 import os
-import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import boto3
 import grpc
 import pytest
-from everspot_local import environment
-from everspot_local.address import Address
 from everspot_local.bridge import providers, wire
 from everspot_local.bridge.resources import ProviderResources
 from everspot_local.bridge.sdk import Sdk
@@ -32,19 +29,6 @@ from everspot_local.cloud import LocalCloud
 from everspot_local.options import Options
 with LocalCloud(Options(pathlib.Path(sys.argv[1]), boot_command=None)) as cloud:
     print(cloud.endpoint, flush=True)
-    sys.stdin.read()
-"""
-GOOGLE = """
-import json, os, pathlib, sys
-from dataclasses import asdict
-from everspot_local.address import Address
-from everspot_local.cloud import LocalCloud
-from everspot_local.options import Options
-options = Options(pathlib.Path(sys.argv[1]), boot_command=None, cloud="gcp", scale=120.0)
-with LocalCloud(options) as cloud:
-    clock = cloud.market.clock.variable
-    address = Address(os.getpid(), cloud.endpoint, options.region, options.scale, clock, options.cloud)
-    print(json.dumps(asdict(address)), flush=True)
     sys.stdin.read()
 """
 COMMAND_SECONDS = 240
@@ -200,8 +184,7 @@ class Stack:
 
     folder: Path
     endpoint: str
-    provider: str = "aws"
-    own: dict[str, str] = field(default_factory=dict)
+    own: dict[str, str]
 
     @property
     def environment(self):
@@ -218,7 +201,7 @@ class Stack:
         }
 
     def write(self, program):
-        first = f"import gc\ngc.disable()\nimport json, pulumi, pulumi_{self.provider} as {self.provider}"
+        first = "import gc\ngc.disable()\nimport json, pulumi, pulumi_aws as aws"
         (self.folder / "__main__.py").write_text(f"{first}\n{program}")
 
     def start(self, *words):
@@ -253,10 +236,6 @@ class Stack:
     def preview(self, program, *words):
         """Return {name: (operation, detailed diff)} of what would change."""
         self.write(program)
-        return self.planned(*words)
-
-    def planned(self, *words):
-        """The same of the program as it is."""
         steps = json.loads(self.run("preview", "--json", *words))["steps"]
         found = {}
         for step in steps:
@@ -274,32 +253,15 @@ class Stack:
 
     def resources(self):
         """Return what there is of the cloud's own."""
-        return {name: r for name, r in self.state().items() if r["type"].startswith(f"{self.provider}:")}
+        return {name: r for name, r in self.state().items() if r["type"].startswith("aws:")}
 
     def client(self, service):
         return client(self.endpoint, service)
 
 
-def opened(folder, *words):
-    """A stack in a folder of its own."""
+def opened(folder, endpoint, own):
+    """A stack in a folder and with an environment of its own."""
     (folder / "Pulumi.yaml").write_text("name: bridge\nruntime: python\n")
-    made = Stack(folder, *words)
+    made = Stack(folder, endpoint, own)
     made.run("stack", "init", "test")
     return made
-
-
-@pytest.fixture
-def google_stack(tmp_path):
-    """This repository's own stack, before a local Google Cloud of its own that is found by what `everspot-local env`
-    prints."""
-    shutil.copy(ROOT / "Pulumi.yaml", tmp_path)
-    (tmp_path / ".venv").symlink_to(sys.prefix)  # its `virtualenv`, which a language host would make otherwise
-    shutil.copytree(ROOT / "stacks", tmp_path / "stacks", ignore=shutil.ignore_patterns("__pycache__"))
-    command = [sys.executable, "-c", GOOGLE, str(tmp_path / "cloud")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        address = Address(**json.loads(server.stdout.readline()))
-        told = environment.variables(address, tmp_path / "cloud", ROOT)
-        made = Stack(tmp_path, address.endpoint, "gcp", {n: v for n, v in told.items() if n != "PULUMI_HOME"})
-        made.run("stack", "init", "local-gcp")
-        yield made
-        server.communicate(timeout=STOP_SECONDS)

@@ -76,7 +76,7 @@ def program(*, cidr="10.0.0.0/16", name="two", path="/b/", vpc=None, ignored=(),
 
 def made_stack(folder, endpoint):
     """A stack before the local AWS, of which nothing is there."""
-    made = opened(folder, endpoint, "aws", {"AWS_ENDPOINT_URL": endpoint, "AWS_REGION": REGION, **VARIABLES})
+    made = opened(folder, endpoint, {"AWS_ENDPOINT_URL": endpoint, "AWS_REGION": REGION, **VARIABLES})
     with (folder / "Pulumi.test.yaml").open("a") as settings:
         settings.write(CONFIG)
     return made

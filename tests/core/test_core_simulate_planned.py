@@ -54,12 +54,13 @@ def alternating(*spells: int, ticks: int = 6000) -> Trace:
     return Trace(name="alternating", gap=GAP, available=np.resize(once, ticks))
 
 
+@pytest.mark.parametrize("parts", [(0.6, 0.8, 0.95), pytest.param((0.7, 0.9), marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("known", WHAT_IS_KNOWN)
 @pytest.mark.parametrize("name", GENERATORS)
-def test_no_deadline_is_missed(name, known):
+def test_no_deadline_is_missed(name, known, parts):
     """Adversarial traces begin with the job. Where it must be refused, on-demand at once is still in time."""
     expected, upper = WHAT_IS_KNOWN[known]
-    for f in (0.6, 0.7, 0.8, 0.9, 0.95):
+    for f in parts:
         for d in (0.02, 0.1, 0.2, 0.4):
             asked = setting(f, d)
             for outcome in runs(traces(name, asked), [0, 37], asked, Planned(expected=expected, upper=upper)):

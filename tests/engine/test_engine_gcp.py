@@ -1,16 +1,30 @@
-"""A cluster on Google Cloud by the real engine and provider: it comes up, stays, changes in place, and goes."""
+"""A cluster on Google Cloud by the real engine, the bridge and the real upstream provider: it comes up, stays, is put
+right when something of it was changed behind its back, changes in place, and goes without a trace."""
 
 import json
+import urllib.request
 from typing import Any
 
 import pytest
 import yaml
 from everspot.gcp import deployers
+from everspot_local.gcp.callers import OWNER_TOKEN
+from everspot_local.gcp.project import PROJECT
 
 pytestmark = pytest.mark.engine
 STACK = "local-gcp"
 NAME = f"everspot-{STACK}"
 TEMPLATES = {f"{NAME}-{name}" for name in ("fleet-on-demand-agent", "fleet-spot-agent", "scheduler-template")}
+GROUPS = {f"{NAME}-{name}" for name in ("fleet-on-demand", "fleet-spot", "scheduler-group")}
+REGION = "europe-west4"
+REGIONAL, GLOBAL = f"/compute/v1/projects/{PROJECT}/regions/{REGION}", f"/compute/v1/projects/{PROJECT}/global"
+LISTS = (
+    f"{GLOBAL}/networks", f"{GLOBAL}/firewalls", f"{GLOBAL}/healthChecks", f"{REGIONAL}/subnetworks",
+    f"{REGIONAL}/instanceTemplates", f"{REGIONAL}/instanceGroupManagers", f"/storage/v1/b?project={PROJECT}",
+    f"/pubsub/v1/projects/{PROJECT}/topics", f"/pubsub/v1/projects/{PROJECT}/subscriptions",
+    f"/logging/v2/projects/{PROJECT}/sinks", f"/iam/v1/projects/{PROJECT}/serviceAccounts",
+    f"/iam/v1/projects/{PROJECT}/roles",
+)  # fmt: skip
 
 
 def declare(google: Any, **changes: Any) -> None:
@@ -20,23 +34,82 @@ def declare(google: Any, **changes: Any) -> None:
     path.write_text(yaml.safe_dump(content, sort_keys=False))
 
 
-def test_a_cluster_comes_up_stays_changes_in_place_and_goes(google: Any) -> None:
+def ask(google: Any, path: str, verb: str = "GET", body: Any = None) -> Any:
+    """What the cloud says for itself, without Pulumi."""
+    url, data = google.env["EVERSPOT_GCP_ENDPOINT"] + path, None if body is None else json.dumps(body).encode()
+    headers = {"Authorization": f"Bearer {OWNER_TOKEN}", "Content-Type": "application/json"}
+    request = urllib.request.Request(url, method=verb, data=data, headers=headers)
+    with urllib.request.urlopen(request) as answer:
+        return json.loads(answer.read() or b"{}")
+
+
+def listed(google: Any, path: str) -> list[Any]:
+    """A list's items, whatever the product calls them."""
+    return next((found for found in ask(google, path).values() if isinstance(found, list)), [])
+
+
+def named(google: Any, path: str, part: str) -> set[str]:
+    """The names of a list's items that have a part in them."""
+    return {item["name"] for item in listed(google, path) if part in item["name"]}
+
+
+def done(changes: dict[str, str]) -> dict[str, str]:
+    """What a run did, without what it only looked at."""
+    return {name: op for name, op in changes.items() if op != "refresh"}
+
+
+def drift(google: Any) -> list[tuple[str, dict[str, Any]]]:
+    """What a plan would do that looks at the cloud first: each step, and the paths that differ."""
+    steps = json.loads(google.pulumi("preview", "--json", "--refresh", stack=STACK))["steps"]
+    return [(s["op"], s.get("detailedDiff") or {}) for s in steps if s["op"] not in ("same", "read", "refresh")]
+
+
+def test_a_cluster_comes_up_stays_is_put_right_changes_in_place_and_goes(google: Any) -> None:
     told = google.preview(STACK).told
     assert "An hour of the cluster, at list prices of europe-west4" in told
     up = google.up(STACK)
     assert up.changes[f"{NAME}-fleet-spot"] == "create" and len(up.changes) >= 50
+    out = google.outputs
+    bucket, group = f"/storage/v1/b/{out['controlUrl'].removeprefix('gs://')}", out["spotGroup"]
+    labels = ask(google, bucket)["labels"]
+    assert labels.items() >= {"project": "everspot", "goog-pulumi-provisioned": "true"}.items()
+    # What the API has and upstream's release has not: asked for, and read back, so that the next plan is empty.
+    templates = named(google, f"{REGIONAL}/instanceTemplates", "-spot-")
+    (spot,) = (ask(google, f"{REGIONAL}/instanceTemplates/{name}") for name in templates)
+    assert spot["properties"]["scheduling"]["preemptionNoticeDuration"]["seconds"] == "120"
     # A second one changes nothing, and nothing is found to have drifted.
-    assert google.pulumi("preview", "--refresh", "--run-program", "--expect-no-changes", stack=STACK)
+    google.up(STACK, "--refresh", "--expect-no-changes")
+
+    firewalls = named(google, f"{GLOBAL}/firewalls", "")
+    ask(google, f"{GLOBAL}/firewalls/{min(firewalls)}", "DELETE")
+    ask(google, bucket, "PATCH", {"labels": {"team": "mine"}})
+    ask(google, f"{REGIONAL}/instanceGroupManagers/{group}/resize?size=3", "POST")
+    found = drift(google)
+    assert sorted(op for op, _ in found) == ["create", "update", "update"]
+    assert {path for _, diff in found for path in diff} == {"labels.team", "targetSize"}
+
     capacity = google.declared(STACK)["capacity"]
     declare(google, capacity={**capacity, "standing": {"target": 3, "onDemandBase": 1}})
-    assert google.up(STACK).changes == {f"{NAME}-fleet-spot": "update", f"{NAME}-manifest": "update"}
+    changed = done(google.up(STACK, "--refresh").changes)
+    assert changed.items() >= {f"{NAME}-fleet-spot": "update", f"{NAME}-manifest": "update"}.items()
+    assert sorted(changed.values()) == ["create", "update", "update", "update"]  # the rule and the labels are put right
+    assert ask(google, bucket)["labels"] == labels
+    # Mended with the same digits behind its name or with others: as many as before, of the same kinds.
+    again = named(google, f"{GLOBAL}/firewalls", "")
+    assert {name.rpartition("-")[0] for name in again} == {name.rpartition("-")[0] for name in firewalls}
+    assert ask(google, f"{REGIONAL}/instanceGroupManagers/{group}")["targetSize"] == 2
+
     # What a cluster may have besides, so that all that deployers need is asked for once.
     more = {"monitoring": {}, "nat": True, "flowLogs": True, "iapSsh": True}
     declare(google, limits={**google.declared(STACK)["limits"], "noticePoll": "1s"}, **more)
     changed = google.up(STACK).changes
-    groups = {f"{NAME}-{name}" for name in ("fleet-on-demand", "fleet-spot", "scheduler-group")}
-    assert {changed[name] for name in groups} == {"update"}
+    # The groups stay, and their templates are others.
+    assert {changed[name] for name in GROUPS} == {"update"}
     assert set(changed) >= TEMPLATES
+    assert google.outputs["spotGroup"] == group
+    after = named(google, f"{REGIONAL}/instanceTemplates", "-spot-")
+    assert len(after) == 1 and not after & templates
+
     declare(google, capacity={**capacity, "standing": {"target": 2, "shape": "EVEN"}, "maxPrice": 1.0})
     refused = google.refused(STACK)
     assert "capacity.standing.shape: EVEN goes with one instance type only" in refused
@@ -44,6 +117,8 @@ def test_a_cluster_comes_up_stays_changes_in_place_and_goes(google: Any) -> None
     declare(google, capacity=capacity)
     google.destroy(STACK)
     assert json.loads(google.pulumi("stack", "export", stack=STACK))["deployment"].get("resources", []) == []
+    assert {path: listed(google, path) for path in LISTS} == {path: [] for path in LISTS}
+    assert "bindings" not in ask(google, f"/resourcemanager/v1/projects/{PROJECT}:getIamPolicy", "POST", {})
 
 
 def test_a_project_is_set_up_and_deployers_need_exactly_what_is_listed(google: Any) -> None:

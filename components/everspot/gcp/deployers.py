@@ -37,7 +37,7 @@ DEPLOY = _permissions(
         topics.setIamPolicy""",
     resourcemanager="projects.getIamPolicy projects.setIamPolicy",
     storage="""anywhereCaches.list buckets.create buckets.delete buckets.get buckets.getIamPolicy buckets.setIamPolicy
-        objects.create objects.delete objects.get objects.list""",
+        buckets.update objects.create objects.delete objects.get objects.list""",
 )
 """Further calls of `up`, `refresh` and `destroy` of a cluster."""
 
@@ -49,8 +49,8 @@ UNSEEN: Mapping[str, str] = {
     "storage.objects.list, storage.objects.get": "of a preview too, on the control bucket, for `guardJobs`",
     "compute.firewalls.update, compute.healthChecks.update, compute.networks.update, iam.roles.update, "
     "iam.serviceAccounts.update, logging.sinks.update, monitoring.alertPolicies.update, monitoring.dashboards.update, "
-    "pubsub.subscriptions.update, pubsub.topics.update, storage.buckets.update": "where tags, settings or a later "
-    "release change what is there: IAM permissions reference, by these names",
+    "pubsub.subscriptions.update, pubsub.topics.update": "where tags, settings or a later release change what is "
+    "there: IAM permissions reference, by these names",
     "iam.workloadIdentityPools.create, iam.workloadIdentityPools.delete, iam.workloadIdentityPools.get, "
     "iam.workloadIdentityPools.update, iam.workloadIdentityPoolProviders.create, "
     "iam.workloadIdentityPoolProviders.delete, iam.workloadIdentityPoolProviders.get, "

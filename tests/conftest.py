@@ -41,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         for folder in SOURCES:
             compileall.compile_dir(TESTS.parent / folder, quiet=2)
+    gc.disable()  # until all is collected: looking again and again at what has come takes a third of the time
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -65,9 +66,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_finish() -> None:
-    """Four thousand collected tests stay until the end: no collection of garbage need look at them again."""
+    """The collected tests stay until the end: no collection of garbage need look at them again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -72,10 +72,12 @@ def close() -> None:
 
 def _serve(place: str) -> None:
     """Ends when its standard input does, and so with the process that started it."""
+    gc.disable()
     for name in ("everspot_train.trainer", "torch._dynamo", "torch.nn.parallel.distributed"):
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # a collection in a fork would copy what all of them share
+    gc.enable()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(place)

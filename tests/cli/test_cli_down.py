@@ -205,7 +205,7 @@ def test_a_destroy_that_fails_says_how_to_go_on(ground: Ground) -> None:
     answer = ground.run("--yes")
     assert answer.code == 1
     assert "pulumi destroy failed (exit code 255); the cluster stays drained" in answer.err
-    assert "run `everspot down` again, or `everspot drain --undo` to keep it" in answer.err
+    assert "run `everspot down` again, or `everspot drain --undo` to keep the cluster" in answer.err
 
 
 @pytest.mark.parametrize(

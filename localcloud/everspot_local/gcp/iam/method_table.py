@@ -74,7 +74,8 @@ _KINDS = {
         "iam.roles", f"{_READ} create=create delete=delete patch=update,get undelete=undelete",
     ),
     "iam.projects.locations.workloadIdentityPools": (
-        "iam.workloadIdentityPools", f"{_READ} create=create delete=delete patch=update undelete=undelete",
+        "iam.workloadIdentityPools",
+        f"{_READ} create=create delete=delete patch=update undelete=undelete listAttestationRules=get",
     ),
     "iam.projects.locations.workloadIdentityPools.operations": ("iam.workloadIdentityPools", "get=get"),
     "iam.projects.locations.workloadIdentityPools.providers": (

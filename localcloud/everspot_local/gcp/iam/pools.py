@@ -74,6 +74,8 @@ class IdentityPools:
                     self._operations.get(r.params["name"]) or _nothing(r.params["name"])
                 ),
             }
+        # The provider reads them of each pool; there are none of pools that take proofs.
+        found[f"{_POOLS}.listAttestationRules"] = self._no_rules
         return found
 
     def usable(self, provider: str) -> Kept | None:
@@ -137,6 +139,10 @@ class IdentityPools:
         own = [each for name, each in self._kept.items() if name.startswith(begins) and "/" not in name[len(begins) :]]
         shown = [each for each in own if each.deleted is None or request.params.get("showDeleted")]
         return {word: [self._document(each) for each in shown]}
+
+    def _no_rules(self, request: Request) -> Document:
+        self._find(request.params["resource"])
+        return {}
 
     def _find(self, name: str) -> Kept:
         found = self._kept.get(self._numbered(name))

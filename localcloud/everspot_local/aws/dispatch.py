@@ -1,4 +1,4 @@
-"""Stands in for the names of AWS's endpoints: says which service a request is for. What each answers is not here."""
+"""Stands in for the names of AWS's endpoints: finds the service that a request is for. It answers nothing itself."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The quotas of an AWS account, as far as a training fleet meets them: vCPUs by family and market, and VPCs.
+"""The quotas of an AWS account that matter to a training fleet: vCPUs by family and market, and VPCs.
 
 A new account has 5 standard vCPUs and no GPU at all; here it has what a team is given that asked, and a script, an
 option or an action of the market sets another figure.

@@ -1,4 +1,4 @@
-"""Says whether the local cloud holds callers to the clouds' own rules: sizes, names, limits, quotas, delays.
+"""Decides whether the local cloud enforces the clouds' own rules: sizes, names, limits, quotas, delays.
 
 It does not hold the rules themselves: each lies beside the service whose rule it is, and asks here first. Every one is
 listed in docs/local-cloud.md with the cloud's own error code, where the cloud says so, and its test.

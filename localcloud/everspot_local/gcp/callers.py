@@ -1,4 +1,4 @@
-"""Stands in for Google's sign-in: whose a bearer token is.
+"""Stands in for Google's sign-in: finds the account that a bearer token belongs to.
 
 There are three kinds of callers: the project's owner, with the token that `everspot-local env` prints; service
 accounts, with tokens of the metadata servers; and who comes from another cloud, by a pool. Tokens say nothing by
@@ -51,7 +51,7 @@ class ApiCaller:
 
 
 NOBODY = ApiCaller("", principals=("allUsers",))
-"""Who shows no token, where that is allowed."""
+"""The caller of a request without a token, where that is allowed."""
 
 
 @dataclass(frozen=True)

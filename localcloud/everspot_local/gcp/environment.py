@@ -19,7 +19,7 @@ PREFIXES = {
 
 
 XML = "/xml"
-"""What paths of Cloud Storage's XML API, which has none of its own, begin with here: obstore keeps it."""
+"""The prefix of the paths of Cloud Storage's XML API on the local cloud's one port. obstore keeps it."""
 
 
 def endpoints(url: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Stands in for the doors of Google's APIs: finds the method that a request means, who asks, and what answers it.
+"""Stands in for the front ends of Google's APIs: finds a request's method, its caller, and the handler that answers it.
 
 It serves no batches and no other transports than JSON over HTTP. What Google has and this does not, is answered 501 by
 name; what Google has not, 404.

@@ -1,4 +1,4 @@
-"""Stands in for the market's own books: who launched, who ended, what it cost, one JSON object a line.
+"""Writes down the market's own records: launches, ends and costs, one JSON object a line.
 
 It does not compute a bill; whoever wants one reads these lines and nothing else.
 """

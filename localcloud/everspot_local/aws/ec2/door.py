@@ -1,4 +1,4 @@
-"""The door of EC2: what is looked at before an action's own code runs, in the order in which EC2 looks.
+"""The front end of EC2: the checks before an action's own code runs, in EC2's order.
 
 First whether there are too many requests, then tags, then what each action's parameters may be. `--lenient` leaves the
 door open.

@@ -1,4 +1,4 @@
-"""Stands in for one attempt of a fleet to launch: which way each instance goes, and why the others gave nothing.
+"""Stands in for one attempt of a fleet to launch: the pool of each instance, and why the other pools gave nothing.
 
 Every launch is planned and checked before the first instance is there, so that a part that has a minimum
 (MinTargetCapacity) either comes whole or costs nothing.

@@ -1,4 +1,4 @@
-"""How many capacity units a fleet wants of each market, as CreateFleet and ModifyFleet say it."""
+"""The capacity units that a fleet wants of each market, as CreateFleet and ModifyFleet state them."""
 
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,5 +1,5 @@
-"""Stands in for EC2's eventual consistency: an instance is told of some seconds after its launch, not at once, and with
-it its tags. Ids that cannot be any instance's are refused as such.
+"""Stands in for EC2's eventual consistency: descriptions show an instance and its tags only
+some seconds after its launch. Ids that cannot be any instance's are refused as such.
 
 EC2 Developer Guide, "Eventual consistency in the Amazon EC2 API": an id that RunInstances or CreateFleet has just
 answered may not be found yet. Only descriptions of instances lag here; that one ends is told at once.

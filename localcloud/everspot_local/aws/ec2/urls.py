@@ -1,4 +1,4 @@
-"""Where moto finds this EC2."""
+"""The names under which moto looks up this EC2 backend."""
 
 from everspot_local.aws.ec2.responses import LocalEC2Response
 

@@ -1,1 +1,1 @@
-"""EventBridge: what EC2 tells there, and what it refuses."""
+"""EventBridge: the events of EC2, and what the service refuses."""

@@ -1,4 +1,4 @@
-"""Who is calling, for what AWS decides while it carries a call out: a fleet launches in its caller's name."""
+"""The caller of the call that is being carried out: a fleet launches in its caller's name."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Stands in for the Security Token Service's answer to who somebody is, on which other clouds rely.
+"""Stands in for GetCallerIdentity of the Security Token Service, on which other clouds rely.
 
 Here alone the signature of a request is checked (Signature Version 4, "Elements of an AWS API request signature"): a
 signed request is handed on as a proof, and each of its headers counts. That holds for roles' credentials; the owner's
@@ -20,9 +20,9 @@ from everspot_local.aws.refusals import Refused, in_own_words
 from everspot_local.aws.strict import strict
 
 FRESH = timedelta(minutes=15)
-"""How long a signature is good, by real time."""
+"""The real time for which a signature is valid."""
 TEMPORARY = "ASIA"
-"""How the ids of keys begin that come with a session token."""
+"""The beginning of the ids of keys that come with a session token."""
 _HEADER = re.compile(
     r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/([^/]+)/aws4_request,"
     r" *SignedHeaders=([^,]+), *Signature=(\w+)"

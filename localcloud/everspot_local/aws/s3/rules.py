@@ -20,7 +20,7 @@ TAKEN = frozenset(
     {"backup", "bucket", "checkpoints", "datasets", "everspot", "ml-data", "my-bucket", "mybucket", "terraform-state",
      "test-bucket", "training"}
 )  # fmt: skip
-"""Names that stand for all those of other accounts."""
+"""Bucket names that stand for all those that other accounts own."""
 
 BUCKET_TAGS, OBJECT_TAGS = 50, 10
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")

@@ -1,4 +1,4 @@
-"""Stands in for Compute Engine's advice: how likely Spot capacity is, what it costs, and how often it was taken.
+"""Stands in for Compute Engine's advice on Spot capacity: its likelihood, its price, and how often it was preempted.
 
 Google does not say how it rates. Here the rating follows from the ratio of what the pools would give now to what is
 asked for: none is 0, part of it 0.4 to 0.6, all of it 0.7 and more. What was preempted is this market's own.

@@ -1,4 +1,4 @@
-"""Stands in for the lists of disks: those that instances have, with the labels that they were made with.
+"""Stands in for the lists of disks: those of instances, with the labels from their creation.
 
 A disk goes with its instance, whatever `autoDelete` says. Disks are not made, kept, resized or labelled by themselves.
 """

@@ -1,4 +1,4 @@
-"""Stands in for health checks, global and regional, as records that are checked; who uses one asks by itself.
+"""Stands in for health checks, global and regional, as validated records; groups that use one do the checking.
 
 It offers checks by HTTP and TCP.
 """

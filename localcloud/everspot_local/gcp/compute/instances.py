@@ -1,4 +1,4 @@
-"""Stands in for the calls about instances: making, telling, labelling and deleting them, and the drill of maintenance.
+"""Stands in for the calls about instances: create, describe, label and delete them, and simulate maintenance.
 
 It does not start, stop, reset, suspend or resize one.
 """
@@ -18,7 +18,7 @@ from everspot_local.gcp.router import Handler, Request
 
 Document = dict[str, Any]
 NEVER = timedelta(seconds=-1)
-"""Of operations that are done when their instance is."""
+"""The duration of operations that end when their instance has changed, whenever that is."""
 
 
 def routes(compute: Compute) -> dict[str, Handler]:

@@ -1,4 +1,4 @@
-"""Stands in for how Compute Engine makes an instance of properties: what that needs, and what it says if it lacks.
+"""Stands in for the creation of an instance from properties: the permissions and parts that it needs, and the refusals.
 
 It looks at capacity when it is asked, and not again later.
 """

@@ -1,4 +1,4 @@
-"""Stands in for what Compute Engine tells of the project, its region, zones and machine types: what the market sells.
+"""Stands in for Compute Engine's descriptions of the project, its region, zones and machine types.
 
 It knows no other region, no custom machine types, and tells of the project no more quotas than two.
 """

@@ -15,7 +15,7 @@ SELECTIONS_AT_MOST = 10
 _NO_FLEXIBILITY = ("a3-ultragpu", "a4", "custom")
 
 Available = Callable[[str, str], int]
-"""How many machines of a type a zone would give now."""
+"""The number of machines of a type that a zone would give now."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Stands in for Compute Engine's own records: every resource of the project by its path, and what they refer to.
+"""Stands in for Compute Engine's records: every resource of the project by its path, and its references to others.
 
 It keeps what was sent with what the API itself adds; nothing here knows what a resource is for.
 """

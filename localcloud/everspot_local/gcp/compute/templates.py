@@ -1,4 +1,4 @@
-"""Stands in for instance templates, global and regional: what instances are to be, never changed once made.
+"""Stands in for instance templates, global and regional. A template never changes once it exists.
 
 It makes none from an instance that exists.
 """

@@ -1,4 +1,4 @@
-"""Stands in for what Compute Engine makes of a machine: an instance, its states, and the operations that tell its end.
+"""Stands in for an instance of Compute Engine: its machine, its states, and the operations that report its end.
 
 A machine that shuts itself down stays, stopped, with its name. It does not start one again, suspend, resize or move it;
 nor does it restart a standard instance whose host failed: that one stays stopped, too.

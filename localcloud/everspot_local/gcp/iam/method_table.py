@@ -1,4 +1,4 @@
-"""Which permissions a method needs, and of which resource, where the method alone says it.
+"""The permissions that each method needs, and the resource that they are checked on, where the method alone decides.
 
 A line is a kind of methods: its verbs, each with the verbs of the permissions. What depends on the body (launches,
 objects that are there already, accounts that instances run as) is in `needs`. Sources: the section "IAM Permissions" of

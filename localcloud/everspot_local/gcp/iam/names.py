@@ -1,4 +1,4 @@
-"""What policies call a resource: its name and type in conditions, and the resources whose policies it inherits.
+"""How policies refer to a resource: its name and type in conditions, and the resources whose policies it inherits.
 
 Of products and kinds that give conditions no attributes (Pub/Sub, IAM, Monitoring, subnetworks) all three are empty: an
 expression that wants a name or a type to be one grants nothing, one that wants it to be another does. Source: "Resource

@@ -1,4 +1,4 @@
-"""Stands in for allow policies: who has which role on which resource, since when, and under which condition.
+"""Stands in for allow policies: the roles of each member on each resource, their conditions, and when they take effect.
 
 It does not know deny policies, principal access boundaries, folders or organizations; of people and groups it believes
 that they exist. Sources (IAM documentation): "Policy" (versions, etags), "Overview of IAM Conditions" (limits, basic

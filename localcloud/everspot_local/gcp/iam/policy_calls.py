@@ -1,4 +1,4 @@
-"""Stands in for getIamPolicy, setIamPolicy and testIamPermissions, which every product with policies has alike."""
+"""Stands in for getIamPolicy, setIamPolicy and testIamPermissions: the same in every product with policies."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

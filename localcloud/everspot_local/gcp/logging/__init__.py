@@ -1,1 +1,1 @@
-"""Stands in for Cloud Logging: what the cloud tells of instances, and sinks that pass it on; entries are not kept."""
+"""Stands in for Cloud Logging: entries about instances, and the sinks that export them. Entries are not stored."""

@@ -11,7 +11,7 @@ from typing import Any
 from everspot_local.market.clock import stamp
 
 SYSTEM = "compute.instances."
-"""With what the methods of system events begin, which nobody called."""
+"""The beginning of the method names of system events, which no caller asked for."""
 PREEMPTED = f"{SYSTEM}preempted"
 GUEST_TERMINATE = f"{SYSTEM}guestTerminate"
 CALLED = {"delete": "v1.compute.instances.delete", "stop": "v1.compute.instances.stop"}

@@ -16,7 +16,7 @@ from everspot_local.gcp.compute.vms import Vm
 from everspot_local.gcp.project import NUMBER, PROJECT
 
 UNIVERSE = "everspot-local.example"
-"""Where all of Google's services are that there are. google-auth asks those of Google's own universe,
+"""The domain of all services, instead of Google's own. google-auth asks those of Google's own universe,
 googleapis.com, which locations an account may be used from (`google/auth/_regional_access_boundary_utils.py`), and it
 does so past every endpoint that a program is given. Nothing here may reach them."""
 

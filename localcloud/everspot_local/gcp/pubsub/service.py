@@ -25,7 +25,7 @@ from everspot_local.gcp.pubsub.rules import (
 from everspot_local.gcp.refusals import absent, bad, taken
 
 GONE = "_deleted-topic_"
-"""What a subscription says of its topic once that is deleted."""
+"""The topic of a subscription whose topic has been deleted."""
 WAIT = timedelta(seconds=90)
 """How long a pull waits for a message: the reference says "a bounded amount of time"."""
 _FIXED = {"name", "topic", "filter", "enableMessageOrdering", "state", "topicMessageRetentionDuration"}
@@ -256,7 +256,7 @@ def _with_defaults(body: dict[str, Any]) -> dict[str, Any]:
 
 
 _EMPTY_SAID = ("expirationPolicy", "pushConfig")
-"""An empty one says: never; no push."""
+"""Fields that may be given empty: an empty expiration policy means never, an empty push configuration no push."""
 
 
 def _seconds(duration: timedelta) -> str:

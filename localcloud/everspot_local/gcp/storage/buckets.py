@@ -20,7 +20,7 @@ from everspot_local.gcp.storage.objects import Objects
 from everspot_local.market.clock import stamp
 
 CHANGE_EVERY = timedelta(seconds=2)
-"""Between two creations or deletions of buckets in a project; told as approximate, and kept in market time."""
+"""The least time between two creations or deletions of buckets in a project: documented as approximate; market time."""
 LOCKED_AFTER = timedelta(days=90)
 Document = dict[str, Any]
 

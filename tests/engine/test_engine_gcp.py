@@ -14,6 +14,13 @@ from everspot_local.gcp.project import PROJECT
 pytestmark = pytest.mark.engine
 STACK = "local-gcp"
 NAME = f"everspot-{STACK}"
+PEER = {
+    "name": "everspot-aws-prod",
+    "cloud": "aws",
+    "control": "s3://aws-control?region=us-east-2",
+    "data": "s3://aws-data?region=us-east-2",
+    "scheduler": "arn:aws:iam::123456789012:role/everspot-aws-prod-identity-scheduler-1",
+}
 TEMPLATES = {f"{NAME}-{name}" for name in ("fleet-on-demand-agent", "fleet-spot-agent", "scheduler-template")}
 GROUPS = {f"{NAME}-{name}" for name in ("fleet-on-demand", "fleet-spot", "scheduler-group")}
 REGION = "europe-west4"
@@ -23,7 +30,7 @@ LISTS = (
     f"{REGIONAL}/instanceTemplates", f"{REGIONAL}/instanceGroupManagers", f"/storage/v1/b?project={PROJECT}",
     f"/pubsub/v1/projects/{PROJECT}/topics", f"/pubsub/v1/projects/{PROJECT}/subscriptions",
     f"/logging/v2/projects/{PROJECT}/sinks", f"/iam/v1/projects/{PROJECT}/serviceAccounts",
-    f"/iam/v1/projects/{PROJECT}/roles",
+    f"/iam/v1/projects/{PROJECT}/roles", f"/iam/v1/projects/{PROJECT}/locations/global/workloadIdentityPools",
 )  # fmt: skip
 
 
@@ -100,12 +107,14 @@ def test_a_cluster_comes_up_stays_is_put_right_changes_in_place_and_goes(google:
     assert ask(google, f"{REGIONAL}/instanceGroupManagers/{group}")["targetSize"] == 2
 
     # What a cluster may have besides, so that all that deployers need is asked for once.
-    more = {"monitoring": {}, "nat": True, "flowLogs": True, "iapSsh": True}
+    more = {"monitoring": {}, "nat": True, "flowLogs": True, "iapSsh": True, "federation": [PEER]}
     declare(google, limits={**google.declared(STACK)["limits"], "noticePoll": "1s"}, **more)
     changed = google.up(STACK).changes
     # The groups stay, and their templates are others.
     assert {changed[name] for name in GROUPS} == {"update"}
     assert set(changed) >= TEMPLATES
+    peer = f"{NAME}-peer-{PEER['name']}"
+    assert {changed[name] for name in (f"{NAME}-peers", f"{peer}-provider", peer, f"{peer}-user")} == {"create"}
     assert google.outputs["spotGroup"] == group
     after = named(google, f"{REGIONAL}/instanceTemplates", "-spot-")
     assert len(after) == 1 and not after & templates

@@ -28,7 +28,9 @@ DEPLOY = _permissions(
         routers.get routers.update subnetworks.create subnetworks.delete subnetworks.get subnetworks.update
         subnetworks.use""",
     iam="""roles.create roles.delete roles.get serviceAccounts.actAs serviceAccounts.create serviceAccounts.delete
-        serviceAccounts.get serviceAccounts.getIamPolicy serviceAccounts.setIamPolicy""",
+        serviceAccounts.get serviceAccounts.getIamPolicy serviceAccounts.setIamPolicy
+        workloadIdentityPoolProviders.create workloadIdentityPoolProviders.delete workloadIdentityPoolProviders.get
+        workloadIdentityPools.create workloadIdentityPools.delete workloadIdentityPools.get""",
     logging="sinks.create sinks.delete sinks.get",
     monitoring="""alertPolicies.create alertPolicies.delete alertPolicies.get dashboards.create dashboards.delete
         dashboards.get""",
@@ -51,11 +53,8 @@ UNSEEN: Mapping[str, str] = {
     "iam.serviceAccounts.update, logging.sinks.update, monitoring.alertPolicies.update, monitoring.dashboards.update, "
     "pubsub.subscriptions.update, pubsub.topics.update": "where tags, settings or a later release change what is "
     "there: IAM permissions reference, by these names",
-    "iam.workloadIdentityPools.create, iam.workloadIdentityPools.delete, iam.workloadIdentityPools.get, "
-    "iam.workloadIdentityPools.update, iam.workloadIdentityPoolProviders.create, "
-    "iam.workloadIdentityPoolProviders.delete, iam.workloadIdentityPoolProviders.get, "
-    "iam.workloadIdentityPoolProviders.update": "with a `federation` with clusters on AWS: IAM permissions reference, "
-    "by these names",
+    "iam.workloadIdentityPools.update, iam.workloadIdentityPoolProviders.update": "where a peer on AWS changes: IAM "
+    "permissions reference, by these names",
     "iam.roles.undelete": "where a custom role of the same id was deleted in the last 7 days: the provider takes it "
     "back (resource_google_project_iam_custom_role.go)",
     "cloudkms.cryptoKeys.getIamPolicy, cloudkms.cryptoKeys.setIamPolicy": "on the keys, with `kmsKey` and in the "

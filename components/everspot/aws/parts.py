@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pulumi
 from everspot_clouds.aws.egress import no_proxy
+from everspot_clouds.aws.tags import ZONE
 from everspot_core.catalogue import region_of
 from everspot_core.manifest import Proxy
 
@@ -28,7 +29,7 @@ def network_args(
     """The network's inputs. `bucket_arns`: the cluster's own buckets; those of the spec and of near peers are added to
     them. A federation that leads out of the region needs a NAT gateway; one within it, STS's endpoint."""
     peers, zones = args.get("federation", []), args.get("zones", [])
-    region = region_of(zones[0]) if zones else ""
+    region = region_of(zones[0]) if peers and zones and ZONE.match(zones[0]) else ""  # a wrong one is refused elsewhere
     network = inputs(AwsNetworkArgs, args, cluster=name)
     asked = [service for service in SECRETS if any(f":{service}:" in arn for arn in args.get("secret_arns", []))]
     asked += services_of(args.get("notifications"))

@@ -1,24 +1,18 @@
-"""What the command says of jobs that are away at other clusters, and how it reaches those clusters."""
+"""What the command says of jobs that are away at other clusters."""
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from everspot_core.federation.journey import used
 from everspot_core.records import JobRecord
 
-from everspot_cli import credentials
-from everspot_cli.session import Session
 from everspot_cli.tables import dated, where
-
-if TYPE_CHECKING:
-    from everspot_core.peers import Peer
-    from everspot_store import Store
 
 
 def travels(record: JobRecord) -> dict[str, Any]:
     """Where a job is if it is away, its trips, and what they have cost: by the bills of the hosts, and for the way."""
-    egress = sum(trip.egress_usd for trip in record.trips)
+    egress = sum((trip.egress_usd for trip in record.trips), 0.0)
     return {
         "away": record.away.model_dump(mode="json") if record.away is not None else None,
         "trips": [trip.model_dump(mode="json") for trip in record.trips],
@@ -46,16 +40,3 @@ def _trip(trip: Mapping[str, Any]) -> str:
     way = f", about ${trip['egress_usd']:.2f} for the way" if trip["egress_usd"] >= 0.005 else ""
     why = f": {trip['why']}" if trip["why"] else ""
     return f"{trip['cluster']} as {trip['visit']}, {trip['end']} at step {trip['step']}{cost}{way}{why}"
-
-
-def peer_store(session: Session, peer: "Peer") -> "Store":
-    """The store of a peer, with this user's own credentials.
-
-    Raises:
-        CliError: if there are none.
-        StoreError: if it cannot be opened.
-    """
-    from everspot_store import Store
-
-    own = credentials.for_store(peer.control_url, session.target.profile)
-    return Store.open(peer.control_url, peer.data_url, clock=session.clock, credentials=own)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from everspot_clouds.base import Provider
     from everspot_core.catalogue import Catalogue
     from everspot_core.manifest import Manifest
+    from everspot_core.peers import Peer
     from everspot_core.price_table import PriceTable
     from everspot_store import Store, SystemClock
     from rich.console import Console, RenderableType
@@ -88,6 +89,18 @@ class Session:
             words = f"cluster {store.manifest().cluster}: {self.store_url} ({self.target.said})"
             self.errors.print(words, style="dim", markup=False, soft_wrap=True)
         return store
+
+    def peer_store(self, peer: "Peer") -> "Store":
+        """The store of another cluster, with this user's own credentials.
+
+        Raises:
+            CliError: if there are none.
+            StoreError: if it cannot be opened.
+        """
+        from everspot_store import Store
+
+        own = credentials.for_store(peer.control_url, self.target.profile)
+        return Store.open(peer.control_url, peer.data_url, clock=self.clock, credentials=own)
 
     @cached_property
     def manifest(self) -> "Manifest":

@@ -24,6 +24,7 @@ sqs/redrivePolicy:RedrivePolicy sqs/redriveAllowPolicy:RedriveAllowPolicy cloudw
 cloudwatch/eventTarget:EventTarget cloudwatch/logGroup:LogGroup ssm/parameter:Parameter kms/key:Key kms/alias:Alias
 ec2/defaultSecurityGroup:DefaultSecurityGroup ec2/flowLog:FlowLog ec2/managedPrefixList:ManagedPrefixList
 kms/grant:Grant cloudwatch/metricAlarm:MetricAlarm cloudwatch/dashboard:Dashboard
+ec2/natGateway:NatGateway ec2/internetGateway:InternetGateway ec2/eip:Eip ec2/route:Route
 """
 AWS_FUNCTIONS = """
 index/getAvailabilityZones:getAvailabilityZones index/getCallerIdentity:getCallerIdentity index/getRegion:getRegion
@@ -45,7 +46,8 @@ pubsub/topicIAMMember:TopicIAMMember pubsub/subscriptionIAMMember:SubscriptionIA
 logging/projectSink:ProjectSink secretmanager/secret:Secret secretmanager/secretVersion:SecretVersion
 secretmanager/secretIamMember:SecretIamMember kms/keyRing:KeyRing kms/cryptoKey:CryptoKey
 kms/cryptoKeyIAMMember:CryptoKeyIAMMember monitoring/dashboard:Dashboard monitoring/alertPolicy:AlertPolicy
-monitoring/notificationChannel:NotificationChannel
+monitoring/notificationChannel:NotificationChannel iam/workloadIdentityPool:WorkloadIdentityPool
+iam/workloadIdentityPoolProvider:WorkloadIdentityPoolProvider
 """
 GCP_FUNCTIONS = """
 compute/getImage:getImage compute/getNetwork:getNetwork compute/getSubnetwork:getSubnetwork compute/getZones:getZones

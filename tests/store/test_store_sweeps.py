@@ -194,7 +194,7 @@ def test_a_dataset_that_is_put_is_whole_whenever_a_collector_comes(tmp_path: Pat
     refused = 0
     for scene in orders(tmp_path, lambda scene: scene.store.datasets.put("set", scene.set)):
         if scene.outcome is not None:
-            assert isinstance(scene.outcome, StoreUnavailable) and "put it again" in str(scene.outcome)
+            assert isinstance(scene.outcome, StoreUnavailable) and "put the dataset again" in str(scene.outcome)
             scene.store.datasets.put("set", scene.set)
             refused += 1
         scene.store.datasets.fetch(scene.store.datasets.find("set"), tmp_path / "out")

@@ -82,7 +82,7 @@ def test_what_ctrl_c_leaves_announced_is_the_deletion_in_hand_and_not_for_good(c
     with pytest.raises(KeyboardInterrupt):
         cluster.collect(GarbageKind.FILES)
     assert cluster.store.sweeps.announced_keys() == set(hit) and len(hit) == 1
-    with pytest.raises(StoreUnavailable, match="put it again, if so after 2 hours"):
+    with pytest.raises(StoreUnavailable, match="if the removal was cut off, put the dataset again after 2 hours"):
         cluster.store.datasets.put("set", cluster.set)
     cluster.data.now += timedelta(hours=3)
     made = cluster.store.datasets.put("set", cluster.set)

@@ -7,7 +7,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from everspot_cli.abroad import peer_store, travels
+from everspot_cli.abroad import travels
 from everspot_cli.commands.options import Json, session_of
 from everspot_cli.errors import CliError
 from everspot_cli.session import Session
@@ -42,7 +42,7 @@ def _peer(session: Session, peer: "Peer") -> dict[str, Any]:
 
     beat, error = None, ""
     try:
-        store = peer_store(session, peer)
+        store = session.peer_store(peer)
         known = store.read_manifest()
         beats = [found.value.updated_at for found in store.schedulers.scan().values()]
         beat = max(beats, default=None)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from everspot_core.records import JobState
 
-from everspot_cli.abroad import peer_store
 from everspot_cli.commands.options import Json, duration_of, session_of
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.finding import find_job, record_of
@@ -101,7 +100,7 @@ def _from_peer(session: Session, away: "Away", tail: int | None, age: timedelta 
     words = f"it is at {peer.name} as {away.visit}; `{there}` follows it there"
     session.errors.print(words, style="dim", markup=False, soft_wrap=True)
     try:
-        logs = peer_store(session, peer).logs
+        logs = session.peer_store(peer).logs
         since = session.now - age if age is not None else None
         return logs.tail(away.visit, tail, since) if tail is not None else list(logs.read(away.visit, None, since))
     except (StoreError, CliError) as error:

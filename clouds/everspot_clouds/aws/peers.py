@@ -67,6 +67,7 @@ def credentials(url: str, identity: str, audience: str, prove: Prover) -> Callab
     """Credentials of a role, for the buckets of a peer on AWS. `identity`: the role's ARN, which is also to whom a
     proof is made out if `audience` is empty."""
     theirs = _REGION.search(url)
+    session = boto3.session.Session()  # not boto3's own one, which several threads must not share
 
     def assumed() -> dict[str, Any]:
         shown = prove(audience or identity)
@@ -74,10 +75,10 @@ def credentials(url: str, identity: str, audience: str, prove: Prover) -> Callab
         try:
             if shown.kind == JWT:
                 region = theirs[1] if theirs else shown.region
-                sts = boto3.client("sts", region_name=region, config=Config(signature_version=UNSIGNED, **_LIMITS))
+                sts = session.client("sts", region_name=region, config=Config(signature_version=UNSIGNED, **_LIMITS))
                 answer = sts.assume_role_with_web_identity(**given, WebIdentityToken=shown.text)
             else:  # from AWS to AWS, at the endpoint of the own region
-                sts = boto3.client("sts", region_name=shown.region, config=Config(**_LIMITS))
+                sts = session.client("sts", region_name=shown.region, config=Config(**_LIMITS))
                 answer = sts.assume_role(**given)
         except ClientError as error:
             raise CloudError(f"{identity} cannot be assumed: {code_of(error)}", trouble(error), _WAYS) from None

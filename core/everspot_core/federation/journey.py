@@ -187,7 +187,8 @@ _NEXT = {
 
 def used(trips: list[Trip]) -> tuple[float, float]:
     """The dollars, egress included, and the GPU-hours of trips, as far as they are known."""
-    return sum((t.usd or 0.0) + t.egress_usd for t in trips), sum(t.gpu_hours or 0.0 for t in trips)
+    usd = sum(((t.usd or 0.0) + t.egress_usd for t in trips), 0.0)
+    return usd, sum((t.gpu_hours or 0.0 for t in trips), 0.0)
 
 
 def _away(record: JobRecord, verb: str) -> Away:

@@ -45,15 +45,15 @@ def prepared(tmp_path: Path) -> Told:
 def test_a_silent_program_trains_from_when_it_was_ready_and_not_before(prepared: Told) -> None:
     prepared.beginning.launched()
     prepared.clock.advance(2 * SILENCE)
-    prepared.beginning.tell_if_silent(restored=False)
+    prepared.beginning.tell_if_silent(Progress(), restored=False)
     assert [kind for kind, _ in prepared.events()] == [EventKind.STARTED]
     prepared.ready()
     prepared.clock.advance(SILENCE / 2)
-    prepared.beginning.tell_if_silent(restored=False)
+    prepared.beginning.tell_if_silent(Progress(), restored=False)
     assert [kind for kind, _ in prepared.events()] == [EventKind.STARTED]
     prepared.clock.advance(SILENCE / 2)
     for _ in range(2):
-        prepared.beginning.tell_if_silent(restored=False)
+        prepared.beginning.tell_if_silent(Progress(), restored=False)
     kinds, moments = zip(*prepared.events(), strict=True)
     assert kinds == (EventKind.STARTED, EventKind.TRAINING)
     assert timedelta() <= moments[1] - 2 * SILENCE < timedelta(seconds=1)
@@ -61,7 +61,7 @@ def test_a_silent_program_trains_from_when_it_was_ready_and_not_before(prepared:
 
 def test_what_never_was_ready_is_not_told_as_training_when_it_ends(prepared: Told) -> None:
     prepared.beginning.launched()
-    prepared.beginning.tell(restored=False)
+    prepared.beginning.tell(Progress(), restored=False)
     assert [kind for kind, _ in prepared.events()] == [EventKind.STARTED]
 
 
@@ -70,8 +70,8 @@ def test_a_program_that_speaks_for_itself_is_not_spoken_for(prepared: Told) -> N
     prepared.ready()
     prepared.status = Status(phase=TrainingPhase.TRAINING, step=1)
     prepared.clock.advance(2 * SILENCE)
-    prepared.beginning.tell_if_silent(restored=False)
-    prepared.beginning.tell(restored=False)
+    prepared.beginning.tell_if_silent(Progress(), restored=False)
+    prepared.beginning.tell(Progress(), restored=False)
     assert [kind for kind, _ in prepared.events()] == [EventKind.STARTED]
 
 
@@ -91,12 +91,24 @@ def test_what_has_nothing_to_be_made_ready_begins_when_it_is_launched(tmp_path: 
     plain = Told(tmp_path, [])
     plain.beginning.launched(again=1)
     assert plain.beginning.progress(Progress()) is None
-    plain.beginning.tell(restored=True)
+    plain.beginning.tell(Progress(), restored=True)
     assert [kind for kind, _ in plain.events()] == [EventKind.STARTED, EventKind.TRAINING]
 
 
 def test_a_job_may_write_into_its_run_directory_what_it_likes(prepared: Told) -> None:
     prepared.beginning.launched()
     prepared.run_dir.path_of(Ready).write_text("{")
-    prepared.beginning.tell(restored=False)
+    prepared.beginning.tell(Progress(), restored=False)
     assert [kind for kind, _ in prepared.events()] == [EventKind.STARTED, EventKind.TRAINING]
+
+
+@pytest.mark.parametrize("before", [Progress(step=915, total_steps=2811), Progress(total_steps=2811)])
+def test_a_program_that_reported_elsewhere_does_not_train_while_it_is_silent_here(
+    prepared: Told, before: Progress
+) -> None:
+    prepared.beginning.launched()
+    prepared.ready()
+    prepared.clock.advance(2 * SILENCE)
+    prepared.beginning.tell_if_silent(before, restored=False)
+    prepared.beginning.tell(before, restored=False)
+    assert [kind for kind, _ in prepared.events()] == [EventKind.STARTED]

@@ -46,17 +46,21 @@ class Beginning:
         preparing = self._launched is not None and self._began() is None
         return last.model_copy(update={"preparing": preparing}) if preparing or last.preparing else None
 
-    def tell_if_silent(self, *, restored: bool) -> None:
-        """Write `training` for a program that has been silent for SILENCE."""
+    def tell_if_silent(self, before: Progress, *, restored: bool) -> None:
+        """Write `training` for a program that has been silent for SILENCE. See `tell`."""
         began = self._began()
         if began is not None and self._clock.monotonic() - began[1] >= SILENCE:
-            self.tell(restored=restored)
+            self.tell(before, restored=restored)
 
-    def tell(self, *, restored: bool) -> None:
-        """Write `training` for a program that does not report itself: it trains since it began. A program that never
-        began, because its data, packages or set-up failed, gets no such event."""
+    def tell(self, before: Progress, *, restored: bool) -> None:
+        """Write `training` for a program that does not report itself: it trains since it began.
+
+        A program that never began, because its data, packages or set-up failed, gets no such event; nor does one that
+        has reported on an earlier instance, as `before` shows: while it is silent here it has not trained yet.
+        """
         began = self._began()
-        if began is None or self._told or self._status() is not None:
+        reports = before.step > 0 or before.total_steps is not None
+        if began is None or self._told or reports or self._status() is not None:
             return
         self._told = True
         self._events.put(EventKind.TRAINING, began[0], {"from_step": 0, "restored": restored, "by": "agent"})

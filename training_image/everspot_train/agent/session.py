@@ -179,7 +179,7 @@ class JobSession:
         with self._ship_lock:
             if self._over or self._concluding or self.lease_view() is not LeaseView.VALID:
                 return
-            self._beginning.tell_if_silent(restored=self.leavings.restored)
+            self._beginning.tell_if_silent(self._lease.record.progress, restored=self.leavings.restored)
             self._events.write()
             self._logs.ship_if_due()
 
@@ -261,7 +261,7 @@ class JobSession:
 
     def _tell(self, ending: Ending, stop: StopDemand | None) -> None:
         if not self._ending_told:
-            self._beginning.tell(restored=self.leavings.restored)
+            self._beginning.tell(self._lease.record.progress, restored=self.leavings.restored)
             record, spec = self._lease.record, self.submission.spec
             started = self.process is not None
             write_outcome(self.say, ending, stop, self.status(), record, spec, self._tail(), started=started)

@@ -5,8 +5,10 @@ components can use it.
 """
 
 import hashlib
+import re
 
 _DIGEST = 12
+_REGION = re.compile(r"[?&]region=([a-z0-9-]+)")
 
 
 def visitor(host: str, home: str) -> str:
@@ -47,6 +49,12 @@ def egress_usd_per_gb(cloud: str, other: str, *, same_region: bool) -> float:
     if cloud == other:
         return 0.0 if same_region else BETWEEN_REGIONS_USD_PER_GB.get(cloud, 0.0)
     return max(OUT_USD_PER_GB.get(name, 0.0) for name in (cloud, other))
+
+
+def region_of_url(url: str) -> str:
+    """The region that the URL of a bucket on AWS names; empty if it names none."""
+    found = _REGION.search(url)
+    return found[1] if found else ""
 
 
 def _digest(*names: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
 import pulumi
-from everspot_clouds.visiting import egress_usd_per_gb, provider_path, visitor
+from everspot_clouds.visiting import egress_usd_per_gb, provider_path, region_of_url, visitor
 from everspot_core.peers import Peer
 from everspot_core.problems import Problems, shown
 
@@ -33,7 +33,6 @@ CARRIED_READS = (*CARRIED, "sweeps/")
 VISIT = "*-v*"
 """A pattern of the ids of visits, the job's id with the visit's number, for policies that have patterns."""
 
-_REGION = re.compile(r"[?&]region=([a-z0-9-]+)")
 _S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]+\?region=[a-z]{2}(-[a-z]+)+-\d")
 _GS = re.compile(r"gs://[a-z0-9][a-z0-9._-]+")
 _ROLE = re.compile(r"arn:aws[a-z-]*:iam::(\d{12}):role/([\w+=,.@-]{1,64})")
@@ -148,9 +147,3 @@ def role_of(arn: str) -> tuple[str, str]:
 def bucket_of(url: str) -> str:
     """The bucket that a URL names."""
     return url.partition("://")[2].partition("?")[0]
-
-
-def region_of_url(url: str) -> str:
-    """The region that the URL of a bucket on AWS names."""
-    found = _REGION.search(url)
-    return found[1] if found else ""

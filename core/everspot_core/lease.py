@@ -22,7 +22,8 @@ _FINAL = {
     Reason.AFTER: JobState.FAILED,
     Reason.RETURNED: JobState.CANCELLED,
 }
-_DETAIL_LIMIT = 4000  # characters; the record is rewritten at every renewal and must stay small
+DETAIL_LIMIT = 4000
+"""The most characters of a detail. The record is rewritten at every renewal and must stay small."""
 START_BACKOFF = timedelta(seconds=10)
 """Wait after the first instance that could not start a job. It doubles with each further one."""
 START_BACKOFF_MAX = timedelta(minutes=10)
@@ -209,7 +210,7 @@ def close(record: JobRecord | None, job_id: str, reason: Reason, now: datetime, 
     if reason not in (Reason.CANCEL, Reason.BUDGET, Reason.INFEASIBLE, Reason.AFTER, Reason.RETURNED):
         raise ValueError(f"a waiting job is not ended by {reason.value}")
     return record.model_copy(
-        update={"state": _FINAL[reason], "last_reason": reason, "detail": detail[-_DETAIL_LIMIT:], "changed_at": now}
+        update={"state": _FINAL[reason], "last_reason": reason, "detail": detail[-DETAIL_LIMIT:], "changed_at": now}
     )
 
 
@@ -218,7 +219,7 @@ def _unstarted(record: JobRecord, reason: Reason, now: datetime, detail: str) ->
     if gives_up(record, reason):
         verb = "was failed by its machine" if reason is Reason.MACHINE else "could not be started"
         words = f"{verb} {len(row)} times in a row, on {len(set(row))} instances; the last one said: "
-        return {"unstarted": row, "state": JobState.FAILED, "detail": words + detail[: _DETAIL_LIMIT - len(words)]}
+        return {"unstarted": row, "state": JobState.FAILED, "detail": words + detail[: DETAIL_LIMIT - len(words)]}
     wait = min(START_BACKOFF * 2 ** len(record.unstarted), START_BACKOFF_MAX)
     return {"unstarted": row, "not_before": now + wait}
 
@@ -231,7 +232,7 @@ def _left(record: JobRecord, reason: Reason, now: datetime, detail: str) -> dict
         "beat": record.beat + 1,
         "last_owner": record.owner,
         "last_reason": reason,
-        "detail": detail[-_DETAIL_LIMIT:],
+        "detail": detail[-DETAIL_LIMIT:],
         "unstarted": [],
         "not_before": None,
         "changed_at": now,

@@ -32,6 +32,13 @@ class Peer(Frozen):
         description="An offer that it has not answered for this long, in real time, is withdrawn.",
     )
 
+    def mistaken(self, cluster: str | None) -> str:
+        """What is wrong with the cluster behind the URL; empty: nothing. `cluster`: its name by its own manifest;
+        None: it has no manifest."""
+        if cluster is None:
+            return "it has no cluster.json"
+        return "" if cluster == self.name else f"it calls itself {cluster}"
+
 
 def reachable(peer: Peer, clouds: Collection[str], clusters: Collection[str]) -> bool:
     """Whether a job that names these clouds and clusters may visit the peer. A job that names none stays at home."""

@@ -75,10 +75,8 @@ class Accounts:
         return purses(self._budgets, total, now)
 
     def _read(self) -> None:
-        monotonic = self._store.clock.monotonic()
-        if not self._pace.due(monotonic):
+        if not self._pace.take(self._store.clock.monotonic()):
             return
-        self._pace.called(monotonic)
         try:
             self._budgets = self._store.budgets()
         except BadDocument as error:  # what was known holds: a cap that cannot be read is no reason to spend more

@@ -55,9 +55,8 @@ class Declaration:
     def refresh(self) -> bool:
         """Read it again if it is due. Returns whether anything has changed. An unreadable document changes nothing."""
         now = self._store.clock.monotonic()
-        if not self._pace.due(now):
+        if not self._pace.take(now):
             return False
-        self._pace.called(now)
         try:
             found = self._store.read_manifest()
             roll = self._store.roll_request()

@@ -244,10 +244,8 @@ class Scheduler:
 
     def _reckon(self, seen: Observation) -> None:
         """Compute what jobs with a budget in dollars or GPU-hours have used. Only their events are read."""
-        now = self._store.clock.monotonic()
-        if not self._budgets.due(now):
+        if not self._budgets.take(self._store.clock.monotonic()):
             return
-        self._budgets.called(now)
         limited = []
         for name, job in seen.jobs.items():
             budget = job.value.spec.budget
@@ -284,8 +282,7 @@ class Scheduler:
     def _heartbeat(self) -> None:
         clock = self._store.clock
         self._me = self._me.model_copy(update={"ticks": self._me.ticks + 1, "updated_at": clock.now()})
-        if self._beat.due(clock.monotonic()):
-            self._beat.called(clock.monotonic())
+        if self._beat.take(clock.monotonic()):
             alive = sum(1 for i in self._facts.described.values() if i.phase is Phase.ALIVE)
             beat = self._me.model_copy(update={"detail": f"{alive} instances, {len(self._waits)} jobs waiting"})
             self._store.schedulers.put(beat.scheduler_id, beat)

@@ -45,11 +45,9 @@ class Newcomers:
         if seen is None:
             return False
         try:
-            if self._coming and self._instances.due(now):
-                self._instances.called(now)
+            if self._coming and self._instances.take(now):
                 return self._new(self._store.instances.etags(), seen.instances)
-            if self._jobs.due(now):
-                self._jobs.called(now)
+            if self._jobs.take(now):
                 return self._new(self._store.jobs.etags(), seen.jobs)
         except StoreError:
             self._seen = None

@@ -23,6 +23,13 @@ class Pace:
         interval = self._every * self._factor
         return now - self._last >= (interval / 5 if urgent and self._factor == 1 else interval)
 
+    def take(self, now: timedelta) -> bool:
+        """Whether to call now. If so, that call is noted."""
+        if not self.due(now):
+            return False
+        self.called(now)
+        return True
+
     def called(self, now: timedelta) -> None:
         """Note that a call begins."""
         self._last = now

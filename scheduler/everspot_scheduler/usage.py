@@ -68,10 +68,8 @@ class UsageMeter:
         return dict(dollars)
 
     def _write(self) -> None:
-        monotonic = self._store.clock.monotonic()
-        if not self._dollars or not self._pace.due(monotonic):
+        if not self._dollars or not self._pace.take(self._store.clock.monotonic()):
             return
-        self._pace.called(monotonic)
         try:
             self._store.notes.write_usage(TeamUsage(at=self._at, dollars=self._dollars))
         except StoreError as error:  # a note for the next scheduler: what is planned and recorded now comes first

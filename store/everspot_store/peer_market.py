@@ -54,7 +54,10 @@ def _changeover(pool: PoolState) -> Changeover | None:
 
 
 def _headroom(elastic: ElasticUse) -> Headroom:
-    """What the cap still allows; nothing under a cap in dollars while instances run whose price nobody knows."""
-    limit = elastic.max_usd_per_hour
-    left = None if limit is None else limit - elastic.usd_per_hour if elastic.usd_per_hour is not None else 0.0
-    return Headroom(instances=elastic.max_instances - elastic.instances, usd_per_hour=left)
+    """What the cap still allows."""
+    return Headroom.under(
+        elastic.max_instances,
+        elastic.max_usd_per_hour,
+        launched=elastic.instances,
+        launched_usd=elastic.usd_per_hour,
+    )

@@ -1,5 +1,6 @@
 """`everspot federation`."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from everspot_cli.tables import humane, sheet, where, word
 
 if TYPE_CHECKING:
     from everspot_core.peers import Peer
+    from everspot_core.records import JobRecord
 
 
 def register(app: typer.Typer) -> None:
@@ -25,10 +27,11 @@ def register(app: typer.Typer) -> None:
 def federation(context: typer.Context, json: Json = False) -> None:
     """Show the clusters with which jobs are exchanged, the jobs that are away there, and those that visit here."""
     session = session_of(context, json)
+    records = {name: found.value for name, found in session.store.records.scan().items()}
     answer = {
         "peers": [_peer(session, peer) for peer in session.manifest.federation],
-        "away": _away(session),
-        "visiting": _visiting(session),
+        "away": _away(records),
+        "visiting": _visiting(session, records),
     }
     if session.json:
         session.answer(answer)
@@ -43,14 +46,13 @@ def _peer(session: Session, peer: "Peer") -> dict[str, Any]:
     beat, error = None, ""
     try:
         store = session.peer_store(peer)
-        known = store.read_manifest()
-        beats = [found.value.updated_at for found in store.schedulers.scan().values()]
+        found = store.read_manifest()
+        theirs = found.value if found is not None else None
+        beats = [other.value.updated_at for other in store.schedulers.scan().values()]
         beat = max(beats, default=None)
-        if known is None:
-            error = "it has no cluster.json"
-        elif known.value.cluster != peer.name:
-            error = f"it calls itself {known.value.cluster}"
-        elif session.manifest.cluster not in {back.name for back in known.value.federation}:
+        error = peer.mistaken(theirs.cluster if theirs is not None else None)
+        named = {back.name for back in theirs.federation} if theirs is not None else set()
+        if not error and session.manifest.cluster not in named:
             error = f"it does not name {session.manifest.cluster} as its peer, and refuses its jobs"
     except (StoreError, CliError) as failed:
         error = str(failed)
@@ -64,14 +66,12 @@ def _peer(session: Session, peer: "Peer") -> dict[str, Any]:
     }
 
 
-def _away(session: Session) -> list[dict[str, Any]]:
-    found = session.store.records.scan()
-    away = {name: doc.value for name, doc in sorted(found.items()) if doc.value.away is not None}
-    return [{"job_id": name, "state": record.state.value, **travels(record)} for name, record in away.items()]
+def _away(records: Mapping[str, "JobRecord"]) -> list[dict[str, Any]]:
+    away = [(name, record) for name, record in sorted(records.items()) if record.away is not None]
+    return [{"job_id": name, "state": record.state.value, **travels(record)} for name, record in away]
 
 
-def _visiting(session: Session) -> list[dict[str, Any]]:
-    records = session.store.records.scan()
+def _visiting(session: Session, records: Mapping[str, "JobRecord"]) -> list[dict[str, Any]]:
     rows = []
     for visit, found in sorted(session.store.visits.scan().items()):
         offer, record = found.value, records.get(visit)
@@ -80,8 +80,8 @@ def _visiting(session: Session) -> list[dict[str, Any]]:
                 "visit": visit,
                 "home": offer.home,
                 "offer": offer.state.value,
-                "state": record.value.state.value if record is not None else None,
-                "step": record.value.progress.step if record is not None else offer.progress.step,
+                "state": record.state.value if record is not None else None,
+                "step": record.progress.step if record is not None else offer.progress.step,
                 "since": offer.at,
                 "why": offer.why,
                 "usd": offer.usd,

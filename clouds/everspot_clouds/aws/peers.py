@@ -8,7 +8,6 @@ its own role ("AssumeRole").
 """
 
 import json
-import re
 import urllib.parse
 from collections.abc import Callable
 from datetime import UTC, timedelta
@@ -26,12 +25,12 @@ from botocore.parsers import ResponseParserError
 from everspot_clouds.aws.errors import code_of, trouble
 from everspot_clouds.base import CloudError, Prover, Trouble
 from everspot_clouds.base.proof import AWS_REQUEST, JWT, Proof
+from everspot_clouds.visiting import region_of_url
 
 LIFE = timedelta(hours=1)
 """How long a role is assumed: as long as a role that assumes another one may (IAM user guide, "Role chaining")."""
 _SESSION = "everspot-federation"
 _LIMITS = {"connect_timeout": 5, "read_timeout": 15, "retries": {"total_max_attempts": 2, "mode": "standard"}}
-_REGION = re.compile(r"[?&]region=([a-z0-9-]+)")
 _WAYS = "the peer's setting `federation` has to name this cluster's scheduler, and the network has to reach AWS's STS"
 
 
@@ -66,7 +65,7 @@ def proof(region: str) -> Prover:
 def credentials(url: str, identity: str, audience: str, prove: Prover) -> Callable[[], dict[str, Any]]:
     """Credentials of a role, for the buckets of a peer on AWS. `identity`: the role's ARN, which is also to whom a
     proof is made out if `audience` is empty."""
-    theirs = _REGION.search(url)
+    theirs = region_of_url(url)
     session = boto3.session.Session()  # not boto3's own one, which several threads must not share
 
     def assumed() -> dict[str, Any]:
@@ -74,7 +73,7 @@ def credentials(url: str, identity: str, audience: str, prove: Prover) -> Callab
         given = {"RoleArn": identity, "RoleSessionName": _SESSION, "DurationSeconds": int(LIFE.total_seconds())}
         try:
             if shown.kind == JWT:
-                region = theirs[1] if theirs else shown.region
+                region = theirs or shown.region
                 sts = session.client("sts", region_name=region, config=Config(signature_version=UNSIGNED, **_LIMITS))
                 answer = sts.assume_role_with_web_identity(**given, WebIdentityToken=shown.text)
             else:  # from AWS to AWS, at the endpoint of the own region

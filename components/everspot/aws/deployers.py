@@ -7,6 +7,8 @@ source.
 
 from collections.abc import Mapping
 
+from everspot import deploying
+
 
 def _actions(**services: str) -> frozenset[str]:
     return frozenset(f"{service}:{action}" for service, actions in services.items() for action in actions.split())
@@ -96,16 +98,7 @@ UNSEEN: Mapping[str, str] = {
 
 def table() -> str:
     """The two tables of `docs/security.md`, in Markdown."""
-    lines = [
-        "| service | preview | up, refresh and destroy, besides | the account stack, besides |",
-        "| --- " * 4 + "|",
-    ]
-    for service in sorted({action.partition(":")[0] for action in PREVIEW | DEPLOY | ACCOUNT}):
-        cells = [_cell(service, actions) for actions in (PREVIEW, DEPLOY - PREVIEW, ACCOUNT - PREVIEW)]
-        lines.append(" | ".join((f"| `{service}`", *cells)) + " |")
-    lines += ["", "| also | for what, and who says so |", "| --- | --- |"]
-    lines += [f"| {', '.join(f'`{one}`' for one in actions.split(', '))} | {why} |" for actions, why in UNSEEN.items()]
-    return "\n".join(lines) + "\n"
+    return deploying.table(PREVIEW, DEPLOY, ACCOUNT, UNSEEN, after=":", cell=_cell)
 
 
 def _cell(service: str, actions: frozenset[str]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pulumi
-from everspot_clouds.visiting import visitor
+from everspot_clouds.visiting import region_of_url, visitor
 from pulumi_aws import iam
 
 from everspot.aws import policies, tagging
@@ -22,7 +22,6 @@ from everspot.federation import (
     VISIT,
     PeerArgs,
     bucket_of,
-    region_of_url,
     role_arn,
 )
 

@@ -7,6 +7,8 @@ says for what.
 
 from collections.abc import Mapping
 
+from everspot import deploying
+
 
 def _permissions(**services: str) -> frozenset[str]:
     return frozenset(f"{service}.{verb}" for service, verbs in services.items() for verb in verbs.split())
@@ -71,16 +73,7 @@ UNSEEN: Mapping[str, str] = {
 
 def table() -> str:
     """The two tables of `docs/security.md`, in Markdown."""
-    lines = [
-        "| service | preview | up, refresh and destroy, besides | the account stack, besides |",
-        "| --- " * 4 + "|",
-    ]
-    for service in sorted({one.partition(".")[0] for one in PREVIEW | DEPLOY | ACCOUNT}):
-        cells = [_cell(service, found) for found in (PREVIEW, DEPLOY - PREVIEW, ACCOUNT - PREVIEW)]
-        lines.append(" | ".join((f"| `{service}`", *cells)) + " |")
-    lines += ["", "| also | for what, and who says so |", "| --- | --- |"]
-    lines += [f"| {', '.join(f'`{one}`' for one in found.split(', '))} | {why} |" for found, why in UNSEEN.items()]
-    return "\n".join(lines) + "\n"
+    return deploying.table(PREVIEW, DEPLOY, ACCOUNT, UNSEEN, after=".", cell=_cell)
 
 
 def _cell(service: str, permissions: frozenset[str]) -> str:

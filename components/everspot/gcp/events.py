@@ -102,13 +102,7 @@ class GcpInterruptionEvents(pulumi.ComponentResource):
             member=agent,
             opts=self._child,
         )
-        pubsub.TopicIAMMember(
-            f"{self._name}-dead-publisher",
-            topic=dead.id,
-            role="roles/pubsub.publisher",
-            member=agent,
-            opts=self._child,
-        )
+        self._let_publish("dead-publisher", dead, agent)
 
     def _sink(self, cluster: str, topic: pubsub.Topic) -> None:
         sink = logging.ProjectSink(
@@ -120,10 +114,13 @@ class GcpInterruptionEvents(pulumi.ComponentResource):
             opts=self._child,
         )
         # The role that Google's documentation names ("Set destination permissions"), on this topic alone.
+        self._let_publish("publisher", topic, sink.writer_identity)
+
+    def _let_publish(self, suffix: str, topic: pubsub.Topic, member: pulumi.Input[str]) -> None:
         pubsub.TopicIAMMember(
-            f"{self._name}-publisher",
+            f"{self._name}-{suffix}",
             topic=topic.id,
             role="roles/pubsub.publisher",
-            member=sink.writer_identity,
+            member=member,
             opts=self._child,
         )

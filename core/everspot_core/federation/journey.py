@@ -12,7 +12,7 @@ from datetime import datetime
 
 from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.job import JobSubmission
-from everspot_core.lease import IllegalTransition, pending
+from everspot_core.lease import DETAIL_LIMIT, IllegalTransition, pending
 from everspot_core.peers import Peer
 from everspot_core.records import JobRecord, JobState, Progress, Reason
 from everspot_core.visits import Away, Trip, TripEnd, Visit, visit_id
@@ -20,6 +20,7 @@ from everspot_core.visits import Away, Trip, TripEnd, Visit, visit_id
 TRIPS_KEPT = 64
 """The most trips that a record keeps one by one. The oldest of more are added up in one."""
 GIGABYTE = 1e9
+"""Bytes of a GB, as clouds count what they send."""
 
 
 def depart(record: JobRecord | None, job_id: str, cluster: str, why: str, now: datetime) -> JobRecord:
@@ -97,7 +98,7 @@ def come_back(record: JobRecord, trip: Trip, now: datetime, progress: Progress |
     return record.model_copy(update=update)
 
 
-def arrive(record: JobRecord, there: JobRecord, trip: Trip, now: datetime, detail_limit: int = 4000) -> JobRecord:
+def arrive(record: JobRecord, there: JobRecord, trip: Trip, now: datetime) -> JobRecord:
     """End a job as its visit has ended. `there`: the visit's final record.
 
     Raises:
@@ -110,7 +111,7 @@ def arrive(record: JobRecord, there: JobRecord, trip: Trip, now: datetime, detai
     update |= {
         "last_reason": there.last_reason,
         "exit_code": there.exit_code,
-        "detail": there.detail[-detail_limit:],
+        "detail": there.detail[-DETAIL_LIMIT:],
         "preemptions": record.preemptions + there.preemptions,
         "errors": record.errors + there.errors,
     }

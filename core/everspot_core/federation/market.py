@@ -20,6 +20,19 @@ class Headroom:
     instances: int
     usd_per_hour: float | None
 
+    @classmethod
+    def under(
+        cls, instances: int, usd_per_hour: float | None, *, launched: int, launched_usd: float | None
+    ) -> "Headroom":
+        """The room under a cap of `instances` and of dollars an hour (None: any amount), of which so much is launched.
+
+        `launched_usd` None: nobody knows some price. Under a cap in dollars there is no room then.
+        """
+        left = usd_per_hour
+        if usd_per_hour is not None:
+            left = usd_per_hour - launched_usd if launched_usd is not None else 0.0
+        return cls(instances=instances - launched, usd_per_hour=left)
+
     def fits(self, count: int, usd_per_hour: float) -> bool:
         """Whether `count` instances at this price each may be launched."""
         limit = self.usd_per_hour
@@ -124,11 +137,8 @@ def _turns(pool: Behaviour) -> Iterator[tuple[datetime, bool]]:
 
 
 def _headroom(view: ClusterView) -> Headroom | None:
-    """The room under the view's cap; None without one. Under a cap in dollars there is none while instances run whose
-    price nobody knows."""
+    """The room under the view's cap; None without one."""
     if view.cap is None:
         return None
     launched, usd = Tariff(view).launched()
-    limit = view.cap.usd_per_hour
-    left = None if limit is None else limit - usd if usd is not None else 0.0
-    return Headroom(instances=view.cap.instances - launched, usd_per_hour=left)
+    return Headroom.under(view.cap.instances, view.cap.usd_per_hour, launched=launched, launched_usd=usd)

@@ -10,7 +10,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from everspot_core.catalogue import InstanceType, builtin
-from everspot_core.federation.decision import DEFAULT, Move, Prospect, Traveller, decide
+from everspot_core.federation.decision import DEFAULT, Move, Prospect, Traveller, decide, well_off
+from everspot_core.federation.journey import GIGABYTE
 from everspot_core.federation.market import ClusterMarket, waited_for
 from everspot_core.federation.prospect import STAYING, Passage, may_move, prospect
 from everspot_core.peers import Peer, reachable
@@ -27,7 +28,6 @@ COPIED_PER_HOUR = 200.0
 """GB that one scheduler copies in an hour between two clouds, by one stream through a small machine."""
 WEIGHED_EVERY = timedelta(minutes=10)
 """Market time for which the size of a job's newest checkpoint counts as known."""
-_GB = 1e9
 _THERE = (JobState.RUNNING.value, JobState.ASSIGNED.value)
 
 
@@ -53,13 +53,15 @@ class Choosing:
             self._markets = dict(_markets(view, news))
         away = job.record.away if job.record is not None else None
         at = away.cluster if away is not None else home
+        here, traveller = self._here(job, view, news, home, now), _traveller(job, now)
+        if well_off(traveller, here, DEFAULT):
+            return None
         places = [n for n in self._markets if n != at and reachable(news[n].peer, *_named(job))]
-        here = self._here(job, view, news, home, now)
         others = [self._there(job, news[n].peer, now) for n in places]
         if away is not None:
             back = self._passage(job, news[at].peer, now) if at in news else STAYING
             others.append(_at_home(job, view, home, now, back))
-        return decide(_traveller(job, now), here, others, DEFAULT, now)
+        return decide(traveller, here, others, DEFAULT, now)
 
     def _here(self, job: JobView, view: ClusterView, news: Mapping[str, News], home: str, now: datetime) -> Prospect:
         """The prospect where the job is."""
@@ -94,7 +96,7 @@ class Choosing:
         except StoreError:
             return size
         newest = found.value.checkpoints[:1] if found is not None else []
-        size = sum(part.size for checkpoint in newest for part in checkpoint.parts) / _GB
+        size = sum(part.size for checkpoint in newest for part in checkpoint.parts) / GIGABYTE
         self._weights[job.job_id] = (now, size)
         return size
 
@@ -102,7 +104,7 @@ class Choosing:
         if named not in self._data:
             name, _, digest = named.partition("@")
             try:
-                self._data[named] = self._store.datasets.find(name, digest).size / _GB
+                self._data[named] = self._store.datasets.find(name, digest).size / GIGABYTE
             except StoreError:  # it is asked again, and a job without its data goes nowhere
                 return 0.0
         return self._data[named]

@@ -80,11 +80,11 @@ class Federation:
         if seen.draining:
             self._moves, self._back = {}, dict.fromkeys(away, f"{self._peers.home} is being drained")
         self._begin_moves(seen)
-        if self._due(self._listen, now):
+        if self._listen.take(now):
             self._errands.begin("news of peers", self._peers.listen)
-        if self._due(self._sweep, now):
+        if self._sweep.take(now):
             self._errands.begin("old offers", lambda: sweep_offers(self._store, self._peers))
-        if away and self._due(self._steps, now):
+        if away and self._steps.take(now):
             visits = {r.value.away.visit for r in seen.records.values() if r.value.away is not None}
             self._journeys.forget(visits)
             for name in away:
@@ -148,13 +148,6 @@ class Federation:
 
     def _going_on(self, name: str, spent: tuple[float, float], back: str) -> Callable[[], None]:
         return lambda: self._journeys.go_on(name, spent=spent, back=back)
-
-    @staticmethod
-    def _due(pace: Pace, now: timedelta) -> bool:
-        if not pace.due(now):
-            return False
-        pace.called(now)
-        return True
 
 
 def _may_travel(job: JobView) -> bool:

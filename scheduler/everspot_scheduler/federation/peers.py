@@ -88,10 +88,9 @@ class Peers:
                 heard_at=known.heard_at, error=str(error) or type(error).__name__,
             )  # fmt: skip
         manifest = found.value if found is not None else None
-        wrong = "" if manifest is None or manifest.cluster == peer.name else f"it calls itself {manifest.cluster}"
+        wrong = peer.mistaken(manifest.cluster if manifest is not None else None)
         silent = self._clock.to_real(self._clock.now() - max(beats)) if beats else None
         alive = silent is not None and silent < SILENT
-        wrong = wrong or ("" if manifest is not None else "it has no cluster.json")
         if wrong:
             _log.error("peer %s: %s", peer.name, wrong)
         return News(peer=peer, manifest=manifest, fleet=fleet, alive=alive, heard_at=now, error=wrong)

@@ -55,11 +55,9 @@ class Watch:
     def look(self, view: ClusterView, holds: Iterable[Hold], facts: Facts, ledger: Ledger) -> None:
         """Count if it is due, and hand on the figures. `view`, `holds`: of the last plan of the tick."""
         now = self._clock.monotonic()
-        if not any(watcher.awake for watcher in self._watchers) or not self._pace.due(now):
+        if not any(watcher.awake for watcher in self._watchers) or not self._pace.take(now):
             return
-        self._pace.called(now)
-        if self._norms_pace.due(now):
-            self._norms_pace.called(now)
+        if self._norms_pace.take(now):
             over = over_norm(ledger.launches, ledger.ends, ledger.points(), self._clock.now())
             self._norms = {norm.value: sum(norm in worse for worse in over.values()) for norm in Norm}
         glance = Glance(

@@ -1,0 +1,1 @@
+"""What the declared resources of an environment cost a month, as a range, before and after a change."""

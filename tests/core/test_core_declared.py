@@ -1,0 +1,35 @@
+"""A resource of a preview: what its URN says, and which of its values the event log does not have."""
+
+import pytest
+from everspot_core.declared import SECRET, UNKNOWN, Declared, known_whole, secret, unknown
+
+HIDDEN = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "ciphertext": SECRET}
+
+
+def test_an_urn_says_stack_project_parents_and_name() -> None:
+    urn = "urn:pulumi:aws-prod::everspot::everspot:index:Cluster$cloud:x/y:Fleet::everspot::spot"
+    found = Declared(urn, "cloud:x/y:Fleet", {})
+    assert (found.stack, found.project, found.name) == ("aws-prod", "everspot", "everspot::spot")
+    assert found.parent_types == ("everspot:index:Cluster",)
+
+
+def test_what_is_no_urn_is_refused() -> None:
+    with pytest.raises(ValueError, match="'fleet' is no URN"):
+        _ = Declared("fleet", "x", {}).name
+
+
+@pytest.mark.parametrize(
+    ("value", "is_secret", "is_unknown", "whole"),
+    [
+        ("plain", False, False, True),
+        (UNKNOWN, False, True, False),
+        (SECRET, True, False, False),
+        (HIDDEN, True, False, False),
+        ({"a": [1, {"b": UNKNOWN}]}, False, False, False),
+        ({"a": [1, HIDDEN]}, False, False, False),
+        ({"a": [1, None]}, False, False, True),
+        (f"arn:{UNKNOWN}", False, False, True),
+    ],
+)
+def test_markers_are_told(value: object, is_secret: bool, is_unknown: bool, whole: bool) -> None:
+    assert (secret(value), unknown(value), known_whole(value)) == (is_secret, is_unknown, whole)

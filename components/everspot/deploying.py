@@ -1,0 +1,31 @@
+"""The tables of `docs/security.md` that say what deployers have to be allowed."""
+
+from collections.abc import Callable, Mapping
+
+Permissions = frozenset[str]
+
+
+def table(
+    preview: Permissions,
+    deploy: Permissions,
+    account: Permissions,
+    unseen: Mapping[str, str],
+    *,
+    after: str,
+    cell: Callable[[str, Permissions], str],
+) -> str:
+    """The two tables of a cloud, in Markdown.
+
+    `unseen`: permissions that no call shows, each with the reason. `after`: the character that ends a permission's
+    service. `cell`: says those of one service.
+    """
+    lines = [
+        "| service | preview | up, refresh and destroy, besides | the account stack, besides |",
+        "| --- " * 4 + "|",
+    ]
+    for service in sorted({one.partition(after)[0] for one in preview | deploy | account}):
+        cells = [cell(service, found) for found in (preview, deploy - preview, account - preview)]
+        lines.append(" | ".join((f"| `{service}`", *cells)) + " |")
+    lines += ["", "| also | for what, and who says so |", "| --- | --- |"]
+    lines += [f"| {', '.join(f'`{one}`' for one in found.split(', '))} | {why} |" for found, why in unseen.items()]
+    return "\n".join(lines) + "\n"

@@ -7,7 +7,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DEPLOYED = ["core", "store", "clouds", "components", "scheduler", "training_image", "cli", "stacks", "Pulumi.yaml"]
+DEPLOYED = [
+    "core",
+    "store",
+    "clouds",
+    "components",
+    "scheduler",
+    "training_image",
+    "cli",
+    "review",
+    "stacks",
+    "Pulumi.yaml",
+]
 LOCAL_ADDRESS = re.compile(r"127\.0\.0\.1|localhost|0\.0\.0\.0:|\[::1\]|/_market")
 
 

@@ -37,6 +37,11 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
             "numpy", "matplotlib",
         },
     ),
+    # Only its `engine.py` runs the engine and only its `forge.py` speaks to a forge.
+    "everspot_review": (
+        "review",
+        {"everspot_core", "everspot_store", "everspot_clouds", "pulumi", "pydantic", "typer"},
+    ),
     "everspot_local": (
         "localcloud",
         # The last row: what the bridge speaks with, on both of its sides.
@@ -103,6 +108,7 @@ def test_room_imports_only_what_it_may(room: str) -> None:
         ("everspot_cli", "import torch"),
         ("everspot_scheduler", "import everspot_local"),
         ("everspot_local", "from everspot_store import Store"),
+        ("everspot_review", "import everspot"),
     ],
 )
 def test_a_planted_bad_import_is_found(room: str, planted: str) -> None:

@@ -1,0 +1,141 @@
+"""The report on one environment: what a preview found, as a document that commands pass to each other.
+
+Nothing in it is secret: values are texts for people, cut and masked where they came from.
+"""
+
+from datetime import date
+from enum import StrEnum
+from typing import Literal
+
+from everspot_core.documents import Document, Stored
+from everspot_core.estimate.model import Estimate
+
+
+class Foreseen(StrEnum):
+    """What a preview comes to. FAILED: nobody knows what an update would do."""
+
+    UNCHANGED = "unchanged"
+    CHANGES = "changes"
+    FAILED = "failed"
+
+
+class Deed(StrEnum):
+    """What is done to one resource. A replacement is one deed, in however many steps the engine does it. FORGET: it is
+    left out of the state and stays in the cloud."""
+
+    REPLACE = "replace"
+    DELETE = "delete"
+    FORGET = "forget"
+    UPDATE = "update"
+    CREATE = "create"
+    IMPORT = "import"
+    READ = "read"
+
+
+class PropertyChange(Stored):
+    """One property that changes. `path`: as the engine writes it, for example `tags.Team`; `before` and `after`: JSON
+    for people, None where there is no value, `[secret]` for a secret; `replaces`: whether it is a reason to replace."""
+
+    path: str
+    before: str | None = None
+    after: str | None = None
+    replaces: bool = False
+
+
+class ResourceStep(Stored):
+    """One resource that does not stay as it is.
+
+    `protected`: Pulumi refuses to delete it; `stateful`: it holds what no update brings back; `retained`: deleted from
+    the state, it stays in the cloud.
+    """
+
+    urn: str
+    type: str
+    name: str
+    deed: Deed
+    changes: tuple[PropertyChange, ...] = ()
+    protected: bool = False
+    stateful: bool = False
+    retained: bool = False
+
+    @property
+    def replaces_because(self) -> tuple[str, ...]:
+        """Paths of the properties for which it is replaced."""
+        return tuple(change.path for change in self.changes if change.replaces)
+
+    @property
+    def grave(self) -> bool:
+        """Whether a protected or stateful resource goes, be it for another one."""
+        return self.deed in (Deed.REPLACE, Deed.DELETE, Deed.FORGET) and (self.protected or self.stateful)
+
+
+class Excepted(Stored):
+    """Why a rule does not hold for a resource. `until`: the last day on which that is so."""
+
+    reason: str
+    until: date
+
+
+class BrokenRule(Stored):
+    """A rule that a resource breaks, or the whole stack where `resource` is empty. `level` mandatory: it may not be
+    merged, unless `excepted`."""
+
+    rule: str
+    level: Literal["mandatory", "advisory"]
+    message: str
+    severity: str = ""
+    resource: str = ""
+    excepted: Excepted | None = None
+
+    @property
+    def stops(self) -> bool:
+        """Whether it keeps the change from being merged."""
+        return self.level == "mandatory" and self.excepted is None
+
+
+class Diagnostic(Stored):
+    """What the engine or the program said. `resource`: name of the resource that it is about, or empty."""
+
+    severity: Literal["error", "warning"]
+    text: str
+    resource: str = ""
+
+
+class JobEffect(Stored):
+    """What a change means for jobs and their data, in a sentence. `harm`: it ends jobs or loses data."""
+
+    resource: str
+    text: str
+    harm: bool = False
+
+
+class EnvironmentReport(Document):
+    """What a change does to one environment.
+
+    `base`, `head`: revisions that the change lies between; `stays`: number of resources that stay as they are;
+    `first`: nothing of the environment existed before; `whole`: the engine's log has its end, without which steps may
+    be missing; `estimate`: None where nobody made one; `digest`: SHA-256 over all that would be done, empty where that
+    is not known: two equal ones would do the same.
+    """
+
+    version: int = 1
+    environment: str
+    stack: str
+    outcome: Foreseen
+    base: str = ""
+    head: str = ""
+    steps: tuple[ResourceStep, ...] = ()
+    stays: int = 0
+    first: bool = False
+    whole: bool = True
+    rules: tuple[BrokenRule, ...] = ()
+    passed: tuple[str, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    effects: tuple[JobEffect, ...] = ()
+    estimate: Estimate | None = None
+    digest: str = ""
+
+    @property
+    def blocked(self) -> bool:
+        """Whether it may not be merged: the preview failed or a mandatory rule is broken."""
+        return self.outcome is Foreseen.FAILED or any(rule.stops for rule in self.rules)

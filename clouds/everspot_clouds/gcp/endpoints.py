@@ -21,6 +21,7 @@ PRODUCTS = {
     "monitoring": "monitoring.googleapis.com/v3",
     "resourcemanager": "cloudresourcemanager.googleapis.com/v1",
     "cloudbilling": "cloudbilling.googleapis.com/v1",
+    "iam": "iam.googleapis.com/v1",
     "oauth2": "oauth2.googleapis.com",
     "sts": "sts.googleapis.com/v1",
     "iamcredentials": "iamcredentials.googleapis.com/v1",

@@ -1,0 +1,126 @@
+"""Which environments a change touches: those whose file it edits, and all of them where it could change the program."""
+
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+BYSTANDERS = (
+    "*.md", "docs/*", "tests/*", ".github/*", ".gitea/*", ".gitignore", ".editorconfig", ".pre-commit-config.yaml",
+    "LICENSE",
+)  # fmt: skip
+"""Files that no program reads. Whatever else changes counts as the program: one preview too many costs a minute, and
+one too few is a change that nobody has seen."""
+
+NO_REVISION = "0" * 40
+"""What a push event names as the revision before the first push."""
+
+
+class ChangeError(Exception):
+    """What a change touches cannot be said; a sentence for people."""
+
+
+@dataclass(frozen=True)
+class Touched:
+    """What a change touches. `environments`: in the order in which they are applied; `removed`: those whose file is no
+    longer there; `program`: the files by which all environments are touched, empty if only their own were edited."""
+
+    environments: tuple[str, ...]
+    removed: tuple[str, ...]
+    program: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Project:
+    """A Pulumi project in a git repository. `settings`: the folder of its `Pulumi.<environment>.yaml`, from the
+    repository's root."""
+
+    root: Path
+    settings: str
+
+    @classmethod
+    def read(cls, root: Path) -> "Project":
+        """The project in a folder.
+
+        Raises:
+            ChangeError: if there is none, or it cannot be read.
+        """
+        try:
+            declared: Any = yaml.safe_load((root / "Pulumi.yaml").read_text())
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ChangeError(f"{root / 'Pulumi.yaml'} cannot be read: {error}") from None
+        folder = declared.get("stackConfigDir") if isinstance(declared, dict) else None
+        inside = "" if root.samefile(_top(root)) else root.resolve().relative_to(_top(root).resolve()).as_posix()
+        return cls(root, "/".join(part for part in (inside, str(folder or "").strip("/.")) if part))
+
+    def environment(self, path: str) -> str | None:
+        """The environment that a file of the repository is the settings of."""
+        folder, _, name = path.rpartition("/")
+        fits = (
+            folder == self.settings and name.startswith("Pulumi.") and name.endswith(".yaml") and name != "Pulumi.yaml"
+        )
+        return name.removeprefix("Pulumi.").removesuffix(".yaml") if fits else None
+
+    def environments(self) -> list[str]:
+        """All environments, in the order in which they are applied: what an account has once comes before clusters,
+        which refer to it."""
+        found = list((_top(self.root) / self.settings).glob("Pulumi.*.yaml"))
+        names = [name for path in found if (name := self.environment(f"{self.settings}/{path.name}".lstrip("/")))]
+        return sorted(names, key=lambda name: (self._has_cluster(name), name))
+
+    def touched(self, base: str, bystanders: Sequence[str] = BYSTANDERS) -> Touched:
+        """What has changed since the revision that HEAD and `base` have in common. `bystanders`: patterns of files that
+        no program reads.
+
+        Raises:
+            ChangeError: if git cannot say.
+        """
+        everything = tuple(self.environments())
+        if base.strip() in ("", NO_REVISION):
+            return Touched(everything, (), ("(no revision to compare with)",))
+        files = _files(self.root, base)
+        own = {name for path in files if (name := self.environment(path))}
+        program = tuple(
+            path for path in files if self.environment(path) is None and not any(fnmatch(path, p) for p in bystanders)
+        )
+        touched = everything if program else tuple(name for name in everything if name in own)
+        return Touched(touched, tuple(sorted(own - set(everything))), program)
+
+    def _has_cluster(self, name: str) -> bool:
+        try:
+            text = (_top(self.root) / self.settings / f"Pulumi.{name}.yaml").read_text()
+            declared: Any = yaml.safe_load(text)
+        except (OSError, UnicodeDecodeError, yaml.YAMLError):
+            return True  # the preview says what is wrong with it
+        config = declared.get("config") if isinstance(declared, dict) else None
+        keys: Iterable[str] = config if isinstance(config, dict) else ()
+        return not any(str(key).endswith(":account") for key in keys) or any(str(k).endswith(":cluster") for k in keys)
+
+
+def _files(root: Path, base: str) -> list[str]:
+    """The files that differ. A renamed one is two: its old name, which is gone, and its new one."""
+    if base.startswith("-"):
+        raise ChangeError(f"{base!r} is no revision")
+    found = _git(root, "diff", "--name-only", "--no-renames", "-z", f"{base}...HEAD", "--")
+    return sorted(name for name in found.split("\0") if name)
+
+
+def _top(root: Path) -> Path:
+    return Path(_git(root, "rev-parse", "--show-toplevel").rstrip("\n"))
+
+
+def _git(root: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603 - our own words, no shell
+            ["git", *arguments], cwd=root, capture_output=True, text=True, check=False, timeout=120  # noqa: S607
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ChangeError(f"git cannot be run: {error}") from None
+    if done.returncode:
+        said = " ".join(done.stderr.split())[:300]
+        raise ChangeError(f"git {arguments[0]}: {said}; fetch the whole history (checkout's `fetch-depth: 0`)")
+    return done.stdout

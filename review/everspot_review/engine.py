@@ -1,0 +1,183 @@
+"""Runs of the Pulumi engine: preview, update, refresh, each with its event log. Nothing else starts the engine.
+
+The program that the engine runs is the change's own. So it gets none of what the job may do at the forge (`KEPT_BACK`),
+and what is read afterwards is the event log, not the terminal's text.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from everspot_core.documents import format_duration
+
+from everspot_review.identity import renew
+
+ENGINE = "pulumi"
+PREVIEWED_IN = timedelta(minutes=30)
+"""Longest wait for a preview or a refresh, unless told otherwise."""
+
+UPDATED_IN = timedelta(hours=2)
+"""Longest wait for an update: clouds take minutes for fleets, networks and databases."""
+
+ENDS_IN = timedelta(minutes=5)
+"""Time for the engine to finish its present step, once it was asked to stop. It keeps its state and frees its lock."""
+
+TOLD = 16_000
+"""Characters of the engine's last words that are kept."""
+
+KEPT_BACK = (
+    "GITHUB_TOKEN", "GH_TOKEN", "GITEA_TOKEN", "ACTIONS_RUNTIME_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_TOKEN",
+    "ACTIONS_ID_TOKEN_REQUEST_URL",
+)  # fmt: skip
+"""Variables of the job that the program of a change must not have: with them it could write the comment itself."""
+
+QUIET = {"PULUMI_DEBUG_COMMANDS": "true", "PULUMI_SKIP_UPDATE_CHECK": "true", "PULUMI_SUPPRESS_COPILOT_LINK": "true"}
+"""The first is what makes the engine take --event-log (pulumi/pkg, cmd/pulumi/operations)."""
+
+
+class EngineError(Exception):
+    """The engine cannot be run, or not as asked; a sentence for people."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that has ended. `pid`: the engine's process; `told`: its last words; `late`: whether it was stopped because
+    it took longer than it may; `killed`: whether it had to be killed, so that it freed no lock."""
+
+    code: int
+    pid: int
+    told: str
+    late: bool = False
+    killed: bool = False
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The engine upon one project. `packs`: folders of the rules, which come from elsewhere than from the change;
+    `variables`: the environment that it is run in."""
+
+    project: Path
+    program: str
+    packs: tuple[Path, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
+
+    @classmethod
+    def find(cls, project: Path, packs: Sequence[Path] = (), variables: Mapping[str, str] = os.environ) -> "Engine":
+        """The engine on PATH.
+
+        Raises:
+            EngineError: if there is none, no project, or no such pack.
+        """
+        program = shutil.which(ENGINE, path=variables.get("PATH"))
+        if program is None:
+            raise EngineError(f"{ENGINE} is not on PATH: install it (https://www.pulumi.com/docs/install)")
+        if not (project / "Pulumi.yaml").is_file():
+            raise EngineError(
+                f"{project} has no Pulumi.yaml: run it in the project's folder, or name it with --project"
+            )
+        lacking = [str(pack) for pack in packs if not (pack.is_file() or (pack / "PulumiPolicy.yaml").is_file())]
+        if lacking:
+            raise EngineError(f"no policy pack: {', '.join(lacking)} (a folder with PulumiPolicy.yaml)")
+        return cls(project.resolve(), program, tuple(pack.resolve() for pack in packs), dict(variables))
+
+    def preview(self, environment: str, log: Path, limit: timedelta = PREVIEWED_IN) -> Ended:
+        """What an update would do, told in the event log. Takes no lock."""
+        return self._run("preview", environment, log, limit, *self._judges())
+
+    def up(self, environment: str, log: Path, limit: timedelta = UPDATED_IN) -> Ended:
+        """Update, without a preview of its own: the caller has made one."""
+        return self._run("up", environment, log, limit, "--yes", "--skip-preview", *self._judges())
+
+    def refresh(self, environment: str, log: Path, limit: timedelta = PREVIEWED_IN) -> Ended:
+        """What is not as it was left, told in the event log. Changes nothing and takes no lock."""
+        return self._run("refresh", environment, log, limit, "--preview-only", "--expect-no-changes")
+
+    def resources(self, environment: str) -> int:
+        """How many resources a stack has; 0 where there is no such stack.
+
+        Raises:
+            EngineError: if the backend cannot be read.
+        """
+        for stack in json.loads(self.ask("stack", "ls", "--json")):
+            if str(stack["name"]).rsplit("/", 1)[-1] == environment:
+                return int(stack.get("resourceCount") or 0)
+        return 0
+
+    def state(self, environment: str) -> dict[str, object]:
+        """A stack's state as it is kept: secrets are ciphertext.
+
+        Raises:
+            EngineError: if there is none.
+        """
+        return dict(json.loads(self.ask("stack", "export", f"--stack={environment}")))
+
+    def cancel(self, environment: str) -> None:
+        """Free a stack's lock. Only for a lock whose holder is known to be gone."""
+        self.ask("cancel", "--yes", f"--stack={environment}")
+
+    def ask(self, *arguments: str) -> str:
+        """What the engine answers to a command that runs no program.
+
+        Raises:
+            EngineError: with its words, if it fails or does not answer in two minutes.
+        """
+        ended, out = self._call([*arguments, "--non-interactive", "--color", "never"], timedelta(minutes=2))
+        if ended.code:
+            raise EngineError(f"pulumi {arguments[0]}: {ended.told.strip() or f'exit code {ended.code}'}")
+        return out
+
+    def _run(self, verb: str, environment: str, log: Path, limit: timedelta, *options: str) -> Ended:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.unlink(missing_ok=True)
+        where = [f"--stack={environment}", "--event-log", str(log.resolve())]
+        how = ["--non-interactive", "--color", "never", "--suppress-outputs", "--suppress-permalink"]
+        return self._call([verb, *where, *how, *options], limit)[0]
+
+    def _judges(self) -> list[str]:
+        return [word for pack in self.packs for word in ("--policy-pack", str(pack))]
+
+    def _call(self, arguments: list[str], limit: timedelta) -> tuple[Ended, str]:
+        renew(self.variables)
+        kept = {name: value for name, value in self.variables.items() if name not in KEPT_BACK}
+        with TemporaryFile() as out, TemporaryFile() as err:
+            process = subprocess.Popen(  # noqa: S603 - our own words, no shell
+                [self.program, *arguments], cwd=self.project, env={**kept, **QUIET}, stdin=subprocess.DEVNULL,
+                stdout=out, stderr=err, start_new_session=True,
+            )  # fmt: skip
+            late = killed = False
+            try:
+                process.wait(limit.total_seconds())
+            except subprocess.TimeoutExpired:
+                late, killed = True, _stopped(process)
+            except BaseException:  # a job that is cancelled: the engine gets to end its step and to free its lock
+                _stopped(process)
+                raise
+            said, more = _text(out), _text(err)
+        if late:
+            more += f"\nstopped: it had not ended within {format_duration(limit)}"
+        told = (more.strip() or said.strip()) if arguments[0] == "stack" else f"{said}\n{more}".strip()
+        return Ended(process.returncode, process.pid, told[-TOLD:], late, killed), said
+
+
+def _stopped(process: "subprocess.Popen[bytes]", wait: Callable[[], float] = ENDS_IN.total_seconds) -> bool:
+    """Ask a run to stop, as Ctrl-C does, and kill it and all that it started if it does not. Whether it was killed."""
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(wait())
+        return False
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return True
+
+
+def _text(file: object) -> str:
+    file.seek(0)  # type: ignore[attr-defined]
+    return str(file.read().decode(errors="replace"))  # type: ignore[attr-defined]

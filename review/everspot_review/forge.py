@@ -1,0 +1,257 @@
+"""The forge: pull requests and their comments, on GitHub and on Gitea by the same calls. Nothing else speaks HTTP here.
+
+A call that the forge asks to be made later is made again, as often and as long as `Patience` says; the other refusals
+are those of `refusals`.
+"""
+
+import json
+import os
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from everspot_review.refusals import (
+    ForgeDenied,
+    ForgeError,
+    ForgeMissing,
+    ForgeUnreachable,
+    LaterError,
+    Patience,
+    refusal,
+)
+
+PAGE = 100
+"""Comments of a page: the most that GitHub gives. Gitea gives all of them, whatever is asked for."""
+
+PAGES_AT_MOST = 200
+ANSWERS_IN = timedelta(seconds=30)
+
+
+@dataclass(frozen=True)
+class Comment:
+    """One comment of a pull request or an issue. `author`: the login of who wrote it."""
+
+    id: int
+    author: str
+    body: str
+
+
+@dataclass(frozen=True)
+class Pull:
+    """One pull request. `head`: the revision at its end; `source`: the repository that this is in, empty once deleted;
+    `base`: the branch that it goes into; `merged`: whether it has."""
+
+    number: int
+    head: str
+    source: str
+    base: str
+    merged: bool
+
+
+@dataclass(frozen=True)
+class Issue:
+    """One open issue, or one that is closed now."""
+
+    number: int
+    author: str
+    title: str
+    body: str
+
+
+@dataclass(frozen=True)
+class Forge:
+    """One repository of a forge. `api`: the root of its REST interface; `repository`: OWNER/NAME."""
+
+    api: str
+    repository: str
+    token: str = field(repr=False)
+    patience: Patience = field(default_factory=Patience)
+
+    @classmethod
+    def from_environment(cls, variables: Mapping[str, str] = os.environ, patience: Patience | None = None) -> "Forge":
+        """The forge of the running job, by the variables that every runner sets.
+
+        Raises:
+            ForgeError: naming each variable that is missing or of no use.
+        """
+        wanted = ("GITHUB_API_URL", "GITHUB_REPOSITORY", "GITHUB_TOKEN")
+        missing = [name for name in wanted if not variables.get(name)]
+        if missing:
+            raise ForgeError(f"the forge is not known: {', '.join(missing)} not set; a workflow's step sets them")
+        api, repository, token = (variables[name].strip() for name in wanted)
+        if urlsplit(api).scheme not in ("http", "https"):
+            raise ForgeError("GITHUB_API_URL has to begin with https:// or http://")
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
+            raise ForgeError(f"GITHUB_REPOSITORY has to be OWNER/NAME, not {repository[:80]!r}")
+        if not token.isprintable() or not token.isascii() or " " in token:
+            raise ForgeError("GITHUB_TOKEN holds characters that no token has")
+        return cls(api.rstrip("/"), repository, token, patience or Patience())
+
+    def user(self) -> str | None:
+        """The login of this token's owner; None where the forge does not say, as for the token of a GitHub job."""
+        try:
+            found = self._json("GET", "/user")
+        except (ForgeDenied, ForgeMissing):
+            return None
+        return str(found["login"])
+
+    def pull(self, number: int) -> Pull:
+        """One pull request, as it is now."""
+        return _pull(self._json("GET", f"{self._repo}/pulls/{number}"))
+
+    def pulls_of(self, commit: str) -> list[Pull]:
+        """The pull requests that a commit came from. GitHub's path is /pulls, Gitea's /pull, which gives one."""
+        for path in ("pulls", "pull"):
+            try:
+                found = self._json("GET", f"{self._repo}/commits/{commit}/{path}")
+            except ForgeMissing:
+                continue
+            return [_pull(item) for item in (found if isinstance(found, list) else [found])]
+        return []
+
+    def comments(self, number: int) -> list[Comment]:
+        """All comments of a pull request or an issue, over all pages."""
+        return [
+            Comment(int(item["id"]), _login(item), str(item.get("body") or ""))
+            for item in self._all(f"{self._repo}/issues/{number}/comments?", "id")
+        ]
+
+    def comment(self, number: int, body: str) -> Comment:
+        """Write a new comment. Made once: after `ForgeUnreachable`, look whether it is there."""
+        made = self._json("POST", f"{self._repo}/issues/{number}/comments", {"body": body}, once=True)
+        return Comment(int(made["id"]), _login(made), str(made.get("body") or ""))
+
+    def edit(self, comment: int, body: str) -> None:
+        """Give a comment another text."""
+        self._json("PATCH", f"{self._repo}/issues/comments/{comment}", {"body": body})
+
+    def open_issues(self) -> list[Issue]:
+        """The issues that are open; pull requests, which are issues to the forge, are left out."""
+        found = self._all(f"{self._repo}/issues?state=open&type=issues&", "number")
+        return [_issue(item) for item in found if not item.get("pull_request")]
+
+    def open_issue(self, title: str, body: str) -> Issue:
+        """Open an issue. Made once, as `comment` is."""
+        return _issue(self._json("POST", f"{self._repo}/issues", {"title": title, "body": body}, once=True))
+
+    def other_runs(self, run: int) -> list[int]:
+        """The runs of the same workflow as `run` that have not ended, that one left out."""
+        workflow = self._json("GET", f"{self._repo}/actions/runs/{run}")["path"]
+        found = [
+            item
+            for status in ("in_progress", "queued", "waiting")
+            for item in self._json("GET", f"{self._repo}/actions/runs?status={status}&per_page={PAGE}")["workflow_runs"]
+        ]
+        return sorted({int(item["id"]) for item in found if item.get("path") == workflow} - {run})
+
+    def edit_issue(self, number: int, **fields: str) -> None:
+        """Change an issue: `title`, `body`, or `state` ("open", "closed")."""
+        self._json("PATCH", f"{self._repo}/issues/{number}", fields)
+
+    @property
+    def _repo(self) -> str:
+        return f"/repos/{self.repository}"
+
+    def _all(self, path: str, key: str) -> Iterator[dict[str, Any]]:
+        """Each item of a list, once. The forge says by its header Link that there is more; one that has no such header
+        is asked until a page holds nothing new."""
+        seen: set[int] = set()
+        for page in range(1, PAGES_AT_MOST + 1):
+            batch, link = self._call("GET", f"{path}per_page={PAGE}&limit={PAGE}&page={page}")
+            new = [item for item in batch if int(item[key]) not in seen]
+            seen |= {int(item[key]) for item in new}
+            yield from new
+            if not new or (link and 'rel="next"' not in link):
+                return
+        raise ForgeError(f"{path.partition('?')[0]} has more than {PAGES_AT_MOST} pages")
+
+    def _json(self, method: str, path: str, body: object = None, *, once: bool = False) -> Any:
+        return self._call(method, path, body, once=once)[0]
+
+    def _call(self, method: str, path: str, body: object = None, *, once: bool = False) -> tuple[Any, str]:
+        """The answer to a call, and its header Link.
+
+        Raises:
+            ForgeError: as the module says.
+        """
+        left, sleep = self.patience.waits.total_seconds(), self.patience.sleep
+        for attempt in range(1, self.patience.tries + 1):
+            try:
+                return self._once(method, path, body)
+            except LaterError as later:
+                wait = later.seconds if later.seconds is not None else float(2 ** (attempt - 1))
+                # A write that may have been done is not done again: the one who asked looks first.
+                done = attempt == self.patience.tries or wait > left or (once and later.unknown)
+                if done:
+                    raise later.error from None
+                left -= wait
+                sleep(wait)
+        raise AssertionError("a call has at least one try")
+
+    def _once(self, method: str, path: str, body: object) -> tuple[Any, str]:
+        request = urllib.request.Request(  # noqa: S310 - `from_environment` has looked at the scheme
+            self.api + path,
+            data=None if body is None else json.dumps(body).encode(),
+            method=method,
+            headers={
+                "Authorization": f"Bearer {self.token}",
+                "Accept": "application/vnd.github+json",
+                "Content-Type": "application/json",
+                "User-Agent": "everspot",
+            },
+        )
+        what = f"{method} {path.partition('?')[0]}"
+        try:
+            with _OPENER.open(request, timeout=ANSWERS_IN.total_seconds()) as answer:
+                return json.loads(answer.read() or b"null"), str(answer.headers.get("Link") or "")
+        except urllib.error.HTTPError as error:
+            with error:
+                text = self._said(_message(error.read(4096)))
+                raise refusal(what, error.code, error.headers, text, self.patience.now()) from None
+        except (OSError, ValueError) as error:  # ValueError: what came is no JSON
+            unreachable = ForgeUnreachable(f"{what}: no answer from the forge: {self._said(str(error))}")
+            raise LaterError(unreachable, None, unknown=True) from None
+
+    def _said(self, text: str) -> str:
+        """Words of the forge for people, without the token."""
+        return " ".join(text.replace(self.token, "[token]").split())[:300]
+
+
+class _SameOrigin(urllib.request.HTTPRedirectHandler):
+    """Follows a redirection (of a renamed repository, say) to the same place only: elsewhere the token is nobody's."""
+
+    def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: str) -> Any:
+        if urlsplit(newurl)[:2] != urlsplit(req.full_url)[:2]:
+            return None
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+_OPENER = urllib.request.build_opener(_SameOrigin)
+
+
+def _login(item: Mapping[str, Any]) -> str:
+    return str((item.get("user") or {}).get("login") or "")
+
+
+def _issue(item: Mapping[str, Any]) -> Issue:
+    return Issue(int(item["number"]), _login(item), str(item.get("title") or ""), str(item.get("body") or ""))
+
+
+def _pull(item: Mapping[str, Any]) -> Pull:
+    head, base = item.get("head") or {}, item.get("base") or {}
+    source = str((head.get("repo") or {}).get("full_name") or "")
+    merged = bool(item.get("merged") or item.get("merged_at"))
+    return Pull(int(item["number"]), str(head.get("sha") or ""), source, str(base.get("ref") or ""), merged)
+
+
+def _message(text: bytes) -> str:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text.decode(errors="replace")
+    return str(found.get("message", found)) if isinstance(found, dict) else str(found)

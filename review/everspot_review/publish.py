@@ -1,0 +1,105 @@
+"""The one comment of a pull request, and the one issue of an environment that has drifted: found, made, edited.
+
+Ours is what we wrote: its author is us and its first line is our marker. Anybody can write the marker, so that another
+author's comment with it is neither edited nor believed.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from everspot_review.forge import Comment, Forge, Issue
+from everspot_review.refusals import ForgeUnreachable
+
+JOB = "github-actions[bot]"
+"""Who writes with a job's own token on GitHub, which does not tell it so. No person's login has brackets."""
+
+WRITES = 3
+"""How often a comment is looked for again after a write of which nobody knows whether it was done."""
+
+
+class Published(StrEnum):
+    """What has happened to the comment. OVERTAKEN: a newer push has come, whose run says what is so; NOTHING: there
+    was nothing to say, and nothing had been said."""
+
+    CREATED = "created"
+    EDITED = "edited"
+    UNCHANGED = "unchanged"
+    OVERTAKEN = "overtaken"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True)
+class Voice:
+    """Who speaks, and how that is known again. `author`: the login; `marker`: the first line of what is ours."""
+
+    author: str
+    marker: str
+
+    @classmethod
+    def of(cls, forge: Forge, marker: str, author: str | None = None) -> "Voice":
+        """The voice of a token's owner. `author`: its login, where the forge cannot be asked for it."""
+        return cls(author or forge.user() or JOB, marker)
+
+    def mine(self, comments: list[Comment]) -> Comment | None:
+        """Our comment: the oldest, should a forge have lost one of two races and made two."""
+        own = [c for c in comments if c.author == self.author and c.body.lstrip().startswith(self.marker)]
+        return min(own, key=lambda comment: comment.id, default=None)
+
+    def issue(self, issues: list[Issue]) -> Issue | None:
+        """Our open issue."""
+        own = [i for i in issues if i.author == self.author and i.body.lstrip().startswith(self.marker)]
+        return min(own, key=lambda issue: issue.number, default=None)
+
+
+def publish(forge: Forge, voice: Voice, number: int, head: str, body: str | None) -> Published:
+    """Write or edit the one comment of a pull request. `head`: the revision that was looked at; `body`: None where
+    there is nothing to say, which is said only if something else had been.
+
+    Raises:
+        ForgeError: if the forge refuses.
+    """
+    for attempt in range(1, WRITES + 1):
+        if forge.pull(number).head != head:
+            return Published.OVERTAKEN
+        found = voice.mine(forge.comments(number))
+        if found is None and body is None:
+            return Published.NOTHING
+        text = body if body is not None else f"{voice.marker}\nNo environment changes any more.\n"
+        if found is not None and _plain(found.body) == _plain(text):
+            return Published.UNCHANGED
+        try:
+            if found is not None:
+                forge.edit(found.id, text)
+                return Published.EDITED
+            forge.comment(number, text)
+            return Published.CREATED
+        except ForgeUnreachable:
+            if attempt == WRITES:
+                raise
+    raise AssertionError("a comment has at least one try")
+
+
+def keep_issue(forge: Forge, voice: Voice, title: str, body: str | None) -> Published:
+    """Open or edit the one issue; close it where there is nothing to say any more (`body` None).
+
+    Raises:
+        ForgeError: if the forge refuses.
+    """
+    found = voice.issue(forge.open_issues())
+    if found is None:
+        if body is None:
+            return Published.NOTHING
+        forge.open_issue(title, body)
+        return Published.CREATED
+    if body is None:
+        forge.edit_issue(found.number, state="closed")
+        return Published.EDITED
+    if _plain(found.body) == _plain(body):
+        return Published.UNCHANGED
+    forge.edit_issue(found.number, body=body)
+    return Published.EDITED
+
+
+def _plain(text: str) -> str:
+    """A text as it is compared: forges keep line ends and blanks at the end as they like."""
+    return "\n".join(line.rstrip() for line in text.strip().splitlines())

@@ -1,0 +1,93 @@
+"""What a forge's refusals mean. They are told apart, because what a person has to do about them differs:
+
+ForgeError
+├── ForgeDenied       401, 403: the token may not do this
+├── ForgeMissing      404: not there, or not for this token
+├── ForgeRejected     other 4xx, such as 422 for a comment above 65,536 characters
+├── ForgeBusy         a rate limit that lasts longer than there is patience
+└── ForgeUnreachable  no answer, or 5xx: whether a write was done is not known
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+SECONDARY = timedelta(minutes=1)
+"""The wait for a limit that names none: what GitHub's documentation asks for ("Rate limits for the REST API")."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How often a call is made, and how long all of its waits together may be. `sleep` takes seconds; `now` gives the
+    seconds since 1970, in which GitHub says when a limit ends."""
+
+    tries: int = 5
+    waits: timedelta = timedelta(minutes=5)
+    sleep: Callable[[float], None] = time.sleep
+    now: Callable[[], float] = time.time
+
+
+class ForgeError(Exception):
+    """A call that the forge did not do."""
+
+
+class ForgeDenied(ForgeError):
+    """The token may not do this."""
+
+
+class ForgeMissing(ForgeError):
+    """It is not there, or not for this token."""
+
+
+class ForgeRejected(ForgeError):
+    """The forge does not take what it was given."""
+
+
+class ForgeBusy(ForgeError):
+    """A rate limit that lasts longer than there is patience."""
+
+
+class ForgeUnreachable(ForgeError):
+    """There was no answer, or none that says whether it was done."""
+
+
+class LaterError(Exception):
+    """A refusal that may pass. `seconds`: until when, if it is known; `unknown`: whether it may have been done."""
+
+    def __init__(self, error: ForgeError, seconds: float | None, *, unknown: bool = False) -> None:
+        super().__init__(str(error))
+        self.error, self.seconds, self.unknown = error, seconds, unknown
+
+
+def refusal(what: str, code: int, headers: Mapping[str, str], said: str, now: float) -> ForgeError | LaterError:
+    """The error for an answer. `what`: the call; `said`: the forge's words; `now`: seconds since 1970."""
+    wait = _limited(code, headers, said, now) if code in (403, 429) else None
+    if wait is not None:
+        return LaterError(ForgeBusy(f"{what}: the forge limits the rate of calls, for {wait:.0f} s more: {said}"), wait)
+    if code >= 500:
+        error = ForgeUnreachable(f"{what}: the forge answers {code}: {said}")
+        return LaterError(error, _number(headers.get("Retry-After")), unknown=True)
+    kind = {401: ForgeDenied, 403: ForgeDenied, 404: ForgeMissing}.get(code, ForgeRejected)
+    return kind(f"{what}: {code}: {said}")
+
+
+def _limited(code: int, headers: Mapping[str, str], said: str, now: float) -> float | None:
+    """The seconds that a rate limit lasts; None if the refusal is for another reason."""
+    after = _number(headers.get("Retry-After"))
+    if after is not None:
+        return after
+    reset = _number(headers.get("X-RateLimit-Reset"))
+    if headers.get("X-RateLimit-Remaining") == "0" and reset is not None:
+        return max(reset - now, 0.0) + 1
+    if code == 429 or "rate limit" in said.lower():
+        return SECONDARY.total_seconds()
+    return None
+
+
+def _number(text: str | None) -> float | None:
+    """A header's number of seconds; None where there is none, or a date."""
+    try:
+        return max(float(text), 0.0) if text else None
+    except ValueError:
+        return None

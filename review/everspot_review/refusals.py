@@ -9,9 +9,10 @@ ForgeError
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from email.message import Message
 
 SECONDARY = timedelta(minutes=1)
 """The wait for a limit that names none: what GitHub's documentation asks for ("Rate limits for the REST API")."""
@@ -60,7 +61,7 @@ class LaterError(Exception):
         self.error, self.seconds, self.unknown = error, seconds, unknown
 
 
-def refusal(what: str, code: int, headers: Mapping[str, str], said: str, now: float) -> ForgeError | LaterError:
+def refusal(what: str, code: int, headers: Message, said: str, now: float) -> ForgeError | LaterError:
     """The error for an answer. `what`: the call; `said`: the forge's words; `now`: seconds since 1970."""
     wait = _limited(code, headers, said, now) if code in (403, 429) else None
     if wait is not None:
@@ -72,7 +73,7 @@ def refusal(what: str, code: int, headers: Mapping[str, str], said: str, now: fl
     return kind(f"{what}: {code}: {said}")
 
 
-def _limited(code: int, headers: Mapping[str, str], said: str, now: float) -> float | None:
+def _limited(code: int, headers: Message, said: str, now: float) -> float | None:
     """The seconds that a rate limit lasts; None if the refusal is for another reason."""
     after = _number(headers.get("Retry-After"))
     if after is not None:

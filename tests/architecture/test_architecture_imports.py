@@ -40,7 +40,7 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
     # Only its `engine.py` runs the engine and only its `forge.py` speaks to a forge.
     "everspot_review": (
         "review",
-        {"everspot_core", "everspot_store", "everspot_clouds", "pulumi", "pydantic", "typer"},
+        {"everspot_core", "everspot_store", "everspot_clouds", "pulumi", "pydantic", "typer", "yaml"},
     ),
     "everspot_local": (
         "localcloud",

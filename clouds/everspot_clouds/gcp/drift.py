@@ -90,7 +90,7 @@ def _accounts(resources: Sequence[KeptResource], api: Api) -> Iterator[AddedByHa
     """Who may use our accounts and nobody declares."""
     for account in of_type(resources, ACCOUNT):
         known = _declared(resources, ACCOUNT_ROLES, lambda r, a=account: str(r.value("serviceAccountId")) == a.id)
-        policy = api.post("iam", f"{account.id}:getIamPolicy", **{"options.requestedPolicyVersion": 3})
+        policy = api.call("POST", "iam", f"{account.id}:getIamPolicy", query={"options.requestedPolicyVersion": 3})
         for role, member in _bindings(policy):
             if (role, member) not in known:
                 yield AddedByHand(account.urn, "use of the account", f"{role} for {member}", f"{role}:{member}")

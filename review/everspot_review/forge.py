@@ -194,7 +194,7 @@ class Forge:
         raise AssertionError("a call has at least one try")
 
     def _once(self, method: str, path: str, body: object) -> tuple[Any, str]:
-        request = urllib.request.Request(  # noqa: S310 - `from_environment` has looked at the scheme
+        request = urllib.request.Request(
             self.api + path,
             data=None if body is None else json.dumps(body).encode(),
             method=method,

@@ -37,11 +37,11 @@ def renew(variables: Mapping[str, str]) -> bool:
     if urlsplit(endpoint).scheme not in ("https", "http"):
         raise IdentityError(f"{ENDPOINT} has to begin with https://")
     join = "&" if "?" in endpoint else "?"
-    request = urllib.request.Request(  # noqa: S310 - its scheme was looked at
+    request = urllib.request.Request(
         f"{endpoint}{join}audience={quote(audience, safe='')}", headers={"Authorization": f"bearer {bearer}"}
     )
     try:
-        with urllib.request.urlopen(request, timeout=ANSWERED_IN.total_seconds()) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=ANSWERED_IN.total_seconds()) as answer:
             token = str(json.loads(answer.read())["value"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise IdentityError(f"the job's identity token cannot be had: {type(error).__name__}") from None

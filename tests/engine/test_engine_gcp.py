@@ -118,6 +118,7 @@ def test_a_cluster_comes_up_stays_is_put_right_changes_in_place_and_goes(google:
     assert google.outputs["spotGroup"] == group
     after = named(google, f"{REGIONAL}/instanceTemplates", "-spot-")
     assert len(after) == 1 and not after & templates
+    assert google.preview(STACK).changes == {} and drift(google) == []
 
     declare(google, capacity={**capacity, "standing": {"target": 2, "shape": "EVEN"}, "maxPrice": 1.0})
     refused = google.refused(STACK)

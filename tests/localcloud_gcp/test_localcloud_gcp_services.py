@@ -127,6 +127,11 @@ def test_alert_policies_channels_and_dashboards_are_kept(kit: Any) -> None:
     found = kit.get(f"/monitoring/v1/{board['name']}")
     # A position of 0 is not told: https://github.com/hashicorp/terraform-provider-google/issues/24650
     assert found["mosaicLayout"]["tiles"] == [{"width": 16, "height": 16, "widget": {"title": "jobs"}}]
+    # Lines have an axis, and axes a scale: https://github.com/hashicorp/terraform-provider-google/issues/9976
+    lines = {"dataSets": [{"plotType": "LINE", "timeSeriesQuery": {}}], "yAxis": {"label": "usd"}}
+    charts = {"displayName": "demo", "gridLayout": {"widgets": [{"xyChart": lines}]}}
+    kept = kit.call("PATCH", f"/monitoring/v1/{board['name']}", charts).body["gridLayout"]["widgets"][0]["xyChart"]
+    assert (kept["dataSets"][0]["targetAxis"], kept["yAxis"]["scale"]) == ("Y1", "LINEAR")
     late = {"displayName": "demo", "gridLayout": {}, "etag": "old"}
     assert kit.call("PATCH", f"/monitoring/v1/{board['name']}", late).status == 409
 

@@ -20,6 +20,7 @@ from everspot.aws import deployers
 from pulumi import automation
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).parent))  # what tests of several files share
 
 
 @dataclass(frozen=True)

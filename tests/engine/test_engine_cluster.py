@@ -9,6 +9,8 @@ import re
 from typing import Any
 
 import pytest
+from engine_federation import PEERS, check_federation, endpoints, peer_roles, ways_out
+from everspot_clouds.aws.endpoints import NAT_COST
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
@@ -115,13 +117,15 @@ def run_still(rig: Any, agents: set[str]) -> bool:
     return agents <= set(found) and set(found.values()) <= {"pending", "running"}
 
 
-def test_sizes_change_in_place_while_elastic_capacity_and_monitoring_come_and_touch_nothing_that_runs(rig: Any) -> None:
+def test_sizes_change_in_place_while_capacity_monitoring_and_peers_come_and_touch_nothing_that_runs(rig: Any) -> None:
     before, agents, ids, launches = cluster_json(rig), set(rig.agents()), fleet_ids(rig), template(rig)
     assert before.get("elastic") is None and before.get("monitoring") is None
     topic = rig.client("sns").create_topic(Name="alarms")["TopicArn"]
     sized(rig, target=8, base=3, percentage=40)
     rig.settings("capacity.elastic", {"maxInstances": 8, "maxUsdPerHour": 1})
     rig.settings("monitoring.topicArn", topic)
+    rig.settings("federation", PEERS)
+    assert NAT_COST in rig.preview().told
     changes = rig.up().changes
     assert changes[SPOT] == changes[ON_DEMAND] == "update" and set(changes.values()) <= {"update", "create"}
     assert fleet_ids(rig) == ids
@@ -131,6 +135,7 @@ def test_sizes_change_in_place_while_elastic_capacity_and_monitoring_come_and_to
     check_elastic(rig, found["elastic"])
     assert found["generation"] == before["generation"]
     check_monitoring(rig, found["monitoring"], topic)
+    check_federation(rig, found["federation"])
     rig.wait(lambda: len(rig.agents()) >= 5 + 4)  # on Spot nothing was ended
     assert run_still(rig, agents)
 
@@ -151,17 +156,22 @@ def test_elastic_capacity_goes_without_a_trace_and_a_limit_reaches_the_scheduler
     ids, before, agents = fleet_ids(rig), scheduler(rig), set(rig.agents())
     rig.settings("capacity.elastic", None)
     rig.settings("monitoring", None)
+    rig.settings("federation", PEERS[1:])
     rig.settings("limits.stopMargin", "9s")
     sized(rig, target=8, base=8, percentage=0)
     changes = rig.up().changes
     assert {name: kind for name, kind in changes.items() if name in ELASTIC} == dict.fromkeys(ELASTIC, "delete")
     assert changes["everspot-local-scheduler-group"] == changes["everspot-local-scheduler-template"] == "update"
+    assert changes.pop("everspot-local-network-endpoint-sts") == "create"
     assert changes[SPOT] == changes[ON_DEMAND] == changes["everspot-local-manifest"] == "update"
     assert set(changes.values()) <= {"update", "delete"}
     assert fleet_ids(rig) == ids
     assert (rig.total("onDemand"), rig.total("spot")) == (8, 0)
     assert cluster_json(rig).get("elastic") is None and cluster_json(rig).get("monitoring") is None
     assert rig.client("cloudwatch").describe_alarms()["MetricAlarms"] == []
+    # A peer that is near is reached by STS's endpoint: the way out is gone, and what it cost.
+    assert ways_out(rig) == [] and len(peer_roles(rig)) == len(cluster_json(rig)["federation"]) == 1
+    assert "com.amazonaws.eu-west-1.sts" in endpoints(rig)
     rig.wait(lambda: scheduler(rig) != before and "," not in scheduler(rig))
     rig.wait(lambda: len(rig.agents()) >= 8 + 4)
     assert run_still(rig, agents)

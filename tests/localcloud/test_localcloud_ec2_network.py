@@ -56,6 +56,36 @@ def test_descriptions_of_groups_and_rules(rig: Any) -> None:
     rig.ec2.delete_security_group(GroupId=group)
 
 
+def test_what_leads_out_of_a_network_stays_as_long_as_something_uses_it(rig: Any) -> None:
+    ec2 = rig.ec2
+    vpc = ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
+    subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.9.0.0/24")["Subnet"]["SubnetId"]
+    address = ec2.allocate_address(Domain="vpc")["AllocationId"]
+    with refused("Gateway.NotAttached"):
+        ec2.create_nat_gateway(SubnetId=subnet, AllocationId=address)
+    gateway = ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
+    ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
+    nat = ec2.create_nat_gateway(SubnetId=subnet, AllocationId=address)["NatGateway"]["NatGatewayId"]
+    (made,) = ec2.describe_nat_gateways(NatGatewayIds=[nat])["NatGateways"]
+    assert made["NatGatewayAddresses"][0]["AllocationId"] == address
+    with refused("InvalidIPAddress.InUse"):
+        ec2.release_address(AllocationId=address)
+    with refused("DependencyViolation", "mapped public address"):
+        ec2.detach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
+    with refused("DependencyViolation"):
+        ec2.delete_subnet(SubnetId=subnet)
+    ec2.delete_nat_gateway(NatGatewayId=nat)
+    with refused("NatGatewayNotFound"):
+        ec2.delete_nat_gateway(NatGatewayId="nat-0123456789abcdef0")
+    ec2.release_address(AllocationId=address)
+    ec2.delete_subnet(SubnetId=subnet)
+    with refused("DependencyViolation"):
+        ec2.delete_vpc(VpcId=vpc)
+    ec2.detach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
+    ec2.delete_internet_gateway(InternetGatewayId=gateway)
+    ec2.delete_vpc(VpcId=vpc)
+
+
 def test_a_rule_keeps_its_description_whatever_it_names(rig: Any) -> None:
     ec2 = rig.ec2
     group = ec2.create_security_group(GroupName="keeps", Description="d")["GroupId"]

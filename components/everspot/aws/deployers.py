@@ -32,14 +32,17 @@ DEPLOY = _actions(
         DescribeScalingActivities StartInstanceRefresh UpdateAutoScalingGroup""",
     cloudwatch="""DeleteAlarms DeleteDashboards DescribeAlarms GetDashboard ListTagsForResource PutDashboard
         PutMetricAlarm TagResource""",
-    ec2="""AssociateRouteTable AuthorizeSecurityGroupEgress AuthorizeSecurityGroupIngress CreateFleet CreateFlowLogs
-        CreateLaunchTemplate CreateLaunchTemplateVersion CreateRouteTable CreateSecurityGroup CreateSubnet CreateTags
-        CreateVpc CreateVpcEndpoint DeleteFleets DeleteFlowLogs DeleteLaunchTemplate DeleteRouteTable
-        DeleteSecurityGroup DeleteSubnet DeleteVpc DeleteVpcEndpoints DescribeFleets DescribeFlowLogs
-        DescribeLaunchTemplateVersions DescribeLaunchTemplates DescribeNetworkAcls DescribeNetworkInterfaces
-        DescribeSecurityGroupRules DescribeSecurityGroups DisassociateRouteTable ModifyFleet ModifyLaunchTemplate
-        ModifySecurityGroupRules ModifyVpcAttribute RevokeSecurityGroupEgress RevokeSecurityGroupIngress
-        RunInstances""",
+    ec2="""AllocateAddress AssociateRouteTable AttachInternetGateway AuthorizeSecurityGroupEgress
+        AuthorizeSecurityGroupIngress CreateFleet CreateFlowLogs CreateInternetGateway CreateLaunchTemplate
+        CreateLaunchTemplateVersion CreateNatGateway CreateRoute CreateRouteTable CreateSecurityGroup
+        CreateSubnet CreateTags CreateVpc CreateVpcEndpoint DeleteFleets DeleteFlowLogs DeleteInternetGateway
+        DeleteLaunchTemplate DeleteNatGateway DeleteRoute DeleteRouteTable DeleteSecurityGroup DeleteSubnet
+        DeleteVpc DeleteVpcEndpoints DescribeAddresses DescribeAddressesAttribute DescribeFleets DescribeFlowLogs
+        DescribeInternetGateways DescribeLaunchTemplateVersions DescribeLaunchTemplates DescribeNatGateways
+        DescribeNetworkAcls DescribeNetworkInterfaces DescribeSecurityGroupRules DescribeSecurityGroups
+        DetachInternetGateway DisassociateAddress DisassociateRouteTable ModifyFleet ModifyLaunchTemplate
+        ModifySecurityGroupRules ModifyVpcAttribute ModifyVpcEndpoint ReleaseAddress RevokeSecurityGroupEgress
+        RevokeSecurityGroupIngress RunInstances""",
     events="""DeleteRule DescribeRule ListTagsForResource ListTargetsByRule PutRule PutTargets RemoveTargets
         TagResource""",
     iam="""AddRoleToInstanceProfile CreateInstanceProfile CreateRole DeleteInstanceProfile DeleteRole DeleteRolePolicy
@@ -79,19 +82,14 @@ UNSEEN: Mapping[str, str] = {
     "Guide, Using SSE-KMS",
     "ec2:CreateManagedPrefixList, ec2:DescribeManagedPrefixLists, ec2:GetManagedPrefixListEntries, "
     "ec2:ModifyManagedPrefixList, ec2:DeleteManagedPrefixList": "with `vpcId`: EC2 API Reference, by these names",
-    "ec2:AllocateAddress, ec2:AttachInternetGateway, ec2:CreateInternetGateway, ec2:CreateNatGateway, ec2:CreateRoute, "
-    "ec2:DeleteInternetGateway, ec2:DeleteNatGateway, ec2:DeleteRoute, ec2:DescribeAddresses, "
-    "ec2:DescribeAddressesAttribute, ec2:DescribeInternetGateways, ec2:DescribeNatGateways, ec2:DetachInternetGateway, "
-    "ec2:DisassociateAddress, ec2:ReleaseAddress": "with a `federation` that leads out of the region: EC2 API "
-    "Reference, by these names",
     "iam:PutRolePermissionsBoundary, iam:DeleteRolePermissionsBoundary": "where `permissionsBoundaryArn` changes: IAM "
     "API Reference, by these names",
     "autoscaling:DeleteTags, ec2:DeleteTags, cloudwatch:UntagResource, events:UntagResource, iam:UntagInstanceProfile, "
     "iam:UntagRole, s3:UntagResource, sqs:UntagQueue": "where a tag is taken out of the settings: the services' API "
     "references",
-    "iam:UpdateAssumeRolePolicy, ec2:ModifyVpcEndpoint, s3:DeleteObjectVersion": "where "
-    "a later release changes a role's trust or an endpoint, and where a bucket still has versions: IAM and EC2 "
-    "API References; Amazon S3 User Guide, Required permissions for Amazon S3 API operations",
+    "iam:UpdateAssumeRolePolicy, s3:DeleteObjectVersion": "where a later release changes a role's trust, and where a "
+    "bucket still has versions: IAM API Reference; Amazon S3 User Guide, Required permissions for Amazon S3 API "
+    "operations",
 }
 """Permissions that no call in the tests shows, each with AWS's documentation of it."""
 

@@ -13,6 +13,7 @@ from moto.ec2.models import EC2Backend, ec2_backends
 from moto.ec2.models import amis as moto_amis
 from moto.ec2.models import instances as moto_instances
 from moto.ec2.models import security_groups as moto_groups
+from moto.ec2.models.nat_gateways import NatGatewayBackend
 from moto.ec2.responses import instances as moto_instance_responses
 from moto.events.models import EventsBackend
 from moto.iam.models import SERVICE_NAME_CONVERSION, IAMBackend
@@ -29,7 +30,7 @@ from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.autoscaling import groups as autoscaling
 from everspot_local.aws.autoscaling import refresh
 from everspot_local.aws.cloudwatch import alarms
-from everspot_local.aws.ec2 import roles
+from everspot_local.aws.ec2 import roles, ways_out
 from everspot_local.aws.ec2.images import LocalAmi
 from everspot_local.aws.ec2.instances import LocalInstance
 from everspot_local.aws.ec2.models import LocalEC2Backend
@@ -53,6 +54,7 @@ _REPLACED: list[tuple[object, str, object]] = [
     (AutoScalingResponse, "start_instance_refresh", refresh.start_instance_refresh),
     (AutoScalingResponse, "describe_instance_refreshes", refresh.describe_instance_refreshes),
     (AutoScalingResponse, "cancel_instance_refresh", refresh.cancel_instance_refresh),
+    (NatGatewayBackend, "delete_nat_gateway", ways_out.delete_nat_gateway),
     (IAMBackend, "create_service_linked_role", roles.create_service_linked_role),
     (BaseResponse, "call_action", refusals.call_action),
     (ActionAuthenticatorMixin, "_authenticate_and_authorize_normal_action", iam.enter_normal),

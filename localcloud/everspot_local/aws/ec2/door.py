@@ -11,7 +11,15 @@ from moto.ec2.exceptions import EC2ClientError
 
 from everspot_local.aws import account
 from everspot_local.aws.account import ACCOUNT
-from everspot_local.aws.ec2 import launch_rules, network_rules, quota_rules, tag_rules, template_rules, throttle
+from everspot_local.aws.ec2 import (
+    launch_rules,
+    network_rules,
+    quota_rules,
+    tag_rules,
+    template_rules,
+    throttle,
+    ways_out,
+)
 from everspot_local.aws.strict import strict
 
 Check = Callable[[Any, str, dict[str, Any]], None]
@@ -73,6 +81,26 @@ def _endpoint(backend: Any, _action: str, params: dict[str, Any]) -> None:
     network_rules.check_endpoint(backend, params)
 
 
+def _nat_gateway(backend: Any, _action: str, params: dict[str, Any]) -> None:
+    ways_out.check_nat_gateway(backend, params)
+
+
+def _release(backend: Any, _action: str, params: dict[str, Any]) -> None:
+    ways_out.check_release(backend, params)
+
+
+def _detachment(backend: Any, _action: str, params: dict[str, Any]) -> None:
+    ways_out.check_detachment(backend, params)
+
+
+def _delete_subnet(backend: Any, _action: str, params: dict[str, Any]) -> None:
+    ways_out.check_subnet_deletion(backend, params)
+
+
+def _delete_vpc(backend: Any, _action: str, params: dict[str, Any]) -> None:
+    ways_out.check_vpc_deletion(backend, params)
+
+
 def _vpc(backend: Any, _action: str, _params: dict[str, Any]) -> None:
     quota_rules.check_vpcs(len(backend.vpcs))
 
@@ -89,4 +117,9 @@ _CHECKS: dict[str, Check] = {
     "DeleteSecurityGroup": _delete_group,
     "CreateVpcEndpoint": _endpoint,
     "CreateVpc": _vpc,
+    "CreateNatGateway": _nat_gateway,
+    "ReleaseAddress": _release,
+    "DetachInternetGateway": _detachment,
+    "DeleteSubnet": _delete_subnet,
+    "DeleteVpc": _delete_vpc,
 }

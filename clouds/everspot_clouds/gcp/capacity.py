@@ -1,4 +1,4 @@
-"""Launching and deleting elastic instances: regionInstances.bulkInsert, and instances.delete.
+"""Launching elastic instances: regionInstances.bulkInsert.
 
 One attempt gives one answer: the operation is done when the instances exist, or when there is no capacity for them.
 Sources: Compute API, BulkInsertInstanceResource (count, minCount, perInstanceProperties, sourceInstanceTemplate merged
@@ -25,9 +25,9 @@ from everspot_core.records import Role
 
 from everspot_clouds.base import CloudInstance, LaunchAnswer, Launched, Phase, Trouble
 from everspot_clouds.gcp import errors, instances
+from everspot_clouds.gcp.endings import AGAIN
 from everspot_clouds.gcp.errors import ApiError, Said, StillUnderWay
 from everspot_clouds.gcp.fleet import NO_FLEXIBILITY, SELECTIONS_AT_MOST, GcpShape, selections
-from everspot_clouds.gcp.instances import Whereabouts
 from everspot_clouds.gcp.machines import description, machine_of
 from everspot_clouds.gcp.quotas import metrics_of
 from everspot_clouds.gcp.rest import Api
@@ -40,8 +40,6 @@ LOOK_FIRST, LOOK_EVERY = timedelta(milliseconds=100), timedelta(seconds=1)
 """The pause between two reads of an operation, real time: the first one, which then doubles, and the longest."""
 SHORT = "RESOURCE_POOL_EXHAUSTED"
 """The code that stands for the reason if an operation brought fewer instances and gives none."""
-AGAIN = (Trouble.THROTTLED, Trouble.TRANSIENT)
-"""Passing failures of a whole request. After one it is not known whether the request was carried out."""
 _log = logging.getLogger(__name__)
 
 
@@ -75,24 +73,6 @@ class BulkLaunches:
         done = self._done(operation, path)
         self._operations.pop(intent.token, None)
         return self._read(done, intent)
-
-    def terminate(self, wanted: Iterable[str], places: Mapping[str, Whereabouts]) -> None:
-        """See `Cloud.terminate`. `places`: of all instances that are described; all others have ended."""
-        failed: list[Exception] = []
-        for name in dict.fromkeys(wanted):
-            place = places.get(name)
-            if place is None:
-                _log.info("%s is not described any more: there is nothing to end", name)
-                continue
-            try:
-                delete(self._api, place)
-            except ApiError as error:
-                if errors.trouble(error) in AGAIN:
-                    raise
-                _log.error("%s (%s) cannot be ended: %s", name, place.name, error)
-                failed.append(error)
-        if failed:
-            raise failed[0]
 
     def _asked(self, intent: LaunchIntent, path: str) -> dict[str, Any]:
         """The operation of an intent, created now or by an earlier attempt."""
@@ -147,16 +127,6 @@ class BulkLaunches:
         if path not in self._zones:
             self._zones[path] = sorted(map(instances.last, self._api.get("compute", path).get("zones") or ()))
         return self._zones[path]
-
-
-def delete(api: Api, place: Whereabouts) -> None:
-    """Delete an instance. A missing instance is no failure. Raises the errors of `Api`."""
-    try:
-        api.call("DELETE", "compute", f"projects/{api.project}/zones/{place.zone}/instances/{place.name}")
-    except ApiError as error:
-        if not error.gone:
-            raise
-        _log.info("%s is gone already", place.name)
 
 
 def request_id(token: str) -> str:

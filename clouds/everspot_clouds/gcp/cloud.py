@@ -13,7 +13,7 @@ from everspot_core.market import Market
 from everspot_core.notify import Notifications
 
 from everspot_clouds.base import CloudEnd, CloudInstance, LaunchAnswer, Message, Phase, PlacementScore, Trouble
-from everspot_clouds.gcp import errors, instances, quotas
+from everspot_clouds.gcp import endings, errors, instances, quotas
 from everspot_clouds.gcp.capacity import BulkLaunches
 from everspot_clouds.gcp.gauges import MonitoringFigures
 from everspot_clouds.gcp.instances import Whereabouts
@@ -117,7 +117,7 @@ class GcpCloud:
     def terminate(self, instances: Iterable[str]) -> None:
         """See `Cloud`."""
         names = list(instances)
-        self._capacity.terminate(names, self._places(names))
+        endings.terminate(self._api, names, self._places(names))
 
     def _places(self, wanted: Iterable[str]) -> dict[str, Whereabouts]:
         """The places of instances, by the last description. If it lacks one, the instances are described anew."""

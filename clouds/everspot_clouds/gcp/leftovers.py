@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from everspot_clouds.gcp.capacity import delete
+from everspot_clouds.gcp.endings import delete
 from everspot_clouds.gcp.errors import ApiError
 from everspot_clouds.gcp.instances import Whereabouts, last
 from everspot_clouds.gcp.rest import Api

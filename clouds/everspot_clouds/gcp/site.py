@@ -13,7 +13,7 @@ from google.auth.exceptions import GoogleAuthError
 
 from everspot_clouds.base import Left
 from everspot_clouds.gcp import errors, groups, instances
-from everspot_clouds.gcp.capacity import delete
+from everspot_clouds.gcp.endings import delete
 from everspot_clouds.gcp.errors import ApiError
 from everspot_clouds.gcp.instances import last
 from everspot_clouds.gcp.rest import Api, open_api

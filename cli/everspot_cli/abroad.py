@@ -11,12 +11,13 @@ from everspot_cli.tables import dated, where
 
 
 def travels(record: JobRecord) -> dict[str, Any]:
-    """Where a job is if it is away, its trips, and what they have cost: by the bills of the hosts, and for the way."""
+    """Where a job is if it is away, its trips, and what they have cost: by the bills of the hosts, that of the present
+    visit so far included, and for the way."""
     egress = sum((trip.egress_usd for trip in record.trips), 0.0)
     return {
         "away": record.away.model_dump(mode="json") if record.away is not None else None,
         "trips": [trip.model_dump(mode="json") for trip in record.trips],
-        "abroad_usd": round(used(record.trips)[0] - egress, 6),
+        "abroad_usd": round(used(record.trips)[0] - egress + ((record.away and record.away.usd) or 0.0), 6),
         "egress_usd": round(egress, 6),
     }
 
@@ -27,7 +28,8 @@ def away_words(row: dict[str, Any], now: datetime) -> str | None:
     if away is None:
         return None
     since = dated(datetime.fromisoformat(away["since"]), now)
-    return f"{where(row)}, since {since}" + (f"\n{away['why']}" if away["why"] else "")
+    spent = f", ${away['usd']:.2f} so far" if away["usd"] else ""
+    return f"{where(row)}, since {since}{spent}" + (f"\n{away['why']}" if away["why"] else "")
 
 
 def trip_words(row: Mapping[str, Any]) -> str | None:

@@ -5,6 +5,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from everspot_core.documents import Stored, Utc
+from everspot_core.market import Market, PoolKey
 from everspot_core.told import Step
 
 
@@ -14,6 +15,19 @@ class Visit(Stored):
     home: str = Field(description="The cluster to which the job was submitted, and which stays responsible for it.")
     job_id: str = Field(description="The job's id there.")
     number: int = Field(ge=1, description="Counts the visits of the job, to whichever cluster.")
+
+
+class Berth(Stored):
+    """The instance that a visit has at its host, by its pool."""
+
+    instance_type: str
+    zone: str
+    market: Market
+
+    @property
+    def pool(self) -> PoolKey:
+        """The pool, as plans name it."""
+        return PoolKey(self.instance_type, self.zone, self.market)
 
 
 class Away(Stored):
@@ -27,6 +41,8 @@ class Away(Stored):
     told: str = Field(default="", description="The last state of the offer, or of the visit's record.")
     told_at: Utc | None = None
     sent_bytes: int = Field(default=0, description="What was copied there.")
+    usd: float | None = Field(default=None, description="Of its instances so far, by the host's bill; None: not told.")
+    berth: Berth | None = Field(default=None, description="Its instance there; None: it has none, or it is not told.")
 
 
 class TripEnd(StrEnum):

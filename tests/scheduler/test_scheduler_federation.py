@@ -116,7 +116,7 @@ def test_a_cancelled_job_ends_wherever_it_is(pair: Pair) -> None:
     pair.home.submit("j", **TRAVELS)
     pair.host.agent("i-1")
     pair.home.wishes["j"] = "host"
-    pair.run(10)
+    pair.run(18)
     assert pair.host.state("j-v1") == "RUNNING"
     pair.home.store.cancels.create("j", Request(at=pair.clock.now()))
     pair.until("j", "CANCELLED")
@@ -128,7 +128,7 @@ def test_a_drained_host_gives_its_visits_back(pair: Pair) -> None:
     pair.home.submit("j", **TRAVELS)
     pair.host.agent("i-1")
     pair.home.wishes["j"] = "host"
-    pair.run(10)
+    pair.run(18)
     pair.home.wishes.clear()
     pair.host.store.request_drain(Request(at=pair.clock.now()))
     pair.until("j", "PENDING")
@@ -140,7 +140,7 @@ def test_a_drain_at_home_calls_its_jobs_back(pair: Pair) -> None:
     pair.home.submit("j", **TRAVELS)
     pair.host.agent("i-1")
     pair.home.wishes["j"] = "host"
-    pair.run(10)
+    pair.run(18)
     pair.home.store.request_drain(Request(at=pair.clock.now()))
     pair.until("j", "PENDING")
     assert pair.home.store.records.get("j").value.trips[0].why == "home is being drained"
@@ -158,8 +158,25 @@ def test_a_host_that_may_not_answer_goes_on_with_its_own_jobs(pair: Pair) -> Non
     pair.until("j", "AWAY")
     pair.host.submit("own")
     pair.host.agent("i-1")
-    pair.run(2)
+    pair.run(12)
     assert faults.spent and pair.host.state("own") != "PENDING"
+
+
+def test_offers_are_looked_for_now_and_then_and_before_each_plan_while_visits_are_here(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, visits = list[None](), pair.host.store.visits
+    scan = visits.scan
+    monkeypatch.setattr(visits, "scan", lambda: looks.append(None) or scan())
+    pair.run(30)
+    assert 3 <= len(looks) - 30 <= 4  # the pair's own check looks once a second
+    looks.clear()
+    pair.home.submit("j", **TRAVELS)
+    pair.home.wishes["j"] = "host"
+    pair.run(15)
+    looks.clear()
+    pair.run(10)
+    assert len(looks) == 10 + 10 and pair.host.store.jobs.get("j-v1") is not None
 
 
 def test_a_strangers_offer_is_refused(pair: Pair) -> None:

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from elastic_helpers import ElasticCluster
+from everspot_core.federation.prospect import Prospect, prospect
 from everspot_core.launching import LaunchTrouble
 from everspot_core.peers import Peer
 from everspot_core.records import Market
@@ -78,6 +80,28 @@ def test_a_job_leaves_a_drought_after_a_while_and_runs_where_there_is_capacity(t
     assert two.home.state("moves") == "AWAY" and two.home.state("stays") == "PENDING"
     assert two.host.state("moves-v1") in ("ASSIGNED", "RUNNING")
     assert two.home.store.records.get("moves").value.away.why.startswith("offer moves to host: home ")
+
+
+def test_home_knows_what_a_visit_has_cost_so_far_and_reckons_with_the_instance_that_it_has(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = list[PoolKey | None]()
+
+    def noted(*args: Any, **given: Any) -> Prospect:
+        held.append(given.get("held"))
+        return prospect(*args, **given)
+
+    monkeypatch.setattr("everspot_scheduler.federation.choosing.prospect", noted)
+    two.home.dry()
+    two.home.submit("moves", clouds=["aws"], expected_duration="2h", deadline="4h")
+    two.live(timedelta(hours=2.2))
+    first = two.home.store.records.get("moves").value.away
+    offer = two.host.store.visits.get("moves-v1").value
+    assert first.berth == offer.berth and first.berth.pool in POOLS and first.usd > 0
+    two.live(timedelta(minutes=40))
+    later = two.home.store.records.get("moves").value.away
+    assert later.usd > 1.2 * first.usd
+    assert first.berth.pool in held  # else staying would count with a changeover that nobody needs
 
 
 def test_a_job_that_runs_stays_where_nothing_is_to_be_gained(two: Two) -> None:

@@ -29,7 +29,7 @@ DEFINITIONS = {
     "instances that live longer than an hour it would not be",
     "jobs and the rest": "a job pays from its assignment to its release; boot, idling and the scheduler are the rest",
     "abroad_usd, egress_usd": "what visits to other clusters cost, by the bills of these clusters at the visits' end, "
-    "and what was copied to and from them at the price of the manifest; cost_usd is without both",
+    "or so far, and what was copied to and from them at the price of the manifest; cost_usd is without both",
     "lost_seconds": "from the notice (without one: from the last durable checkpoint) until training runs again, or the "
     "job ends",
     "steps_redone": "the last step that the interrupted attempt reported, minus the step that was resumed from; "

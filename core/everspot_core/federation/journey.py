@@ -15,7 +15,7 @@ from everspot_core.job import JobSubmission
 from everspot_core.lease import DETAIL_LIMIT, IllegalTransition, pending
 from everspot_core.peers import Peer
 from everspot_core.records import JobRecord, JobState, Progress, Reason
-from everspot_core.visits import Away, Trip, TripEnd, Visit, visit_id
+from everspot_core.visits import Away, Berth, Trip, TripEnd, Visit, visit_id
 
 TRIPS_KEPT = 64
 """The most trips that a record keeps one by one. The oldest of more are added up in one."""
@@ -47,14 +47,23 @@ def depart(record: JobRecord | None, job_id: str, cluster: str, why: str, now: d
     )
 
 
-def told(record: JobRecord, word: str, progress: Progress | None, sent_bytes: int, now: datetime) -> JobRecord:
-    """Note what was heard of a job that is away.
+def told(
+    record: JobRecord,
+    word: str,
+    progress: Progress | None,
+    sent_bytes: int,
+    now: datetime,
+    offer: VisitOffer | None = None,
+) -> JobRecord:
+    """Note what was heard of a job that is away. `offer`: what the host says in it of the bill, and of the instance.
 
     Raises:
         IllegalTransition: if it is not away.
     """
     away = _away(record, "hear of it")
     heard = away.model_copy(update={"told": word, "told_at": now, "sent_bytes": max(sent_bytes, away.sent_bytes)})
+    if offer is not None:
+        heard = heard.model_copy(update={"usd": offer.usd, "berth": offer.berth})
     update: dict[str, object] = {"away": heard, "beat": record.beat + 1, "changed_at": now}
     return record.model_copy(update=update | ({"progress": progress} if progress is not None else {}))
 
@@ -155,6 +164,11 @@ def answered(offer: VisitOffer, state: OfferState, why: str, now: datetime) -> V
     return offer.model_copy(update={"state": state, "why": why or offer.why, "changed_at": now})
 
 
+def so_far(offer: VisitOffer, berth: Berth | None, usd: float, gpu_hours: float) -> VisitOffer:
+    """The offer of a visit that goes on, with its instance and what it has cost until now."""
+    return offer.model_copy(update={"berth": berth, "usd": usd, "gpu_hours": gpu_hours})
+
+
 def ended(
     offer: VisitOffer, record: JobRecord, usd: float | None, gpu_hours: float | None, now: datetime
 ) -> VisitOffer:
@@ -171,6 +185,7 @@ def ended(
         "returned": record.last_reason is Reason.RETURNED,
         "usd": usd,
         "gpu_hours": gpu_hours,
+        "berth": None,
         "changed_at": now,
     }
     return offer.model_copy(update=update)

@@ -15,6 +15,7 @@ from pydantic import Field
 from everspot_core.documents import Document, Utc
 from everspot_core.job import JobSubmission
 from everspot_core.records import JobState, Progress
+from everspot_core.visits import Berth
 
 
 class OfferState(StrEnum):
@@ -51,5 +52,8 @@ class VisitOffer(Document):
     why: str = Field(default="", description="For people: why it was offered, refused, recalled or withdrawn.")
     end: JobState | None = Field(default=None, description="With ENDED: the state in which the visit ended.")
     returned: bool = Field(default=False, description="With ENDED: the job is not over, and home has it back.")
-    usd: float | None = Field(default=None, description="With ENDED: what its instances cost, by the host's bill.")
-    gpu_hours: float | None = Field(default=None, description="With ENDED: by the host's bill.")
+    usd: float | None = Field(
+        default=None, description="What its instances have cost so far, with ENDED in all, by the host's bill."
+    )
+    gpu_hours: float | None = Field(default=None, description="The same in GPU-hours.")
+    berth: Berth | None = Field(default=None, description="While it is hosted: its instance; None: it has none.")

@@ -72,7 +72,7 @@ class Choosing:
         runs = away.told in _THERE
         if market is None:  # nothing is known of it now: what runs there is left alone
             return Prospect(cluster=away.cluster, feasible=True, usd=None, done_by=job.submission.deadline_at)
-        found = prospect(job, market, now)
+        found = prospect(job, market, now, held=away.berth.pool if runs and away.berth is not None else None)
         return replace(found, feasible=True) if runs else found
 
     def _there(self, job: JobView, peer: Peer, now: datetime) -> Prospect:

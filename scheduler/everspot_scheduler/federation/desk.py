@@ -32,6 +32,9 @@ LISTEN_EVERY = timedelta(seconds=20)
 """Real time between two looks at what peers publish."""
 STEP_EVERY = timedelta(seconds=5)
 """Real time between two steps of journeys."""
+HOST_EVERY = timedelta(seconds=10)
+"""Real time between two looks for offers of peers while no visit is here. With one there is a look before each plan,
+since a visit that is called back must get no instance again."""
 SWEEP_EVERY = timedelta(hours=1)
 """Real time between two looks for offers that are over for long."""
 _log = logging.getLogger(__name__)
@@ -62,6 +65,7 @@ class Federation:
         self._hosting = Hosting(store, declaration, actor, ledger)
         self._errands = Errands(liaison.threads)
         self._listen, self._steps, self._sweep = Pace(LISTEN_EVERY), Pace(STEP_EVERY), Pace(SWEEP_EVERY)
+        self._visits = Pace(HOST_EVERY)
         self._moves: dict[str, Move] = {}
         self._back: dict[str, str] = {}
 
@@ -76,7 +80,8 @@ class Federation:
         if not self._peers.all and not away:
             return
         now = self._store.clock.monotonic()
-        self._host(seen)
+        if self._visits.take(now) or any(job.value.visit is not None for job in seen.jobs.values()):
+            self._host(seen)
         if seen.draining:
             self._moves, self._back = {}, dict.fromkeys(away, f"{self._peers.home} is being drained")
         self._begin_moves(seen)

@@ -15,6 +15,7 @@ from everspot_core.manifest import Manifest
 from everspot_core.peers import reachable
 from everspot_core.records import JobRecord, JobState, Order, Reason
 from everspot_core.schedule import Finish, Stop, Why
+from everspot_core.visits import Berth
 from everspot_store import Store, Versioned
 
 from everspot_scheduler.act import Actor
@@ -26,6 +27,8 @@ OFFER_LIFE = timedelta(hours=6)
 """An offer that is older is refused: by now its home may have given it up, and have forgotten it."""
 GIVE_BACK = timedelta(minutes=30)
 """A visit that has waited here for this long without an instance is given back to its home."""
+TELL_EVERY = timedelta(minutes=5)
+"""Real time between two notes of what a visit has cost so far. That it has another instance is told at once."""
 _log = logging.getLogger(__name__)
 
 
@@ -52,10 +55,14 @@ class Hosting:
 
     def __init__(self, store: Store, declaration: Declaration, actor: Actor, ledger: Ledger) -> None:
         self._store, self._declaration, self._actor, self._ledger = store, declaration, actor, ledger
+        self._told: dict[str, timedelta] = {}
 
     def look(self, seen: Observation) -> None:
         """Answer offers, and go on with what was accepted. What it does to visits is in `seen` afterwards."""
-        for visit, found in self._store.visits.scan().items():
+        scanned = self._store.visits.scan()
+        hosted = {visit for visit, found in scanned.items() if found.value.state.hosted}
+        self._told = {visit: at for visit, at in self._told.items() if visit in hosted}
+        for visit, found in scanned.items():
             if found.value.state is OfferState.OFFERED:
                 answered = self._answer(found, draining=seen.draining)
                 if answered is None:
@@ -96,6 +103,23 @@ class Hosting:
             if done is not None:
                 _log.info("%s goes back to %s: %s", visit, offer.home, why)
                 self._stop(visit, done.value, record, seen)
+        else:
+            self._tell(found, seen.jobs[visit].value, record, seen)
+
+    def _tell(
+        self, found: Versioned[VisitOffer], job: JobSubmission, record: JobRecord | None, seen: Observation
+    ) -> None:
+        """Write into the offer what the visit has cost so far, and what it has: home's decisions count with both."""
+        offer, now = found.value, self._store.clock.monotonic()
+        owner = (record.owner or "") if record is not None and record.state.owned else ""
+        runs = seen.instances[owner].value if owner in seen.instances else None
+        berth = None if runs is None else Berth(instance_type=runs.instance_type, zone=runs.zone, market=runs.market)
+        last = self._told.setdefault(offer.visit, now)
+        if berth != offer.berth or now - last >= TELL_EVERY:
+            self._told[offer.visit] = now
+            wanted = journey.so_far(offer, berth, *self._spent(job, record))
+            if wanted != offer:
+                self._store.visits.replace(offer.visit, found, wanted)
 
     def _create(self, offer: VisitOffer) -> None:
         """Create the visit's job. The record only tells how far it has come; without it the job runs all the same."""
@@ -136,8 +160,11 @@ class Hosting:
 
     def _end(self, found: Versioned[VisitOffer], job: JobSubmission, record: JobRecord) -> None:
         """Write into the offer that the visit has ended, and what it has cost."""
-        spent = self._ledger.spent([(job, record)]).get(job.job_id)
-        usd, hours = (spent.dollars, spent.gpu_hours) if spent is not None else (0.0, 0.0)
-        wanted = journey.ended(found.value, record, round(usd, 6), round(hours, 6), self._store.clock.now())
+        wanted = journey.ended(found.value, record, *self._spent(job, record), self._store.clock.now())
         if self._store.visits.replace(found.value.visit, found, wanted) is not None:
             _log.info("%s of %s has ended: %s", job.job_id, found.value.home, record.state.value)
+
+    def _spent(self, job: JobSubmission, record: JobRecord | None) -> tuple[float, float]:
+        """The dollars and GPU-hours of a visit so far."""
+        spent = self._ledger.spent([(job, record)]).get(job.job_id)
+        return (round(spent.dollars, 6), round(spent.gpu_hours, 6)) if spent is not None else (0.0, 0.0)

@@ -203,7 +203,7 @@ class Stride:
         if self._all.mirror_due(visit, self._clock):
             there = host.records.get(visit)
             state = there.value.state.value if there is not None else offer.value.state.value
-            self._note(state, there.value.progress if there is not None else None, 0)
+            self._note(state, there.value.progress if there is not None else None, 0, offer.value)
 
     def _settle(self, host: Store, offer: VisitOffer) -> None:
         """Bring home what the visit has made, then end the job, or put it back into the queue."""
@@ -239,8 +239,8 @@ class Stride:
         if self._write(journey.come_back(record, trip, now)):
             _log.info("%s is back from %s: %s", record.job_id, self._peer.name, why)
 
-    def _note(self, word: str, progress: Progress | None, sent: int) -> bool:
-        return self._write(journey.told(self._found.value, word, progress, sent, self._clock.now()))
+    def _note(self, word: str, progress: Progress | None, sent: int, offer: VisitOffer | None = None) -> bool:
+        return self._write(journey.told(self._found.value, word, progress, sent, self._clock.now(), offer))
 
     def _write(self, record: JobRecord) -> bool:
         written = self._store.records.replace(record.job_id, self._found, record)

@@ -16,13 +16,31 @@ from everspot_core.hourly import ElasticCap, no_room, rates_of
 from everspot_core.manifest import Elastic, FleetOffer, Standing
 from everspot_core.market import Market
 from everspot_core.offers import gpu_problems, price_problems
-from everspot_core.problems import Problems, near
+from everspot_core.problems import Problems, camel, near
 
 from everspot.declared import Entries, check_declared, declared_types, known_types
 from everspot.limits import IDLE_LIMIT, idle_limit_problems
 
 Inputs = Mapping[str, Any]
 """A cloud's capacity inputs or a part of them, for example `AwsCapacityArgs` or `GcpElasticArgs`."""
+
+
+def registered(args: Inputs, *, leaving: str) -> dict[str, Any]:
+    """The inputs that a component of instances registers: types, limits and tags, as its settings spell them.
+
+    What costs money is then to be seen in a preview even where resources do not say it: no resource has the limits of
+    elastic capacity, and a new cluster's documents are not known yet. `leaving`: the part of the capacity that is not
+    this component's.
+    """
+    capacity = {key: value for key, value in args["capacity"].items() if key != leaving}
+    return {"capacity": spelt(capacity), "tags": args["tags"]}
+
+
+def spelt(value: Any) -> Any:
+    """A plain input with the names of settings, at every depth."""
+    if isinstance(value, Mapping):
+        return {camel(str(key)): spelt(entry) for key, entry in value.items()}
+    return [spelt(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def choice_of(entry: Inputs) -> TypeChoice:

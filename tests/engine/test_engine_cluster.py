@@ -147,6 +147,7 @@ def test_numbers_and_the_idle_limit_reach_cluster_json_and_the_elastic_template_
     rig.settings("capacity.elastic.idleLimit", "9m")
     assert rig.up().changes == {
         "everspot-local-manifest": "update", "everspot-local-elastic-template": "update",
+        "everspot-local-elastic": "update",  # the component, which tells a preview of its limits
     }  # fmt: skip
     assert cluster_json(rig)["elastic"]["idle_limit"] == 540
     rig.up("local", "--expect-no-changes")

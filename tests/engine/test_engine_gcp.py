@@ -99,7 +99,8 @@ def test_a_cluster_comes_up_stays_is_put_right_changes_in_place_and_goes(google:
     declare(google, capacity={**capacity, "standing": {"target": 3, "onDemandBase": 1}})
     changed = done(google.up(STACK, "--refresh").changes)
     assert changed.items() >= {f"{NAME}-fleet-spot": "update", f"{NAME}-manifest": "update"}.items()
-    assert sorted(changed.values()) == ["create", "update", "update", "update"]  # the rule and the labels are put right
+    # The rule and the labels are put right; the component tells a preview of its types and sizes.
+    assert sorted(changed.values()) == ["create", *["update"] * 4] and changed[f"{NAME}-fleet"] == "update"
     assert ask(google, bucket)["labels"] == labels
     # Mended with the same digits behind its name or with others: as many as before, of the same kinds.
     again = named(google, f"{GLOBAL}/firewalls", "")

@@ -19,7 +19,7 @@ from everspot.aws import arns, launch_policy, tagging
 from everspot.aws.capacity import NO_SUBNET, AwsCapacityArgs, AwsElasticArgs, check_capacity
 from everspot.aws.launch import AwsMachineArgs, check_machine, launch_template
 from everspot.aws.offers import sold_in
-from everspot.capacity import check_gpus, check_zones
+from everspot.capacity import check_gpus, check_zones, registered
 from everspot.limits import IDLE_LIMIT, with_idle_limit
 from everspot.parts import outputs
 
@@ -64,7 +64,7 @@ class AwsElasticCapacity(pulumi.ComponentResource):
     """Id of the subnet in each zone in which instances may be launched, by the zone's name."""
 
     def __init__(self, name: str, args: AwsElasticCapacityArgs, opts: pulumi.ResourceOptions | None = None):
-        super().__init__(common.token("AwsElasticCapacity"), name, {}, opts)
+        super().__init__(common.token("AwsElasticCapacity"), name, registered(args, leaving="standing"), opts)
         check_elastic(name, args)
         self._name, self._args = name, args
         elastic, subnets = args["capacity"]["elastic"], args["subnet_ids"]

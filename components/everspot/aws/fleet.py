@@ -31,7 +31,7 @@ from everspot.aws.capacity import AwsCapacityArgs, capacity_of, check_capacity
 from everspot.aws.launch import AwsMachineArgs, check_machine, launch_template
 from everspot.aws.offers import sold_in
 from everspot.aws.volume_key import warn_of_customer_key
-from everspot.capacity import check_gpus
+from everspot.capacity import check_gpus, registered
 from everspot.declared import known_types
 from everspot.guard import fleet_guard
 from everspot.parts import after, outputs
@@ -90,7 +90,7 @@ class AwsTrainingFleet(pulumi.ComponentResource):
     """Zone of each subnet, by name, once it is known that EC2 offers the types there."""
 
     def __init__(self, name: str, args: AwsTrainingFleetArgs, opts: pulumi.ResourceOptions | None = None):
-        super().__init__(common.token("AwsTrainingFleet"), name, {}, opts)
+        super().__init__(common.token("AwsTrainingFleet"), name, registered(args, leaving="elastic"), opts)
         problems = Problems()
         machine, subnets = args["machine"], args["subnet_ids"]
         tagging.check_common(problems, args["cluster"], args["tags"])

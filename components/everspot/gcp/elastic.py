@@ -17,7 +17,7 @@ from everspot_core.problems import Problems
 from everspot_core.records import Role
 
 from everspot import common
-from everspot.capacity import check_gpus
+from everspot.capacity import check_gpus, registered
 from everspot.gcp import asking, policies, tagging
 from everspot.gcp.capacity import GcpCapacityArgs, check_capacity, has_gpus, max_run_of
 from everspot.gcp.granting import Granting
@@ -64,7 +64,7 @@ class GcpElasticCapacity(pulumi.ComponentResource):
     """The subnetwork in each zone in which instances may be launched, by the zone's name."""
 
     def __init__(self, name: str, args: GcpElasticCapacityArgs, opts: pulumi.ResourceOptions | None = None):
-        super().__init__(common.token("GcpElasticCapacity"), name, {}, opts)
+        super().__init__(common.token("GcpElasticCapacity"), name, registered(args, leaving="standing"), opts)
         check_elastic(name, args)
         self._name, self._args = name, args
         self._place = asking.place_of(self)

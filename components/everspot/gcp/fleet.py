@@ -21,7 +21,7 @@ from everspot_core.records import Market, Role
 from pulumi_gcp import compute
 
 from everspot import common
-from everspot.capacity import check_gpus, check_prices
+from everspot.capacity import check_gpus, check_prices, registered
 from everspot.gcp import asking, tagging
 from everspot.gcp.capacity import GcpCapacityArgs, capacity_of, check_capacity, has_gpus, notice_of, usd_per_hour
 from everspot.gcp.launch import GcpMachineArgs, check_machine, instance_template, resolve_image
@@ -96,7 +96,7 @@ class GcpTrainingFleet(pulumi.ComponentResource):
     """The image in use, projects/PROJECT/global/images/NAME."""
 
     def __init__(self, name: str, args: GcpTrainingFleetArgs, opts: pulumi.ResourceOptions | None = None):
-        super().__init__(common.token("GcpTrainingFleet"), name, {}, opts)
+        super().__init__(common.token("GcpTrainingFleet"), name, registered(args, leaving="elastic"), opts)
         check_fleet(name, args)
         self._name, self._args, self._capacity = name, args, capacity_of(args["capacity"])
         self._after = after(opts)
@@ -115,7 +115,7 @@ class GcpTrainingFleet(pulumi.ComponentResource):
         self.image_id = self._image.apply(lambda image: str(image["link"]))
         self.register_outputs(outputs(self))
 
-    def _template(self, market: Market) -> "compute.RegionInstanceTemplate":
+    def _template(self, market: Market) -> compute.RegionInstanceTemplate:
         args = self._args
         types = args["capacity"]["instance_types"]
         return instance_template(
@@ -134,7 +134,7 @@ class GcpTrainingFleet(pulumi.ComponentResource):
             notice=notice_of(args["capacity"]),
         )
 
-    def _group(self, market: Market) -> "tuple[compute.RegionInstanceGroupManager, pulumi.Output[str]]":
+    def _group(self, market: Market) -> tuple[compute.RegionInstanceGroupManager, pulumi.Output[str]]:
         """The group of one market, and its template's link."""
         name, args, capacity = f"{self._name}-{market.value}", self._args, self._capacity
         template, zones = self._template(market), args["zones"]

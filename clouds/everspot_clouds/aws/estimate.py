@@ -1,0 +1,131 @@
+"""What declared AWS resources ask for, as far as it costs money.
+
+A resource of a type that is neither priced here nor free is told as unknown. What costs by use alone is named.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from everspot_core.declared import Declared, unknown
+from everspot_core.estimate.asked import AskedFor
+
+from everspot_clouds.aws import estimate_machines as machines
+from everspot_clouds.aws import fixed_prices as fixed
+from everspot_clouds.aws.costless import FREE
+from everspot_clouds.costing import (
+    Costing,
+    Rule,
+    apply,
+    choices,
+    number,
+    part,
+    region_told,
+    team_of,
+)
+
+PREFIX = "aws:"
+"""How the types of the provider's resources begin."""
+
+_TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
+
+
+def asked(resources: Sequence[Declared], region: str | None = None) -> AskedFor:
+    """What the AWS resources of one side of a change ask for. `region`: of the provider; None: as the preview tells."""
+    mine = [resource for resource in resources if resource.type.startswith((PREFIX, "everspot:"))]
+    costing = Costing(region_told(resources, "aws", "availabilityZone", region), fixed.AS_OF)
+    zones = sorted({str(zone) for r in mine if (zone := r.inputs.get("availabilityZone")) and not unknown(zone)})
+    templates = [resource for resource in mine if resource.type == _TEMPLATE]
+    apply(costing, mine, _rules(templates, zones), FREE, PREFIX)
+    costing.stand_in(fixed.SAME, "volumes, endpoints, addresses and monitoring")
+    return costing.asked()
+
+
+def _rules(templates: Sequence[Declared], zones: Sequence[str]) -> Mapping[str, Rule]:
+    return {
+        "aws:ec2/fleet:Fleet": partial(machines.fleet, templates, zones),
+        "aws:autoscaling/group:Group": partial(machines.group, templates),
+        "aws:ec2/instance:Instance": machines.instance,
+        "everspot:index:AwsElasticCapacity": partial(machines.elastic, templates, zones),
+        "everspot:index:AwsTrainingFleet": _declared_types,
+        "everspot:index:AwsMonitoring": _metrics,
+        "aws:ec2/vpcEndpoint:VpcEndpoint": _endpoint,
+        "aws:ec2/natGateway:NatGateway": _nat,
+        "aws:ec2/eip:Eip": _address,
+        "aws:kms/key:Key": _key,
+        "aws:cloudwatch/metricAlarm:MetricAlarm": _alarm,
+        "aws:cloudwatch/compositeAlarm:CompositeAlarm": _composite_alarm,
+        "aws:cloudwatch/dashboard:Dashboard": _dashboard,
+        **{kind: _by_use(what) for kind, what in BY_USE.items()},
+    }
+
+
+BY_USE = {
+    "aws:s3/bucket:Bucket": "S3 by storage and requests",
+    "aws:s3/bucketV2:BucketV2": "S3 by storage and requests",
+    "aws:sqs/queue:Queue": "SQS by requests",
+    "aws:sns/topic:Topic": "SNS by messages",
+    "aws:cloudwatch/logGroup:LogGroup": "logs by what is written and kept",
+    "aws:ec2/flowLog:FlowLog": "flow logs by what is delivered",
+    "aws:bcmdata/export:Export": "exports by the storage of their bucket",
+}
+"""Types that cost by use alone, and by what."""
+
+
+def _by_use(what: str) -> Rule:
+    return lambda costing, resource: costing.by_use(resource, what)
+
+
+def _declared_types(costing: Costing, resource: Declared) -> None:
+    capacity = resource.inputs.get("capacity")
+    if isinstance(capacity, Mapping):
+        costing.types.update({kind.name: kind for kind in choices(capacity)[1]})
+
+
+def _metrics(costing: Costing, resource: Declared) -> None:
+    costing.pay(resource, "metrics", fixed.METRICS_USD)
+
+
+def _endpoint(costing: Costing, resource: Declared) -> None:
+    if resource.inputs.get("vpcEndpointType") not in ("Interface", "GatewayLoadBalancer"):
+        return  # a gateway endpoint is free
+    subnets = resource.inputs.get("subnetIds")
+    if not isinstance(subnets, list | tuple):
+        costing.lack(resource, "the number of its zones is not known")
+        return
+    usd = len(subnets) * fixed.ENDPOINT.usd_per_month
+    costing.pay(resource, "interface endpoints", usd, team=team_of(resource.inputs.get("tags")))
+    costing.by_use(resource, "interface endpoints also by the GB")
+
+
+def _nat(costing: Costing, resource: Declared) -> None:
+    costing.pay(resource, "NAT gateway", fixed.NAT.usd_per_month, team=team_of(resource.inputs.get("tags")))
+    costing.by_use(resource, "NAT gateways also by the GB")
+
+
+def _address(costing: Costing, resource: Declared) -> None:
+    costing.pay(resource, "public addresses", fixed.ADDRESS.usd_per_month, team=team_of(resource.inputs.get("tags")))
+
+
+def _key(costing: Costing, resource: Declared) -> None:
+    usd = fixed.KEY.usd_per_month
+    high = usd * (1 + fixed.ROTATIONS) if resource.inputs.get("enableKeyRotation") else usd
+    costing.pay(resource, "keys", usd, team=team_of(resource.inputs.get("tags")), low=usd, high=high)
+    costing.by_use(resource, "keys also by requests")
+
+
+def _alarm(costing: Costing, resource: Declared) -> None:
+    queries = resource.inputs.get("metricQueries")
+    metrics = sum(1 for query in queries if part(query, "metric")) if isinstance(queries, list | tuple) else 1
+    period = number(resource.inputs.get("period"))
+    each = fixed.FAST_ALARM if period is not None and period < 60 else fixed.ALARM
+    usd = max(1, metrics) * each.usd_per_month
+    costing.pay(resource, "alarms", usd, team=team_of(resource.inputs.get("tags")))
+
+
+def _composite_alarm(costing: Costing, resource: Declared) -> None:
+    team = team_of(resource.inputs.get("tags"))
+    costing.pay(resource, "alarms", fixed.COMPOSITE_ALARM.usd_per_month, team=team)
+
+
+def _dashboard(costing: Costing, resource: Declared) -> None:
+    costing.pay(resource, "dashboards", fixed.DASHBOARD.usd_per_month)

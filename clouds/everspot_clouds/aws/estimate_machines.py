@@ -1,0 +1,203 @@
+"""The instances that declared AWS resources ask for, and what each of them costs besides its price."""
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from everspot_core.declared import Declared, unknown
+from everspot_core.estimate.asked import ElasticAsk, Extra, StandingAsk, TypeOption
+from everspot_core.fleet import Prefer
+from everspot_core.market import Market
+from everspot_core.prices import exact
+
+from everspot_clouds.aws import fixed_prices as fixed
+from everspot_clouds.aws.fleet import STRATEGIES
+from everspot_clouds.costing import Costing, choices, markets_of, nearest, number, part, team_of
+
+_PREFER = {spot.value: prefer for prefer, (spot, _) in STRATEGIES.items()} | {
+    "lowestPrice": Prefer.PRICE,
+    "diversified": Prefer.DEPTH,
+}
+
+
+def fleet(templates: Sequence[Declared], zones: Sequence[str], costing: Costing, resource: Declared) -> None:
+    """An EC2 Fleet: the units of each market."""
+    inputs = resource.inputs
+    sizes = _sizes(inputs.get("targetCapacitySpecification"))
+    if sizes is None:
+        return costing.lack(resource, "its target is not known before the update")
+    if not any(sizes.values()):
+        return None
+    configs, overrides = inputs.get("launchTemplateConfigs"), part(inputs, "launchTemplateConfigs", "overrides")
+    if unknown(configs) or unknown(overrides) or not _candidates(overrides):
+        return costing.lack(resource, "its instance types are not known before the update")
+    if costing.region is None:
+        return costing.lack(resource, "its region is not known")
+    template = nearest(resource, templates)
+    costing.standing += [
+        StandingAsk(
+            name=resource.name,
+            team=team_of(inputs.get("tags")),
+            region=costing.region,
+            market=market,
+            units=units,
+            candidates=_candidates(overrides),
+            zones=tuple(zones),
+            prefer=_prefer(inputs, market),
+            pools=int(number(part(inputs, "spotOptions", "instancePoolsToUseCount")) or 1),
+            extras=_extras(costing, resource, template),
+        )
+        for market, units in sizes.items()
+        if units
+    ]
+    return None
+
+
+def _prefer(inputs: Mapping[str, Any], market: Market) -> Prefer:
+    if market is Market.ON_DEMAND:
+        ordered = part(inputs, "onDemandOptions", "allocationStrategy") == "prioritized"
+        return Prefer.ORDER if ordered else Prefer.PRICE
+    return _PREFER.get(str(part(inputs, "spotOptions", "allocationStrategy") or "lowestPrice"), Prefer.BALANCE)
+
+
+def _sizes(wanted: Any) -> dict[Market, Fraction] | None:
+    """Units by market. What neither part names belongs to the default one."""
+    total = number(part(wanted, "totalTargetCapacity"))
+    if total is None:
+        return None
+    found = {
+        Market.ON_DEMAND: number(part(wanted, "onDemandTargetCapacity")) or Fraction(0),
+        Market.SPOT: number(part(wanted, "spotTargetCapacity")) or Fraction(0),
+    }
+    default = Market.SPOT if part(wanted, "defaultTargetCapacityType") == "spot" else Market.ON_DEMAND
+    found[default] += max(Fraction(0), total - sum(found.values()))
+    return found
+
+
+def _candidates(overrides: Any) -> tuple[TypeOption, ...]:
+    """The types of a fleet's overrides, each once. EC2's limit is a price per unit."""
+    found: dict[str, TypeOption] = {}
+    for override in overrides or ():
+        kind = override.get("instanceType") if isinstance(override, Mapping) else None
+        if kind is None or unknown(kind):
+            continue
+        weight = number(override.get("weightedCapacity")) or Fraction(1)
+        unit, rank = number(override.get("maxPrice")), number(override.get("priority"))
+        found[kind] = TypeOption(
+            instance_type=kind,
+            weight=weight,
+            priority=None if rank is None else float(rank),
+            max_price=None if unit is None else unit * weight,
+        )
+    return tuple(found.values())
+
+
+def _extras(costing: Costing, resource: Declared, template: Declared | None) -> tuple[Extra, ...]:
+    """What each instance of a template costs besides its price."""
+    if template is None:
+        costing.lack(resource, "its launch template is not among the resources: volumes are not counted")
+        return ()
+    found = []
+    if part(template.inputs, "monitoring", "enabled"):
+        found.append(Extra(kind="detailed monitoring", usd_per_month=fixed.DETAILED.usd_per_month))
+    volumes = [_volume(costing, template, mapping) for mapping in template.inputs.get("blockDeviceMappings") or ()]
+    usd = sum((volume for volume in volumes if volume is not None), Fraction(0))
+    return (*found, Extra(kind="volumes", usd_per_month=usd)) if usd else tuple(found)
+
+
+def _volume(costing: Costing, template: Declared, mapping: Any) -> Fraction | None:
+    """A volume's month, None if it is not known."""
+    gib, kind = number(part(mapping, "ebs", "volumeSize")), part(mapping, "ebs", "volumeType")
+    if gib is None:
+        costing.lack(template, "the size of its volumes is not known: they are not counted")
+        return None
+    if kind != "gp3":
+        costing.lack(template, f"volumes of type {kind} have no price here")
+        return None
+    free_iops, free_mibs = fixed.GP3_FREE
+    iops = max(0, (number(part(mapping, "ebs", "iops")) or 0) - free_iops)
+    mibs = max(0, (number(part(mapping, "ebs", "throughput")) or 0) - free_mibs)
+    return gib * fixed.GP3_GIB.usd + iops * fixed.GP3_IOPS.usd + mibs * fixed.GP3_MIBS.usd
+
+
+def group(templates: Sequence[Declared], costing: Costing, resource: Declared) -> None:
+    """An Auto Scaling group, at the size that it begins with."""
+    template = nearest(resource, templates)
+    kind = None if template is None else template.inputs.get("instanceType")
+    size = number(resource.inputs.get("desiredCapacity"))
+    size = number(resource.inputs.get("minSize")) if size is None else size
+    if resource.inputs.get("mixedInstancesPolicy") or kind is None or unknown(kind) or size is None:
+        return costing.lack(resource, "its instance type or its size is not known")
+    if costing.region is None:
+        return costing.lack(resource, "its region is not known")
+    costing.standing.append(
+        StandingAsk(
+            name=resource.name,
+            team=team_of(resource.inputs.get("tags")),
+            region=costing.region,
+            market=Market.ON_DEMAND,
+            units=size,
+            candidates=(TypeOption(instance_type=str(kind)),),
+            extras=_extras(costing, resource, template),
+            agents=False,
+        )
+    )
+    return None
+
+
+def instance(costing: Costing, resource: Declared) -> None:
+    """A single instance."""
+    kind = resource.inputs.get("instanceType")
+    if kind is None or unknown(kind) or costing.region is None:
+        return costing.lack(resource, "its instance type or region is not known")
+    costing.lack(resource, "its volumes are not counted")
+    costing.standing.append(
+        StandingAsk(
+            name=resource.name,
+            team=team_of(resource.inputs.get("tags")),
+            region=costing.region,
+            market=Market.ON_DEMAND,
+            units=Fraction(1),
+            candidates=(TypeOption(instance_type=str(kind)),),
+            agents=False,
+        )
+    )
+    return None
+
+
+def elastic(templates: Sequence[Declared], zones: Sequence[str], costing: Costing, resource: Declared) -> None:
+    """The component says in its inputs what may be launched: resources do not."""
+    capacity = resource.inputs.get("capacity")
+    elastic = part(capacity, "elastic")
+    if not isinstance(elastic, Mapping) or not isinstance(capacity, Mapping):
+        return costing.lack(resource, "its limits are not known: it was declared by an earlier release")
+    if costing.region is None:
+        return costing.lack(resource, "its region is not known")
+    limit, most = capacity.get("maxPrice"), elastic.get("maxUsdPerHour")
+    chosen, declared = choices(capacity)
+    costing.types.update({kind.name: kind for kind in declared})
+    costing.elastic.append(
+        ElasticAsk(
+            name=resource.name,
+            team=team_of(resource.inputs.get("tags")),
+            region=costing.region,
+            markets=markets_of(elastic),
+            most=int(elastic.get("maxInstances") or 0),
+            most_usd_per_hour=_usd(most),
+            candidates=tuple(
+                TypeOption(
+                    instance_type=choice.name,
+                    max_price=_usd(limit if choice.max_price is None else choice.max_price),
+                    zones=choice.zones,
+                )
+                for choice in chosen
+            ),
+            zones=tuple(elastic.get("zones") or zones),
+            extras=_extras(costing, resource, nearest(resource, templates, within=True)),
+        )
+    )
+    return None
+
+
+def _usd(value: Any) -> Fraction | None:
+    return None if value is None else exact(float(value))

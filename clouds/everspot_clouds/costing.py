@@ -1,0 +1,205 @@
+"""What the estimates of all clouds share: reading declared inputs, and collecting what an environment asks for."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from itertools import takewhile
+from typing import Any
+
+from everspot_core.catalogue import InstanceType, builtin, region_of
+from everspot_core.declared import Declared, known_whole
+from everspot_core.estimate.asked import HOURS_A_MONTH, UNTAGGED, AskedFor, ElasticAsk, FixedAsk, StandingAsk
+from everspot_core.fleet import TypeChoice
+from everspot_core.market import Market
+from everspot_core.prices import exact
+from everspot_core.problems import camel
+
+TEAM = "Team"
+"""The tag by which costs are told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPrice:
+    """A list price that does not depend on an instance type. `source`: where it is stated, for a reviewer."""
+
+    usd: Fraction
+    per: str
+    source: str
+
+    @property
+    def usd_per_month(self) -> Fraction:
+        """Of one, for a month: an hour's price 730 times."""
+        return self.usd * HOURS_A_MONTH if self.per == "hour" else self.usd
+
+
+def price(usd: str, per: str, source: str) -> FixedPrice:
+    """A price in dollars, written as the list has it."""
+    return FixedPrice(Fraction(Decimal(usd)), per, source)
+
+
+@dataclass
+class Costing:
+    """Collects what one side of a change asks for. `region`: of the providers, None if it is not known."""
+
+    region: str | None
+    as_of: date
+    standing: list[StandingAsk] = field(default_factory=list)
+    elastic: list[ElasticAsk] = field(default_factory=list)
+    fixed: list[FixedAsk] = field(default_factory=list)
+    types: dict[str, InstanceType] = field(default_factory=dict)
+    used: dict[str, list[str]] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
+
+    def pay(
+        self,
+        resource: Declared,
+        kind: str,
+        usd: Fraction,
+        *,
+        team: str | None = None,
+        low: Fraction | None = None,
+        high: Fraction | None = None,
+    ) -> None:
+        """Add what a resource costs a month, whoever runs. `team`: None where the resource cannot say."""
+        self.fixed.append(FixedAsk(name=resource.name, kind=kind, team=team or "", expected=usd, low=low, high=high))
+
+    def by_use(self, resource: Declared, what: str) -> None:
+        """Note that a resource costs by use. `what`: in words, with what is counted."""
+        self.used.setdefault(what, []).append(resource.name)
+
+    def lack(self, resource: Declared, why: str) -> None:
+        """Note that what a resource costs is not known."""
+        self.unknown.append(f"{resource.name}: {why}")
+
+    def stand_in(self, same: Sequence[str], what: str) -> None:
+        """Note that another region's list prices stand in for those of the region, if it is not one of the `same`."""
+        if self.region is not None and self.region not in same and (self.fixed or self.standing or self.elastic):
+            self.unknown.append(
+                f"{self.region}: its list prices of {what} are not known here; {same[0]}'s stand in for them, and are "
+                "mostly the same or lower"
+            )
+
+    def asked(self) -> AskedFor:
+        """The whole. What can have no tag belongs to the environment's team, where it has only one."""
+        named = [ask.team for ask in self.standing] + [ask.team for ask in self.elastic] + [a.team for a in self.fixed]
+        teams = set(named) - {"", UNTAGGED}
+        own = teams.pop() if len(teams) == 1 else UNTAGGED
+        fixed = (FixedAsk(**{**vars(ask), "team": ask.team or own}) for ask in self.fixed)
+        return AskedFor(
+            standing=tuple(self.standing),
+            elastic=tuple(self.elastic),
+            fixed=tuple(fixed),
+            types=tuple(self.types.values()),
+            dates=(self.as_of,) if self.fixed or self.standing or self.elastic else (),
+            by_use=tuple(f"{what}: {', '.join(sorted(names))}" for what, names in sorted(self.used.items())),
+            unknown=tuple(dict.fromkeys(self.unknown)),
+        )
+
+
+def team_of(tags: Any) -> str:
+    """The team that tags name. They are a mapping, or with some services a list of key and value."""
+    if isinstance(tags, list | tuple):
+        tags = {tag.get("key"): tag.get("value") for tag in tags if isinstance(tag, Mapping)}
+    team = tags.get(TEAM) if isinstance(tags, Mapping) and known_whole(tags) else None
+    return str(team) if team else UNTAGGED
+
+
+def number(value: Any) -> Fraction | None:
+    """A number as an input has it, be it a text; None if it is none, or not known yet."""
+    if isinstance(value, bool) or not known_whole(value):
+        return None
+    try:
+        return exact(float(value))
+    except (TypeError, ValueError):
+        return None
+
+
+def part(inputs: Any, *path: str) -> Any:
+    """What lies at a path of inputs, in the first item of a list; None if there is nothing."""
+    for key in path:
+        if isinstance(inputs, list | tuple):
+            inputs = inputs[0] if inputs else None
+        inputs = inputs.get(key) if isinstance(inputs, Mapping) else None
+    return inputs
+
+
+def nearest(resource: Declared, templates: Sequence[Declared], *, within: bool = False) -> Declared | None:
+    """The template that a fleet launches from.
+
+    A preview knows a new template by no id yet. It is declared beside its fleet, in the same component, and named like
+    it. `within`: the resource is the component itself.
+    """
+    parents = (*resource.parent_types, resource.type) if within else resource.parent_types
+    beside = [template for template in templates if template.parent_types == parents]
+    return max(beside, key=lambda t: _common(t.name, resource.name), default=None)
+
+
+def _common(one: str, other: str) -> int:
+    """Characters with which both begin."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def region_told(resources: Sequence[Declared], provider: str, zone: str, given: str | None) -> str | None:
+    """The region: `given`, or as the provider of a preview has it, or that of the zones that inputs named `zone`
+    have; None if nothing tells."""
+    if given:
+        return given
+    for resource in resources:
+        if resource.type == f"pulumi:providers:{provider}" and isinstance(resource.inputs.get("region"), str):
+            return str(resource.inputs["region"])
+    for resource in resources:
+        try:
+            return region_of(str(resource.inputs.get(zone) or ""))
+        except ValueError:
+            continue
+    return None
+
+
+def choices(capacity: Mapping[str, Any]) -> tuple[list[TypeChoice], list[InstanceType]]:
+    """The types of a component's capacity, in the words of its settings: what is chosen, and what is declared in place.
+
+    A type that is declared by less than the catalogue needs is left out of the second.
+    """
+    chosen, declared = [], []
+    for entry in capacity.get("instanceTypes") or ():
+        facts = {"type": entry} if isinstance(entry, str) else entry
+        name = str(facts["type"])
+        known = {key: facts[camel(key)] for key in InstanceType.model_fields if camel(key) in facts}
+        own = {key: facts[camel(key)] for key in TypeChoice.model_fields if camel(key) in facts}
+        chosen.append(TypeChoice(name=name, **own))
+        if known:
+            declared += _declared(name, known)
+    return chosen, declared
+
+
+def _declared(name: str, facts: Mapping[str, Any]) -> list[InstanceType]:
+    listed = builtin().types.get(name)
+    try:
+        return [InstanceType.model_validate({**(listed.model_dump() if listed else {"name": name}), **facts})]
+    except ValueError:  # pydantic's is one
+        return []
+
+
+def markets_of(elastic: Mapping[str, Any]) -> tuple[Market, ...]:
+    """The markets of elastic capacity: those that its settings name, or both."""
+    named = elastic.get("markets")
+    return tuple(market for market in Market if not named or market.value in named)
+
+
+Rule = Callable[[Costing, Declared], None]
+"""How resources of a type are priced."""
+
+
+def apply(
+    costing: Costing, resources: Sequence[Declared], rules: Mapping[str, Rule], free: frozenset[str], own: str
+) -> None:
+    """Price every resource by its type's rule. A type of the cloud's, by its prefix `own`, that has no rule and is not
+    free is told as unknown."""
+    for resource in sorted(resources, key=lambda one: one.urn):
+        rule = rules.get(resource.type)
+        if rule is not None:
+            rule(costing, resource)
+        elif resource.type.startswith(own) and resource.type not in free:
+            costing.lack(resource, f"{resource.type} has no price here")

@@ -1,0 +1,146 @@
+"""What declared Google Cloud resources ask for, as far as it costs money.
+
+A resource of a type that is neither priced here nor free is told as unknown. What costs by use alone is named.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from functools import partial
+
+from everspot_core.declared import Declared
+from everspot_core.estimate.asked import AskedFor, FixedAsk
+
+from everspot_clouds.costing import Costing, Rule, apply, choices, number, part, region_told
+from everspot_clouds.gcp import estimate_machines as machines
+from everspot_clouds.gcp import fixed_prices as fixed
+from everspot_clouds.gcp.costless import FREE
+from everspot_clouds.gcp.labels import labels_of
+
+PREFIX = "gcp:"
+"""How the types of the provider's resources begin."""
+
+_NAT = "gcp:compute/routerNat:RouterNat"
+
+
+def asked(resources: Sequence[Declared], region: str | None = None) -> AskedFor:
+    """What the Google Cloud resources of one side of a change ask for. `region`: of the provider; None: as the preview
+    tells."""
+    mine = [resource for resource in resources if resource.type.startswith((PREFIX, "everspot:"))]
+    own = next((r.inputs["region"] for r in mine if isinstance(r.inputs.get("region"), str)), None)
+    costing = Costing(region_told(resources, "gcp", "zone", region) or own, fixed.AS_OF)
+    apply(costing, mine, _rules([r for r in mine if r.type in machines.TEMPLATES]), FREE, PREFIX)
+    _nat(costing, [resource for resource in mine if resource.type == _NAT])
+    costing.stand_in(fixed.SAME, "disks, addresses, NAT and monitoring")
+    return _named(costing.asked(), mine)
+
+
+def _named(whole: AskedFor, resources: Sequence[Declared]) -> AskedFor:
+    """The teams by the names that tags have, which components tell: labels have them in lower case."""
+    tags = [tags for r in resources if isinstance(tags := r.inputs.get("tags"), Mapping) and "Team" in tags]
+    names = {labels_of({"Team": str(each["Team"])})["team"]: str(each["Team"]) for each in tags}
+    return dataclasses.replace(
+        whole,
+        standing=tuple(dataclasses.replace(ask, team=names.get(ask.team, ask.team)) for ask in whole.standing),
+        fixed=tuple(dataclasses.replace(ask, team=names.get(ask.team, ask.team)) for ask in whole.fixed),
+    )
+
+
+BY_USE = {
+    "gcp:storage/bucket:Bucket": "Cloud Storage by storage and requests",
+    "gcp:pubsub/topic:Topic": "Pub/Sub by throughput",
+    "gcp:pubsub/subscription:Subscription": "Pub/Sub by throughput",
+    "gcp:logging/projectBucketConfig:ProjectBucketConfig": "logs by what is written and kept",
+    "gcp:bigquery/dataset:Dataset": "BigQuery by storage and queries",
+}
+"""Types that cost by use alone, and by what."""
+
+
+def _rules(templates: Sequence[Declared]) -> Mapping[str, Rule]:
+    groups = (
+        "gcp:compute/regionInstanceGroupManager:RegionInstanceGroupManager",
+        "gcp:compute/instanceGroupManager:InstanceGroupManager",
+    )
+    return {
+        **dict.fromkeys(groups, partial(machines.group, templates)),
+        "everspot:index:GcpElasticCapacity": partial(machines.elastic, templates),
+        "everspot:index:GcpTrainingFleet": _declared_types,
+        "everspot:index:GcpMonitoring": lambda costing, r: costing.by_use(r, "metrics by what is written"),
+        "gcp:compute/subnetwork:Subnetwork": _subnetwork,
+        "gcp:compute/address:Address": _address,
+        "gcp:compute/globalAddress:GlobalAddress": _address,
+        "gcp:kms/cryptoKey:CryptoKey": _key,
+        "gcp:secretmanager/secret:Secret": lambda costing, r: costing.by_use(r, "secrets by versions and requests"),
+        "gcp:secretmanager/secretVersion:SecretVersion": _secret,
+        "gcp:monitoring/alertPolicy:AlertPolicy": _alerts,
+        _NAT: lambda costing, r: costing.by_use(r, "Cloud NAT also by the GB"),
+        **{kind: _by_use(what) for kind, what in BY_USE.items()},
+    }
+
+
+def _by_use(what: str) -> Rule:
+    return lambda costing, resource: costing.by_use(resource, what)
+
+
+def _declared_types(costing: Costing, resource: Declared) -> None:
+    capacity = resource.inputs.get("capacity")
+    if isinstance(capacity, Mapping):
+        costing.types.update({kind.name: kind for kind in choices(capacity)[1]})
+
+
+def _nat(costing: Costing, gateways: Sequence[Declared]) -> None:
+    """Gateways cost by the machines that use them: the standing ones, and at the most any number. Each has an
+    address."""
+    standing = sum((ask.units for ask in costing.standing), Fraction(0))
+    most = fixed.NAT_MOST.usd_per_month
+    usual = most if standing > fixed.NAT_VMS else min(most, standing * fixed.NAT_VM.usd_per_month)
+    for gateway in gateways:
+        address = fixed.ADDRESS.usd_per_month
+        low = min(usual, fixed.NAT_VM.usd_per_month)
+        costing.fixed.append(
+            FixedAsk(
+                name=gateway.name,
+                kind="NAT gateway",
+                team="",
+                expected=usual + address,
+                low=low + address,
+                high=most + address,
+            )
+        )
+
+
+def _subnetwork(costing: Costing, resource: Declared) -> None:
+    if resource.inputs.get("logConfig"):
+        costing.by_use(resource, "flow logs by what is written")
+
+
+def _address(costing: Costing, resource: Declared) -> None:
+    if resource.inputs.get("addressType") == "INTERNAL":
+        return
+    usd = fixed.ADDRESS.usd_per_month
+    team = machines.team_by_labels(resource.inputs.get("labels"))
+    costing.pay(resource, "public addresses", usd, team=team, low=usd, high=fixed.IDLE_ADDRESS.usd_per_month)
+
+
+def _key(costing: Costing, resource: Declared) -> None:
+    level = part(resource.inputs, "versionTemplate", "protectionLevel") or "SOFTWARE"
+    if level not in ("SOFTWARE", "HSM"):
+        costing.lack(resource, f"keys of protection level {level} have no price here")
+        return
+    each = fixed.KEY_VERSION if level == "SOFTWARE" else fixed.HSM_KEY_VERSION
+    costing.pay(resource, "keys", each.usd_per_month, team=machines.team_by_labels(resource.inputs.get("labels")))
+    costing.by_use(resource, "keys also by requests, and by every version that a rotation adds")
+
+
+def _secret(costing: Costing, resource: Declared) -> None:
+    costing.pay(resource, "secrets", fixed.SECRET_VERSION.usd_per_month)
+
+
+def _alerts(costing: Costing, resource: Declared) -> None:
+    conditions = resource.inputs.get("conditions")
+    if not isinstance(conditions, list | tuple):
+        costing.lack(resource, "the number of its conditions is not known")
+        return
+    usd = number(len(conditions)) or Fraction(0)
+    team = machines.team_by_labels(resource.inputs.get("userLabels"))
+    costing.pay(resource, "alarms", usd * fixed.ALERT.usd_per_month, team=team)

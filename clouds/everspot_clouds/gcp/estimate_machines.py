@@ -1,0 +1,127 @@
+"""The machines that declared Google Cloud resources ask for, and what each of them costs besides its price."""
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from everspot_core.catalogue import region_of
+from everspot_core.declared import Declared, unknown
+from everspot_core.estimate.asked import ElasticAsk, Extra, StandingAsk, TypeOption
+from everspot_core.fleet import Prefer
+from everspot_core.market import Market
+from everspot_core.prices import exact
+
+from everspot_clouds.costing import TEAM, Costing, choices, markets_of, nearest, number, part, team_of
+from everspot_clouds.gcp import fixed_prices as fixed
+from everspot_clouds.gcp.labels import label_key
+from everspot_clouds.gcp.machines import type_name
+from everspot_clouds.gcp.rules import ROLE_LABEL
+
+TEMPLATES = (
+    "gcp:compute/regionInstanceTemplate:RegionInstanceTemplate",
+    "gcp:compute/instanceTemplate:InstanceTemplate",
+)
+
+
+def team_by_labels(labels: Any) -> str:
+    """The team that labels name."""
+    return team_of({TEAM: labels.get(label_key(TEAM))} if isinstance(labels, Mapping) else None)
+
+
+def group(templates: Sequence[Declared], costing: Costing, resource: Declared) -> None:
+    """A managed instance group, at its target size. Labels and market are its template's."""
+    inputs, template = resource.inputs, nearest(resource, templates)
+    size, region = number(inputs.get("targetSize")), _region(resource) or costing.region
+    if size is None or template is None or region is None:
+        return costing.lack(resource, "its size, its template or its region is not known before the update")
+    candidates = _candidates(inputs.get("instanceFlexibilityPolicy"), template.inputs)
+    if not candidates:
+        return costing.lack(resource, "its machine types are not known before the update")
+    if size == 0:
+        return None
+    scheduling = template.inputs.get("scheduling")
+    spot = part(scheduling, "provisioningModel") == "SPOT" or bool(part(scheduling, "preemptible"))
+    labels = template.inputs.get("labels")
+    costing.standing.append(
+        StandingAsk(
+            name=resource.name,
+            team=team_by_labels(labels),
+            region=region,
+            market=Market.SPOT if spot else Market.ON_DEMAND,
+            units=size,
+            candidates=candidates,
+            zones=tuple(inputs.get("distributionPolicyZones") or ()),
+            prefer=Prefer.ORDER,  # lower ranks are tried first
+            extras=_extras(costing, template),
+            agents=part(labels, ROLE_LABEL) != "scheduler",
+        )
+    )
+    return None
+
+
+def _region(resource: Declared) -> str | None:
+    named = resource.inputs.get("region")
+    if isinstance(named, str) and not unknown(named):
+        return named.rpartition("/")[2]
+    try:
+        return region_of(str(resource.inputs.get("zone") or ""))
+    except ValueError:
+        return None
+
+
+def _candidates(policy: Any, template: Mapping[str, Any]) -> tuple[TypeOption, ...]:
+    """The machine types of a flexibility policy with their ranks; without one, the template's own."""
+    found = [
+        TypeOption(instance_type=str(name), priority=float(number(one.get("rank")) or 0))
+        for one in part(policy, "instanceSelections") or ()
+        for name in one.get("machineTypes") or ()
+    ]
+    machine = template.get("machineType")
+    if found or machine is None or unknown(machine):
+        return tuple(found)
+    gpu, count = (part(template, "guestAccelerators", key) for key in ("type", "count"))
+    name = type_name(str(machine), str(gpu or "").rpartition("/")[2], int(number(count) or 0))
+    return (TypeOption(instance_type=name),)
+
+
+def _extras(costing: Costing, template: Declared) -> tuple[Extra, ...]:
+    """The disks of each machine."""
+    usd = Fraction(0)
+    for disk in template.inputs.get("disks") or ():
+        gib, kind = number(part(disk, "diskSizeGb")), part(disk, "diskType") or "pd-standard"
+        if gib is None:
+            costing.lack(template, "the size of its disks is not known: they are not counted")
+        elif kind not in fixed.DISK_GIB:
+            costing.lack(template, f"disks of type {kind} have no price here: they are not counted")
+        else:
+            usd += gib * fixed.DISK_GIB[kind].usd_per_month
+    return (Extra(kind="volumes", usd_per_month=usd),) if usd else ()
+
+
+def elastic(templates: Sequence[Declared], costing: Costing, resource: Declared) -> None:
+    """Elastic capacity. The component says in its inputs what may be launched: resources do not."""
+    capacity = resource.inputs.get("capacity")
+    limits = part(capacity, "elastic")
+    if not isinstance(limits, Mapping) or not isinstance(capacity, Mapping):
+        return costing.lack(resource, "its limits are not known: it was declared by an earlier release")
+    template = nearest(resource, templates, within=True)
+    region = (_region(template) if template is not None else None) or costing.region
+    if region is None:
+        return costing.lack(resource, "its region is not known")
+    chosen, declared = choices(capacity)
+    costing.types.update({kind.name: kind for kind in declared})
+    most = limits.get("maxUsdPerHour")
+    costing.elastic.append(
+        ElasticAsk(
+            name=resource.name,
+            team=team_of(resource.inputs.get("tags")),
+            region=region,
+            markets=markets_of(limits),
+            most=int(limits.get("maxInstances") or 0),
+            most_usd_per_hour=None if most is None else exact(float(most)),
+            candidates=tuple(TypeOption(instance_type=choice.name, zones=choice.zones) for choice in chosen),
+            zones=tuple(limits.get("zones") or resource.inputs.get("zones") or ()),
+            extras=() if template is None else _extras(costing, template),
+        )
+    )
+    return None

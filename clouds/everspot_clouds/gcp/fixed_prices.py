@@ -1,0 +1,33 @@
+"""Google Cloud's list prices of what is not an instance: one dated table, of us-central1.
+
+Regions in `SAME` have the same prices. In others they are mostly the same or higher, and an estimate says so. Free
+allotments are not reckoned with: they may be used up.
+"""
+
+from datetime import date
+
+from everspot_clouds.costing import price
+
+AS_OF = date(2025, 10, 1)
+"""The day of the prices."""
+
+SAME = ("us-central1", "us-east1", "us-west1")
+
+NAT_VM = price("0.0014", "hour", "cloud.google.com/nat/pricing: a VM that uses the gateway, up to 32")
+NAT_VMS = 32
+"""Machines beyond which the gateway costs no more."""
+NAT_MOST = price("0.044", "hour", "cloud.google.com/nat/pricing: a gateway of more than 32 VMs")
+NAT_GB = price("0.045", "GB", "cloud.google.com/nat/pricing: data processed, either way")
+ADDRESS = price("0.005", "hour", "cloud.google.com/vpc/pricing: an external address in use, NAT's own included")
+IDLE_ADDRESS = price("0.01", "hour", "cloud.google.com/vpc/pricing: a static external address that nothing uses")
+KEY_VERSION = price("0.06", "month", "cloud.google.com/kms/pricing: an active key version, software")
+HSM_KEY_VERSION = price("1", "month", "cloud.google.com/kms/pricing: an active symmetric key version, HSM")
+SECRET_VERSION = price("0.06", "month", "cloud.google.com/secret-manager/pricing: an active version, in each location")
+ALERT = price("1.50", "month", "cloud.google.com/stackdriver/pricing: a condition of an alerting policy")
+
+DISK_GIB = {
+    "pd-standard": price("0.04", "month", "cloud.google.com/compute/disks-image-pricing: a GiB of pd-standard"),
+    "pd-balanced": price("0.10", "month", "cloud.google.com/compute/disks-image-pricing: a GiB of pd-balanced"),
+    "pd-ssd": price("0.17", "month", "cloud.google.com/compute/disks-image-pricing: a GiB of pd-ssd"),
+}
+"""Zonal disks by their type. What Hyperdisk costs depends on its IOPS and throughput, and is not known here."""

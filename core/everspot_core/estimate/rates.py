@@ -1,0 +1,83 @@
+"""Prices of pools as an estimate takes them: the catalogue's, and those that a ledger or a market has seen."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from fractions import Fraction
+
+from everspot_core.catalogue import Catalogue, Price
+from everspot_core.estimate.asked import TypeOption
+from everspot_core.estimate.recent import Recent, SeenPrice
+from everspot_core.prices import exact
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRate:
+    """A candidate in a zone, USD per instance hour: lowest, recent and highest known price."""
+
+    candidate: TypeOption
+    zone: str
+    low: Fraction
+    expected: Fraction
+    high: Fraction
+
+
+class PoolRates:
+    """Prices in a region. `dates`: those of all prices that were asked for."""
+
+    def __init__(self, catalogue: Catalogue, recent: Recent | None = None) -> None:
+        """`recent`: what a ledger or a market has seen lately; None if neither is known."""
+        self._catalogue = catalogue
+        self._seen = {} if recent is None else recent.spot
+        self.dates: set[date] = set()
+
+    def on_demand(self, instance_type: str, region: str) -> Fraction | None:
+        """The list price, None if it is not known."""
+        price = self._catalogue.on_demand(instance_type, region)
+        return None if price is None else self._noted(price)
+
+    def pool(self, candidate: TypeOption, zone: str, region: str) -> PoolRate | None:
+        """The spot prices of a candidate in a zone, None if none is known.
+
+        Nobody pays more than the candidate's own limit, and without one no more than on-demand. `zone`: empty if it is
+        not known.
+        """
+        known = self._known(candidate.instance_type, zone, region)
+        if known is None:
+            return None
+        limit = candidate.max_price
+        if limit is None:
+            limit = self.on_demand(candidate.instance_type, region)
+        low, expected, high = (
+            price if limit is None else min(price, limit) for price in (known.low, known.mean, known.high)
+        )
+        return PoolRate(candidate, zone, low, expected, high)
+
+    def pools(self, candidate: TypeOption, zones: Sequence[str], region: str) -> list[PoolRate]:
+        """The spot pools of a candidate that have a price, in those of the zones that it is for."""
+        allowed = [zone for zone in zones if not candidate.zones or zone in candidate.zones]
+        found = [self.pool(candidate, zone, region) for zone in allowed or ("",)]
+        return [rate for rate in found if rate is not None]
+
+    def on_demand_pool(self, candidate: TypeOption, region: str) -> PoolRate | None:
+        """The on-demand price of a candidate as that of a pool, None if it is not known."""
+        price = self.on_demand(candidate.instance_type, region)
+        return None if price is None else PoolRate(candidate, "", price, price, price)
+
+    def _known(self, name: str, zone: str, region: str) -> SeenPrice | None:
+        listed = self._catalogue.spot_range(name, region)
+        seen = [price for place, price in self._seen.items() if place[0] == name and zone in ("", place[1])]
+        lows, highs = [price.low for price in seen], [price.high for price in seen]
+        if listed is not None:
+            lows.append(self._noted(listed[0]))
+            highs.append(self._noted(listed[1]))
+        if not lows:
+            return None
+        low, high = min(lows), max(highs)
+        mean = sum((price.mean for price in seen), Fraction(0)) / len(seen) if seen else (low + high) / 2
+        return SeenPrice(low, mean, high)
+
+    def _noted(self, price: Price) -> Fraction:
+        if price.as_of is not None:
+            self.dates.add(price.as_of)
+        return exact(price.usd_per_hour)

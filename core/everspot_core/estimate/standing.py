@@ -1,0 +1,140 @@
+"""What standing capacity costs: from the cheapest pool at its lowest price to the dearest one at its highest."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from everspot_core.allocation import AllocationRequest, Launchable, Pool, allocate
+from everspot_core.estimate.asked import HOURS_A_MONTH, Cost, CostLine, StandingAsk
+from everspot_core.estimate.rates import PoolRate, PoolRates
+from everspot_core.estimate.recent import Stretch
+from everspot_core.fleet import Prefer
+from everspot_core.market import Market
+
+_TRIED = 200
+"""Units up to which instances are chosen one by one. A larger fleet is this one, as many times over."""
+
+_PLENTY = 1_000_000
+"""Instances that every pool can give: how many it has is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """A fleet as it is expected: its cost an hour, and its instances."""
+
+    usd_per_hour: Fraction
+    instances: Fraction
+
+
+def standing_lines(ask: StandingAsk, rates: PoolRates, used: Sequence[Stretch]) -> tuple[list[CostLine], list[str]]:
+    """The lines of one market's standing capacity, and what of it is not known. `used`: which instances were this
+    capacity lately, in any market; none if no ledger tells."""
+    if ask.units == 0:
+        return [], []
+    pools, lacking = _priced(ask, rates)
+    kind = "on-demand instances" if ask.market is Market.ON_DEMAND else "spot instances"
+    unknown = [f"{ask.name}: no {ask.market.value} price of {', '.join(lacking)} is known"] if lacking else []
+    listed = [r for c in ask.candidates if (r := rates.on_demand_pool(c, ask.region)) is not None]
+    if not pools or not listed:
+        return [], unknown or [f"{ask.name}: no on-demand price of its types is known"]
+    most = _most_units(ask)
+    chosen = _as_used(ask, pools, used) or _as_allocated(ask, pools, ask.prefer)
+    instead = _as_allocated(ask, listed, ask.prefer if ask.prefer is Prefer.ORDER else Prefer.PRICE)
+    low = ask.units * min(p.low / p.candidate.weight for p in pools)
+    high = most * max(p.high / p.candidate.weight for p in pools)
+    cost = Cost(
+        low=low * HOURS_A_MONTH,
+        expected=_within(chosen.usd_per_hour, low, high) * HOURS_A_MONTH,
+        high=high * HOURS_A_MONTH,
+        on_demand=instead.usd_per_hour * HOURS_A_MONTH,
+    )
+    lines = [CostLine(name=ask.name, kind=kind, team=ask.team, cost=cost)]
+    weights = [p.candidate.weight for p in pools]
+    fewest, many = ask.units / max(weights), most / min(weights)
+    for extra in ask.extras:
+        each = extra.usd_per_month
+        cost = Cost(
+            low=fewest * each,
+            expected=_within(chosen.instances, fewest, many) * each,
+            high=many * each,
+            on_demand=instead.instances * each,
+        )
+        lines.append(CostLine(name=ask.name, kind=extra.kind, team=ask.team, cost=cost))
+    return lines, unknown
+
+
+def _within(value: Fraction, low: Fraction, high: Fraction) -> Fraction:
+    return min(max(value, low), high)
+
+
+def _priced(ask: StandingAsk, rates: PoolRates) -> tuple[list[PoolRate], list[str]]:
+    """The pools with a price, and the types without one."""
+    pools, lacking = [], []
+    for candidate in ask.candidates:
+        if ask.market is Market.ON_DEMAND:
+            listed = rates.on_demand_pool(candidate, ask.region)
+            known = [] if listed is None else [listed]
+        else:
+            known = rates.pools(candidate, ask.zones, ask.region)
+        pools += known
+        lacking += [] if known else [candidate.instance_type]
+    return pools, lacking
+
+
+def _most_units(ask: StandingAsk) -> Fraction:
+    """Units of the fleet at the most: the last instance may bring more than is still missing."""
+    weights = {candidate.weight for candidate in ask.candidates}
+    heaviest = max(weights)
+    if len(weights) == 1:
+        return math.ceil(ask.units / heaviest) * heaviest
+    whole = all(value.denominator == 1 for value in (*weights, ask.units))
+    return ask.units + heaviest - (1 if whole else 0)
+
+
+def _as_used(ask: StandingAsk, pools: Sequence[PoolRate], used: Sequence[Stretch]) -> _Chosen | None:
+    """The fleet in the mix of pools that it had lately, at their recent prices; None if there is none."""
+    by_place = {(p.candidate.instance_type, p.zone): p for p in pools}
+    hours = units = usd = Fraction(0)
+    for stretch in used:
+        launch = stretch.launch
+        zone = "" if ask.market is Market.ON_DEMAND else launch.zone
+        pool = by_place.get((launch.instance_type, zone), by_place.get((launch.instance_type, "")))
+        if launch.market is ask.market and pool is not None:
+            hours += stretch.hours
+            units += stretch.hours * pool.candidate.weight
+            usd += stretch.hours * pool.expected
+    return _Chosen(ask.units * usd / units, ask.units * hours / units) if units else None
+
+
+def _as_allocated(ask: StandingAsk, pools: Sequence[PoolRate], prefer: Prefer) -> _Chosen:
+    """The fleet as the product's own allocation would choose it, if every pool had plenty."""
+    tried = min(ask.units, Fraction(_TRIED))
+    spread = min(ask.pools, len(pools)) if prefer is Prefer.PRICE else 1
+    places = [(pool, str(number)) for number, pool in enumerate(pools)]  # a zone may not be known
+    candidates = tuple(
+        Launchable(
+            instance_type=pool.candidate.instance_type,
+            zone=place,
+            weight=float(pool.candidate.weight),
+            priority=pool.candidate.priority,
+        )
+        for pool, place in places
+    )
+    offered = [
+        Pool(
+            instance_type=pool.candidate.instance_type,
+            zone=place,
+            market=Market.SPOT,
+            available=_PLENTY,
+            usd_per_hour=float(pool.expected),
+        )
+        for pool, place in places
+    ]
+    request = AllocationRequest(
+        candidates=candidates, spot=float(tried), spot_strategy=prefer, instance_pools_to_use=spread
+    )
+    placed = allocate(request, offered).placements
+    scale = ask.units / tried
+    usd = sum((pools[p.candidate].expected for p in placed), Fraction(0))
+    return _Chosen(usd * scale, len(placed) * scale)

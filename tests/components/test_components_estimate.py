@@ -1,0 +1,144 @@
+"""What a cluster costs, estimated from the resources that its components declare under mocks."""
+
+import copy
+from collections.abc import Callable
+from datetime import date
+from typing import Any
+
+import gcp_helpers
+import pulumi
+import pytest
+from everspot import AwsTrainingCluster, AwsTrainingClusterArgs, GcpTrainingCluster
+from everspot_clouds.estimating import estimated
+from everspot_core.declared import Declared
+from everspot_core.estimate.model import Estimate
+
+Declare = Callable[..., tuple[Any, dict[str, Any]]]
+
+
+@pytest.fixture
+def urns(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], str]:
+    """The URN of each resource that a program registers as the engine makes it, by type and name: mocks' own have no
+    more than one parent."""
+    found: dict[tuple[str, str], str] = {}
+    chains: dict[str, str] = {}
+    register = pulumi.runtime.mocks.MockMonitor.RegisterResource
+
+    def spy(self: Any, request: Any) -> Any:
+        answer = register(self, request)
+        types = f"{chains[request.parent]}${request.type}" if request.parent in chains else request.type
+        if request.type != "pulumi:pulumi:Stack":
+            chains[answer.urn] = types
+        found[request.type, request.name] = f"urn:pulumi:dev::everspot::{types}::{request.name}"
+        return answer
+
+    monkeypatch.setattr(pulumi.runtime.mocks.MockMonitor, "RegisterResource", spy)
+    return found
+
+
+@pytest.fixture
+def declared(declare: Declare, urns: dict[tuple[str, str], str]) -> Callable[..., list[Declared]]:
+    """The resources of a cluster as a preview has them."""
+
+    def run(kind: Any, spec: Any, *, preview: bool = True) -> list[Declared]:
+        seen, _ = declare(lambda: {"cluster": kind("everspot-dev", spec).cluster}, preview=preview)
+        return [Declared(urns[args.typ, args.name], args.typ, args.inputs) for args in seen.seen]
+
+    return run
+
+
+AWS_MONTH = {
+    # 1 unit of c6i.large at $0.0912, to m7i.large at $0.11235; 4 on Spot; the scheduler's t3.small at $0.0228
+    ("everspot-dev-fleet-on-demand", "on-demand instances"): (66.58, 66.58, 82.02, 66.58),
+    ("everspot-dev-fleet-spot", "spot instances"): (146.88, 157.83, 181.04, 266.30),
+    ("everspot-dev-scheduler-group", "on-demand instances"): (16.64, 16.64, 16.64, 16.64),
+    # nothing, to 4 of m7i.large
+    ("everspot-dev-elastic", "elastic instances"): (0, 0, 328.06, 0),
+    # 100 GiB at $0.08 and $2.10 an instance
+    ("everspot-dev-fleet-on-demand", "volumes"): (8, 8, 8, 8),
+    ("everspot-dev-fleet-spot", "volumes"): (32, 32, 32, 32),
+    ("everspot-dev-scheduler-group", "volumes"): (8, 8, 8, 8),
+    ("everspot-dev-elastic", "volumes"): (0, 0, 32, 0),
+    ("everspot-dev-fleet-on-demand", "detailed monitoring"): (2.1, 2.1, 2.1, 2.1),
+    ("everspot-dev-fleet-spot", "detailed monitoring"): (8.4, 8.4, 8.4, 8.4),
+    ("everspot-dev-scheduler-group", "detailed monitoring"): (2.1, 2.1, 2.1, 2.1),
+    ("everspot-dev-elastic", "detailed monitoring"): (0, 0, 8.4, 0),
+    # two zones, $0.01 an hour each
+    **{
+        (f"everspot-dev-network-endpoint-{service}", "interface endpoints"): (14.6, 14.6, 14.6, 14.6)
+        for service in ("ec2", "sqs", "monitoring")
+    },
+    **{
+        (f"everspot-dev-monitoring-{alarm}", "alarms"): (0.1, 0.1, 0.1, 0.1)
+        for alarm in ("budget-at-80", "job-over-estimate", "pool-over-norm", "scheduler-silent")
+    },
+    ("everspot-dev-monitoring-dashboard", "dashboards"): (3, 3, 3, 3),
+    ("everspot-dev-monitoring", "metrics"): (2.84, 2.84, 2.84, 2.84),
+}
+"""Each part of a cluster on AWS: low, expected, high, all on demand."""
+
+
+def parts(estimate: Estimate) -> dict[tuple[str, str], tuple[float, ...]]:
+    assert estimate.after is not None
+    return {(p.name, p.kind): tuple(p.range.model_dump().values()) for p in estimate.after.parts}
+
+
+@pytest.fixture
+def aws_spec(spec: AwsTrainingClusterArgs) -> AwsTrainingClusterArgs:
+    spec["monitoring"], spec["volume_gib"] = {}, 100
+    spec["capacity"]["elastic"] = {"max_instances": 4}
+    return spec
+
+
+@pytest.mark.parametrize("preview", [True, False])
+def test_a_cluster_on_aws(declared: Callable[..., list[Declared]], aws_spec: Any, preview: bool) -> None:
+    found = estimated([], declared(AwsTrainingCluster, aws_spec, preview=preview), regions={"aws": "eu-west-1"})
+    assert parts(found) == AWS_MONTH
+    assert found.before is not None and found.before.total.high == 0
+    assert found.by_use == (
+        "S3 by storage and requests: everspot-dev-store-control, everspot-dev-store-data",
+        "SQS by requests: everspot-dev-events-dead, everspot-dev-events-queue",
+        "interface endpoints also by the GB: everspot-dev-network-endpoint-ec2, "
+        "everspot-dev-network-endpoint-monitoring, everspot-dev-network-endpoint-sqs",
+    )
+    (stand_in,) = found.unknown
+    assert stand_in.startswith("eu-west-1: its list prices of volumes") and "us-east-1's stand in" in stand_in
+    assert found.prices_as_of == date(2025, 10, 1)
+
+
+def test_a_cluster_on_google_cloud(declared: Callable[..., list[Declared]]) -> None:
+    spec = copy.deepcopy(gcp_helpers.SPEC)
+    spec["monitoring"], spec["nat"] = {}, True
+    spec["capacity"]["elastic"] = {"max_instances": 4, "max_usd_per_hour": 10}
+    found = parts(estimated([], declared(GcpTrainingCluster, spec)))
+    alarms = {name: cost for (name, kind), cost in found.items() if kind == "alarms"}
+    assert len(alarms) == 4 and set(alarms.values()) == {(1.5,) * 4}
+    assert {key: cost for key, cost in found.items() if key[0] not in alarms} == {
+        # g2-standard-4 is of the lowest rank; a3-highgpu-1g of the highest
+        ("everspot-dev-fleet-on-demand", "on-demand instances"): (541.90, 541.90, 10203.32, 541.90),
+        ("everspot-dev-fleet-spot", "spot instances"): (920.68, 920.68, 9330.98, 2167.60),
+        ("everspot-dev-scheduler-group", "on-demand instances"): (13.46, 13.46, 13.46, 13.46),
+        ("everspot-dev-elastic", "elastic instances"): (0, 0, 7300, 0),  # $10 an hour
+        # 75 GiB of pd-balanced at $0.10
+        ("everspot-dev-fleet-on-demand", "volumes"): (7.5, 7.5, 7.5, 7.5),
+        ("everspot-dev-fleet-spot", "volumes"): (30, 30, 30, 30),
+        ("everspot-dev-scheduler-group", "volumes"): (7.5, 7.5, 7.5, 7.5),
+        ("everspot-dev-elastic", "volumes"): (0, 0, 30, 0),
+        # six machines at $0.0014 and an address at $0.005; one machine at the least, $0.044 at the most
+        ("everspot-dev-network-nat", "NAT gateway"): (4.67, 9.78, 35.77, 9.78),
+    }
+
+
+def test_a_change_of_nothing_costs_nothing(declared: Callable[..., list[Declared]], aws_spec: Any) -> None:
+    resources = declared(AwsTrainingCluster, aws_spec)
+    found = estimated(resources, resources, regions={"aws": "eu-west-1"})
+    assert found.before == found.after
+
+
+def test_types_declared_in_place_have_the_price_that_they_declare(
+    declared: Callable[..., list[Declared]], spec: AwsTrainingClusterArgs
+) -> None:
+    own: Any = {"type": "m9z.large", "vcpus": 2, "memory_gib": 8.0, "on_demand_usd_per_hour": 0.05}
+    spec["capacity"] = {"instance_types": [own], "standing": {"target": 2, "on_demand_base": 2}}
+    found = parts(estimated([], declared(AwsTrainingCluster, spec), regions={"aws": "eu-west-1"}))
+    assert found["everspot-dev-fleet-on-demand", "on-demand instances"] == (73, 73, 73, 73)

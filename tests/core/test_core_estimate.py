@@ -1,0 +1,148 @@
+"""The arithmetic of an estimate: bounds, sums, and what changes with the target."""
+
+from datetime import date
+from fractions import Fraction
+
+from everspot_core.catalogue import Catalogue, InstanceType, Offer, Price
+from everspot_core.estimate.adding import estimate
+from everspot_core.estimate.asked import AskedFor, ElasticAsk, Extra, FixedAsk, StandingAsk, TypeOption
+from everspot_core.estimate.model import CostFigures, Range
+from everspot_core.fleet import Prefer
+from everspot_core.market import Market
+from hypothesis import given
+from hypothesis import strategies as st
+
+DAY = date(2026, 1, 1)
+REGION = "here-1"
+
+
+def _price(usd: float) -> Price:
+    return Price(usd_per_hour=usd, as_of=DAY, source="test")
+
+
+def _offer(name: str, on_demand: float, low: float, high: float) -> Offer:
+    return Offer(instance_type=name, region=REGION, on_demand=_price(on_demand), spot=(_price(low), _price(high)))
+
+
+KNOWN = Catalogue(
+    [InstanceType(name=name, vcpus=vcpus, memory_gib=8) for name, vcpus in (("a", 2), ("b", 4), ("c", 8))],
+    [_offer("a", 1.0, 0.2, 0.6), _offer("b", 2.5, 0.5, 0.7), _offer("c", 3.0, 1.0, 3.5)],
+)
+
+candidates = st.builds(
+    TypeOption,
+    instance_type=st.sampled_from("abc"),
+    weight=st.sampled_from([Fraction(1), Fraction(2), Fraction(5, 2), Fraction(4)]),
+    priority=st.none() | st.integers(0, 3).map(float),
+    max_price=st.none() | st.sampled_from([Fraction(1, 10), Fraction(1, 2), Fraction(2)]),
+)
+standing = st.builds(
+    StandingAsk,
+    name=st.sampled_from(["x", "y"]),
+    team=st.sampled_from(["red", "blue"]),
+    region=st.just(REGION),
+    market=st.sampled_from(Market),
+    units=st.integers(0, 300).map(Fraction),
+    candidates=st.lists(candidates, min_size=1, max_size=3, unique_by=lambda c: c.instance_type).map(tuple),
+    prefer=st.sampled_from(Prefer),
+    extras=st.sampled_from([(), (Extra(kind="volumes", usd_per_month=Fraction(8)),)]),
+)
+elastic = st.builds(
+    ElasticAsk,
+    name=st.just("z"),
+    team=st.sampled_from(["red", "blue"]),
+    region=st.just(REGION),
+    markets=st.sampled_from([(Market.SPOT,), (Market.ON_DEMAND,), tuple(Market)]),
+    most=st.integers(0, 50),
+    most_usd_per_hour=st.none() | st.sampled_from([Fraction(1, 2), Fraction(40)]),
+    candidates=st.lists(candidates, min_size=1, max_size=3, unique_by=lambda c: c.instance_type).map(tuple),
+)
+fixed = st.builds(
+    FixedAsk,
+    name=st.text("kn", min_size=1, max_size=2),
+    kind=st.just("keys"),
+    team=st.sampled_from(["red", "green"]),
+    expected=st.integers(0, 10_000).map(lambda n: Fraction(n, 700)),
+)
+asked = st.builds(
+    AskedFor,
+    standing=st.lists(standing, max_size=3).map(tuple),
+    elastic=st.lists(elastic, max_size=1).map(tuple),
+    fixed=st.lists(fixed, max_size=3).map(tuple),
+)
+
+
+def figures(side: AskedFor) -> CostFigures:
+    found = estimate(AskedFor(), side, KNOWN, as_of=DAY).after
+    assert found is not None
+    return found
+
+
+def cents(ranges: list[Range]) -> list[int]:
+    return [round(100 * sum(getattr(each, name) for each in ranges)) for name in Range.model_fields]
+
+
+@given(asked)
+def test_teams_and_parts_add_up_to_the_total_and_expected_lies_between_low_and_high(side: AskedFor) -> None:
+    found = figures(side)
+    assert cents(list(found.teams.values())) == cents([found.total]) == cents([part.range for part in found.parts])
+    for part in found.parts:
+        assert part.range.low <= part.range.expected <= part.range.high
+
+
+@given(asked)
+def test_a_change_of_nothing_is_exactly_nothing(side: AskedFor) -> None:
+    found = estimate(side, side, KNOWN, as_of=DAY)
+    assert found.before == found.after
+
+
+@given(standing, st.integers(1, 40))
+def test_a_larger_target_never_costs_less(ask: StandingAsk, more: int) -> None:
+    larger = StandingAsk(**{**vars(ask), "units": ask.units + more})
+    less, much = (figures(AskedFor(standing=(one,))).total for one in (ask, larger))
+    assert less.low <= much.low and less.expected <= much.expected and less.high <= much.high
+    assert less.on_demand <= much.on_demand
+
+
+def ask(units: int, *names: str, market: Market = Market.SPOT, **more: object) -> StandingAsk:
+    given = {"name": "fleet", "team": "red", "region": REGION, "market": market, "units": Fraction(units)}
+    own = tuple(TypeOption(instance_type=name) for name in names)
+    return StandingAsk(**{**given, "candidates": own, **more})  # type: ignore[arg-type]
+
+
+def total(*asks: StandingAsk) -> tuple[float, ...]:
+    return tuple(figures(AskedFor(standing=asks)).total.model_dump().values())
+
+
+def test_spot_reaches_from_the_cheapest_pool_to_the_dearest_one_and_no_higher_than_on_demand() -> None:
+    # a: 0.2 to 0.6; c: 1.0 to 3.5, of which more than 3.0 is never paid; a is chosen, at 0.4
+    assert total(ask(10, "a", "c")) == (1460, 2920, 21900, 7300)
+
+
+def test_a_limit_bounds_the_highest_price() -> None:
+    limited = (TypeOption(instance_type="a", max_price=Fraction("0.45")),)
+    assert total(ask(1, "a", candidates=limited)) == (146, 292, 328.5, 730)
+
+
+def test_the_last_instance_may_bring_more_units_than_are_missing() -> None:
+    mixed = (TypeOption(instance_type="a"), TypeOption(instance_type="c", weight=Fraction(4)))
+    # 3 units, at the most 6: a costs 0.4 a unit, and c, which is a unit's 2.25 / 4, is not chosen
+    low, expected, high, _ = total(ask(3, "a", candidates=mixed))
+    assert (low, expected, high) == (438, 876, 3285)
+    whole = (TypeOption(instance_type="c", weight=Fraction(4)),)
+    assert total(ask(3, "c", candidates=whole)) == (547.5, 1642.5, 2190, 2190)
+
+
+def test_the_dearest_type_bounds_what_is_on_demand_and_the_cheapest_is_expected() -> None:
+    assert total(ask(2, "a", "b", market=Market.ON_DEMAND)) == (1460, 1460, 3650, 1460)
+
+
+def test_what_no_price_is_known_of_is_named_and_is_in_no_figure() -> None:
+    found = estimate(AskedFor(), AskedFor(standing=(ask(2, "a", "q"), ask(1, "r", name="other"))), KNOWN, as_of=DAY)
+    assert found.unknown == ("fleet: no spot price of q is known", "other: no spot price of r is known")
+    assert found.after is not None and {part.name for part in found.after.parts} == {"fleet"}
+
+
+def test_a_side_that_is_not_known_has_no_figures() -> None:
+    found = estimate(AskedFor(standing=(ask(1, "a"),)), None, KNOWN, as_of=DAY)
+    assert found.after is None and found.before is not None and found.prices_as_of == DAY

@@ -18,6 +18,14 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
         "components",
         {"everspot_core", "everspot_store", "everspot_clouds", "pulumi", "pulumi_aws", "pulumi_gcp"},
     ),
+    # The last row: what it speaks with to the engine.
+    "everspot_policy": (
+        "policy",
+        {
+            "everspot_core", "pydantic", "yaml",
+            "grpc", "google", "pulumi",
+        },
+    ),
     "everspot_scheduler": (
         "scheduler",
         {"everspot_core", "everspot_store", "everspot_clouds", "pydantic", "prometheus_client"},
@@ -109,6 +117,8 @@ def test_room_imports_only_what_it_may(room: str) -> None:
         ("everspot_scheduler", "import everspot_local"),
         ("everspot_local", "from everspot_store import Store"),
         ("everspot_review", "import everspot"),
+        ("everspot_policy", "import pulumi_aws"),
+        ("everspot_cli", "from everspot_policy import rules"),
     ],
 )
 def test_a_planted_bad_import_is_found(room: str, planted: str) -> None:

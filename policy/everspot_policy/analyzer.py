@@ -1,0 +1,136 @@
+"""The rules as the engine asks for them: its analyzer protocol, of which this is the server.
+
+Levels are those of the stack's environment, which the engine tells first; every problem carries its own, because an
+exception makes one of them advisory. pulumi-policy serves one level for a rule, and does not say which stack it is.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import date
+from typing import Any
+
+from everspot_core.problems import Problem
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import analyzer_pb2 as pb
+from pulumi.runtime.proto import analyzer_pb2_grpc, plugin_pb2
+
+from everspot_policy.request import struck, subject
+from everspot_policy.rule import Level, Rule, Severity, Subject, problems
+from everspot_policy.rules import RULES
+from everspot_policy.settings import PolicySettings
+from everspot_policy.stack import STACK_RULES, StackRule
+from everspot_policy.verdict import Verdict, weigh
+
+NAME = "everspot"
+COST = "cost-within-budget"
+HIGH = "highUsdPerMonth"
+LEVELS = {Level.MANDATORY: pb.MANDATORY, Level.ADVISORY: pb.ADVISORY, Level.OFF: pb.DISABLED}
+NAMES = {number: level for level, number in LEVELS.items()} | {pb.REMEDIATE: Level.MANDATORY}
+SEVERITIES = {
+    Severity.LOW: pb.POLICY_SEVERITY_LOW,
+    Severity.MEDIUM: pb.POLICY_SEVERITY_MEDIUM,
+    Severity.HIGH: pb.POLICY_SEVERITY_HIGH,
+    Severity.CRITICAL: pb.POLICY_SEVERITY_CRITICAL,
+}
+
+
+class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
+    """Answers the engine. `today`: asked at each resource, for the exceptions; `version`: the pack's."""
+
+    def __init__(self, settings: PolicySettings, version: str, today: Callable[[], date]) -> None:
+        self._settings = settings
+        self._version = version
+        self._today = today
+        self._stack = ""
+        self._levels: dict[str, Level] = {}
+        self._high: float | None = None
+
+    def ConfigureStack(
+        self, request: pb.AnalyzerStackConfigureRequest, context: Any
+    ) -> pb.AnalyzerStackConfigureResponse:
+        """Learn which stack it is, before anything else is asked."""
+        self._stack = request.stack
+        return pb.AnalyzerStackConfigureResponse()
+
+    def GetPluginInfo(self, request: Any, context: Any) -> plugin_pb2.PluginInfo:
+        """The pack's version."""
+        return plugin_pb2.PluginInfo(version=self._version)
+
+    def GetAnalyzerInfo(self, request: Any, context: Any) -> pb.AnalyzerInfo:
+        """All rules, each at the level that it has in this stack's environment."""
+        listed = [self._info(each, pb.POLICY_TYPE_RESOURCE) for each in RULES.values()]
+        listed += [self._info(each, pb.POLICY_TYPE_STACK) for each in STACK_RULES.values()]
+        return pb.AnalyzerInfo(name=NAME, version=self._version, supportsConfig=True, policies=listed)
+
+    def _info(self, rule: Rule | StackRule, kind: "pb.PolicyType.ValueType") -> pb.PolicyInfo:
+        info = pb.PolicyInfo(
+            name=rule.id,
+            displayName=rule.title,
+            description=rule.title,
+            remediation_steps=rule.remedy,
+            enforcementLevel=LEVELS[self._settings.level(rule.id, self._stack)],
+            severity=SEVERITIES[rule.severity],
+            policy_type=kind,
+        )
+        if rule.id == COST:
+            told = {"type": "number", "description": "High end of the month's estimate in USD."}
+            info.configSchema.properties.update({HIGH: told})
+        return info
+
+    def Configure(self, request: pb.ConfigureAnalyzerRequest, context: Any) -> empty_pb2.Empty:
+        """Take what the engine was told by --policy-pack-config: levels over the settings' ones, and the estimate."""
+        asked = request.policyConfig
+        self._levels = {name: NAMES[asked[name].enforcementLevel] for name in asked}
+        told = asked[COST].properties if COST in asked else {}
+        self._high = float(told[HIGH]) if HIGH in told and isinstance(told[HIGH], float) else None
+        return empty_pb2.Empty()
+
+    def Analyze(self, request: pb.AnalyzeRequest, context: Any) -> pb.AnalyzeResponse:
+        """Judge one resource."""
+        secrets: set[str] = set()
+        judged = subject(request, self._stack, secrets)
+        answer = pb.AnalyzeResponse()
+        for rule in RULES.values():
+            level = self._level(rule.id)
+            if level is Level.OFF:
+                continue
+            if not rule.concerns(judged.type):
+                answer.not_applicable.append(pb.PolicyNotApplicable(policy_name=rule.id, reason="another type"))
+                continue
+            found = [self._weigh(rule, each, judged, level) for each in problems(rule, judged)]
+            answer.diagnostics.extend(self._diagnostic(each, judged.urn, secrets) for each in found)
+        return answer
+
+    def AnalyzeStack(self, request: pb.AnalyzeStackRequest, context: Any) -> pb.AnalyzeResponse:
+        """Judge all resources together."""
+        secrets: set[str] = set()
+        judged = [subject(each, self._stack, secrets) for each in request.resources]
+        known = {each.urn: each for each in judged}
+        bounds = self._settings.bounds(self._stack, self._high)
+        answer = pb.AnalyzeResponse()
+        for rule in STACK_RULES.values():
+            level = self._level(rule.id)
+            if level is Level.OFF:
+                continue
+            for urn, problem in rule.look(judged, bounds):
+                about = known.get(urn, Subject("", {}, name=self._stack, environment=self._stack))
+                verdict = self._weigh(rule, problem, about, level)
+                answer.diagnostics.append(self._diagnostic(verdict, urn, secrets))
+        return answer
+
+    def _level(self, rule: str) -> Level:
+        return self._levels.get(rule) or self._settings.level(rule, self._stack)
+
+    def _weigh(self, rule: Rule | StackRule, problem: Problem, about: Subject, level: Level) -> Verdict:
+        return weigh(rule, problem, about, level, self._settings, self._today())
+
+    def _diagnostic(self, verdict: Verdict, urn: str, secrets: Iterable[str]) -> pb.AnalyzeDiagnostic:
+        return pb.AnalyzeDiagnostic(
+            policyName=verdict.rule.id,
+            policyPackName=NAME,
+            policyPackVersion=self._version,
+            description=verdict.rule.title,
+            message=f"{verdict.rule.title}\n{struck(str(verdict), secrets)}",
+            enforcementLevel=LEVELS[verdict.level],
+            severity=SEVERITIES[verdict.rule.severity],
+            urn=urn,
+        )

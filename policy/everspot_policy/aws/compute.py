@@ -1,0 +1,149 @@
+"""How instances are launched."""
+
+import base64
+import binascii
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from everspot_core.problems import Problem
+
+from everspot_policy.aws.kinds import FLEET, LAUNCHES, SPOT_FLEET, TEMPLATE, VOLUME
+from everspot_policy.planted import LONGEST, secrets_in
+from everspot_policy.reading import hidden, lacks, mapping, number, objects, text
+from everspot_policy.rule import Level, Rule, Severity, Subject, rule
+
+MOST_HOPS = 1
+
+
+@rule(
+    "aws-metadata-v2",
+    Level.MANDATORY,
+    Severity.HIGH,
+    title="An instance's metadata, and with it its role, is given to holders of a session token only",
+    remedy="Set metadataOptions.httpTokens to required. An account's or an image's default may say so too, and can "
+    "change behind the program's back.",
+    types=LAUNCHES,
+    twins=("CKV_AWS_79",),
+)
+def metadata_v2(subject: Subject) -> Iterator[Problem]:
+    """Launches without session tokens, unless there is no metadata service at all."""
+    options = subject.inputs.get("metadataOptions")
+    if hidden(options) or (options is None and _templated(subject.inputs)):
+        return
+    found = mapping(options)
+    if found.get("httpEndpoint") == "disabled" or hidden(found.get("httpTokens")):
+        return
+    if found.get("httpTokens") != "required":
+        yield Problem("metadataOptions.httpTokens", "has to be required")
+
+
+def _templated(inputs: Mapping[str, Any]) -> bool:
+    """Whether a template, which is judged by itself, says what the launch does not."""
+    return inputs.get("launchTemplate") is not None
+
+
+@rule(
+    "aws-metadata-hop-limit",
+    Level.MANDATORY,
+    Severity.MEDIUM,
+    title="An instance's metadata does not travel beyond the instance",
+    remedy="Set metadataOptions.httpPutResponseHopLimit to 1, or leave it out. Containers that need a role get one of "
+    "their own.",
+    types=LAUNCHES,
+    twins=("CKV_AWS_341",),
+)
+def metadata_hop_limit(subject: Subject) -> Iterator[Problem]:
+    """Hop limits that let a container, or a proxy, ask for the instance."""
+    hops = number(mapping(subject.inputs.get("metadataOptions")).get("httpPutResponseHopLimit"))
+    if hops is not None and hops > MOST_HOPS:
+        yield Problem("metadataOptions.httpPutResponseHopLimit", f"has to be {MOST_HOPS}, not {hops:g}")
+
+
+@rule(
+    "aws-volumes-encrypted",
+    Level.MANDATORY,
+    Severity.HIGH,
+    title="Every volume is encrypted",
+    remedy="Set encrypted to true, also for the root volume: what an image says of it holds otherwise. Where the "
+    "account encrypts by default, switch the rule off in the settings.",
+    types=(*LAUNCHES, VOLUME),
+    twins=("CKV_AWS_3", "CKV_AWS_8"),
+)
+def volumes_encrypted(subject: Subject) -> Iterator[Problem]:
+    """Volumes that are not said to be encrypted, and root volumes of which nothing is said."""
+    inputs = subject.inputs
+    if subject.type == VOLUME:
+        if lacks(inputs.get("encrypted")):
+            yield Problem("encrypted", "has to be true")
+        return
+    if subject.type == TEMPLATE:
+        named = [("blockDeviceMappings", "ebs")]
+    else:
+        named = [("rootBlockDevice", ""), ("ebsBlockDevices", "")]
+    if inputs.get(named[0][0]) in (None, [], {}) and not _templated(inputs):
+        yield Problem(named[0][0], "is not given: the root volume has to be said to be encrypted")
+    for name, inner in named:
+        for path, each in objects(inputs, name):
+            disk = mapping(each.get(inner)) if inner else each
+            if inner and (inner not in each or hidden(each.get(inner))):
+                continue  # no volume of its own: one that comes with the instance, or a device left out
+            if not text(each.get("noDevice")) and lacks(disk.get("encrypted")):
+                yield Problem(f"{path}.{inner}.encrypted" if inner else f"{path}.encrypted", "has to be true")
+
+
+@rule(
+    "aws-no-secrets-in-user-data",
+    Level.MANDATORY,
+    Severity.CRITICAL,
+    title="User data holds no credentials: whoever may describe an instance reads them",
+    remedy="Give the instance a role, and have it read secrets from Secrets Manager or Parameter Store.",
+    types=(*LAUNCHES, SPOT_FLEET),
+    twins=("CKV_AWS_46",),
+)
+def no_secrets_in_user_data(subject: Subject) -> Iterator[Problem]:
+    """User data, decoded and unpacked, with something in it that looks like a credential."""
+    parts: list[tuple[str, Mapping[str, Any]]] = [
+        ("", subject.inputs),
+        *objects(subject.inputs, "launchSpecifications"),
+    ]
+    for path, each in parts:
+        for name in ("userData", "userDataBase64"):
+            for kind in secrets_in(decoded(text(each.get(name)))):
+                yield Problem(f"{path}.{name}".lstrip("."), f"seems to hold {kind}")
+
+
+def decoded(user_data: str) -> str:
+    """User data as the instance reads it: base64 and compression taken off, where there are any."""
+    raw = user_data[: 2 * LONGEST]
+    try:
+        found = base64.b64decode(raw, validate=True)
+    except (binascii.Error, ValueError):
+        return raw
+    if found[:2] == b"\x1f\x8b":
+        try:
+            found = zlib.decompressobj(wbits=31).decompress(found, LONGEST)
+        except zlib.error:
+            return raw
+    return found.decode("utf-8", "replace")
+
+
+@rule(
+    "aws-fleet-ends-instances",
+    Level.MANDATORY,
+    Severity.HIGH,
+    title="A fleet that is deleted ends its instances: nothing runs on that nobody declares",
+    remedy="Set terminateInstances (a Spot Fleet: terminateInstancesOnDelete) to true. What a lower target does to "
+    "busy instances is another matter, and the program's choice.",
+    types=(FLEET, SPOT_FLEET),
+)
+def fleet_ends_instances(subject: Subject) -> Iterator[Problem]:
+    """Fleets whose instances outlive them."""
+    name = "terminateInstances" if subject.type == FLEET else "terminateInstancesOnDelete"
+    if lacks(subject.inputs.get(name)):
+        yield Problem(name, "has to be true")
+
+
+RULES: tuple[Rule, ...] = (
+    metadata_v2, metadata_hop_limit, volumes_encrypted, no_secrets_in_user_data, fleet_ends_instances,
+)  # fmt: skip

@@ -1,0 +1,171 @@
+"""Who may do what."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from everspot_core.problems import Problem
+
+from everspot_policy.aws.documents import ANYBODY, actions, allows, conditions, everywhere, principals, statements
+from everspot_policy.reading import objects, text, texts
+from everspot_policy.rule import Level, Rule, Severity, Subject, rule
+
+ROLE = "aws:iam/role:Role"
+PERMISSIONS = (
+    "aws:iam/rolePolicy:RolePolicy",
+    "aws:iam/policy:Policy",
+    "aws:iam/userPolicy:UserPolicy",
+    "aws:iam/groupPolicy:GroupPolicy",
+)
+ATTACHMENTS = (
+    "aws:iam/rolePolicyAttachment:RolePolicyAttachment",
+    "aws:iam/policyAttachment:PolicyAttachment",
+    "aws:iam/userPolicyAttachment:UserPolicyAttachment",
+    "aws:iam/groupPolicyAttachment:GroupPolicyAttachment",
+)
+TOO_MUCH = ("AdministratorAccess", "PowerUserAccess", "IAMFullAccess")
+"""Policies of AWS that give everything, or the means to take it."""
+
+REPOSITORY = re.compile(r"repo:[^*?/:]+/[^*?/:]+(:.*)?")
+"""One repository in a job's subject; its id stands after `@` in what GitHub issues since 2026."""
+
+GITHUB = "token.actions.githubusercontent.com"
+WHO = (f"{GITHUB}:sub", f"{GITHUB}:repository", f"{GITHUB}:repository_id")
+PRESENT_OR_NOT = ("ifexists", "forallvalues:")
+"""Parts of operators that hold where the claim is absent."""
+
+
+def documents(subject: Subject) -> Iterator[tuple[str, Any]]:
+    """The documents of permissions of a resource, by path."""
+    if subject.type == ROLE:
+        for path, each in objects(subject.inputs, "inlinePolicies"):
+            yield f"{path}.policy", each.get("policy")
+    else:
+        yield "policy", subject.inputs.get("policy")
+
+
+def allowed(subject: Subject) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What a resource's documents allow, by path."""
+    for path, value in documents(subject):
+        for index, statement in statements(value):
+            if allows(statement):
+                yield f"{path}.Statement[{index}]", statement
+
+
+@rule(
+    "aws-no-star-permissions",
+    Level.MANDATORY,
+    Severity.CRITICAL,
+    title="Nobody may do everything to everything",
+    remedy="Name the actions, and the resources that they are for. A statement with NotAction allows all that comes "
+    "to be called an action later.",
+    types=(ROLE, *PERMISSIONS, *ATTACHMENTS),
+    twins=("CKV_AWS_62", "CKV_AWS_63", "CKV_AWS_274", "CKV_AWS_289", "CKV_AWS_290"),
+)
+def no_star_permissions(subject: Subject) -> Iterator[Problem]:
+    """All actions, or all of IAM, on all resources; AWS's own policies that come to the same."""
+    for path, statement in allowed(subject):
+        if not everywhere(statement):
+            continue
+        if "NotAction" in statement:
+            yield Problem(path, "allows all actions but some on all resources")
+        for action in actions(statement):
+            if action in ("*", "*:*", "iam:*"):
+                yield Problem(path, f"allows {action} on all resources")
+    given = subject.inputs.get("managedPolicyArns") if subject.type == ROLE else subject.inputs.get("policyArn")
+    for arn in texts(given):
+        if arn.rpartition("/")[2] in TOO_MUCH and ":aws:policy/" in arn:
+            yield Problem(
+                "policyArn" if subject.type != ROLE else "managedPolicyArns", f"{arn.rpartition('/')[2]} is too much"
+            )
+
+
+@rule(
+    "aws-pass-role-limited",
+    Level.MANDATORY,
+    Severity.HIGH,
+    title="Who may pass roles may pass named ones",
+    remedy="Name the roles in Resource: whoever may pass every role to an instance may do whatever any role may.",
+    types=(ROLE, *PERMISSIONS),
+    twins=("CKV_AWS_286",),
+)
+def pass_role_limited(subject: Subject) -> Iterator[Problem]:
+    """iam:PassRole on all resources, also as a part of `iam:*` or `iam:Pass*`."""
+    for path, statement in allowed(subject):
+        passing = [
+            a
+            for a in actions(statement)
+            if a == "iam:passrole" or (a[-1:] == "*" and "iam:passrole".startswith(a[:-1]))
+        ]
+        roles = texts(statement.get("Resource"))
+        if passing and (
+            everywhere(statement) or any(re.fullmatch(r"arn:[^:]*:iam::[^:]*:(\*|role/\*)", r) for r in roles)
+        ):
+            yield Problem(path, f"allows {passing[0]} on all roles")
+
+
+@rule(
+    "aws-trust-named",
+    Level.MANDATORY,
+    Severity.CRITICAL,
+    title="A role is taken by a service, a named account or role, or the jobs of one repository",
+    remedy="Name who may assume the role. For GitHub, compare sub, repository or repository_id with one repository, by "
+    "an operator that does not hold where the claim is absent.",
+    types=(ROLE,),
+    twins=("CKV_AWS_60", "CKV_AWS_61", "CKV_AWS_358"),
+)
+def trust_named(subject: Subject) -> Iterator[Problem]:
+    """Trust in everybody, and trust in GitHub that is not trust in one repository of it."""
+    for index, statement in statements(subject.inputs.get("assumeRolePolicy")):
+        if not allows(statement):
+            continue
+        path = f"assumeRolePolicy.Statement[{index}]"
+        if "NotPrincipal" in statement:
+            yield Problem(path, "trusts everybody but some")
+        for kind, name in principals(statement):
+            if name == ANYBODY and not any(key in ORGANIZED for _, key, _ in conditions(statement)):
+                yield Problem(path, "trusts everybody")
+            if kind == "Federated" and GITHUB in name and not _one_repository(statement):
+                yield Problem(path, "trusts jobs of more than one repository of GitHub")
+
+
+ORGANIZED = (
+    "aws:principalorgid",
+    "aws:principalorgpaths",
+    "aws:principalaccount",
+    "aws:principalarn",
+    "aws:sourceaccount",
+)
+"""Keys of conditions that tell an organization's own from everybody."""
+
+
+def _one_repository(statement: Mapping[str, Any]) -> bool:
+    """Whether a condition holds for the jobs of one repository alone."""
+    for operator, key, values in conditions(statement):
+        plain = operator.removeprefix("foranyvalue:")
+        if key not in WHO or not plain.startswith("string") or any(part in operator for part in PRESENT_OR_NOT):
+            continue
+        if "not" in plain or not values:
+            continue
+        if key.endswith(":sub") and all(REPOSITORY.fullmatch(value) for value in values):
+            return True
+        if not key.endswith(":sub") and all(text(value) and not set("*?") & set(value) for value in values):
+            return True
+    return False
+
+
+@rule(
+    "aws-no-access-keys",
+    Level.MANDATORY,
+    Severity.HIGH,
+    title="No key of a user is made: roles are taken for an hour, keys are stolen for good",
+    remedy="Let programs take a role: an instance's own, or one that trusts the identity that they have already.",
+    types=("aws:iam/accessKey:AccessKey",),
+    twins=("CKV_AWS_273",),
+)
+def no_access_keys(subject: Subject) -> Iterator[Problem]:
+    """Every access key; its secret lies in the state besides."""
+    yield Problem("", "is a key that never expires")
+
+
+RULES: tuple[Rule, ...] = (no_star_permissions, pass_role_limited, trust_named, no_access_keys)

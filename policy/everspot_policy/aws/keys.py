@@ -1,0 +1,47 @@
+"""Keys, and how long what is written with or without them is kept."""
+
+from collections.abc import Iterator
+
+from everspot_core.problems import Problem
+
+from everspot_policy.reading import lacks, number, text
+from everspot_policy.rule import Level, Rule, Severity, Subject, rule
+
+ROTATING = ("", "SYMMETRIC_DEFAULT")
+"""Kinds of keys that KMS rotates by itself."""
+
+
+@rule(
+    "aws-key-rotates",
+    Level.MANDATORY,
+    Severity.MEDIUM,
+    title="A key is rotated by the year",
+    remedy="Set enableKeyRotation to true: what was encrypted before stays readable.",
+    types=("aws:kms/key:Key",),
+    twins=("CKV_AWS_7",),
+)
+def key_rotates(subject: Subject) -> Iterator[Problem]:
+    """Symmetric keys of KMS's own that are not rotated; others it cannot rotate."""
+    inputs = subject.inputs
+    own = inputs.get("customKeyStoreId") is None and text(inputs.get("keyUsage")) in ("", "ENCRYPT_DECRYPT")
+    if own and text(inputs.get("customerMasterKeySpec")) in ROTATING and lacks(inputs.get("enableKeyRotation")):
+        yield Problem("enableKeyRotation", "has to be true")
+
+
+@rule(
+    "aws-logs-kept",
+    Level.ADVISORY,
+    Severity.LOW,
+    title="Logs are kept for a stated time",
+    remedy="Set retentionInDays: without it every line is kept, and paid for, for ever.",
+    types=("aws:cloudwatch/logGroup:LogGroup",),
+    twins=("CKV_AWS_66",),
+)
+def logs_kept(subject: Subject) -> Iterator[Problem]:
+    """Groups of logs that are kept for ever: 0 means so too."""
+    days = subject.inputs.get("retentionInDays")
+    if days is None or number(days) == 0:
+        yield Problem("retentionInDays", "is not given: logs are kept for ever")
+
+
+RULES: tuple[Rule, ...] = (key_rotates, logs_kept)

@@ -1,0 +1,30 @@
+"""What must not go by mistake."""
+
+from collections.abc import Iterator
+
+from everspot_core.problems import Problem
+
+from everspot_policy.aws.kinds import BUCKETS, FLEET
+from everspot_policy.aws.tags import tags
+from everspot_policy.environments import is_production
+from everspot_policy.reading import text
+from everspot_policy.rule import Level, Rule, Severity, Subject, rule
+
+
+@rule(
+    "aws-production-protected",
+    Level.MANDATORY,
+    Severity.HIGH,
+    title="Fleets and buckets of production are protected: a mistake cannot delete or replace them",
+    remedy="Declare them with the option protect (a cluster: protect: true). It counts as production what the tag "
+    "Environment, or else the stack's name, calls prod, production or live.",
+    types=(FLEET, *BUCKETS),
+)
+def production_protected(subject: Subject) -> Iterator[Problem]:
+    """Unprotected ones, where somebody asked the engine."""
+    environment = text(tags(subject).get("Environment")) or subject.environment
+    if subject.protected is False and is_production(environment):
+        yield Problem("", "is production and not protected")
+
+
+RULES: tuple[Rule, ...] = (production_protected,)

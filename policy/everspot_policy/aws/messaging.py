@@ -1,0 +1,69 @@
+"""Queues, topics, and the policies of resources."""
+
+from collections.abc import Iterator
+
+from everspot_core.problems import Problem
+
+from everspot_policy.aws.documents import ANYBODY, actions, allows, conditions, principals, statements
+from everspot_policy.reading import denied
+from everspot_policy.rule import Level, Rule, Severity, Subject, rule
+
+QUEUE = "aws:sqs/queue:Queue"
+OPEN_BY_POLICY = (
+    QUEUE,
+    "aws:sqs/queuePolicy:QueuePolicy",
+    "aws:sns/topic:Topic",
+    "aws:sns/topicPolicy:TopicPolicy",
+    "aws:s3/bucketPolicy:BucketPolicy",
+    "aws:kms/key:Key",
+    "aws:kms/keyPolicy:KeyPolicy",
+    "aws:secretsmanager/secret:Secret",
+    "aws:secretsmanager/secretPolicy:SecretPolicy",
+)
+NARROWING = (
+    "aws:sourcearn", "aws:sourceaccount", "aws:sourceorgid", "aws:principalorgid", "aws:principalorgpaths",
+    "aws:principalaccount", "aws:principalarn", "aws:sourcevpc", "aws:sourcevpce", "kms:calleraccount",
+)  # fmt: skip
+"""Keys of conditions that leave somebody named of everybody."""
+
+
+@rule(
+    "aws-queue-encrypted",
+    Level.MANDATORY,
+    Severity.MEDIUM,
+    title="A queue's messages are encrypted",
+    remedy="Leave sqsManagedSseEnabled alone or set it to true, or give kmsMasterKeyId.",
+    types=(QUEUE,),
+    twins=("CKV_AWS_27",),
+)
+def queue_encrypted(subject: Subject) -> Iterator[Problem]:
+    """Encryption that is switched off. Where nothing is said, SQS encrypts, since 2022."""
+    if denied(subject.inputs.get("sqsManagedSseEnabled")) and subject.inputs.get("kmsMasterKeyId") is None:
+        yield Problem("sqsManagedSseEnabled", "has to be true where there is no kmsMasterKeyId")
+
+
+@rule(
+    "aws-policy-not-for-everybody",
+    Level.MANDATORY,
+    Severity.CRITICAL,
+    title="A resource's own policy allows nothing to everybody",
+    remedy="Name the principals, or add a condition on aws:SourceArn, aws:SourceAccount or aws:PrincipalOrgID.",
+    types=OPEN_BY_POLICY,
+    twins=("CKV_AWS_33", "CKV_AWS_70", "CKV_AWS_72", "CKV_AWS_168", "CKV_AWS_169"),
+)
+def policy_not_for_everybody(subject: Subject) -> Iterator[Problem]:
+    """Statements that allow something to `*`, and no condition that narrows it."""
+    for index, statement in statements(subject.inputs.get("policy")):
+        if not allows(statement):
+            continue
+        everybody = any(name == ANYBODY for _, name in principals(statement)) or "NotPrincipal" in statement
+        narrowed = any(
+            key in NARROWING and "not" not in operator and "ifexists" not in operator and ANYBODY not in values
+            for operator, key, values in conditions(statement)
+        )
+        if everybody and not narrowed:
+            what = ", ".join(actions(statement)[:3]) or "everything but some"
+            yield Problem(f"policy.Statement[{index}]", f"allows {what} to everybody")
+
+
+RULES: tuple[Rule, ...] = (queue_encrypted, policy_not_for_everybody)

@@ -1,0 +1,107 @@
+"""Who reaches what, and by which address."""
+
+from collections.abc import Iterator
+
+from everspot_core.problems import Problem
+
+from everspot_policy.addresses import open_ranges
+from everspot_policy.aws.kinds import CONFIGURATION, SINGLE, SPOT_FLEET, TEMPLATE
+from everspot_policy.reading import hidden, objects, text, yes
+from everspot_policy.rule import Level, Rule, Severity, Subject, rule
+
+SUBNETS = ("aws:ec2/subnet:Subnet", "aws:ec2/defaultSubnet:DefaultSubnet")
+ADDRESS = "aws:ec2/eip:Eip"
+BOUND_ADDRESS = "aws:ec2/eipAssociation:EipAssociation"
+GROUPS = ("aws:ec2/securityGroup:SecurityGroup", "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup")
+OLD_RULE = "aws:ec2/securityGroupRule:SecurityGroupRule"
+RULES_IN = ("aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule",)
+NAT = "aws:ec2/natGateway:NatGateway"
+
+
+@rule(
+    "aws-no-public-address",
+    Level.MANDATORY,
+    Severity.CRITICAL,
+    title="No instance has a public address",
+    remedy="Set associatePublicIpAddress and mapPublicIpOnLaunch to false; reach instances through Session Manager and "
+    "let them reach AWS through VPC endpoints.",
+    types=(*SINGLE, CONFIGURATION, TEMPLATE, SPOT_FLEET, *SUBNETS, ADDRESS, BOUND_ADDRESS),
+    twins=("CKV_AWS_88", "CKV_AWS_130"),
+)
+def no_public_address(subject: Subject) -> Iterator[Problem]:
+    """Anything that gives an instance a public address by itself."""
+    inputs = subject.inputs
+    asked = {
+        "networkInterfaces": "associatePublicIpAddress",
+        "launchSpecifications": "associatePublicIpAddress",
+        "": "mapPublicIpOnLaunch" if subject.type in SUBNETS else "associatePublicIpAddress",
+    }
+    for part, name in asked.items():
+        for path, each in objects(inputs, part) if part else [("", inputs)]:
+            if yes(each.get(name)):
+                yield Problem(f"{path}.{name}".lstrip("."), "has to be false")
+    if subject.type == BOUND_ADDRESS:
+        yield Problem("", "gives an instance a public address")
+    for name in ("instance", "networkInterface"):
+        if subject.type == ADDRESS and inputs.get(name) is not None:
+            yield Problem(name, "gets a public address")
+
+
+@rule(
+    "aws-nothing-open",
+    Level.MANDATORY,
+    Severity.CRITICAL,
+    title="No port is open to everybody",
+    remedy="Name the security groups or the ranges that may come in. What serves the public on purpose is an exception "
+    "with its reason.",
+    types=(*GROUPS, OLD_RULE, *RULES_IN),
+    twins=("CKV_AWS_24", "CKV_AWS_25", "CKV_AWS_260", "CKV_AWS_277"),
+)
+def nothing_open(subject: Subject) -> Iterator[Problem]:
+    """Ways in from everywhere: within a group, or as resources of their own, in both of their forms."""
+    inputs = subject.inputs
+    if subject.type in RULES_IN:
+        named = [("", inputs, ("cidrIpv4", "cidrIpv6"))]
+    elif subject.type == OLD_RULE:
+        named = [("", inputs, ("cidrBlocks", "ipv6CidrBlocks"))] if inputs.get("type") == "ingress" else []
+    else:
+        named = [(path, each, ("cidrBlocks", "ipv6CidrBlocks")) for path, each in objects(inputs, "ingress")]
+    for path, each, names in named:
+        for name in names:
+            for found in open_ranges(each.get(name)):
+                yield Problem(f"{path}.{name}".lstrip("."), f"{found} is everybody")
+
+
+@rule(
+    "aws-no-nat",
+    Level.ADVISORY,
+    Severity.LOW,
+    title="No NAT gateway stands there unless somebody asked for it",
+    remedy="It costs some $33 a month and $0.045 for each GB. Use endpoints of S3 and of the services instead, or note "
+    "an exception with the reason.",
+    types=(NAT,),
+)
+def no_nat(subject: Subject) -> Iterator[Problem]:
+    """Every NAT gateway: also a private one costs by the hour."""
+    kind = text(subject.inputs.get("connectivityType")) or "public"
+    yield Problem("", f"is a {kind} NAT gateway")
+
+
+@rule(
+    "aws-default-group-empty",
+    Level.MANDATORY,
+    Severity.MEDIUM,
+    title="A network's default security group lets nothing in and nothing out",
+    remedy="Declare no ingress and no egress there: whatever is launched without a group of its own gets this one.",
+    types=(GROUPS[1],),
+    twins=("CKV2_AWS_12",),
+)
+def default_group_empty(subject: Subject) -> Iterator[Problem]:
+    """Rules of a default group."""
+    for name in ("ingress", "egress"):
+        value = subject.inputs.get(name)
+        if value and not hidden(value):
+            yield Problem(name, "has to be empty")
+
+
+RULES: tuple[Rule, ...] = (no_public_address, nothing_open, no_nat, default_group_empty)

@@ -1,0 +1,136 @@
+"""Buckets."""
+
+from collections.abc import Iterator
+
+from everspot_core.problems import Problem
+
+from everspot_policy.aws.documents import ANYBODY, actions, conditions, principals, statements
+from everspot_policy.aws.kinds import BUCKETS, both
+from everspot_policy.reading import hidden, lacks, mapping, objects, text
+from everspot_policy.rule import Level, Rule, Severity, Subject, rule
+
+BLOCKS = (
+    "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock",
+    "aws:s3/accountPublicAccessBlock:AccountPublicAccessBlock",
+)
+FOUR = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
+ACLS = both("BucketAcl")
+POLICY = "aws:s3/bucketPolicy:BucketPolicy"
+ENCRYPTION = both("BucketServerSideEncryptionConfiguration")
+VERSIONING = both("BucketVersioning")
+LIFECYCLE = both("BucketLifecycleConfiguration")
+CIPHERS = ("AES256", "aws:kms", "aws:kms:dsse")
+
+
+@rule(
+    "aws-bucket-not-public",
+    Level.MANDATORY,
+    Severity.CRITICAL,
+    title="No bucket can be read by everybody, whatever its policy and its objects say",
+    remedy="Set all four inputs of the bucket's public access block to true, and no canned ACL that names everybody.",
+    types=(*BLOCKS, *ACLS, *BUCKETS),
+    twins=("CKV_AWS_53", "CKV_AWS_54", "CKV_AWS_55", "CKV_AWS_56", "CKV_AWS_20", "CKV_AWS_57"),
+)
+def bucket_not_public(subject: Subject) -> Iterator[Problem]:
+    """Blocks with a gap, and ACLs for everybody or for everybody with an account."""
+    if subject.type in BLOCKS:
+        for name in FOUR:
+            if lacks(subject.inputs.get(name)):
+                yield Problem(name, "has to be true")
+    elif text(subject.inputs.get("acl")) in ("public-read", "public-read-write", "authenticated-read"):
+        yield Problem("acl", f"{subject.inputs['acl']} is for everybody")
+
+
+@rule(
+    "aws-bucket-tls-only",
+    Level.MANDATORY,
+    Severity.MEDIUM,
+    title="A bucket's policy refuses what does not come over TLS",
+    remedy="Add a statement that denies s3:* to everybody where aws:SecureTransport is false.",
+    types=(POLICY,),
+    twins=("CKV_AWS_379",),
+)
+def bucket_tls_only(subject: Subject) -> Iterator[Problem]:
+    """Policies without that statement. A bucket without any policy is found by nobody here."""
+    value = subject.inputs.get("policy")
+    if not hidden(value) and not any(_refuses_plain(each) for _, each in statements(value)):
+        yield Problem("policy", "does not deny what comes without TLS")
+
+
+def _refuses_plain(statement: object) -> bool:
+    found = mapping(statement)
+    everybody = (ANYBODY in [name for _, name in principals(found)]) and found.get("Effect") == "Deny"
+    plain = any(
+        key == "aws:securetransport" and "false" in [v.lower() for v in values] for _, key, values in conditions(found)
+    )
+    return everybody and plain and bool({"*", "s3:*"} & set(actions(found)))
+
+
+@rule(
+    "aws-bucket-encrypted",
+    Level.MANDATORY,
+    Severity.HIGH,
+    title="A bucket's encryption names a cipher",
+    remedy="Give applyServerSideEncryptionByDefault with sseAlgorithm AES256 or aws:kms.",
+    types=(*ENCRYPTION, *BUCKETS),
+    twins=("CKV_AWS_19", "CKV_AWS_145"),
+)
+def bucket_encrypted(subject: Subject) -> Iterator[Problem]:
+    """Encryption that is declared and says nothing. Where none is declared, S3 encrypts by itself, since 2023."""
+    inputs, at = subject.inputs, ""
+    if subject.type in BUCKETS:
+        inputs, at = mapping(inputs.get("serverSideEncryptionConfiguration")), "serverSideEncryptionConfiguration."
+    for name in ("rules", "rule"):
+        for path, each in objects(inputs, name):
+            by_default = each.get("applyServerSideEncryptionByDefault")
+            if hidden(by_default) or hidden(mapping(by_default).get("sseAlgorithm")):
+                continue
+            if mapping(by_default).get("sseAlgorithm") not in CIPHERS:
+                yield Problem(
+                    f"{at}{path}.applyServerSideEncryptionByDefault.sseAlgorithm",
+                    f"has to be one of {', '.join(CIPHERS)}",
+                )
+
+
+@rule(
+    "aws-bucket-versioned",
+    Level.ADVISORY,
+    Severity.LOW,
+    title="A bucket keeps what is overwritten or deleted",
+    remedy="Enable versioning, with a lifecycle rule for old versions. Where each object is written once, under a key "
+    "of its own, note an exception that says so.",
+    types=VERSIONING,
+    twins=("CKV_AWS_21",),
+)
+def bucket_versioned(subject: Subject) -> Iterator[Problem]:
+    """Versioning that is declared and off."""
+    status = mapping(subject.inputs.get("versioningConfiguration")).get("status")
+    if not hidden(subject.inputs.get("versioningConfiguration")) and not hidden(status) and status != "Enabled":
+        yield Problem("versioningConfiguration.status", "has to be Enabled")
+
+
+@rule(
+    "aws-bucket-uploads-aborted",
+    Level.ADVISORY,
+    Severity.LOW,
+    title="What is left of uploads that never ended is deleted",
+    remedy="Add a lifecycle rule for all objects with abortIncompleteMultipartUpload: the parts cost, and no listing "
+    "shows them.",
+    types=LIFECYCLE,
+    twins=("CKV_AWS_300",),
+)
+def bucket_uploads_aborted(subject: Subject) -> Iterator[Problem]:
+    """Lifecycles without such a rule."""
+    rules = subject.inputs.get("rules")
+    if hidden(rules):
+        return
+    for _, each in objects(subject.inputs, "rules"):
+        aborts = each.get("abortIncompleteMultipartUpload")
+        if aborts is not None and (each.get("status") == "Enabled" or hidden(each.get("status"))):
+            return
+    yield Problem("rules", "has none that is enabled and aborts incomplete uploads")
+
+
+RULES: tuple[Rule, ...] = (
+    bucket_not_public, bucket_tls_only, bucket_encrypted, bucket_versioned, bucket_uploads_aborted,
+)  # fmt: skip

@@ -1,0 +1,76 @@
+"""Who pays."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from everspot_core.problems import Problem
+
+from everspot_policy.aws.kinds import BUCKETS, FLEET, GROUP, INSTANCE, TEMPLATE, VOLUME
+from everspot_policy.reading import hidden, mapping, objects, text
+from everspot_policy.rule import Level, Rule, Severity, Subject, rule
+
+MANDATORY = ("Project", "Team", "Environment")
+PAID = (
+    FLEET, TEMPLATE, INSTANCE, VOLUME, *BUCKETS,
+    "aws:sqs/queue:Queue", "aws:ec2/natGateway:NatGateway", "aws:ec2/vpcEndpoint:VpcEndpoint",
+    "aws:ec2/eip:Eip", "aws:kms/key:Key", "aws:cloudwatch/logGroup:LogGroup",
+)  # fmt: skip
+"""Types that cost, and carry their tags as a map."""
+LAUNCHED = ("instance", "volume")
+"""What a template makes that costs."""
+
+
+@rule(
+    "aws-tags",
+    Level.MANDATORY,
+    Severity.MEDIUM,
+    title=f"What costs says who pays: {', '.join(MANDATORY)}",
+    remedy="Give the tags, by the provider's defaultTags or one by one. A template's own tags do not reach what it "
+    "launches: give tagSpecifications for instance and volume.",
+    types=(*PAID, GROUP),
+    twins=("CKV_AWS_153",),
+)
+def tagged(subject: Subject) -> Iterator[Problem]:
+    """Resources that lack a tag; templates whose instances or volumes would."""
+    inputs = subject.inputs
+    if not hidden(inputs.get("tags")):
+        yield from _lacking("tags", tags(subject))
+    if subject.type != TEMPLATE or hidden(inputs.get("tagSpecifications")):
+        return
+    given = {text(each.get("resourceType")): (path, each) for path, each in objects(inputs, "tagSpecifications")}
+    for kind in LAUNCHED:
+        path, each = given.get(kind, (f"tagSpecifications[{kind}]", {}))
+        if not hidden(each.get("tags")):
+            yield from _lacking(f"{path}.tags", mapping(each.get("tags")))
+
+
+def _lacking(path: str, found: Mapping[str, Any]) -> Iterator[Problem]:
+    missing = [name for name in MANDATORY if not hidden(found.get(name)) and not text(found.get(name)).strip()]
+    if missing:
+        yield Problem(path, f"lacks {', '.join(missing)}")
+
+
+def tags(subject: Subject) -> dict[str, Any]:
+    """The tags of a resource: its own, over what the provider gives everything; an Auto Scaling group has a list."""
+    inputs = subject.inputs
+    listed = (
+        {text(each.get("key")): each.get("value") for _, each in objects(inputs, "tags")} if _is_list(inputs) else {}
+    )
+    return {**mapping(inputs.get("tagsAll")), **(listed or mapping(inputs.get("tags")))}
+
+
+def _is_list(inputs: Mapping[str, Any]) -> bool:
+    return isinstance(inputs.get("tags"), list)
+
+
+def teams(subject: Subject) -> Iterator[tuple[str, str]]:
+    """The teams that a resource names, with the paths."""
+    named = [("tags", tags(subject))]
+    if subject.type == TEMPLATE:
+        named += [(f"{p}.tags", dict(mapping(e.get("tags")))) for p, e in objects(subject.inputs, "tagSpecifications")]
+    for path, found in named:
+        if text(found.get("Team")):
+            yield f"{path}.Team", text(found["Team"])
+
+
+RULES: tuple[Rule, ...] = (tagged,)

@@ -1,0 +1,129 @@
+"""How instances are launched."""
+
+from collections.abc import Iterator, Mapping
+
+from everspot_core.problems import Problem
+
+from everspot_policy.gcp.kinds import FROM_TEMPLATE, INSTANCE, LAUNCHES, TEMPLATES
+from everspot_policy.planted import secrets_in
+from everspot_policy.reading import denied, hidden, lacks, mapping, text, yes
+from everspot_policy.rule import Level, Rule, Severity, Subject, rule
+
+PROJECT = "gcp:compute/projectMetadata:ProjectMetadata"
+PROJECT_ITEM = "gcp:compute/projectMetadataItem:ProjectMetadataItem"
+METADATA = (*LAUNCHES, FROM_TEMPLATE, PROJECT)
+
+
+@rule(
+    "gcp-shielded-vm",
+    Level.MANDATORY,
+    Severity.HIGH,
+    title="What an instance boots is measured, and watched",
+    remedy="Give shieldedInstanceConfig with enableVtpm and enableIntegrityMonitoring. enableSecureBoot too, where the "
+    "image's drivers are signed.",
+    types=LAUNCHES,
+    twins=("CKV_GCP_39",),
+)
+def shielded_vm(subject: Subject) -> Iterator[Problem]:
+    """Launches that say nothing of it, or switch it off."""
+    given = subject.inputs.get("shieldedInstanceConfig")
+    if hidden(given):
+        return
+    if not isinstance(given, Mapping):
+        yield Problem("shieldedInstanceConfig", "is not given")
+    for name in ("enableVtpm", "enableIntegrityMonitoring"):
+        if denied(mapping(given).get(name)):
+            yield Problem(f"shieldedInstanceConfig.{name}", "has to be true")
+
+
+@rule(
+    "gcp-os-login",
+    Level.MANDATORY,
+    Severity.HIGH,
+    title="People log in by their own names, which can be taken away: not by keys in the metadata",
+    remedy='Set the metadata enable-oslogin to "TRUE", on the instance or its template.',
+    types=METADATA,
+    twins=("CKV_GCP_33", "CKV_GCP_34"),
+)
+def os_login(subject: Subject) -> Iterator[Problem]:
+    """Metadata that does not switch OS Login on, or has keys of its own."""
+    metadata = subject.inputs.get("metadata")
+    if hidden(metadata):
+        return
+    found = mapping(metadata)
+    if (subject.type in LAUNCHES and lacks(found.get("enable-oslogin"))) or denied(found.get("enable-oslogin")):
+        yield Problem('metadata["enable-oslogin"]', 'has to be "TRUE"')
+    for name in ("ssh-keys", "sshKeys"):
+        if found.get(name):
+            yield Problem(f'metadata["{name}"]', "has to be left out")
+
+
+@rule(
+    "gcp-no-serial-port",
+    Level.MANDATORY,
+    Severity.HIGH,
+    title="Nobody reaches an instance by its serial port, which knows no firewall",
+    remedy="Leave the metadata serial-port-enable out, or set it to FALSE.",
+    types=METADATA,
+    twins=("CKV_GCP_35",),
+)
+def no_serial_port(subject: Subject) -> Iterator[Problem]:
+    """Serial ports that are open; any number but 0 opens them as well."""
+    value = mapping(subject.inputs.get("metadata")).get("serial-port-enable")
+    if yes(value) or (isinstance(value, int | float) and value != 0):
+        yield Problem('metadata["serial-port-enable"]', "has to be FALSE")
+
+
+@rule(
+    "gcp-no-secrets-in-metadata",
+    Level.MANDATORY,
+    Severity.CRITICAL,
+    title="Metadata and start-up scripts hold no credentials: every program on the instance reads them",
+    remedy="Give the instance a service account of its own, and have it read secrets from Secret Manager.",
+    types=(*METADATA, PROJECT_ITEM),
+)
+def no_secrets_in_metadata(subject: Subject) -> Iterator[Problem]:
+    """Values with something in them that looks like a credential."""
+    inputs = subject.inputs
+    values = {f'metadata["{name}"]': value for name, value in mapping(inputs.get("metadata")).items()}
+    values["metadataStartupScript"] = inputs.get("metadataStartupScript")
+    values["value"] = inputs.get("value") if subject.type == PROJECT_ITEM else None
+    for path, value in values.items():
+        for kind in secrets_in(text(value)):
+            yield Problem(path, f"seems to hold {kind}")
+
+
+@rule(
+    "gcp-no-ip-forwarding",
+    Level.MANDATORY,
+    Severity.MEDIUM,
+    title="An instance sends and receives its own packets only",
+    remedy="Leave canIpForward out. A router on purpose is an exception with its reason.",
+    types=LAUNCHES,
+    twins=("CKV_GCP_36",),
+)
+def no_ip_forwarding(subject: Subject) -> Iterator[Problem]:
+    """Instances that may forward."""
+    if yes(subject.inputs.get("canIpForward")):
+        yield Problem("canIpForward", "has to be false")
+
+
+@rule(
+    "gcp-spot-not-preemptible",
+    Level.ADVISORY,
+    Severity.MEDIUM,
+    title="Spot is asked for as Spot: what is only preemptible lives no longer than a day",
+    remedy="Set scheduling.provisioningModel to SPOT beside preemptible.",
+    types=(INSTANCE, *TEMPLATES),
+)
+def spot_not_preemptible(subject: Subject) -> Iterator[Problem]:
+    """The older kind."""
+    found = mapping(subject.inputs.get("scheduling"))
+    model = found.get("provisioningModel")
+    if yes(found.get("preemptible")) and not hidden(model) and model != "SPOT":
+        yield Problem("scheduling.provisioningModel", "has to be SPOT")
+
+
+RULES: tuple[Rule, ...] = (
+    shielded_vm, os_login, no_serial_port, no_secrets_in_metadata, no_ip_forwarding, spot_not_preemptible,
+)  # fmt: skip

@@ -1,0 +1,34 @@
+"""What is bought, and how: a group's instances are of the market that its template says."""
+
+from collections.abc import Iterable
+from fractions import Fraction
+
+from everspot_policy.gcp.kinds import GROUPS, TEMPLATES
+from everspot_policy.reading import mapping, number, objects, text, yes
+from everspot_policy.rule import Subject
+
+
+def spot(template: Subject) -> bool:
+    """Whether a template's instances are Spot."""
+    found = mapping(template.inputs.get("scheduling"))
+    return text(found.get("provisioningModel")) == "SPOT" or yes(found.get("preemptible"))
+
+
+def standing(subjects: Iterable[Subject]) -> tuple[Fraction, Fraction]:
+    """How many instances the groups of a stack keep: those that are on-demand, and all. Groups count that choose among
+    machine types, as a fleet does; a group whose template is not in the stack does not."""
+    every = list(subjects)
+    templates = {each.urn: each for each in every if each.type in TEMPLATES}
+    on_demand = total = Fraction(0)
+    for group in every:
+        size = number(group.inputs.get("targetSize"))
+        used = [templates[urn] for urn in group.depends if urn in templates]
+        flexible = any(
+            True for _ in objects(mapping(group.inputs.get("instanceFlexibilityPolicy")), "instanceSelections")
+        )
+        if group.type not in GROUPS or not flexible or size is None or size <= 0 or not used:
+            continue
+        total += Fraction(size)
+        if not spot(used[0]):
+            on_demand += Fraction(size)
+    return on_demand, total

@@ -1,0 +1,145 @@
+"""Who may do what."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from everspot_core.problems import Problem
+
+from everspot_policy.gcp.kinds import LAUNCHES, MEMBERS, POLICIES
+from everspot_policy.reading import document, hidden, mapping, objects, text, texts
+from everspot_policy.rule import Level, Rule, Severity, Subject, rule
+
+EVERYBODY = ("allUsers", "allAuthenticatedUsers")
+BASIC = ("roles/owner", "roles/editor", "roles/viewer")
+IMPERSONATING = (
+    "roles/iam.serviceAccountUser",
+    "roles/iam.serviceAccountTokenCreator",
+    "roles/iam.workloadIdentityUser",
+)
+BROAD = re.compile(r"gcp:(projects|folder|organizations)/")
+"""What has other resources below it, and grants on them too."""
+DEFAULT_ACCOUNT = re.compile(r"(default|\d+-compute@developer\.gserviceaccount\.com)")
+GITHUB = "https://token.actions.githubusercontent.com"
+REPOSITORY = re.compile(
+    r"(assertion\.(repository|repository_id)|attribute\.(repository|repository_id)|google\.subject|assertion\.sub)"
+    r"\s*(==|in\b|\.startsWith\b)"
+)
+
+
+def grants(subject: Subject) -> Iterator[tuple[str, str, list[str]]]:
+    """What a resource grants: the path, the role, and the members."""
+    inputs = subject.inputs
+    yield "role", text(inputs.get("role")), texts(inputs.get("member")) + texts(inputs.get("members"))
+    found: Any = document(inputs.get("policyData"))
+    for path, each in objects(mapping(found), "bindings"):
+        yield f"policyData.{path}", text(each.get("role")), texts(each.get("members"))
+
+
+@rule(
+    "gcp-own-service-account",
+    Level.MANDATORY,
+    Severity.HIGH,
+    title="An instance has a service account of its own",
+    remedy="Declare an account for the purpose, and grant it what it needs. The scope cloud-platform is right then, "
+    "and what Google recommends: grants decide. With the default account it would be everything.",
+    types=LAUNCHES,
+    twins=("CKV_GCP_30", "CKV_GCP_31"),
+)
+def own_service_account(subject: Subject) -> Iterator[Problem]:
+    """The project's default account, named or left to be taken. No account at all is fine."""
+    given = subject.inputs.get("serviceAccount")
+    if given is None or hidden(given):
+        return
+    email = mapping(given).get("email")
+    if hidden(email):
+        return
+    if not text(email) or DEFAULT_ACCOUNT.fullmatch(text(email)):
+        yield Problem("serviceAccount.email", "is the project's default account")
+
+
+@rule(
+    "gcp-no-basic-roles",
+    Level.MANDATORY,
+    Severity.CRITICAL,
+    title="Nobody is owner, editor or viewer of everything",
+    remedy="Grant the roles of the services that are used, or a custom role with the permissions that were counted.",
+    types=(*MEMBERS, *POLICIES),
+    twins=("CKV_GCP_117", "CKV_GCP_115", "CKV_GCP_116"),
+)
+def no_basic_roles(subject: Subject) -> Iterator[Problem]:
+    """Basic roles, in every form of a grant."""
+    for path, role, _ in grants(subject):
+        if role in BASIC:
+            yield Problem(path, f"{role} is a basic role")
+
+
+@rule(
+    "gcp-not-for-everybody",
+    Level.MANDATORY,
+    Severity.CRITICAL,
+    title="Nothing is granted to everybody, nor to everybody with a Google account",
+    remedy="Name the members: accounts, groups, or a domain.",
+    types=(*MEMBERS, *POLICIES),
+    twins=("CKV_GCP_28",),
+)
+def not_for_everybody(subject: Subject) -> Iterator[Problem]:
+    """Grants to allUsers and allAuthenticatedUsers."""
+    for path, role, members in grants(subject):
+        for member in EVERYBODY:
+            if member in members:
+                yield Problem(path, f"grants {role or 'a role'} to {member}")
+
+
+@rule(
+    "gcp-impersonation-named",
+    Level.MANDATORY,
+    Severity.HIGH,
+    title="Who may act as service accounts may act as named ones",
+    remedy="Grant the role on the account, with serviceaccount.IAMMember, and not on the project, where it means every "
+    "account.",
+    types=(*MEMBERS, *POLICIES),
+    twins=("CKV_GCP_41", "CKV_GCP_42", "CKV_GCP_44", "CKV_GCP_45", "CKV_GCP_46", "CKV_GCP_49"),
+)
+def impersonation_named(subject: Subject) -> Iterator[Problem]:
+    """Roles to act as accounts, granted on a project or on more."""
+    if BROAD.match(subject.type):
+        for path, role, _ in grants(subject):
+            if role in IMPERSONATING:
+                yield Problem(path, f"{role} is granted for every account")
+
+
+@rule(
+    "gcp-trust-named",
+    Level.MANDATORY,
+    Severity.CRITICAL,
+    title="A pool of identities trusts one repository of GitHub, and not all of them",
+    remedy="Give attributeCondition, such as assertion.repository_id == '…': one issuer signs for everybody's jobs.",
+    types=("gcp:iam/workloadIdentityPoolProvider:WorkloadIdentityPoolProvider",),
+    twins=("CKV_GCP_125",),
+)
+def trust_named(subject: Subject) -> Iterator[Problem]:
+    """Providers for GitHub without a condition on the repository."""
+    if text(mapping(subject.inputs.get("oidc")).get("issuerUri")).rstrip("/") != GITHUB:
+        return
+    condition = subject.inputs.get("attributeCondition")
+    if not hidden(condition) and not REPOSITORY.search(text(condition)):
+        yield Problem("attributeCondition", "has to compare repository_id or repository")
+
+
+@rule(
+    "gcp-no-account-keys",
+    Level.MANDATORY,
+    Severity.HIGH,
+    title="No key of a service account is made: identities are lent for an hour, keys are stolen for good",
+    remedy="Attach the account to what runs, or let an identity that is there already act as it.",
+    types=("gcp:serviceaccount/key:Key",),
+)
+def no_account_keys(subject: Subject) -> Iterator[Problem]:
+    """Every key; its secret lies in the state besides."""
+    yield Problem("", "is a key that never expires")
+
+
+RULES: tuple[Rule, ...] = (
+    own_service_account, no_basic_roles, not_for_everybody, impersonation_named, trust_named, no_account_keys,
+)  # fmt: skip

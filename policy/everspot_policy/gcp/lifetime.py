@@ -1,0 +1,34 @@
+"""What must not go by mistake."""
+
+from collections.abc import Iterator
+
+from everspot_core.problems import Problem
+
+from everspot_policy.environments import is_production
+from everspot_policy.gcp.kinds import BUCKET, GROUPS
+from everspot_policy.gcp.tags import labels
+from everspot_policy.reading import number, text
+from everspot_policy.rule import Level, Rule, Severity, Subject, rule
+
+
+@rule(
+    "gcp-production-protected",
+    Level.MANDATORY,
+    Severity.HIGH,
+    title="Groups and buckets of production are protected: a mistake cannot delete or replace them",
+    remedy="Declare them with the option protect (a cluster: protect: true). It counts as production what the label "
+    "environment, or else the stack's name, calls prod, production or live. A group of one, such as a scheduler's, "
+    "holds nothing and is made again in minutes: it may go.",
+    types=(BUCKET, *GROUPS),
+)
+def production_protected(subject: Subject) -> Iterator[Problem]:
+    """Unprotected ones, where somebody asked the engine."""
+    size = number(subject.inputs.get("targetSize"))
+    if subject.type in GROUPS and size is not None and size <= 1:
+        return
+    environment = text(labels(subject).get("environment")) or subject.environment
+    if subject.protected is False and is_production(environment):
+        yield Problem("", "is production and not protected")
+
+
+RULES: tuple[Rule, ...] = (production_protected,)

@@ -1,0 +1,90 @@
+"""Who reaches what, and by which address."""
+
+from collections.abc import Iterator
+
+from everspot_core.problems import Problem
+
+from everspot_policy.addresses import open_ranges
+from everspot_policy.gcp.kinds import FROM_TEMPLATE, LAUNCHES
+from everspot_policy.reading import hidden, mapping, objects, text, yes
+from everspot_policy.rule import Level, Rule, Severity, Subject, rule
+
+FIREWALL = "gcp:compute/firewall:Firewall"
+POLICY_RULES = ("gcp:compute/*irewallPolicyRule:*",)
+"""Rules of firewall policies: hierarchical, of networks and of regions."""
+
+
+@rule(
+    "gcp-no-public-address",
+    Level.MANDATORY,
+    Severity.CRITICAL,
+    title="No instance has a public address",
+    remedy="Leave accessConfigs out; reach instances through Identity-Aware Proxy and let them reach Google through "
+    "privateIpGoogleAccess of their subnetwork.",
+    types=(*LAUNCHES, FROM_TEMPLATE),
+    twins=("CKV_GCP_40",),
+)
+def no_public_address(subject: Subject) -> Iterator[Problem]:
+    """Interfaces with an access configuration: even an empty one gets an address."""
+    for path, each in objects(subject.inputs, "networkInterfaces"):
+        for name in ("accessConfigs", "ipv6AccessConfigs"):
+            if each.get(name) and not hidden(each.get(name)):
+                yield Problem(f"{path}.{name}", "has to be left out")
+
+
+@rule(
+    "gcp-nothing-open",
+    Level.MANDATORY,
+    Severity.CRITICAL,
+    title="No port is open to everybody",
+    remedy="Name the ranges, tags or service accounts that may come in; people come through Identity-Aware Proxy, "
+    "whose range is 35.235.240.0/20. What serves the public on purpose is an exception with its reason.",
+    types=(FIREWALL, *POLICY_RULES),
+    twins=("CKV_GCP_2", "CKV_GCP_3", "CKV_GCP_106", "CKV_GCP_88"),
+)
+def nothing_open(subject: Subject) -> Iterator[Problem]:
+    """Rules that let in from everywhere, and are not switched off."""
+    inputs = subject.inputs
+    if yes(inputs.get("disabled")) or (text(inputs.get("direction")) or "INGRESS") != "INGRESS":
+        return
+    if subject.type == FIREWALL:
+        # A tag or an account beside a range only adds to who may come in.
+        path, ranges = "sourceRanges", inputs.get("sourceRanges") if inputs.get("allows") else None
+    else:
+        allow = text(inputs.get("action")) in ("allow", "goto_next", "apply_security_profile_group")
+        path, ranges = "match.srcIpRanges", mapping(inputs.get("match")).get("srcIpRanges") if allow else None
+    for found in open_ranges(ranges):
+        yield Problem(path, f"{found} is everybody")
+
+
+@rule(
+    "gcp-no-nat",
+    Level.ADVISORY,
+    Severity.LOW,
+    title="No NAT stands there unless somebody asked for it",
+    remedy="It costs by the hour for each instance, and $0.045 for each GB. Use privateIpGoogleAccess instead, or note "
+    "an exception with the reason.",
+    types=("gcp:compute/routerNat:RouterNat",),
+)
+def no_nat(subject: Subject) -> Iterator[Problem]:
+    """Every NAT of a router."""
+    yield Problem("", f"is a {(text(subject.inputs.get('type')) or 'public').lower()} NAT")
+
+
+@rule(
+    "gcp-own-subnetworks",
+    Level.MANDATORY,
+    Severity.MEDIUM,
+    title="A network has the subnetworks that are declared, and no others",
+    remedy="Set autoCreateSubnetworks to false: Google makes one in every region otherwise, with fixed ranges.",
+    types=("gcp:compute/network:Network",),
+    twins=("CKV_GCP_27",),
+)
+def own_subnetworks(subject: Subject) -> Iterator[Problem]:
+    """Networks in automatic mode, which is what holds where nothing is said."""
+    value = subject.inputs.get("autoCreateSubnetworks")
+    if value is None or yes(value):
+        yield Problem("autoCreateSubnetworks", "has to be false")
+
+
+RULES: tuple[Rule, ...] = (no_public_address, nothing_open, no_nat, own_subnetworks)

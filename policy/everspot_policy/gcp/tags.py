@@ -1,0 +1,57 @@
+"""Who pays: labels, which Google allows in lower case only."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from everspot_core.problems import Problem
+
+from everspot_policy.gcp.kinds import BUCKET, INSTANCE, TEMPLATES
+from everspot_policy.reading import hidden, mapping, objects, text
+from everspot_policy.rule import Level, Rule, Severity, Subject, rule
+
+MANDATORY = ("project", "team", "environment")
+PAID = (
+    INSTANCE, *TEMPLATES, BUCKET,
+    "gcp:compute/disk:Disk", "gcp:compute/regionDisk:RegionDisk",
+    "gcp:pubsub/topic:Topic", "gcp:pubsub/subscription:Subscription", "gcp:kms/cryptoKey:CryptoKey",
+)  # fmt: skip
+
+
+@rule(
+    "gcp-labels",
+    Level.MANDATORY,
+    Severity.MEDIUM,
+    title=f"What costs says who pays: {', '.join(MANDATORY)}",
+    remedy="Give the labels, by the provider's defaultLabels or one by one. A template's disks have labels of their "
+    "own.",
+    types=PAID,
+)
+def labelled(subject: Subject) -> Iterator[Problem]:
+    """Resources that lack a label; templates whose new disks would."""
+    inputs = subject.inputs
+    if not hidden(inputs.get("labels")):
+        yield from _lacking("labels", labels(subject))
+    if subject.type in TEMPLATES:
+        for path, each in objects(inputs, "disks"):
+            if each.get("source") is None and not hidden(each.get("labels")):
+                yield from _lacking(f"{path}.labels", mapping(each.get("labels")))
+
+
+def _lacking(path: str, found: Mapping[str, Any]) -> Iterator[Problem]:
+    missing = [name for name in MANDATORY if not hidden(found.get(name)) and not text(found.get(name)).strip()]
+    if missing:
+        yield Problem(path, f"lacks {', '.join(missing)}")
+
+
+def labels(subject: Subject) -> dict[str, Any]:
+    """The labels of a resource: its own, over what the provider gives everything."""
+    return {**mapping(subject.inputs.get("effectiveLabels")), **mapping(subject.inputs.get("labels"))}
+
+
+def teams(subject: Subject) -> Iterator[tuple[str, str]]:
+    """The teams that a resource names, with the paths."""
+    if text(labels(subject).get("team")):
+        yield "labels.team", text(labels(subject)["team"])
+
+
+RULES: tuple[Rule, ...] = (labelled,)

@@ -1,0 +1,61 @@
+"""The program `everspot-policy`: the rules as a policy pack of the engine.
+
+`pulumi preview --policy-pack "$(command -v everspot-policy)"` starts it, and ends it. The settings are the file that
+EVERSPOT_POLICY_SETTINGS names; without one, every rule counts as it stands.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from concurrent import futures
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import grpc
+from everspot_core.problems import BadInputs
+from pulumi.runtime.proto import analyzer_pb2_grpc
+
+from everspot_policy.analyzer import Analyzer
+from everspot_policy.settings import LARGEST, PolicySettings, read
+
+SETTINGS = "EVERSPOT_POLICY_SETTINGS"
+UNBOUND = [("grpc.max_receive_message_length", 400 << 20)]
+"""Of the engine's own servers: a stack's resources come in one message."""
+
+
+def settings(environ: Mapping[str, str]) -> PolicySettings:
+    """The settings of the file that an environment variable names.
+
+    Raises:
+        everspot_core.problems.BadInputs: with everything that is wrong in it.
+        OSError, UnicodeDecodeError: if it cannot be read.
+    """
+    path = environ.get(SETTINGS, "")
+    if not path:
+        return PolicySettings()
+    with Path(path).open(encoding="utf-8") as file:
+        return read(file.read(LARGEST + 1), path)
+
+
+def main() -> None:
+    """Serve until the engine ends it. Its way of learning the port is a line on standard output."""
+    try:
+        found = settings(os.environ)
+    except (BadInputs, OSError, UnicodeDecodeError) as bad:
+        sys.exit(f"everspot-policy: {bad}")
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=4), options=UNBOUND)
+    analyzer = Analyzer(found, _version(), lambda: datetime.now(UTC).date())
+    analyzer_pb2_grpc.add_AnalyzerServicer_to_server(analyzer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    sys.stdout.write(f"{port}\n")
+    sys.stdout.flush()
+    server.wait_for_termination()
+
+
+def _version() -> str:
+    try:
+        return version("everspot")
+    except PackageNotFoundError:  # run from a folder that was never installed
+        return "0.0.0"

@@ -1,0 +1,31 @@
+"""Texts that look like credentials. What was found is named by its kind, and never shown."""
+
+import re
+
+LEAST = "a password"
+
+KINDS: dict[str, re.Pattern[str]] = {
+    "an AWS access key": re.compile(r"(?<![A-Z0-9])(?:AKIA|ASIA)[A-Z2-7]{16}(?![A-Z0-9])"),
+    "an AWS secret key": re.compile(
+        r"(?i)aws_?secret_?(?:access_?)?key['\"]?\s*[:=]\s*['\"]?[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+])"
+    ),
+    "a private key": re.compile(r"-----BEGIN (?:[A-Z]{2,12} ){0,2}PRIVATE KEY-----"),
+    "a Google API key": re.compile(r"(?<![A-Za-z0-9_-])AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])"),
+    "a GitHub token": re.compile(r"(?<![A-Za-z0-9_])(?:gh[opsur]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{40,100})"),
+    "a Slack token": re.compile(r"(?<![A-Za-z0-9])xox[abprs]-[A-Za-z0-9-]{10,100}"),
+    "a Hugging Face token": re.compile(r"(?<![A-Za-z0-9_])hf_[A-Za-z0-9]{34}(?![A-Za-z0-9])"),
+    LEAST: re.compile(
+        r"(?im)(?:^|[\s;&_\"'{,-])(?:password|passwd|secret|token|api_?key)['\"]?\s*[:=]\s*"
+        r"(?:\"(?![$<{])[^\"\s]{8,100}\"|'(?![$<{])[^'\s]{8,100}'|(?![$<{\"'(\[])(?=[^\s,;]*\d)[^\s,;\"'}]{8,100})"
+    ),
+}
+"""What is looked for. A password counts if it stands there literally: `$TOKEN`, `${TOKEN}` and `<token>` are none."""
+
+LONGEST = 1 << 20
+"""Characters that are looked at. Clouds take far less (16 KiB of user data, 256 KiB of a metadata value)."""
+
+
+def secrets_in(text: str) -> list[str]:
+    """The kinds of credentials that a text seems to hold. A password is what no other kind tells more of."""
+    found = [kind for kind, pattern in KINDS.items() if pattern.search(text[:LONGEST])]
+    return found if found == [LEAST] else [kind for kind in found if kind != LEAST]

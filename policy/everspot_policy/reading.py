@@ -1,0 +1,97 @@
+"""Inputs read without trust: any JSON may stand anywhere, and what is hidden, unknown or a secret, is no mistake.
+
+Every function takes any value and raises nothing.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from everspot_core.declared import secret, unknown
+
+_YES = {"true", "yes", "1", "on", "y"}
+_DEEPEST = 40  # of a document's lists and objects: nobody's is deeper, and deeper ones exhaust the stack
+
+
+def hidden(value: Any) -> bool:
+    """Whether nothing can be said of a value yet: it is a secret, or only the update will know it."""
+    return unknown(value) or secret(value)
+
+
+def yes(value: Any) -> bool:
+    """Whether a known value says yes: as a boolean, or as one of the texts that providers take for it."""
+    return value is True or (isinstance(value, str) and value.strip().lower() in _YES)
+
+
+def lacks(value: Any) -> bool:
+    """Whether a value, if it is known, does not say yes. Saying nothing is not yes."""
+    return not hidden(value) and not yes(value)
+
+
+def denied(value: Any) -> bool:
+    """Whether a value is given, known, and does not say yes."""
+    return value is not None and lacks(value)
+
+
+def number(value: Any) -> float | None:
+    """A known, finite number, also as a text; else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        found = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return found if math.isfinite(found) else None
+
+
+def text(value: Any) -> str:
+    """A known text; else the empty one."""
+    return value if isinstance(value, str) and not hidden(value) else ""
+
+
+def texts(value: Any) -> list[str]:
+    """The known texts of a list; a text alone counts as a list of one."""
+    found = value if isinstance(value, list | tuple) else [value]
+    return [each for each in found if text(each)]
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """A known object; else an empty one."""
+    return value if isinstance(value, Mapping) and not hidden(value) else {}
+
+
+def objects(inputs: Mapping[str, Any], name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The objects of an input with their paths, `name[2]`: of a list, or the one that stands there alone."""
+    value = inputs.get(name)
+    if isinstance(value, list | tuple):
+        for index, each in enumerate(value):
+            if isinstance(each, Mapping) and not hidden(each):
+                yield f"{name}[{index}]", each
+    elif isinstance(value, Mapping) and not hidden(value):
+        yield name, value
+
+
+def document(value: Any) -> Any:
+    """What a JSON document says, given as its text or as it is; None if it is hidden or none."""
+    if hidden(value):
+        return None
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    return value if isinstance(value, Mapping | list) and not _deep(value) else None
+
+
+def _deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for each in level
+            for inner in (each.values() if isinstance(each, Mapping) else each if isinstance(each, list) else ())
+        ]
+        if not level:
+            return False
+    return True

@@ -1,0 +1,70 @@
+"""What the engine sends about a resource, as a rule's subject: plain values, unknown ones marked, secrets noted."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from everspot_core.declared import UNKNOWN, secret
+from google.protobuf import json_format
+from pulumi.runtime.proto import analyzer_pb2 as pb
+
+from everspot_policy.rule import Subject
+
+UNKNOWNS = frozenset(
+    {
+        UNKNOWN,
+        "1c4a061d-8072-4f0a-a4cb-0ff528b18fe7",
+        "3eeb2bf0-c639-47a8-9e75-3b44932eb421",
+        "6a19a0b0-7e62-4c92-b797-7f8e31da9cc2",
+        "030794c1-ac77-496b-92df-f27374a8bd58",
+        "e48ece36-62e2-4504-bad9-02848725956a",
+        "dd056dcd-154b-4c76-9bd3-c8f88648b5ff",
+    }
+)
+"""What the engine sends for a value that only the update will know: a text, boolean, number, list, asset, archive or
+object (pulumi/sdk, go/common/resource/plugin/rpc.go)."""
+
+SHORTEST = 3
+"""Characters of the shortest secret that is struck out: shorter ones are in every word."""
+
+
+def subject(asked: pb.AnalyzeRequest | pb.AnalyzerResource, stack: str, secrets: set[str]) -> Subject:
+    """The subject of a request. A secret's value is judged like any other, and added to `secrets`: nothing that is told
+    may hold it."""
+    found = plain(json_format.MessageToDict(asked.properties), secrets.add)
+    depends = set(asked.dependencies) if isinstance(asked, pb.AnalyzerResource) else set()
+    return Subject(
+        asked.type,
+        found if isinstance(found, dict) else {},
+        name=asked.name,
+        environment=stack,
+        protected=asked.options.protect,
+        urn=asked.urn,
+        depends=tuple(sorted(depends)),
+    )
+
+
+def plain(value: Any, noted: Callable[[str], object], *, hide: bool = False) -> Any:
+    """A value of the engine's without its markers: secrets opened, and every text in them `noted`; of the several marks
+    of what is unknown the one that rules know. `hide`: whether it lies within a secret."""
+    if isinstance(value, Mapping):
+        if secret(value):
+            return plain(value.get("value"), noted, hide=True)
+        return {name: plain(each, noted, hide=hide) for name, each in value.items()}
+    if isinstance(value, list):
+        return [plain(each, noted, hide=hide) for each in value]
+    if isinstance(value, str) and value in UNKNOWNS:
+        return UNKNOWN
+    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
+        value = int(value)
+    if hide and value is not None and not isinstance(value, bool):
+        noted(str(value))
+    return value
+
+
+def struck(text: str, secrets: Iterable[str]) -> str:
+    """A text without the secrets."""
+    for each in sorted(secrets, key=len, reverse=True):
+        if len(each) >= SHORTEST:
+            text = text.replace(each, "[secret]")
+    return text

@@ -1,0 +1,147 @@
+"""Which rules count where: levels by environment, bounds, and exceptions with a reason and an end."""
+
+from datetime import date
+from fractions import Fraction
+from typing import Annotated, Any
+
+import yaml
+from everspot_core.documents import Frozen
+from everspot_core.problems import Problems, camel
+from pydantic import AliasGenerator, BeforeValidator, ConfigDict, Field, ValidationError
+
+from everspot_policy.rule import Level, Subject
+from everspot_policy.rules import RULES
+from everspot_policy.stack import MOST_ON_DEMAND, STACK_RULES, Bounds
+
+KNOWN: dict[str, Level] = {
+    **{each.id: each.level for each in RULES.values()},
+    **{each.id: each.level for each in STACK_RULES.values()},
+}
+"""The level of every rule where no settings say another."""
+
+LARGEST = 1 << 20  # characters of a file of settings
+ALL = "*"
+
+
+def _switched_off(value: Any) -> Any:
+    """YAML reads a bare `off` as false."""
+    return Level.OFF if value is False else value
+
+
+Switch = Annotated[Level, BeforeValidator(_switched_off)]
+
+
+class _Written(Frozen):
+    """In camelCase, as all settings of a stack."""
+
+    model_config = ConfigDict(alias_generator=AliasGenerator(validation_alias=camel))
+
+
+class EnvironmentRules(_Written):
+    """What one environment is held to, or with the name `*` every one."""
+
+    levels: dict[str, Switch] = Field(default_factory=dict, description="Level by rule.")
+    budget_usd_per_month: float | None = Field(None, gt=0, allow_inf_nan=False, description="What a month may cost.")
+    teams: tuple[str, ...] | None = Field(None, description="Teams that there are.")
+    on_demand_share: float | None = Field(
+        None, ge=0, le=1, description="Of standing capacity, in development: 0.5 if nobody says."
+    )
+
+
+class RuleException(_Written):
+    """A rule that need not hold for one resource, until a day."""
+
+    rule: str = Field(description="The rule's id.")
+    resource: str = Field(min_length=1, description="The resource's name in the program, or its URN.")
+    reason: str = Field(min_length=8, description="Why, for who reads it in a year.")
+    until: date = Field(description="Last day on which it holds, in UTC.")
+    environments: tuple[str, ...] = Field((), description="Where; everywhere if nothing is said.")
+
+    def covers(self, rule: str, subject: Subject) -> bool:
+        """Whether it is about this rule and this resource, whatever the day."""
+        here = not self.environments or subject.environment in self.environments
+        return here and self.rule == rule and self.resource in (subject.name, subject.urn)
+
+
+class PolicySettings(_Written):
+    """The whole file."""
+
+    environments: dict[str, EnvironmentRules] = Field(default_factory=dict)
+    exceptions: tuple[RuleException, ...] = ()
+
+    def level(self, rule: str, environment: str) -> Level:
+        """The level of a rule in an environment: the environment's, that of `*`, or the rule's own."""
+        for name in (environment, ALL):
+            found = self.environments.get(name)
+            if found is not None and rule in found.levels:
+                return found.levels[rule]
+        return KNOWN[rule]
+
+    def bounds(self, environment: str, high: float | None = None) -> Bounds:
+        """What an environment is held to. `high`: USD a month that it costs at most by the estimate."""
+        own = self.environments.get(environment, EnvironmentRules())
+        rest = self.environments.get(ALL, EnvironmentRules())
+        budget = rest.budget_usd_per_month if own.budget_usd_per_month is None else own.budget_usd_per_month
+        share = rest.on_demand_share if own.on_demand_share is None else own.on_demand_share
+        teams = rest.teams if own.teams is None else own.teams
+        return Bounds(environment, budget, high, teams or (), MOST_ON_DEMAND if share is None else Fraction(share))
+
+    def exception(self, rule: str, subject: Subject) -> RuleException | None:
+        """The exception that covers a resource, the one that holds longest."""
+        found = [each for each in self.exceptions if each.covers(rule, subject)]
+        return max(found, key=lambda each: each.until, default=None)
+
+
+def read(text: str, what: str = "The policy settings") -> PolicySettings:
+    """The settings of a YAML or JSON text; an empty one is none.
+
+    Raises:
+        everspot_core.problems.BadInputs: with everything that is wrong in it.
+    """
+    problems = Problems()
+    found = PolicySettings()
+    content = _content(problems, text)
+    if isinstance(content, dict):
+        try:
+            found = PolicySettings.model_validate(content)
+        except ValidationError as bad:
+            for error in bad.errors(include_url=False):
+                problems.add(_path(error["loc"]), error["msg"].removeprefix("Value error, "))
+        _check_names(problems, content)
+    problems.raise_any(what)
+    return found
+
+
+def _content(problems: Problems, text: str) -> Any:
+    if not problems.need(len(text) <= LARGEST, "", f"has {len(text):,} characters and may have {LARGEST:,}"):
+        return None
+    try:
+        content = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as bad:
+        problems.add("", f"is no YAML: {str(bad).splitlines()[0]}")
+        return None
+    content = {} if content is None else content
+    problems.need(isinstance(content, dict), "", "has to be a mapping with environments and exceptions")
+    return content
+
+
+def _check_names(problems: Problems, content: dict[str, Any]) -> None:
+    """Rules that are named and that there are not."""
+    environments = content.get("environments")
+    for name, found in (environments if isinstance(environments, dict) else {}).items():
+        levels = found.get("levels") if isinstance(found, dict) else None
+        if isinstance(levels, dict):
+            problems.at(f"environments.{name}.levels").unknown(levels, KNOWN, "is no rule")
+    exceptions = content.get("exceptions")
+    for index, found in enumerate(exceptions if isinstance(exceptions, list) else []):
+        rule = found.get("rule") if isinstance(found, dict) else None
+        if isinstance(rule, str) and rule not in KNOWN:
+            here = Problems()
+            here.unknown([rule], KNOWN, "is no rule")
+            problems.add(f"exceptions[{index}].rule", f"{rule} {here.found[0].reason}")
+
+
+def _path(steps: tuple[int | str, ...]) -> str:
+    """A place in the file: `exceptions[2].until`."""
+    told = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+    return told.lstrip(".")

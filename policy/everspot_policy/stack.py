@@ -1,0 +1,119 @@
+"""Rules that need the whole stack: they hold for all resources together, whichever cloud they are of."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from everspot_core.problems import Problem
+
+from everspot_policy.aws import cost as aws_cost
+from everspot_policy.aws import tags as aws_tags
+from everspot_policy.environments import is_development
+from everspot_policy.gcp import cost as gcp_cost
+from everspot_policy.gcp import tags as gcp_tags
+from everspot_policy.rule import Level, Severity, Subject
+
+MOST_ON_DEMAND = Fraction(1, 2)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a stack is held to.
+
+    `budget`, `high`: USD a month that the environment may cost, and that it will cost at most by the estimate; None:
+    nobody said. `teams`: those that there are; empty: any. `on_demand_share`: of standing capacity, in development.
+    """
+
+    environment: str = ""
+    budget: float | None = None
+    high: float | None = None
+    teams: tuple[str, ...] = ()
+    on_demand_share: Fraction = MOST_ON_DEMAND
+
+
+Found = tuple[str, Problem]
+"""A problem with the URN of the resource that it is about; an empty one is the stack's own."""
+
+
+@dataclass(frozen=True)
+class StackRule:
+    """A rule about a whole stack; its words are those of `Rule`."""
+
+    id: str
+    level: Level
+    severity: Severity
+    title: str
+    remedy: str
+    look: Callable[[Sequence[Subject], Bounds], Iterator[Found]] = field(repr=False)
+
+
+def _within_budget(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[Found]:
+    """What an environment may cost, beside the high end of what it is estimated to cost. One of them unknown: nothing
+    is said; an estimate that could not be made is no estimate of nothing."""
+    if bounds.high is not None and bounds.budget is not None and bounds.high > bounds.budget:
+        yield "", Problem("", f"may cost up to ${bounds.high:,.2f} a month; its budget is ${bounds.budget:,.2f}")
+
+
+def _one_team(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[Found]:
+    """Teams that are not known, and the resources of any team but the one that has most of the stack."""
+    named: list[tuple[str, str, str]] = []
+    for subject in subjects:
+        teams = gcp_tags.teams(subject) if subject.type.startswith("gcp:") else aws_tags.teams(subject)
+        named += [(team, subject.urn, path) for path, team in teams]
+    counts: dict[str, int] = {}
+    for team in (team for team, _, _ in named if not bounds.teams or team in bounds.teams):
+        counts[team] = counts.get(team, 0) + 1
+    first = max(counts, key=lambda team: (counts[team], team), default="")
+    for team, urn, path in named:
+        if bounds.teams and team not in bounds.teams:
+            yield urn, Problem(path, f"{team} is no known team; there are {', '.join(sorted(bounds.teams))}")
+        elif team != first:
+            yield urn, Problem(path, f"is {team}, and most of the stack is {first}'s")
+
+
+def _on_demand_share(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[Found]:
+    """More of the standing capacity on-demand than development may have. Elastic capacity buys what is cheapest."""
+    if not is_development(bounds.environment):
+        return
+    parts = [aws_cost.standing(subjects), gcp_cost.standing(subjects)]
+    on_demand, total = sum((p[0] for p in parts), Fraction(0)), sum((p[1] for p in parts), Fraction(0))
+    if total and on_demand / total > bounds.on_demand_share:
+        told = f"{float(on_demand):g} of {float(total):g} units are on-demand"
+        yield (
+            "",
+            Problem("", f"{told}; of a development environment at most {float(bounds.on_demand_share):.0%} may be"),
+        )
+
+
+STACK_RULES: dict[str, StackRule] = {
+    each.id: each
+    for each in (
+        StackRule(
+            "cost-within-budget",
+            Level.MANDATORY,
+            Severity.HIGH,
+            "A month costs no more than the environment's budget",
+            "Lower what the stack may buy, or raise budgetUsdPerMonth in the settings, with whoever pays. It compares "
+            "with the high end of the estimate, which the rule is told (highUsdPerMonth).",
+            _within_budget,
+        ),
+        StackRule(
+            "one-team",
+            Level.MANDATORY,
+            Severity.MEDIUM,
+            "A stack belongs to one team, and to one that there is",
+            "Give all resources the same Team, one of teams in the settings. What two teams share is a stack of its "
+            "own.",
+            _one_team,
+        ),
+        StackRule(
+            "on-demand-share",
+            Level.MANDATORY,
+            Severity.MEDIUM,
+            "Development stands on Spot: at most half of its standing capacity is on-demand",
+            "Lower onDemandBase, or raise onDemandShare in the settings. An environment counts as development by its "
+            "name: dev, test, staging, sandbox, local.",
+            _on_demand_share,
+        ),
+    )
+}

@@ -1,0 +1,118 @@
+"""Levels by environment, bounds, exceptions with an end; every mistake in them told at once."""
+
+from datetime import date, timedelta
+
+import pytest
+from everspot_core.problems import BadInputs
+from everspot_policy.rule import Level, Subject
+from everspot_policy.rules import RULES
+from everspot_policy.settings import PolicySettings, read
+from everspot_policy.verdict import verdicts
+
+TEXT = """
+environments:
+  "*":
+    teams: [vision, speech]
+    budgetUsdPerMonth: 100
+    levels: {aws-no-nat: mandatory}
+  dev:
+    budgetUsdPerMonth: 40.5
+    onDemandShare: 0.75
+    levels: {aws-logs-kept: off, aws-no-nat: off}
+exceptions:
+  - rule: aws-logs-kept
+    resource: audit
+    environments: [prod]
+    reason: The law wants them for ever.
+    until: 2026-12-31
+"""
+LAST = date(2026, 12, 31)
+AUDIT = Subject(
+    "aws:cloudwatch/logGroup:LogGroup", {}, name="audit", environment="prod", urn="urn:pulumi:prod::p::t::audit"
+)
+
+
+def test_an_environments_word_goes_before_everybodys_and_that_before_the_rules() -> None:
+    settings = read(TEXT)
+    levels = {
+        (rule, name): settings.level(rule, name) for rule in ("aws-no-nat", "aws-logs-kept") for name in ("dev", "prod")
+    }
+    assert levels == {
+        ("aws-no-nat", "dev"): Level.OFF, ("aws-no-nat", "prod"): Level.MANDATORY,
+        ("aws-logs-kept", "dev"): Level.OFF, ("aws-logs-kept", "prod"): Level.ADVISORY,
+    }  # fmt: skip
+    assert (settings.bounds("dev").budget, settings.bounds("prod").budget) == (40.5, 100)
+    assert (float(settings.bounds("dev").on_demand_share), float(settings.bounds("prod").on_demand_share)) == (
+        0.75,
+        0.5,
+    )
+    assert settings.bounds("dev", 7.0).teams == ("vision", "speech")
+    assert PolicySettings().bounds("x").teams == ()
+
+
+@pytest.mark.parametrize("resource", ["audit", AUDIT.urn])
+def test_an_exception_makes_a_problem_advisory_until_its_last_day(resource: str) -> None:
+    settings = read(
+        TEXT.replace("resource: audit", f"resource: {resource}").replace(
+            "levels: {aws-no-nat: m", "levels: {aws-logs-kept: mandatory, aws-no-nat: m"
+        )
+    )
+    (kept,) = verdicts(RULES["aws-logs-kept"], AUDIT, settings, LAST)
+    assert kept.level is Level.ADVISORY
+    assert str(kept).endswith("Excepted until 2026-12-31: The law wants them for ever.")
+    (over,) = verdicts(RULES["aws-logs-kept"], AUDIT, settings, LAST + timedelta(days=1))
+    assert over.level is Level.MANDATORY
+    assert "Its exception ended on 2026-12-31: The law wants them for ever. Set retentionInDays" in str(over)
+
+
+def test_an_exception_covers_its_resource_in_its_environments_only() -> None:
+    settings = read(TEXT)
+    for other in (
+        Subject(AUDIT.type, {}, name="audits", environment="prod"),
+        Subject(AUDIT.type, {}, name="audit", environment="aws-prod"),
+    ):
+        (found,) = verdicts(RULES["aws-logs-kept"], other, settings, LAST)
+        assert found.excepted is None and found.expired is None
+    assert settings.exception("aws-tags", AUDIT) is None
+
+
+def test_a_rule_that_is_off_is_not_asked() -> None:
+    assert list(verdicts(RULES["aws-logs-kept"], Subject(AUDIT.type, {}, environment="dev"), read(TEXT), LAST)) == []
+
+
+@pytest.mark.parametrize("text", ["", "{}", "# nothing\n"])
+def test_no_settings_are_the_rules_own(text: str) -> None:
+    assert read(text) == PolicySettings()
+
+
+def test_every_mistake_is_told_at_once() -> None:
+    with pytest.raises(BadInputs) as refused:
+        read(
+            """
+            environment: {}
+            environments:
+              dev: {levels: {aws-no-natt: off, aws-tags: sometimes}, budgetUsdPerMonth: -1, onDemandShare: 2, teams: 3}
+              prod: {budgetUsdPerMonth: .nan}
+            exceptions:
+              - {rule: gcp-label, resource: "", reason: short, until: some day}
+              - {}
+            """
+        )
+    assert [problem.path for problem in refused.value.problems] == [
+        "environments.dev.levels.aws-tags", "environments.dev.budgetUsdPerMonth", "environments.dev.teams",
+        "environments.dev.onDemandShare", "environments.prod.budgetUsdPerMonth",
+        "exceptions[0].resource", "exceptions[0].reason", "exceptions[0].until",
+        "exceptions[1].rule", "exceptions[1].resource", "exceptions[1].reason", "exceptions[1].until",
+        "environment", "environments.dev.levels.aws-no-natt", "exceptions[0].rule",
+    ]  # fmt: skip
+    said = str(refused.value)
+    assert "did you mean aws-no-nat or gcp-no-nat?" in said and "did you mean gcp-labels?" in said
+    assert "'mandatory', 'advisory' or 'off'" in said
+
+
+@pytest.mark.parametrize(
+    "text", ["[1]", "a: b: c", "environments: 3", "exceptions: {}", "3", "x" * (1 << 20 | 1), "&a [*a]"]
+)
+def test_what_is_no_file_of_settings_is_refused(text: str) -> None:
+    with pytest.raises(BadInputs):
+        read(text)

@@ -96,8 +96,10 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
             if not rule.concerns(judged.type):
                 answer.not_applicable.append(pb.PolicyNotApplicable(policy_name=rule.id, reason="another type"))
                 continue
-            found = [self._weigh(rule, each, judged, level) for each in problems(rule, judged)]
-            answer.diagnostics.extend(self._diagnostic(each, judged.urn, secrets) for each in found)
+            if found := problems(rule, judged):
+                answer.diagnostics.append(
+                    self._diagnostic(self._weigh(rule, found, judged, level), judged.urn, secrets)
+                )
         return answer
 
     def AnalyzeStack(self, request: pb.AnalyzeStackRequest, context: Any) -> pb.AnalyzeResponse:
@@ -111,17 +113,19 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
             level = self._level(rule.id)
             if level is Level.OFF:
                 continue
+            by_urn: dict[str, list[Problem]] = {}
             for urn, problem in rule.look(judged, bounds):
+                by_urn.setdefault(urn, []).append(problem)
+            for urn, listed in by_urn.items():
                 about = known.get(urn, Subject("", {}, name=self._stack, environment=self._stack))
-                verdict = self._weigh(rule, problem, about, level)
-                answer.diagnostics.append(self._diagnostic(verdict, urn, secrets))
+                answer.diagnostics.append(self._diagnostic(self._weigh(rule, listed, about, level), urn, secrets))
         return answer
 
     def _level(self, rule: str) -> Level:
         return self._levels.get(rule) or self._settings.level(rule, self._stack)
 
-    def _weigh(self, rule: Rule | StackRule, problem: Problem, about: Subject, level: Level) -> Verdict:
-        return weigh(rule, problem, about, level, self._settings, self._today())
+    def _weigh(self, rule: Rule | StackRule, found: list[Problem], about: Subject, level: Level) -> Verdict:
+        return weigh(rule, found, about, level, self._settings, self._today())
 
     def _diagnostic(self, verdict: Verdict, urn: str, secrets: Iterable[str]) -> pb.AnalyzeDiagnostic:
         return pb.AnalyzeDiagnostic(

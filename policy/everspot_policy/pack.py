@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 from concurrent import futures
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -51,7 +52,8 @@ def main() -> None:
     server.start()
     sys.stdout.write(f"{port}\n")
     sys.stdout.flush()
-    server.wait_for_termination()
+    with suppress(KeyboardInterrupt):  # which is how the engine ends it
+        server.wait_for_termination()
 
 
 def _version() -> str:

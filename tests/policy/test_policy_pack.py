@@ -1,0 +1,130 @@
+"""What the engine is answered: levels of the stack's environment, no secrets, nothing of what is not known yet."""
+
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from everspot_core.declared import UNKNOWN
+from everspot_core.problems import BadInputs
+from everspot_policy import pack
+from everspot_policy.analyzer import Analyzer
+from everspot_policy.request import UNKNOWNS, plain
+from everspot_policy.settings import KNOWN, read
+from google.protobuf import struct_pb2
+from pulumi.runtime.proto import analyzer_pb2 as pb
+
+SIGNATURE = "4dabf18193072939515e22adb298388d"
+SECRET = {SIGNATURE: "1b47061264138c4ac30d75fd1eb44270"}
+BUCKET = "aws:s3/bucket:Bucket"
+MEMBER = "gcp:projects/iAMMember:IAMMember"
+SETTINGS = """
+environments:
+  dev: {levels: {aws-tags: off, gcp-no-basic-roles: advisory}}
+exceptions:
+  - {rule: aws-tags, resource: mine, reason: It is nobody's., until: 2026-06-30}
+"""
+
+
+def analyzer(stack: str, today: str = "2026-06-30") -> Analyzer:
+    made = Analyzer(read(SETTINGS), "1.2.3", lambda: date.fromisoformat(today))
+    made.ConfigureStack(pb.AnalyzerStackConfigureRequest(stack=stack), None)
+    return made
+
+
+def asked(type_: str, inputs: Mapping[str, Any], name: str = "mine", **options: Any) -> pb.AnalyzeRequest:
+    properties = struct_pb2.Struct()
+    properties.update(dict(inputs))
+    given = pb.AnalyzerResourceOptions(**options)
+    return pb.AnalyzeRequest(
+        type=type_, name=name, urn=f"urn:pulumi:s::p::{type_}::{name}", properties=properties, options=given
+    )
+
+
+def told(answer: pb.AnalyzeResponse) -> list[tuple[str, str]]:
+    return [(each.policyName, pb.EnforcementLevel.Name(each.enforcementLevel).lower()) for each in answer.diagnostics]
+
+
+def test_the_engine_learns_of_every_rule_at_the_level_of_its_environment() -> None:
+    info = analyzer("dev").GetAnalyzerInfo(None, None)
+    levels = {each.name: pb.EnforcementLevel.Name(each.enforcementLevel).lower() for each in info.policies}
+    own = {name: level.value for name, level in KNOWN.items()}
+    assert levels == {**own, "aws-tags": "disabled", "gcp-no-basic-roles": "advisory"}
+    assert (info.name, info.version, info.supportsConfig) == ("everspot", "1.2.3", True)
+    elsewhere = {each.name: each.enforcementLevel for each in analyzer("prod").GetAnalyzerInfo(None, None).policies}
+    assert elsewhere["aws-tags"] == pb.MANDATORY
+
+
+def test_what_is_off_in_the_environment_is_not_told_there() -> None:
+    request = asked(BUCKET, {"tags": {}}, name="other")
+    assert told(analyzer("dev").Analyze(request, None)) == []
+    assert told(analyzer("staging").Analyze(request, None)) == [("aws-tags", "mandatory")]
+
+
+def test_an_exception_counts_on_its_last_day_and_is_named_when_it_is_over() -> None:
+    request = asked(BUCKET, {"tags": {}})
+    (kept,) = analyzer("staging").Analyze(request, None).diagnostics
+    assert kept.enforcementLevel == pb.ADVISORY and "Excepted until 2026-06-30: It is nobody's." in kept.message
+    (over,) = analyzer("staging", "2026-07-01").Analyze(request, None).diagnostics
+    assert (
+        over.enforcementLevel == pb.MANDATORY and "Its exception ended on 2026-06-30: It is nobody's." in over.message
+    )
+
+
+def test_levels_and_the_estimate_that_the_engine_is_given_go_before_the_settings() -> None:
+    made = analyzer("dev")
+    config = pb.ConfigureAnalyzerRequest()
+    config.policyConfig["aws-tags"].enforcementLevel = pb.MANDATORY
+    config.policyConfig["cost-within-budget"].enforcementLevel = pb.ADVISORY
+    config.policyConfig["cost-within-budget"].properties.update({"highUsdPerMonth": 7})
+    made.Configure(config, None)
+    assert ("aws-tags", "mandatory") in told(made.Analyze(asked(BUCKET, {}, name="other"), None))
+    made._settings = read("environments: {dev: {budgetUsdPerMonth: 5}}")
+    answer = made.AnalyzeStack(pb.AnalyzeStackRequest(), None)
+    assert told(answer) == [("cost-within-budget", "advisory")]
+    assert "$7.00" in answer.diagnostics[0].message
+
+
+def test_a_secret_is_judged_and_never_told() -> None:
+    member = {"project": "p", "role": {**SECRET, "value": "roles/owner"}, "member": "user:me"}
+    (found,) = analyzer("dev").Analyze(asked(MEMBER, member), None).diagnostics
+    assert found.policyName == "gcp-no-basic-roles"
+    assert "roles/owner" not in found.message and "role: [secret] is a basic role" in found.message
+
+
+@pytest.mark.parametrize("mark", sorted(UNKNOWNS))
+def test_every_mark_of_what_is_unknown_is_the_one_that_rules_know(mark: str) -> None:
+    noted: set[str] = set()
+    value = {"a": [mark, {"b": mark}], "c": {**SECRET, "value": [3.0, True, "x"]}, "d": 2.5}
+    assert plain(value, noted.add) == {"a": [UNKNOWN, {"b": UNKNOWN}], "c": [3, True, "x"], "d": 2.5}
+    assert noted == {"3", "x"}
+    assert told(analyzer("staging").Analyze(asked(BUCKET, {"tags": mark}), None)) == []
+
+
+def test_a_rule_that_is_about_other_types_says_so() -> None:
+    answer = analyzer("prod").Analyze(asked("random:index/randomId:RandomId", {}), None)
+    assert len(answer.not_applicable) == len(KNOWN) - 3 and not answer.diagnostics
+
+
+def test_an_unprotected_bucket_of_production_is_told_by_the_stacks_name() -> None:
+    tags = {"Project": "a", "Team": "b"}
+    for protect, wanted in ((True, []), (False, ["aws-production-protected"])):
+        answer = analyzer("aws-prod").Analyze(asked(BUCKET, {"tags": tags}, name="x", protect=protect), None)
+        assert [name for name, _ in told(answer) if name != "aws-tags"] == wanted
+
+
+def test_settings_come_from_the_file_that_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    assert pack.settings({}) == read("")
+    file.write_text(SETTINGS)
+    assert pack.settings({pack.SETTINGS: str(file)}) == read(SETTINGS)
+    file.write_text("environment: {}")
+    with pytest.raises(BadInputs, match=r"policy\.yaml has 1 bad input"):
+        pack.settings({pack.SETTINGS: str(file)})
+
+
+def test_bad_settings_end_the_program_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(pack.SETTINGS, str(tmp_path / "nowhere.yaml"))
+    with pytest.raises(SystemExit, match=r"everspot-policy: .*nowhere\.yaml"):
+        pack.main()

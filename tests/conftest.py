@@ -31,8 +31,8 @@ TOGETHER = ("bridge", "trainer")
 """Folders of which one worker takes all files: what they share for the session, a provider or torch with its compilers,
 takes longer to make than most of their tests."""
 
-SOURCES = ("bench", "cli", "clouds", "components", "core", "localcloud", "review", "scheduler", "stacks", "store",
-           "tools", "training_image")  # fmt: skip
+SOURCES = ("bench", "cli", "clouds", "components", "core", "localcloud", "policy", "review", "scheduler", "stacks",
+           "store", "tools", "training_image")  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:

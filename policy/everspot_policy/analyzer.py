@@ -13,12 +13,12 @@ from google.protobuf import empty_pb2
 from pulumi.runtime.proto import analyzer_pb2 as pb
 from pulumi.runtime.proto import analyzer_pb2_grpc, plugin_pb2
 
+from everspot_policy.judgement import Judgement, weigh
 from everspot_policy.request import struck, subject
 from everspot_policy.rule import Level, Rule, Severity, Subject, problems
 from everspot_policy.rules import RULES
 from everspot_policy.settings import PolicySettings
 from everspot_policy.stack import STACK_RULES, StackRule
-from everspot_policy.verdict import Verdict, weigh
 
 NAME = "everspot"
 COST = "cost-within-budget"
@@ -124,17 +124,17 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
     def _level(self, rule: str) -> Level:
         return self._levels.get(rule) or self._settings.level(rule, self._stack)
 
-    def _weigh(self, rule: Rule | StackRule, found: list[Problem], about: Subject, level: Level) -> Verdict:
+    def _weigh(self, rule: Rule | StackRule, found: list[Problem], about: Subject, level: Level) -> Judgement:
         return weigh(rule, found, about, level, self._settings, self._today())
 
-    def _diagnostic(self, verdict: Verdict, urn: str, secrets: Iterable[str]) -> pb.AnalyzeDiagnostic:
+    def _diagnostic(self, judgement: Judgement, urn: str, secrets: Iterable[str]) -> pb.AnalyzeDiagnostic:
         return pb.AnalyzeDiagnostic(
-            policyName=verdict.rule.id,
+            policyName=judgement.rule.id,
             policyPackName=NAME,
             policyPackVersion=self._version,
-            description=verdict.rule.title,
-            message=f"{verdict.rule.title}\n{struck(str(verdict), secrets)}",
-            enforcementLevel=LEVELS[verdict.level],
-            severity=SEVERITIES[verdict.rule.severity],
+            description=judgement.rule.title,
+            message=f"{judgement.rule.title}\n{struck(str(judgement), secrets)}",
+            enforcementLevel=LEVELS[judgement.level],
+            severity=SEVERITIES[judgement.rule.severity],
             urn=urn,
         )

@@ -4,10 +4,10 @@ from datetime import date, timedelta
 
 import pytest
 from everspot_core.problems import BadInputs
+from everspot_policy.judgement import Judgement, weigh
 from everspot_policy.rule import Level, Subject, problems
 from everspot_policy.rules import RULES
 from everspot_policy.settings import PolicySettings, read
-from everspot_policy.verdict import Verdict, weigh
 
 TEXT = """
 environments:
@@ -32,7 +32,7 @@ AUDIT = Subject(
 )
 
 
-def verdict(subject: Subject, settings: PolicySettings, today: date) -> Verdict:
+def judgement(subject: Subject, settings: PolicySettings, today: date) -> Judgement:
     rule = RULES["aws-logs-kept"]
     level = settings.level(rule.id, subject.environment)
     return weigh(rule, problems(rule, subject), subject, level, settings, today)
@@ -63,10 +63,10 @@ def test_an_exception_makes_a_problem_advisory_until_its_last_day(resource: str)
             "levels: {aws-no-nat: m", "levels: {aws-logs-kept: mandatory, aws-no-nat: m"
         )
     )
-    kept = verdict(AUDIT, settings, LAST)
+    kept = judgement(AUDIT, settings, LAST)
     assert kept.level is Level.ADVISORY
     assert str(kept).endswith("Excepted until 2026-12-31: The law wants them for ever.")
-    over = verdict(AUDIT, settings, LAST + timedelta(days=1))
+    over = judgement(AUDIT, settings, LAST + timedelta(days=1))
     assert over.level is Level.MANDATORY
     assert "Its exception ended on 2026-12-31: The law wants them for ever. Set retentionInDays" in str(over)
 
@@ -77,7 +77,7 @@ def test_an_exception_covers_its_resource_in_its_environments_only() -> None:
         Subject(AUDIT.type, {}, name="audits", environment="prod"),
         Subject(AUDIT.type, {}, name="audit", environment="aws-prod"),
     ):
-        found = verdict(other, settings, LAST)
+        found = judgement(other, settings, LAST)
         assert found.excepted is None and found.expired is None
     assert settings.exception("aws-tags", AUDIT) is None
 

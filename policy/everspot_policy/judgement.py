@@ -15,7 +15,7 @@ TOLD_AT_MOST = 8
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """A rule that a resource breaks, by one or more problems, and how serious that is here.
 
     `excepted`: the exception that covers it today, which makes it advisory; `expired`: the one that did until it ended.
@@ -46,11 +46,11 @@ def weigh(
     level: Level,
     settings: PolicySettings,
     today: date,
-) -> Verdict:
+) -> Judgement:
     """What follows from a resource's problems with a rule of this level. An exception that ended excuses nothing."""
     found = settings.exception(rule.id, subject)
     if found is None:
-        return Verdict(rule, tuple(problems), level)
+        return Judgement(rule, tuple(problems), level)
     if today <= found.until:
-        return Verdict(rule, tuple(problems), Level.ADVISORY, excepted=found)
-    return Verdict(rule, tuple(problems), level, expired=found)
+        return Judgement(rule, tuple(problems), Level.ADVISORY, excepted=found)
+    return Judgement(rule, tuple(problems), level, expired=found)

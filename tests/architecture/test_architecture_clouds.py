@@ -8,9 +8,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("core", "scheduler", "training_image", "cli", "review")
-"""All but `clouds/`, `components/`, `policy/`, of which each rule is about one cloud's resources, and `localcloud/`, which
-are about clouds, and `store/`: its clients are one for each kind of bucket, chosen by the scheme of a store's URL,
-whichever cloud asks."""
+"""All but `clouds/`, `components/`, `policy/`, of which each rule is about one cloud's resources, and `localcloud/`,
+which are about clouds, and `store/`: its clients are one for each kind of bucket, chosen by the scheme of a store's
+URL, whichever cloud asks."""
 NAMES = re.compile(
     r"(?<![a-z])(aws|boto|amazon|s3|sqs|sns|imds|gcs|gcp|google|azure)|(?<![0-9a-f])ec2"
     r"|secrets ?manager|eventbridge|cloudwatch|\bssm\b",

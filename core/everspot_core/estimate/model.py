@@ -51,8 +51,8 @@ class Estimate(Stored):
     not known, with the reason, in no figure either.
     """
 
-    before: CostFigures | None
-    after: CostFigures | None
+    before: CostFigures | None = None
+    after: CostFigures | None = None
     prices_as_of: date
     by_use: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()

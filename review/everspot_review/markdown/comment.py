@@ -1,0 +1,181 @@
+"""One comment for all environments, within a forge's limit: the table whole, then an equal share for each of them."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from everspot_core.counting import counted
+
+from everspot_review.markdown import money
+from everspot_review.markdown.attention import attention
+from everspot_review.markdown.details import changes, counts, notes
+from everspot_review.markdown.digests import MARKER, digest_line
+from everspot_review.markdown.safe import Measure, code, fence, marked, octets, size, units
+from everspot_review.markdown.table import ranked, table
+from everspot_review.report import EnvironmentReport, Foreseen
+
+COMMENT_AT_MOST = 60_000
+"""GitHub refuses a comment of more than 65,536 characters; the rest is for safety."""
+
+SUMMARY_AT_MOST = 1_000_000
+"""Bytes. GitHub takes 1 MiB for the summary of a step."""
+
+PROPERTIES_AT_MOST = 40
+"""Of one resource, in the comment; the summary has all."""
+
+TITLE = "### What this change does"
+_RUN = re.compile(r"https?://[\w.:/?=&%~-]{1,400}")
+_SAFETY = 400
+
+
+def comment(reports: Sequence[EnvironmentReport], *, run: str = "", most: int = COMMENT_AT_MOST) -> str:
+    """The comment of a pull request, of at most so many characters. `run`: where the run is seen; what finds no room is
+    counted and stands in its summary."""
+    return _rendered(ranked(reports), run, most, units, PROPERTIES_AT_MOST)
+
+
+def summary(reports: Sequence[EnvironmentReport], *, run: str = "", most: int = SUMMARY_AT_MOST) -> str:
+    """The same for the summary of a run, which has room for all of it."""
+    return _rendered(ranked(reports), run, most, octets, None)
+
+
+@dataclass(frozen=True)
+class _Section:
+    """What there is to say of one environment. Entries are lines that belong together."""
+
+    report: EnvironmentReport
+    urgent: list[list[str]]
+    costs: list[str]
+    notes: list[list[str]]
+    changes: list[list[str]]
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What of it found room."""
+
+    urgent: list[list[str]]
+    costs: list[str]
+    details: list[str]
+
+
+def _rendered(
+    reports: Sequence[EnvironmentReport], run: str, most: int, measure: Measure, properties: int | None
+) -> str:
+    line, untold = digest_line(reports)
+    if not reports:
+        return "\n".join([MARKER, line, TITLE, "", "No environment changes.", ""])
+    foot = _foot(reports, run, untold)
+    first = [MARKER, line, TITLE, ""]
+    frame = size([*first, *foot, *money.HEAD], measure) + _SAFETY
+    rows = table(reports, (most - frame) * 3 // 4, measure)
+    sections = [_Section(r, attention(r), money.rows(r), notes(r), changes(r, properties)) for r in reports]
+    shown = _shares(sections, most - frame - size(rows, measure), measure)
+    found = [*first, *rows]
+    if any(one.urgent for one in shown):
+        urgent = sorted((entry for one in shown for entry in one.urgent), key=lambda entry: not _stops(entry))
+        found += ["", "#### Look at this first", "", *_flat(urgent)]
+    if any(one.costs for one in shown):
+        found += ["", "#### What it costs", "", *money.HEAD, *(text for one in shown for text in one.costs)]
+    for one in shown:
+        found += one.details
+    closed = sum(bool(s.notes or s.changes) and not one.details for s, one in zip(sections, shown, strict=True))
+    if closed:
+        found += ["", f"The changes of {counted(closed, 'environment')} are in the run's summary."]
+    return "\n".join([*found, *foot, ""])
+
+
+def _shares(sections: list[_Section], room: int, measure: Measure) -> list[_Shown]:
+    """An equal share for each. What one does not need goes to those that need more."""
+    wanted = {number: _wants(section, measure) for number, section in enumerate(sections)}
+    shown: dict[int, _Shown] = {}
+    for done, number in enumerate(sorted(wanted, key=lambda number: (wanted[number], number))):
+        shown[number] = _fitted(sections[number], room // (len(sections) - done), measure)
+        one = shown[number]
+        room -= size([*_flat(one.urgent), *one.costs, *one.details], measure)
+    return [shown[number] for number in range(len(sections))]
+
+
+def _wants(section: _Section, measure: Measure) -> int:
+    entries = [*section.urgent, section.costs, *section.notes, *section.changes]
+    return sum(size(entry, measure) for entry in entries)
+
+
+def _fitted(section: _Section, room: int, measure: Measure) -> _Shown:
+    """What of a section fits: first what is urgent, then the cost, then the rest."""
+    empty = _details(section, [], [], measure=measure)
+    frame = size(empty, measure)
+    has_details = bool(section.notes or section.changes) and frame <= room
+    room -= frame if has_details else 0
+    where = code(section.report.environment, 60)
+    urgent, left = _taken(section.urgent, room - 140, measure)
+    if left and room >= 140:
+        sign = "🛑" if any(_stops(entry) for entry in section.urgent if entry not in urgent) else "⚠️"
+        urgent.append([f"- {sign} {where}: and {left:,} more, in the run's summary."])
+    room -= sum(size(entry, measure) for entry in urgent)
+    costs, unshown = _taken([[row] for row in section.costs], room - 140, measure)
+    if unshown and costs:
+        costs.append([f"| {where} | and {unshown:,} more | in the run's summary | | |"])
+    room -= sum(size(row, measure) for row in costs)
+    details: list[str] = []
+    if has_details:
+        told, _ = _taken(section.notes, room // 2, measure)
+        room -= sum(size(entry, measure) for entry in told)
+        steps, _ = _taken(section.changes, room, measure)
+        details = _details(section, told, steps, measure=measure)
+    return _Shown(urgent, _flat(costs), details)
+
+
+def _details(section: _Section, told: list[list[str]], steps: list[list[str]], *, measure: Measure) -> list[str]:
+    """The lines of an environment that can be opened. Without any entry, they are what the others are measured beside:
+    with the longest fence and both counts."""
+    if not (section.notes or section.changes):
+        return []
+    empty = not told and not steps
+    failed = section.report.outcome is Foreseen.FAILED
+    title = f"{marked(section.report.environment)}: {'as far as it came: ' if failed else ''}{counts(section.report)}"
+    found = ["", f"<details><summary>{title}</summary>", *([""] if told else []), *_flat(told)]
+    unsaid = len(section.notes) - len(told)
+    if unsaid:
+        found.append(f"- and {unsaid:,} more, in the run's summary")
+    lines = _flat(steps)
+    left = len(section.changes) - len(steps)
+    if left:
+        lines.append(f"… and {left:,} more resources; all of them are in the run's summary")
+    if empty:
+        around = fence(_flat(section.changes))[0]
+        lines.append(" " * 2 * len(around))
+    if lines:
+        found += ["", *fence(lines, "diff")]
+    return [*found, "", "</details>"]
+
+
+def _taken(entries: list[list[str]], room: int, measure: Measure) -> tuple[list[list[str]], int]:
+    """The entries that fit, in their order, and how many do not. One that is too long does not keep others out."""
+    found: list[list[str]] = []
+    for entry in entries:
+        cost = size(entry, measure)
+        if cost <= room:
+            found.append(entry)
+            room -= cost
+    return found, len(entries) - len(found)
+
+
+def _stops(entry: list[str]) -> bool:
+    return entry[0].startswith("- 🛑")
+
+
+def _flat(entries: list[list[str]]) -> list[str]:
+    return [line for entry in entries for line in entry]
+
+
+def _foot(reports: Sequence[EnvironmentReport], run: str, untold: tuple[str, ...]) -> list[str]:
+    found = money.foot(reports)
+    if untold:
+        text = f"{len(untold):,} environments have no room in what an apply compares with, and are not applied."
+        found += ["", f"🛑 {text}"]
+    revisions = sorted({(report.base[:12], report.head[:12]) for report in reports if report.head})
+    looked = [f"{code(base)} → {code(head)}" if base else code(head) for base, head in revisions[:3]]
+    link = f"[Run]({run})" if _RUN.fullmatch(run) else ""
+    last = ". ".join(part for part in (f"Reviewed: {', '.join(looked)}" if looked else "", link) if part)
+    return [*found, "", f"{last}."] if last else found

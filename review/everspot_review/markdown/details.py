@@ -1,0 +1,64 @@
+"""What changes in one environment, resource by resource."""
+
+from everspot_review.markdown.safe import code, prose, visible
+from everspot_review.report import Deed, EnvironmentReport, ResourceStep
+
+SIGNS = {
+    Deed.REPLACE: "-/+",
+    Deed.DELETE: "-",
+    Deed.FORGET: "-",
+    Deed.UPDATE: "!",
+    Deed.IMPORT: "+",
+    Deed.CREATE: "+",
+    Deed.READ: " ",
+}
+"""How a line of a resource begins, which is what gives it its colour in a fence of kind `diff`."""
+
+ORDER = tuple(SIGNS)
+_WORDS = {
+    Deed.REPLACE: "to replace",
+    Deed.DELETE: "to delete",
+    Deed.FORGET: "to forget",
+    Deed.UPDATE: "to update",
+    Deed.IMPORT: "to import",
+    Deed.CREATE: "to create",
+    Deed.READ: "to read",
+}
+
+
+def counts(report: EnvironmentReport) -> str:
+    """How many resources change, by what is done to them."""
+    numbers = {deed: sum(step.deed is deed for step in report.steps) for deed in ORDER}
+    return ", ".join(f"{number:,} {_WORDS[deed]}" for deed, number in numbers.items() if number) or "no change"
+
+
+def notes(report: EnvironmentReport) -> list[list[str]]:
+    """What the change means for jobs where it does no harm, and what the engine warned of."""
+    harmless = [effect for effect in report.effects if not effect.harm]
+    found = [[f"- {code(effect.resource)}: {prose(effect.text)}"] for effect in harmless]
+    warned = [said for said in report.diagnostics if said.severity == "warning"]
+    found += [[f"- ⚠️ {code(said.resource or 'the program')}: {code(said.text, 400)}"] for said in warned]
+    return found
+
+
+def changes(report: EnvironmentReport, most: int | None) -> list[list[str]]:
+    """Each resource with its properties, of which at most so many are told; for a fence."""
+    ordered = sorted(report.steps, key=lambda step: (ORDER.index(step.deed), step.urn))
+    return [_step(step, most) for step in ordered]
+
+
+def _step(step: ResourceStep, most: int | None) -> list[str]:
+    flags = [
+        word
+        for word, so in (("protected", step.protected), ("stays in the cloud", step.retained))
+        if so and step.deed in (Deed.REPLACE, Deed.DELETE, Deed.FORGET)
+    ]
+    found = [f"{SIGNS[step.deed]} {step.type} {step.name}" + (f" ({', '.join(flags)})" if flags else "")]
+    for change in step.changes[:most]:
+        before, after = ("none" if side is None else side for side in (change.before, change.after))
+        why = " (replaces)" if change.replaces else ""
+        found.append(f"      {change.path}: {before} → {after}{why}")
+    left = len(step.changes) - most if most is not None else 0
+    if left > 0:
+        found.append(f"      … and {left:,} more properties")
+    return [visible(line) for line in found]

@@ -1,0 +1,54 @@
+"""The two first lines of a comment: by the one it is known again, and in the other stands what was reviewed."""
+
+import json
+from collections.abc import Sequence
+
+from everspot_review.report import EnvironmentReport
+
+MARKER = "<!-- everspot-review -->"
+_BEGIN, _END = "<!-- everspot-digests ", " -->"
+_AT_MOST = 24_000
+"""Characters of the line; of 40 environments it has 4,000."""
+
+
+def digest_line(reports: Sequence[EnvironmentReport]) -> tuple[str, tuple[str, ...]]:
+    """The line, and the environments that it has no more room for."""
+    told: dict[str, str] = {}
+    left: list[str] = []
+    room = _AT_MOST - len(_BEGIN) - len(_END)
+    for report in sorted(reports, key=lambda report: report.environment):
+        if not report.digest or report.environment in told:
+            continue
+        cost = len(_packed({report.environment: report.digest}))
+        if cost > room:
+            left.append(report.environment)
+            continue
+        told[report.environment] = report.digest
+        room -= cost
+    return f"{_BEGIN}{_packed(told)}{_END}", tuple(left)
+
+
+def digests(body: str) -> dict[str, str]:
+    """What was reviewed, by environment, as a comment of ours tells it: in its second line and nowhere else, since any
+    value in the rest of it may look the same. Empty if there is none.
+
+    Whose comment it is has to be known before: everybody may write these lines.
+    """
+    lines = body.lstrip().splitlines()
+    if len(lines) < 2 or lines[0].strip() != MARKER:
+        return {}
+    line = lines[1].strip()
+    if not (line.startswith(_BEGIN) and line.endswith(_END)):
+        return {}
+    try:
+        found = json.loads(line[len(_BEGIN) : -len(_END)])
+    except ValueError:
+        return {}
+    told = found if isinstance(found, dict) else {}
+    return {name: digest for name, digest in told.items() if isinstance(digest, str)}
+
+
+def _packed(told: dict[str, str]) -> str:
+    """JSON in which no comment ends, whatever an environment is called."""
+    text = json.dumps(told, sort_keys=True, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("--", "\\u002d\\u002d")

@@ -1,0 +1,87 @@
+"""What a month costs, for people. Amounts stand in code spans: a forge takes what is between two dollar signs for a
+formula."""
+
+from collections.abc import Iterable, Sequence
+
+from everspot_core.estimate.model import CostFigures, Estimate, Range
+
+from everspot_review.markdown.safe import cell, code
+from everspot_review.report import EnvironmentReport
+
+HEAD = (
+    "| environment | team | a month before: low / expected / high | after | all on-demand |",
+    "| --- | --- | --- | --- | --- |",
+)
+_NAMED_AT_MOST = 12
+
+
+def amount(usd: float) -> str:
+    """Dollars: with cents below ten."""
+    return f"${usd:,.0f}" if usd >= 10 or usd == 0 else f"${usd:.2f}"
+
+
+def expected(figures: CostFigures | None) -> str:
+    """What is expected of one side, in a word."""
+    return "unknown" if figures is None else amount(figures.total.expected)
+
+
+def change(estimate: Estimate | None) -> str:
+    """What a month is expected to cost, before and after."""
+    if estimate is None:
+        return "not estimated"
+    before, after = expected(estimate.before), expected(estimate.after)
+    if estimate.before is not None and estimate.before == estimate.after:
+        return f"`{after}`"
+    return f"`{before} → {after}`"
+
+
+def rows(report: EnvironmentReport) -> list[str]:
+    """The rows of one environment: its total, and its teams if it has more than one and the cost changes."""
+    if report.estimate is None:
+        return []
+    before, after = report.estimate.before, report.estimate.after
+    name = cell(report.environment)
+    totals = (None if side is None else side.total for side in (before, after))
+    found = [_row(name, "all", *totals)]
+    teams = sorted({*(before.teams if before else ()), *(after.teams if after else ())})
+    if len(teams) > 1 and (before is None or before != after):
+        for team in teams:
+            sides = (None if side is None else side.teams.get(team, _NOTHING) for side in (before, after))
+            found.append(_row(name, cell(team), *sides))
+    return found
+
+
+def foot(reports: Sequence[EnvironmentReport]) -> list[str]:
+    """How old the prices are and what is in no figure."""
+    estimates = [report.estimate for report in reports if report.estimate is not None]
+    if not estimates:
+        return []
+    days = sorted({estimate.prices_as_of for estimate in estimates})
+    dated = f"{days[0]:%Y-%m-%d}" + (f" to {days[-1]:%Y-%m-%d}" if len(days) > 1 else "")
+    found = ["", f"USD for 730 hours, at prices of {dated}. A change in the market is not in them."]
+    found += _listed("By use alone, and in no figure", (text for e in estimates for text in e.by_use))
+    found += _listed("Not known, and in no figure", (text for e in estimates for text in e.unknown))
+    return found
+
+
+_NOTHING = Range(low=0, expected=0, high=0, on_demand=0)
+
+
+def _row(name: str, team: str, before: Range | None, after: Range | None) -> str:
+    one, other = ("unknown" if side is None else amount(side.on_demand) for side in (before, after))
+    on_demand = one if one == other else f"{one} → {other}"
+    return f"| {name} | {team} | `{_range(before)}` | `{_range(after)}` | `{on_demand}` |"
+
+
+def _range(side: Range | None) -> str:
+    if side is None:
+        return "unknown"
+    return " / ".join(amount(usd) for usd in (side.low, side.expected, side.high))
+
+
+def _listed(title: str, texts: Iterable[str]) -> list[str]:
+    named = sorted(set(texts))
+    if not named:
+        return []
+    more = f", and {len(named) - _NAMED_AT_MOST} more" if len(named) > _NAMED_AT_MOST else ""
+    return [f"{title}: {', '.join(code(text) for text in named[:_NAMED_AT_MOST])}{more}."]

@@ -1,5 +1,8 @@
 """What a job's own documents say of its visits to other clusters."""
 
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from pydantic import Field
@@ -8,11 +11,22 @@ from everspot_core.documents import Stored, Utc
 from everspot_core.market import Market, PoolKey
 from everspot_core.told import Step
 
+_OF_HOME, _OF_JOB = 12, 16  # hexadecimal digits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """A home as its visits name it. `cluster`: its name; `control_url`: of its own control bucket."""
+
+    cluster: str
+    control_url: str
+
 
 class Visit(Stored):
     """In the submission of a visit: whose job it is. A visit is never sent on to a third cluster."""
 
     home: str = Field(description="The cluster to which the job was submitted, and which stays responsible for it.")
+    control_url: str = Field(default="", description="Its control bucket, as it calls it itself.")
     job_id: str = Field(description="The job's id there.")
     number: int = Field(ge=1, description="Counts the visits of the job, to whichever cluster.")
 
@@ -43,6 +57,13 @@ class Away(Stored):
     sent_bytes: int = Field(default=0, description="What was copied there.")
     usd: float | None = Field(default=None, description="Of its instances so far, by the host's bill; None: not told.")
     berth: Berth | None = Field(default=None, description="Its instance there; None: it has none, or it is not told.")
+    sent_at: Utc | None = Field(default=None, description="When all was copied, and there could be an offer.")
+
+    @property
+    def offered_at(self) -> datetime:
+        """The time of its offer, which is the same whoever writes it and whenever. An earlier release's is the time at
+        which the job left."""
+        return self.sent_at or self.since
 
 
 class TripEnd(StrEnum):
@@ -72,6 +93,21 @@ class Trip(Stored):
     egress_usd: float = Field(default=0.0, description="The copied bytes at the price of the manifest.")
 
 
-def visit_id(job_id: str, number: int) -> str:
-    """The id of a job's visit, in the host's store."""
-    return f"{job_id}-v{number}"
+def visits_of(home: str) -> str:
+    """How the ids of a home's visits begin in the stores of all hosts. `home`: the cluster's name. Permissions of a
+    home's scheduler at a host name it."""
+    return f"visit-{_digest(home)[:_OF_HOME]}-"
+
+
+def visit_id(origin: Origin, job_id: str, submitted_at: datetime, number: int) -> str:
+    """The id of a job's visit, in the host's store: of small letters, digits and hyphens, about 40 of them.
+
+    Two homes may have jobs of one id, such as a sweep's trials, and a home may be made again under its name. So the id
+    tells the home, its bucket and the submission apart, and no visit ever meets what another one has left.
+    """
+    one = _digest(origin.control_url, job_id, submitted_at.isoformat())
+    return f"{visits_of(origin.cluster)}{one[:_OF_JOB]}-v{number}"
+
+
+def _digest(*words: str) -> str:
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()

@@ -8,7 +8,7 @@ from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Manifest
 from everspot_core.peers import Peer
-from everspot_core.visits import Trip, TripEnd, Visit
+from everspot_core.visits import Origin, Trip, TripEnd, Visit
 from everspot_store import SchedulerBeat, Store
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -30,10 +30,12 @@ def peer(world, tmp_path_factory):
     return store
 
 
-def leave(world, job: str, told: str = "") -> None:
+def leave(world, job: str, told: str = "") -> str:
     found = world.store.records.get(job)
-    gone = journey.depart(found.value if found else None, job, "there", "no capacity", world.clock.now())
+    submitted, origin = world.store.jobs.get(job).value, Origin(cluster="test", control_url=world.url)
+    gone = journey.depart(found.value if found else None, submitted, origin, "there", "no capacity", world.clock.now())
     world.save(journey.told(gone, told, None, 0, world.clock.now()) if told else gone)
+    return gone.away.visit
 
 
 def test_federation_shows_peers_and_what_is_wrong_with_them(world, peer):
@@ -50,12 +52,12 @@ def test_federation_shows_peers_and_what_is_wrong_with_them(world, peer):
 
 def test_a_job_that_is_away_is_told_of_everywhere(world, peer):
     world.submit("a")
-    leave(world, "a", "RUNNING")
+    visit = leave(world, "a", "RUNNING")
     row = world.run("--json", "jobs").json[0]
-    assert row["status"] == "AWAY" and row["away"]["visit"] == "a-v1"
-    assert "at there as a-v1: RUNNING" in world.run("jobs").out
+    assert row["status"] == "AWAY" and row["away"]["visit"] == visit
+    assert f"at there as {visit}: RUNNING" in world.run("jobs").out
     sheet = world.run("job", "a").out
-    assert "at there as a-v1: RUNNING, since" in sheet and "no capacity" in sheet
+    assert f"at there as {visit}: RUNNING, since" in sheet and "no capacity" in sheet
     away = world.run("--json", "federation").json["away"][0]
     assert away["job_id"] == "a" and away["away"]["cluster"] == "there"
 
@@ -63,11 +65,11 @@ def test_a_job_that_is_away_is_told_of_everywhere(world, peer):
 def test_the_log_of_a_job_that_is_away_goes_on_at_its_host(world, peer):
     world.submit("a")
     world.store.append_log("a", 1, 0, b"at home\n")
-    leave(world, "a", "RUNNING")
-    peer.append_log("a-v1", 1, 0, b"abroad\n")
+    visit = leave(world, "a", "RUNNING")
+    peer.append_log(visit, 1, 0, b"abroad\n")
     answer = world.run("logs", "a", "-f")
     assert (answer.code, answer.out) == (0, "at home\nabroad\n")
-    assert "logs a-v1 -f" in answer.err
+    assert f"logs {visit} -f" in answer.err
 
 
 def test_visits_are_listed_with_their_offer(world, peer):

@@ -1,22 +1,25 @@
 """The transitions of a job that travels, in any order, by anybody, from what he last saw: one owner, and never lost."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from everspot_core import lease
 from everspot_core.federation import journey
+from everspot_core.federation.naming import is_offer_of, misnamed
 from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.lease import IllegalTransition
 from everspot_core.peers import Peer, reachable
 from everspot_core.records import JobRecord, JobState, Reason
-from everspot_core.visits import Trip, TripEnd
+from everspot_core.visits import Origin, Trip, TripEnd, visit_id, visits_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 PEER = Peer(name="host", cloud="aws", control_url="file:///host", egress_usd_per_gb=0.1)
 JOB = JobSubmission(job_id="j", spec=JobSpec(name="j", recipe="image_classification", clouds=["aws"]), submitted_at=T0)
+HERE = Origin(cluster="home", control_url="file:///home")
 HOME = ("depart", "sent", "offer", "withdraw", "back", "settle")
 HOST = ("accept", "refuse", "recall", "finish", "give back")
 
@@ -65,11 +68,11 @@ class Actor:
     def home(self, what: str) -> None:
         record, away = self.record, self.record.away
         if what == "depart" and record.state is JobState.PENDING:
-            self.write(journey.depart(record, "j", "host", "no capacity", T0))
+            self.write(journey.depart(record, JOB, HERE, "host", "no capacity", T0))
         elif away is None:
             return
         elif what == "sent" and not away.told:
-            self.write(journey.told(record, "SENT", None, 10, T0))
+            self.write(journey.sent(record, "SENT", 10, T0))
         elif what == "offer" and away.told and self.offer is None:
             self.put(away.visit, self._offer(OfferState.OFFERED))
         elif what == "withdraw" and away.told and self.offer is None:
@@ -104,7 +107,7 @@ class Actor:
         return journey.trip_of(self.record, end, "", T0, self.offer, PEER)
 
     def _offer(self, state: OfferState) -> VisitOffer:
-        submission = journey.for_visit(JOB, self.record, "home", 0.0, 0.0)
+        submission = journey.for_visit(JOB, self.record, HERE, 0.0, 0.0)
         return VisitOffer(
             visit=submission.job_id, home="home", state=state, submission=submission, at=T0, changed_at=T0
         )
@@ -147,7 +150,9 @@ def test_nobody_can_make_two_owners_and_the_job_always_comes_home(moves: list[tu
 def test_no_dollar_of_a_trip_is_forgotten_however_many_there_are() -> None:
     record = lease.pending("j", T0)
     for n in range(journey.TRIPS_KEPT * 2):
-        away = journey.told(journey.depart(record, "j", "host", "", T0 + timedelta(hours=n)), "SENT", None, 10**9, T0)
+        away = journey.told(
+            journey.depart(record, JOB, HERE, "host", "", T0 + timedelta(hours=n)), "SENT", None, 10**9, T0
+        )
         trip = journey.trip_of(away, TripEnd.RETURNED, "", T0, None, PEER, 10**9)
         record = journey.come_back(away, trip.model_copy(update={"usd": 1.0, "gpu_hours": 0.5}), T0)
     assert len(record.trips) == journey.TRIPS_KEPT and record.epoch == journey.TRIPS_KEPT * 2
@@ -158,9 +163,9 @@ def test_no_dollar_of_a_trip_is_forgotten_however_many_there_are() -> None:
 def test_a_visit_has_what_is_left_of_the_budget_and_no_series_of_its_own() -> None:
     spec = JobSpec(name="j", recipe="image_classification", every="1h", budget={"dollars": 5, "gpu_hours": 2})
     job = JobSubmission(job_id="j", spec=spec, submitted_at=T0, deadline_at=T0)
-    away = journey.depart(None, "j", "host", "", T0)
-    visit = journey.for_visit(job, away, "home", 3.5, 9.0)
-    assert visit.job_id == "j-v1" and visit.visit is not None and visit.visit.job_id == "j"
+    away = journey.depart(None, JOB, HERE, "host", "", T0)
+    visit = journey.for_visit(job, away, HERE, 3.5, 9.0)
+    assert visit.job_id == visit_id(HERE, "j", T0, 1) and visit.visit is not None and visit.visit.job_id == "j"
     assert visit.spec.budget.dollars == 1.5 and visit.spec.budget.gpu_hours is not None
     assert 0 < visit.spec.budget.gpu_hours < 1e-5 and visit.spec.every is None
     assert visit.deadline_at == job.deadline_at and visit.submitted_at == job.submitted_at
@@ -168,12 +173,12 @@ def test_a_visit_has_what_is_left_of_the_budget_and_no_series_of_its_own() -> No
 
 def test_only_a_waiting_job_departs_and_only_one_that_is_away_comes_back() -> None:
     held = lease.assign(None, "j", "i-1", T0)
-    away = journey.depart(None, "j", "host", "", T0)
+    away = journey.depart(None, JOB, HERE, "host", "", T0)
     trip = journey.trip_of(away, TripEnd.REFUSED, "", T0, None, PEER)
     with pytest.raises(IllegalTransition, match="cannot send it away"):
-        journey.depart(held, "j", "host", "", T0)
+        journey.depart(held, JOB, HERE, "host", "", T0)
     with pytest.raises(IllegalTransition, match="cannot send it away"):
-        journey.depart(away, "j", "host", "", T0)
+        journey.depart(away, JOB, HERE, "host", "", T0)
     with pytest.raises(IllegalTransition, match="cannot bring it back"):
         journey.come_back(held, trip, T0)
     with pytest.raises(IllegalTransition, match="cannot assign it"):
@@ -188,3 +193,44 @@ def test_only_a_waiting_job_departs_and_only_one_that_is_away_comes_back() -> No
 )
 def test_a_job_visits_the_peers_that_it_names(clouds: list[str], clusters: list[str], may: bool) -> None:
     assert reachable(PEER, clouds, clusters) is may
+
+
+def test_the_name_of_a_visit_is_of_its_home_its_bucket_its_submission_and_its_number_and_a_valid_one() -> None:
+    name = visit_id(HERE, "j", T0, 1)
+    others = [
+        visit_id(Origin(cluster="other", control_url=HERE.control_url), "j", T0, 1),
+        visit_id(Origin(cluster="home", control_url="file:///again"), "j", T0, 1),
+        visit_id(HERE, "k", T0, 1),
+        visit_id(HERE, "j", T0 + timedelta(microseconds=1), 1),
+        visit_id(HERE, "j", T0, 2),
+    ]
+    assert name == visit_id(HERE, "j", T0, 1) and len({name, *others}) == 6
+    assert all(re.fullmatch(r"[a-z][a-z0-9-]{0,61}[a-z0-9]", n) for n in (*others, visit_id(HERE, "j", T0, 10**9)))
+    assert [n for n in others if not n.startswith(visits_of("home"))] == [others[0]]
+    assert (
+        JobSubmission.model_validate_json(JOB.to_json()).submitted_at == JOB.submitted_at
+    )  # whoever reads it knows its name
+
+
+def test_an_offer_is_told_from_one_of_another_home_job_visit_or_time() -> None:
+    away = journey.sent(journey.depart(None, JOB, HERE, "host", "", T0), "SENT", 0, T0 + timedelta(hours=9))
+    submission = journey.for_visit(JOB, away, HERE, 0.0, 0.0)
+    visit = away.away.visit
+    offer = VisitOffer(
+        visit=visit,
+        home="home",
+        state=OfferState.OFFERED,
+        submission=submission,
+        at=away.away.offered_at,
+        changed_at=T0,
+    )
+    assert is_offer_of(offer, away.away, JOB, "home") and not misnamed(visit, offer)
+    assert offer.at == T0 + timedelta(hours=9)  # not the time at which it left, which a long way would make old
+    later = submission.model_copy(update={"submitted_at": T0 + timedelta(seconds=1)})
+    second = submission.model_copy(update={"visit": submission.visit.model_copy(update={"number": 2})})
+    own = submission.model_copy(update={"visit": None})
+    for change in ({"home": "b"}, {"at": T0}, {"submission": second}, {"submission": own}):
+        assert not is_offer_of(offer.model_copy(update=change), away.away, JOB, "home"), change
+    for change in ({"home": "b"}, {"visit": "own"}, {"submission": later}, {"submission": second}, {"submission": own}):
+        assert misnamed(visit, offer.model_copy(update=change)), change
+    assert misnamed("own", offer)

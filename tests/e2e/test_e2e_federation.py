@@ -14,7 +14,7 @@ from e2e_google import KIND, PROGRAMS, SCALE, URLS, GoogleLive, everspot
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.peers import Peer
 from everspot_core.records import EventKind, JobState
-from everspot_core.visits import TripEnd
+from everspot_core.visits import Origin, TripEnd, visit_id
 
 pytestmark = pytest.mark.timeout(1800)
 HOME = "home"
@@ -59,6 +59,12 @@ def toy(home: GoogleLive) -> str:
     return home.store.submit(job, PROGRAMS / "toy").job_id
 
 
+def visit_of(home: GoogleLive) -> str:
+    """The id of its first visit."""
+    origin = Origin(cluster=home.store.manifest().cluster, control_url=home.store.manifest().control_url)
+    return visit_id(origin, "moves", home.store.jobs.get("moves").value.submitted_at, 1)
+
+
 def test_in_a_drought_a_job_moves_to_the_other_cloud_with_its_checkpoint_and_ends_there(
     home: GoogleLive, abroad: Abroad
 ) -> None:
@@ -70,7 +76,7 @@ def test_in_a_drought_a_job_moves_to_the_other_cloud_with_its_checkpoint_and_end
     assert home.until(lambda: home.ended(job)) is JobState.SUCCEEDED
     record = home.store.records.get(job).value
     (trip,) = record.trips
-    assert (trip.cluster, trip.visit, trip.end) == (abroad.name, "moves-v1", TripEnd.ENDED)
+    assert (trip.cluster, trip.visit, trip.end) == (abroad.name, visit_of(home), TripEnd.ENDED)
     assert record.progress.step == STEPS and trip.sent_bytes > 0 and trip.brought_bytes > 0
     steps = [json.loads(line)["step"] for line in (home.folder / "moves.jsonl").read_text().splitlines()]
     assert sorted(set(steps)) == list(range(STEPS)), "no step is missing"
@@ -82,7 +88,7 @@ def test_in_a_drought_a_job_moves_to_the_other_cloud_with_its_checkpoint_and_end
 
 
 def test_both_reports_add_up(home: GoogleLive, abroad: Abroad) -> None:
-    here, there = json.loads(everspot("report", "moves", "--json")), abroad.report("moves-v1")
+    here, there = json.loads(everspot("report", "moves", "--json")), abroad.report(visit_of(home))
     assert here["abroad_usd"] == pytest.approx(there["jobs_cost_usd"], abs=0.001) and here["abroad_usd"] > 0
     (row,) = here["jobs"]
     assert row["egress_usd"] == pytest.approx(sum(t["egress_usd"] for t in row["trips"]), abs=1e-6)

@@ -9,6 +9,7 @@ from everspot_core.federation.offer import OfferState
 from everspot_core.peers import Peer
 from everspot_core.records import JobState
 from everspot_core.schedule import ClusterView, JobView
+from everspot_core.visits import Origin, visit_id
 from everspot_scheduler.federation.desk import Liaison
 from everspot_scheduler.federation.peers import News
 from everspot_scheduler.loop import Scheduler
@@ -48,6 +49,11 @@ class Member(Cluster):
     def scheduler(self, name: str = "s1", store: Store | None = None) -> Scheduler:
         liaison = Liaison(opener=self.open, chooser=self.choose, threads=0)
         return Scheduler(store or self.store, self.manifest, self.cloud, name, liaison=liaison)
+
+    def visit(self, job: str, number: int = 1) -> str:
+        """The id of a visit of one of its jobs."""
+        origin = Origin(cluster=self.name, control_url=self.store.control.url)
+        return visit_id(origin, job, self.store.jobs.get(job).value.submitted_at, number)
 
     def open(self, peer: Peer) -> Store:
         """The peer's store, if it can be reached."""

@@ -35,12 +35,12 @@ def test_a_job_that_finds_nothing_at_home_ends_at_a_peer(pair: Pair) -> None:
     pair.until("j", "SUCCEEDED")
     record = pair.home.store.records.get("j").value
     trip = record.trips[0]
-    assert (trip.cluster, trip.visit, trip.end) == ("host", "j-v1", TripEnd.ENDED)
+    assert (trip.cluster, trip.visit, trip.end) == ("host", pair.home.visit("j"), TripEnd.ENDED)
     assert record.away is None and record.last_reason is Reason.FINISHED and trip.usd is not None
     assert [len(pair.home.told("j", kind)) for kind in (EventKind.DEPARTED, EventKind.RETURNED)] == [1, 1]
-    visit = pair.host.store.jobs.get("j-v1").value
+    visit = pair.host.store.jobs.get(pair.home.visit("j")).value
     assert visit.visit.home == "home" and visit.visit.job_id == "j"
-    assert pair.host.store.visits.get("j-v1").value.end is JobState.SUCCEEDED
+    assert pair.host.store.visits.get(pair.home.visit("j")).value.end is JobState.SUCCEEDED
 
 
 def test_a_running_job_moves_with_its_checkpoint_and_comes_home_with_a_newer_one(pair: Pair, tmp_path: Path) -> None:
@@ -54,19 +54,19 @@ def test_a_running_job_moves_with_its_checkpoint_and_comes_home_with_a_newer_one
     assert pair.home.state("j") == "AWAY" and here.lease is None
     pair.host.agent("i-2")
     pair.run(8)
-    head = pair.host.store.checkpoints("j-v1").head()
+    head = pair.host.store.checkpoints(pair.home.visit("j")).head()
     assert [c.step for c in head.checkpoints] == [3] and head.checkpoints[0].epoch == 0
-    assert pair.host.store.checkpoints("j-v1").restore(tmp_path / "there").step == 3
+    assert pair.host.store.checkpoints(pair.home.visit("j")).restore(tmp_path / "there").step == 3
     assert (tmp_path / "there/rank-0.pt").read_bytes() == b"state of 3"
-    save(pair, "host", "j-v1", 9, tmp_path)
-    pair.host.store.append_log("j-v1", 1, 0, b"abroad\n")
+    save(pair, "host", pair.home.visit("j"), 9, tmp_path)
+    pair.host.store.append_log(pair.home.visit("j"), 1, 0, b"abroad\n")
     pair.home.wishes["j"] = "home"
     pair.until("j", "RUNNING")
     assert [c.step for c in pair.home.store.checkpoints("j").head().checkpoints] == [9, 3]
     assert pair.home.store.checkpoints("j").restore(tmp_path / "back").step == 9
     assert (tmp_path / "back/rank-0.pt").read_bytes() == b"state of 9"
     assert b"".join(c.data for c in pair.home.store.read_logs("j")) == b"at home\nabroad\n"
-    visit = pair.host.store.records.get("j-v1").value
+    visit = pair.host.store.records.get(pair.home.visit("j")).value
     assert visit.state is JobState.CANCELLED and visit.last_reason is Reason.RETURNED
     trip = pair.home.store.records.get("j").value.trips[0]
     assert trip.end is TripEnd.RETURNED and trip.sent_bytes == 10 and trip.brought_bytes == 10 + 7
@@ -96,8 +96,8 @@ def test_an_offer_that_nobody_answers_is_withdrawn_and_cannot_be_accepted_later(
     pair.host.schedulers = schedulers
     pair.host.agent("i-9")
     pair.run(5)
-    assert pair.host.store.visits.get("j-v1").value.state is OfferState.WITHDRAWN
-    assert pair.host.store.jobs.get("j-v1") is None
+    assert pair.host.store.visits.get(pair.home.visit("j")).value.state is OfferState.WITHDRAWN
+    assert pair.host.store.jobs.get(pair.home.visit("j")) is None
     trip = pair.home.store.records.get("j").value.trips[0]
     assert trip.end is TripEnd.WITHDRAWN and trip.why == "host did not answer"
 
@@ -117,10 +117,10 @@ def test_a_cancelled_job_ends_wherever_it_is(pair: Pair) -> None:
     pair.host.agent("i-1")
     pair.home.wishes["j"] = "host"
     pair.run(18)
-    assert pair.host.state("j-v1") == "RUNNING"
+    assert pair.host.state(pair.home.visit("j")) == "RUNNING"
     pair.home.store.cancels.create("j", Request(at=pair.clock.now()))
     pair.until("j", "CANCELLED")
-    assert pair.host.state("j-v1") == "CANCELLED"
+    assert pair.host.state(pair.home.visit("j")) == "CANCELLED"
     assert len(pair.home.told("j", EventKind.CANCELLED)) == 1
 
 
@@ -176,7 +176,7 @@ def test_offers_are_looked_for_now_and_then_and_before_each_plan_while_visits_ar
     pair.run(15)
     looks.clear()
     pair.run(10)
-    assert len(looks) == 10 + 10 and pair.host.store.jobs.get("j-v1") is not None
+    assert len(looks) == 10 + 10 and pair.host.store.jobs.get(pair.home.visit("j")) is not None
 
 
 def test_a_strangers_offer_is_refused(pair: Pair) -> None:
@@ -186,7 +186,7 @@ def test_a_strangers_offer_is_refused(pair: Pair) -> None:
     pair.run(12)
     pair.host.declare(federation=pair.home.manifest.federation)
     pair.run(12)
-    assert pair.host.store.visits.get("j-v1").value.why == "host knows no peer home"
+    assert pair.host.store.visits.get(pair.home.visit("j")).value.why == "host knows no peer home"
 
 
 def test_a_jobs_budget_abroad_is_what_is_left_of_it(pair: Pair) -> None:
@@ -194,5 +194,5 @@ def test_a_jobs_budget_abroad_is_what_is_left_of_it(pair: Pair) -> None:
     pair.home.wishes["j"] = "host"
     pair.until("j", "AWAY")
     pair.run(2)
-    visit = pair.host.store.visits.get("j-v1").value.submission
+    visit = pair.host.store.visits.get(pair.home.visit("j")).value.submission
     assert visit.spec.budget.dollars == 5 and visit.submitted_at == pair.home.store.jobs.get("j").value.submitted_at

@@ -78,7 +78,7 @@ def test_a_job_leaves_a_drought_after_a_while_and_runs_where_there_is_capacity(t
     assert two.home.state("moves") == "PENDING"  # a drought of minutes is waited out
     two.live(timedelta(hours=2))
     assert two.home.state("moves") == "AWAY" and two.home.state("stays") == "PENDING"
-    assert two.host.state("moves-v1") in ("ASSIGNED", "RUNNING")
+    assert two.host.state(two.home.store.records.get("moves").value.away.visit) in ("ASSIGNED", "RUNNING")
     assert two.home.store.records.get("moves").value.away.why.startswith("offer moves to host: home ")
 
 
@@ -96,7 +96,7 @@ def test_home_knows_what_a_visit_has_cost_so_far_and_reckons_with_the_instance_t
     two.home.submit("moves", clouds=["aws"], expected_duration="2h", deadline="4h")
     two.live(timedelta(hours=2.2))
     first = two.home.store.records.get("moves").value.away
-    offer = two.host.store.visits.get("moves-v1").value
+    offer = two.host.store.visits.get(two.home.store.records.get("moves").value.away.visit).value
     assert first.berth == offer.berth and first.berth.pool in POOLS and first.usd > 0
     two.live(timedelta(minutes=40))
     later = two.home.store.records.get("moves").value.away

@@ -104,8 +104,8 @@ def journey(writes: Writes, folder: Path, *, back: bool) -> Pair:
     for _ in range(150):
         if pair.home.state("j") == "SUCCEEDED":
             return pair
-        if not saved and pair.host.state("j-v1") == "RUNNING":
-            save(pair.host.store, "j-v1", SAVED_THERE, folder)
+        if not saved and pair.host.state(pair.home.visit("j")) == "RUNNING":
+            save(pair.host.store, pair.home.visit("j"), SAVED_THERE, folder)
             pair.home.wishes["j"], saved = "home" if back else "host", True
         pair.run(1)  # which checks that nobody has it twice
     raise AssertionError(
@@ -130,5 +130,5 @@ def test_a_crash_at_any_one_write_of_a_move_costs_nothing(tmp_path: Path, back: 
         steps = [checkpoint.step for checkpoint in pair.home.store.checkpoints("j").head().checkpoints]
         assert steps[:2] == [SAVED_THERE, SAVED_HOME], (write, steps)
         assert pair.home.store.checkpoints("j").restore(tmp_path / "restored" / str(fatal)).step == SAVED_THERE, write
-        offer = pair.host.store.visits.get("j-v1")
-        assert offer.value.state.over and not pair.host.store.records.get("j-v1").value.state.owned, write
+        offer = pair.host.store.visits.get(pair.home.visit("j"))
+        assert offer.value.state.over and not pair.host.store.records.get(pair.home.visit("j")).value.state.owned, write

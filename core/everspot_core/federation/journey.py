@@ -15,7 +15,7 @@ from everspot_core.job import JobSubmission
 from everspot_core.lease import DETAIL_LIMIT, IllegalTransition, pending
 from everspot_core.peers import Peer
 from everspot_core.records import JobRecord, JobState, Progress, Reason
-from everspot_core.visits import Away, Berth, Trip, TripEnd, Visit, visit_id
+from everspot_core.visits import Away, Berth, Origin, Trip, TripEnd, Visit, visit_id
 
 TRIPS_KEPT = 64
 """The most trips that a record keeps one by one. The oldest of more are added up in one."""
@@ -23,17 +23,21 @@ GIGABYTE = 1e9
 """Bytes of a GB, as clouds count what they send."""
 
 
-def depart(record: JobRecord | None, job_id: str, cluster: str, why: str, now: datetime) -> JobRecord:
+def depart(
+    record: JobRecord | None, job: JobSubmission, origin: Origin, cluster: str, why: str, now: datetime
+) -> JobRecord:
     """Send a waiting job to another cluster. The epoch is raised, and its fence then shuts out every earlier owner.
+    `origin`: the job's home.
 
     Raises:
         IllegalTransition: if the job has an owner, is away or final.
     """
-    record = record or pending(job_id, now)
+    record = record or pending(job.job_id, now)
     if record.state is not JobState.PENDING:
         raise IllegalTransition("send it away", record)
     number = max((trip.number for trip in record.trips), default=0) + 1
-    away = Away(cluster=cluster, visit=visit_id(job_id, number), number=number, since=now, why=why)
+    visit = visit_id(origin, job.job_id, job.submitted_at, number)
+    away = Away(cluster=cluster, visit=visit, number=number, since=now, why=why)
     return record.model_copy(
         update={
             "state": JobState.AWAY,
@@ -128,7 +132,7 @@ def arrive(record: JobRecord, there: JobRecord, trip: Trip, now: datetime) -> Jo
 
 
 def for_visit(
-    submission: JobSubmission, record: JobRecord, home: str, dollars: float, gpu_hours: float
+    submission: JobSubmission, record: JobRecord, origin: Origin, dollars: float, gpu_hours: float
 ) -> JobSubmission:
     """The submission of a visit. `dollars` and `gpu_hours`: what the job has used, which its budget there lacks.
 
@@ -149,12 +153,36 @@ def for_visit(
             "series": None,
             "retry_of": None,
             "forced": True,  # home has judged its deadline
-            "visit": Visit(home=home, job_id=submission.job_id, number=away.number),
+            "visit": Visit(
+                home=origin.cluster, control_url=origin.control_url, job_id=submission.job_id, number=away.number
+            ),
         }
     )
 
 
 _LEAST = 1e-6  # of a budget that is used up: the host ends the visit for it at once
+
+
+def sent(record: JobRecord, word: str, sent_bytes: int, now: datetime) -> JobRecord:
+    """Note that all was copied: from now on there may be an offer, of this time. `word`: as for `told`.
+
+    Raises:
+        IllegalTransition: if it is not away.
+    """
+    record = told(record, word, None, sent_bytes, now)
+    return record.model_copy(update={"away": _away(record, "offer it").model_copy(update={"sent_at": now})})
+
+
+def void(offer: VisitOffer, why: str, now: datetime) -> VisitOffer:
+    """The offer of a visit that never was a job here, and never will be: its home has the job back as it gave it.
+
+    Raises:
+        IllegalTransition: if the host has not accepted it.
+    """
+    if not offer.state.hosted:
+        raise IllegalTransition("give it back", pending(offer.visit, now))
+    update = {"state": OfferState.ENDED, "end": None, "returned": True, "usd": 0.0, "gpu_hours": 0.0, "berth": None}
+    return offer.model_copy(update=update | {"why": why, "changed_at": now})
 
 
 def answered(offer: VisitOffer, state: OfferState, why: str, now: datetime) -> VisitOffer | None:

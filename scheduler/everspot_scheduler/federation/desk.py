@@ -138,7 +138,8 @@ class Federation:
                 del self._moves[name]
             elif record is None or record.state is JobState.PENDING:
                 del self._moves[name]
-                gone = journey.depart(record, name, move.cluster, say(move), self._store.clock.now())
+                job, origin = seen.jobs[name].value, self._journeys.origin
+                gone = journey.depart(record, job, origin, move.cluster, say(move), self._store.clock.now())
                 if self._actor.write_record(gone, seen):
                     _log.info("%s", say(move))
             elif record.state is JobState.RUNNING and record.owner is not None:

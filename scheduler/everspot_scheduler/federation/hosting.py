@@ -8,6 +8,7 @@ import logging
 from datetime import datetime, timedelta
 
 from everspot_core.federation import journey
+from everspot_core.federation.naming import misnamed
 from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.job import JobSubmission
 from everspot_core.lease import pending
@@ -32,14 +33,14 @@ TELL_EVERY = timedelta(minutes=5)
 _log = logging.getLogger(__name__)
 
 
-def refusal(offer: VisitOffer, manifest: Manifest, now: datetime, *, draining: bool) -> str:
-    """Why this cluster does not take a visit; empty: it does."""
+def refusal(visit: str, offer: VisitOffer, manifest: Manifest, now: datetime, *, draining: bool) -> str:
+    """Why this cluster does not take the visit of this id; empty: it does."""
     spec = offer.submission.spec
     home = next((peer for peer in manifest.federation if peer.name == offer.home), None)
     if home is None:
         return f"{manifest.cluster} knows no peer {offer.home}"
-    if offer.submission.visit is None or offer.submission.job_id != offer.visit:
-        return "its submission is not that of a visit"
+    if misnamed(visit, offer):
+        return "its name is not that of this visit of this job"
     if draining:
         return f"{manifest.cluster} is being drained"
     if not timedelta(0) <= now - offer.at + OFFER_LIFE <= 2 * OFFER_LIFE:
@@ -64,22 +65,30 @@ class Hosting:
         self._told = {visit: at for visit, at in self._told.items() if visit in hosted}
         for visit, found in scanned.items():
             if found.value.state is OfferState.OFFERED:
-                answered = self._answer(found, draining=seen.draining)
+                answered = self._answer(visit, found, seen)
                 if answered is None:
                     continue
                 found = answered
             if found.value.state.hosted:
                 self._serve(visit, found, seen)
 
-    def _answer(self, found: Versioned[VisitOffer], *, draining: bool) -> Versioned[VisitOffer] | None:
+    def _answer(self, visit: str, found: Versioned[VisitOffer], seen: Observation) -> Versioned[VisitOffer] | None:
         offer, now = found.value, self._store.clock.now()
-        why = refusal(offer, self._declaration.manifest, now, draining=draining)
+        why = refusal(visit, offer, self._declaration.manifest, now, draining=seen.draining)
+        if not why and self._taken(visit, seen):
+            why = f"a job {visit} is in {self._declaration.manifest.cluster} already"
         state = OfferState.REFUSED if why else OfferState.ACCEPTED
         wanted = journey.answered(offer, state, why, now)
-        done = self._store.visits.replace(offer.visit, found, wanted) if wanted is not None else None
+        done = self._store.visits.replace(visit, found, wanted) if wanted is not None else None
         if done is not None:
-            _log.info("%s of %s is %s%s", offer.visit, offer.home, state.value.lower(), f": {why}" if why else "")
+            _log.info("%s of %s is %s%s", visit, offer.home, state.value.lower(), f": {why}" if why else "")
         return done
+
+    def _taken(self, visit: str, seen: Observation) -> bool:
+        """Whether there is or was a job of this name. No visit is one before its offer is accepted."""
+        if visit in seen.jobs or visit in seen.records or visit in seen.unreadable_jobs:
+            return True
+        return visit in self._store.archive.keys()  # noqa: SIM118 - a method
 
     def _serve(self, visit: str, found: Versioned[VisitOffer], seen: Observation) -> None:
         offer = found.value
@@ -89,12 +98,14 @@ class Hosting:
         if visit not in seen.jobs:
             archived = self._store.archive.get(visit) if record is None else None
             if archived is not None and archived.record is not None:
-                self._end(found, archived.submission, archived.record)
+                self._end(visit, found, archived.submission, archived.record)
             elif record is None:
-                self._create(offer)
+                self._create(visit, found)
             return
-        if record is not None and record.state.final:
-            self._end(found, seen.jobs[visit].value, record)
+        if seen.jobs[visit].value.visit != offer.submission.visit:
+            self._void(visit, found)
+        elif record is not None and record.state.final:
+            self._end(visit, found, seen.jobs[visit].value, record)
         elif offer.state is OfferState.RECALLED:
             self._stop(visit, offer, record, seen)
         elif why := self._gives_back(offer, record, draining=seen.draining):
@@ -121,10 +132,13 @@ class Hosting:
             if wanted != offer:
                 self._store.visits.replace(offer.visit, found, wanted)
 
-    def _create(self, offer: VisitOffer) -> None:
+    def _create(self, visit: str, found: Versioned[VisitOffer]) -> None:
         """Create the visit's job. The record only tells how far it has come; without it the job runs all the same."""
-        now = self._store.clock.now()
-        if self._store.jobs.create(offer.visit, offer.submission) is not None:
+        now, offer = self._store.clock.now(), found.value
+        if misnamed(visit, offer):  # an earlier release accepted it, or its home wrote that itself
+            if self._store.jobs.get(visit) is None:
+                self._void(visit, found)
+        elif self._store.jobs.create(offer.visit, offer.submission) is not None:
             record = pending(offer.visit, now).model_copy(update={"progress": offer.progress})
             self._store.records.create(offer.visit, record)
 
@@ -158,10 +172,20 @@ class Hosting:
             )  # fmt: skip
             self._actor.carry_out(stop, seen)
 
-    def _end(self, found: Versioned[VisitOffer], job: JobSubmission, record: JobRecord) -> None:
+    def _void(self, visit: str, found: Versioned[VisitOffer]) -> None:
+        """Give back a visit that cannot be a job here: its name is another job's, or not its own."""
+        why = f"a visit of this name cannot be a job of {self._declaration.manifest.cluster}"
+        wanted = journey.void(found.value, why, self._store.clock.now())
+        if self._store.visits.replace(visit, found, wanted) is not None:
+            _log.error("%s of %s goes back, and never was a job here: %s", visit, found.value.home, why)
+
+    def _end(self, visit: str, found: Versioned[VisitOffer], job: JobSubmission, record: JobRecord) -> None:
         """Write into the offer that the visit has ended, and what it has cost."""
+        if job.visit != found.value.submission.visit:
+            self._void(visit, found)
+            return
         wanted = journey.ended(found.value, record, *self._spent(job, record), self._store.clock.now())
-        if self._store.visits.replace(found.value.visit, found, wanted) is not None:
+        if self._store.visits.replace(visit, found, wanted) is not None:
             _log.info("%s of %s has ended: %s", job.job_id, found.value.home, record.state.value)
 
     def _spent(self, job: JobSubmission, record: JobRecord | None) -> tuple[float, float]:

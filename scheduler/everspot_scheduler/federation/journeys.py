@@ -10,11 +10,12 @@ from datetime import timedelta
 
 from everspot_core.clock import Clock
 from everspot_core.federation import journey
+from everspot_core.federation.naming import is_offer_of
 from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.job import JobSubmission
 from everspot_core.peers import Peer
 from everspot_core.records import EventKind, JobRecord, JobState, Progress, Request
-from everspot_core.visits import Away, TripEnd
+from everspot_core.visits import Away, Origin, TripEnd
 from everspot_store import CheckpointCorrupt, DigestMismatch, Fenced, Store, UnsafeArchive, Versioned, parcels
 from everspot_store.errors import DatasetMissing
 
@@ -90,6 +91,11 @@ class Journeys:
         return self._home
 
     @property
+    def origin(self) -> Origin:
+        """Home as visits name it."""
+        return Origin(cluster=self._home, control_url=self._store.control.url)
+
+    @property
     def history(self) -> History:
         """The writer of home's events."""
         return self._history
@@ -123,6 +129,8 @@ class Stride:
             return self._begin()
         host = self._all.host(self._peer)
         offer = host.visits.get(self._away.visit)
+        if offer is not None and not is_offer_of(offer.value, self._away, self._job, self._all.home):
+            return self._home(TripEnd.WITHDRAWN, f"its name {self._away.visit} is taken at {self._peer.name}", None)
         if offer is None or offer.value.state is OfferState.OFFERED:
             state = offer.value.state.value if offer is not None else ""
             silent = not self._all.patient(self._away, state, self._peer, self._clock)
@@ -136,6 +144,8 @@ class Stride:
                 self._home(TripEnd.WITHDRAWN, offer.value.why, offer.value)
             case OfferState.ACCEPTED | OfferState.RECALLED:
                 self._follow(host, offer, cancelled=cancelled)
+            case _ if offer.value.end is None:  # it never was a job there
+                self._home(TripEnd.REFUSED, offer.value.why, offer.value)
             case _:
                 self._settle(host, offer.value)
         return None
@@ -157,7 +167,8 @@ class Stride:
             if patient:
                 raise
             return self._home(TripEnd.WITHDRAWN, f"{self._peer.name} cannot be reached: {error}", None)
-        if self._note(SENT, None, sent):
+        if self._write(journey.sent(self._found.value, SENT, sent, self._clock.now())):
+            self._away = self._found.value.away or self._away
             self._offer(self._all.host(self._peer))
         return None
 
@@ -169,7 +180,7 @@ class Stride:
             state=OfferState.OFFERED,
             submission=self._visit(),
             progress=self._found.value.progress,
-            at=self._away.since,  # not now: an offer that comes very late is recognised by it
+            at=self._away.offered_at,  # not now: an offer that comes very late is recognised by it
             changed_at=now,
             why=self._away.why,
         )
@@ -182,7 +193,7 @@ class Stride:
         if offer is None:
             void = VisitOffer(
                 visit=self._away.visit, home=self._all.home, state=OfferState.WITHDRAWN, submission=self._visit(),
-                at=self._away.since, changed_at=now, why=why,
+                at=self._away.offered_at, changed_at=now, why=why,
             )  # fmt: skip
             done = host.visits.create(void.visit, void)
         else:
@@ -208,6 +219,9 @@ class Stride:
     def _settle(self, host: Store, offer: VisitOffer) -> None:
         """Bring home what the visit has made, then end the job, or put it back into the queue."""
         dossier = host.dossier(self._away.visit, brief=True)
+        if dossier is not None and dossier.submission.visit != offer.submission.visit:
+            self._home(TripEnd.REFUSED, f"{self._away.visit} is another job at {self._peer.name}", None)
+            return
         there = dossier.record if dossier is not None else None
         if dossier is None or there is None or not there.state.final:
             _log.error("visit %s is said to have ended, and its record says otherwise", self._away.visit)
@@ -249,7 +263,7 @@ class Stride:
         return written is not None
 
     def _visit(self) -> JobSubmission:
-        return journey.for_visit(self._job, self._found.value, self._all.home, *self._spent)
+        return journey.for_visit(self._job, self._found.value, self._all.origin, *self._spent)
 
     @property
     def _epoch(self) -> int:

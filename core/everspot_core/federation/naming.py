@@ -1,0 +1,26 @@
+"""Whose offer an offer is: by its name, and by what it says.
+
+Another home may make one under a name that it should not have, and so may one that had the same name before. Neither
+side acts on such an offer: home has its job back, and the host refuses.
+"""
+
+from everspot_core.federation.offer import VisitOffer
+from everspot_core.job import JobSubmission
+from everspot_core.visits import Away, Origin, visit_id
+
+
+def is_offer_of(offer: VisitOffer, away: Away, job: JobSubmission, home: str) -> bool:
+    """Whether an offer is that of a job which is away. `home`: the name of the job's home."""
+    theirs = offer.submission.visit
+    if theirs is None or offer.home != home or offer.at != away.offered_at:
+        return False
+    return (theirs.home, theirs.job_id, theirs.number) == (home, job.job_id, away.number)
+
+
+def misnamed(visit: str, offer: VisitOffer) -> bool:
+    """Whether an offer under this id has another one than its home, its job and the number of the visit give."""
+    job = offer.submission
+    if job.visit is None or job.visit.home != offer.home or not job.job_id == offer.visit == visit:
+        return True
+    origin = Origin(cluster=job.visit.home, control_url=job.visit.control_url)
+    return visit != visit_id(origin, job.visit.job_id, job.submitted_at, job.visit.number)

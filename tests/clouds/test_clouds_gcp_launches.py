@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from everspot_clouds.base import Phase
 from everspot_clouds.gcp.cloud import GcpCloud
-from everspot_clouds.gcp.errors import ApiError
+from everspot_clouds.gcp.errors import ApiError, StillUnderWay
 from everspot_clouds.gcp.instances import of_cluster
 from everspot_clouds.gcp.site import GcpSite
 from everspot_core.launching import LaunchTrouble
@@ -83,6 +83,17 @@ def test_names_that_are_taken_tell_what_a_request_has_brought_that_google_has_fo
     site.cloud.side.compute.operations._asked.clear()  # after a day or so it is another request
     again = GcpCloud.open(site.manifest(), site.clock).launch(intent)
     assert (set(again.instances), again.errors) == (set(first.instances), ())
+    assert len(cloud.instances()) == 2
+
+
+def test_an_operation_that_is_not_found_yet_refuses_no_pool(site: GoogleSite, cloud: GcpCloud) -> None:
+    site.cloud.do("delays", found="30m")
+    intent = site.intent((FOUR, A), jobs=2)
+    with pytest.raises(StillUnderWay, match="not found"):
+        cloud.launch(intent)
+    site.cloud.do("delays", found="0s")
+    answer = cloud.launch(intent)
+    assert (len(answer.instances), answer.errors) == (2, ())
     assert len(cloud.instances()) == 2
 
 

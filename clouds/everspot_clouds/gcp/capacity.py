@@ -55,12 +55,13 @@ class BulkLaunches:
         """See `Cloud.launch`.
 
         Raises:
-            StillUnderWay: if the operation takes longer than `WAIT`.
+            StillUnderWay: if the operation takes longer than `WAIT`, or is not found.
             The errors of `Api`, if the request may have been carried out.
         """
         path = f"projects/{_project(intent, self._api)}/regions/{region_of(intent.pools[0].zone)}"
+        known = self._operations.get(intent.token)
         try:
-            operation = self._asked(intent, path)
+            operation = self._ask(intent, path) if known is None else {"name": known}
         except ApiError as error:
             kind = errors.trouble(error)
             if kind in AGAIN:
@@ -70,22 +71,21 @@ class BulkLaunches:
                     return LaunchAnswer(instances=tuple(map(_brought, brought)))
                 kind = Trouble.TRANSIENT  # the next request has names of its own
             return LaunchAnswer(errors=(_refused(error, kind, intent),))
-        done = self._done(operation, path)
+        done = self._done(operation, path, intent)
         self._operations.pop(intent.token, None)
         return self._read(done, intent)
 
-    def _asked(self, intent: LaunchIntent, path: str) -> dict[str, Any]:
-        """The operation of an intent, created now or by an earlier attempt."""
-        if (known := self._operations.get(intent.token)) is not None:
-            return self._api.get("compute", f"{path}/operations/{known}")
+    def _ask(self, intent: LaunchIntent, path: str) -> dict[str, Any]:
+        """Send the request of an intent. The answer is its operation, which an earlier attempt may have created."""
         body = request(self._cluster, intent, self._zones_of(path), self._notice)
         operation = self._api.post("compute", f"{path}/instances/bulkInsert", body, requestId=request_id(intent.token))
         self._operations[intent.token] = str(operation["name"])
         return operation
 
-    def _done(self, operation: dict[str, Any], path: str) -> dict[str, Any]:
-        """Wait for the operation, and return it when it is done."""
-        end, pause = self._clock.monotonic() + WAIT, LOOK_FIRST
+    def _done(self, operation: dict[str, Any], path: str, intent: LaunchIntent) -> dict[str, Any]:
+        """Wait for the operation, and return it when it is done. No answer to a read of it refuses the request: that
+        has been accepted."""
+        end, pause = self._clock.monotonic() + WAIT, timedelta(0) if "status" not in operation else LOOK_FIRST
         while operation.get("status") != "DONE":
             if self._clock.monotonic() >= end:
                 words = (
@@ -93,9 +93,21 @@ class BulkLaunches:
                 )
                 raise StillUnderWay(words)
             self._clock.sleep(pause)
-            pause = min(2 * pause, LOOK_EVERY)
-            operation = self._api.get("compute", f"{path}/operations/{operation['name']}")
+            pause = min(max(2 * pause, LOOK_FIRST), LOOK_EVERY)
+            operation = self._looked_at(str(operation["name"]), path, intent)
         return operation
+
+    def _looked_at(self, name: str, path: str, intent: LaunchIntent) -> dict[str, Any]:
+        """The operation as it is now. One that is not found may be found later (the Terraform provider retries this
+        404, `tpgresource/common_operation.go`) or be forgotten, and so the next attempt sends the request again, which
+        its id makes safe."""
+        try:
+            return self._api.get("compute", f"{path}/operations/{name}")
+        except ApiError as error:
+            if not error.gone:
+                raise
+            self._operations.pop(intent.token, None)
+            raise StillUnderWay(f"the launch is under way, but its operation {name} is not found") from error
 
     def _read(self, done: dict[str, Any], intent: LaunchIntent) -> LaunchAnswer:
         brought = _alive(instances.of_launch(self._api, intent.token))

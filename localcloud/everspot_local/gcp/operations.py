@@ -7,7 +7,7 @@ forgets them after 14 days. It does not tell progress between 0 and 100.
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from everspot_local.gcp.answers import ApiError, missing
@@ -31,11 +31,13 @@ class OperationFailed(Exception):
 
 @dataclass(eq=False)
 class Operation:
-    """One operation. `scope`: `projects/P/zones/Z`, `…/regions/R` or `…/global`. `more`: fields told at its end."""
+    """One operation. `scope`: `projects/P/zones/Z`, `…/regions/R` or `…/global`. `begun`: market time. `more`: fields
+    told at its end."""
 
     name: str
     scope: str
     document: Document
+    begun: datetime
     more: Document = field(default_factory=dict)
 
     @property
@@ -98,7 +100,7 @@ class Operations:
             "selfLink": self._link(f"{scope}/operations/{name}"),
             **self._place(scope),
         }
-        operation = Operation(name, scope, document)
+        operation = Operation(name, scope, document, now)
         self._all[f"{scope}/operations/{name}"] = operation
         self._tell(operation)
         takes = self._project.market.delays.operation if takes is None else takes
@@ -131,18 +133,22 @@ class Operations:
         self._tell(operation)
 
     def get(self, path: str) -> Document:
-        """Return an operation by its path.
+        """Return an operation by its path. It may be found only some time after the answer that began it: Google's own
+        Terraform provider retries a 404 here (`tpgresource/common_operation.go`, CommonRefreshFunc).
 
         Raises:
             ApiError: 404.
         """
-        if path not in self._all:
+        operation = self._all.get(path)
+        market = self._project.market
+        if operation is None or market.clock.now() < operation.begun + market.delays.found:
             raise missing(path)
-        return dict(self._all[path].document)
+        return dict(operation.document)
 
     def wait(self, path: str) -> Document:
         """Return an operation when it is done, or after two minutes; others go on meanwhile."""
-        self.get(path)
+        if path not in self._all:
+            raise missing(path)
         operation = self._all[path]
         self._changed.wait_for(lambda: operation.done or path not in self._all, WAIT_AT_MOST)
         return dict(operation.document)

@@ -72,12 +72,13 @@ def _one_team(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[Found]:
 
 
 def _on_demand_share(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[Found]:
-    """More of the standing capacity on-demand than development may have. Elastic capacity buys what is cheapest."""
+    """More of the standing capacity on-demand than development may have; one unit it always may. Elastic capacity is
+    bought where it is cheapest."""
     if not is_development(bounds.environment):
         return
     parts = [aws_cost.standing(subjects), gcp_cost.standing(subjects)]
     on_demand, total = sum((p[0] for p in parts), Fraction(0)), sum((p[1] for p in parts), Fraction(0))
-    if total and on_demand / total > bounds.on_demand_share:
+    if on_demand > max(1, total * bounds.on_demand_share):
         told = f"{float(on_demand):g} of {float(total):g} units are on-demand"
         yield (
             "",
@@ -110,7 +111,7 @@ STACK_RULES: dict[str, StackRule] = {
             "on-demand-share",
             Level.MANDATORY,
             Severity.MEDIUM,
-            "Development stands on Spot: at most half of its standing capacity is on-demand",
+            "Development stands on Spot: at most half of its standing capacity, or one unit, is on-demand",
             "Lower onDemandBase, or raise onDemandShare in the settings. An environment counts as development by its "
             "name: dev, test, staging, sandbox, local.",
             _on_demand_share,

@@ -59,6 +59,7 @@ def test_development_stands_on_spot_over_all_its_fleets() -> None:
     dev, told = Bounds("aws-dev"), "2 of 3 units are on-demand; of a development environment at most 50% may be"
     assert found("on-demand-share", dev, fleet("on-demand", 2), fleet("spot", 1)) == [("", told)]
     assert found("on-demand-share", dev, fleet("on-demand", 2), fleet("spot", 2)) == []
+    assert found("on-demand-share", dev, fleet("on-demand", 1)) == []
     assert found("on-demand-share", Bounds("aws-prod"), fleet("on-demand", 2)) == []
     assert found("on-demand-share", Bounds("dev", on_demand_share=Fraction(1)), fleet("on-demand", 2)) == []
     assert found("on-demand-share", dev, fleet("on-demand", 0), fleet("spot", "?")) == []

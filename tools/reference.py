@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write docs/reference-cli.md and docs/reference-spec.md from the code.
+"""Write docs/reference-cli.md, docs/reference-spec.md and docs/reference-rules.md from the code.
 
 reference.py            write them
 reference.py --check    exit with 1 if they are not up to date
@@ -23,8 +23,12 @@ from everspot_clouds.registry import CLOUDS, provider
 from everspot_core.documents import format_duration
 from everspot_core.field_types import SAID_OF_NAMES
 from everspot_core.job import JobSpec
+from everspot_core.problems import camel
 from everspot_core.recipes import RECIPES
 from everspot_core.timing import SkipIf, Window
+from everspot_policy.rules import RULES
+from everspot_policy.settings import EnvironmentRules, RuleException
+from everspot_policy.stack import STACK_RULES
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
@@ -122,6 +126,41 @@ def spec() -> str:
     return "\n".join([*parts, *_clouds()])
 
 
+def rules() -> str:
+    """The rules' reference."""
+    parts = ["# The rules", MADE, "What they are for, and how to use them, stands in [rules](rules.md).", ""]
+    for cloud, title in (("aws", "AWS"), ("gcp", "Google Cloud")):
+        own = [rule for rule in RULES.values() if rule.id.startswith(f"{cloud}-")]
+        parts += [
+            f"## {title}",
+            "",
+            "| rule | level | what has to hold, and what to do | Checkov |",
+            "| --- | --- | --- | --- |",
+        ]
+        parts += [
+            f"| `{rule.id}` | {rule.level.value}, {rule.severity.value} | {_cell(f'{rule.title}. {rule.remedy}')} "
+            f"| {', '.join(rule.twins) or '—'} |"
+            for rule in own
+        ]
+        parts += ["", "| rule | looks at |", "| --- | --- |"]
+        parts += [f"| `{rule.id}` | {_cell(_words(rule.types))} |" for rule in own]
+        parts.append("")
+    parts += ["## Whole stacks", "", "| rule | level | what has to hold, and what to do |", "| --- | --- | --- |"]
+    parts += [
+        f"| `{rule.id}` | {rule.level.value}, {rule.severity.value} | {_cell(f'{rule.title}. {rule.remedy}')} |"
+        for rule in STACK_RULES.values()
+    ]
+    for model, title in ((EnvironmentRules, "Settings of an environment"), (RuleException, "An exception")):
+        parts += ["", f"## {title}", "", _paragraphs(model.__doc__), "", "| field | meaning |", "| --- | --- |"]
+        parts += [f"| `{camel(name)}` | {field.description} |" for name, field in model.model_fields.items()]
+    return "\n".join(parts) + "\n"
+
+
+def _cell(text: str) -> str:
+    """A text within a table's cell, whose bars would end it."""
+    return text.replace("|", "\\|")
+
+
 def _clouds() -> list[str]:
     """What each cloud has laid down for job files. Where a cluster's instances come from decides which row counts."""
     rows = [(cloud, provider(cloud).jobs) for cloud in CLOUDS]
@@ -201,7 +240,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="only say whether they are up to date")
     check = parser.parse_args().check
     stale = []
-    for name, text in (("reference-cli.md", cli()), ("reference-spec.md", spec())):
+    for name, text in (("reference-cli.md", cli()), ("reference-spec.md", spec()), ("reference-rules.md", rules())):
         path = DOCS / name
         if check and (not path.exists() or path.read_text() != text):
             stale.append(name)

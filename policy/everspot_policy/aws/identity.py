@@ -161,7 +161,6 @@ def _one_repository(statement: Mapping[str, Any]) -> bool:
     title="No key of a user is made: roles are taken for an hour, keys are stolen for good",
     remedy="Let programs take a role: an instance's own, or one that trusts the identity that they have already.",
     types=("aws:iam/accessKey:AccessKey",),
-    twins=("CKV_AWS_273",),
 )
 def no_access_keys(subject: Subject) -> Iterator[Problem]:
     """Every access key; its secret lies in the state besides."""

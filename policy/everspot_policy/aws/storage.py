@@ -48,7 +48,6 @@ def bucket_not_public(subject: Subject) -> Iterator[Problem]:
     title="A bucket's policy refuses what does not come over TLS",
     remedy="Add a statement that denies s3:* to everybody where aws:SecureTransport is false.",
     types=(POLICY,),
-    twins=("CKV_AWS_379",),
 )
 def bucket_tls_only(subject: Subject) -> Iterator[Problem]:
     """Policies without that statement. A bucket without any policy is found by nobody here."""
@@ -73,7 +72,7 @@ def _refuses_plain(statement: object) -> bool:
     title="A bucket's encryption names a cipher",
     remedy="Give applyServerSideEncryptionByDefault with sseAlgorithm AES256 or aws:kms.",
     types=(*ENCRYPTION, *BUCKETS),
-    twins=("CKV_AWS_19", "CKV_AWS_145"),
+    twins=("CKV_AWS_19",),
 )
 def bucket_encrypted(subject: Subject) -> Iterator[Problem]:
     """Encryption that is declared and says nothing. Where none is declared, S3 encrypts by itself, since 2023."""

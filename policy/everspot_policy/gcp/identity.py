@@ -99,7 +99,7 @@ def not_for_everybody(subject: Subject) -> Iterator[Problem]:
     remedy="Grant the role on the account, with serviceaccount.IAMMember, and not on the project, where it means every "
     "account.",
     types=(*MEMBERS, *POLICIES),
-    twins=("CKV_GCP_41", "CKV_GCP_42", "CKV_GCP_44", "CKV_GCP_45", "CKV_GCP_46", "CKV_GCP_49"),
+    twins=("CKV_GCP_41", "CKV_GCP_44", "CKV_GCP_45", "CKV_GCP_49"),
 )
 def impersonation_named(subject: Subject) -> Iterator[Problem]:
     """Roles to act as accounts, granted on a project or on more."""

@@ -78,7 +78,6 @@ def no_nat(subject: Subject) -> Iterator[Problem]:
     title="A network has the subnetworks that are declared, and no others",
     remedy="Set autoCreateSubnetworks to false: Google makes one in every region otherwise, with fixed ranges.",
     types=("gcp:compute/network:Network",),
-    twins=("CKV_GCP_27",),
 )
 def own_subnetworks(subject: Subject) -> Iterator[Problem]:
     """Networks in automatic mode, which is what holds where nothing is said."""

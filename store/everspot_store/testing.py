@@ -209,9 +209,8 @@ class MemoryBackend:
         """See `Backend`."""
         with self._lock:
             return [
-                Entry(key, self._tags[key], len(data), datetime.fromtimestamp(0, UTC))
-                for key, data in sorted(self.objects.items())
-                if key.startswith(prefix)
+                Entry(key, self._tags[key], len(self.objects[key]), datetime.fromtimestamp(0, UTC))
+                for key in sorted(key for key in self.objects if key.startswith(prefix))
             ]
 
     def put(self, key: str, data: bytes) -> Version:

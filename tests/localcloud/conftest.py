@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,13 +35,7 @@ class Kit:
 
     def client(self, service: str, *, region: str = "us-east-1", **credentials: Any) -> Any:
         given = credentials or {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
-        return boto3.client(
-            service,
-            endpoint_url=self.cloud.endpoint,
-            region_name=region,
-            config=Config(retries={"total_max_attempts": 1}),
-            **given,
-        )
+        return client_of(self.cloud.endpoint, service, region, **given)
 
     def roles(self) -> None:
         """What every account has after its own stack: EC2 launches no Spot instances without."""
@@ -142,6 +137,13 @@ class Kit:
 
     def log(self, event: str) -> list[dict[str, Any]]:
         return [line for line in self.cloud.market.log.read() if line["event"] == event]
+
+
+@cache
+def client_of(endpoint: str, service: str, region: str, **credentials: str) -> Any:
+    """A client, which takes longer to make than most of its calls: one for all tests of a cloud."""
+    config = Config(retries={"total_max_attempts": 1})
+    return boto3.client(service, endpoint_url=endpoint, region_name=region, config=config, **credentials)
 
 
 def override(instance_type: str, zone: str, **more: Any) -> dict[str, Any]:

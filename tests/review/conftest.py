@@ -1,6 +1,87 @@
-"""What these tests share lies beside them."""
+"""Event logs that the real engine wrote for the local stacks, and what is read from them.
 
+They are as recorded, but for what no reader looks at: debug lines, what resources that stay are made of, outputs that
+were not compared, and where the machine keeps its files. `*-again` are second previews of the same change.
+"""
+
+import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+import pytest
+from everspot_clouds.aws.resources import KINDS as AWS
+from everspot_clouds.base.resources import ResourceKinds, joined
+from everspot_clouds.gcp.resources import KINDS as GCP
+from everspot_core.market import Market
+from everspot_review.events import read
+from everspot_review.jobs import RunningJobs
+from everspot_review.judge import judge
+from everspot_review.logged import EventLog
+from everspot_review.report import EnvironmentReport
+
+sys.path.insert(0, str(Path(__file__).parent))  # what these tests share lies beside them
+LOGS = Path(__file__).parent / "logs"
+KINDS = joined(AWS, GCP)
+RUNNING = RunningJobs({Market.SPOT: 3, Market.ON_DEMAND: 1})
+
+
+@pytest.fixture(scope="session")
+def lines() -> Callable[[str], list[str]]:
+    """The lines of a recorded log."""
+    return lambda name: (LOGS / f"{name}.jsonl").read_text().splitlines()
+
+
+@pytest.fixture(scope="session")
+def log(lines: Callable[[str], list[str]]) -> Callable[[str], EventLog]:
+    """A recorded log, read."""
+    kept: dict[str, EventLog] = {}
+
+    def found(name: str) -> EventLog:
+        if name not in kept:
+            kept[name] = read(lines(name))
+        return kept[name]
+
+    return found
+
+
+@pytest.fixture(scope="session")
+def report(log: Callable[[str], EventLog]) -> Callable[..., EnvironmentReport]:
+    """The report on a recorded preview, while three jobs run on Spot and one on-demand."""
+
+    def found(name: str, environment: str = "aws-dev", **more: Any) -> EnvironmentReport:
+        given = {"kinds": KINDS, "running": RUNNING, "base": "a" * 40, "head": "b" * 40} | more
+        return judge(log(name), environment=environment, stack=environment, **given)
+
+    return found
+
+
+@pytest.fixture(scope="session")
+def step_line() -> Callable[..., str]:
+    """A line of a log: one step of one resource."""
+
+    def line(op: str = "update", name: str = "thing", type: str = "aws:s3/bucket:Bucket", **more: Any) -> str:
+        parents = more.pop("parents", "")
+        urn = f"urn:pulumi:dev::everspot::{parents}{type}::{name}"
+        sides = {}
+        for side in ("old", "new"):
+            inputs, flags = more.pop(side, {}), more.pop(f"{side}_flags", {})
+            made = inputs is not None and not (side == "old" and op.startswith("create"))
+            sides[side] = {"custom": True, "id": "id-1", "inputs": inputs, "outputs": {}, **flags} if made else None
+        metadata = {"op": op, "urn": urn, "type": type, "detailedDiff": {}, **sides, **more}
+        return json.dumps({"sequence": 1, "resourcePreEvent": {"metadata": metadata}})
+
+    return line
+
+
+@pytest.fixture(scope="session")
+def kinds() -> ResourceKinds:
+    """What both clouds say of their resources."""
+    return KINDS
+
+
+@pytest.fixture(scope="session")
+def running() -> RunningJobs:
+    """Three jobs on Spot and one on-demand."""
+    return RUNNING

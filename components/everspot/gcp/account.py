@@ -51,11 +51,11 @@ class GcpAccountSetup(pulumi.ComponentResource):
             self._grant(f"{name}-volumes-{index}", key, on)
         self.register_outputs(outputs(self))
 
-    def _service(self, name: str, service: str) -> projects.Service:
+    def _service(self, name: str, service: str) -> "projects.Service":
         own = pulumi.ResourceOptions(parent=self, retain_on_delete=True)
         return projects.Service(name, service=service, disable_on_destroy=False, opts=own)
 
-    def _grant(self, name: str, key: str, after: list[projects.Service]) -> None:
+    def _grant(self, name: str, key: str, after: "list[projects.Service]") -> None:
         """Let Compute Engine's service agent use a key, because the agent encrypts disks (Compute Engine documentation,
         "Protect resources by using Cloud KMS keys")."""
         told = "volumeKmsKeys: the project cannot be read (resourcemanager.projects.get)."

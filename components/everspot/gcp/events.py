@@ -67,12 +67,12 @@ class GcpInterruptionEvents(pulumi.ComponentResource):
         self.queue_url, self.topic, self.dead_letter_subscription = subscription.id, topic.id, kept.id
         self.register_outputs(outputs(self))
 
-    def _topic(self, which: str) -> pubsub.Topic:
+    def _topic(self, which: str) -> "pubsub.Topic":
         return pubsub.Topic(f"{self._name}-{which}topic", labels=self._labels, opts=self._child)
 
     def _subscription(
-        self, which: str, topic: pubsub.Topic, retention: str, dead: pubsub.Topic | None
-    ) -> pubsub.Subscription:
+        self, which: str, topic: "pubsub.Topic", retention: str, dead: "pubsub.Topic | None"
+    ) -> "pubsub.Subscription":
         policy = None if dead is None else {"dead_letter_topic": dead.id, "max_delivery_attempts": ATTEMPTS}
         return pubsub.Subscription(
             f"{self._name}-{which}subscription",
@@ -87,7 +87,7 @@ class GcpInterruptionEvents(pulumi.ComponentResource):
             opts=self._child,
         )
 
-    def _forward(self, source: pubsub.Subscription, dead: pubsub.Topic) -> None:
+    def _forward(self, source: "pubsub.Subscription", dead: "pubsub.Topic") -> None:
         """Let Pub/Sub's service agent take messages from the subscription and publish them to the dead-letter topic, by
         the roles that Google's documentation names ("Handle message failures", grant forwarding permissions)."""
         told = "The project's number cannot be read (resourcemanager.projects.get)."
@@ -104,7 +104,7 @@ class GcpInterruptionEvents(pulumi.ComponentResource):
         )
         self._let_publish("dead-publisher", dead, agent)
 
-    def _sink(self, cluster: str, topic: pubsub.Topic) -> None:
+    def _sink(self, cluster: str, topic: "pubsub.Topic") -> None:
         sink = logging.ProjectSink(
             f"{self._name}-sink",
             destination=pulumi.Output.concat("pubsub.googleapis.com/", topic.id),
@@ -116,7 +116,7 @@ class GcpInterruptionEvents(pulumi.ComponentResource):
         # The role that Google's documentation names ("Set destination permissions"), on this topic alone.
         self._let_publish("publisher", topic, sink.writer_identity)
 
-    def _let_publish(self, suffix: str, topic: pubsub.Topic, member: pulumi.Input[str]) -> None:
+    def _let_publish(self, suffix: str, topic: "pubsub.Topic", member: pulumi.Input[str]) -> None:
         pubsub.TopicIAMMember(
             f"{self._name}-{suffix}",
             topic=topic.id,

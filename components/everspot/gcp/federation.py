@@ -70,7 +70,7 @@ def add_federation(
     return [*made, *own.made]
 
 
-def _pool(parent: pulumi.Resource, name: str, identity: "GcpIdentity") -> iam.WorkloadIdentityPool:
+def _pool(parent: pulumi.Resource, name: str, identity: "GcpIdentity") -> "iam.WorkloadIdentityPool":
     return iam.WorkloadIdentityPool(
         f"{name}-peers",
         workload_identity_pool_id=identity.scheduler_unique_id.apply(pool),
@@ -84,8 +84,8 @@ def _admit(
     parent: pulumi.Resource,
     name: str,
     peer: PeerArgs,
-    entrance: iam.WorkloadIdentityPool,
-    account: serviceaccount.Account,
+    entrance: "iam.WorkloadIdentityPool",
+    account: "serviceaccount.Account",
 ) -> list[pulumi.Resource]:
     """Let the role of a peer's scheduler, and nobody else, become its service account."""
     child = pulumi.ResourceOptions(parent=parent)

@@ -115,7 +115,7 @@ class GcpTrainingFleet(pulumi.ComponentResource):
         self.image_id = self._image.apply(lambda image: str(image["link"]))
         self.register_outputs(outputs(self))
 
-    def _template(self, market: Market) -> compute.RegionInstanceTemplate:
+    def _template(self, market: Market) -> "compute.RegionInstanceTemplate":
         args = self._args
         types = args["capacity"]["instance_types"]
         return instance_template(
@@ -134,7 +134,7 @@ class GcpTrainingFleet(pulumi.ComponentResource):
             notice=notice_of(args["capacity"]),
         )
 
-    def _group(self, market: Market) -> tuple[compute.RegionInstanceGroupManager, pulumi.Output[str]]:
+    def _group(self, market: Market) -> "tuple[compute.RegionInstanceGroupManager, pulumi.Output[str]]":
         """The group of one market, and its template's link."""
         name, args, capacity = f"{self._name}-{market.value}", self._args, self._capacity
         template, zones = self._template(market), args["zones"]

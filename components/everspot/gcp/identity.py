@@ -77,7 +77,7 @@ class GcpIdentity(pulumi.ComponentResource):
         self.scheduler_unique_id = scheduler.unique_id
         self.register_outputs(outputs(self))
 
-    def _account(self, role: Role) -> serviceaccount.Account:
+    def _account(self, role: Role) -> "serviceaccount.Account":
         cluster = self._args["cluster"]
         return serviceaccount.Account(
             f"{self._name}-{role.value}",
@@ -86,7 +86,7 @@ class GcpIdentity(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(parent=self),
         )
 
-    def _granting(self, role: Role, account: serviceaccount.Account) -> Granting:
+    def _granting(self, role: Role, account: "serviceaccount.Account") -> Granting:
         return Granting(self, f"{self._name}-{role.value}", self._args["cluster"], account.email, account.unique_id)
 
     def _agent(self, may: Granting, read: pulumi.Output[str], write: pulumi.Output[str]) -> None:

@@ -154,7 +154,7 @@ def instance_template(
     market: Market = Market.ON_DEMAND,
     notice: timedelta | None = None,
     max_run: timedelta | None = None,
-) -> compute.RegionInstanceTemplate:
+) -> "compute.RegionInstanceTemplate":
     """The template of one role in one market. `image`: of `resolve_image`; `instance_type`: if a group's policy does
     not choose it; `gpus`: whether any of the machine types has GPUs."""
     kind = machine_of(instance_type)

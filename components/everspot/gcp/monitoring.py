@@ -74,7 +74,7 @@ class GcpMonitoring(pulumi.ComponentResource):
         self.dashboard = board.id
         self.register_outputs(outputs(self))
 
-    def _alarm(self, alarm: Alert) -> monitoring.AlertPolicy:
+    def _alarm(self, alarm: Alert) -> "monitoring.AlertPolicy":
         cluster = self._args["cluster"]
         return monitoring.AlertPolicy(
             f"{self._name}-{alarm.about.name}",

@@ -27,7 +27,7 @@ SUBNETWORK_FORM = "projects/PROJECT/regions/REGION/subnetworks/NAME"
 ALLOWED, DENIED = 1000, 65000
 """Priorities of the rules that allow something, and of the one that denies the rest; lower numbers win."""
 
-FLOW_LOGS: compute.SubnetworkLogConfigArgsDict = {
+FLOW_LOGS: "compute.SubnetworkLogConfigArgsDict" = {
     "aggregation_interval": "INTERVAL_10_MIN",
     "flow_sampling": 0.5,
     "metadata": "INCLUDE_ALL_METADATA",
@@ -159,7 +159,7 @@ class GcpNetwork(pulumi.ComponentResource):
                 opts=self._child,
             )
 
-    def _nat(self, network: compute.Network, subnetwork: compute.Subnetwork) -> None:
+    def _nat(self, network: "compute.Network", subnetwork: "compute.Subnetwork") -> None:
         if pulumi.runtime.is_dry_run():
             pulumi.log.info(NAT_COST, self)
         router = compute.Router(f"{self._name}-router", network=network.id, region=self.region, opts=self._child)

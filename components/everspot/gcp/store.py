@@ -95,7 +95,7 @@ class GcpStore(pulumi.ComponentResource):
         )
         return [use]
 
-    def _bucket(self, name: str, rules: list[dict[str, Any]], after: list[pulumi.Resource]) -> storage.Bucket:
+    def _bucket(self, name: str, rules: list[dict[str, Any]], after: list[pulumi.Resource]) -> "storage.Bucket":
         unfinished = _rule("AbortIncompleteMultipartUpload", {"age": ABORT_UPLOAD_DAYS})
         key = self._args.get("kms_key")
         own = pulumi.ResourceOptions(protect=self._args.get("protect", False) or None, depends_on=after)

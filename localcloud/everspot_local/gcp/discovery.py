@@ -30,11 +30,12 @@ _UNTOLD = {"compute.v1": {"NetworkRoutingConfig": {"deleteBgpAlwaysCompareMed": 
 
 @dataclass(frozen=True)
 class Method:
-    """One method of an API. `id`: as the document names it, `compute.instances.insert`."""
+    """One method of an API. `id`: as the document names it, `compute.instances.insert`; `path`: an expression of its
+    path."""
 
     id: str
     verb: str
-    path: re.Pattern[str]
+    path: str
     parameters: Mapping[str, Mapping[str, Any]]
     body: Body | None
 
@@ -78,7 +79,7 @@ class Api:
     def __init__(self, name: str, *, empties: bool) -> None:
         self._document = document(name)
         self._empties = empties
-        self._by_shape: dict[tuple[str, int], list[tuple[re.Pattern[str], Method, bool]]] = defaultdict(list)
+        self._by_shape: dict[tuple[str, int], list[tuple[str, Method, bool]]] = defaultdict(list)
         for method, uploads in self._methods(self._document):
             self._add(method, method.path, media=False)
             for path in uploads:
@@ -88,7 +89,7 @@ class Api:
         """The method that a request means; None if there is none. `path`: as sent, still quoted, without a query."""
         for shape in (path.count("/"), -1):
             for pattern, method, media in self._by_shape.get((verb, shape), ()):
-                if found := pattern.fullmatch(path):
+                if found := _compiled(pattern).fullmatch(path):
                     return Match(method, {_name(k): unquote(v) for k, v in found.groupdict().items()}, media)
         return None
 
@@ -97,12 +98,12 @@ class Api:
         """The ids of all methods."""
         return {method.id for entries in self._by_shape.values() for _, method, _ in entries}
 
-    def _add(self, method: Method, path: re.Pattern[str], *, media: bool) -> None:
+    def _add(self, method: Method, path: str, *, media: bool) -> None:
         """A pattern that may span any number of parts lies apart."""
-        shape = -1 if ".*" in path.pattern or ".+" in path.pattern else _slashes(path.pattern)
+        shape = -1 if ".*" in path or ".+" in path else _slashes(path)
         self._by_shape[(method.verb, shape)].append((path, method, media))
 
-    def _methods(self, resource: Mapping[str, Any]) -> Iterator[tuple[Method, list[re.Pattern[str]]]]:
+    def _methods(self, resource: Mapping[str, Any]) -> Iterator[tuple[Method, list[str]]]:
         for inner in resource.get("resources", {}).values():
             yield from self._methods(inner)
         for found in resource.get("methods", {}).values():
@@ -141,7 +142,7 @@ def document(name: str) -> dict[str, Any]:
     return found
 
 
-def _pattern(path: str, method: Mapping[str, Any]) -> re.Pattern[str]:
+def _pattern(path: str, method: Mapping[str, Any]) -> str:
     """A path's template as an expression of what it matches. A parameter that may span parts says which."""
     text = ""
     for piece in re.split(r"(\{\+?[\w.]+\})", path):
@@ -153,7 +154,13 @@ def _pattern(path: str, method: Mapping[str, Any]) -> re.Pattern[str]:
         spans = piece.startswith("{+")
         inner = given.removeprefix("^").removesuffix("$").replace("[^/]", "[^/:]") if spans and given else "[^/]+"
         text += f"(?P<{_group(name)}>{'.+' if spans and not given else inner})"
-    return re.compile(text)
+    return text
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Of two thousand patterns few are ever asked for, and each takes as long to compile as a request to answer."""
+    return re.compile(pattern)
 
 
 def _group(name: str) -> str:

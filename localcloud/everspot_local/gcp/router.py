@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from werkzeug.wrappers import Request as HttpRequest
@@ -72,10 +72,16 @@ class Service:
         Raises:
             ValueError: if a handler is for a method that does not exist.
         """
-        found = Api(self.document, empties=self.modern)
+        found = _api(self.document, self.modern)
         if unknown := sorted(set(self.routes) - found.ids):
             raise ValueError(f"{self.document} has no methods {', '.join(unknown)}")
         return found
+
+
+@cache
+def _api(document: str, modern: bool) -> Api:
+    """The same for every project of a process: it holds nothing of theirs."""
+    return Api(document, empties=modern)
 
 
 class Router:

@@ -4,6 +4,8 @@ What moto's images lack is here: how large the root's snapshot is, whether the i
 is the account's own: it has the shape of the one that the bake makes, and nothing inside. RegisterImage makes more.
 """
 
+import copy
+from collections.abc import Callable
 from typing import Any
 
 from moto.ec2.models.amis import Ami
@@ -49,6 +51,39 @@ class LocalAmi(Ami):
             "Encrypted": False,
         }
         return [{"DeviceName": self.root_device_name, "Ebs": ebs}]
+
+
+_PUBLIC: dict[str, list[LocalAmi]] = {}
+"""AWS's images by region, as this process has read them first."""
+
+
+def load(backend: Any, make: Callable[[], None]) -> None:
+    """Give a new EC2 AWS's own images.
+
+    There are 1,300 in a region, each with a snapshot, and moto makes them for every EC2; here `make` is called for the
+    first of a region, and the next ones get copies.
+    """
+    known = _PUBLIC.get(backend.region_name)
+    if known is None:
+        make()
+        _PUBLIC[backend.region_name] = [_copied(image, None) for image in backend.amis.values()]
+        return
+    for image in known:
+        made = _copied(image, backend)
+        backend.amis[made.id] = made
+        backend.snapshots[made.ebs_snapshot.id] = made.ebs_snapshot
+
+
+def _copied(image: LocalAmi, backend: Any) -> LocalAmi:
+    """An image and its snapshot in another EC2; the volume that they were made from is gone."""
+    made, snapshot = copy.copy(image), copy.copy(image.ebs_snapshot)
+    made.ebs_snapshot = snapshot
+    made.ec2_backend = snapshot.ec2_backend = backend
+    made.launch_permissions = [dict(one) for one in image.launch_permissions]
+    made.product_codes = set(image.product_codes)
+    snapshot.create_volume_permission_groups = set(snapshot.create_volume_permission_groups)
+    snapshot.create_volume_permission_userids = set(snapshot.create_volume_permission_userids)
+    return made
 
 
 def baked(backend: Any) -> LocalAmi:

@@ -45,6 +45,9 @@ class LocalEC2Backend(EC2Backend):
         self.fleet_tokens = Tokens()
         self.score_configurations = scores.Configurations()
 
+    def _load_amis(self) -> None:
+        images.load(self, super()._load_amis)
+
     def _create_default_encryption_key(self) -> str:
         """moto's, which is AWS's key and no customer's; that a volume needs it makes it nobody's choice."""
         key = str(super()._create_default_encryption_key())
@@ -189,8 +192,8 @@ class LocalEC2Backend(EC2Backend):
         return fleet  # type: ignore[return-value]
 
     def reset(self) -> None:
-        """Forget everything; the processes of instances are not this one's business."""
-        super().reset()
+        """Do nothing: moto calls this just before it throws the whole of it away and makes another when one is asked
+        for, and what its own does, making everything anew, takes longer than most requests together."""
 
     def create_launch_template(
         self, name: str, description: str, template_data: dict[str, Any], tag_spec: dict[str, Any]

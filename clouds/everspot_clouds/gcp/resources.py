@@ -1,0 +1,49 @@
+"""Kinds of Google Cloud's resources, by Pulumi's names, as a reviewer of a change asks for them."""
+
+from everspot_clouds.base.resources import FleetKind, Inputs, ResourceKinds, TemplateKind
+
+
+def _proactive(inputs: Inputs) -> bool:
+    """Compute Engine, "Apply new configurations automatically": PROACTIVE replaces instances at once, OPPORTUNISTIC
+    only as they are made for another reason."""
+    policy = inputs.get("updatePolicy")
+    return isinstance(policy, dict) and policy.get("type") == "PROACTIVE"
+
+
+# Compute Engine, "Resize a MIG": a group that is made smaller deletes instances of its own choice.
+_GROUP = FleetKind(
+    size="targetSize",
+    template=("versions",),
+    pools=("instanceFlexibilityPolicy", "distributionPolicyZones", "distributionPolicyTargetShape"),
+    lower_ends=lambda _: True,
+    chosen_by="the group",
+    rolls=_proactive,
+)
+_TEMPLATE = TemplateKind(image=("disks[0].sourceImage",))
+
+KINDS = ResourceKinds(
+    fleets={
+        "gcp:compute/regionInstanceGroupManager:RegionInstanceGroupManager": _GROUP,
+        "gcp:compute/instanceGroupManager:InstanceGroupManager": _GROUP,
+    },
+    templates={
+        "gcp:compute/regionInstanceTemplate:RegionInstanceTemplate": _TEMPLATE,
+        "gcp:compute/instanceTemplate:InstanceTemplate": _TEMPLATE,
+    },
+    stateful={
+        "gcp:storage/bucket:Bucket": "all objects in it",
+        "gcp:kms/cryptoKey:CryptoKey": "the key, and with it all that it encrypts",
+        "gcp:compute/disk:Disk": "what is on the disk",
+        "gcp:compute/regionDisk:RegionDisk": "what is on the disk",
+        "gcp:filestore/instance:Instance": "all files in it",
+        "gcp:sql/databaseInstance:DatabaseInstance": "its databases",
+        "gcp:bigquery/dataset:Dataset": "its tables",
+        "gcp:bigquery/table:Table": "all rows in it",
+        "gcp:artifactregistry/repository:Repository": "its packages and images",
+        "gcp:secretmanager/secret:Secret": "the secret",
+        "gcp:pubsub/subscription:Subscription": "messages that nobody has read yet",
+        "gcp:iam/workloadIdentityPool:WorkloadIdentityPool": "the trust in the forge, by which workflows sign in",
+    },
+    emptied={"gcp:storage/bucket:Bucket": "forceDestroy"},
+    schedulers=frozenset({"everspot:index:GcpSchedulerService"}),
+)

@@ -1,0 +1,124 @@
+"""The digest of what a preview would do: two equal ones would do the same, whatever the order of the engine's work.
+
+What is hashed of each resource that does not stay: what is done to it, to which of the cloud's resources, by which
+provider, its protection, and each difference of its inputs and of what the engine compared, in full. Of a secret only
+that it is one, because the log has no more of it: that a secret's text changed since is not seen.
+
+Names that the engine makes up, of which each preview has others (it draws them anew: pulumi/pkg, step_generator.go,
+`randomSeed`), count as one name, wherever they are written; so do digests of texts in which they are written.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from everspot_core.declared import SECRET, secret
+
+from everspot_review.logged import EventLog, LoggedStep, ResourceState
+from everspot_review.values import MISSING, at, differences, opened
+
+_MAKES = frozenset({"create", "create-replacement"})
+_DRAWN = re.compile(r"[-_]?[0-9a-f]{7,8}(?=$|\.)")
+_HASH = re.compile(r"(?<![\w-])(?=[0-9]*[a-f])[0-9a-f]{12,64}(?![\w-])")
+
+
+def digest(log: EventLog) -> str:
+    """SHA-256 in hexadecimal, or an empty text if the preview failed: nobody knows then what would be done."""
+    if log.failed:
+        return ""
+    settled = _settled(log)
+    done = [_deed(step, settled) for step in log.steps if not step.idle]
+    return hashlib.sha256(_text(sorted(done, key=_text)).encode()).hexdigest()
+
+
+def _deed(step: LoggedStep, settled: Callable[[Any], Any]) -> list[Any]:
+    old, new = step.old, step.new
+    before, after = (old.inputs if old else {}), (new.inputs if new else {})
+    told = [
+        [path, kind, _value(compared(old, path), settled), _value(compared(new, path), settled)]
+        for path, kind in sorted(step.diff.items())
+    ]
+    changed = [
+        [path, _value(one, settled), _value(other, settled)]
+        for path, one, other in differences(settled(before), settled(after))
+    ]
+    return [
+        step.urn,
+        sorted(step.ops),
+        settled(step.provider),
+        old.id if old else None,
+        [new.protected, new.retained] if new else None,
+        [old.protected, old.retained] if old else None,
+        sorted(step.keys),
+        told,
+        changed,
+    ]
+
+
+def compared(state: ResourceState | None, path: str) -> Any:
+    """What the engine compared at a path: an input, or what the provider made of it."""
+    if state is None:
+        return MISSING
+    found = at(state.inputs, path)
+    return at(state.outputs, path) if found is MISSING else found
+
+
+def _value(value: Any, settled: Callable[[Any], Any]) -> list[Any]:
+    """A value, of which null is another one than none."""
+    return [] if value is MISSING else [settled(value)]
+
+
+def _settled(log: EventLog) -> Callable[[Any], Any]:
+    """What makes values of one preview comparable with those of another: markers for secrets, and one name in the
+    place of each that was made up."""
+    names = {name: stand_in for step in log.steps for name, stand_in in _made_up(step)}
+    if not names:
+        return lambda value: _walked(value, lambda text: text)
+    find = re.compile("|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)))
+    hashes: set[str] = set()
+
+    def named(text: str) -> str:
+        plain = opened(text)
+        replaced = find.sub(lambda match: names[match[0]], plain)
+        if replaced == plain:
+            return text
+        hashes.update(_HASH.findall(replaced))
+        return replaced
+
+    for step in log.steps:  # first, all hashes: they may be written alone, elsewhere
+        if not step.idle and step.new is not None:
+            _walked(step.new.inputs, named)
+    return lambda value: _walked(
+        value, lambda text: _HASH.sub(lambda match: "(hash)" if match[0] in hashes else match[0], named(text))
+    )
+
+
+def _made_up(step: LoggedStep) -> list[tuple[str, str]]:
+    """Names that the engine drew for a resource that it makes. The provider lists what it filled in itself."""
+    if step.new is None or not _MAKES & set(step.ops):
+        return []
+    filled = step.new.inputs.get("__defaults")
+    found = []
+    for key in filled if isinstance(filled, list) else ():
+        name = step.new.inputs.get(str(key))
+        if not isinstance(name, str) or not name.casefold().startswith(step.name.casefold()):
+            continue
+        if _DRAWN.match(name[len(step.name) :]):
+            found.append((name, f"{step.name}-(drawn)"))
+    return found
+
+
+def _walked(value: Any, change: Callable[[str], str]) -> Any:
+    if secret(value):
+        return {"secret": SECRET}
+    if isinstance(value, Mapping):
+        return {change(str(key)): _walked(one, change) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_walked(one, change) for one in value]
+    return change(value) if isinstance(value, str) else value
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))

@@ -1,0 +1,212 @@
+"""What the engine's event log says: steps, broken rules, diagnostics and how it ended.
+
+The log, `pulumi preview --event-log FILE`, has one JSON object a line (pulumi/sdk, apitype/events.go, `EngineEvent`).
+Kinds of events that are not known here are passed over, since a newer engine has more of them; known ones have to have
+what is read of them. The engine works in parallel, so the order of its lines says nothing: steps come sorted.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+from everspot_review.logged import EventLog, LoggedStep, ResourceState, name_of
+from everspot_review.report import BrokenRule, Diagnostic
+
+_COLORS = re.compile(r"<\{%[^%]*%\}>|\x1b\[[0-9;]*m")
+_MOST_PROBLEMS = 5
+_ANALYZED = ("policyAnalyzeSummaryEvent", "policyAnalyzeStackSummaryEvent")
+_OF_A_HOST = re.compile(r"using \S+ from \$PATH at ")
+"""A warning about the machine that ran the preview, which tells nothing about the change."""
+_FAILED = "preview failed"
+
+
+class EventLogError(ValueError):
+    """The log is not one of the engine's, or of an engine that writes what this reader needs in another way."""
+
+
+def read(lines: Iterable[str]) -> EventLog:
+    """The log in `lines`. Without its last lines, or with the last one cut in the middle, it is not `whole`.
+
+    Raises:
+        EventLogError: if a line is none of a log, with what is wrong in which lines.
+    """
+    problems: list[str] = []
+    steps: dict[str, list[LoggedStep]] = {}
+    rules: list[BrokenRule] = []
+    passed: set[str] = set()
+    failed: set[str] = set()
+    said: list[Diagnostic] = []
+    succeeded: bool | None = None
+    for number, event in _events(lines, problems):
+        try:
+            if "resourcePreEvent" in event:
+                step = _step(_within(event, "resourcePreEvent", "metadata"))
+                steps.setdefault(step.urn, []).append(step)
+            elif "policyEvent" in event:
+                rules += _rule(_within(event, "policyEvent"))
+            elif kind := next((kind for kind in _ANALYZED if kind in event), None):
+                summary = _within(event, kind)
+                passed |= set(_texts(summary, "passed"))
+                failed |= set(_texts(summary, "failed"))
+            elif "diagnosticEvent" in event:
+                said += _diagnostic(_within(event, "diagnosticEvent"))
+            elif "summaryEvent" in event:
+                succeeded = _text(_within(event, "summaryEvent"), "result", "succeeded") == "succeeded"
+        except _Unfit as unfit:
+            problems.append(f"line {number}: {unfit}")
+    if problems:
+        more = f" and {len(problems) - _MOST_PROBLEMS} more" if len(problems) > _MOST_PROBLEMS else ""
+        raise EventLogError(f"no event log of the engine: {'; '.join(problems[:_MOST_PROBLEMS])}{more}")
+    broken = {rule.rule for rule in rules} | failed
+    return EventLog(
+        steps=tuple(_joined(steps[urn]) for urn in sorted(steps)),
+        rules=tuple(sorted(set(rules), key=lambda r: (r.level != "mandatory", r.rule, r.resource, r.message))),
+        passed=tuple(sorted(passed - broken)),
+        diagnostics=tuple(sorted(set(said), key=lambda d: (d.severity, d.resource, d.text))),
+        succeeded=succeeded,
+    )
+
+
+class _Unfit(ValueError):
+    """An event lacks what is read of it."""
+
+
+def _events(lines: Iterable[str], problems: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The events by the number of their line. A last line that is cut is no problem: the log ends there."""
+    broken = ""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        if broken:
+            problems.append(broken)
+            broken = ""
+        try:
+            event = json.loads(line)
+        except ValueError:
+            broken = f"line {number}: no JSON"
+            continue
+        if isinstance(event, dict):
+            yield number, event
+        else:
+            problems.append(f"line {number}: no JSON object")
+
+
+def _step(data: Mapping[str, Any]) -> LoggedStep:
+    diff = data.get("detailedDiff")
+    if diff is None:
+        diff = {path: {} for path in _texts(data, "diffs")}
+    if not isinstance(diff, Mapping) or not all(isinstance(found, Mapping) for found in diff.values()):
+        raise _Unfit("`detailedDiff` maps no paths to differences")
+    op, urn = _text(data, "op"), _text(data, "urn")
+    if not urn.startswith("urn:pulumi:") or urn.count("::") < 3:
+        raise _Unfit(f"{urn[:80]!r} is no URN")
+    old, new = _state(data, "old"), _state(data, "new")
+    return LoggedStep(
+        urn=urn,
+        type=_text(data, "type"),
+        ops=(op,),
+        old=old,
+        new=new if op not in ("delete", "delete-replaced") else None,
+        diff={path: str(found.get("diffKind", "update")) for path, found in diff.items()},
+        keys=_texts(data, "keys"),
+        provider=_text(data, "provider", ""),
+    )
+
+
+def _joined(steps: list[LoggedStep]) -> LoggedStep:
+    """The steps of one resource as one. A replacement is three: what is to be is known from those that make it, and the
+    last is done to what it replaces. An older resource of the same name may be deleted beside it, too."""
+    ranked = sorted(steps, key=lambda step: (step.new is None, step.ops, step.old.id if step.old else ""))
+    first = ranked[0]
+    diff: dict[str, str] = {}
+    for step in reversed(ranked):
+        diff |= step.diff
+    return LoggedStep(
+        urn=first.urn,
+        type=first.type,
+        ops=tuple(sorted({op for step in ranked for op in step.ops})),
+        old=next((step.old for step in ranked if step.old is not None), None),
+        new=first.new,
+        diff=diff,
+        keys=next((step.keys for step in ranked if step.keys), ()),
+        provider=first.provider,
+    )
+
+
+def _state(data: Mapping[str, Any], side: str) -> ResourceState | None:
+    state = data.get(side)
+    if state is None:
+        return None
+    if not isinstance(state, Mapping):
+        raise _Unfit(f"`{side}` is no object")
+    sides = {}
+    for name in ("inputs", "outputs"):
+        found = state.get(name)
+        if found is not None and not isinstance(found, Mapping):
+            raise _Unfit(f"`{side}.{name}` is no object")
+        sides[name] = found or {}
+    return ResourceState(
+        **sides,
+        id=_text(state, "id", ""),
+        protected=state.get("protect") is True,
+        retained=state.get("retainOnDelete") is True,
+        custom=state.get("custom") is True,
+    )
+
+
+def _rule(data: Mapping[str, Any]) -> list[BrokenRule]:
+    level = _text(data, "enforcementLevel")
+    if level in ("none", "disabled"):
+        return []
+    # The engine puts the rule's description into the first line, and what is wrong into the others.
+    told = plain(_text(data, "message")).strip().split("\n", 1)
+    return [
+        BrokenRule(
+            rule=_text(data, "policyName"),
+            level="mandatory" if level == "mandatory" else "advisory",
+            severity=_text(data, "severity", ""),
+            resource=name_of(_text(data, "resourceUrn", "")),
+            message=told[-1].strip(),
+        )
+    ]
+
+
+def _diagnostic(data: Mapping[str, Any]) -> list[Diagnostic]:
+    severity = _text(data, "severity")
+    text = plain(_text(data, "message")).strip()
+    level: Literal["error", "warning"] = "error" if severity == "error" else "warning"
+    if severity not in ("error", "warning") or data.get("ephemeral") or not text:
+        return []
+    if _OF_A_HOST.match(text) or text == _FAILED:
+        return []
+    return [Diagnostic(severity=level, text=text, resource=name_of(_text(data, "urn", "")))]
+
+
+def plain(text: str) -> str:
+    """A text of the engine without its colours."""
+    return _COLORS.sub("", text)
+
+
+def _within(event: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    found = event
+    for name in path:
+        below = found.get(name)
+        if not isinstance(below, Mapping):
+            raise _Unfit(f"`{'.'.join(path)}` is no object")
+        found = below
+    return found
+
+
+def _text(data: Mapping[str, Any], name: str, otherwise: str | None = None) -> str:
+    found = data.get(name, otherwise)
+    if not isinstance(found, str):
+        raise _Unfit(f"`{name}` is no text")
+    return found
+
+
+def _texts(data: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    found = data.get(name) or ()
+    if not isinstance(found, list | tuple) or not all(isinstance(one, str) for one in found):
+        raise _Unfit(f"`{name}` is no list of texts")
+    return tuple(found)

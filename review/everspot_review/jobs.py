@@ -1,0 +1,170 @@
+"""What a change means for the jobs of a cluster and for what is stored, in sentences.
+
+Pure: the steps, the kinds of resources that the clouds have, and how many jobs run now, for whoever could ask a store.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from everspot_clouds.base.resources import FleetKind, ResourceKinds
+from everspot_core.counting import counted
+from everspot_core.declared import Declared
+from everspot_core.records import Market
+
+from everspot_review.logged import LoggedStep
+from everspot_review.report import Deed, JobEffect
+from everspot_review.values import at, split
+
+_DEEDS = (
+    (Deed.REPLACE, {"replace", "create-replacement", "delete-replaced", "import-replacement"}),
+    (Deed.DELETE, {"delete"}),
+    (Deed.FORGET, {"remove-pending-replace"}),
+    (Deed.CREATE, {"create"}),
+    (Deed.IMPORT, {"import"}),
+)
+GOES = frozenset({Deed.REPLACE, Deed.DELETE})
+
+
+@dataclass(frozen=True)
+class RunningJobs:
+    """Jobs that run on a cluster's instances now, by the market of those."""
+
+    by_market: Mapping[Market, int]
+
+    def on(self, market: Market | None) -> int:
+        """How many run on instances of a market; of all, if it is not known."""
+        return sum(number for name, number in self.by_market.items() if market in (None, name))
+
+
+def deed(step: LoggedStep) -> Deed:
+    """What is done to a resource, in however many steps."""
+    return next((deed for deed, ops in _DEEDS if ops & set(step.ops)), Deed.UPDATE)
+
+
+def effects(
+    steps: tuple[LoggedStep, ...], kinds: ResourceKinds, running: RunningJobs | None = None
+) -> tuple[JobEffect, ...]:
+    """What the steps mean, by resource, the harmful first. `running`: None if no store could be asked."""
+    found: list[JobEffect] = []
+    for step in steps:
+        if step.idle or step.grouping:
+            continue
+        if step.type in kinds.fleets:
+            found += _of_a_fleet(step, kinds.fleets[step.type], kinds, running)
+        if step.type in kinds.templates:
+            found += _of_a_template(step, kinds)
+        if step.type in kinds.stateful:
+            found += _of_what_is_stored(step, kinds)
+        if step.loosened:
+            found += _loosened(step)
+    return tuple(sorted(found, key=lambda effect: (not effect.harm, effect.resource)))
+
+
+def _of_a_fleet(
+    step: LoggedStep, kind: FleetKind, kinds: ResourceKinds, running: RunningJobs | None
+) -> list[JobEffect]:
+    done = deed(step)
+    if kinds.schedulers & set(Declared(step.urn, step.type, {}).parent_types):
+        return _of_a_scheduler(step, kind, done)
+    if done in GOES and step.old is not None:
+        size = at(step.old.inputs, kind.size)
+        if size == 0:
+            return [_effect(step, f"{_goes(done)}, which has no instances.")]
+        jobs = _jobs(step, running)
+        return [_effect(step, f"{_goes(done)} and ends its instances: {jobs} would be drained.", harm=bool(jobs))]
+    if done is not Deed.UPDATE or step.old is None or step.new is None:
+        return []
+    found = _of_a_size(step, kind, running)
+    paths = tuple(step.diff)
+    if any(_begins(path, kind.template) for path in paths):
+        if kind.rolls(step.new.inputs):
+            text = f"the new template replaces its instances at once, one after another: {_jobs(step, running)}"
+            found.append(_effect(step, f"{text} would be drained.", harm=True))
+        else:
+            found.append(
+                _effect(step, "its new template reaches instances as they are replaced; none is ended for it.")
+            )
+    pools = [path for path in paths if _begins(path, kind.pools) and not _begins(path, kind.template)]
+    if pools:
+        found.append(_effect(step, "other types or zones: they hold for what is launched from now on."))
+    return found
+
+
+def _of_a_size(step: LoggedStep, kind: FleetKind, running: RunningJobs | None) -> list[JobEffect]:
+    assert step.old is not None and step.new is not None  # noqa: S101 - an update has both
+    before, after = at(step.old.inputs, kind.size), at(step.new.inputs, kind.size)
+    if not all(isinstance(size, int | float) and not isinstance(size, bool) for size in (before, after)):
+        return []
+    if after > before:
+        return [_effect(step, f"higher target, {before:g} → {after:g}: nothing that runs is touched.")]
+    if after == before:
+        return []
+    if not kind.lower_ends(step.new.inputs):
+        return [_effect(step, f"lower target, {before:g} → {after:g}: it ends no busy instance.")]
+    text = f"lower target, {before:g} → {after:g}: it ends instances of {kind.chosen_by}'s choice at once, busy or not"
+    return [_effect(step, f"{text}: {_jobs(step, running)} may be on them.", harm=True)]
+
+
+def _of_a_scheduler(step: LoggedStep, kind: FleetKind, done: Deed) -> list[JobEffect]:
+    if done is Deed.DELETE:
+        return [_effect(step, "there is no scheduler then: jobs that run go on, and no other one begins.")]
+    changed = step.new is not None and any(_begins(path, kind.template) for path in step.diff)
+    if done is Deed.REPLACE or (changed and step.new is not None and kind.rolls(step.new.inputs)):
+        return [_effect(step, "the scheduler is replaced: jobs run on, and none is placed until the new one is up.")]
+    return []
+
+
+def _of_a_template(step: LoggedStep, kinds: ResourceKinds) -> list[JobEffect]:
+    if deed(step) not in (Deed.UPDATE, Deed.REPLACE):
+        return []
+    if kinds.schedulers & set(Declared(step.urn, step.type, {}).parent_types):
+        return []
+    new_image = any(_begins(path, kinds.templates[step.type].image) for path in step.diff)
+    what = "new image: it" if new_image else "what instances are launched with changes: it"
+    return [_effect(step, f"{what} reaches instances as they are replaced.")]
+
+
+def _of_what_is_stored(step: LoggedStep, kinds: ResourceKinds) -> list[JobEffect]:
+    done, lost = deed(step), kinds.stateful[step.type]
+    if done not in GOES or step.old is None:
+        return []
+    verb = "deleted" if done is Deed.DELETE else "replaced"
+    if step.old.retained:
+        return [_effect(step, f"{verb} here only: it stays in the cloud, and Pulumi knows nothing of it any more.")]
+    emptied = kinds.emptied.get(step.type)
+    if emptied is not None and step.old.inputs.get(emptied) is not True:
+        return [_effect(step, f"{verb}: the cloud refuses that unless it is empty; {lost} would be lost.", harm=True)]
+    return [_effect(step, f"{verb}: {lost} would be lost.", harm=True)]
+
+
+def _loosened(step: LoggedStep) -> list[JobEffect]:
+    assert step.old is not None and step.new is not None  # noqa: S101 - `loosened` compared both
+    found = []
+    if step.old.protected and not step.new.protected:
+        found.append(_effect(step, "no longer protected: a later change may delete or replace it.", harm=True))
+    if step.old.retained and not step.new.retained:
+        found.append(_effect(step, "no longer kept when it is deleted.", harm=True))
+    return found
+
+
+def _goes(done: Deed) -> str:
+    return "replaces the fleet" if done is Deed.REPLACE else "deletes the fleet"
+
+
+def _jobs(step: LoggedStep, running: RunningJobs | None) -> str:
+    """The jobs that run on a fleet's instances, as far as it is known."""
+    if running is None:
+        return "jobs running on them"
+    market = next((market for market in Market if step.name.endswith(f"-{market.value}")), None)
+    jobs = counted(running.on(market), "job")
+    return f"{jobs} running now" if market is not None else f"up to {jobs} running now"
+
+
+def _begins(path: str, beginnings: tuple[str, ...]) -> bool:
+    """Whether a path is one of those or lies below it."""
+    keys = split(path)
+    return any(keys[: len(begin)] == begin for begin in map(split, beginnings))
+
+
+def _effect(step: LoggedStep, text: str, *, harm: bool = False) -> JobEffect:
+    return JobEffect(resource=step.name, text=text, harm=harm)

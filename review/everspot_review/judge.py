@@ -1,0 +1,133 @@
+"""From the engine's event log to the report on an environment."""
+
+from everspot_clouds.base.resources import ResourceKinds
+from everspot_core.estimate.model import Estimate
+
+from everspot_review.digest import compared, digest
+from everspot_review.jobs import RunningJobs, deed, effects
+from everspot_review.logged import EventLog, LoggedStep, ResourceState
+from everspot_review.report import (
+    Deed,
+    Diagnostic,
+    EnvironmentReport,
+    Foreseen,
+    PropertyChange,
+    ResourceStep,
+)
+from everspot_review.values import MISSING, NOT_KNOWN, differences, masked, shown, structure
+
+_MOST_CHANGES = 200
+"""Properties of one resource that are told; a document of more is nobody's to read, and the digest has all."""
+
+
+def judge(
+    log: EventLog,
+    *,
+    environment: str,
+    stack: str,
+    kinds: ResourceKinds,
+    base: str = "",
+    head: str = "",
+    estimate: Estimate | None = None,
+    running: RunningJobs | None = None,
+    failure: str = "",
+) -> EnvironmentReport:
+    """The report on what the logged preview would do.
+
+    `kinds`: what the clouds say of their resources; `running`: jobs that run now, None if no store could be asked;
+    `failure`: what the engine said where it failed and its log does not tell why, for example that it could not be
+    started.
+    """
+    failed = log.failed or bool(failure)
+    steps = [_step(step, kinds) for step in log.steps if not step.idle and not step.grouping]
+    said = list(log.diagnostics)
+    if failure and not any(one.severity == "error" for one in said):
+        said.append(Diagnostic(severity="error", text=failure))
+    if failed and not log.whole and log.steps:
+        said.append(Diagnostic(severity="error", text="The engine's event log has no end: steps may be missing."))
+    changes = Foreseen.CHANGES if steps or any(not step.idle for step in log.steps) else Foreseen.UNCHANGED
+    return EnvironmentReport(
+        environment=environment,
+        stack=stack,
+        outcome=Foreseen.FAILED if failed else changes,
+        base=base,
+        head=head,
+        steps=tuple(steps),
+        stays=sum(step.idle and not step.grouping for step in log.steps),
+        first=bool(log.steps) and not failed and all(step.old is None for step in log.steps),
+        whole=log.whole,
+        rules=tuple(rule.model_copy(update={"message": masked(rule.message)}) for rule in log.rules),
+        passed=log.passed,
+        diagnostics=tuple(one.model_copy(update={"text": masked(one.text)}) for one in said),
+        effects=effects(log.steps, kinds, running),
+        estimate=None if estimate is None else _as_known(estimate, failed=failed),
+        digest="" if failed else digest(log),
+    )
+
+
+def _as_known(estimate: Estimate, *, failed: bool) -> Estimate:
+    """After a preview that failed, nobody knows what will be there, and so not what it costs."""
+    return estimate.model_copy(update={"after": None}) if failed else estimate
+
+
+def _step(step: LoggedStep, kinds: ResourceKinds) -> ResourceStep:
+    old = step.old
+    return ResourceStep(
+        urn=step.urn,
+        type=step.type,
+        name=step.name,
+        deed=deed(step),
+        changes=tuple(_changes(step)[:_MOST_CHANGES]),
+        protected=old is not None and old.protected,
+        stateful=step.type in kinds.stateful,
+        retained=old is not None and old.retained and deed(step) in (Deed.DELETE, Deed.REPLACE),
+    )
+
+
+def _changes(step: LoggedStep) -> list[PropertyChange]:
+    if step.loosened:
+        return _loosened(step)
+    if step.old is None or step.new is None:
+        return []
+    found: list[PropertyChange] = []
+    for path, kind in sorted(step.diff.items()):
+        found += _property(step.old, step.new, path, replaces="replace" in kind)
+    return found + _loosened(step)
+
+
+def _property(old: ResourceState, new: ResourceState, path: str, *, replaces: bool) -> list[PropertyChange]:
+    """A property's change. Of a document within a text, such as a policy or packed user data, what differs in it."""
+    one, other = compared(old, path), compared(new, path)
+    before, after = shown(one), shown(other)
+    if before is None and after is None:
+        return [PropertyChange(path=path, after=NOT_KNOWN, replaces=replaces)] if replaces else []
+    if "[secret]" in (before, after):  # a text that stops being secret may be the secret still
+        before, after = (None if side is None else "[secret]" for side in (before, after))
+        return [PropertyChange(path=path, before=before, after=after, replaces=replaces)]
+    parts = _parts(one, other, path)
+    if parts:
+        return [PropertyChange(path=p, before=shown(a), after=shown(b), replaces=replaces) for p, a, b in parts]
+    return [PropertyChange(path=path, before=before, after=after, replaces=replaces)]
+
+
+def _parts(one: object, other: object, path: str) -> list[tuple[str, object, object]]:
+    if one is MISSING or other is MISSING:
+        return []
+    inner, outer = structure(one), structure(other)
+    if (inner, outer) == (one, other) or type(inner) is not type(outer):
+        return []
+    return list(differences(inner, outer, path))
+
+
+def _loosened(step: LoggedStep) -> list[PropertyChange]:
+    if step.old is None or step.new is None:
+        return []
+    flags = (
+        ("(protected)", step.old.protected, step.new.protected),
+        ("(kept when deleted)", step.old.retained, step.new.retained),
+    )
+    return [
+        PropertyChange(path=path, before=str(before).lower(), after=str(after).lower())
+        for path, before, after in flags
+        if before != after
+    ]

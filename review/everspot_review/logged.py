@@ -1,0 +1,102 @@
+"""A run of the engine, as its event log tells it: what is done to each resource, from what state to which."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from everspot_core.declared import Declared
+
+from everspot_review.report import BrokenRule, Diagnostic
+
+IDLE = frozenset({"same", "read", "read-replacement", "refresh", "discard", "discard-replaced"})
+"""What the engine does to a resource that nobody owns or that stays."""
+
+STACK = "pulumi:pulumi:Stack"
+
+
+@dataclass(frozen=True)
+class ResourceState:
+    """One side of a step. `id`: of the resource in the cloud, empty before it is there; `retained`: deleting it leaves
+    it in the cloud."""
+
+    inputs: Mapping[str, Any]
+    outputs: Mapping[str, Any]
+    id: str
+    protected: bool
+    retained: bool
+    custom: bool
+
+
+@dataclass(frozen=True)
+class LoggedStep:
+    """All that the engine does to one resource. `ops`: as the engine calls them, sorted; `diff`: kind of difference by
+    the property's path, as the engine writes both."""
+
+    urn: str
+    type: str
+    ops: tuple[str, ...]
+    old: ResourceState | None
+    new: ResourceState | None
+    diff: Mapping[str, str] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+    provider: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name within the program."""
+        return name_of(self.urn)
+
+    @property
+    def grouping(self) -> bool:
+        """Whether it is a component or the stack itself, of which the cloud knows nothing."""
+        state = self.new or self.old
+        return self.type == STACK or (state is not None and not state.custom)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is done to it. To stop protecting it is something, though the engine calls that `same`."""
+        return IDLE.issuperset(self.ops) and not self.loosened
+
+    @property
+    def loosened(self) -> bool:
+        """Whether only its protection or its retention changes."""
+        if self.ops != ("same",) or self.old is None or self.new is None:
+            return False
+        return (self.old.protected, self.old.retained) != (self.new.protected, self.new.retained)
+
+
+@dataclass(frozen=True)
+class EventLog:
+    """One run of the engine. `steps`: by URN; `rules`: that are broken, `passed`: names of those that nothing breaks;
+    `succeeded`: None where the log does not say; `whole`: whether it has its end."""
+
+    steps: tuple[LoggedStep, ...] = ()
+    rules: tuple[BrokenRule, ...] = ()
+    passed: tuple[str, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    succeeded: bool | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the engine came to its end, and steps and rules are all there."""
+        return self.succeeded is not None
+
+    @property
+    def failed(self) -> bool:
+        """Whether nobody knows what would be done. A rule that is broken fails the engine's run, but all is known."""
+        errors = any(said.severity == "error" for said in self.diagnostics)
+        return errors or not (self.succeeded or (self.whole and any(rule.level == "mandatory" for rule in self.rules)))
+
+    def before(self) -> tuple[Declared, ...]:
+        """The resources that are there now."""
+        return tuple(Declared(s.urn, s.type, s.old.inputs) for s in self.steps if s.old is not None)
+
+    def after(self) -> tuple[Declared, ...]:
+        """The resources that will be there."""
+        return tuple(Declared(s.urn, s.type, s.new.inputs) for s in self.steps if s.new is not None)
+
+
+def name_of(urn: str) -> str:
+    """The name within a URN: all that follows the third `::`, since a name may have any character."""
+    parts = urn.split("::", 3)
+    return parts[3] if len(parts) == 4 else urn

@@ -1,0 +1,139 @@
+"""Values of properties, as the engine's event log has them: found by their path, compared, and shown to people."""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from everspot_core.declared import SECRET, secret, unknown
+
+LONGEST = 300
+"""Characters of a value that are shown: longer ones are cut, and their length is told."""
+
+NOT_KNOWN = "(known after apply)"
+
+
+class Missing:
+    """That there is no value, which null is not."""
+
+
+MISSING: Final = Missing()
+
+_STEP = re.compile(r'\["((?:[^"\\]|\\.)*)"\]|\[(\d+)\]|([^.\[\]]+)')
+_BASE64 = re.compile(r"[A-Za-z0-9+/]{24,}={0,2}")
+
+_CREDENTIALS = re.compile(
+    r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
+    r"|\bgh[pousr]_[A-Za-z0-9]{30,}|\bgithub_pat_\w{30,}|\bglpat-[\w-]{16,}|\bxox[abprs]-[\w-]{10,}|\bsk-[\w-]{20,}"
+    r"|\bAIza[\w-]{35}|\bpul-[0-9a-f]{40}"
+    r"|\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]+"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
+    r"|(?<=://)[^/\s:@\"]+:[^/\s@\"]+(?=@)",
+    re.DOTALL,
+)
+_NAMED = re.compile(
+    r"((?:password|passwd|secret|token|api[_-]?key|access[_-]?key|credential)s?[\"']?\s*[:=]\s*\\?[\"']?)"
+    r"([^\s\"'\\,;}&]{6,})",
+    re.IGNORECASE,
+)
+
+
+def masked(text: str) -> str:
+    """The text without what looks like a credential: a second net under the engine's own marks, for what somebody
+    wrote into a setting or a script without calling it a secret."""
+    return _NAMED.sub(rf"\1{SECRET}", _CREDENTIALS.sub(SECRET, text))
+
+
+def split(path: str) -> tuple[str | int, ...]:
+    """The keys and indexes of a path, for example `disks[0].labels["a.b"]`."""
+    found: list[str | int] = []
+    for quoted, index, key in _STEP.findall(path):
+        found.append(int(index) if index else key or re.sub(r"\\(.)", r"\1", quoted))
+    return tuple(found)
+
+
+def at(value: Any, path: str) -> Any:
+    """What is found at a path, or MISSING. Within a secret, all is that secret."""
+    for key in split(path):
+        if secret(value):
+            return value
+        if isinstance(value, Mapping) and str(key) in value:
+            value = value[str(key)]
+        elif isinstance(value, list) and isinstance(key, int) and key < len(value):
+            value = value[key]
+        else:
+            return MISSING
+    return value
+
+
+def opened(text: str) -> str:
+    """A text that was packed as base64, as user data is, or the text itself."""
+    if not _BASE64.fullmatch(text) or len(text) % 4:
+        return text
+    try:
+        found = base64.b64decode(text, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return text
+    return found if found.isprintable() or all(c.isprintable() or c in "\r\n\t" for c in found) else text
+
+
+def structure(value: Any) -> Any:
+    """The object or list that a text is the JSON of, or the value itself."""
+    if isinstance(value, str) and not unknown(value):
+        text = opened(value)
+        if text.lstrip()[:1] in ("{", "["):
+            try:
+                return json.loads(text)
+            except (ValueError, RecursionError):
+                return text
+        return text
+    return value
+
+
+def differences(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Each place in which two values differ, with what is there in both, or MISSING."""
+    if secret(before) or secret(after):
+        if not (secret(before) and secret(after)):
+            yield path, before, after
+    elif isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in sorted({*before, *after}, key=str):
+            yield from differences(before.get(key, MISSING), after.get(key, MISSING), _below(path, str(key)))
+    elif isinstance(before, list) and isinstance(after, list):
+        for index in range(max(len(before), len(after))):
+            one = before[index] if index < len(before) else MISSING
+            other = after[index] if index < len(after) else MISSING
+            yield from differences(one, other, f"{path}[{index}]")
+    elif before is not after and (before != after or type(before) is not type(after)):
+        yield path, before, after
+
+
+def shown(value: Any) -> str | None:
+    """A value for people: JSON in one line, cut where it is long. None where there is none."""
+    if value is MISSING:
+        return None
+    if secret(value):
+        return SECRET
+    if unknown(value):
+        return NOT_KNOWN
+    text = masked(json.dumps(_without_marks(value), ensure_ascii=False, default=str))
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[: LONGEST - 60]}… ({len(text)} characters)"
+
+
+def _without_marks(value: Any) -> Any:
+    if secret(value):
+        return SECRET
+    if unknown(value):
+        return NOT_KNOWN
+    if isinstance(value, Mapping):
+        return {str(key): _without_marks(one) for key, one in value.items()}
+    return [_without_marks(one) for one in value] if isinstance(value, list) else value
+
+
+def _below(path: str, key: str) -> str:
+    if re.fullmatch(r"[\w:/-]+", key):
+        return f"{path}.{key}" if path else key
+    return f"{path}[{json.dumps(key)}]"

@@ -1,0 +1,142 @@
+"""The engine's event log is read for what it says, in whatever order, and refused where it does not say it."""
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from everspot_review.events import EventLogError, read
+from everspot_review.logged import EventLog
+from hypothesis import given
+from hypothesis import strategies as st
+
+END = '{"summaryEvent":{"result":"succeeded"}}'
+
+# Log → (resources that do not stay, all resources, whether the engine succeeded, whether nobody knows what would be)
+RECORDED = {
+    "aws-first": (61, 61, True, False),
+    "aws-unchanged": (0, 61, True, False),
+    "aws-target-up": (2, 61, True, False),
+    "aws-template": (6, 61, True, False),
+    "aws-replace": (1, 61, True, False),
+    "aws-destroy": (61, 61, True, False),
+    "aws-rules": (6, 61, False, False),
+    "aws-replace-protected": (1, 63, False, True),
+    "aws-failed": (0, 3, False, True),
+    "gcp-target-up": (2, 55, True, False),
+    "gcp-template": (8, 55, True, False),
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_recorded_log_says_what_would_be_done(name: str, log: Callable[[str], EventLog]) -> None:
+    found = log(name)
+    changing = sum(not step.idle for step in found.steps)
+    assert (changing, len(found.steps), found.succeeded, found.failed) == RECORDED[name]
+    assert [step.urn for step in found.steps] == sorted(step.urn for step in found.steps)
+
+
+def test_the_three_steps_of_a_replacement_are_one(log: Callable[[str], EventLog]) -> None:
+    (step,) = [step for step in log("aws-replace").steps if not step.idle]
+    assert step.ops == ("create-replacement", "delete-replaced", "replace")
+    assert step.diff == {"spotOptions.allocationStrategy": "update-replace"}
+    assert step.old is not None and step.new is not None
+    assert step.new.inputs["spotOptions"]["allocationStrategy"] == "capacity-optimized"
+
+
+def test_the_order_of_lines_says_nothing(lines: Callable[[str], list[str]], log: Callable[[str], EventLog]) -> None:
+    for name in ("aws-replace", "aws-rules", "gcp-template"):
+        mixed = lines(name)
+        random.Random(1).shuffle(mixed)
+        assert read(mixed) == log(name)
+
+
+def test_rules_carry_their_level_their_severity_and_what_is_wrong(log: Callable[[str], EventLog]) -> None:
+    first, *_, last = log("aws-rules").rules
+    assert (first.rule, first.level, first.severity) == ("hop-limit", "mandatory", "high")
+    assert first.resource == "everspot-local-fleet-template"
+    assert first.message.startswith("The metadata service's hop limit is 2")  # without the rule's description
+    assert (last.rule, last.level, last.severity) == ("known-team", "advisory", "low")
+    assert log("aws-rules").passed == ("encrypted",)
+
+
+def test_what_the_engine_says_of_its_own_machine_is_left_out(log: Callable[[str], EventLog]) -> None:
+    assert log("aws-unchanged").diagnostics == ()
+    said = [one.text for one in log("aws-failed").diagnostics]
+    assert any("nonsense.large is not in the catalogue" in text for text in said)
+    assert not any(text == "preview failed" for text in said)
+
+
+def test_a_log_that_was_cut_says_so(lines: Callable[[str], list[str]]) -> None:
+    whole = lines("aws-target-up")
+    without_end = [line for line in whole if "summaryEvent" not in line]
+    half = "\n".join(without_end)[:-40].splitlines()
+    for cut in (without_end, half, []):
+        found = read(cut)
+        assert (found.whole, found.failed) == (False, True)
+
+
+def test_unknown_events_and_empty_lines_are_passed_over() -> None:
+    found = read(['{"sequence":1,"ofTomorrowEvent":{"a":[1]}}', "", "{}", END])
+    assert found == EventLog(succeeded=True)
+
+
+def test_to_stop_protecting_is_a_step_though_the_engine_calls_it_none(log: Callable[[str], EventLog]) -> None:
+    changed = {step.name: step for step in log("aws-replace-unprotected").steps if not step.idle}
+    assert set(changed) == {"everspot-local-fleet-spot", "everspot-local-fleet-on-demand"}
+    assert changed["everspot-local-fleet-on-demand"].loosened
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("[1]", "line 1: no JSON object"),
+        ("{nothing", "line 1: no JSON"),
+        ('{"resourcePreEvent":{}}', "line 1: `resourcePreEvent.metadata` is no object"),
+        ('{"resourcePreEvent":{"metadata":{"op":7}}}', "line 1: `op` is no text"),
+        ('{"resourcePreEvent":{"metadata":{"op":"update","urn":"x"}}}', "line 1: 'x' is no URN"),
+        ('{"policyEvent":{"enforcementLevel":"mandatory"}}', "line 1: `message` is no text"),
+        ('{"policyAnalyzeSummaryEvent":{"passed":"all"}}', "line 1: `passed` is no list of texts"),
+        ('{"diagnosticEvent":[]}', "line 1: `diagnosticEvent` is no object"),
+    ],
+)
+def test_a_line_that_is_not_the_engines_is_refused_by_its_number(line: str, told: str) -> None:
+    with pytest.raises(EventLogError) as refused:
+        read([line, END])
+    assert told in str(refused.value)
+
+
+def test_all_bad_lines_are_told_at_once() -> None:
+    with pytest.raises(EventLogError, match=r"line 1: .*; line 3: .*"):
+        read(["[1]", END, '{"diagnosticEvent":7}'])
+    with pytest.raises(EventLogError, match="and 15 more"):
+        read(["[1]"] * 20)
+
+
+def test_a_step_has_to_have_its_sides(step_line: Callable[..., str]) -> None:
+    broken = json.loads(step_line())
+    broken["resourcePreEvent"]["metadata"]["old"]["inputs"] = [1]
+    with pytest.raises(EventLogError, match=r"`old.inputs` is no object"):
+        read([json.dumps(broken), END])
+
+
+def test_names_may_have_any_character(step_line: Callable[..., str]) -> None:
+    name = "a::b $c <b>"
+    assert [step.name for step in read([step_line(name=name), END]).steps] == [name]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+KINDS = ("resourcePreEvent", "policyEvent", "policyAnalyzeSummaryEvent", "diagnosticEvent", "summaryEvent")
+
+
+@given(st.lists(st.tuples(st.sampled_from(KINDS), JSON | st.fixed_dictionaries({"metadata": JSON})), max_size=5))
+def test_whatever_stands_in_a_log_is_read_or_refused(events: list[tuple[str, Any]]) -> None:
+    try:
+        read([json.dumps({kind: value}) for kind, value in events])
+    except EventLogError as refused:
+        assert "line " in str(refused)

@@ -1,0 +1,140 @@
+"""What a change means for jobs and for what is stored, on both clouds."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from everspot_core.declared import UNKNOWN
+from everspot_core.market import Market
+from everspot_review.events import read
+from everspot_review.jobs import RunningJobs
+from everspot_review.judge import judge
+from everspot_review.report import EnvironmentReport
+
+END = '{"summaryEvent":{"result":"succeeded"}}'
+SPOT = "everspot-local-fleet-spot"
+FLEET, TEMPLATE = "aws:ec2/fleet:Fleet", "aws:ec2/launchTemplate:LaunchTemplate"
+GROUP = "gcp:compute/regionInstanceGroupManager:RegionInstanceGroupManager"
+GTEMPLATE = "gcp:compute/regionInstanceTemplate:RegionInstanceTemplate"
+SIZE = "targetCapacitySpecification.totalTargetCapacity"
+UP = {"diffKind": "update"}
+
+
+def told(report: EnvironmentReport) -> dict[str, list[tuple[str, bool]]]:
+    found: dict[str, list[tuple[str, bool]]] = {}
+    for effect in report.effects:
+        found.setdefault(effect.resource, []).append((effect.text, effect.harm))
+    return found
+
+
+def test_replacing_a_fleet_tells_how_many_jobs_would_be_drained(report: Callable[..., EnvironmentReport]) -> None:
+    text = "replaces the fleet and ends its instances: {} would be drained."
+    assert told(report("aws-replace"))[SPOT] == [(text.format("3 jobs running now"), True)]
+    nobody_asked = report("aws-replace", running=None)
+    assert told(nobody_asked)[SPOT] == [(text.format("jobs running on them"), True)]
+    one = report("aws-replace", running=RunningJobs({Market.SPOT: 1, Market.ON_DEMAND: 5}))
+    assert told(one)[SPOT] == [(text.format("1 job running now"), True)]
+
+
+def test_sizes_on_aws_end_no_busy_instance(report: Callable[..., EnvironmentReport]) -> None:
+    assert told(report("aws-target-down"))[SPOT] == [("lower target, 4 → 1: it ends no busy instance.", False)]
+    assert told(report("aws-target-up"))[SPOT] == [("higher target, 4 → 7: nothing that runs is touched.", False)]
+
+
+def test_a_new_template_reaches_instances_as_they_are_replaced(report: Callable[..., EnvironmentReport]) -> None:
+    aws, gcp = told(report("aws-template")), told(report("gcp-template"))
+    fleet = ("its new template reaches instances as they are replaced; none is ended for it.", False)
+    scheduler = ("the scheduler is replaced: jobs run on, and none is placed until the new one is up.", False)
+    template = ("what instances are launched with changes: it reaches instances as they are replaced.", False)
+    assert aws[SPOT] == gcp["everspot-local-gcp-fleet-spot"] == [fleet]
+    assert aws["everspot-local-scheduler-group"] == gcp["everspot-local-gcp-scheduler-group"] == [scheduler]
+    assert aws["everspot-local-fleet-template"] == gcp["everspot-local-gcp-fleet-spot-agent"] == [template]
+    assert "everspot-local-scheduler-template" not in aws  # told once, of its group
+
+
+def test_a_destroy_tells_what_is_lost_and_what_is_kept(report: Callable[..., EnvironmentReport]) -> None:
+    found = told(report("gcp-destroy"))
+    assert found["everspot-local-gcp-store-data"] == [("deleted: all objects in it would be lost.", True)]
+    assert found["everspot-local-gcp-scheduler-group"] == [
+        ("there is no scheduler then: jobs that run go on, and no other one begins.", False)
+    ]
+    assert found["everspot-local-gcp-fleet-spot"] == [("deletes the fleet, which has no instances.", False)]
+    kept = told(report("aws-destroy"))["everspot-local-store-data"]
+    assert kept == [("deleted here only: it stays in the cloud, and Pulumi knows nothing of it any more.", False)]
+
+
+def test_protection_that_ends_is_a_harm(report: Callable[..., EnvironmentReport]) -> None:
+    found = report("aws-replace-unprotected")
+    assert told(found)["everspot-local-fleet-on-demand"] == [
+        ("no longer protected: a later change may delete or replace it.", True)
+    ]
+    (step,) = [step for step in found.steps if step.name == "everspot-local-fleet-on-demand"]
+    assert [(c.path, c.before, c.after) for c in step.changes] == [("(protected)", "true", "false")]
+
+
+def size(value: Any) -> dict[str, Any]:
+    return {"targetCapacitySpecification": {"totalTargetCapacity": value}}
+
+
+IN_ANY_PROGRAM: dict[str, tuple[dict[str, Any], list[tuple[str, bool]]]] = {
+    "a fleet that EC2 may shrink": (
+        {"type": FLEET, "old": size(5), "new": size(2), "detailedDiff": {SIZE: UP}},
+        [("lower target, 5 → 2: it ends instances of EC2's choice at once, busy or not: up to 4 jobs running now may be"
+          " on them.", True)],
+    ),
+    "a size that is not known": (
+        {"type": FLEET, "old": size(5), "new": size(UNKNOWN), "detailedDiff": {SIZE: UP}},
+        [],
+    ),
+    "a group of Google's that is made smaller": (
+        {"type": GROUP, "name": "g-on-demand", "old": {"targetSize": 3}, "new": {"targetSize": 0},
+         "detailedDiff": {"targetSize": UP}},
+        [("lower target, 3 → 0: it ends instances of the group's choice at once, busy or not: 1 job running now may be"
+          " on them.", True)],
+    ),
+    "a group that rolls": (
+        {"type": GROUP, "new": {"updatePolicy": {"type": "PROACTIVE"}},
+         "detailedDiff": {"versions[0].instanceTemplate": UP}},
+        [("the new template replaces its instances at once, one after another: up to 4 jobs running now would be"
+          " drained.", True)],
+    ),
+    "other types": (
+        {"type": FLEET, "detailedDiff": {"launchTemplateConfigs[0].overrides[3].instanceType": UP}},
+        [("other types or zones: they hold for what is launched from now on.", False)],
+    ),
+    "a new image on AWS": (
+        {"type": TEMPLATE, "detailedDiff": {"imageId": UP}},
+        [("new image: it reaches instances as they are replaced.", False)],
+    ),
+    "a new image on Google Cloud": (
+        {"type": GTEMPLATE, "op": "replace", "detailedDiff": {"disks[0].sourceImage": {"diffKind": "update-replace"}}},
+        [("new image: it reaches instances as they are replaced.", False)],
+    ),
+    "a bucket that is emptied first": (
+        {"op": "delete", "old": {"forceDestroy": True}},
+        [("deleted: all objects in it would be lost.", True)],
+    ),
+    "a bucket that is not": (
+        {"op": "delete"},
+        [("deleted: the cloud refuses that unless it is empty; all objects in it would be lost.", True)],
+    ),
+    "a database that is replaced": (
+        {"op": "replace", "type": "aws:rds/instance:Instance"},
+        [("replaced: its databases would be lost.", True)],
+    ),
+    "a bucket that changes": ({"detailedDiff": {"tags": UP}}, []),
+    "a new fleet": ({"op": "create", "type": FLEET, "new": size(5)}, []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", IN_ANY_PROGRAM)
+def test_of_any_program(case: str, step_line: Callable[..., str], kinds: Any, running: RunningJobs) -> None:
+    given, wanted = IN_ANY_PROGRAM[case]
+    found = judge(read([step_line(**given), END]), environment="dev", stack="dev", kinds=kinds, running=running)
+    assert [(effect.text, effect.harm) for effect in found.effects] == wanted
+
+
+def test_the_harmful_come_first(report: Callable[..., EnvironmentReport]) -> None:
+    for name in ("gcp-destroy", "aws-destroy", "aws-replace-unprotected"):
+        harms = [effect.harm for effect in report(name).effects]
+        assert harms == sorted(harms, reverse=True)

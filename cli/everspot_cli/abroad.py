@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from everspot_core.budgets import Amount
 from everspot_core.federation.journey import used
 from everspot_core.records import JobRecord
 
@@ -20,6 +21,15 @@ def travels(record: JobRecord) -> dict[str, Any]:
         "abroad_usd": round(used(record.trips)[0] - egress + ((record.away and record.away.usd) or 0.0), 6),
         "egress_usd": round(egress, 6),
     }
+
+
+def spent_abroad(record: JobRecord | None) -> Amount:
+    """What a job's visits have cost, egress included: those that are over, and the one that goes on as far as home was
+    told."""
+    if record is None:
+        return Amount()
+    dollars, gpu_hours = used(record.trips)
+    return Amount(dollars + ((record.away and record.away.usd) or 0.0), gpu_hours)
 
 
 def away_words(row: dict[str, Any], now: datetime) -> str | None:

@@ -1,4 +1,4 @@
-"""Types of the figures that a job's own program reports. The program may report anything.
+"""Types of the figures that a job's own program reports, or another cluster. They may report anything.
 
 An impossible figure is read as unknown. It is not an error, because the rest of the document is still needed.
 """
@@ -7,11 +7,12 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, BeforeValidator
 
 MOST_STEPS = 10**15
 _LONGEST = 1e9  # seconds: 31 years
 _LARGEST = 1e6  # GiB
+_DEAREST = 1e9  # dollars, or GPU-hours, of one visit
 _SLOWEST, _FASTEST = 1e-9, 1e9  # steps per second
 
 
@@ -34,3 +35,5 @@ Steps = Annotated[int | None, BeforeValidator(_within(0, MOST_STEPS))]
 Rate = Annotated[float | None, BeforeValidator(_within(_SLOWEST, _FASTEST))]
 Seconds = Annotated[float | None, BeforeValidator(_within(0, _LONGEST))]
 Gib = Annotated[float | None, BeforeValidator(_within(0, _LARGEST))]
+Billed = Annotated[float | None, AfterValidator(_within(0, _DEAREST))]
+"""Dollars or GPU-hours on another cluster's bill; None: not known."""

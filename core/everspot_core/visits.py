@@ -9,7 +9,7 @@ from pydantic import Field
 
 from everspot_core.documents import Stored, Utc
 from everspot_core.market import Market, PoolKey
-from everspot_core.told import Step
+from everspot_core.told import Billed, Step
 
 _OF_HOME, _OF_JOB = 12, 16  # hexadecimal digits
 
@@ -55,7 +55,7 @@ class Away(Stored):
     told: str = Field(default="", description="The last state of the offer, or of the visit's record.")
     told_at: Utc | None = None
     sent_bytes: int = Field(default=0, description="What was copied there.")
-    usd: float | None = Field(default=None, description="Of its instances so far, by the host's bill; None: not told.")
+    usd: Billed = Field(default=None, description="Of its instances so far, by the host's bill; None: not told.")
     berth: Berth | None = Field(default=None, description="Its instance there; None: it has none, or it is not told.")
     sent_at: Utc | None = Field(default=None, description="When all was copied, and there could be an offer.")
 
@@ -88,8 +88,8 @@ class Trip(Stored):
     step: Step = Field(default=0, description="How far the job was at its end.")
     sent_bytes: int = Field(default=0, description="What was copied there.")
     brought_bytes: int = Field(default=0, description="What was copied back.")
-    usd: float | None = Field(default=None, description="Of its instances, by the host's own bill; None: not known.")
-    gpu_hours: float | None = Field(default=None, description="By the host's own bill; None: not known.")
+    usd: Billed = Field(default=None, description="Of its instances, by the host's own bill; None: not known.")
+    gpu_hours: Billed = Field(default=None, description="By the host's own bill; None: not known.")
     egress_usd: float = Field(default=0.0, description="The copied bytes at the price of the manifest.")
 
 

@@ -7,6 +7,7 @@ store's errors, of either store.
 
 import tempfile
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from everspot_core.checkpoint import Checkpoint, CheckpointHead, Part
@@ -45,13 +46,23 @@ def send(home: Store, host: Store, job: JobSubmission, visit: JobSubmission, epo
     return sent
 
 
-def bring(home: Store, host: Store, job: JobSubmission, visit: str, epoch: int) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brought:
+    """What was copied home. `size`: the bytes; `left`: what could not be copied, however often that is tried, and
+    why."""
+
+    size: int
+    left: tuple[str, ...] = ()
+
+
+def bring(home: Store, host: Store, job: JobSubmission, visit: str, epoch: int) -> Brought:
     """Copy home what an ended visit has made: its newest checkpoint, outputs, logs and metrics. They belong to `epoch`,
-    which the job got when it left. Returns the bytes.
+    which the job got when it left. An output that is gone, or that is here with other bytes, is left.
 
     Raises:
         Fenced: if the job has a later owner at home.
     """
+    left: list[str] = []
     brought, there = 0, host.heads.get(visit)
     if there is not None and any(c.epoch > 0 for c in there.value.checkpoints):
         own = there.value.model_copy(update={"checkpoints": [c for c in there.value.checkpoints if c.epoch > 0]})
@@ -61,12 +72,14 @@ def bring(home: Store, host: Store, job: JobSubmission, visit: str, epoch: int) 
                 _publish(home, job, taken, epoch)
                 brought += sum(part.size for part in taken.parts)
     for output in host.outputs(visit).list():
-        brought += _carry(
-            host.data, output.key, None, home.data, f"jobs/{job.job_id}/outputs/{epoch:06d}/{output.path}"
-        )
+        target_key = f"jobs/{job.job_id}/outputs/{epoch:06d}/{output.path}"
+        try:
+            brought += _carry(host.data, output.key, None, home.data, target_key)
+        except (DigestMismatch, FileNotFoundError) as error:
+            left.append(f"output {output.path}: {error}")
     for source, target in ((host.logs, home.logs), (host.metrics, home.metrics)):
         brought += _stream(source, visit, target, job.job_id, epoch)
-    return brought
+    return Brought(size=brought, left=tuple(left))
 
 
 def _newest(head: CheckpointHead, source: Bucket, target: Bucket, job: str, epoch: int) -> Checkpoint | None:

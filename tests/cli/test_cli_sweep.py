@@ -6,6 +6,7 @@ import pytest
 from everspot_cli.sweeping import study as optuna
 from everspot_core.records import JobState, Reason
 from everspot_core.sweep import trial_job
+from everspot_core.visits import Away, Trip, TripEnd
 from everspot_store.studies import Journal, Studies
 from sweep_helpers import Playground, record, under_way
 
@@ -109,6 +110,24 @@ def test_without_a_pruner_nothing_is_ended_early(play: Playground) -> None:
         play.reports(job, 50, -float(rank))
     play.sweep(**many).turn()
     assert play.world.store.cancels.names() == []
+
+
+def test_what_a_trial_has_cost_at_other_clusters_is_of_the_sweeps_budget(play: Playground) -> None:
+    poor = {"budget": {"dollars": 30.0}}
+    play.sweep(**poor).turn()
+    play.start("rates-t0000")
+    at, record = play.world.clock.now(), play.world.record("rates-t0000")
+    before = play.sweep(**poor).turn(act=False).trials[0].spent
+    trip = Trip(cluster="there", visit="v", number=1, since=at, until=at, end=TripEnd.RETURNED, usd=3.0, gpu_hours=2.0)
+    play.world.save(record.model_copy(update={"trips": [trip.model_copy(update={"egress_usd": 0.5})]}))
+    standing = play.sweep(**poor).turn(act=False)
+    assert standing.trials[0].spent.dollars == pytest.approx(before.dollars + 3.5) and not standing.exhausted
+    assert standing.trials[0].spent.gpu_hours == pytest.approx(before.gpu_hours + 2.0)
+    there = Away(cluster="there", visit="w", number=2, since=at, usd=40.0)
+    away = {"state": JobState.AWAY, "owner": None, "away": there, "trips": [trip]}
+    play.world.save(record.model_copy(update=away))  # and what the host says of a visit that goes on
+    standing = play.sweep(**poor).turn(act=False)
+    assert standing.trials[0].spent.dollars >= 43.0 and standing.exhausted
 
 
 def test_nothing_begins_and_nothing_goes_on_once_the_budget_is_used_up(play: Playground) -> None:

@@ -1,5 +1,6 @@
 """The transitions of a job that travels, in any order, by anybody, from what he last saw: one owner, and never lost."""
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -234,3 +235,22 @@ def test_an_offer_is_told_from_one_of_another_home_job_visit_or_time() -> None:
     for change in ({"home": "b"}, {"visit": "own"}, {"submission": later}, {"submission": second}, {"submission": own}):
         assert misnamed(visit, offer.model_copy(update=change)), change
     assert misnamed("own", offer)
+
+
+@pytest.mark.parametrize("lie", [-1000.0, float("nan"), float("inf"), 1e308, "Infinity"])
+def test_a_hosts_bill_that_cannot_be_one_is_not_known(lie: object) -> None:
+    away = journey.depart(None, JOB, HERE, "host", "", T0)
+    offer = VisitOffer(
+        visit=away.away.visit,
+        home="home",
+        state=OfferState.ENDED,
+        submission=journey.for_visit(JOB, away, HERE, 0.0, 0.0),
+        at=T0,
+        changed_at=T0,
+    )
+    for document in (offer, journey.trip_of(away, TripEnd.RETURNED, "", T0, offer, PEER)):
+        told = type(document).read if isinstance(document, VisitOffer) else type(document).model_validate_json
+        text = document.model_dump(mode="json")
+        for said, known in ((lie, None), (1.5, 1.5)):
+            found = told(json.dumps(text | {"usd": said, "gpu_hours": said}))
+            assert (found.usd, found.gpu_hours) == (known, known)

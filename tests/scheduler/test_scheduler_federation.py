@@ -1,12 +1,15 @@
 """Jobs that move between two clusters, by their schedulers and stores alone."""
 
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from everspot_core.federation.offer import OfferState
 from everspot_core.records import EventKind, JobState, Reason, Request
 from everspot_core.visits import TripEnd
-from everspot_store import ManualClock
+from everspot_scheduler.federation.hosting import OFFER_LIFE
+from everspot_store import ManualClock, parcels
 from everspot_store.testing import Fault, FaultScript, MemoryBackend, faulty_store
 from federation_helpers import Pair
 
@@ -196,3 +199,58 @@ def test_a_jobs_budget_abroad_is_what_is_left_of_it(pair: Pair) -> None:
     pair.run(2)
     visit = pair.host.store.visits.get(pair.home.visit("j")).value.submission
     assert visit.spec.budget.dollars == 5 and visit.submitted_at == pair.home.store.jobs.get("j").value.submitted_at
+
+
+def test_an_output_that_cannot_be_copied_keeps_no_job_away(pair: Pair, tmp_path: Path) -> None:
+    pair.home.submit("j", **TRAVELS)
+    pair.home.wishes["j"] = "host"
+    pair.run(18)
+    pair.host.agent("i-1")
+    visit, epoch = pair.home.visit("j"), pair.home.store.records.get("j").value.epoch
+    for name, said in (("model.bin", b"of the visit"), ("sound.bin", b"sound")):
+        (tmp_path / name).write_bytes(said)
+        pair.host.store.data.upload(f"jobs/{visit}/outputs/000001/{name}", tmp_path / name)
+    (tmp_path / "other").write_bytes(b"copied before a crash, and other bytes")
+    pair.home.store.data.upload(f"jobs/j/outputs/{epoch:06d}/model.bin", tmp_path / "other")
+    pair.until("j", "SUCCEEDED")
+    (trip,) = pair.home.store.records.get("j").value.trips
+    assert trip.end is TripEnd.ENDED and trip.brought_bytes >= len(b"sound")
+    assert trip.why.startswith("1 of its files could not be copied home, such as output model.bin: ")
+    assert {output.path for output in pair.home.store.outputs("j").list()} == {"model.bin", "sound.bin"}
+
+
+def test_an_offer_whose_copying_took_long_is_as_old_as_its_arrival(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    send = parcels.send
+
+    def slow(*given: Any) -> int:
+        pair.clock.advance(OFFER_LIFE + timedelta(hours=1))
+        return send(*given)
+
+    monkeypatch.setattr(parcels, "send", slow)
+    pair.home.submit("j", **TRAVELS)
+    pair.home.wishes["j"] = "host"
+    pair.host.agent("i-1")
+    pair.until("j", "AWAY")
+    pair.until("j", "SUCCEEDED")
+    (trip,) = pair.home.store.records.get("j").value.trips
+    assert trip.end is TripEnd.ENDED and pair.host.store.visits.get(trip.visit).value.at > trip.since + OFFER_LIFE
+
+
+def test_an_offer_that_is_written_long_after_the_copying_is_refused(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.home.submit("j", **TRAVELS)
+    pair.home.wishes["j"] = "host"
+    schedulers, create = pair.home.schedulers, pair.host.store.visits.create
+    late: list[Any] = []
+    monkeypatch.setattr(pair.host.store.visits, "create", lambda *given: late.append(given))
+    pair.until("j", "AWAY")
+    pair.run(6)
+    pair.home.schedulers = []  # it was stopped before that write, and goes on with it after half a day
+    pair.clock.advance(2 * OFFER_LIFE)
+    create(*late[0])
+    pair.run(12)
+    assert pair.host.store.visits.get(late[0][0]).value.state is OfferState.REFUSED
+    pair.home.schedulers = schedulers
+    pair.home.wishes.clear()
+    pair.until("j", "PENDING")

@@ -18,6 +18,7 @@ from everspot_core.records import Request
 from everspot_core.sweep import SWEEP_TAG, SweepCost, SweepSpec, is_useful, trial_job
 from everspot_store import JobExists
 
+from everspot_cli.abroad import spent_abroad
 from everspot_cli.chaining import timed
 from everspot_cli.commands.control import user
 from everspot_cli.commands.submit.command import note_submitted, send
@@ -160,7 +161,8 @@ class SweepRun:
         return {numbers[job]: dossier for job, dossier in known.items()}
 
     def _reckon(self, trials: list[Any], dossiers: dict[int, Dossier]) -> None:
-        """The cost of each trial, by the rules of the bill. For trials that are over it is computed once."""
+        """The cost of each trial by the rules of the bill, with that of its visits to other clusters. For trials that
+        are over it is computed once."""
         session, store = self._session, self._session.store
         begun = {n: d for n, d in dossiers.items() if d.record is not None and d.record.epoch}
         if begun:
@@ -172,7 +174,7 @@ class SweepRun:
                 dossier.events, submitted_at=dossier.submission.submitted_at, now=session.now, launches=launches,
                 ends=ends, prices=prices, catalogue=session.catalogue, rules=session.cloud.billing,
             )  # fmt: skip
-            self._spent[number] = Amount(used.dollars, used.gpu_hours)
+            self._spent[number] = Amount(used.dollars, used.gpu_hours) + spent_abroad(dossier.record)
         self._settled |= {t.number for t in trials if t.state.name != "RUNNING"}
 
     def _standing(self, trials: list[Any], dossiers: dict[int, Dossier]) -> SweepStanding:

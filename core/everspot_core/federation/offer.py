@@ -15,6 +15,7 @@ from pydantic import Field
 from everspot_core.documents import Document, Utc
 from everspot_core.job import JobSubmission
 from everspot_core.records import JobState, Progress
+from everspot_core.told import Billed
 from everspot_core.visits import Berth
 
 
@@ -52,8 +53,8 @@ class VisitOffer(Document):
     why: str = Field(default="", description="For people: why it was offered, refused, recalled or withdrawn.")
     end: JobState | None = Field(default=None, description="With ENDED: the state in which the visit ended.")
     returned: bool = Field(default=False, description="With ENDED: the job is not over, and home has it back.")
-    usd: float | None = Field(
+    usd: Billed = Field(
         default=None, description="What its instances have cost so far, with ENDED in all, by the host's bill."
     )
-    gpu_hours: float | None = Field(default=None, description="The same in GPU-hours.")
+    gpu_hours: Billed = Field(default=None, description="The same in GPU-hours.")
     berth: Berth | None = Field(default=None, description="While it is hosted: its instance; None: it has none.")

@@ -234,7 +234,11 @@ class Stride:
         end = TripEnd.RETURNED if offer.returned else TripEnd.ENDED
         record, now = self._found.value, self._clock.now()
         heard = record.model_copy(update={"progress": there.progress})
-        trip = journey.trip_of(heard, end, offer.why if offer.returned else "", now, offer, self._peer, brought)
+        whys = [offer.why] if offer.returned else []
+        if brought.left:
+            _log.error("not all that visit %s made could be copied home: %s", self._away.visit, brought.left)
+            whys.append(f"{len(brought.left)} of its files could not be copied home, such as {brought.left[0]}")
+        trip = journey.trip_of(heard, end, "; ".join(whys), now, offer, self._peer, brought.size)
         self._all.history.returned(record, trip)
         if offer.returned:
             self._write(journey.come_back(record, trip, now, there.progress))

@@ -23,13 +23,13 @@ settings.load_profile("everspot")
 profile on the command line, tries ten times as many of them."""
 
 TESTS = Path(__file__).parent
-LONGEST = ("engine", "e2e", "faults", "bridge", "setup", "trainer", "localcloud")
+LONGEST = ("engine", "e2e", "faults", "bridge", "setup", "trainer", "components", "localcloud")
 """Folders whose files take longest, by what a single test of theirs waits for. A worker takes whole files, so these
 come first: a long file that is begun last is what everybody waits for in the end."""
 
-TOGETHER = ("bridge", "trainer")
-"""Folders of which one worker takes all files: what they share for the session, a provider or torch with its compilers,
-takes longer to make than most of their tests."""
+TOGETHER = ("bridge/", "trainer/", "components/test_components_gcp", "components/")
+"""Where names begin alike, one worker takes all files: what they share for the session, a provider, a cloud's SDK, or
+torch with its compilers, takes longer to make than most of their tests. The first that fits counts."""
 
 SOURCES = ("bench", "cli", "clouds", "components", "core", "localcloud", "policy", "review", "scheduler", "stacks",
            "store", "tools", "training_image")  # fmt: skip
@@ -60,7 +60,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return next((folder for folder in TOGETHER if file.startswith(f"tests/{folder}/")), file)
+            return next((names for names in TOGETHER if file.startswith(f"tests/{names}")), file)
 
     return Scheduling(config, log)
 

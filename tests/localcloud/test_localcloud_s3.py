@@ -1,5 +1,6 @@
 """What S3 refuses, by its own codes."""
 
+import re
 import urllib.error
 import urllib.request
 from functools import cache
@@ -8,8 +9,11 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
+from botocore.handlers import set_list_objects_encoding_type_url
+from everspot_local.aws.s3 import listing
 from everspot_local.aws.s3.rules import TAKEN
 from localcloud_refusals import ACCOUNT, BUCKET, READ, document, outcome
+from moto.s3.responses import S3Response
 
 
 @cache
@@ -140,3 +144,37 @@ def test_a_bucket_answers_only_signatures_for_its_region(kit: Any, s3: Any) -> N
     assert "<Region>us-east-1</Region>" in seen[0][2]
     # boto3 reads the region from the refusal and asks once more, as it does on AWS.
     assert kit.client("s3", region="eu-west-1").get_object(Bucket="everspot-a", Key="k")["Body"].read() == b"1"
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["quoted", "plain"])
+@pytest.mark.parametrize(
+    "asked",
+    [{}, {"Delimiter": "/"}, {"MaxKeys": 2}, {"Prefix": "none"}, {"FetchOwner": True, "StartAfter": "big"}],
+    ids=str,
+)
+def test_objects_are_listed_as_moto_lists_them(
+    kit: Any, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], plain: bool
+) -> None:
+    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
+    s3 = boto3.client("s3", endpoint_url=kit.cloud.endpoint, region_name="us-east-1", **keys)
+    if plain:  # as clients ask that are not botocore
+        s3.meta.events.unregister("before-parameter-build.s3.ListObjectsV2", set_list_objects_encoding_type_url)
+    told: list[bytes] = []
+    s3.meta.events.register(
+        "before-parse.s3.ListObjectsV2", lambda response_dict, **_: told.append(response_dict["body"])
+    )
+    s3.create_bucket(Bucket="everspot-a")
+    for key, more in (("a&b <c>", {}), ("big/1", {"ChecksumAlgorithm": "SHA256"}), ("big/\u00e42", {}), ("z'\"", {})):
+        s3.put_object(Bucket="everspot-a", Key=key, Body=key.encode(), **more)
+    s3.list_objects_v2(Bucket="everspot-a", **asked)
+    monkeypatch.setattr(S3Response, "serialized", listing._serialized)
+    s3.list_objects_v2(Bucket="everspot-a", **asked)
+    ours, motos = told
+    assert (b"<Contents>" in ours) is (asked != {"Prefix": "none"})
+    assert token_gone(ours) == token_gone(motos)
+    s3.close()
+
+
+def token_gone(body: bytes) -> str:
+    """A page without the token of the next one, which is another each time."""
+    return re.sub(r"(<NextContinuationToken>)\w+", r"\1", body.decode())

@@ -41,6 +41,7 @@ from everspot_local.aws.iam import rules as iam_rules
 from everspot_local.aws.iam import signed_identity, web_identity
 from everspot_local.aws.s3 import corrections as s3
 from everspot_local.aws.s3 import door as s3_door
+from everspot_local.aws.s3 import listing
 
 _REPLACED: list[tuple[object, str, object]] = [
     (moto_instances, "Instance", LocalInstance),
@@ -84,6 +85,7 @@ _REPLACED: list[tuple[object, str, object]] = [
     (IamResponse, "list_instance_profiles_for_role", pages.list_instance_profiles_for_role),
     (IamResponse, "list_role_policies", pages.list_role_policies),
     (S3Response, "all_buckets", pages.all_buckets),
+    (S3Response, "serialized", listing.serialized),
     (FakeBucket, "get_permission", iam.bucket_permission),
     (FakeDeleteMarker, "dispose", s3.dispose),
     (S3Response, "_bucket_response", s3_door.bucket_response),

@@ -63,6 +63,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "prices",
         "Show the prices that the cluster uses, or read newer ones from the cloud's own price lists.",
     ),
+    "estimate": (
+        "estimate",
+        "Show what environments cost a month, from their settings alone: low, expected, high, all on-demand.",
+    ),
     "gc": ("gc", "Show what nobody needs any more in the data bucket, and how large it is; with --delete, remove it."),
     "doctor": ("doctor", "Check the cluster: store, scheduler, instances, credentials, linked roles, quotas, clock."),
     "use": ("clusters", "Choose the cluster that all commands talk to from now on, in any folder."),

@@ -1,7 +1,8 @@
 """The cost of a change, from the resources that a preview declares before and after it, on whichever clouds."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from typing import Any
 
 from everspot_core.catalogue import Catalogue, builtin
 from everspot_core.declared import Declared
@@ -9,13 +10,49 @@ from everspot_core.estimate.adding import estimate
 from everspot_core.estimate.asked import AskedFor
 from everspot_core.estimate.model import Estimate
 from everspot_core.estimate.recent import Recent
+from everspot_core.problems import Problems
 
 from everspot_clouds.aws import estimate as aws
 from everspot_clouds.aws import fixed_prices
+from everspot_clouds.aws.foreseen import foreseen as aws_foreseen
+from everspot_clouds.foreseeing import check_shape
 from everspot_clouds.gcp import estimate as gcp
+from everspot_clouds.gcp.foreseen import foreseen as gcp_foreseen
 
 _CLOUDS = {"aws": aws.asked, "gcp": gcp.asked}
 _NO_REGIONS: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What a settings file declares, as far as it costs money. `regions`: by cloud."""
+
+    resources: tuple[Declared, ...]
+    regions: Mapping[str, str]
+
+
+def environment(stack: str, config: Mapping[str, Any]) -> Environment:
+    """What the settings of a stack declare. `config`: the file's `config`. Sections other than a cluster cost nothing.
+
+    Raises:
+        BadInputs: naming everything for which the cluster cannot be priced.
+    """
+    problems = Problems()
+    regions = {cloud: str(config[f"{cloud}:region"]) for cloud in _CLOUDS if config.get(f"{cloud}:region")}
+    settings = config.get("everspot:cluster")
+    if settings is None:
+        return Environment((), regions)
+    here = problems.at("everspot:cluster")
+    found: list[Declared] = []
+    if here.need(isinstance(settings, Mapping), "", "has to be a mapping"):
+        cloud = settings.get("cloud")
+        if here.need(cloud in _CLOUDS, "cloud", f"is not one of {', '.join(_CLOUDS)}"):
+            problems.need(cloud in regions, f"{cloud}:region", "is missing")
+            if check_shape(here, settings) and cloud in regions:
+                own = aws_foreseen(here, stack, settings) if cloud == "aws" else None
+                found = gcp_foreseen(here, stack, settings, regions[cloud]) if own is None else own
+    problems.raise_any(f"Stack {stack}")
+    return Environment(tuple(found), regions)
 
 
 def estimated(

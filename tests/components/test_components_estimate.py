@@ -9,7 +9,8 @@ import gcp_helpers
 import pulumi
 import pytest
 from everspot import AwsTrainingCluster, AwsTrainingClusterArgs, GcpTrainingCluster
-from everspot_clouds.estimating import estimated
+from everspot.capacity import spelt
+from everspot_clouds.estimating import environment, estimated
 from everspot_core.declared import Declared
 from everspot_core.estimate.model import Estimate
 
@@ -142,3 +143,53 @@ def test_types_declared_in_place_have_the_price_that_they_declare(
     spec["capacity"] = {"instance_types": [own], "standing": {"target": 2, "on_demand_base": 2}}
     found = parts(estimated([], declared(AwsTrainingCluster, spec), regions={"aws": "eu-west-1"}))
     assert found["everspot-dev-fleet-on-demand", "on-demand instances"] == (73, 73, 73, 73)
+
+
+def of_settings(cloud: str, region: str, spec: Any) -> Estimate:
+    """The estimate from a settings file that says the same as a component's inputs."""
+    section = {"cloud": cloud, **spelt(spec)}
+    found = environment("dev", {f"{cloud}:region": region, "everspot:cluster": section})
+    return estimated([], found.resources, regions=found.regions)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {
+            "monitoring": {},
+            "session_manager": True,
+            "services": ["logs"],
+            "volume_iops": 4000,
+            "volume_throughput": 250,
+        },
+        {"secret_arns": ["arn:aws:ssm:eu-west-1:123456789012:parameter/x"], "volume_gib": 200},
+        {
+            "capacity": {
+                "instance_types": [
+                    {"type": "m6i.large", "max_price": 0.06},
+                    {"type": "c6i.2xlarge", "throughput": 3.5},
+                ],
+                "standing": {"target": 9, "on_demand_percentage": 25.0, "weight_by": "vcpu"},
+                "elastic": {"max_instances": 7, "max_usd_per_hour": 2.0, "markets": ["spot"]},
+                "max_price": 0.2,
+            }
+        },
+    ],
+)
+def test_the_settings_alone_give_the_same_figures_on_aws(
+    declared: Callable[..., list[Declared]], spec: AwsTrainingClusterArgs, more: Any
+) -> None:
+    whole: Any = {"volume_gib": 80, **spec, **more}
+    resources = declared(AwsTrainingCluster, whole)
+    assert of_settings("aws", "eu-west-1", whole) == estimated([], resources, regions={"aws": "eu-west-1"})
+
+
+@pytest.mark.parametrize("more", [{}, {"monitoring": {}, "nat": True, "volume_gib": 100, "flow_logs": True}])
+def test_the_settings_alone_give_the_same_figures_on_google_cloud(
+    declared: Callable[..., list[Declared]], more: Any
+) -> None:
+    whole: Any = {"volume_gib": 75, **copy.deepcopy(gcp_helpers.SPEC), **more}
+    whole["capacity"]["elastic"] = {"max_instances": 4, "max_usd_per_hour": 10.0}
+    resources = declared(GcpTrainingCluster, whole)
+    assert of_settings("gcp", "europe-west4", whole) == estimated([], resources)

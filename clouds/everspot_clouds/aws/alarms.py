@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from everspot_core.gauges import Gauge
 
+from everspot_clouds.aws import fixed_prices as fixed
 from everspot_clouds.base.alarms import (
     BUDGET,
     BUDGET_AT,
@@ -22,9 +23,6 @@ from everspot_clouds.base.alarms import (
 
 CLUSTER = "Cluster"
 """The one dimension of every metric."""
-USD_A_MONTH = 8 * 0.30 + 4 * 0.10 + 3.00 + 0.44
-"""Amazon CloudWatch pricing, us-east-1: $0.30 for each custom metric, $0.10 for each alarm, $3 for a dashboard beyond
-the account's first three, and $0.01 for 1,000 requests, of which there is one a minute."""
 _MINUTE = timedelta(minutes=1)
 
 
@@ -56,6 +54,10 @@ ALARMS = (
         missing="breaching",
     ),
 )
+
+
+USD_A_MONTH = float(fixed.METRICS_USD + len(ALARMS) * fixed.ALARM.usd_per_month + fixed.DASHBOARD.usd_per_month)
+"""The metrics, alarms and dashboard of one cluster."""
 
 
 def metric_name(gauge: Gauge) -> str:

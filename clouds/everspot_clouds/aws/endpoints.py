@@ -1,40 +1,64 @@
 """A dated table of what interface endpoints cost. They are billed for every hour and zone, used or not."""
 
-from collections.abc import Sequence
-from datetime import date
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from everspot_core.catalogue import Price
 from everspot_core.counting import counted
+from everspot_core.estimate.asked import HOURS_A_MONTH as HOURS_PER_MONTH
 
-HOURS_PER_MONTH = 730
-"""Hours of an average month, as AWS's own calculator counts them."""
-
-_SOURCE = "AWS Price List API, AmazonVPC, usage type VpcEndpoint-Hours; aws.amazon.com/privatelink/pricing"
+from everspot_clouds.aws import fixed_prices as fixed
+from everspot_clouds.visiting import region_of_url
 
 PRICES: dict[str, Price] = {
-    region: Price(usd_per_hour=0.01, as_of=date(2025, 10, 1), source=_SOURCE)
-    for region in ("us-east-1", "us-east-2", "us-west-2")
+    region: Price(usd_per_hour=float(fixed.ENDPOINT.usd), as_of=fixed.AS_OF, source=fixed.ENDPOINT.source)
+    for region in fixed.SAME
 }
 """List price of one interface endpoint in one zone, by region. In other regions it is the same or higher."""
 
-LEAST = "us-east-1"
+LEAST = fixed.SAME[0]
 """The region whose price stands for regions that the table lacks."""
+
+SERVICES = ("ec2", "sqs")
+"""Services that the scheduler calls through interface endpoints. Agents need only S3, whose gateway endpoint is free.
+No instance calls KMS: AWS itself does, for S3 and for volumes."""
+
+SHELL_SERVICES = ("ssm", "ssmmessages")
+"""Further services that Session Manager needs, if it is on."""
+
+SECRET_SERVICES = ("secretsmanager", "ssm")
+"""Services whose values jobs may read."""
+
+
+def services_for(spec: Mapping[str, Any], own: str, notified: Iterable[str], *, nat: bool) -> list[str]:
+    """The services that a cluster's settings ask for beyond `SERVICES`. `own`: the name of the setting of secrets'
+    ARNs; `notified`: services that notifications need; `nat`: whether peers are reached by a NAT gateway."""
+    asked = [name for name in SECRET_SERVICES if any(f":{name}:" in str(arn) for arn in spec.get(own, []))]
+    asked += notified
+    asked += ["monitoring"] if "monitoring" in spec else []  # CloudWatch's endpoint is called so
+    return asked + (["sts"] if spec.get("federation") and not nat else [])
+
+
+def needs_internet(region: str, peers: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the way to some peer leads out of the region, which endpoints do not serve."""
+    return any(peer["cloud"] != "aws" or region_of_url(str(peer["control"])) != region for peer in peers)
+
 
 USD_PER_GB = 0.01
 """Price per GB of the first petabyte a month through a region's interface endpoints."""
 
 
-NAT_USD_PER_HOUR = 0.045 + 0.005
+NAT_USD_PER_HOUR = float(fixed.NAT.usd + fixed.ADDRESS.usd)
 """List price of a NAT gateway and of its public address, in us-east-1; elsewhere the same or more (Amazon VPC pricing,
 "NAT Gateway Pricing" and "Public IPv4 Address")."""
 
-NAT_USD_PER_GB = 0.045
+NAT_USD_PER_GB = float(fixed.NAT_GB.usd)
 """The same for a GB through it, either way. What is sent to the internet costs besides."""
 
 NAT_COST = (
     f"The federation's way out is a NAT gateway for the scheduler: at least ${NAT_USD_PER_HOUR:.3f} an hour, "
     f"${NAT_USD_PER_HOUR * HOURS_PER_MONTH:.2f} a month, and ${NAT_USD_PER_GB} per GB (us-east-1's list price of "
-    "2025-10-01), besides the price of what is sent."
+    f"{fixed.AS_OF}), besides the price of what is sent."
 )
 
 

@@ -9,14 +9,15 @@ from everspot_core.fleet import CapacitySpec
 from everspot_core.hourly import ElasticCap, Rate, cap_told, price_told, rates_of, standing_told, told_hour
 from everspot_core.market import Market
 
+from everspot_clouds.gcp import fixed_prices as fixed
+from everspot_clouds.gcp.alarms import ALERTS
 from everspot_clouds.gcp.quotas import metrics_of
 
-NAT_USD_PER_HOUR = 0.0014
-"""Of Cloud NAT for each machine, up to 32 machines; and $0.045 per GB (Cloud NAT pricing)."""
+NAT_USD_PER_HOUR = float(fixed.NAT_VM.usd)
+"""Of Cloud NAT for each machine, up to 32 machines; besides its price per GB."""
 
-MONITORING_USD_A_MONTH = 4 * 1.50
-"""Cloud Monitoring pricing: $1.50 a month for each condition of an alerting policy. The few metrics are within the free
-allotment of 150 MiB."""
+MONITORING_USD_A_MONTH = float(len(ALERTS) * fixed.ALERT.usd_per_month)
+"""The conditions of the alerting policies. The few metrics are within the free allotment of 150 MiB."""
 
 _HOURS_A_MONTH = 730
 

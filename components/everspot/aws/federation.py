@@ -38,11 +38,6 @@ HOME_WRITES = ("heads/", "visits/")
 left, and answers offers."""
 
 
-def needs_internet(region: str, peers: Sequence[PeerArgs]) -> bool:
-    """Whether the way to some peer leads out of the region, which endpoints do not serve."""
-    return any(peer["cloud"] != AWS or region_of_url(peer["control"]) != region for peer in peers)
-
-
 def near_arns(peers: Sequence[PeerArgs], region: str) -> list[str]:
     """ARNs of the buckets of peers in the region, which S3's endpoint has to let pass."""
     near = [peer for peer in peers if peer["cloud"] == AWS and region_of_url(peer["control"]) == region]

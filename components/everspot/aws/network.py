@@ -7,7 +7,7 @@ from typing import NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.aws.egress import egress_problems
-from everspot_clouds.aws.endpoints import endpoints_cost
+from everspot_clouds.aws.endpoints import SERVICES, SHELL_SERVICES, endpoints_cost
 from everspot_clouds.aws.network import ZONES_AT_MOST, network_problems, zone_problems
 from everspot_core.problems import Problems, camel, shown
 from pulumi_aws import ec2, vpc
@@ -17,13 +17,6 @@ from everspot.aws import arns, asking, existing, policies, rules, tagging
 from everspot.aws.nat import add_nat
 from everspot.aws.rules import AwsEgressArgs
 from everspot.parts import outputs
-
-SERVICES = ("ec2", "sqs")
-"""Services that the scheduler calls through interface endpoints. Agents need only S3, whose gateway endpoint is free.
-No instance calls KMS: AWS itself does, for S3 and for volumes."""
-
-SHELL_SERVICES = ("ssm", "ssmmessages")
-"""Further services that Session Manager needs, if it is on."""
 
 DEFAULT_CIDR = "10.64.0.0/16"
 """Addresses of a new VPC when none are given."""

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING
 
 import pulumi
 from everspot_clouds.aws.egress import no_proxy
+from everspot_clouds.aws.endpoints import needs_internet, services_for
 from everspot_clouds.aws.tags import ZONE
 from everspot_core.catalogue import region_of
 from everspot_core.manifest import Proxy
 
-from everspot.aws.arns import SECRETS
-from everspot.aws.federation import near_arns, needs_internet
+from everspot.aws.federation import near_arns
 from everspot.aws.network import AwsNetworkArgs
 from everspot.aws.notifications import services_of
 from everspot.aws.rules import AwsEgressArgs
@@ -31,12 +31,10 @@ def network_args(
     peers, zones = args.get("federation", []), args.get("zones", [])
     region = region_of(zones[0]) if peers and zones and ZONE.match(zones[0]) else ""  # a wrong one is refused elsewhere
     network = inputs(AwsNetworkArgs, args, cluster=name)
-    asked = [service for service in SECRETS if any(f":{service}:" in arn for arn in args.get("secret_arns", []))]
-    asked += services_of(args.get("notifications"))
-    asked += ["monitoring"] if "monitoring" in args else []  # CloudWatch's endpoint is called so
+    nat = "vpc_id" in args or needs_internet(region, peers)
+    asked = services_for(args, "secret_arns", services_of(args.get("notifications")), nat=nat)
     if peers and "vpc_id" not in args:
-        network["nat"] = needs_internet(region, peers)
-        asked += [] if network["nat"] else ["sts"]
+        network["nat"] = nat
     if asked:
         network["services"] = list(dict.fromkeys([*network.get("services", []), *asked]))
     if bucket_arns is not None:

@@ -8,6 +8,7 @@ external address. With Private Google Access they reach Google's APIs, and witho
 from typing import NotRequired, TypedDict
 
 import pulumi
+from everspot_clouds.gcp import fixed_prices as fixed
 from everspot_clouds.gcp.names import LONGEST, RESOURCE
 from everspot_clouds.gcp.network import IAP, PROBERS, network_problems, resource_problem, zone_problems
 from everspot_clouds.gcp.rules import DOOR_TAG, HEALTH_PORT
@@ -34,7 +35,10 @@ FLOW_LOGS: "compute.SubnetworkLogConfigArgsDict" = {
 }
 """How flows are logged: every second one, in intervals of ten minutes, which costs least."""
 
-NAT_COST = "Cloud NAT costs about $0.0014 an hour for each instance, at most $0.044, and $0.045 per GB (list prices)."
+NAT_COST = (
+    f"Cloud NAT costs about ${float(fixed.NAT_VM.usd)} an hour for each instance, at most "
+    f"${float(fixed.NAT_MOST.usd)}, and ${float(fixed.NAT_GB.usd)} per GB (list prices)."
+)
 
 
 class GcpNetworkArgs(TypedDict):

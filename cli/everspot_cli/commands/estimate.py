@@ -1,0 +1,164 @@
+"""`everspot estimate`: what an environment costs a month, from its settings file alone."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from everspot_clouds.estimating import Environment, environment, estimated
+from everspot_core.estimate.model import CostFigures, Estimate, Range
+from everspot_core.estimate.recent import Recent
+from everspot_core.problems import BadInputs
+from rich.table import Table
+
+from everspot_cli.commands.options import Json, session_of
+from everspot_cli.errors import CliError, Exit, listed
+from everspot_cli.session import Session, side_by_side
+from everspot_cli.tables import sheet
+from everspot_cli.yamlfile import read_yaml
+
+MONTH = timedelta(days=30)
+"""How much of a ledger is looked at."""
+
+STACKS = Path("stacks")
+"""Folder of the settings files."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("estimate")(estimate)
+
+
+def estimate(
+    context: typer.Context,
+    settings: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--settings",
+            metavar="FILE",
+            help="A stack's settings, Pulumi.STACK.yaml; again for more. Default: all in stacks/.",
+        ),
+    ] = None,
+    before: Annotated[
+        Path | None,
+        typer.Option("--before", metavar="FILE", help="The settings as they were, to compare with; for one FILE."),
+    ] = None,
+    ledger: Annotated[
+        bool,
+        typer.Option(
+            "--ledger",
+            help="Reckon with the last 30 days of the cluster in use: its prices, its pools, its elastic capacity.",
+        ),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show what environments cost a month, from their settings alone: low, expected, high, all on-demand.
+
+    It needs neither credentials nor Pulumi: settings and the known prices suffice. A preview of the same settings gives
+    the same figures.
+    """
+    session = session_of(context, json)
+    files = settings or sorted(STACKS.glob("Pulumi.*.yaml"))
+    if not files:
+        raise CliError(
+            f"there are no settings in {STACKS}/", Exit.NOT_FOUND, hint="--settings stacks/Pulumi.STACK.yaml"
+        )
+    if (before is not None or ledger) and len(files) != 1:
+        raise CliError("--before and --ledger go with one file of settings", Exit.USAGE, hint="--settings FILE")
+    recent = _recent(session) if ledger else None
+    catalogue = session.catalogue if ledger else None
+    was = None if before is None else _read(before, stack_of(files[0]))
+    found: dict[str, Estimate] = {}
+    for file in files:
+        will = _read(file, stack_of(file))
+        formerly = None if was is None else was.resources
+        found[stack_of(file)] = estimated(
+            formerly, will.resources, regions=will.regions, catalogue=catalogue, recent=recent
+        )
+    if session.json:
+        session.answer({"environments": {name: one.model_dump(mode="json") for name, one in found.items()}})
+        return
+    for name, one in found.items():
+        _show(session, name, one, compared=before is not None)
+
+
+def stack_of(file: Path) -> str:
+    """The stack's name, by that of its file."""
+    return file.name.removeprefix("Pulumi.").removesuffix(".yaml")
+
+
+def _read(file: Path, stack: str) -> Environment:
+    """What a settings file declares.
+
+    Raises:
+        CliError: if it cannot be read, or naming everything that is wrong in it.
+    """
+    document = read_yaml(file)
+    config = document.get("config") if isinstance(document, dict) else None
+    if not isinstance(config, dict):
+        raise CliError(f"{file} has no config: it is no stack's settings", hint="name a file such as Pulumi.prod.yaml")
+    try:
+        return environment(stack, config)
+    except BadInputs as bad:
+        raise CliError(f"{file} cannot be priced", problems=listed(bad.problems)) from None
+
+
+def _recent(session: Session) -> Recent:
+    """The last month of the cluster's ledger."""
+    store, now = session.store, session.now
+    launches, ends, points = side_by_side(store.launches.scan, store.ends.scan, store.prices)
+    known = [doc.value for doc in launches.values()]
+    first = min((launch.launched_at for launch in known), default=None)
+    if first is None or first >= now:
+        raise CliError("the cluster's ledger is empty: no instance was launched yet", hint="leave out --ledger")
+    return Recent.of(known, (doc.value for doc in ends.values()), points, since=max(first, now - MONTH), until=now)
+
+
+def _show(session: Session, name: str, one: Estimate, *, compared: bool) -> None:
+    after, console = one.after, session.console
+    assert after is not None  # noqa: S101 - settings that cannot be read are an error
+    if not after.parts and not (compared and one.before and one.before.parts):
+        console.print(f"{name}: nothing that costs by the month", markup=False)
+        return
+    console.print(_table(name, after))
+    if compared and one.before is not None:
+        console.print(_change(one.before.total, after.total), markup=False, soft_wrap=True)
+    notes = [f"USD for 730 hours, at prices of {one.prices_as_of} and later."]
+    notes += [f"Not counted, since it costs by use: {words}." for words in one.by_use]
+    notes += [f"Not known: {words}." for words in one.unknown]
+    console.print("\n".join(notes) + "\n", style="dim", markup=False, soft_wrap=True)
+
+
+def _table(name: str, figures: CostFigures) -> Table:
+    """A row for each kind of each team's costs, one for each team, and the total."""
+    table = sheet([name.upper(), "TEAM", "LOW", "EXPECTED", "HIGH", "ALL ON-DEMAND"], left=2)
+    several = len(figures.teams) > 1
+    for team, total in figures.teams.items():
+        kinds: dict[str, list[Range]] = {}
+        for part in figures.parts:
+            if part.team == team:
+                kinds.setdefault(part.kind, []).append(part.range)
+        for kind, ranges in kinds.items():
+            table.add_row(kind, team, *_cells(ranges))
+        if several:
+            table.add_row("all", team, *_cells([total]), style="bold")
+    table.add_row("total", "", *_cells([figures.total]), style="bold")
+    return table
+
+
+def _cells(ranges: list[Range]) -> list[str]:
+    return [usd(sum(getattr(one, key) for one in ranges)) for key in Range.model_fields]
+
+
+def usd(amount: float) -> str:
+    """Dollars for a table: cents below a hundred."""
+    return f"${amount:,.0f}" if amount >= 100 else f"${amount:,.2f}"
+
+
+def _change(was: Range, will: Range) -> str:
+    """What changes, by each figure."""
+    pairs: list[tuple[str, Any, Any]] = [(key, getattr(was, key), getattr(will, key)) for key in Range.model_fields]
+    if all(old == new for _, old, new in pairs):
+        return "No figure changes."
+    told = (f"{key.replace('_', '-')} {usd(old)} → {usd(new)}" for key, old, new in pairs)
+    return f"Before → after: {', '.join(told)}."

@@ -1,0 +1,160 @@
+"""The resources that cost money in a cluster on AWS, from its settings alone."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from everspot_core.catalogue import builtin, region_of
+from everspot_core.declared import UNKNOWN, Declared
+from everspot_core.fleet import WeightBy
+from everspot_core.market import Market
+from everspot_core.problems import Problems
+
+from everspot_clouds.aws.alarms import ALARMS
+from everspot_clouds.aws.endpoints import SERVICES, SHELL_SERVICES, needs_internet, services_for
+from everspot_clouds.aws.fleet import (
+    AwsOnDemandAllocation,
+    AwsSpotAllocation,
+    Ec2Capacity,
+    capacity_problems,
+    max_unit_price,
+    override_grid,
+)
+from everspot_clouds.aws.tags import ZONE
+from everspot_clouds.costing import choices
+from everspot_clouds.foreseeing import ClusterOutline
+
+SCHEDULER_TYPE = "t3.small"
+"""Type of the scheduler's instance when none is given."""
+
+_FLEET, _ELASTIC = "everspot:index:AwsTrainingFleet", "everspot:index:AwsElasticCapacity"
+_SCHEDULER, _NETWORK = "everspot:index:AwsSchedulerService", "everspot:index:AwsNetwork"
+_MONITORING, _STORE = "everspot:index:AwsMonitoring", "everspot:index:AwsStore"
+_EVENTS = "everspot:index:AwsInterruptionEvents"
+_TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
+
+
+def foreseen(problems: Problems, stack: str, settings: Mapping[str, Any]) -> list[Declared]:
+    """The resources of a cluster. Adds what is wrong with its capacity; then there are none."""
+    whole = ClusterOutline(stack, settings, "everspot:index:AwsTrainingCluster")
+    zones = [str(zone) for zone in settings.get("zones", ())]
+    subnets = len(zones) or len(settings.get("subnetIds", ())) or 1
+    capacity, known = _capacity(problems, whole.capacity)
+    if capacity is None:
+        return []
+    here = problems.at("capacity")
+    for index, choice in enumerate(capacity.types):
+        here.need(choice.name in known, f"instanceTypes[{index}].type", f"{choice.name} is not in the catalogue")
+    before = len(problems.found)
+    capacity_problems(here, capacity, known, subnets)
+    if len(problems.found) > before or any(choice.name not in known for choice in capacity.types):
+        return []
+    _machines(whole, capacity, override_grid(capacity, known, subnets, zones))
+    _network(whole, zones)
+    _rest(whole)
+    return whole.resources
+
+
+def _capacity(problems: Problems, given: Mapping[str, Any]) -> tuple[Ec2Capacity | None, Mapping[str, Any]]:
+    """The fleets' shape and the known types; None if a value is of the wrong kind."""
+    standing = given.get("standing", {"target": 0})
+    try:
+        types, declared = choices(given)
+        spot, on_demand = standing.get("spotAllocation"), standing.get("onDemandAllocation")
+        capacity = Ec2Capacity(
+            target=int(standing["target"]),
+            on_demand_base=int(standing.get("onDemandBase", 0)),
+            on_demand_percentage=standing.get("onDemandPercentage", 0),
+            weight_by=WeightBy(standing.get("weightBy", WeightBy.INSTANCE)),
+            spot_allocation=None if spot is None else AwsSpotAllocation(spot),
+            on_demand_allocation=None if on_demand is None else AwsOnDemandAllocation(on_demand),
+            max_price=given.get("maxPrice"),
+            types=tuple(types),
+        )
+    except ValueError as error:
+        problems.add("capacity", f"cannot be read: {' '.join(str(error).split())}")
+        return None, {}
+    return capacity, {**builtin().types, **{kind.name: kind for kind in declared}}
+
+
+def _machines(whole: ClusterOutline, capacity: Ec2Capacity, grid: Sequence[Any]) -> None:
+    whole.component(_FLEET, "fleet", leaving="elastic")
+    _template(whole, "fleet-template", _FLEET)
+    for market, units in ((Market.ON_DEMAND, capacity.on_demand_target), (Market.SPOT, capacity.spot_target)):
+        spot = market is Market.SPOT
+        inputs: dict[str, Any] = {
+            "tags": whole.tags,
+            "launchTemplateConfigs": [{"overrides": [_override(pool, spot=spot) for pool in grid]}],
+            "targetCapacitySpecification": {
+                "defaultTargetCapacityType": market.value,
+                "totalTargetCapacity": units,
+            },
+        }
+        if spot:
+            pools = whole.capacity.get("standing", {}).get("lowestPricePools")
+            options = {"allocationStrategy": capacity.spot_strategy.value}
+            inputs["spotOptions"] = options | ({} if pools is None else {"instancePoolsToUseCount": pools})
+        elif capacity.on_demand_strategy is not AwsOnDemandAllocation.LOWEST_PRICE:
+            inputs["onDemandOptions"] = {"allocationStrategy": capacity.on_demand_strategy.value}
+        whole.add("aws:ec2/fleet:Fleet", f"fleet-{market.value}", inputs, _FLEET)
+    if "elastic" in whole.capacity:
+        whole.component(_ELASTIC, "elastic", leaving="standing")
+        _template(whole, "elastic-template", _ELASTIC)
+    kind = whole.settings.get("schedulerType", SCHEDULER_TYPE)
+    _template(whole, "scheduler-template", _SCHEDULER, instanceType=kind)
+    group = {"minSize": 1, "maxSize": 1, "tags": whole.tags}
+    whole.add("aws:autoscaling/group:Group", "scheduler-group", group, _SCHEDULER)
+
+
+def _override(pool: Any, *, spot: bool) -> dict[str, Any]:
+    override = {"instanceType": pool.instance_type, "weightedCapacity": pool.weight}
+    if pool.priority is not None:
+        override["priority"] = pool.priority
+    if pool.max_price is not None and spot:
+        override["maxPrice"] = max_unit_price(pool.max_price, pool.weight)
+    return override
+
+
+def _template(whole: ClusterOutline, suffix: str, parent: str, **more: Any) -> None:
+    ebs = {"volumeType": "gp3", "volumeSize": whole.size("volumeGib")}
+    for key, setting in (("iops", "volumeIops"), ("throughput", "volumeThroughput")):
+        if setting in whole.settings:
+            ebs[key] = whole.settings[setting]
+    inputs = {"tags": whole.tags, "monitoring": {"enabled": True}, "blockDeviceMappings": [{"ebs": ebs}], **more}
+    whole.add(_TEMPLATE, suffix, inputs, parent)
+
+
+def _network(whole: ClusterOutline, zones: Sequence[str]) -> None:
+    """The new network of a cluster; one that exists already costs nothing more."""
+    settings = whole.settings
+    if "vpcId" in settings:
+        return
+    for zone in zones:
+        inputs = {"availabilityZone": zone, "tags": whole.tags}
+        whole.add("aws:ec2/subnet:Subnet", f"network-subnet-{zone}", inputs, _NETWORK)
+    region = region_of(zones[0]) if zones and ZONE.match(zones[0]) else ""
+    nat = needs_internet(region, settings.get("federation", ()))
+    told = settings.get("notifications", {})
+    named = (("sns", "topicArn"), ("secretsmanager", "webhookSecretArn"))
+    asked = services_for(settings, "secretArns", [service for service, key in named if key in told], nat=nat)
+    shell = SHELL_SERVICES if settings.get("sessionManager") else ()
+    for service in dict.fromkeys((*SERVICES, *shell, *settings.get("services", ()), *asked)):
+        inputs = {"vpcEndpointType": "Interface", "subnetIds": [UNKNOWN] * len(zones), "tags": whole.tags}
+        whole.add("aws:ec2/vpcEndpoint:VpcEndpoint", f"network-endpoint-{service}", inputs, _NETWORK)
+    if nat:
+        for kind in ("aws:ec2/natGateway:NatGateway", "aws:ec2/eip:Eip"):
+            whole.add(kind, "network-nat", {"tags": whole.tags}, _NETWORK)
+    if "flowLogBucketArn" in settings:
+        whole.add("aws:ec2/flowLog:FlowLog", "network-flow-log", {"tags": whole.tags}, _NETWORK)
+
+
+def _rest(whole: ClusterOutline) -> None:
+    for bucket in ("control", "data"):
+        whole.add("aws:s3/bucket:Bucket", f"store-{bucket}", {}, _STORE)
+    for queue in ("dead", "queue"):
+        whole.add("aws:sqs/queue:Queue", f"events-{queue}", {}, _EVENTS)
+    if "monitoring" in whole.settings:
+        whole.add(_MONITORING, "monitoring", {})
+        whole.add("aws:cloudwatch/dashboard:Dashboard", "monitoring-dashboard", {}, _MONITORING)
+        for alarm in ALARMS:
+            inputs = {"period": alarm.period.total_seconds(), "tags": whole.tags}
+            whole.add("aws:cloudwatch/metricAlarm:MetricAlarm", f"monitoring-{alarm.about.name}", inputs, _MONITORING)

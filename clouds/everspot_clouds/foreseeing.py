@@ -1,0 +1,91 @@
+"""What the settings of an environment alone tell of the resources that it will declare, as far as they cost money.
+
+It is for who has no engine and no credentials: the price of a change in a fork. The components themselves, declared,
+give the same figures; tests hold the two together.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from everspot_core.declared import UNKNOWN, Declared
+from everspot_core.problems import Problems, near
+
+PREFIX = "everspot-"
+"""What comes before a stack's name in the name of its cluster."""
+
+ENVIRONMENT = "Environment"
+"""The tag that is derived from the stack's name where the settings have none."""
+
+
+class ClusterOutline:
+    """Collects the resources of one cluster."""
+
+    def __init__(self, stack: str, settings: Mapping[str, Any], cluster_type: str) -> None:
+        """`settings`: the section of the cluster; `cluster_type`: of its component."""
+        self.name = f"{PREFIX}{stack}"
+        self.settings = settings
+        self.tags = {ENVIRONMENT: stack, **(settings.get("tags") or {})}
+        self.capacity: Mapping[str, Any] = settings["capacity"]
+        self.resources: list[Declared] = []
+        self._stack, self._cluster_type = stack, cluster_type
+
+    def add(self, kind: str, suffix: str, inputs: Mapping[str, Any], *parents: str) -> None:
+        """Add a resource. `suffix`: of its name; `parents`: types of the components between it and the cluster's."""
+        types = "$".join([self._cluster_type, *parents, kind])
+        urn = f"urn:pulumi:{self._stack}::everspot::{types}::{self.name}-{suffix}"
+        self.resources.append(Declared(urn, kind, inputs))
+
+    def component(self, kind: str, suffix: str, leaving: str) -> None:
+        """Add a component of instances. `leaving`: the part of the capacity that is not its own."""
+        own = {key: value for key, value in self.capacity.items() if key != leaving}
+        self.add(kind, suffix, {"capacity": own, "tags": self.tags})
+
+    def size(self, setting: str) -> Any:
+        """A setting of the machines; without it, what only the image tells."""
+        return self.settings.get(setting, UNKNOWN)
+
+
+def check_shape(problems: Problems, settings: Mapping[str, Any]) -> bool:
+    """Add what keeps the settings of a cluster from being read at all; whether there is nothing of that kind."""
+    capacity = settings.get("capacity")
+    if not problems.need(isinstance(capacity, Mapping), "capacity", "is missing, or is no mapping"):
+        return False
+    assert isinstance(capacity, Mapping)  # noqa: S101 - as was just found
+    sound = True
+    for key in ("standing", "elastic"):
+        part = capacity.get(key, {})
+        sound &= problems.need(isinstance(part, Mapping), f"capacity.{key}", "is no mapping")
+    types = capacity.get("instanceTypes")
+    if not problems.need(
+        isinstance(types, list) and bool(types), "capacity.instanceTypes", "is missing, or is no list"
+    ):
+        return False
+    for index, entry in enumerate(types or ()):
+        named = isinstance(entry, str) or (isinstance(entry, Mapping) and isinstance(entry.get("type"), str))
+        sound &= problems.need(named, f"capacity.instanceTypes[{index}]", "names no type")
+    for key in ("tags", "federation", "zones"):
+        wanted: type = dict if key == "tags" else list
+        sound &= problems.need(isinstance(settings.get(key, wanted()), wanted), key, "is of the wrong kind")
+    return sound and _known_keys(problems, capacity)
+
+
+_NUMBERS = {
+    "standing": ("target", "onDemandBase", "onDemandPercentage"),
+    "elastic": ("maxInstances", "maxUsdPerHour"),
+}
+
+
+def _known_keys(problems: Problems, capacity: Mapping[str, Any]) -> bool:
+    sound = True
+    parts = ("instanceTypes", "standing", "elastic", "maxPrice", "notice")
+    for key in capacity:
+        sound &= problems.need(key in parts, f"capacity.{key}", f"is not a setting{near(str(key), parts)}")
+    for part, names in _NUMBERS.items():
+        for name in names:
+            value = capacity.get(part, {}).get(name, 0)
+            right = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+            sound &= problems.need(right, f"capacity.{part}.{name}", "has to be a number, 0 or more")
+    for part, name in (("standing", "target"), ("elastic", "maxInstances")):
+        if part in capacity:
+            sound &= problems.need(name in capacity[part], f"capacity.{part}.{name}", "is missing")
+    return sound

@@ -1,0 +1,137 @@
+"""The resources that cost money in a cluster on Google Cloud, from its settings alone."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from everspot_core.catalogue import Catalogue, builtin
+from everspot_core.declared import Declared
+from everspot_core.fleet import Prefer, ranks
+from everspot_core.market import Market
+from everspot_core.problems import Problems
+
+from everspot_clouds.costing import choices
+from everspot_clouds.foreseeing import ClusterOutline
+from everspot_clouds.gcp.alarms import ALERTS
+from everspot_clouds.gcp.fleet import GcpCapacity, GcpPrefer, GcpShape, capacity_problems, selections
+from everspot_clouds.gcp.labels import labels_of
+from everspot_clouds.gcp.machines import machine_of
+from everspot_clouds.gcp.rules import ROLE_LABEL
+
+SCHEDULER_TYPE = "e2-small"
+"""Type of the scheduler's instance when none is given."""
+
+_FLEET, _ELASTIC = "everspot:index:GcpTrainingFleet", "everspot:index:GcpElasticCapacity"
+_SCHEDULER, _NETWORK = "everspot:index:GcpSchedulerService", "everspot:index:GcpNetwork"
+_MONITORING, _STORE = "everspot:index:GcpMonitoring", "everspot:index:GcpStore"
+_EVENTS = "everspot:index:GcpInterruptionEvents"
+_TEMPLATE = "gcp:compute/regionInstanceTemplate:RegionInstanceTemplate"
+_GROUP = "gcp:compute/regionInstanceGroupManager:RegionInstanceGroupManager"
+
+
+def foreseen(problems: Problems, stack: str, settings: Mapping[str, Any], region: str) -> list[Declared]:
+    """The resources of a cluster in a region. Adds what is wrong with its capacity; then there are none."""
+    whole = ClusterOutline(stack, settings, "everspot:index:GcpTrainingCluster")
+    given = whole.capacity
+    try:
+        types, declared = choices(given)
+        standing = given.get("standing", {"target": 0})
+        capacity = GcpCapacity(
+            target=int(standing["target"]),
+            on_demand_base=int(standing.get("onDemandBase", 0)),
+            on_demand_percentage=standing.get("onDemandPercentage", 0),
+            prefer=Prefer(GcpPrefer(standing.get("prefer", GcpPrefer.BALANCE))),
+            shape=GcpShape(standing.get("shape", GcpShape.ANY)),
+            types=tuple(types),
+        )
+    except ValueError as error:
+        problems.add("capacity", f"cannot be read: {' '.join(str(error).split())}")
+        return []
+    known, here = builtin().with_types(declared), problems.at("capacity")
+    for index, choice in enumerate(types):
+        here.need(choice.name in known.types, f"instanceTypes[{index}].type", f"{choice.name} is not in the catalogue")
+    before = len(problems.found)
+    capacity_problems(here, capacity, known.types)
+    if len(problems.found) > before or any(choice.name not in known.types for choice in types):
+        return []
+    _machines(whole, capacity, known, region)
+    _rest(whole, region)
+    return whole.resources
+
+
+def _machines(whole: ClusterOutline, capacity: GcpCapacity, known: Catalogue, region: str) -> None:
+    whole.component(_FLEET, "fleet", leaving="elastic")
+    first, zones = capacity.types[0].name, whole.settings.get("zones", [])
+    for market, size in ((Market.ON_DEMAND, capacity.on_demand_target), (Market.SPOT, capacity.spot_target)):
+        _template(whole, f"fleet-{market.value}-agent", _FLEET, region, first, market)
+        inputs: dict[str, Any] = {"region": region, "targetSize": size, "distributionPolicyZones": zones}
+        if len(capacity.types) > 1:
+            found = selections(ranks(capacity, _usd_per_hour(capacity, known, region, market)))
+            inputs["instanceFlexibilityPolicy"] = {
+                "instanceSelections": [
+                    {"rank": int(str(one["rank"])), "machineTypes": one["machineTypes"]} for one in found.values()
+                ]
+            }
+        whole.add(_GROUP, f"fleet-{market.value}", inputs, _FLEET)
+    if "elastic" in whole.capacity:
+        whole.component(_ELASTIC, "elastic", leaving="standing")
+        _template(whole, "elastic-template", _ELASTIC, region, first)
+    kind = whole.settings.get("schedulerType", SCHEDULER_TYPE)
+    _template(whole, "scheduler-template", _SCHEDULER, region, kind, role="scheduler")
+    whole.add(_GROUP, "scheduler-group", {"region": region, "targetSize": 1}, _SCHEDULER)
+
+
+def _usd_per_hour(capacity: GcpCapacity, known: Catalogue, region: str, market: Market) -> dict[str, float]:
+    found = {}
+    for choice in capacity.types:
+        price, spot = known.on_demand(choice.name, region), known.spot_range(choice.name, region)
+        told = spot[0] if market is Market.SPOT and spot is not None else price
+        if told is not None:
+            found[choice.name] = told.usd_per_hour
+    return found
+
+
+def _template(
+    whole: ClusterOutline,
+    suffix: str,
+    parent: str,
+    region: str,
+    kind: str,
+    market: Market = Market.ON_DEMAND,
+    role: str = "agent",
+) -> None:
+    machine = machine_of(kind)
+    gpus = [{"type": machine.accelerator, "count": machine.count}] if machine.attached else None
+    inputs = {
+        "region": region,
+        "machineType": machine.machine,
+        "guestAccelerators": gpus,
+        "disks": [
+            {
+                "diskSizeGb": whole.size("volumeGib"),
+                "diskType": whole.settings.get("volumeType", "pd-balanced"),
+            }
+        ],
+        "labels": {**labels_of(whole.tags), ROLE_LABEL: role},
+        "scheduling": {"provisioningModel": "SPOT" if market is Market.SPOT else "STANDARD"},
+    }
+    whole.add(_TEMPLATE, suffix, inputs, parent)
+
+
+def _rest(whole: ClusterOutline, region: str) -> None:
+    settings = whole.settings
+    if "network" not in settings:
+        flows: dict[str, Any] = {"logConfig": True} if settings.get("flowLogs") else {}
+        whole.add("gcp:compute/subnetwork:Subnetwork", "network-subnetwork", flows, _NETWORK)
+        if settings.get("nat") or any(peer.get("cloud") != "gcp" for peer in settings.get("federation", ())):
+            whole.add("gcp:compute/routerNat:RouterNat", "network-nat", {"region": region}, _NETWORK)
+    for bucket in ("control", "data"):
+        whole.add("gcp:storage/bucket:Bucket", f"store-{bucket}", {}, _STORE)
+    for kind in ("topic", "subscription"):
+        for which in ("", "dead-"):
+            name = f"gcp:pubsub/{kind}:{kind.capitalize()}"
+            whole.add(name, f"events-{which}{kind}", {}, _EVENTS)
+    if "monitoring" in settings:
+        whole.add(_MONITORING, "monitoring", {})
+        for alert in ALERTS:
+            inputs = {"conditions": [{}], "userLabels": labels_of(whole.tags)}
+            whole.add("gcp:monitoring/alertPolicy:AlertPolicy", f"monitoring-{alert.about.name}", inputs, _MONITORING)

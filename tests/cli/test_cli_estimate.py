@@ -1,0 +1,102 @@
+"""What environments cost a month, from their settings alone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from everspot_cli.main import main
+
+SETTINGS = """
+config:
+  aws:region: us-east-1
+  everspot:cluster:
+    cloud: aws
+    tags: {Project: vision, Team: ml}
+    imageParameter: /everspot/image/prod
+    volumeGib: 100
+    zones: [us-east-1a, us-east-1b]
+    capacity:
+      standing: {target: TARGET, onDemandBase: 1}
+      elastic: {maxInstances: 4, maxUsdPerHour: 0.2}
+      instanceTypes: [m6i.large, c6i.large]
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    written = tmp_path / "Pulumi.prod.yaml"
+    written.write_text(SETTINGS.replace("TARGET", "5"))
+    return written
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["estimate", *arguments])
+    said = capsys.readouterr()
+    return int(ended.value.code or 0), said.out, said.err
+
+
+def rows(out: str) -> dict[str, list[str]]:
+    """The figures of a table's rows, by what begins them."""
+    lines = [line.split() for line in out.splitlines() if "$" in line and not line.startswith(("USD", "Not", "Before"))]
+    return {" ".join(word for word in line if "$" not in word): [w for w in line if "$" in w] for line in lines}
+
+
+def test_a_table_has_every_kind_of_cost_and_the_total_and_says_what_is_not_counted(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    code, out, _ = run(capsys, "--settings", str(file))
+    assert code == 0
+    assert rows(out) == {
+        "detailed monitoring ml": ["$12.60", "$12.60", "$21.00", "$12.60"],
+        "elastic instances ml": ["$0.00", "$0.00", "$146", "$0.00"],
+        "interface endpoints ml": ["$29.20", "$29.20", "$29.20", "$29.20"],
+        "on-demand instances ml": ["$77.23", "$77.23", "$85.26", "$77.23"],
+        # 4 of m6i.large at $0.0352, at $0.03745 and of c6i.large at $0.0469; on-demand c6i.large at $0.085
+        "spot instances ml": ["$103", "$109", "$137", "$248"],
+        "volumes ml": ["$48.00", "$48.00", "$80.00", "$48.00"],
+        "total": ["$270", "$276", "$498", "$415"],
+    }
+    assert "Not counted, since it costs by use: S3 by storage and requests" in out
+    assert "at prices of 2025-10-01 and later" in out and "Not known" not in out
+
+
+def test_a_change_is_told_by_each_figure_and_a_change_of_nothing_as_such(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    was = tmp_path / "before.yaml"
+    was.write_text(SETTINGS.replace("TARGET", "3"))
+    _, out, _ = run(capsys, "--settings", str(file), "--before", str(was))
+    assert "Before → after: low $198 → $270, expected $202 → $276" in out
+    _, out, _ = run(capsys, "--settings", str(file), "--before", str(file))
+    assert "No figure changes." in out
+
+
+def test_everything_that_is_wrong_is_named_at_once(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(SETTINGS.replace("TARGET", "lots").replace("maxInstances", "maxInstance").replace("2]", "2"))
+    code, _, err = run(capsys, "--settings", str(file))
+    assert code == 1
+    assert "everspot:cluster.capacity.standing.target: has to be a number, 0 or more" in err
+    assert "everspot:cluster.capacity.elastic.maxInstances: is missing" in err
+    file.write_text(
+        SETTINGS.replace("TARGET", "2").replace("m6i.large", "m6i.lager").replace("onDemandBase: 1", "onDemandBase: 3")
+    )
+    code, _, err = run(capsys, "--settings", str(file))
+    assert "instanceTypes[0].type: m6i.lager is not in the catalogue" in err
+    assert "standing.onDemandBase: 3 is above the target of 2" in err
+
+
+def test_json_has_every_part(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "--settings", str(file), "--json")
+    found: Any = json.loads(out)["environments"]["prod"]
+    assert found["before"] is None and found["prices_as_of"] == "2025-10-01"
+    assert {part["name"] for part in found["after"]["parts"]} >= {"everspot-prod-fleet-spot", "everspot-prod-elastic"}
+
+
+def test_a_ledger_tells_what_elastic_capacity_is_used_for(file: Path, past: Any) -> None:
+    file.write_text(SETTINGS.replace("TARGET", "0").replace("onDemandBase: 1", "onDemandBase: 0"))
+    parts = past.run("estimate", "--settings", str(file), "--ledger", "--json").json["environments"]["prod"]["after"]
+    (elastic,) = [part["range"] for part in parts["parts"] if part["kind"] == "elastic instances"]
+    assert 0 < elastic["expected"] <= elastic["high"] == 146

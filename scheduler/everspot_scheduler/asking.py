@@ -26,18 +26,22 @@ class Asking:
         self._cloud, self._clock = cloud, clock
         seconds = timedelta(seconds=1)
         self._instances = Pace(max(5 * seconds, 2 * tick))
+        self._told = Pace(max(5 * seconds, 2 * tick))
         self._prices = Pace(max(15 * seconds, 6 * tick))
         self._scores = Pace(max(ASK_EVERY, 6 * tick))
         self._ends = Pace(tick / 2)
 
     def instances(self, facts: Facts, *, urgent: bool) -> None:
-        """Ask for a description of all instances of the cluster, if it is due."""
+        """Ask for a description of all instances of the cluster, and for how others ended, if it is due. The
+        description counts even if the ends cannot be read; those that were known stay known."""
 
         def call() -> None:
             now = self._clock.monotonic()
-            facts.describe(self._cloud.instances(), now, self._cloud.ends())
+            facts.describe(self._cloud.instances(), now, facts.ends.values())
 
-        self._ask(self._instances, call, "describing instances", urgent=urgent)
+        if self._ask(self._instances, call, "describing instances", urgent=urgent):
+            told = "reading how instances ended"
+            self._ask(self._told, lambda: facts.tell_ends(self._cloud.ends()), told, urgent=True)
 
     def prices(self, ledger: Ledger, desk: Desk) -> None:
         """Ask for the spot prices of pools in use and of those that may be launched, if it is due."""
@@ -61,20 +65,23 @@ class Asking:
         except Exception as error:
             self._trouble("deleting messages", error)
 
-    def _ask(self, pace: Pace, call: Callable[[], None], what: str, *, urgent: bool = False) -> None:
-        """Make a call if it is due. Errors of the store are raised; those of the cloud are logged and slow the pace."""
+    def _ask(self, pace: Pace, call: Callable[[], None], what: str, *, urgent: bool = False) -> bool:
+        """Make a call if it is due, and return whether it was made and answered. Errors of the store are raised; those
+        of the cloud are logged and slow the pace."""
         now = self._clock.monotonic()
         if not pace.due(now, urgent=urgent):
-            return
+            return False
         pace.called(now)
         try:
             call()
             pace.went_well()
+            return True
         except (StoreUnavailable, StoreDenied, StoreMissing):
             raise
         except Exception as error:
             pace.throttled()
             self._trouble(what, error)
+            return False
 
     def _trouble(self, what: str, error: Exception) -> None:
         """Log an error of the cloud at the level that its kind calls for."""

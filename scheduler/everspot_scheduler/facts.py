@@ -33,8 +33,12 @@ class Facts:
         """Take in a description of the whole cluster, and the ends that the cloud reports apart from it. `now`:
         monotonic time of the request."""
         self.described = {i.instance_id: i for i in instances}
-        self.ends = {end.instance_id: end for end in ends}
+        self.tell_ends(ends)
         self.described_at = now
+
+    def tell_ends(self, ends: Iterable[CloudEnd]) -> None:
+        """Take in the ends that the cloud reports apart from a description."""
+        self.ends = {end.instance_id: end for end in ends}
 
     def receive(self, messages: Iterable[Message], now: timedelta) -> None:
         """Keep messages until the store holds what they mean. A repeated message only replaces the handle."""

@@ -173,11 +173,14 @@ class Scripted:
 
     project, status = "everspot-local", "RUNNING"
 
+    def get(self, _product: str, _path: str) -> dict[str, Any]:
+        return {"zones": [A]}
+
     def pages(self, _product: str, path: str, **_query: Any) -> Iterator[dict[str, Any]]:
         link = f"projects/everspot-local/zones/{A}/instances/one"
         if path.endswith("operations"):
             op = {"status": "DONE", "operationType": "stop", "targetLink": link, "targetId": "7", "endTime": AT}
-            yield {"items": {A: {"operations": [op]}}}
+            yield {"items": [{**op, "insertTime": ManualClock().now().isoformat()}]}
             return
         one = {"id": "7", "name": "one", "zone": A, "machineType": FOUR, "status": self.status, "creationTimestamp": AT}
         if self.status == "TERMINATED":

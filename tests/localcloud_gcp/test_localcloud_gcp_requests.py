@@ -133,6 +133,16 @@ def test_lists_come_in_pages_and_by_filters(kit: Any) -> None:
         assert names(f"filter={text}") == expected, text
 
 
+def test_the_newest_comes_first_and_moments_have_no_order_in_filters(kit: Any) -> None:
+    for name in ("a", "b"):
+        kit.do("POST", "global/networks", {**NETWORK, "name": name})
+    found = kit.get("global/operations?orderBy=creationTimestamp%20desc")["items"]
+    assert [operation["targetLink"].rpartition("/")[2] for operation in found] == ["b", "a"]
+    for text in ("insertTime%3E%3D%222026-01-01T00:00:00Z%22", "creationTimestamp%3C2026-01-01"):
+        refused = kit.call("GET", f"global/operations?filter={text}")
+        assert (refused.status, refused.reason) == (400, "invalid")
+
+
 def test_every_call_is_booked(kit: Any) -> None:
     kit.get("global/networks")
     (line,) = kit.cloud.calls.read()

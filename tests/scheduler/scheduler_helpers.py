@@ -31,6 +31,7 @@ class FakeCloud(QuietCloud):
         self.scored: list[tuple[tuple[str, ...], int]] = []  # what scores were asked for
         self.asked = 0
         self.error: Exception | None = None
+        self.ends_error: Exception | None = None
         self.kind = Trouble.TRANSIENT
         self.notified: list[tuple[str, dict[str, object]]] = []
         self.ended: list[str] = []
@@ -44,6 +45,8 @@ class FakeCloud(QuietCloud):
         return list(self.described.values())
 
     def ends(self) -> list[CloudEnd]:
+        if self.ends_error is not None:
+            raise self.ends_error
         return list(self.gone)
 
     def messages(self) -> list[Message]:

@@ -336,6 +336,17 @@ def test_the_cloud_failing_stops_no_tick_and_is_asked_less_and_less(
     assert cluster.cloud.asked <= 5
 
 
+def test_instances_are_seen_although_their_ends_cannot_be_read(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.agent("i-1")
+    cluster.cloud.ends_error = OSError("injected")
+    cluster.run(20)
+    assert set(cluster.store.launches.scan()) == {"i-1"}
+    assert "reading how instances ended failed" in caplog.text
+    assert cluster.cloud.asked >= 4, "descriptions are asked for as often as ever"
+
+
 def test_the_loop_goes_on_after_an_error_and_ends_when_it_is_told_to(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -32,6 +32,7 @@ from everspot_clouds.gcp.machines import description, machine_of
 from everspot_clouds.gcp.quotas import metrics_of
 from everspot_clouds.gcp.rest import Api
 from everspot_clouds.gcp.rules import CLUSTER_LABEL, LAUNCH_LABEL, ROLE_LABEL, instance_name
+from everspot_clouds.gcp.zones import Zones
 
 WAIT = timedelta(seconds=10)
 """The longest wait, real time, for an operation in one call. If it takes longer, the scheduler asks for it again by the
@@ -46,10 +47,10 @@ _log = logging.getLogger(__name__)
 class BulkLaunches:
     """Launches and ends instances of one cluster. `notice`: the notice to request for Spot, from the manifest."""
 
-    def __init__(self, api: Api, cluster: str, clock: Clock, notice: timedelta | None) -> None:
+    def __init__(self, api: Api, cluster: str, clock: Clock, notice: timedelta | None, zones: Zones) -> None:
         self._api, self._cluster, self._clock, self._notice = api, cluster, clock, notice
         self._operations: dict[str, str] = {}
-        self._zones: dict[str, list[str]] = {}
+        self._zones = zones
 
     def launch(self, intent: LaunchIntent) -> LaunchAnswer:
         """See `Cloud.launch`.
@@ -77,7 +78,12 @@ class BulkLaunches:
 
     def _ask(self, intent: LaunchIntent, path: str) -> dict[str, Any]:
         """Send the request of an intent. The answer is its operation, which an earlier attempt may have created."""
-        body = request(self._cluster, intent, self._zones_of(path), self._notice)
+        body = request(
+            self._cluster,
+            intent,
+            self._zones.of(region_of(intent.pools[0].zone), _project(intent, self._api)),
+            self._notice,
+        )
         operation = self._api.post("compute", f"{path}/instances/bulkInsert", body, requestId=request_id(intent.token))
         self._operations[intent.token] = str(operation["name"])
         return operation
@@ -114,31 +120,25 @@ class BulkLaunches:
         told = (done.get("error") or {}).get("errors") or []
         if len(brought) >= intent.count:
             return LaunchAnswer(instances=tuple(map(_brought, brought)))
-        own = [raw for op in self._inserts(done) for raw in _with_zone(op)]
+        own = [raw for op in self._inserts(done, intent) for raw in _with_zone(op)]
         said = errors.said_by([*told, *own]) or [Said(SHORT, "the operation does not say why fewer came")]
         found = dict.fromkeys(error for one in said for error in _errors(one, intent))
         return LaunchAnswer(instances=tuple(map(_brought, brought)), errors=tuple(found))
 
-    def _inserts(self, done: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    def _inserts(self, done: Mapping[str, Any], intent: LaunchIntent) -> list[Mapping[str, Any]]:
         """The operations of the single instances of a failed bulk operation. They contain the reasons."""
-        group = done.get("operationGroupId")
+        group, project = done.get("operationGroupId"), _project(intent, self._api)
         if not group:
             return []
-        asked = f'operationType="insert" AND insertTime>="{done.get("startTime") or done.get("insertTime")}"'
-        pages = self._api.pages("compute", f"projects/{self._api.project}/aggregated/operations", filter=asked)
+        # slurm-gcp's resume.py and util.py read them by the same filter.
+        asked = f'(operationType="insert") AND (operationGroupId="{group}")'
         return [
             op
-            for page in pages
-            for scope in (page.get("items") or {}).values()
-            for op in scope.get("operations") or ()
-            if op.get("operationGroupId") == group and op.get("error")
+            for zone in dict.fromkeys(pool.zone for pool in block(intent))
+            for page in self._api.pages("compute", f"projects/{project}/zones/{zone}/operations", filter=asked)
+            for op in page.get("items") or ()
+            if op.get("error")
         ]
-
-    def _zones_of(self, path: str) -> list[str]:
-        """The region's zones, read once."""
-        if path not in self._zones:
-            self._zones[path] = sorted(map(instances.last, self._api.get("compute", path).get("zones") or ()))
-        return self._zones[path]
 
 
 def request_id(token: str) -> str:

@@ -23,6 +23,7 @@ from everspot_clouds.gcp.notify import GcpSender
 from everspot_clouds.gcp.placement import Obtainability
 from everspot_clouds.gcp.prices import SpotPrices
 from everspot_clouds.gcp.rest import Api, open_api
+from everspot_clouds.gcp.zones import Zones
 
 LOOK_BACK = timedelta(hours=24)
 """How far back, market time, the first reading of the operations looks for ends."""
@@ -40,7 +41,8 @@ class GcpCloud:
         self, api: Api, manifest: Manifest, clock: Clock, listener: Subscriber | None, *, reads: bool = False
     ) -> None:
         self._api, self._cluster, self._clock, self._listener = api, manifest.cluster, clock, listener
-        self._capacity = BulkLaunches(api, manifest.cluster, clock, manifest.notice)
+        self._zones, self._region = Zones(api), manifest.region
+        self._capacity = BulkLaunches(api, manifest.cluster, clock, manifest.notice, self._zones)
         self._prices, self._placement = SpotPrices(api, clock), Obtainability(api, manifest.region, clock)
         self._gauges, self._sender = MonitoringFigures(api, manifest.cluster, manifest.region), GcpSender(api)
         self._leftovers = None if reads else Leftovers(api)
@@ -84,7 +86,7 @@ class GcpCloud:
         now = self._clock.monotonic()
         if self._missing or self._looked is None or now - self._looked >= AGAIN:
             alive, moment = (self._described or {}).keys() - self._missing, self._clock.now()
-            found = instances.ended(self._api, self._since)
+            found = instances.ended(self._api, self._zones.of(self._region), self._since)
             self._ends |= {end.instance_id: end for end in found if end.instance_id not in alive}
             self._ends = {name: end for name, end in self._ends.items() if end.ended_at > moment - LOOK_BACK}
             self._missing -= self._ends.keys()

@@ -16,9 +16,9 @@ from everspot_core.placement import asked_count
 from everspot_clouds.base import PlacementScore, Trouble
 from everspot_clouds.gcp.errors import ApiError, trouble
 from everspot_clouds.gcp.fleet import GcpShape
-from everspot_clouds.gcp.instances import last
 from everspot_clouds.gcp.machines import machine_of
 from everspot_clouds.gcp.rest import Api
+from everspot_clouds.gcp.zones import Zones
 
 KEPT = timedelta(minutes=10)
 """Market time for which an answer is used again."""
@@ -40,7 +40,7 @@ class Obtainability:
     def __init__(self, api: Api, region: str, clock: Clock) -> None:
         self._api, self._region, self._clock = api, region, clock
         self._answers: dict[_Question, tuple[datetime, float | None]] = {}
-        self._zones: list[str] | None = None
+        self._zones = Zones(api)
 
     def scores(self, types: Collection[str], count: int, regions: Collection[str] = ()) -> list[PlacementScore]:
         """The score of each zone of the cluster's region for `count` Spot instances of any of these types, all there;
@@ -49,7 +49,8 @@ class Obtainability:
         if not types:
             return []
         names, many, now = tuple(sorted(set(types))), asked_count(count), self._clock.now()
-        wanted = [(region, "") for region in sorted(set(regions))] or [(self._region, z) for z in self._own_zones()]
+        wanted = [(region, "") for region in sorted(set(regions))]
+        wanted = wanted or [(self._region, zone) for zone in self._zones.of(self._region)]
         found = []
         for region, zone in wanted:
             question = _Question(names, many, region, zone)
@@ -80,12 +81,6 @@ class Obtainability:
             rated = None  # a type that cannot be rated: asked again later, as if it had been
         self._answers[question] = now, rated
         return rated
-
-    def _own_zones(self) -> list[str]:
-        if self._zones is None:
-            region = self._api.get("compute", f"projects/{self._api.project}/regions/{self._region}")
-            self._zones = sorted(map(last, region.get("zones") or ()))
-        return self._zones
 
 
 def request(types: Iterable[str], count: int, zone: str) -> dict[str, Any]:

@@ -28,13 +28,12 @@ def read(region: str, types: Iterable[str], as_of: datetime, page: Callable[[], 
 
     from everspot_clouds.gcp import prices
     from everspot_clouds.gcp.errors import ApiError, told, trouble
-    from everspot_clouds.gcp.instances import last
     from everspot_clouds.gcp.rest import open_api
+    from everspot_clouds.gcp.zones import Zones
 
     api = open_api(clock)
     try:
-        stated = api.get("compute", f"projects/{api.project}/regions/{region}").get("zones") or ()
-        zones, found = sorted(map(last, stated)), list[TypePrice]()
+        zones, found = Zones(api).of(region), list[TypePrice]()
         for name in sorted(set(types)):
             machine = machine_of(name)
             if machine.attached:

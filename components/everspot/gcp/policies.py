@@ -33,10 +33,11 @@ WATCH = (
     # advice.capacity and advice.capacityHistory
     "compute.advice.capacity",
     "compute.advice.capacityHistory",
-    # globalOperations.aggregatedList: by which operations machines ended
-    "compute.globalOperations.list",
     # instances.aggregatedList
     "compute.instances.list",
+    # zoneOperations.list, of each zone of the region: by which operations machines ended
+    "compute.regions.get",
+    "compute.zoneOperations.list",
 )
 """Permissions of the scheduler in the project, to read instances, operations and advice."""
 
@@ -55,7 +56,6 @@ LAUNCH = (
     "compute.instances.setServiceAccount",
     "compute.instances.setTags",
     "compute.regionOperations.get",
-    "compute.regions.get",
     "compute.subnetworks.use",
 )
 """Permissions of the scheduler for elastic capacity: `regionInstances.bulkInsert` from a template, and the end of those

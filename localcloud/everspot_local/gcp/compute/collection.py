@@ -1,6 +1,7 @@
 """Stands in for what all of Compute's collections have in common: get, list, aggregated list, insert, patch and delete.
 
-A list is told in pages, filtered by the simple expressions that `filters` reads. It does not sort but by name.
+A list is told in pages, filtered by the simple expressions that `filters` reads. It sorts by
+name, or by the time of creation.
 """
 
 import base64
@@ -151,12 +152,17 @@ def paged(found: list[Document], params: Mapping[str, Any]) -> Document:
     if order == "name":
         kept = sorted((d for d in found if fits(d)), key=lambda d: str(d["name"]))
     else:
-        kept = sorted((d for d in found if fits(d)), key=lambda d: str(d.get("creationTimestamp")), reverse=True)
+        kept = sorted((d for d in found if fits(d)), key=_created, reverse=True)
     first, size = _first(params.get("pageToken", "")), page_size(params)
     page: Document = {"items": kept[first : first + size]}
     if first + size < len(kept):
         page["nextPageToken"] = base64.urlsafe_b64encode(f"at:{first + size}".encode()).decode()
     return page
+
+
+def _created(document: Document) -> str:
+    """When it was made; an operation tells it as `insertTime`."""
+    return str(document.get("creationTimestamp") or document.get("insertTime"))
 
 
 def aggregated(

@@ -1,18 +1,22 @@
 """Stands in for the `filter` of Compute's lists: comparisons of fields, joined by AND and OR, in parentheses.
 
 It reads `=`, `!=`, `<`, `<=`, `>`, `>=`, `:` and the older `eq` and `ne`, which match a whole value by an expression
-(RE2's, read as Python's). It does not read functions, `NOT`, nor fields that do not exist: such a comparison is false.
-Compute API, `instances.list`, `filter`.
+(RE2's, read as Python's). Only numbers have an order: a moment or another text after `<` or `>` is refused, as met
+(https://github.com/googleapis/google-api-go-client/issues/256). It does not read functions, `NOT`, nor fields that do
+not exist: such a comparison is false. Compute API, `instances.list`, `filter`.
 """
 
+import operator as operators
 import re
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import Any
 
 from everspot_local.gcp.answers import ApiError
 
 Test = Callable[[Mapping[str, Any]], bool]
+_ORDERED: Mapping[str, Callable[[float, float], bool]] = {
+    "<": operators.lt, "<=": operators.le, ">": operators.gt, ">=": operators.ge,
+}  # fmt: skip
 _TOKENS = re.compile(
     r"""\s*(?:(?P<open>\()|(?P<close>\))|(?P<op>!=|<=|>=|=|<|>|:)|"(?P<double>[^"]*)"|'(?P<single>[^']*)'"""
     r"""|(?P<word>[^\s()!<>=:"']+))"""
@@ -84,6 +88,8 @@ def _one(tokens: list[tuple[str, str]], text: str) -> tuple[Test, list[tuple[str
     rest = tokens[3:]
     while len(rest) >= 2 and rest[0] == ("op", ":") and tokens[2][0] == "word":
         value, rest = f"{value}:{rest[1][1]}", rest[2:]
+    if operator in _ORDERED and _number(value) is None:
+        raise _bad(text)
     return (lambda d: _compare(_field(d, name), operator, value)), rest
 
 
@@ -108,20 +114,13 @@ def _compare(found: Any, operator: str, value: str) -> bool:
         return text.lower().startswith(head[:-1]) if head.endswith("*") else text.lower() == head
     if operator == ":":
         return value == "*" or value.lower() in text.lower()
-    left, right = _ordered(text), _ordered(value)
-    if left is None or right is None:
-        return {"<": text < value, "<=": text <= value, ">": text > value, ">=": text >= value}[operator]
-    return {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[operator]
+    left, right = _number(text), _number(value)
+    return left is not None and right is not None and _ORDERED[operator](left, right)
 
 
-def _ordered(text: str) -> float | None:
-    """A number, or a moment as one."""
+def _number(text: str) -> float | None:
     try:
         return float(text)
-    except ValueError:
-        pass
-    try:
-        return datetime.fromisoformat(text).timestamp()
     except ValueError:
         return None
 

@@ -1,8 +1,11 @@
 """The document `pools.json`: what a scheduler knows of the pools and of elastic capacity, for people and for the other
-clusters of its federation."""
+clusters of its federation.
+
+Another cluster's scheduler wrote it, so every figure has bounds: one that is none would end up in this cluster's plan.
+"""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from everspot_core.catalogue import InstanceType
 from everspot_core.documents import Document, Stored, Utc
@@ -12,6 +15,13 @@ from pydantic import Field
 if TYPE_CHECKING:
     from everspot_core.federation.market import ClusterMarket
 
+Price = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+"""USD an hour."""
+Took = Annotated[float, Field(ge=0, le=1e8, allow_inf_nan=False)]
+"""Seconds; three years at most."""
+Spell = Annotated[float, Field(ge=0, le=1e5, allow_inf_nan=False)]
+"""Hours; eleven years at most."""
+
 
 class PoolState(Stored):
     """One pool as the scheduler sees it. Its past instances are in the ledger."""
@@ -19,29 +29,31 @@ class PoolState(Stored):
     instance_type: str
     zone: str
     market: Market
-    usd_per_hour: float = Field(description="What an hour of an instance costs now, USD.")
-    placement_score: int | None = Field(default=None, description="The cloud's own, 1 to 10; None: none is fresh.")
+    usd_per_hour: Price = Field(description="What an hour of an instance costs now, USD.")
+    placement_score: int | None = Field(
+        default=None, ge=1, le=10, description="The cloud's own, 1 to 10; None: none is fresh."
+    )
     refused_at: list[Utc] = Field(default_factory=list, description="When it lately gave nothing, oldest first.")
     noticed_at: Utc | None = Field(default=None, description="When it last took an instance, or said that it will.")
     open: bool = Field(default=True, description="Whether it may be asked now; false for a while after a refusal.")
     up: bool = Field(default=False, description="Whether it has capacity, as far as is known.")
     since: Utc | None = Field(default=None, description="Since when; None: it was never seen.")
-    ups: list[float] = Field(default_factory=list, description="Hours of past spells with capacity, oldest first.")
-    downs: list[float] = Field(default_factory=list, description="Hours of past spells without, oldest first.")
-    changeover_seconds: float | None = Field(default=None, description="To an instance of it, as a rule.")
-    changeover_upper_seconds: float | None = Field(default=None, description="At most.")
+    ups: list[Spell] = Field(default_factory=list, description="Hours of past spells with capacity, oldest first.")
+    downs: list[Spell] = Field(default_factory=list, description="Hours of past spells without, oldest first.")
+    changeover_seconds: Took | None = Field(default=None, description="To an instance of it, as a rule.")
+    changeover_upper_seconds: Took | None = Field(default=None, description="At most.")
 
 
 class ElasticUse(Stored):
     """The use of elastic capacity: instances that run or are on their way."""
 
-    instances: int
-    max_instances: int
-    usd_per_hour: float | None = Field(
+    instances: int = Field(ge=0)
+    max_instances: int = Field(ge=0)
+    usd_per_hour: Price | None = Field(
         description="What they cost an hour together, USD; one without a known price as much as the dearest. None: "
         "no price is known at all."
     )
-    max_usd_per_hour: float | None = Field(default=None, description="None: no cap.")
+    max_usd_per_hour: Price | None = Field(default=None, description="None: no cap.")
 
 
 class FleetState(Document):
@@ -51,7 +63,7 @@ class FleetState(Document):
     updated_at: Utc
     pools: list[PoolState] = Field(default_factory=list)
     elastic: ElasticUse | None = Field(default=None, description="None: nothing may be launched.")
-    tick_seconds: float = Field(default=60.0, gt=0, description="The scheduler decides again after this at the latest.")
+    tick_seconds: Took = Field(default=60.0, gt=0, description="The scheduler decides again after this at the latest.")
     promised: int = Field(default=0, ge=0, description="Instances that waiting jobs still need.")
 
     def market(self, cluster: str, types: Mapping[str, InstanceType], *, more: int = 0) -> "ClusterMarket":

@@ -1,5 +1,6 @@
 """Jobs move between clusters that launch instances, by the decision that schedulers come with."""
 
+import json
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -15,7 +16,7 @@ from everspot_scheduler.federation.choosing import Choosing
 from everspot_scheduler.federation.desk import Liaison
 from everspot_scheduler.loop import Scheduler
 from everspot_store import ManualClock, Store
-from federation_helpers import memory_store
+from federation_helpers import Pair, memory_store
 
 POOLS = [PoolKey("c6i.large", "us-east-1a", market) for market in (Market.SPOT, Market.ON_DEMAND)]
 
@@ -125,3 +126,39 @@ def test_no_job_goes_where_nothing_is_to_be_had_either(two: Two) -> None:
     two.home.submit("j", expected_duration="2h", clouds=["aws"])
     two.live(timedelta(hours=1))
     assert two.home.state("j") == "PENDING" and not two.host.store.visits.scan()
+
+
+POOL = {"instance_type": "g5.xlarge", "zone": "us-east-1a", "market": "spot", "usd_per_hour": 0.04}
+LIES = [
+    ({"changeover_seconds": 1e300, "changeover_upper_seconds": 1e300}, {}),
+    ({"ups": [float("nan")]}, {}),
+    ({"ups": [1e5] * 1000, "downs": [1e5] * 1000, "since": "2026-01-01T00:00:00Z", "up": True}, {}),
+    ({"since": "0001-01-01T00:00:00Z", "ups": [1.0], "downs": [1.0]}, {}),
+    ({"usd_per_hour": -5.0}, {}),
+    ({"usd_per_hour": float("nan")}, {}),
+    ({"placement_score": 10**9}, {}),
+    ({}, {"tick_seconds": 1e300}),
+    ({}, {"elastic": {"instances": -1, "max_instances": 10**400, "usd_per_hour": 0.0}}),
+]
+
+
+@pytest.mark.parametrize(("pool", "whole"), [({}, {}), *LIES])
+def test_whatever_a_peer_publishes_home_goes_on_with_its_own_work(pool: dict[str, Any], whole: dict[str, Any]) -> None:
+    pair = Pair(None, ManualClock(), length=10_000)
+    liaison = Liaison(opener=pair.home.open, chooser=Choosing(pair.home.store), threads=0)
+    home = Scheduler(pair.home.store, pair.home.manifest, pair.home.cloud, "s1", liaison=liaison)
+    pair.home.agent("i-own")
+    elastic = {"instances": 0, "max_instances": 9, "usd_per_hour": 0.0}
+    document = {"version": 1, "scheduler_id": "s1", "pools": [POOL | pool], "elastic": elastic, **whole}
+    for turn in range(16):
+        pair.host.schedulers[0].tick()
+        now = pair.clock.now().isoformat()
+        pair.host.store.control.put("pools.json", json.dumps({"updated_at": now, **document}).encode())
+        home.tick()
+        for agent in pair.home.agents.values():
+            agent.turn()
+        if turn < 2:
+            pair.home.submit(("mine", "j")[turn], clouds=["aws"] if turn else [])
+        pair.clock.advance(timedelta(minutes=4))
+    assert pair.home.state("mine") == "RUNNING"
+    assert pair.home.state("j") == ("PENDING" if pool or whole else "AWAY")

@@ -46,7 +46,7 @@ from everspot_core.records import (
     Role,
 )
 from everspot_core.sweep import Dimension, Direction, Pruning, SweepBudget, SweepSpec
-from everspot_core.visits import Away, Trip, TripEnd
+from everspot_core.visits import Away, Berth, Trip, TripEnd
 from pydantic import BaseModel
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -105,6 +105,10 @@ def _place(visit: str) -> dict[str, Any]:
     return {"cluster": "there", "visit": visit, "since": AT, "sent_bytes": 9}
 
 
+def a_berth() -> Berth:
+    return every_field(Berth, instance_type="g5.xlarge", zone="eu-west-1a", market=Market.SPOT)
+
+
 def a_record() -> JobRecord:
     progress = every_field(
         Progress,
@@ -125,7 +129,7 @@ def a_record() -> JobRecord:
         "failed_on": ["i-0"], "failed_step": 5, "not_before": AT, "last_owner": "i-0", "last_reason": Reason.NOTICE,
         "detail": "why", "exit_code": 1, "changed_at": AT, "assigned_at": AT, "held_seconds": 60.0,
         "away": every_field(Away, number=2, why="no capacity", told="RUNNING", told_at=AT, sent_at=AT,
-                            **_place("resnet-1-v2")),
+                            usd=0.25, berth=a_berth(), **_place("resnet-1-v2")),
         "trips": [every_field(Trip, number=1, until=AT, end=TripEnd.RETURNED, why="cheaper", step=9, usd=0.5,
                               brought_bytes=8, gpu_hours=0.1, egress_usd=0.01, **_place("resnet-1-v1"))],
     }  # fmt: skip

@@ -12,6 +12,7 @@ from document_kinds import kinds, least, words
 from document_parts import (
     AT,
     SHA,
+    a_berth,
     a_head,
     a_manifest,
     a_record,
@@ -70,6 +71,7 @@ def examples() -> dict[str, Document]:
     found["VisitOffer"] = every_field(
         VisitOffer, visit="resnet-1", home="c", state=OfferState.ENDED, submission=own, progress=a_record().progress,
         at=AT, changed_at=AT, why="no capacity", end=JobState.SUCCEEDED, returned=True, usd=1.5, gpu_hours=0.5,
+        berth=a_berth(),
     )  # fmt: skip
     seat = every_field(
         Seat, job_id="resnet-2", epoch=1, vcpus=2, memory_gib=4.0, gpus=(1,), share=0.5, order=Order.STOP,

@@ -5,6 +5,7 @@ cluster from the plan's view, those of the peers from their `pools.json`, and th
 copied.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -28,6 +29,7 @@ COPIED_PER_HOUR = 200.0
 """GB that one scheduler copies in an hour between two clouds, by one stream through a small machine."""
 WEIGHED_EVERY = timedelta(minutes=10)
 """Market time for which the size of a job's newest checkpoint counts as known."""
+_log = logging.getLogger(__name__)
 _THERE = (JobState.RUNNING.value, JobState.ASSIGNED.value)
 
 
@@ -40,6 +42,7 @@ class Choosing:
         self._data: dict[str, float] = {}
         self._view: ClusterView | None = None
         self._markets: dict[str, ClusterMarket] = {}
+        self._doubts: dict[str, str] = {}
 
     def __call__(
         self, job: JobView, view: ClusterView, news: Mapping[str, News], home: str, now: datetime
@@ -50,14 +53,15 @@ class Choosing:
             return None
         if view is not self._view:
             self._view = view
-            self._markets = dict(_markets(view, news))
+            self._markets = dict(self._known(view, news))
         away = job.record.away if job.record is not None else None
         at = away.cluster if away is not None else home
         here, traveller = self._here(job, view, news, home, now), _traveller(job, now)
         if well_off(traveller, here, DEFAULT):
             return None
         places = [n for n in self._markets if n != at and reachable(news[n].peer, *_named(job))]
-        others = [self._there(job, news[n].peer, now) for n in places]
+        asked = [self._at(n, job, now, passage=self._passage(job, news[n].peer, now)) for n in places]
+        others = [found for found in asked if found is not None]
         if away is not None:
             back = self._passage(job, news[at].peer, now) if at in news else STAYING
             others.append(_at_home(job, view, home, now, back))
@@ -68,15 +72,46 @@ class Choosing:
         away = job.record.away if job.record is not None else None
         if away is None:
             return _at_home(job, view, home, now, STAYING)
-        market = self._markets.get(away.cluster)
         runs = away.told in _THERE
-        if market is None:  # nothing is known of it now: what runs there is left alone
+        berth = away.berth.pool if runs and away.berth is not None else None
+        found = self._at(away.cluster, job, now, held=berth)
+        if found is None:  # nothing is known of it now: what runs there is left alone
             return Prospect(cluster=away.cluster, feasible=True, usd=None, done_by=job.submission.deadline_at)
-        found = prospect(job, market, now, held=away.berth.pool if runs and away.berth is not None else None)
         return replace(found, feasible=True) if runs else found
 
-    def _there(self, job: JobView, peer: Peer, now: datetime) -> Prospect:
-        return prospect(job, self._markets[peer.name], now, passage=self._passage(job, peer, now))
+    def _at(
+        self, name: str, job: JobView, now: datetime, *, held: PoolKey | None = None, passage: Passage = STAYING
+    ) -> Prospect | None:
+        """The prospect at a peer; None: nothing is known of it. A peer of whose figures none can be made is left out
+        of this view's choices: it stops neither the choice among others nor home's own work."""
+        if name not in self._markets:
+            return None
+        try:
+            return prospect(job, self._markets[name], now, held=held, passage=passage)
+        except Exception as error:  # whatever figures within their bounds may lead to
+            del self._markets[name]
+            self._doubt(name, error)
+            return None
+
+    def _known(self, view: ClusterView, news: Mapping[str, News]) -> Iterator[tuple[str, ClusterMarket]]:
+        """The markets of the peers that may launch instances, are heard of, and have a scheduler that lives."""
+        for name, heard in news.items():
+            if heard.error or not heard.alive or heard.manifest is None or heard.fleet is None:
+                continue
+            if heard.fleet.elastic is not None:
+                coming = sum(_coming(job, name) for job in view.jobs)
+                try:
+                    types: Mapping[str, InstanceType] = builtin().with_types(heard.manifest.instance_types).types
+                    yield name, heard.fleet.market(name, types, more=coming)
+                except Exception as error:  # as above
+                    self._doubt(name, error)
+
+    def _doubt(self, name: str, error: Exception) -> None:
+        """Tell once that what a peer publishes makes no sense."""
+        said = f"{type(error).__name__}: {error}"
+        if self._doubts.get(name) != said:
+            self._doubts[name] = said
+            _log.error("peer %s publishes figures of which no decision can be made: %s", name, said)
 
     def _passage(self, job: JobView, peer: Peer, now: datetime) -> Passage:
         """The way to or from a peer. A dataset counts unless the job has been there before."""
@@ -108,17 +143,6 @@ class Choosing:
             except StoreError:  # it is asked again, and a job without its data goes nowhere
                 return 0.0
         return self._data[named]
-
-
-def _markets(view: ClusterView, news: Mapping[str, News]) -> Iterator[tuple[str, ClusterMarket]]:
-    """The markets of the peers that may launch instances, are heard of, and have a scheduler that lives."""
-    for name, heard in news.items():
-        if heard.error or not heard.alive or heard.manifest is None or heard.fleet is None:
-            continue
-        if heard.fleet.elastic is not None:
-            types: Mapping[str, InstanceType] = builtin().with_types(heard.manifest.instance_types).types
-            coming = sum(_coming(job, name) for job in view.jobs)
-            yield name, heard.fleet.market(name, types, more=coming)
 
 
 def _coming(job: JobView, cluster: str) -> int:

@@ -68,6 +68,7 @@ class Federation:
         self._visits = Pace(HOST_EVERY)
         self._moves: dict[str, Move] = {}
         self._back: dict[str, str] = {}
+        self._undecided: set[str] = set()
 
     def look(self, seen: Observation, spent: Mapping[str, tuple[float, float]]) -> None:
         """Before a plan: serve visits, send jobs away that are to move, and go on with journeys. `spent`: the dollars
@@ -109,11 +110,24 @@ class Federation:
             if job.job_id in begun:
                 self._moves[job.job_id] = begun[job.job_id]
             elif not job.cancel and job.job_id not in withheld and _may_travel(job):
-                move = self._choose(job, view, news, self._peers.home, now)
+                move = self._chosen(job, view, news, now)
                 if move is not None and job.state is JobState.AWAY:
                     self._back[job.job_id] = say(move)
                 elif move is not None:
                     self._moves[job.job_id] = move
+
+    def _chosen(self, job: JobView, view: ClusterView, news: Mapping[str, News], now: datetime) -> Move | None:
+        """The move of a job. Figures of peers may be any: a choice that fails leaves the job where it is, and stops
+        nothing that comes after it."""
+        try:
+            move = self._choose(job, view, news, self._peers.home, now)
+        except Exception as error:
+            if job.job_id not in self._undecided:
+                _log.exception("it cannot be decided whether %s moves: it stays: %s", job.job_id, error)
+            self._undecided.add(job.job_id)
+            return None
+        self._undecided.discard(job.job_id)
+        return move
 
     def _host(self, seen: Observation) -> None:
         """Serve visits. A role that may not answer offers is told of, and stops nothing else."""

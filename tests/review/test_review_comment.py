@@ -21,6 +21,7 @@ RUN = "https://forge.example/fleets/actions/runs/7"
 Reports = Callable[..., EnvironmentReport]
 
 
+@pytest.fixture(scope="module")
 def cases(report: Reports) -> dict[str, list[EnvironmentReport]]:
     same, dearer = estimate(410, 410), estimate(410, 560)
     broken = report("aws-rules", estimate=same)
@@ -46,9 +47,9 @@ def cases(report: Reports) -> dict[str, list[EnvironmentReport]]:
 
 def forty(report: Reports) -> list[EnvironmentReport]:
     kinds = ("aws-first", "aws-template", "aws-replace", "gcp-template", "aws-unchanged", "aws-rules", "aws-failed")
+    made = {kind: report(kind, estimate=estimate(400, None if kind == "aws-failed" else 500)) for kind in kinds}
     return [
-        report(kinds[number % len(kinds)], f"team-{number:02}", estimate=estimate(400 + number, 500 + number))
-        for number in range(40)
+        made[kinds[number % len(kinds)]].model_copy(update={"environment": f"team-{number:02}"}) for number in range(40)
     ]
 
 
@@ -57,8 +58,8 @@ NAMES = ("no-change", "no-environment", "one-update", "protected-fleet", "broken
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_golden(name: str, report: Reports) -> None:
-    text = comment(cases(report)[name], run=RUN)
+def test_golden(name: str, cases: dict[str, list[EnvironmentReport]]) -> None:
+    text = comment(cases[name], run=RUN)
     file = GOLDEN / f"{name}.md"
     if WRITE:
         file.write_text(text)

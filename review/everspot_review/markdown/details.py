@@ -1,6 +1,6 @@
 """What changes in one environment, resource by resource."""
 
-from everspot_review.markdown.safe import code, prose, visible
+from everspot_review.markdown.safe import code, cut, prose, visible
 from everspot_review.report import Deed, EnvironmentReport, ResourceStep
 
 SIGNS = {
@@ -15,6 +15,8 @@ SIGNS = {
 """How a line of a resource begins, which is what gives it its colour in a fence of kind `diff`."""
 
 ORDER = tuple(SIGNS)
+_LONGEST = 400
+"""Characters of a name, a path or a value: longer ones are nobody's to read."""
 _WORDS = {
     Deed.REPLACE: "to replace",
     Deed.DELETE: "to delete",
@@ -53,11 +55,14 @@ def _step(step: ResourceStep, most: int | None) -> list[str]:
         for word, so in (("protected", step.protected), ("stays in the cloud", step.retained))
         if so and step.deed in (Deed.REPLACE, Deed.DELETE, Deed.FORGET)
     ]
-    found = [f"{SIGNS[step.deed]} {step.type} {step.name}" + (f" ({', '.join(flags)})" if flags else "")]
+    found = [
+        f"{SIGNS[step.deed]} {cut(step.type, _LONGEST)} {cut(step.name, _LONGEST)}"
+        + (f" ({', '.join(flags)})" if flags else "")
+    ]
     for change in step.changes[:most]:
-        before, after = ("none" if side is None else side for side in (change.before, change.after))
+        before, after = ("none" if side is None else cut(side, _LONGEST) for side in (change.before, change.after))
         why = " (replaces)" if change.replaces else ""
-        found.append(f"      {change.path}: {before} → {after}{why}")
+        found.append(f"      {cut(change.path, _LONGEST)}: {before} → {after}{why}")
     left = len(step.changes) - most if most is not None else 0
     if left > 0:
         found.append(f"      … and {left:,} more properties")

@@ -18,7 +18,7 @@ _LINKED = re.compile(r"\b[0-9a-f]{7,}\b|\bGH-\d|www\.|:[\w+-]+:|--", re.IGNORECA
 
 def visible(text: str) -> str:
     """The text in one line, with what cannot be seen written out as its number."""
-    if text.isascii() and text.isprintable():
+    if text.isprintable():
         return text
     return "".join(f"\\u{ord(c):04x}" if unicodedata.category(c) in _UNSEEN else c for c in text)
 

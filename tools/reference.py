@@ -56,10 +56,7 @@ def cli() -> str:
     usage = "`everspot [--store URL | --cluster NAME | --stack NAME] [--json] COMMAND …`"
     parts += [usage, "", _parameters(group, "everspot")]
     for name, command in group.all().items():  # type: ignore[attr-defined]
-        given = [p for p in command.params if p.param_type_name == "argument"]
-        words = [f"{_named(p)}" if p.required else f"[{_named(p)}]" for p in given]
-        parts += [f"## everspot {name} {' '.join(words)}".rstrip(), "", _paragraphs(command.help), ""]
-        parts += [_parameters(command, name)]
+        parts += _command(name, command)
     parts += ["## States of a job", "", "| word | meaning |", "| --- | --- |"]
     parts += [f"| `{word}` | {meaning} |" for word, meaning in MEANING_OF_STATUS.items()]
     parts += [
@@ -74,6 +71,19 @@ def cli() -> str:
         'standard error: `{"error", "hint", "problems": [{"field", "problem"}], "exit_code"}`.',
     ]
     return "\n".join(parts) + "\n"
+
+
+def _command(name: str, command: Any, level: str = "##") -> list[str]:
+    """A command's section; of a group, the sections of its commands too."""
+    inner = getattr(command, "commands", None)
+    if inner is not None:
+        epilog = [_paragraphs(command.epilog), ""] if command.epilog else []
+        below = [part for word, each in inner.items() for part in _command(f"{name} {word}", each, "###")]
+        return [f"{level} everspot {name} COMMAND", "", _paragraphs(command.help), "", *epilog, *below]
+    given = [p for p in command.params if p.param_type_name == "argument"]
+    words = [f"{_named(p)}" if p.required or _named(p).startswith("[") else f"[{_named(p)}]" for p in given]
+    title = f"{level} everspot {name} {' '.join(words)}".rstrip()
+    return [title, "", _paragraphs(command.help), "", _parameters(command, name)]
 
 
 def _paragraphs(text: str | None) -> str:

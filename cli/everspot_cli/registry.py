@@ -69,6 +69,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "gc": ("gc", "Show what nobody needs any more in the data bucket, and how large it is; with --delete, remove it."),
     "doctor": ("doctor", "Check the cluster: store, scheduler, instances, credentials, linked roles, quotas, clock."),
+    "review": (
+        "review",
+        "Review changes of environments: what a pull request changes, breaks and costs, in one comment; apply what was "
+        "reviewed; find what has drifted.",
+    ),
     "use": ("clusters", "Choose the cluster that all commands talk to from now on, in any folder."),
     "clusters": ("clusters", "List the clusters that this user knows, and which of them is in use."),
 }

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, cast
 from everspot_clouds.base import Provider
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from everspot_core.job_rules import CloudRules
+
+    from everspot_clouds.base.drift import AddedByHand, KeptResource
+    from everspot_clouds.base.resources import ResourceKinds
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,10 @@ USUAL = "aws"
 """The cloud whose metadata service an instance asks if no cloud is named."""
 
 
+LOOKED_AT = ("aws", "gcp")
+"""The clouds that have resources to review. The types of these begin with the cloud's name."""
+
+
 class UnknownCloud(ValueError):
     """A cloud that this version does not know."""
 
@@ -45,6 +54,26 @@ def provider(cloud: str) -> Provider:
     if cloud not in CLOUDS:
         raise UnknownCloud(f"this version has no adapter for {cloud}; it knows {', '.join(sorted(CLOUDS))}")
     return cast(Provider, import_module(CLOUDS[cloud].module).PROVIDER)
+
+
+def resource_kinds() -> "ResourceKinds":
+    """What all known clouds say of their resources to a reviewer of a change."""
+    from everspot_clouds.base.resources import joined
+
+    return joined(*(import_module(f"everspot_clouds.{cloud}.resources").KINDS for cloud in LOOKED_AT))
+
+
+def added_by_hand(cloud: str, resources: "Sequence[KeptResource]") -> "list[AddedByHand]":
+    """What was added by hand to a stack's resources in a cloud. Imports that cloud's clients.
+
+    Raises:
+        UnknownCloud: if there is no such look for this cloud.
+        CloudError: if the cloud refuses or does not answer.
+    """
+    if cloud not in LOOKED_AT:
+        raise UnknownCloud(f"what was added by hand is not looked for on {cloud}; it is on {', '.join(LOOKED_AT)}")
+    look = import_module(f"everspot_clouds.{cloud}.drift").added_by_hand
+    return cast("list[AddedByHand]", look(resources))
 
 
 def job_rules() -> "CloudRules":

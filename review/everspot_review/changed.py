@@ -1,5 +1,6 @@
 """Which environments a change touches: those whose file it edits, and all of them where it could change the program."""
 
+import re
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+from everspot_review.errors import ReviewError
 
 BYSTANDERS = (
     "*.md", "docs/*", "tests/*", ".github/*", ".gitea/*", ".gitignore", ".editorconfig", ".pre-commit-config.yaml",
@@ -20,7 +23,10 @@ NO_REVISION = "0" * 40
 """What a push event names as the revision before the first push."""
 
 
-class ChangeError(Exception):
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+class ChangeError(ReviewError):
     """What a change touches cannot be said; a sentence for people."""
 
 
@@ -72,23 +78,40 @@ class Project:
         names = [name for path in found if (name := self.environment(f"{self.settings}/{path.name}".lstrip("/")))]
         return sorted(names, key=lambda name: (self._has_cluster(name), name))
 
-    def touched(self, base: str, bystanders: Sequence[str] = BYSTANDERS) -> Touched:
-        """What has changed since the revision that HEAD and `base` have in common. `bystanders`: patterns of files that
-        no program reads.
+    def touched(self, base: str, bystanders: Sequence[str] = ()) -> Touched:
+        """What has changed since the revision that HEAD and `base` have in common. `bystanders`: patterns of
+        files that no program reads, beside `BYSTANDERS`.
 
         Raises:
             ChangeError: if git cannot say.
         """
         everything = tuple(self.environments())
+        odd = [name for name in everything if not _NAME.fullmatch(name)]
+        if odd:
+            raise ChangeError(
+                f"no names of stacks: {', '.join(map(repr, odd))}: letters, digits, _, . and - are allowed"
+            )
         if base.strip() in ("", NO_REVISION):
             return Touched(everything, (), ("(no revision to compare with)",))
         files = _files(self.root, base)
         own = {name for path in files if (name := self.environment(path))}
         program = tuple(
-            path for path in files if self.environment(path) is None and not any(fnmatch(path, p) for p in bystanders)
+            path
+            for path in files
+            if self.environment(path) is None and not any(fnmatch(path, p) for p in (*BYSTANDERS, *bystanders))
         )
         touched = everything if program else tuple(name for name in everything if name in own)
         return Touched(touched, tuple(sorted(own - set(everything))), program)
+
+    def revision(self, name: str) -> str:
+        """The full name of a revision.
+
+        Raises:
+            ChangeError: if git knows none of this name.
+        """
+        if name.startswith("-"):
+            raise ChangeError(f"{name!r} is no revision")
+        return _git(self.root, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
 
     def _has_cluster(self, name: str) -> bool:
         try:

@@ -17,6 +17,7 @@ from tempfile import TemporaryFile
 
 from everspot_core.documents import format_duration
 
+from everspot_review.errors import UnavailableError
 from everspot_review.identity import renew
 
 ENGINE = "pulumi"
@@ -42,7 +43,7 @@ QUIET = {"PULUMI_DEBUG_COMMANDS": "true", "PULUMI_SKIP_UPDATE_CHECK": "true", "P
 """The first is what makes the engine take --event-log (pulumi/pkg, cmd/pulumi/operations)."""
 
 
-class EngineError(Exception):
+class EngineError(UnavailableError):
     """The engine cannot be run, or not as asked; a sentence for people."""
 
 
@@ -121,6 +122,13 @@ class Engine:
     def cancel(self, environment: str) -> None:
         """Free a stack's lock. Only for a lock whose holder is known to be gone."""
         self.ask("cancel", "--yes", f"--stack={environment}")
+
+    def holders(self, environment: str) -> str:
+        """What the engine says of a stack's lock when it wants it, for a step that does nothing: it asks for a resource
+        that is not there, which it looks for once it holds the lock."""
+        nobody = f"urn:pulumi:{environment}::nothing::nothing:nothing:Nothing::nothing"
+        return self._call(["refresh", "--yes", "--skip-preview", f"--stack={environment}", f"--target={nobody}",
+                           "--non-interactive", "--color", "never"], timedelta(minutes=2))[0].told  # fmt: skip
 
     def ask(self, *arguments: str) -> str:
         """What the engine answers to a command that runs no program.

@@ -10,6 +10,8 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+from everspot_review.errors import UnavailableError
+
 FILE = "EVERSPOT_ID_TOKEN_FILE"
 AUDIENCE = "EVERSPOT_ID_TOKEN_AUDIENCE"
 ENDPOINT = "ACTIONS_ID_TOKEN_REQUEST_URL"
@@ -17,7 +19,7 @@ BEARER = "ACTIONS_ID_TOKEN_REQUEST_TOKEN"
 ANSWERED_IN = timedelta(seconds=30)
 
 
-class IdentityError(Exception):
+class IdentityError(UnavailableError):
     """The job has no identity token; a sentence for people."""
 
 

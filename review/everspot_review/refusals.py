@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from email.message import Message
 
+from everspot_review.errors import ReviewError, ReviewExit
+
 SECONDARY = timedelta(minutes=1)
 """The wait for a limit that names none: what GitHub's documentation asks for ("Rate limits for the REST API")."""
 
@@ -29,7 +31,7 @@ class Patience:
     now: Callable[[], float] = time.time
 
 
-class ForgeError(Exception):
+class ForgeError(ReviewError):
     """A call that the forge did not do."""
 
 
@@ -48,9 +50,13 @@ class ForgeRejected(ForgeError):
 class ForgeBusy(ForgeError):
     """A rate limit that lasts longer than there is patience."""
 
+    code = ReviewExit.UNAVAILABLE
+
 
 class ForgeUnreachable(ForgeError):
     """There was no answer, or none that says whether it was done."""
+
+    code = ReviewExit.UNAVAILABLE
 
 
 class LaterError(Exception):

@@ -1,0 +1,169 @@
+"""Updates of environments after the merge: only of what was reviewed, and by the rules.
+
+preview again → refused: exit 1 │ nothing to do: exit 0 │ not what was reviewed: exit 3 → update → told in the comment
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from everspot_review.engine import PREVIEWED_IN, UPDATED_IN, Ended, Engine
+from everspot_review.errors import ReviewExit
+from everspot_review.forge import Forge
+from everspot_review.locks import Here, held, left_by_this_workflow, locked, told_of
+from everspot_review.previewing import Revisions, preview
+from everspot_review.refusals import ForgeError
+from everspot_review.report import EnvironmentReport
+from everspot_review.values import masked
+
+TOLD = 2_000
+"""Characters of the engine's last words that are told of an update that failed."""
+
+
+class Applied(StrEnum):
+    """What has become of an environment."""
+
+    UNCHANGED = "unchanged"
+    UPDATED = "updated"
+    REFUSED = "refused"
+    NOT_REVIEWED = "not reviewed"
+    LOCKED = "locked"
+    FAILED = "failed"
+
+    @property
+    def exit(self) -> ReviewExit:
+        """How the command ends."""
+        return _EXITS[self]
+
+
+_EXITS = {
+    Applied.UNCHANGED: ReviewExit.OK,
+    Applied.UPDATED: ReviewExit.OK,
+    Applied.REFUSED: ReviewExit.REFUSED,
+    Applied.NOT_REVIEWED: ReviewExit.NOT_REVIEWED,
+    Applied.LOCKED: ReviewExit.LOCKED,
+    Applied.FAILED: ReviewExit.REFUSED,
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What has become of an environment, in a word and in a sentence. `report`: what the preview before it found."""
+
+    environment: str
+    word: Applied
+    said: str
+    report: EnvironmentReport
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """The run of a workflow that this is, as far as there is one. `began`: when it began; `forge`: where it runs, None
+    on a person's machine; `run`: its number."""
+
+    began: datetime
+    forge: Forge | None = field(default=None, repr=False)
+    run: int = 0
+
+    @classmethod
+    def here(cls, forge: Forge | None, now: datetime, variables: Mapping[str, str] = os.environ) -> "Workflow":
+        """The run by the variables that a runner sets."""
+        number = variables.get("GITHUB_RUN_ID", "")
+        return cls(now, forge, int(number) if number.isdecimal() else 0)
+
+    def others(self) -> list[int] | None:
+        """Other runs of this workflow that are in progress; None if that cannot be known."""
+        if self.forge is None or not self.run:
+            return None
+        try:
+            return self.forge.other_runs(self.run)
+        except (ForgeError, KeyError, TypeError, ValueError):
+            return None
+
+
+def apply(
+    engine: Engine,
+    environment: str,
+    reviewed: str,
+    workflow: Workflow,
+    revisions: Revisions | None = None,
+    limits: tuple[timedelta, timedelta] = (PREVIEWED_IN, UPDATED_IN),
+    tell: Callable[[str], None] = lambda _: None,
+) -> Outcome:
+    """Update an environment, if that would do what was reviewed. `reviewed`: the digest of the preview that was, empty
+    if there was none; `limits`: of preview and update.
+
+    Raises:
+        EngineError: if the engine cannot be run.
+    """
+    seen = preview(engine, environment, revisions or Revisions(), limits[0])
+    if seen.blocked:
+        return Outcome(environment, Applied.REFUSED, f"{environment}: {_refusal(seen)}", seen)
+    if not seen.steps and seen.outcome.value == "unchanged":
+        return Outcome(environment, Applied.UNCHANGED, f"{environment}: nothing to do", seen)
+    if not reviewed or seen.digest != reviewed:
+        return Outcome(environment, Applied.NOT_REVIEWED, _unlike(environment, seen.digest, reviewed), seen)
+    return _updated(engine, environment, workflow, seen, limits[1], tell)
+
+
+def _updated(
+    engine: Engine, environment: str, workflow: Workflow, seen: EnvironmentReport, limit: timedelta,
+    tell: Callable[[str], None],
+) -> Outcome:  # fmt: skip
+    here = Here.own()
+    ended = _up(engine, environment, limit)
+    if ended.code and locked(ended.told):
+        locks = held(ended.told)
+        if not left_by_this_workflow(locks, here, workflow.began, workflow.others()):
+            return Outcome(environment, Applied.LOCKED, told_of(environment, locks, here), seen)
+        tell(f"{environment}: freed the lock that an earlier run of this workflow left: {locks[0].said}")
+        engine.cancel(environment)
+        ended = _up(engine, environment, limit)
+    if ended.code == 0:
+        done = f"{environment}: updated, {len(seen.steps)} resources changed, digest {seen.digest[:12]}"
+        return Outcome(environment, Applied.UPDATED, done, seen)
+    if ended.killed:
+        _freed(engine, environment, here, ended.pid)
+    return Outcome(environment, Applied.FAILED, f"{environment}: the update failed: {_last(ended)}", seen)
+
+
+def _freed(engine: Engine, environment: str, here: Here, pid: int) -> None:
+    """Free the lock that an engine kept which had to be killed; nobody else's."""
+    locks = held(engine.holders(environment))
+    if locks and all((lock.host, lock.pid) == (here.host, pid) for lock in locks):
+        engine.cancel(environment)
+
+
+def _up(engine: Engine, environment: str, limit: timedelta) -> Ended:
+    with TemporaryDirectory(prefix="everspot-review-") as folder:
+        return engine.up(environment, Path(folder) / "events.jsonl", limit)
+
+
+def _last(ended: Ended) -> str:
+    return masked(ended.told[-TOLD:].strip()) or f"exit code {ended.code}"
+
+
+def _refusal(report: EnvironmentReport) -> str:
+    rules = [f"{rule.rule} ({rule.resource}): {rule.message}" for rule in report.rules if rule.stops]
+    said = [diagnostic.text for diagnostic in report.diagnostics if diagnostic.severity == "error"]
+    return "; ".join([*(f"rule broken: {text}" for text in rules), *said])[:TOLD] or "the preview failed"
+
+
+def _unlike(environment: str, now: str, reviewed: str) -> str:
+    if not reviewed:
+        return f"{environment}: what would happen now ({now[:12]}) was not reviewed: no comment of ours has its digest"
+    return (
+        f"{environment}: what would happen now ({now[:12]}) is not what was reviewed ({reviewed[:12]}). Something else "
+        f"was applied in between, somebody changed the environment by hand, or a value that is looked up, such as the "
+        f"newest image, has changed. Open a pull request again to see it"
+    )
+
+
+def stamp(outcome: Outcome, now: datetime) -> str:
+    """The line on an environment in the comment."""
+    sign = "✅" if outcome.word.exit is ReviewExit.OK else "🛑"
+    return f"- {sign} **{outcome.environment}**: {outcome.word.value} at {now.astimezone(UTC):%Y-%m-%d %H:%M UTC}"

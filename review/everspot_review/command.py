@@ -1,0 +1,254 @@
+"""`everspot review`: the commands that a workflow, or a person, runs. `everspot` mounts them."""
+
+import json as jsonlib
+import os
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from everspot_core.documents import parse_duration
+
+from everspot_review.applying import Outcome, Workflow, apply
+from everspot_review.changed import Project
+from everspot_review.commenting import Said, comment_on, reports_of, stamped
+from everspot_review.drift import Drift, drift
+from everspot_review.drifted import keep, told
+from everspot_review.engine import Engine
+from everspot_review.errors import ReviewError, ReviewExit
+from everspot_review.forge import Forge
+from everspot_review.job import PullEvent, summarize
+from everspot_review.previewing import Revisions, preview_all
+from everspot_review.report import EnvironmentReport
+from everspot_review.reviewed import reviewed_of
+
+HELP = (
+    "Review changes of environments: what a pull request changes, breaks and costs, in one comment; apply what was "
+    "reviewed; find what has drifted."
+)
+
+app = typer.Typer(
+    name="review", help=HELP, no_args_is_help=True,
+    epilog="Exit codes: 0 done, 1 refused (a preview failed, a rule is broken, an update failed), 2 usage, 3 not what "
+    "was reviewed, 4 engine or forge unavailable, 6 locked by another update, 7 drifted.",
+)  # fmt: skip
+
+Root = Annotated[Path, typer.Option("--project", metavar="DIR", help="The folder of Pulumi.yaml.")]
+Base = Annotated[
+    str | None,
+    typer.Option("--base", metavar="REV", help="Take the environments that have changed since this git revision."),
+]
+Environments = Annotated[list[str] | None, typer.Argument(metavar="[ENV]...", help="Environments, by their names.")]
+Packs = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--policy", metavar="DIR", help="A Pulumi policy pack that judges; again for more. Not the change's own copy."
+    ),
+]
+Limit = Annotated[str, typer.Option("--limit", metavar="DURATION", help="Longest time for one preview.")]
+Except = Annotated[
+    list[str] | None,
+    typer.Option("--except", metavar="GLOB", help="Files of no program, beside documents and tests; again for more."),
+]
+Author = Annotated[
+    str | None,
+    typer.Option("--author", metavar="LOGIN", help="Whose comments are ours. Default: the token's owner."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Answer with JSON.")]
+HERE = Path()
+
+
+@app.command("changed")
+def changed_command(
+    context: typer.Context,
+    base: Annotated[str, typer.Option("--base", metavar="REV", help="The revision to compare HEAD with.")],
+    project: Root = HERE,
+    bystanders: Except = None,
+    json: AsJson = False,
+) -> None:
+    """List the environments that a change touches: all of them where it could change the program."""
+    touched = Project.read(project).touched(base, bystanders or ())
+    document = {
+        "environments": list(touched.environments), "removed": list(touched.removed), "program": list(touched.program)
+    }  # fmt: skip
+    removed = [f"{name} (its settings are deleted)" for name in touched.removed]
+    _answer(context, json, document, [*touched.environments, *removed])
+
+
+@app.command("preview")
+def preview_command(
+    context: typer.Context,
+    environments: Environments = None,
+    base: Base = None,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the reports go.")] = Path("review"),
+    project: Root = HERE,
+    policy: Packs = None,
+    bystanders: Except = None,
+    limit: Limit = "30m",
+    json: AsJson = False,
+) -> None:
+    """Preview environments and write a report on each to DIR/ENV.json. Whether they may be merged, `comment` says."""
+    found, chosen, gone = _chosen(project, environments, base, bystanders)
+    engine = Engine.find(project, policy or ())
+    revisions = Revisions(_base(found, base), found.revision("HEAD"))
+    given = () if json else (_line,)
+    reports = preview_all(engine, found, chosen, gone, revisions, out, _duration(limit), given)
+    _answer(context, json, {"reports": [report.model_dump(mode="json") for report in reports]}, [])
+
+
+@app.command("comment")
+def comment_command(
+    context: typer.Context,
+    reports: Annotated[Path, typer.Argument(metavar="DIR", help="The folder with the reports of `preview`.")],
+    number: Annotated[int | None, typer.Option("--number", metavar="N", help="The pull request's number.")] = None,
+    head: Annotated[str | None, typer.Option("--head", metavar="SHA", help="Its last revision.")] = None,
+    author: Author = None,
+    show: Annotated[bool, typer.Option("--show", help="Print the comment, and speak to no forge.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Say in one comment on the pull request what the reports say; it is edited, never repeated. Ends with 1 where a
+    preview failed or a mandatory rule is broken."""
+    found = reports_of(reports)
+    said: Said = comment_on(found, None if show else _event(number, head), Forge.from_environment, author)
+    blocked = [report.environment for report in found if report.blocked]
+    document = {"comment": said.word, "blocked": blocked, "body": said.body if show else None}
+    _answer(context, json, document, [said.body] if show else [f"comment: {said.word}"])
+    if blocked:
+        if not json:
+            sys.stderr.write(f"not to be merged: {', '.join(blocked)}\n")
+        raise typer.Exit(ReviewExit.REFUSED)
+
+
+@app.command("apply")
+def apply_command(
+    context: typer.Context,
+    environments: Environments = None,
+    base: Base = None,
+    reviewed: Annotated[
+        str | None,
+        typer.Option("--reviewed", metavar="DIGEST", help="The digest that was reviewed. Default: the comment's."),
+    ] = None,
+    project: Root = HERE,
+    policy: Packs = None,
+    bystanders: Except = None,
+    limit: Limit = "30m",
+    update_limit: Annotated[str, typer.Option(metavar="DURATION", help="Longest time for one update.")] = "2h",
+    author: Author = None,
+    json: AsJson = False,
+) -> None:
+    """Update environments, each only if it would do what was reviewed: it is previewed again, and the digests are
+    compared."""
+    began, limits = datetime.now(UTC), (_duration(limit), _duration(update_limit))
+    found, chosen, _ = _chosen(project, environments, base, bystanders)
+    if reviewed is not None and len(chosen) != 1:
+        raise _Usage("--reviewed is the digest of one environment: name that one")
+    engine = Engine.find(project, policy or ())
+    forge = Forge.from_environment() if reviewed is None or os.environ.get("GITHUB_TOKEN") else None
+    revision = found.revision("HEAD")
+    seen = reviewed_of(forge, revision, author) if forge is not None and reviewed is None else None
+    outcomes: list[Outcome] = []
+    for name in chosen:
+        digest = reviewed if reviewed is not None else (seen.digests.get(name, "") if seen else "")
+        workflow, revisions = Workflow.here(forge, began), Revisions("", revision)
+        outcomes.append(apply(engine, name, digest, workflow, revisions, limits, _note))
+        _note(outcomes[-1].said)
+        if forge is not None and seen is not None and seen.number:
+            stamped(forge, seen, outcomes[-1], datetime.now(UTC), author)
+        if outcomes[-1].word.exit is not ReviewExit.OK:
+            break  # the next ones may refer to this one
+    summarize("\n".join(f"- {outcome.said}" for outcome in outcomes))
+    document = {"environments": [{"environment": o.environment, "outcome": o.word, "said": o.said} for o in outcomes]}
+    _answer(context, json, document, [])
+    raise typer.Exit(outcomes[-1].word.exit if outcomes else ReviewExit.OK)
+
+
+@app.command("drift")
+def drift_command(
+    context: typer.Context,
+    environments: Environments = None,
+    project: Root = HERE,
+    issue: Annotated[bool, typer.Option("--issue", help="Keep one issue for each environment.")] = False,
+    limit: Limit = "30m",
+    author: Author = None,
+    json: AsJson = False,
+) -> None:
+    """Find what is not as the last update left it, also what a refresh does not see. Changes nothing. Ends with 7 where
+    something has drifted."""
+    _, chosen, _ = _chosen(project, environments, None, None)
+    engine = Engine.find(project)
+    forge = Forge.from_environment() if issue else None
+    found: list[Drift] = []
+    for name in chosen:
+        if not engine.resources(name):
+            continue  # declared, and never applied
+        found.append(drift(engine, name, _duration(limit)))
+        summarize(told(found[-1]))
+        if forge is not None:
+            keep(forge, found[-1], author)
+        if not json:
+            sys.stdout.write(told(found[-1]))
+    _answer(context, json, {"environments": [each.document() for each in found]}, [])
+    if any(each.found for each in found):
+        raise typer.Exit(ReviewExit.DRIFTED)
+    if any(each.blind for each in found):
+        raise typer.Exit(ReviewExit.UNAVAILABLE)
+
+
+class _Usage(ReviewError):
+    code = ReviewExit.USAGE
+
+
+def _chosen(
+    root: Path, environments: list[str] | None, base: str | None, bystanders: list[str] | None
+) -> tuple[Project, list[str], list[str]]:
+    """The environments that a command is about, and those whose settings are gone."""
+    if environments and base:
+        raise _Usage("name environments, or --base REV, not both")
+    project = Project.read(root)
+    if base:
+        touched = project.touched(base, bystanders or ())
+        return project, list(touched.environments), list(touched.removed)
+    known = project.environments()
+    unknown = [name for name in environments or () if name not in known]
+    if unknown:
+        raise _Usage(f"no such environment: {', '.join(unknown)}; there is {', '.join(known) or 'none'}")
+    return project, list(environments or known), []
+
+
+def _base(project: Project, base: str | None) -> str:
+    return project.revision(base) if base and base.strip("0") else ""
+
+
+def _event(number: int | None, head: str | None) -> PullEvent:
+    if (number is None) != (head is None):
+        raise _Usage("--number and --head belong together")
+    return PullEvent(number, head, "", fork=False) if number is not None and head is not None else PullEvent.read()
+
+
+def _duration(text: str) -> timedelta:
+    try:
+        value: timedelta = parse_duration(text)
+    except ValueError as error:
+        raise _Usage(f"{text!r}: {error}") from None
+    return value
+
+
+def _line(report: EnvironmentReport) -> None:
+    count = f"{len(report.steps)} resources change" if report.steps else "nothing changes"
+    stops = sum(rule.stops for rule in report.rules)
+    rules = f", {stops} mandatory rules broken" if stops else ""
+    digest = f", digest {report.digest}" if report.digest else ""
+    sys.stdout.write(f"{report.environment}: {report.outcome.value}, {count}{rules}{digest}\n")
+
+
+def _note(text: str) -> None:
+    """For who watches; standard output is the answer's."""
+    sys.stderr.write(f"{text}\n")
+
+
+def _answer(context: typer.Context, json: bool, document: dict[str, Any], lines: list[str]) -> None:
+    if json or getattr(context.obj, "json", False):
+        sys.stdout.write(jsonlib.dumps(document, indent=2) + "\n")
+    else:
+        sys.stdout.write("".join(f"{line}\n" for line in lines))

@@ -1,0 +1,122 @@
+"""What is not as an environment's last update left it: by the engine's refresh, and by a look at what that never sees.
+
+Neither changes anything. A refresh asks each resource of the stack for what it declares; the second look asks for what
+hangs on them and is in no state: rules of security groups and firewalls, policies and roles, added by hand.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from everspot_clouds.base import CloudError
+from everspot_clouds.base.drift import AddedByHand, KeptResource
+from everspot_clouds.registry import LOOKED_AT, added_by_hand
+
+from everspot_review.engine import PREVIEWED_IN, Engine, EngineError
+from everspot_review.logged import name_of
+from everspot_review.report import PropertyChange
+from everspot_review.values import at, masked, shown
+
+DRIFTED = 7
+"""What a refresh with --expect-no-changes ends with if there are some (pulumi/pkg, cmd/pulumi/cmd/exit_codes.go)."""
+
+
+@dataclass(frozen=True)
+class DriftedResource:
+    """A resource that is not as its state says. `gone`: it is not there any more; `changes`: its properties, from what
+    the state says to what the cloud says."""
+
+    urn: str
+    type: str
+    name: str
+    gone: bool
+    changes: tuple[PropertyChange, ...] = ()
+
+
+@dataclass(frozen=True)
+class Drift:
+    """What both looks have found in an environment. `blind`: why the second look could not be taken, in sentences."""
+
+    environment: str
+    resources: tuple[DriftedResource, ...] = ()
+    added: tuple[AddedByHand, ...] = ()
+    blind: tuple[str, ...] = ()
+
+    @property
+    def found(self) -> bool:
+        """Whether something is not as it was left."""
+        return bool(self.resources or self.added)
+
+    def document(self) -> dict[str, object]:
+        """For programs."""
+        return {
+            "environment": self.environment,
+            "drifted": self.found,
+            "resources": [
+                {"urn": r.urn, "type": r.type, "name": r.name, "gone": r.gone,
+                 "changes": [change.model_dump() for change in r.changes]}
+                for r in self.resources
+            ],
+            "added": [{"urn": a.urn, "kind": a.kind, "what": a.what, "key": a.key} for a in self.added],
+            "not_looked_at": list(self.blind),
+        }  # fmt: skip
+
+
+Look = Callable[[str, Sequence[KeptResource]], list[AddedByHand]]
+"""A second look: a cloud, and the stack's resources there."""
+
+
+def drift(engine: Engine, environment: str, limit: timedelta = PREVIEWED_IN, look: Look = added_by_hand) -> Drift:
+    """Look for what has drifted. `look`: the second look.
+
+    Raises:
+        EngineError: if the refresh fails, or the state cannot be read.
+    """
+    resources = _refreshed(engine, environment, limit)
+    kept = KeptResource.of_state(engine.state(environment))
+    added: list[AddedByHand] = []
+    blind: list[str] = []
+    for cloud in LOOKED_AT:
+        own = [resource for resource in kept if resource.type.startswith(f"{cloud}:")]
+        try:
+            added += look(cloud, own) if own else []
+        except CloudError as error:
+            blind.append(f"what was added by hand could not be looked for on {cloud}: {error} {error.fix}".strip())
+    return Drift(environment, resources, tuple(sorted(added, key=lambda a: (a.urn, a.kind, a.key))), tuple(blind))
+
+
+def _refreshed(engine: Engine, environment: str, limit: timedelta) -> tuple[DriftedResource, ...]:
+    with TemporaryDirectory(prefix="everspot-review-") as folder:
+        log = Path(folder) / "events.jsonl"
+        ended = engine.refresh(environment, log, limit)
+        if ended.code not in (0, DRIFTED) or ended.late:
+            raise EngineError(f"{environment} cannot be refreshed: {masked(ended.told[-2000:])}")
+        found = tuple(_outcomes(log.read_text().splitlines() if log.exists() else ()))
+    if ended.code == DRIFTED and not found:
+        raise EngineError(f"{environment} has drifted, and the engine's event log does not say where")
+    return found
+
+
+def _outcomes(lines: Sequence[str]) -> Iterator[DriftedResource]:
+    """What a refresh has found, by its event log: a step's outcome tells it (`resOutputsEvent`), not its beginning."""
+    seen: dict[str, DriftedResource] = {}
+    for line in lines:
+        try:
+            step = json.loads(line)["resOutputsEvent"]["metadata"]
+            urn, kind, op = str(step["urn"]), str(step["type"]), step["op"]
+        except (ValueError, KeyError, TypeError):  # another event, or a line that was cut
+            continue
+        if op in ("update", "delete"):
+            changes = () if op == "delete" else tuple(_changes(step))
+            seen[urn] = DriftedResource(urn, kind, name_of(urn), op == "delete", changes)
+    yield from (seen[urn] for urn in sorted(seen))
+
+
+def _changes(step: Mapping[str, Any]) -> Iterator[PropertyChange]:
+    old, new = ((step.get(side) or {}).get("outputs") or {} for side in ("old", "new"))
+    for path in sorted(step.get("detailedDiff") or step.get("diffs") or ()):
+        yield PropertyChange(path=path, before=shown(at(old, path)), after=shown(at(new, path)))

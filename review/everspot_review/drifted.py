@@ -1,0 +1,45 @@
+"""What has drifted, for people: in the summary, on a terminal, and in one issue for each environment."""
+
+from everspot_review.drift import Drift
+from everspot_review.forge import Forge
+from everspot_review.job import run_link
+from everspot_review.logged import name_of
+from everspot_review.publish import Published, Voice, keep_issue
+
+LONGEST = 60_000
+"""Characters of an issue; what does not fit is counted."""
+
+
+def told(drift: Drift) -> str:
+    """What was found. Values stand in a fence, which none of them can end."""
+    lines: list[str] = []
+    for resource in drift.resources:
+        lines.append(f"{'-' if resource.gone else '~'} {resource.type} {resource.name}{' is gone' * resource.gone}")
+        lines += [f"    {c.path}: {c.before or '(none)'} → {c.after or '(none)'}" for c in resource.changes]
+    lines += [f"+ {each.kind} on {name_of(each.urn)}, added by hand: {each.what}" for each in drift.added]
+    if not lines:
+        clean = f"{drift.environment}: as it was left"
+        return "\n".join([f"{clean}, as far as could be seen" if drift.blind else clean, *drift.blind]) + "\n"
+    shown, room = [], LONGEST
+    for each in (line.replace("```", "'''").replace("\n", " ").replace("\r", " ") for line in lines):
+        room -= len(each) + 1
+        if room < 0:
+            break
+        shown.append(each)
+    left = [f"… and {len(lines) - len(shown)} lines more: everspot review drift"] if len(shown) < len(lines) else []
+    heading = f"{drift.environment} is not as its last update left it:"
+    return "\n".join([heading, "", "```diff", *shown, *left, "```", *drift.blind, ""])
+
+
+def keep(forge: Forge, drift: Drift, author: str | None = None) -> Published:
+    """Open, edit or close the environment's issue. It stays as it is where not all could be looked at.
+
+    Raises:
+        ForgeError: if the forge refuses.
+    """
+    voice = Voice.of(forge, f"<!-- everspot-drift {drift.environment} -->", author)
+    if drift.blind and not drift.found:
+        return Published.UNCHANGED
+    more = "Declare what should stay, or undo it: the next update undoes what it knows of, and nothing that was added."
+    body = f"{voice.marker}\n{told(drift)}\n{more} {run_link()}".rstrip() if drift.found else None
+    return keep_issue(forge, voice, f"{drift.environment} has drifted", body)

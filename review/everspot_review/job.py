@@ -1,0 +1,55 @@
+"""What a runner tells the job that this runs in: the pull request, the revisions, where to write a summary."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from everspot_review.errors import ReviewError
+
+
+@dataclass(frozen=True)
+class PullEvent:
+    """The pull request that a run is about, as it was when the run began. `fork`: whether its branch is in another
+    repository, whose runs may not write."""
+
+    number: int
+    head: str
+    base: str
+    fork: bool
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str] = os.environ) -> "PullEvent":
+        """The pull request of GITHUB_EVENT_PATH.
+
+        Raises:
+            ReviewError: if this run is about none.
+        """
+        path = variables.get("GITHUB_EVENT_PATH", "")
+        try:
+            event: Any = json.loads(Path(path).read_text()) if path else {}
+            pull = event["pull_request"]
+            source = (pull["head"].get("repo") or {}).get("full_name", "")
+            own = event["repository"]["full_name"]
+            return cls(int(pull["number"]), str(pull["head"]["sha"]), str(pull["base"]["ref"]), source != own)
+        except (OSError, ValueError, KeyError, TypeError):
+            raise ReviewError(
+                "which pull request is meant is not known: no GITHUB_EVENT_PATH with one; name it with --number and "
+                "--head"
+            ) from None
+
+
+def run_link(variables: Mapping[str, str] = os.environ) -> str:
+    """The address of this run's page; empty outside of a runner."""
+    server, repository, run = (variables.get(f"GITHUB_{name}", "") for name in ("SERVER_URL", "REPOSITORY", "RUN_ID"))
+    return f"{server}/{repository}/actions/runs/{run}" if server and repository and run else ""
+
+
+def summarize(text: str, variables: Mapping[str, str] = os.environ) -> None:
+    """Add a text to the run's summary, where there is one."""
+    path = variables.get("GITHUB_STEP_SUMMARY")
+    if path:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(text.rstrip("\n") + "\n")

@@ -1,0 +1,114 @@
+"""Previews of environments: the engine's event log in, a report out."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from everspot_clouds.registry import resource_kinds
+
+from everspot_review.changed import Project
+from everspot_review.engine import PREVIEWED_IN, Ended, Engine
+from everspot_review.errors import ReviewError
+from everspot_review.events import EventLogError, read
+from everspot_review.judge import judge
+from everspot_review.logged import EventLog
+from everspot_review.report import Diagnostic, EnvironmentReport, Foreseen
+
+TOLD = 4_000
+"""Characters of the engine's last words in a report of which its event log says nothing."""
+
+
+@dataclass(frozen=True)
+class Revisions:
+    """The revisions that a change lies between; empty where they are not known."""
+
+    base: str = ""
+    head: str = ""
+
+
+def preview(
+    engine: Engine, environment: str, revisions: Revisions, limit: timedelta = PREVIEWED_IN
+) -> EnvironmentReport:
+    """What an update of an environment would do, and what the rules say of it. Changes nothing.
+
+    Raises:
+        EngineError: if the engine cannot be run.
+    """
+    with TemporaryDirectory(prefix="everspot-review-") as folder:
+        log = Path(folder) / "events.jsonl"
+        ended = engine.preview(environment, log, limit)
+        return _judged(environment, log, ended, revisions)
+
+
+def _judged(environment: str, log: Path, ended: Ended, revisions: Revisions) -> EnvironmentReport:
+    """The report on a run that has ended. A rule that is broken fails the engine's run, but its log has all; any other
+    failure is told by the engine's own last words where its log does not tell it."""
+    try:
+        seen, words = read(log.read_text().splitlines() if log.exists() else ()), ended.told[-TOLD:]
+    except EventLogError as error:
+        seen, words = EventLog(), str(error)
+    judged = any(rule.level == "mandatory" for rule in seen.rules) and seen.whole and not ended.late
+    failure = "" if ended.code == 0 or judged else words or f"the engine ended with exit code {ended.code}"
+    return judge(
+        seen, environment=environment, stack=environment, kinds=resource_kinds(), base=revisions.base,
+        head=revisions.head, failure=failure,
+    )  # fmt: skip
+
+
+def removed(engine: Engine, environment: str, revisions: Revisions) -> EnvironmentReport | None:
+    """The report on an environment whose settings the change deletes: refused while its stack has resources, which
+    nobody would see or pay attention to any more. None if it has none.
+
+    Raises:
+        EngineError: if the backend cannot be read.
+    """
+    count = engine.resources(environment)
+    if not count:
+        return None
+    text = (
+        f"Pulumi.{environment}.yaml is deleted, and the stack {environment} still has {count} resources. Destroy the "
+        f"stack first (everspot down --stack {environment}, or pulumi destroy), or keep the file. A renamed file is "
+        f"another stack: rename the stack too (pulumi stack rename)."
+    )
+    said = (Diagnostic(severity="error", text=text),)
+    return EnvironmentReport(
+        environment=environment, stack=environment, outcome=Foreseen.FAILED, base=revisions.base, head=revisions.head,
+        diagnostics=said,
+    )  # fmt: skip
+
+
+def preview_all(
+    engine: Engine,
+    project: Project,
+    chosen: Sequence[str],
+    gone: Sequence[str],
+    revisions: Revisions,
+    out: Path,
+    limit: timedelta,
+    tell: Sequence[Callable[[EnvironmentReport], None]] = (),
+) -> list[EnvironmentReport]:
+    """Preview environments one after the other and write a report on each to OUT/ENVIRONMENT.json; what lay there from
+    another run is removed.
+
+    Raises:
+        ReviewError: if an environment has no settings, or the engine cannot be run.
+    """
+    known = project.environments()
+    unknown = [name for name in chosen if name not in known]
+    if unknown:
+        raise ReviewError(f"no such environment: {', '.join(unknown)}; there is {', '.join(known) or 'none'}")
+    out.mkdir(parents=True, exist_ok=True)
+    for old in out.glob("*.json"):
+        old.unlink()
+    found: list[EnvironmentReport] = []
+    for name in (*gone, *chosen):
+        report = removed(engine, name, revisions) if name in gone else preview(engine, name, revisions, limit)
+        if report is None:
+            continue
+        (out / f"{name}.json").write_bytes(report.to_json())
+        found.append(report)
+        for each in tell:
+            each(report)
+    return found

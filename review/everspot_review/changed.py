@@ -56,12 +56,10 @@ class Project:
             ChangeError: if there is none, or it cannot be read.
         """
         try:
-            declared: Any = yaml.safe_load((root / "Pulumi.yaml").read_text())
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            text = (root / "Pulumi.yaml").read_text()
+        except (OSError, UnicodeDecodeError) as error:
             raise ChangeError(f"{root / 'Pulumi.yaml'} cannot be read: {error}") from None
-        folder = declared.get("stackConfigDir") if isinstance(declared, dict) else None
-        inside = "" if root.samefile(_top(root)) else root.resolve().relative_to(_top(root).resolve()).as_posix()
-        return cls(root, "/".join(part for part in (inside, str(folder or "").strip("/.")) if part))
+        return cls(root, _settings(root, text))
 
     def environment(self, path: str) -> str | None:
         """The environment that a file of the repository is the settings of."""
@@ -70,6 +68,10 @@ class Project:
             folder == self.settings and name.startswith("Pulumi.") and name.endswith(".yaml") and name != "Pulumi.yaml"
         )
         return name.removeprefix("Pulumi.").removesuffix(".yaml") if fits else None
+
+    def file(self, environment: str) -> Path:
+        """The settings file of an environment."""
+        return _top(self.root) / self.settings / f"Pulumi.{environment}.yaml"
 
     def environments(self) -> list[str]:
         """All environments, in the order in which they are applied: what an account has once comes before clusters,
@@ -101,7 +103,19 @@ class Project:
             if self.environment(path) is None and not any(fnmatch(path, p) for p in (*BYSTANDERS, *bystanders))
         )
         touched = everything if program else tuple(name for name in everything if name in own)
-        return Touched(touched, tuple(sorted(own - set(everything))), program)
+        return Touched(touched, tuple(sorted(self._before(base) - set(everything))), program)
+
+    def _before(self, base: str) -> set[str]:
+        """The environments at the revision that HEAD and `base` have in common, wherever their settings lay then."""
+        common = _git(self.root, "merge-base", base, "HEAD").strip()
+        inside = _git(self.root, "rev-parse", "--show-prefix").strip()
+        listed = _git(self.root, "ls-tree", "--name-only", "-z", common, f"{inside}Pulumi.yaml")
+        if not listed:
+            return set()
+        then = Project(self.root, _settings(self.root, _git(self.root, "show", f"{common}:{inside}Pulumi.yaml")))
+        folder = [f"{then.settings}/"] if then.settings else []
+        files = _git(self.root, "ls-tree", "--full-tree", "--name-only", "-z", common, *folder).split("\0")
+        return {name for path in files if (name := then.environment(path))}
 
     def revision(self, name: str) -> str:
         """The full name of a revision.
@@ -115,13 +129,24 @@ class Project:
 
     def _has_cluster(self, name: str) -> bool:
         try:
-            text = (_top(self.root) / self.settings / f"Pulumi.{name}.yaml").read_text()
+            text = self.file(name).read_text()
             declared: Any = yaml.safe_load(text)
         except (OSError, UnicodeDecodeError, yaml.YAMLError):
             return True  # the preview says what is wrong with it
         config = declared.get("config") if isinstance(declared, dict) else None
         keys: Iterable[str] = config if isinstance(config, dict) else ()
         return not any(str(key).endswith(":account") for key in keys) or any(str(k).endswith(":cluster") for k in keys)
+
+
+def _settings(root: Path, text: str) -> str:
+    """The folder of the settings that a Pulumi.yaml names, from the repository's root."""
+    try:
+        declared: Any = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ChangeError(f"Pulumi.yaml cannot be read: {' '.join(str(error).split())}") from None
+    folder = declared.get("stackConfigDir") if isinstance(declared, dict) else None
+    inside = root.resolve().relative_to(_top(root).resolve()).as_posix().strip(".")
+    return "/".join(part for part in (inside, str(folder or "").strip("/.")) if part)
 
 
 def _files(root: Path, base: str) -> list[str]:

@@ -17,6 +17,7 @@ from everspot_review.drift import Drift, drift
 from everspot_review.drifted import keep, told
 from everspot_review.engine import Engine
 from everspot_review.errors import ReviewError, ReviewExit
+from everspot_review.files import problems
 from everspot_review.forge import Forge
 from everspot_review.job import PullEvent, summarize
 from everspot_review.previewing import Revisions, preview_all
@@ -39,11 +40,14 @@ Base = Annotated[
     str | None,
     typer.Option("--base", metavar="REV", help="Take the environments that have changed since this git revision."),
 ]
+BaseRev = Annotated[str, typer.Option("--base", metavar="REV", help="The revision to compare HEAD with.")]
 Environments = Annotated[list[str] | None, typer.Argument(metavar="[ENV]...", help="Environments, by their names.")]
 Packs = Annotated[
     list[Path] | None,
     typer.Option(
-        "--policy", metavar="DIR", help="A Pulumi policy pack that judges; again for more. Not the change's own copy."
+        "--policy",
+        metavar="PACK",
+        help="A policy pack that judges, such as everspot-policy; again for more. Not the change's own copy.",
     ),
 ]
 Limit = Annotated[str, typer.Option("--limit", metavar="DURATION", help="Longest time for one preview.")]
@@ -62,7 +66,7 @@ HERE = Path()
 @app.command("changed")
 def changed_command(
     context: typer.Context,
-    base: Annotated[str, typer.Option("--base", metavar="REV", help="The revision to compare HEAD with.")],
+    base: BaseRev,
     project: Root = HERE,
     bystanders: Except = None,
     json: AsJson = False,
@@ -74,6 +78,23 @@ def changed_command(
     }  # fmt: skip
     removed = [f"{name} (its settings are deleted)" for name in touched.removed]
     _answer(context, json, document, [*touched.environments, *removed])
+
+
+@app.command("files")
+def files_command(context: typer.Context, base: BaseRev, project: Root = HERE, json: AsJson = False) -> None:
+    """Check the settings files that a change edits, without credentials and without running anything of the change.
+    Ends with 1 where one is wrong."""
+    found = Project.read(project)
+    touched = found.touched(base)
+    wrong = {name: told for name in touched.environments if (told := problems(found.file(name)))}
+    lines = [f"{found.file(name).name}: {text}" for name, told in wrong.items() for text in told]
+    lines += [f"Pulumi.{name}.yaml is deleted: its stack has to be empty" for name in touched.removed]
+    if not lines:
+        lines = [f"{name}: the file is right" for name in touched.environments] or ["No environment changes."]
+    summarize("\n".join(f"- `{line.replace('`', chr(39))}`" for line in lines))
+    _answer(context, json, {"problems": wrong, "removed": list(touched.removed)}, lines)
+    if wrong:
+        raise typer.Exit(ReviewExit.REFUSED)
 
 
 @app.command("preview")

@@ -10,11 +10,12 @@ from everspot_review.applying import Outcome, stamp
 from everspot_review.errors import ReviewError
 from everspot_review.forge import Forge
 from everspot_review.job import PullEvent, run_link, summarize
-from everspot_review.markdown import comment, summary
+from everspot_review.markdown import MARKER, comment, summary
+from everspot_review.previewing import LIST
 from everspot_review.publish import Voice, publish
 from everspot_review.refusals import ForgeError
 from everspot_review.report import EnvironmentReport
-from everspot_review.reviewed import MARKER, Reviewed, line
+from everspot_review.reviewed import Reviewed, with_head
 
 APPLIED = "<!-- everspot-applied -->"
 LONGEST = 65_000
@@ -33,12 +34,14 @@ def reports_of(folder: Path) -> list[EnvironmentReport]:
     """The reports that `preview` has written.
 
     Raises:
-        ReviewError: if there is no such folder, or what lies there is no report.
+        ReviewError: if there are none, one is missing, or what lies there is no report.
     """
-    if not folder.is_dir():
-        raise ReviewError(f"{folder} is no folder with reports: `everspot review preview --out {folder}` writes them")
+    listed = folder / LIST
+    if not listed.is_file():
+        raise ReviewError(f"{folder} has no reports: `everspot review preview --out {folder}` writes them")
+    wanted = listed.read_text().split()
     found: list[EnvironmentReport] = []
-    for path in sorted(folder.glob("*.json")):
+    for path in (folder / f"{name}.json" for name in sorted(wanted)):
         try:
             found.append(EnvironmentReport.read(path.read_bytes()))
         except (OSError, ValueError) as error:
@@ -59,8 +62,8 @@ def comment_on(
         ForgeError: if the forge refuses.
     """
     link = run_link()
-    body = comment(reports, link=link)
-    summarize(summary(reports, link=link) if reports else "No environment changes.")
+    body = comment(reports, run=link)
+    summarize(summary(reports, run=link) if reports else "No environment changes.")
     if event is None:
         return Said("shown", body)
     if event.fork:
@@ -69,8 +72,9 @@ def comment_on(
     if heads and heads != {event.head}:
         return Said(f"overtaken: the reports are about {', '.join(sorted(h[:12] for h in heads))}", body)
     forge = forge_of()
-    word = publish(forge, Voice.of(forge, MARKER, author), event.number, event.head, body if reports else None)
-    return Said(word.value, body)
+    text = with_head(body, event.head) if reports else None
+    word = publish(forge, Voice.of(forge, MARKER, author), event.number, event.head, text)
+    return Said(word.value, text or body)
 
 
 def stamped(forge: Forge, seen: Reviewed, outcome: Outcome, now: datetime, author: str | None = None) -> None:

@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -62,12 +62,13 @@ class Ended:
 @dataclass(frozen=True)
 class Engine:
     """The engine upon one project. `packs`: folders of the rules, which come from elsewhere than from the change;
-    `variables`: the environment that it is run in."""
+    `variables`: the environment that it is run in; `ends_in`: time to stop when asked."""
 
     project: Path
     program: str
     packs: tuple[Path, ...] = ()
     variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
+    ends_in: timedelta = ENDS_IN
 
     @classmethod
     def find(cls, project: Path, packs: Sequence[Path] = (), variables: Mapping[str, str] = os.environ) -> "Engine":
@@ -83,10 +84,13 @@ class Engine:
             raise EngineError(
                 f"{project} has no Pulumi.yaml: run it in the project's folder, or name it with --project"
             )
-        lacking = [str(pack) for pack in packs if not (pack.is_file() or (pack / "PulumiPolicy.yaml").is_file())]
+        found = {pack: _pack(pack, variables.get("PATH")) for pack in packs}
+        lacking = [str(pack) for pack, place in found.items() if place is None]
         if lacking:
-            raise EngineError(f"no policy pack: {', '.join(lacking)} (a folder with PulumiPolicy.yaml)")
-        return cls(project.resolve(), program, tuple(pack.resolve() for pack in packs), dict(variables))
+            words = "a program, such as everspot-policy, or a folder with PulumiPolicy.yaml"
+            raise EngineError(f"no policy pack: {', '.join(lacking)} ({words})")
+        judges = tuple(place.resolve() for place in found.values() if place is not None)
+        return cls(project.resolve(), program, judges, dict(variables))
 
     def preview(self, environment: str, log: Path, limit: timedelta = PREVIEWED_IN) -> Ended:
         """What an update would do, told in the event log. Takes no lock."""
@@ -163,9 +167,9 @@ class Engine:
             try:
                 process.wait(limit.total_seconds())
             except subprocess.TimeoutExpired:
-                late, killed = True, _stopped(process)
+                late, killed = True, _stopped(process, self.ends_in)
             except BaseException:  # a job that is cancelled: the engine gets to end its step and to free its lock
-                _stopped(process)
+                _stopped(process, self.ends_in)
                 raise
             said, more = _text(out), _text(err)
         if late:
@@ -174,11 +178,19 @@ class Engine:
         return Ended(process.returncode, process.pid, told[-TOLD:], late, killed), said
 
 
-def _stopped(process: "subprocess.Popen[bytes]", wait: Callable[[], float] = ENDS_IN.total_seconds) -> bool:
+def _pack(pack: Path, path: str | None) -> Path | None:
+    """Where a pack is: a program on PATH, a program by its path, or a folder; None if it is nowhere."""
+    if pack.is_file() or (pack / "PulumiPolicy.yaml").is_file():
+        return pack
+    program = shutil.which(str(pack), path=path) if pack.name == str(pack) else None
+    return Path(program) if program else None
+
+
+def _stopped(process: "subprocess.Popen[bytes]", ends_in: timedelta) -> bool:
     """Ask a run to stop, as Ctrl-C does, and kill it and all that it started if it does not. Whether it was killed."""
     process.send_signal(signal.SIGINT)
     try:
-        process.wait(wait())
+        process.wait(ends_in.total_seconds())
         return False
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)

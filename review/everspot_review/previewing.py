@@ -16,6 +16,9 @@ from everspot_review.judge import judge
 from everspot_review.logged import EventLog
 from everspot_review.report import Diagnostic, EnvironmentReport, Foreseen
 
+LIST = "environments.txt"
+"""The file beside the reports that names all of them: without it nobody would miss one."""
+
 TOLD = 4_000
 """Characters of the engine's last words in a report of which its event log says nothing."""
 
@@ -100,8 +103,8 @@ def preview_all(
     if unknown:
         raise ReviewError(f"no such environment: {', '.join(unknown)}; there is {', '.join(known) or 'none'}")
     out.mkdir(parents=True, exist_ok=True)
-    for old in out.glob("*.json"):
-        old.unlink()
+    for old in (*out.glob("*.json"), out / LIST):
+        old.unlink(missing_ok=True)
     found: list[EnvironmentReport] = []
     for name in (*gone, *chosen):
         report = removed(engine, name, revisions) if name in gone else preview(engine, name, revisions, limit)
@@ -111,4 +114,5 @@ def preview_all(
         found.append(report)
         for each in tell:
             each(report)
+    (out / LIST).write_text("".join(f"{report.environment}\n" for report in found))
     return found

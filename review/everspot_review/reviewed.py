@@ -1,23 +1,20 @@
 """What was reviewed: the digests that our comment on a pull request has, of the revision that it was about.
 
-They stand in a line that nobody sees. It is believed only in a comment of ours, and only if that speaks of the last
-revision of the pull request: what was pushed after it, nobody has previewed.
+They are believed only in a comment of ours, and only if that speaks of the last revision of the pull request: what was
+pushed after it, nobody has previewed.
 """
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from everspot_review.forge import Forge
+from everspot_review.markdown import MARKER, digests
 from everspot_review.publish import Voice
-from everspot_review.report import EnvironmentReport
 
-MARKER = "<!-- everspot-review -->"
-"""First line of our comment."""
-
-_LINE = re.compile(r"^<!-- everspot-reviewed (\{[^\n]*\}) -->$", re.MULTILINE)
-_HEX = re.compile(r"[0-9a-f]{64}")
+_HEAD = re.compile(r"<!-- everspot-head ([0-9a-f]{7,64}) -->")
+_PLACE = 2
+"""Lines of a comment before the one with its revision: the marker, and the digests."""
 
 
 @dataclass(frozen=True)
@@ -31,25 +28,16 @@ class Reviewed:
     why: str = ""
 
 
-def line(reports: Sequence[EnvironmentReport]) -> str:
-    """The line that a comment on these reports has. A report that blocks the merge is nothing that was reviewed."""
-    digests = {report.environment: report.digest for report in reports if report.digest and not report.blocked}
-    head = next((report.head for report in reports if report.head), "")
-    return f"<!-- everspot-reviewed {json.dumps({'head': head, 'digests': digests}, sort_keys=True)} -->"
+def with_head(body: str, head: str) -> str:
+    """A comment with the revision that it is about, in its third line."""
+    lines = body.splitlines()
+    return "\n".join([*lines[:_PLACE], f"<!-- everspot-head {head} -->", *lines[_PLACE:]]) + "\n"
 
 
-def parse(body: str) -> tuple[str, dict[str, str]]:
-    """The revision and the digests of a comment; empty if it has none. The last line of its kind counts: what stands
-    before it may be a value of the change's own."""
-    found = _LINE.findall(body.replace("\r\n", "\n"))
-    if not found:
-        return "", {}
-    try:
-        said = json.loads(found[-1])
-        digests = {str(name): str(digest) for name, digest in said["digests"].items()}
-        return str(said["head"]), {name: digest for name, digest in digests.items() if _HEX.fullmatch(digest)}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return "", {}
+def head_of(body: str) -> str:
+    """The revision that a comment is about; empty if its third line tells none."""
+    found = _HEAD.fullmatch("\n".join(body.lstrip().splitlines()[_PLACE : _PLACE + 1]).strip())
+    return found[1] if found else ""
 
 
 def reviewed_of(forge: Forge, commit: str, author: str | None = None) -> Reviewed:
@@ -65,9 +53,9 @@ def reviewed_of(forge: Forge, commit: str, author: str | None = None) -> Reviewe
     mine = Voice.of(forge, MARKER, author).mine(forge.comments(pull.number))
     if mine is None:
         return Reviewed(pull.number, pull.head, why=f"pull request {pull.number} has no comment of ours")
-    head, digests = parse(mine.body)
+    head = head_of(mine.body)
     if head != pull.head:
         about = f"the comment on pull request {pull.number} is about {head[:12] or 'nothing'}"
         why = f"{about}, and its last revision is {pull.head[:12]}"
         return Reviewed(pull.number, pull.head, why=why)
-    return Reviewed(pull.number, pull.head, digests)
+    return Reviewed(pull.number, pull.head, digests(mine.body))

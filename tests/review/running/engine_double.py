@@ -1,0 +1,50 @@
+"""A program that answers as the engine does, from a folder (`ENGINE_DOUBLE`):
+
+    VERB.STACK.jsonl  the event log that `preview`, `refresh` or `up` writes, VERB.STACK.code how it ends (0),
+    VERB.STACK.told   what it prints on standard error, VERB.STACK.hangs   that it ignores being asked to stop,
+    stacks.json, state.STACK.json   what `stack ls` and `stack export` answer,
+    lock.STACK        what `up` and `refresh --yes` say instead, until `cancel` removes it
+
+Each call is noted in calls.jsonl, with the variables that it was given.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+KEPT = ("GITHUB_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_TOKEN", "PULUMI_DEBUG_COMMANDS", "AWS_ROLE_ARN")
+
+
+def main() -> int:
+    here, words = Path(os.environ["ENGINE_DOUBLE"]), sys.argv[1:]
+    options = dict(word.lstrip("-").split("=", 1) for word in words if word.startswith("--") and "=" in word)
+    stack, verb = options.get("stack", ""), words[0]
+    with (here / "calls.jsonl").open("a") as book:
+        given = {name: os.environ[name] for name in KEPT if name in os.environ}
+        book.write(json.dumps({"words": words, "env": given, "cwd": str(Path.cwd())}) + "\n")
+    if verb == "stack":
+        sys.stdout.write((here / ("stacks.json" if words[1] == "ls" else f"state.{stack}.json")).read_text())
+        return 0
+    lock = here / f"lock.{stack}"
+    if verb == "cancel":
+        lock.unlink()
+        return 0
+    if lock.exists() and (verb == "up" or "--yes" in words):
+        sys.stderr.write(lock.read_text().replace("PID", str(os.getpid())))
+        return 1
+    if "--event-log" in words and (log := here / f"{verb}.{stack}.jsonl").exists():
+        Path(words[words.index("--event-log") + 1]).write_text(log.read_text())
+    if (here / f"{verb}.{stack}.hangs").exists():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        (here / "hanging").write_text(str(os.getpid()))
+        time.sleep(600)
+    told, code = here / f"{verb}.{stack}.told", here / f"{verb}.{stack}.code"
+    sys.stderr.write(told.read_text() if told.exists() else "")
+    return int(code.read_text()) if code.exists() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,246 @@
+"""From a preview to the comment, and from the merge to what is done, with doubles of engine and forge."""
+
+import dataclasses
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from desk import OTHER, SAME, UPDATE, Desk, rule
+from everspot_review.applying import Applied, Workflow, apply
+from everspot_review.commenting import comment_on, reports_of, stamped
+from everspot_review.engine import Engine, EngineError
+from everspot_review.errors import ReviewError
+from everspot_review.forge import Forge
+from everspot_review.job import PullEvent
+from everspot_review.locks import Here, held
+from everspot_review.previewing import Revisions, preview, preview_all
+from everspot_review.refusals import Patience
+from everspot_review.report import EnvironmentReport, Foreseen
+from everspot_review.reviewed import reviewed_of
+from forge_double import RUN, Double
+
+BEGAN = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LOCKED = (
+    "error: the stack is currently locked by 1 lock(s). Either wait for the other process(es) to end or delete the "
+    "lock file with `pulumi cancel`.\n  s3://state/.pulumi/locks/organization/everspot/dev/a.json?region=x: created by "
+)
+
+
+@pytest.fixture
+def engine(desk: Desk) -> Engine:
+    return Engine.find(desk.root, variables=desk.env)
+
+
+def forge(desk: Desk) -> Forge:
+    return Forge.from_environment(desk.env, Patience(sleep=lambda _: None))
+
+
+def reviewed(desk: Desk, hub: Double, engine: Engine, head: str) -> list[EnvironmentReport]:
+    """A preview of dev, told in the comment as the workflow does."""
+    from everspot_review.changed import Project
+
+    hub.head, out = head, desk.engine / "reports"
+    revisions = Revisions("", head)
+    preview_all(engine, Project.read(desk.root), ["dev"], [], revisions, out, timedelta(minutes=1))
+    found = reports_of(out)
+    comment_on(found, PullEvent(7, head, "main", fork=False), lambda: forge(desk))
+    return found
+
+
+def test_what_was_reviewed_is_applied_and_told_in_the_comment(desk: Desk, hub: Double, engine: Engine) -> None:
+    desk.answers("preview", "dev", [UPDATE])
+    head = desk.commit()
+    (report,) = reviewed(desk, hub, engine, head)
+    hub.merged_as["c" * 40] = 7
+    seen = reviewed_of(forge(desk), "c" * 40)
+    assert (seen.number, seen.head, seen.digests) == (7, head, {"dev": report.digest})
+    done = apply(engine, "dev", seen.digests["dev"], Workflow(BEGAN))
+    assert (done.word, desk.verbs()) == (Applied.UPDATED, ["preview", "preview", "up"])
+    for _ in range(2):
+        stamped(forge(desk), seen, done, BEGAN)
+    (comment,) = hub.comments
+    assert comment["body"].count("**dev**: updated at 2026-03-01 12:00 UTC") == 1
+    assert reviewed_of(forge(desk), "c" * 40).digests == seen.digests
+
+
+def test_the_comment_is_edited_at_the_second_push_and_blocked_ones_end_with_1(
+    desk: Desk, hub: Double, engine: Engine
+) -> None:
+    desk.answers("preview", "dev", [UPDATE])
+    reviewed(desk, hub, engine, desk.commit())
+    first = hub.comments[0]["body"]
+    desk.answers("preview", "dev", [UPDATE, rule()], code=1)
+    head = desk.commit()
+    (report,) = reviewed(desk, hub, engine, head)
+    assert (report.blocked, report.outcome, len(hub.comments)) == (True, Foreseen.CHANGES, 1)
+    assert hub.comments[0]["body"] != first and "queue-encrypted" in hub.comments[0]["body"]
+    event = desk.engine / "event.json"
+    event.write_text(json.dumps({**_event(hub), "number": 7}))
+    summary = desk.engine / "summary.md"
+    given = {"GITHUB_EVENT_PATH": str(event), "GITHUB_STEP_SUMMARY": str(summary)}
+    done = desk.run("comment", str(desk.engine / "reports"), **given)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "comment: unchanged\n", "not to be merged: dev\n")
+    assert "queue-encrypted" in summary.read_text()
+
+
+def _event(hub: Double) -> dict[str, Any]:
+    return {"pull_request": hub.pull(7), "repository": {"full_name": "boss/fleets"}}
+
+
+def test_what_is_not_what_was_reviewed_is_not_applied(desk: Desk, engine: Engine) -> None:
+    desk.answers("preview", "dev", [UPDATE])
+    digest = preview(engine, "dev", Revisions()).digest
+    desk.answers("preview", "dev", [OTHER])
+    for wanted in (digest, ""):
+        assert apply(engine, "dev", wanted, Workflow(BEGAN)).word is Applied.NOT_REVIEWED
+    done = desk.run("apply", "dev", "--reviewed", digest, GITHUB_TOKEN="")
+    assert (done.returncode, "is not what was reviewed" in done.stderr) == (3, True)
+    desk.answers("preview", "dev", [SAME])
+    assert apply(engine, "dev", "", Workflow(BEGAN)).word is Applied.UNCHANGED
+    assert "up" not in desk.verbs()
+
+
+def test_a_rule_that_is_broken_stops_before_the_update(desk: Desk, engine: Engine) -> None:
+    desk.answers("preview", "dev", [UPDATE])
+    digest = preview(engine, "dev", Revisions()).digest
+    desk.answers("preview", "dev", [UPDATE, rule()], code=1)
+    done = apply(engine, "dev", digest, Workflow(BEGAN))
+    assert (done.word, "rule broken: queue-encrypted (queue)" in done.said) == (Applied.REFUSED, True)
+    desk.answers("preview", "dev", [UPDATE, rule("advisory")])
+    assert apply(engine, "dev", digest, Workflow(BEGAN)).word is Applied.UPDATED
+    assert desk.verbs().count("up") == 1
+
+
+@pytest.mark.parametrize(
+    ("forged", "why"),
+    [("author", "has no comment of ours"), ("push", "and its last revision is"), ("commit", "no merged pull request")],
+)
+def test_a_digest_that_is_not_ours_or_of_another_revision_is_not_believed(
+    desk: Desk, hub: Double, engine: Engine, forged: str, why: str
+) -> None:
+    desk.answers("preview", "dev", [UPDATE])
+    reviewed(desk, hub, engine, desk.commit())
+    hub.merged_as["c" * 40] = 7
+    if forged == "author":
+        hub.comments[0]["user"]["login"] = "mallory"
+    elif forged == "push":
+        hub.head = "d" * 40
+    else:
+        hub.merged_as.clear()
+    seen = reviewed_of(forge(desk), "c" * 40)
+    assert (seen.digests, why in seen.why) == ({}, True)
+
+
+def locked(desk: Desk, holder: str) -> None:
+    desk.answers("preview", "dev", [UPDATE])
+    (desk.engine / "lock.dev").write_text(LOCKED + holder)
+
+
+def test_a_lock_that_an_earlier_run_of_the_workflow_left_is_freed(desk: Desk, hub: Double, engine: Engine) -> None:
+    locked(desk, f"{Here.own().user}@fv-az1 (pid 77) at 2026-03-01T11:00:00Z")
+    digest = preview(engine, "dev", Revisions()).digest
+    hub.runs = [{"id": RUN, "path": ".github/workflows/apply.yml", "status": "in_progress"}]
+    done = apply(engine, "dev", digest, Workflow(BEGAN, forge(desk), RUN))
+    assert (done.word, desk.verbs()) == (Applied.UPDATED, ["preview", "preview", "up", "cancel", "up"])
+
+
+@pytest.mark.parametrize(
+    ("holder", "others", "token"),
+    [
+        ("alice@laptop (pid 77) at 2026-03-01T11:00:00Z", [], True),
+        ("ME@fv-az1 (pid 77) at 2026-03-01T12:00:01Z", [], True),
+        ("ME@fv-az1 (pid 77) at 2026-03-01T11:00:00Z", [9], True),
+        ("ME@fv-az1 (pid 77) at 2026-03-01T11:00:00Z", [], False),
+    ],
+    ids=["somebody else's", "younger than this run", "another run in progress", "on a person's machine"],
+)
+def test_any_other_lock_stays_and_its_holder_is_named(
+    desk: Desk, hub: Double, engine: Engine, holder: str, others: list[int], token: bool
+) -> None:
+    holder = holder.replace("ME", Here.own().user)
+    locked(desk, holder)
+    digest = preview(engine, "dev", Revisions()).digest
+    hub.runs = [{"id": n, "path": ".github/workflows/apply.yml", "status": "in_progress"} for n in (RUN, *others)]
+    done = apply(engine, "dev", digest, Workflow(BEGAN, forge(desk), RUN) if token else Workflow(BEGAN))
+    assert (done.word, desk.verbs()[-1]) == (Applied.LOCKED, "up")
+    assert f"the stack is locked by {holder.split(' ')[0]} (process 77) since 2026-03-01" in done.said
+
+
+def test_a_stale_lock_of_this_machine_is_told_from_one_that_is_held(desk: Desk) -> None:
+    here = Here.own()
+    told = LOCKED + f"{here.user}@{here.host} (pid %d) at 2026-03-01T11:00:00+01:00"
+    (gone,) = held(told % 4194305)  # above the kernel's largest
+    (alive,) = held(told % os.getpid())
+    assert (here.ended(gone), here.ended(alive)) == (True, False)
+    assert gone.where.startswith("s3://state/.pulumi/locks/") and gone.since == datetime(2026, 3, 1, 10, tzinfo=UTC)
+
+
+def test_an_engine_that_does_not_stop_is_killed_and_its_preview_is_a_failed_one(desk: Desk, engine: Engine) -> None:
+    hasty = dataclasses.replace(engine, ends_in=timedelta(milliseconds=100))
+    desk.answers("preview", "dev", [UPDATE])
+    digest = preview(hasty, "dev", Revisions()).digest
+    (desk.engine / "up.dev.hangs").touch()
+    done = apply(hasty, "dev", digest, Workflow(BEGAN), limits=(timedelta(minutes=1), timedelta(seconds=1)))
+    assert (done.word, "had not ended within 1s" in done.said) == (Applied.FAILED, True)
+    assert "cancel" not in desk.verbs()  # nobody held the lock
+    (desk.engine / "preview.dev.hangs").touch()
+    report = preview(hasty, "dev", Revisions(), timedelta(seconds=1))
+    assert (report.outcome, report.digest) == (Foreseen.FAILED, "")
+    assert "had not ended within 1s" in report.diagnostics[-1].text
+
+
+def test_the_change_s_program_gets_nothing_of_what_the_job_may_do_at_the_forge(desk: Desk, engine: Engine) -> None:
+    desk.env |= {"GITHUB_TOKEN": "t", "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "t", "AWS_ROLE_ARN": "arn"}
+    desk.answers("preview", "dev", [UPDATE])
+    preview(Engine.find(desk.root, variables=desk.env), "dev", Revisions())
+    assert desk.calls()[-1]["env"] == {"AWS_ROLE_ARN": "arn", "PULUMI_DEBUG_COMMANDS": "true"}
+
+
+def test_an_environment_whose_settings_are_deleted_is_refused_while_its_stack_has_resources(desk: Desk) -> None:
+    desk.git("rm", "-q", "stacks/Pulumi.dev.yaml", "stacks/Pulumi.prod.yaml")
+    desk.commit()
+    done = desk.run("preview", "--base", "HEAD~1", "--out", "reports", "--json")
+    (report,) = json.loads(done.stdout)["reports"]
+    assert (report["environment"], report["outcome"]) == ("dev", "failed")
+    assert "the stack dev still has 3 resources" in report["diagnostics"][0]["text"]
+
+
+def test_a_failed_engine_is_told_by_its_last_words(desk: Desk, engine: Engine) -> None:
+    (desk.engine / "preview.dev.code").write_text("255")
+    (desk.engine / "preview.dev.told").write_text("error: passphrase must be set")
+    report = preview(engine, "dev", Revisions())
+    assert (report.outcome, report.diagnostics[0].text) == (Foreseen.FAILED, "error: passphrase must be set")
+
+
+def test_a_report_that_is_missing_is_not_taken_for_no_change(desk: Desk, engine: Engine) -> None:
+    reports = desk.engine / "reports"
+    with pytest.raises(ReviewError, match="has no reports"):
+        reports_of(reports)
+    reports.mkdir()
+    (reports / "environments.txt").write_text("dev\n")
+    with pytest.raises(ReviewError, match=r"dev\.json is no report"):
+        reports_of(reports)
+
+
+def test_a_fork_s_pull_request_gets_its_answer_in_the_summary(desk: Desk, hub: Double, engine: Engine) -> None:
+    desk.answers("preview", "dev", [UPDATE])
+    report = preview(engine, "dev", Revisions("", "a" * 40))
+    said = comment_on([report], PullEvent(7, "a" * 40, "main", fork=True), lambda: forge(desk))
+    assert ("fork" in said.word, hub.calls) == (True, [])
+    pull = hub.pull(7)
+    pull["head"]["repo"]["full_name"] = "mallory/fleets"
+    event = desk.engine / "event.json"
+    event.write_text(json.dumps({"pull_request": pull, "repository": {"full_name": "boss/fleets"}}))
+    assert PullEvent.read({"GITHUB_EVENT_PATH": str(event)}).fork
+
+
+def test_what_is_missing_is_told_in_one_sentence(desk: Desk) -> None:
+    with pytest.raises(EngineError, match="pulumi is not on PATH"):
+        Engine.find(desk.root, variables={"PATH": "/nowhere"})
+    with pytest.raises(EngineError, match="no policy pack: nothing"):
+        Engine.find(desk.root, [Path("nothing")], variables=desk.env)
+    done = desk.run("apply", "dev", GITHUB_TOKEN="")
+    assert (done.returncode, "GITHUB_API_URL" in done.stderr and "Traceback" not in done.stderr) == (1, True)

@@ -1,0 +1,117 @@
+"""Which environments a change touches, and what is told of their files without running anything."""
+
+import json
+
+import pytest
+from desk import Desk
+from everspot_review.changed import ChangeError, Project
+from everspot_review.files import problems
+
+
+def touched(desk: Desk, base: str = "HEAD~1") -> tuple[list[str], list[str]]:
+    found = Project.read(desk.root).touched(base)
+    return list(found.environments), list(found.removed)
+
+
+@pytest.mark.parametrize(
+    ("path", "environments"),
+    [
+        ("stacks/Pulumi.dev.yaml", ["dev"]),
+        ("stacks/__main__.py", ["zaccount", "dev", "prod"]),
+        ("Pulumi.yaml", ["zaccount", "dev", "prod"]),
+        ("components/everspot/fleet.py", ["zaccount", "dev", "prod"]),
+        ("requirements.txt", ["zaccount", "dev", "prod"]),
+        ("uv.lock", ["zaccount", "dev", "prod"]),
+        ("other/Pulumi.dev.yaml", ["zaccount", "dev", "prod"]),
+        ("docs/review.md", []),
+        ("README.md", []),
+        ("tests/test_it.py", []),
+        (".github/workflows/review.yml", []),
+    ],
+)
+def test_its_own_file_touches_one_environment_and_the_program_all(
+    desk: Desk, path: str, environments: list[str]
+) -> None:
+    there = desk.root / path
+    desk.write(path, f"{there.read_text() if there.exists() else ''}# edited\n")
+    desk.commit()
+    assert touched(desk) == (environments, [])
+
+
+def test_what_an_account_has_once_comes_before_what_refers_to_it(desk: Desk) -> None:
+    assert Project.read(desk.root).environments() == ["zaccount", "dev", "prod"]
+
+
+def test_a_renamed_file_is_one_environment_gone_and_another_come(desk: Desk) -> None:
+    desk.git("mv", "stacks/Pulumi.dev.yaml", "stacks/Pulumi.stage.yaml")
+    desk.commit()
+    assert touched(desk) == (["stage"], ["dev"])
+
+
+def test_environments_that_a_project_no_longer_looks_for_are_gone_too(desk: Desk) -> None:
+    desk.write("Pulumi.yaml", "name: everspot\nruntime: python\nmain: stacks/\n")
+    desk.commit()
+    assert touched(desk) == ([], ["dev", "prod", "zaccount"])
+
+
+def test_a_push_that_has_nothing_before_it_touches_all(desk: Desk) -> None:
+    assert touched(desk, "0" * 40)[0] == ["zaccount", "dev", "prod"]
+
+
+def test_only_the_change_counts_and_not_what_came_to_the_base_meanwhile(desk: Desk) -> None:
+    desk.git("checkout", "-q", "-b", "more")
+    desk.write("stacks/Pulumi.dev.yaml", "config: {}\n")
+    desk.commit()
+    desk.git("checkout", "-q", "main")
+    desk.write("stacks/Pulumi.prod.yaml", "config: {}\n")
+    desk.commit()
+    desk.git("checkout", "-q", "more")
+    assert touched(desk, "main") == (["dev"], [])
+
+
+@pytest.mark.parametrize("base", ["nowhere", "--output=/tmp/x", "-p"])
+def test_a_revision_that_is_none_is_refused(desk: Desk, base: str) -> None:
+    with pytest.raises(ChangeError):
+        touched(desk, base)
+
+
+def test_a_name_that_no_stack_can_have_is_refused(desk: Desk) -> None:
+    desk.write("stacks/Pulumi.a;b.yaml", "config: {}\n")
+    desk.commit()
+    with pytest.raises(ChangeError, match="'a;b'"):
+        touched(desk)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("config: [1]\n", "`config` has to be a mapping"),
+        ("config:\n  everspot:a: 1\n  everspot:a: 2\n", "everspot:a is written twice"),
+        ("konfig: {}\n", "'konfig' is nothing that Pulumi reads"),
+        ("config: {cluster: 1}\n", "config.cluster: has to be NAMESPACE:NAME"),
+        ("config: !!python/object/apply:os.system [id]\n", "could not determine a constructor"),
+        ("- a\n", "has to be a mapping"),
+        ("a: b: c\n", "cannot be read"),
+    ],
+)
+def test_a_file_that_is_no_settings_is_told_without_running_anything(desk: Desk, text: str, told: str) -> None:
+    desk.write("stacks/Pulumi.dev.yaml", text)
+    (found,) = problems(desk.root / "stacks/Pulumi.dev.yaml")
+    assert told in found
+
+
+def test_a_file_that_is_wrong_ends_the_command_and_nothing_of_the_change_is_run(desk: Desk) -> None:
+    desk.write("stacks/Pulumi.dev.yaml", "konfig: {}\n")
+    desk.commit()
+    done = desk.run("files", "--base", "HEAD~1")
+    assert (done.returncode, desk.calls()) == (1, [])
+    assert "Pulumi.dev.yaml: 'konfig' is nothing that Pulumi reads" in done.stdout
+
+
+def test_the_command_says_what_is_touched_and_what_is_gone(desk: Desk) -> None:
+    desk.git("rm", "-q", "stacks/Pulumi.prod.yaml")
+    desk.write("stacks/Pulumi.dev.yaml", "config: {}\n")
+    desk.commit()
+    done = desk.run("changed", "--base", "HEAD~1", "--json")
+    assert json.loads(done.stdout) == {"environments": ["dev"], "removed": ["prod"], "program": []}
+    assert desk.run("files", "--base", "HEAD~1").returncode == 0

@@ -51,7 +51,7 @@ _EXITS = {
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ApplyOutcome:
     """What has become of an environment, in a word and in a sentence. `report`: what the preview before it found."""
 
     environment: str
@@ -93,7 +93,7 @@ def apply(
     revisions: Revisions | None = None,
     limits: tuple[timedelta, timedelta] = (PREVIEWED_IN, UPDATED_IN),
     tell: Callable[[str], None] = lambda _: None,
-) -> Outcome:
+) -> ApplyOutcome:
     """Update an environment, if that would do what was reviewed. `reviewed`: the digest of the preview that was, empty
     if there was none; `limits`: of preview and update.
 
@@ -102,33 +102,33 @@ def apply(
     """
     seen = preview(engine, environment, revisions or Revisions(), limits[0])
     if seen.blocked:
-        return Outcome(environment, Applied.REFUSED, f"{environment}: {_refusal(seen)}", seen)
+        return ApplyOutcome(environment, Applied.REFUSED, f"{environment}: {_refusal(seen)}", seen)
     if not seen.steps and seen.outcome.value == "unchanged":
-        return Outcome(environment, Applied.UNCHANGED, f"{environment}: nothing to do", seen)
+        return ApplyOutcome(environment, Applied.UNCHANGED, f"{environment}: nothing to do", seen)
     if not reviewed or seen.digest != reviewed:
-        return Outcome(environment, Applied.NOT_REVIEWED, _unlike(environment, seen.digest, reviewed), seen)
+        return ApplyOutcome(environment, Applied.NOT_REVIEWED, _unlike(environment, seen.digest, reviewed), seen)
     return _updated(engine, environment, workflow, seen, limits[1], tell)
 
 
 def _updated(
     engine: Engine, environment: str, workflow: Workflow, seen: EnvironmentReport, limit: timedelta,
     tell: Callable[[str], None],
-) -> Outcome:  # fmt: skip
+) -> ApplyOutcome:  # fmt: skip
     here = Here.own()
     ended = _up(engine, environment, limit)
     if ended.code and locked(ended.told):
         locks = held(ended.told)
         if not left_by_this_workflow(locks, here, workflow.began, workflow.others()):
-            return Outcome(environment, Applied.LOCKED, told_of(environment, locks, here), seen)
+            return ApplyOutcome(environment, Applied.LOCKED, told_of(environment, locks, here), seen)
         tell(f"{environment}: freed the lock that an earlier run of this workflow left: {locks[0].said}")
         engine.cancel(environment)
         ended = _up(engine, environment, limit)
     if ended.code == 0:
         done = f"{environment}: updated, {len(seen.steps)} resources changed, digest {seen.digest[:12]}"
-        return Outcome(environment, Applied.UPDATED, done, seen)
+        return ApplyOutcome(environment, Applied.UPDATED, done, seen)
     if ended.killed:
         _freed(engine, environment, here, ended.pid)
-    return Outcome(environment, Applied.FAILED, f"{environment}: the update failed: {_last(ended)}", seen)
+    return ApplyOutcome(environment, Applied.FAILED, f"{environment}: the update failed: {_last(ended)}", seen)
 
 
 def _freed(engine: Engine, environment: str, here: Here, pid: int) -> None:
@@ -163,7 +163,7 @@ def _unlike(environment: str, now: str, reviewed: str) -> str:
     )
 
 
-def stamp(outcome: Outcome, now: datetime) -> str:
+def stamp(outcome: ApplyOutcome, now: datetime) -> str:
     """The line on an environment in the comment."""
     sign = "✅" if outcome.word.exit is ReviewExit.OK else "🛑"
     return f"- {sign} **{outcome.environment}**: {outcome.word.value} at {now.astimezone(UTC):%Y-%m-%d %H:%M UTC}"

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 from everspot_core.documents import parse_duration
 
-from everspot_review.applying import Outcome, Workflow, apply
+from everspot_review.applying import ApplyOutcome, Workflow, apply
 from everspot_review.changed import Project
-from everspot_review.commenting import Said, comment_on, reports_of, stamped
+from everspot_review.commenting import CommentOutcome, comment_on, reports_of, stamped
 from everspot_review.drift import Drift, drift
 from everspot_review.drifted import keep, told
 from everspot_review.engine import Engine
@@ -131,7 +131,7 @@ def comment_command(
     """Say in one comment on the pull request what the reports say; it is edited, never repeated. Ends with 1 where a
     preview failed or a mandatory rule is broken."""
     found = reports_of(reports)
-    said: Said = comment_on(found, None if show else _event(number, head), Forge.from_environment, author)
+    said: CommentOutcome = comment_on(found, None if show else _event(number, head), Forge.from_environment, author)
     blocked = [report.environment for report in found if report.blocked]
     document = {"comment": said.word, "blocked": blocked, "body": said.body if show else None}
     _answer(context, json, document, [said.body] if show else [f"comment: {said.word}"])
@@ -168,7 +168,7 @@ def apply_command(
     forge = Forge.from_environment() if reviewed is None or os.environ.get("GITHUB_TOKEN") else None
     revision = found.revision("HEAD")
     seen = reviewed_of(forge, revision, author) if forge is not None and reviewed is None else None
-    outcomes: list[Outcome] = []
+    outcomes: list[ApplyOutcome] = []
     for name in chosen:
         digest = reviewed if reviewed is not None else (seen.digests.get(name, "") if seen else "")
         workflow, revisions = Workflow.here(forge, began), Revisions("", revision)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from everspot_review.applying import Outcome, stamp
+from everspot_review.applying import ApplyOutcome, stamp
 from everspot_review.errors import ReviewError
 from everspot_review.forge import Forge
 from everspot_review.job import PullEvent, run_link, summarize
@@ -23,7 +23,7 @@ LONGEST = 65_000
 
 
 @dataclass(frozen=True)
-class Said:
+class CommentOutcome:
     """What has become of the comment, in a word, and its text."""
 
     word: str
@@ -54,7 +54,7 @@ def comment_on(
     event: PullEvent | None,
     forge_of: Callable[[], Forge],
     author: str | None = None,
-) -> Said:
+) -> CommentOutcome:
     """Write the summary, and create or edit the comment. `event`: None to speak to no forge. On a fork's pull request,
     whose runs may not write, the summary is all.
 
@@ -65,19 +65,19 @@ def comment_on(
     body = comment(reports, run=link)
     summarize(summary(reports, run=link) if reports else "No environment changes.")
     if event is None:
-        return Said("shown", body)
+        return CommentOutcome("shown", body)
     if event.fork:
-        return Said("in the summary: a fork's run may not write", body)
+        return CommentOutcome("in the summary: a fork's run may not write", body)
     heads = {report.head for report in reports if report.head}
     if heads and heads != {event.head}:
-        return Said(f"overtaken: the reports are about {', '.join(sorted(h[:12] for h in heads))}", body)
+        return CommentOutcome(f"overtaken: the reports are about {', '.join(sorted(h[:12] for h in heads))}", body)
     forge = forge_of()
     text = with_head(body, event.head) if reports else None
     word = publish(forge, Voice.of(forge, MARKER, author), event.number, event.head, text)
-    return Said(word.value, text or body)
+    return CommentOutcome(word.value, text or body)
 
 
-def stamped(forge: Forge, seen: Reviewed, outcome: Outcome, now: datetime, author: str | None = None) -> None:
+def stamped(forge: Forge, seen: Reviewed, outcome: ApplyOutcome, now: datetime, author: str | None = None) -> None:
     """Say in the comment what has become of an environment. That this fails is no reason to fail: the update is made.
     Its reason goes to the summary."""
     try:

@@ -24,7 +24,7 @@ from everspot_review.report import (
     PropertyChange,
     ResourceStep,
 )
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -146,7 +146,23 @@ def check(text: str, reports: list[EnvironmentReport]) -> None:
             if inner.type == "link_open":
                 assert inner.attrs == {"href": "https://forge.example/run/7"}
             assert inner.type in ("text", "code_inline", "softbreak", "link_open", "link_close")
-    for bad in ("@", "<", "http", "www", "#", "$", "*", "~", "evil", MARKER, "\u202e", "\x00", "deadbeef", ":tada:"):
+    for bad in (
+        "`",
+        "@",
+        "<",
+        "http",
+        "www",
+        "#",
+        "$",
+        "*",
+        "~",
+        "evil",
+        MARKER,
+        "\u202e",
+        "\x00",
+        "deadbeef",
+        ":tada:",
+    ):
         assert bad not in loose, bad
     rows = _rows_of_the_first_table(tokens)
     assert rows == len(reports)
@@ -159,6 +175,44 @@ def _rows_of_the_first_table(tokens: list[Any]) -> int:
     )
     body = types[types.index("tbody_open") : types.index("tbody_close")]
     return body.count("tr_open")
+
+
+def everywhere(text: str) -> EnvironmentReport:
+    """A report of which every text is this one."""
+    figures = CostFigures(total=span(9), teams={text: span(4), f"{text}2": span(5)}, parts=())
+    step = ResourceStep(
+        urn=text, type=text, name=text, deed=Deed.REPLACE, protected=True, stateful=True,
+        changes=(PropertyChange(path=text, before=text, after=text, replaces=True),),
+    )  # fmt: skip
+    rule = BrokenRule(rule=text, level="mandatory", message=text, severity=text, resource=text)
+    excepted = Excepted(reason=text, until=date(2027, 1, 1))
+    return EnvironmentReport(
+        environment=text,
+        stack=text,
+        outcome=Foreseen.FAILED,
+        base=text,
+        head=text,
+        steps=(step, step.model_copy(update={"protected": False, "stateful": False})),
+        rules=(rule, rule.model_copy(update={"excepted": excepted})),
+        passed=(text,),
+        diagnostics=(
+            Diagnostic(severity="error", text=text, resource=text),
+            Diagnostic(severity="error", text=text),
+            Diagnostic(severity="warning", text=text, resource=text),
+        ),
+        effects=(JobEffect(resource=text, text=text, harm=True), JobEffect(resource=text, text=text)),
+        estimate=Estimate(before=None, after=figures, prices_as_of=date(2026, 11, 1), by_use=(text,), unknown=(text,)),
+        digest=text,
+    )
+
+
+@pytest.mark.parametrize(
+    "text", [*ATTACKS, "a\n```\nb", "x `y` </code></summary></details> @z", "1. a", "- a", "a: @b"]
+)
+def test_an_attack_in_every_place_stays_a_text(text: str) -> None:
+    told = comment([everywhere(text)], run="https://forge.example/run/7")
+    check(told, [everywhere(text)])
+    assert digests(told) in ({}, {text: text})
 
 
 @settings(max_examples=settings().max_examples * 2 // 5)
@@ -195,6 +249,8 @@ def test_a_code_span_holds_all_of_it(text: str) -> None:
     assert [inner.type for inner in paragraph.children or ()] == ["text", "code_inline", "text"]
 
 
+@example(["```"])
+@example(["a", "`````", "```"])
 @given(st.lists(HOSTILE, max_size=4))
 def test_a_fence_holds_all_of_it(lines: list[str]) -> None:
     (token,) = MarkdownIt("commonmark").parse("\n".join(fence(lines, "diff")))

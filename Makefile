@@ -15,11 +15,11 @@ $(if $(ON_ONE),$(if $(filter 1,$(words $(CLOUD))),,$(error $(ON_ONE) plays on on
 # nothing; apart from the sources.
 KEPT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/.everspot/pycache
 
-.PHONY: help setup demo check test nightly live bench clean
+.PHONY: help setup demo check test nightly second-opinion live bench clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Virtual environment, Pulumi engine, provider, dataset: all below .venv and .everspot (PYTHON=…, CLOUD=gcp to choose)
 	@$(PYTHON) tools/setup $(CLOUD)
@@ -28,7 +28,7 @@ demo: setup ## All of it on this machine, no cloud account needed: provision, tr
 	@.venv/bin/python -m everspot_local.demo --cloud $(CLOUD) $(ARGS)
 
 # Tests hold both clouds' components and bridges to their providers.
-test nightly: CLOUD = aws gcp
+test nightly second-opinion: CLOUD = aws gcp
 
 test: setup ## All tests (ARGS="-k name" to choose, JOBS=1 for one at a time)
 	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
@@ -36,6 +36,14 @@ test: setup ## All tests (ARGS="-k name" to choose, JOBS=1 for one at a time)
 nightly: setup ## For the night: properties with ten times as many examples, and variants of what takes long
 	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --hypothesis-profile=nightly tests/core tests/store tests/cli $(ARGS)
 	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m nightly $(ARGS)
+
+# Checkov takes a minute to install and 300 MB, and has its own pins of what is used here: it lives apart.
+CHECKOV := 3.3.30
+OPINION := .everspot/second-opinion
+
+second-opinion: setup ## What Checkov, which is installed apart, says of the stacks, and of the faults that the rules' tests plant
+	@[ -x $(OPINION)/bin/checkov ] || { .venv/bin/python -m venv $(OPINION) && $(OPINION)/bin/pip install -q checkov==$(CHECKOV); }
+	@$(KEPT) .venv/bin/python -m pytest -m opinion tests/components/test_components_second_opinion.py $(ARGS)
 
 live: setup ## A workload of 24 jobs simulated and lived through on this machine, and where the two differ (a quarter of an hour; CLOUD=gcp)
 	@.venv/bin/python tests/e2e/live.py --cloud $(CLOUD) $(ARGS)

@@ -18,6 +18,9 @@ from pulumi.runtime.proto.source_pb2 import StackTrace
 sys.path.insert(0, str(Path(__file__).parent))  # gcp_helpers
 
 import gcp_helpers
+from stack_helpers import declared
+
+__all__ = ["declared"]
 
 TAGS = {"Project": "vision", "Team": "ml", "Environment": "test"}
 

@@ -1,94 +1,13 @@
 """What the repository's own stacks declare breaks no rule, of any level, with the settings that stand beside them."""
 
-import importlib
-import json
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
-import pulumi
 import pytest
-import yaml
 from everspot_policy.rule import Level, Subject, problems
 from everspot_policy.rules import RULES
 from everspot_policy.settings import read
 from everspot_policy.stack import STACK_RULES
-
-STACKS = Path(__file__).resolve().parents[2] / "stacks"
-NAMES = sorted(path.name.split(".")[1] for path in STACKS.glob("Pulumi.*.yaml"))
-
-
-class Written:
-    """A stack's own settings, as the engine hands them over."""
-
-    name = "everspot"
-
-    def __init__(self, config: dict[str, Any]) -> None:
-        self.config = config
-
-    def get(self, name: str) -> str | None:
-        found = self.config.get(f"everspot:{name}")
-        return None if found is None else json.dumps(found)
-
-
-@pytest.fixture
-def declared(
-    declare: Callable[..., Any], recorder_kind: type[Any], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[str], list[Subject]]]:
-    """All resources of a stack, as rules see them."""
-
-    def resources(stack: str) -> list[Subject]:
-        config = yaml.safe_load((STACKS / f"Pulumi.{stack}.yaml").read_text())["config"]
-        region = config.get("aws:region") or config.get("gcp:region")
-        seen: list[Subject] = []
-        answers, register = recorder_kind.call, pulumi.runtime.mocks.MockMonitor.RegisterResource
-
-        def call(self: Any, args: Any) -> Any:
-            """The account is in the stack's region, and all that it names is offered in all zones."""
-            zones = {"aws": [f"{region}{z}" for z in "abc"], "gcp": [f"{region}-{z}" for z in "abcf"]}
-            names = args.args.get("filters", [{"values": []}])[0]["values"] if "Offerings" in args.token else []
-            pairs = [(name, zone) for name in names for zone in zones["aws"]]
-            offers = {"instanceTypes": [n for n, _ in pairs], "locations": [z for _, z in pairs], "locationTypes": []}
-            ours = {
-                "aws:index/getRegion:getRegion": {"region": region},
-                "aws:index/getAvailabilityZones:getAvailabilityZones": {"names": zones["aws"]},
-                "aws:ec2/getInstanceTypeOfferings:getInstanceTypeOfferings": offers,
-                "gcp:compute/getZones:getZones": {"names": zones["gcp"]},
-            }
-            if args.token == "gcp:organizations/getClientConfig:getClientConfig":
-                return {**answers(self, args), "region": region}
-            return ours.get(args.token) or answers(self, args)
-
-        def note(self: Any, request: Any) -> Any:
-            answer = register(self, request)
-            known = {args.name: args.inputs for args in self.mocks.seen}
-            seen.append(
-                Subject(
-                    request.type, known.get(request.name, {}), request.name, stack, request.protect, answer.urn,
-                    tuple(request.dependencies),
-                )
-            )  # fmt: skip
-            return answer
-
-        def program() -> dict[str, Any]:
-            given = settings.read_settings(Written(config), stack=stack)
-            for section, made in ((given.account, "account"), (given.cluster, "cluster")):
-                if section is not None:
-                    name = "everspot" if made == "account" else settings.cluster_name(stack)
-                    getattr(choices.CLOUDS[section.cloud], made)(name, section.args)
-            return {}
-
-        monkeypatch.syspath_prepend(str(STACKS))
-        settings, choices = importlib.import_module("settings"), importlib.import_module("choices")
-        monkeypatch.setattr(recorder_kind, "call", call)
-        monkeypatch.setattr(pulumi.runtime.mocks.MockMonitor, "RegisterResource", note)
-        declare(program)
-        return seen
-
-    yield resources
-    for module in ("settings", "choices", "choice_aws", "choice_gcp"):
-        sys.modules.pop(module, None)
+from stack_helpers import NAMES, STACKS
 
 
 @pytest.mark.parametrize("stack", NAMES)

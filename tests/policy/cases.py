@@ -9,8 +9,7 @@ from typing import Any
 class Case:
     """Inputs of a type, and the paths of the problems that a rule finds: none in good ones.
 
-    `engine`: whether the engine is shown it: its provider has the type, and takes these inputs. `component`: it is
-    shown it as a component of that type, because the provider that is built here does not serve it.
+    `engine`: whether the engine is shown it: its provider has the type, and takes these inputs.
     """
 
     rule: str
@@ -20,7 +19,6 @@ class Case:
     environment: str = "dev"
     protected: bool | None = None
     engine: bool = True
-    component: bool = False
 
     @property
     def name(self) -> str:

@@ -194,7 +194,7 @@ c.good(
     {**ISSUER, "attributeCondition": "assertion.repository_id == '4711'"},
     {**ISSUER, "attributeCondition": UNKNOWN},
 )
-c.bad(ISSUER, "attributeCondition", component=True)
+c.bad(ISSUER, "attributeCondition")
 c.bad({**ISSUER, "attributeCondition": "assertion.repository_owner == 'acme'"}, "attributeCondition", engine=False)
 
 c.of("gcp-no-account-keys", "gcp:serviceaccount/key:Key").bad(

@@ -28,7 +28,6 @@ LAUNCHED = ("instance", "volume")
     remedy="Give the tags, by the provider's defaultTags or one by one. A template's own tags do not reach what it "
     "launches: give tagSpecifications for instance and volume.",
     types=(*PAID, GROUP),
-    twins=("CKV_AWS_153",),
 )
 def tagged(subject: Subject) -> Iterator[Problem]:
     """Resources that lack a tag; templates whose instances or volumes would."""

@@ -187,7 +187,11 @@ c.of("gcp-impersonation-named", "gcp:serviceaccount/iAMMember:IAMMember").good(
     {"role": "roles/iam.serviceAccountUser", "member": ME}
 )
 
-ISSUER = {"oidc": {"issuerUri": "https://token.actions.githubusercontent.com"}, "workloadIdentityPoolId": "w"}
+ISSUER = {
+    "oidc": {"issuerUri": "https://token.actions.githubusercontent.com"},
+    "workloadIdentityPoolId": "jobs-pool",
+    "workloadIdentityPoolProviderId": "github-1",
+}
 c.of("gcp-trust-named", PROVIDER)
 c.good(
     {"oidc": {"issuerUri": "https://issuer.example.com"}},

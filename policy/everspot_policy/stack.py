@@ -78,7 +78,7 @@ def _on_demand_share(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[Fo
         return
     parts = [aws_cost.standing(subjects), gcp_cost.standing(subjects)]
     on_demand, total = sum((p[0] for p in parts), Fraction(0)), sum((p[1] for p in parts), Fraction(0))
-    if on_demand > max(1, total * bounds.on_demand_share):
+    if on_demand > max(Fraction(1), total * bounds.on_demand_share):
         told = f"{float(on_demand):g} of {float(total):g} units are on-demand"
         yield (
             "",

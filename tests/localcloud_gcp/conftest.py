@@ -16,6 +16,7 @@ from everspot_local.gcp.callers import OWNER_TOKEN
 from everspot_local.options import Options
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "localcloud"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "scheduler"))  # federation_helpers
 
 from stillness import standing_still
 

@@ -14,7 +14,7 @@ from everspot_core.federation.naming import is_offer_of
 from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.job import JobSubmission
 from everspot_core.peers import Peer
-from everspot_core.records import EventKind, JobRecord, JobState, Progress, Request
+from everspot_core.records import Event, EventKind, JobRecord, JobState, Progress, Request
 from everspot_core.visits import Away, Origin, TripEnd
 from everspot_store import CheckpointCorrupt, DigestMismatch, Fenced, Store, UnsafeArchive, Versioned, parcels
 from everspot_store.errors import DatasetMissing
@@ -218,12 +218,12 @@ class Stride:
 
     def _settle(self, host: Store, offer: VisitOffer) -> None:
         """Bring home what the visit has made, then end the job, or put it back into the queue."""
-        dossier = host.dossier(self._away.visit, brief=True)
-        if dossier is not None and dossier.submission.visit != offer.submission.visit:
+        found = self._there(host, offer)
+        if found is None:
             self._home(TripEnd.REFUSED, f"{self._away.visit} is another job at {self._peer.name}", None)
             return
-        there = dossier.record if dossier is not None else None
-        if dossier is None or there is None or not there.state.final:
+        there, events = found
+        if there is None or not there.state.final:
             _log.error("visit %s is said to have ended, and its record says otherwise", self._away.visit)
             return
         try:
@@ -244,10 +244,21 @@ class Stride:
             self._write(journey.come_back(record, trip, now, there.progress))
             return
         kind = _ENDS[there.state]
-        said = next((event.data for event in reversed(dossier.events) if event.kind is kind), {})
+        said = next((event.data for event in reversed(events) if event.kind is kind), {})
         data = {"step": there.progress.step, "message": there.detail, **said}
         self._all.history.tell(kind, record.job_id, record.epoch, there.changed_at, None, **data)
         self._write(journey.arrive(record, there, trip, now))
+
+    def _there(self, host: Store, offer: VisitOffer) -> tuple[JobRecord | None, list[Event]] | None:
+        """The visit's record and its events; None: they are another job's. Home may not read the host's jobs, only these and the archive, which is
+        written before any of them is removed: it is read last."""
+        visit = self._away.visit
+        found, events = host.records.get(visit), host.events(visit, brief=True)
+        archived = host.archive.get(visit)
+        if archived is None:
+            return (found.value if found is not None else None), events
+        mine = archived.submission.visit == offer.submission.visit
+        return (archived.record, archived.events) if mine else None
 
     def _home(self, end: TripEnd, why: str, offer: VisitOffer | None) -> None:
         """Put the job back into home's queue after an offer that came to nothing."""

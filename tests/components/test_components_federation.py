@@ -251,6 +251,17 @@ def test_the_way_out_is_the_schedulers_alone_and_only_where_endpoints_do_not_lea
     allowed = json.loads(near.inputs(f"{AWS}-network-endpoint-s3")["policy"])["Statement"][0]["Resource"]
     assert {"arn:aws:s3:::near-control", "arn:aws:s3:::near-data/*"} <= set(allowed)
     assert [a.name for a in pair.google(ON_AWS)[0].seen if a.typ.endswith(":RouterNat")] == [f"{GOOGLE}-network-nat"]
+    google, _ = pair.google(ON_AWS)
+    (served,) = google.inputs(f"{GOOGLE}-network-nat")["subnetworks"]
+    scheduler, agents = (
+        google.inputs(f"{GOOGLE}-{part}")["networkInterfaces"][0]["subnetwork"]
+        for part in ("scheduler-template", "fleet-spot-agent")
+    )
+    assert served["name"] == scheduler != agents
+    own = google.inputs(f"{GOOGLE}-network-scheduler")
+    assert (own["ipCidrRange"], own["privateIpGoogleAccess"]) == ("10.63.255.240/28", True)
+    everybody = pair.google(ON_AWS, nat=True)[0].inputs(f"{GOOGLE}-network-nat")["subnetworks"]
+    assert {each["name"] for each in everybody} == {scheduler, agents}
     alone = pair.google({**ON_GOOGLE, "name": "everspot-far"})[0]
     assert not [a.name for a in alone.seen if a.typ.endswith(":RouterNat")]
 
@@ -271,7 +282,7 @@ def test_a_preview_on_aws_says_what_the_way_out_costs(pair: Pair, said: list[str
 
 def test_a_preview_on_google_says_what_the_way_out_costs(pair: Pair, said: list[str]) -> None:
     pair.google(ON_AWS, preview=True)
-    assert any("Cloud NAT costs" in words for words in said)
+    assert any("Cloud NAT costs" in words and "serves the scheduler alone" in words for words in said)
 
 
 def test_a_federation_within_a_region_pays_for_no_way_out(pair: Pair, said: list[str]) -> None:

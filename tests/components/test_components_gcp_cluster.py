@@ -40,6 +40,7 @@ EXPECTED = {
     **{f"train-store-{b}": "gcp:storage/bucket:Bucket" for b in ("control", "data")},
     "train-network-vpc": "gcp:compute/network:Network",
     "train-network-subnetwork": "gcp:compute/subnetwork:Subnetwork",
+    "train-network-scheduler": "gcp:compute/subnetwork:Subnetwork",
     **{f"train-network-{rule}": FIREWALL for rule in ("out-https", "out-rest", "in-health")},
     **dict.fromkeys((AGENT, SCHEDULER), "gcp:serviceaccount/account:Account"),
     **{f"{AGENT}-{role}": ROLE for role in ("reader", "writer", "leaver")},
@@ -134,11 +135,13 @@ def test_templates_give_no_address_no_key_and_a_checked_boot(cluster: Cluster) -
     recorder = cluster(capacity={"elastic": ELASTIC})
     templates = recorder.of(TEMPLATE)
     assert len(templates) == 4
-    for template in (args.inputs for args in templates):
+    for name, template in ((args.name, args.inputs) for args in templates):
         assert template["shieldedInstanceConfig"] == {
             "enableSecureBoot": True, "enableVtpm": True, "enableIntegrityMonitoring": True,
         }  # fmt: skip
-        assert template["networkInterfaces"] == [{"subnetwork": SUBNETWORK}]
+        own = name == "train-scheduler-template"
+        subnetwork = SUBNETWORK.replace("-network-subnetwork", "-network-scheduler") if own else SUBNETWORK
+        assert template["networkInterfaces"] == [{"subnetwork": subnetwork}]
         assert template["metadata"]["enable-oslogin"] == "TRUE"
         assert template["metadata"]["block-project-ssh-keys"] == "TRUE"
         assert template["canIpForward"] is False

@@ -55,6 +55,13 @@ def test_one_error_names_every_bad_field() -> None:
     assert found["tags.Project"].endswith("'vision' would do")
 
 
+def test_the_blocks_of_a_network_overlap_nothing() -> None:
+    assert refused(vpc_cidr="10.0.0.0/8") == {"schedulerCidr": "10.63.255.240/28 overlaps vpcCidr (10.0.0.0/8)"}
+    check_cluster("train", {**copy.deepcopy(SPEC), "vpc_cidr": "10.0.0.0/8", "scheduler_cidr": "192.168.7.0/28"})
+    found = refused(scheduler_cidr="172.16.0.0/30", peer_cidrs=["172.16.0.0/12"])
+    assert set(found) == {"schedulerCidr"}
+
+
 @pytest.mark.parametrize(
     ("capacity", "path", "reason"),
     [

@@ -60,6 +60,16 @@ def named(google: Any, path: str, part: str) -> set[str]:
     return {item["name"] for item in listed(google, path) if part in item["name"]}
 
 
+def homes(google: Any, part: str) -> set[str]:
+    """The subnetworks of what the templates with a part in their names launch."""
+    found = (
+        ask(google, f"{REGIONAL}/instanceTemplates/{n}") for n in named(google, f"{REGIONAL}/instanceTemplates", part)
+    )
+    nics = [nic for template in found for nic in template["properties"]["networkInterfaces"]]
+    assert nics
+    return {nic["subnetwork"].rpartition("/")[2] for nic in nics}
+
+
 def done(changes: dict[str, str]) -> dict[str, str]:
     """What a run did, without what it only looked at."""
     return {name: op for name, op in changes.items() if op != "refresh"}
@@ -108,7 +118,7 @@ def test_a_cluster_comes_up_stays_is_put_right_changes_in_place_and_goes(google:
     assert ask(google, f"{REGIONAL}/instanceGroupManagers/{group}")["targetSize"] == 2
 
     # What a cluster may have besides, so that all that deployers need is asked for once.
-    more = {"monitoring": {}, "nat": True, "flowLogs": True, "iapSsh": True, "federation": [PEER]}
+    more = {"monitoring": {}, "flowLogs": True, "iapSsh": True, "federation": [PEER]}
     declare(google, limits={**google.declared(STACK)["limits"], "noticePoll": "1s"}, **more)
     changed = google.up(STACK).changes
     # The groups stay, and their templates are others.
@@ -120,6 +130,10 @@ def test_a_cluster_comes_up_stays_is_put_right_changes_in_place_and_goes(google:
     after = named(google, f"{REGIONAL}/instanceTemplates", "-spot-")
     assert len(after) == 1 and not after & templates
     assert google.preview(STACK).changes == {} and drift(google) == []
+    # The way out to the peer is the scheduler's: its subnetwork, in which no agent is, is all that NAT serves.
+    (nat,) = (nat for router in listed(google, f"{REGIONAL}/routers") for nat in router["nats"])
+    (served,) = (subnetwork["name"].rpartition("/")[2] for subnetwork in nat["subnetworks"])
+    assert {served} == homes(google, "-scheduler-") and not {served} & homes(google, "-fleet-")
 
     declare(google, capacity={**capacity, "standing": {"target": 2, "shape": "EVEN"}, "maxPrice": 1.0})
     refused = google.refused(STACK)

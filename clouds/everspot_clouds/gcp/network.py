@@ -22,18 +22,26 @@ SUBNETWORK = (8, 29)
 _WORD = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._:%~+-]*$")
 
 
-def network_problems(problems: Problems, *, zones: Sequence[str], cidr: str, peer_cidrs: Sequence[str] = ()) -> None:
-    """Add what is wrong with zones and addresses of a new network. `peer_cidrs`: networks that it must not overlap."""
+def network_problems(
+    problems: Problems, *, zones: Sequence[str], cidr: str, scheduler_cidr: str, peer_cidrs: Sequence[str] = ()
+) -> None:
+    """Add what is wrong with zones and addresses of a new network. `cidr`: of the agents' subnetwork. `peer_cidrs`:
+    networks that it must not overlap."""
     listed_zones(problems, zones)
-    block = parse_block(cidr, "vpcCidr", problems)
-    if block is None:
-        return
     low, high = SUBNETWORK
-    problems.need(low <= block.prefixlen <= high, "vpcCidr", f"{cidr} has to lie between /{low} and /{high}")
+    own = {}
+    for key, text in (("vpcCidr", cidr), ("schedulerCidr", scheduler_cidr)):
+        block = parse_block(text, key, problems)
+        if block is not None:
+            problems.need(low <= block.prefixlen <= high, key, f"{text} has to lie between /{low} and /{high}")
+            own[key] = block
+    if len(own) == len({"vpcCidr", "schedulerCidr"}) and own["vpcCidr"].overlaps(own["schedulerCidr"]):
+        problems.add("schedulerCidr", f"{scheduler_cidr} overlaps vpcCidr ({cidr})")
     for index, text in enumerate(peer_cidrs):
         peer = parse_block(text, f"peerCidrs[{index}]", problems)
-        if peer is not None and peer.overlaps(block):
-            problems.add("vpcCidr", f"{cidr} overlaps peerCidrs[{index}] ({text})")
+        for key, block in own.items():
+            if peer is not None and peer.overlaps(block):
+                problems.add(key, f"{block} overlaps peerCidrs[{index}] ({text})")
 
 
 def listed_zones(problems: Problems, zones: Sequence[str]) -> None:

@@ -62,7 +62,9 @@ class GcpTrainingClusterArgs(TypedDict):
     """Answer of `torch.cuda.get_arch_list()` on an image with its own torch. Default: the list of Everspot's own
     image."""
     vpc_cidr: NotRequired[str]
-    """IPv4 block of a new network's subnetwork, /8 to /29. Default: 10.64.0.0/16."""
+    """IPv4 block of the agents' subnetwork in a new network, /8 to /29. Default: 10.64.0.0/16."""
+    scheduler_cidr: NotRequired[str]
+    """IPv4 block of the scheduler's subnetwork in a new network, /8 to /29. Default: 10.63.255.240/28."""
     peer_cidrs: NotRequired[list[str]]
     """Blocks that a new network must not overlap."""
     network: NotRequired[pulumi.Input[str]]
@@ -170,6 +172,7 @@ class GcpTrainingCluster(pulumi.ComponentResource):
         self.agent_account, self.scheduler_account = identity.agent_account, identity.scheduler_account
         network = GcpNetwork(f"{name}-network", network_args(name, args, identity.agent_account), child)
         self.network, self.subnetwork = network.network, network.subnetwork
+        self._outward = network.scheduler_subnetwork
         # An instance without its firewall rules and its way to Google's services reaches nothing.
         reachable = pulumi.ResourceOptions(parent=self, depends_on=[network])
         agents = inputs(GcpTrainingFleetArgs, args, **self._own(Role.AGENT), heal_after=self._heal_after)
@@ -215,7 +218,8 @@ class GcpTrainingCluster(pulumi.ComponentResource):
         identity = self._identity
         ready = identity.agent_account_ready if role is Role.AGENT else identity.scheduler_account_ready
         spec = {key: value for key, value in self._args.items() if key != "image_family"}  # which is resolved
-        own = {"image_id": self.image_id, "subnetwork": self.subnetwork, "service_account": ready}
+        subnetwork = self.subnetwork if role is Role.AGENT else self._outward
+        own = {"image_id": self.image_id, "subnetwork": subnetwork, "service_account": ready}
         return inputs(GcpMachineArgs, spec, **own)
 
     def _elastic(self, opts: pulumi.ResourceOptions) -> GcpElasticCapacity:

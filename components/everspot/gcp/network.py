@@ -1,8 +1,9 @@
-"""The instances' network: one private subnetwork without any connection from the internet.
+"""The instances' network: private subnetworks of agents and of the scheduler, without any connection from the internet.
 
-A subnetwork belongs to a region and spans its zones, so that one block of addresses serves them all. Instances have no
-external address. With Private Google Access they reach Google's APIs, and without NAT nothing else (VPC documentation,
-"Private Google Access").
+A subnetwork belongs to a region and spans its zones, so that one block of addresses serves them all. The scheduler has
+one of its own because Cloud NAT serves subnetworks, not instances: a federation opens the way out to it alone. It has
+it always: a subnetwork with an instance in it cannot go. Instances have no external address. With Private Google Access
+they reach Google's APIs, and without NAT nothing else (VPC documentation, "Private Google Access").
 """
 
 from typing import NotRequired, TypedDict
@@ -21,6 +22,8 @@ from everspot.parts import outputs
 
 DEFAULT_CIDR = "10.64.0.0/16"
 """Addresses of a new network when none are given."""
+SCHEDULER_CIDR = "10.63.255.240/28"
+"""The scheduler's addresses in a new network when none are given."""
 
 NETWORK_FORM = "projects/PROJECT/global/networks/NAME"
 SUBNETWORK_FORM = "projects/PROJECT/regions/REGION/subnetworks/NAME"
@@ -36,9 +39,10 @@ FLOW_LOGS: "compute.SubnetworkLogConfigArgsDict" = {
 """How flows are logged: every second one, in intervals of ten minutes, which costs least."""
 
 NAT_COST = (
-    f"Cloud NAT costs about ${float(fixed.NAT_VM.usd)} an hour for each instance, at most "
+    f"Cloud NAT costs about ${float(fixed.NAT_VM.usd)} an hour for each instance that it serves, at most "
     f"${float(fixed.NAT_MOST.usd)}, and ${float(fixed.NAT_GB.usd)} per GB (list prices)."
 )
+FOR_SCHEDULER = " It is the federation's way out, and serves the scheduler alone."
 
 
 class GcpNetworkArgs(TypedDict):
@@ -51,7 +55,9 @@ class GcpNetworkArgs(TypedDict):
     zones: list[str]
     """Names of the zones that instances may be in, all of one region."""
     vpc_cidr: NotRequired[str]
-    """IPv4 block of a new network's subnetwork, /8 to /29. Default: 10.64.0.0/16."""
+    """IPv4 block of the agents' subnetwork in a new network, /8 to /29. Default: 10.64.0.0/16."""
+    scheduler_cidr: NotRequired[str]
+    """IPv4 block of the scheduler's subnetwork in a new network, /8 to /29. Default: 10.63.255.240/28."""
     peer_cidrs: NotRequired[list[str]]
     """Blocks that a new network must not overlap: offices, peered networks, other environments."""
     network: NotRequired[pulumi.Input[str]]
@@ -62,6 +68,8 @@ class GcpNetworkArgs(TypedDict):
     nat: NotRequired[bool]
     """Whether instances of a new network may open connections to the internet, through Cloud NAT, on port 443. It costs
     money. Default: false."""
+    scheduler_nat: NotRequired[bool]
+    """Whether the scheduler of a new network may, and nobody else. It costs money. Default: false."""
     flow_logs: NotRequired[bool]
     """Whether the flows of a new network are logged, to Cloud Logging. It costs money. Default: false."""
     iap_ssh: NotRequired[bool]
@@ -75,7 +83,8 @@ class GcpNetworkArgs(TypedDict):
 
 
 class GcpNetwork(pulumi.ComponentResource):
-    """A new network with one private subnetwork, or an existing one, and the firewall rules of the cluster.
+    """A new network with private subnetworks of agents and scheduler, or an existing one, and the firewall rules of the
+    cluster.
 
     No instance has an external address. The firewall of a new network lets nothing in but Google's health checks of
     the agents, and lets out connections to port 443 alone.
@@ -85,6 +94,8 @@ class GcpNetwork(pulumi.ComponentResource):
     """The network, projects/PROJECT/global/networks/NAME."""
     subnetwork: pulumi.Output[str]
     """The instances' subnetwork, projects/PROJECT/regions/REGION/subnetworks/NAME."""
+    scheduler_subnetwork: pulumi.Output[str]
+    """The scheduler's subnetwork; of an existing network the same one."""
     region: pulumi.Output[str]
     """Region of the subnetwork."""
 
@@ -131,20 +142,26 @@ class GcpNetwork(pulumi.ComponentResource):
             description=f"Everspot cluster {args['cluster']}",
             opts=self._child,
         )
-        subnetwork = compute.Subnetwork(
-            f"{self._name}-subnetwork",
+        agents = self._subnetwork("subnetwork", network, cidr, "Instances")
+        scheduler = self._subnetwork("scheduler", network, args.get("scheduler_cidr", SCHEDULER_CIDR), "Scheduler")
+        self.network, self.subnetwork, self.scheduler_subnetwork = network.id, agents.id, scheduler.id
+        self._out()
+        if args.get("nat", False):
+            self._nat(network, [agents, scheduler], NAT_COST)
+        elif args.get("scheduler_nat", False):
+            self._nat(network, [scheduler], NAT_COST + FOR_SCHEDULER)
+
+    def _subnetwork(self, suffix: str, network: "compute.Network", cidr: str, whose: str) -> "compute.Subnetwork":
+        return compute.Subnetwork(
+            f"{self._name}-{suffix}",
             network=network.id,
             region=self.region,
             ip_cidr_range=cidr,
             private_ip_google_access=True,
-            log_config=FLOW_LOGS if args.get("flow_logs", False) else None,
-            description=f"Instances of Everspot cluster {args['cluster']}",
+            log_config=FLOW_LOGS if self._args.get("flow_logs", False) else None,
+            description=f"{whose} of Everspot cluster {self._args['cluster']}",
             opts=self._child,
         )
-        self.network, self.subnetwork = network.id, subnetwork.id
-        self._out()
-        if args.get("nat", False):
-            self._nat(network, subnetwork)
 
     def _out(self) -> None:
         """Allow connections to port 443 only. Without NAT these reach only Google's APIs and the subnetwork. The
@@ -163,9 +180,9 @@ class GcpNetwork(pulumi.ComponentResource):
                 opts=self._child,
             )
 
-    def _nat(self, network: "compute.Network", subnetwork: "compute.Subnetwork") -> None:
+    def _nat(self, network: "compute.Network", served: "list[compute.Subnetwork]", cost: str) -> None:
         if pulumi.runtime.is_dry_run():
-            pulumi.log.info(NAT_COST, self)
+            pulumi.log.info(cost, self)
         router = compute.Router(f"{self._name}-router", network=network.id, region=self.region, opts=self._child)
         compute.RouterNat(
             f"{self._name}-nat",
@@ -173,7 +190,7 @@ class GcpNetwork(pulumi.ComponentResource):
             region=self.region,
             nat_ip_allocate_option="AUTO_ONLY",
             source_subnetwork_ip_ranges_to_nat="LIST_OF_SUBNETWORKS",
-            subnetworks=[{"name": subnetwork.id, "source_ip_ranges_to_nats": ["ALL_IP_RANGES"]}],
+            subnetworks=[{"name": each.id, "source_ip_ranges_to_nats": ["ALL_IP_RANGES"]} for each in served],
             log_config={"enable": True, "filter": "ERRORS_ONLY"},
             opts=self._child,
         )
@@ -185,7 +202,7 @@ class GcpNetwork(pulumi.ComponentResource):
             lambda seen: _check_existing(self._name, seen["found"], seen["network"], seen["region"])
         )
         self.network = checked.apply(lambda answer: _name(answer["network"]))
-        self.subnetwork = checked.apply(lambda answer: _name(answer["selfLink"]))
+        self.subnetwork = self.scheduler_subnetwork = checked.apply(lambda answer: _name(answer["selfLink"]))
 
     def _rule(
         self,
@@ -217,13 +234,14 @@ def check_network(problems: Problems, args: GcpNetworkArgs) -> None:
         problems,
         zones=args["zones"],
         cidr=args.get("vpc_cidr", DEFAULT_CIDR),
+        scheduler_cidr=args.get("scheduler_cidr", SCHEDULER_CIDR),
         peer_cidrs=args.get("peer_cidrs", []),
     )
     if "network" not in args and "subnetwork" not in args:
         problems.need("firewall" not in args, "firewall", "is for an existing network; a new one needs its rules")
         return
     problems.need("network" in args and "subnetwork" in args, "subnetwork", "network and subnetwork belong together")
-    for key in ("vpc_cidr", "peer_cidrs", "nat", "flow_logs"):
+    for key in ("vpc_cidr", "scheduler_cidr", "peer_cidrs", "nat", "scheduler_nat", "flow_logs"):
         problems.need(key not in args, camel(key), "is for a new network; network names an existing one")
     for key, given, form in (
         ("network", args.get("network"), NETWORK_FORM),

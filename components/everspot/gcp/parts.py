@@ -20,11 +20,11 @@ CLOUD = "gcp"
 def network_args(
     name: str, args: "GcpTrainingClusterArgs", agent_account: pulumi.Input[str] | None = None
 ) -> GcpNetworkArgs:
-    """The network's inputs. A federation with clusters of other clouds needs NAT: Private Google Access reaches Google
-    alone."""
+    """The network's inputs. A federation with clusters of other clouds needs NAT for the scheduler: Private Google
+    Access reaches Google alone."""
     network = inputs(GcpNetworkArgs, args, cluster=name)
     if "network" not in args and any(peer["cloud"] != CLOUD for peer in args.get("federation", [])):
-        network["nat"] = True
+        network["scheduler_nat"] = True
     if agent_account is not None:
         network["agent_account"] = agent_account
     return network
@@ -39,6 +39,6 @@ def always_of(name: str, args: "GcpTrainingClusterArgs") -> Upkeep:
     """What the cluster pays for while no agent runs."""
     return Upkeep(
         scheduler_type=args.get("scheduler_type", DEFAULT_TYPE),
-        nat=network_args(name, args).get("nat", False),
+        nat=network_args(name, args).get("nat", False) or network_args(name, args).get("scheduler_nat", False),
         monitoring="monitoring" in args,
     )

@@ -250,8 +250,8 @@ class Stride:
         self._write(journey.arrive(record, there, trip, now))
 
     def _there(self, host: Store, offer: VisitOffer) -> tuple[JobRecord | None, list[Event]] | None:
-        """The visit's record and its events; None: they are another job's. Home may not read the host's jobs, only these and the archive, which is
-        written before any of them is removed: it is read last."""
+        """The visit's record and its events; None: they are another job's. Home may not read the host's jobs, only
+        these and the archive, which is written before any of them is removed: it is read last."""
         visit = self._away.visit
         found, events = host.records.get(visit), host.events(visit, brief=True)
         archived = host.archive.get(visit)

@@ -1,7 +1,7 @@
 """What all components share on every cloud: type tokens, checks of names, and the refusal of bad inputs."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pulumi
 from everspot_core.problems import BadInputs, Problems, shown
@@ -57,6 +57,20 @@ def check_name(problems: Problems, name: str, suffix: str, most: int, what: str)
 class BadComponentInputs(pulumi.InputPropertiesError, pulumi.RunError):
     """Inputs that a component refuses. A component served to another language reports each of them there; in a Python
     program this ends the program with its message and without a traceback."""
+
+
+def refuse_bad(what: str, check: Callable[[Problems], None], ask: Callable[[Problems], None]) -> None:
+    """Refuse a component's inputs, all at once. `check`: adds what is wrong with them by themselves; `ask`: what only
+    the cloud knows to be wrong. It is called only if something else is, so that all of it is told together.
+
+    Raises:
+        BadComponentInputs: if any problem was found; it carries each with the input's path.
+    """
+    problems = Problems()
+    check(problems)
+    if problems.found:
+        ask(problems)
+    raise_bad(problems, what)
 
 
 def raise_bad(problems: Problems, what: str) -> None:

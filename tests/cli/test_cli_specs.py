@@ -340,7 +340,9 @@ def test_whatever_is_written_is_a_job_or_an_answer_that_can_be_read(folder: Path
     assert not any("\0" in part for pair in spec.env.items() for part in pair)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=settings.default.max_examples * 3 // 2, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.binary(max_size=300))
 def test_bytes_that_mean_nothing_are_refused_without_a_traceback(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "noise.yaml"

@@ -43,7 +43,7 @@ def at(second: int) -> datetime:
 RULES = st.sampled_from([("aws", AWS), ("gcp", GOOGLE)])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=settings.default.max_examples * 2, deadline=None)
 @given(markets(), seconds, RULES)
 def test_bill_and_independent_sum_are_exactly_equal(audit_bill, market, until, named):
     (points, launches, ends), (cloud, rules) = market, named

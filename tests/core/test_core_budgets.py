@@ -65,7 +65,7 @@ def count(launches, ends, points, events, now, *, cuts=()) -> dict[tuple[date, s
     return found
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=settings.default.max_examples, deadline=None)
 @given(worlds(), moments)
 def test_what_is_spent_is_what_is_billed_to_each_team_and_to_all(world, as_of) -> None:
     launches, ends, points, events = world

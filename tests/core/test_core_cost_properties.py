@@ -39,7 +39,7 @@ def worlds(draw):
     return launches, ends, points, events
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
 @given(worlds(), moments)
 def test_the_parts_add_up_to_the_total_exactly(world, as_of):
     found = bill(*world, builtin(), at(as_of), rules=BILLING)
@@ -54,7 +54,7 @@ def test_the_parts_add_up_to_the_total_exactly(world, as_of):
         assert all(u.useful_seconds <= u.seconds for u in job.usages)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=settings.default.max_examples, deadline=None)
 @given(worlds(), moments, moments)
 def test_without_interruptions_by_the_cloud_a_later_bill_is_never_smaller(world, one, other):
     launches, ends, points, events = world

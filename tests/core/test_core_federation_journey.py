@@ -119,7 +119,7 @@ AT_HOST = st.tuples(st.integers(2, 3), st.sampled_from(("look", "look", "accept"
 MOVES = st.lists(st.one_of(AT_HOME, AT_HOST), min_size=60, max_size=80)  # short ones meet too seldom
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=settings.default.max_examples * 4, deadline=None)
 @given(MOVES)
 def test_nobody_can_make_two_owners_and_the_job_always_comes_home(moves: list[tuple[int, str]]) -> None:
     world = World()

@@ -188,7 +188,7 @@ FATES = st.lists(st.tuples(st.sampled_from(["boot", "lose", "pass"]), st.integer
 
 
 @given(world=crowds(), fates=FATES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 5, deadline=None)
 def test_whatever_happens_the_cap_is_not_passed_and_nobody_is_launched_for_twice(world, fates):
     limit = world.more["cap"]
     for fate, dice in fates:
@@ -223,7 +223,7 @@ def hours(n):
     ),
     spells=st.lists(st.tuples(st.integers(1, 30), st.integers(0, 4)), min_size=1, max_size=8),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=settings.default.max_examples * 2 // 5, deadline=None)
 def test_every_deadline_that_could_be_kept_is_kept_under_a_cap_that_is_just_enough(made, spells):
     """For so many instances as all of them need at once, which rule out any move that keeps the old one meanwhile."""
     jobs = [

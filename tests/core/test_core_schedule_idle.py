@@ -228,7 +228,7 @@ FATES = st.lists(
     made=st.lists(st.tuples(st.sampled_from([None, 12.0, 40.0]), st.booleans(), st.integers(1, 2)), max_size=4),
     fates=FATES,
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 5, deadline=None)
 def test_every_idle_instance_is_gone_within_the_limit_and_a_changeover(made, fates):
     jobs = [job(f"j{n}", due=due, work=WORK, critical=c, nodes=nodes) for n, (due, c, nodes) in enumerate(made)]
     world = World(jobs, (), POOLS, idle_limit=LIMIT)
@@ -288,7 +288,7 @@ def test_a_short_gap_between_jobs_costs_less_than_a_launch_and_a_long_one_ends_t
     st.lists(st.tuples(st.integers(1, 40), st.integers(0, 3)), min_size=1, max_size=6),
     st.sampled_from([60, 300, 1800]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=settings.default.max_examples * 2 // 5, deadline=None)
 def test_whatever_the_limit_deadlines_hold_and_nothing_idles_for_longer(made, spells, limit):
     jobs = [
         {"id": f"j{n}", "hours": length / 12, "arrival_hours": at / 12}

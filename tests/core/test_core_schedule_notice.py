@@ -137,7 +137,7 @@ FATES = ["notice", "back", "boot", "take", "pass"]
     due=st.sampled_from([None, 10.4, 40.0]),
     nodes=st.integers(1, 2),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=settings.default.max_examples * 4 // 5, deadline=None)
 def test_beside_what_a_job_holds_there_is_never_more_than_one_launch(fates, due, nodes):
     view = job(due=due, work=WORK, nodes=nodes)
     world = World([view], (), [pool(), pool(zone="b", usd=1.2), pool(ON_DEMAND)])
@@ -194,7 +194,7 @@ def deaf(view, now):
     return plan(replace(view, instances=tuple(silent.get(i.instance_id, i) for i in view.instances)), now)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=settings.default.max_examples * 2 // 5, deadline=None)
 @given(
     jobs(st.sampled_from([None, 0.2, 0.6, 1.5, 5, 12])), traces(), st.integers(0, 2), st.sampled_from([60, 120, 900])
 )

@@ -235,7 +235,7 @@ def needs(draw: st.DrawFn) -> dict:
     }
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=settings.default.max_examples * 2, deadline=None)
 @given(st.data())
 def test_no_instance_is_ever_promised_more_than_it_has_and_no_room_is_left_that_the_first_in_line_could_use(data):
     kinds = data.draw(st.lists(st.sampled_from(sorted(SHAPES)), min_size=1, max_size=4))
@@ -286,7 +286,7 @@ def test_no_instance_is_ever_promised_more_than_it_has_and_no_room_is_left_that_
             assert not (fits and need.gpu_memory_gib <= h.record.gpu_memory_gib)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
 @given(st.data())
 def test_what_is_lent_never_puts_off_the_first_in_line(data):
     """The moment at which the first waiting job could start is worked out anew, with what the plan put beside it."""

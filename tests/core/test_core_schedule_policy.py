@@ -287,14 +287,14 @@ ADVERSARY = {
 
 
 @given(**ADVERSARY)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3, deadline=None)
 def test_whatever_spot_does_a_feasible_deadline_is_met(case, taken_after, away_for):
     run = Run(case, taken_after, away_for)
     assert run.finish() <= run.time + 1e-6
 
 
 @given(**ADVERSARY)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 20, deadline=None)
 def test_the_same_is_decided_twice_and_with_nothing_remembered(case, taken_after, away_for):
     first, again = Run(case, taken_after, away_for), Run(case, taken_after, away_for)
     first.finish()
@@ -313,7 +313,7 @@ def test_the_same_is_decided_twice_and_with_nothing_remembered(case, taken_after
     held=st.sampled_from([None, ON_DEMAND, ON_SPOT, replace(ON_SPOT, changing=0.1, speed=0.7)]),
     market=st.sampled_from([None, HERE, AWAY, STEADY, SCARCE, GONE]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
 def test_every_course_can_be_followed_and_put_into_words(time, left, more, changeover, tick, held, market):
     what = need(time, left, left + more, changeover, changeover * 1.5, tick)
     to = choose_market(what, held, market)

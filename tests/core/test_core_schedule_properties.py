@@ -125,7 +125,7 @@ def clusters(draw: st.DrawFn) -> ClusterView:
     return cluster_view(jobs=jobs, instances=instances, draining=draw(st.integers(0, 4)) == 0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
 @given(clusters(), st.randoms(use_true_random=False))
 def test_a_plan_touches_each_job_and_each_instance_at_most_once_and_is_the_same_from_every_side(view, random):
     actions = plan(view, NOW)
@@ -142,7 +142,7 @@ def test_a_plan_touches_each_job_and_each_instance_at_most_once_and_is_the_same_
     assert plan(again, NOW) == actions
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
 @given(clusters())
 def test_only_waiting_jobs_are_assigned_and_only_to_free_healthy_instances_that_fit(view):
     jobs = {j.job_id: j for j in view.jobs}
@@ -162,7 +162,7 @@ def test_only_waiting_jobs_are_assigned_and_only_to_free_healthy_instances_that_
             assert job.submission.spec.resources.gpus <= instance.record.gpus
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
 @given(clusters())
 def test_nobody_gets_an_instance_that_a_job_ahead_of_it_in_the_queue_could_have_used(view):
     actions = plan(view, NOW)
@@ -179,7 +179,7 @@ def test_nobody_gets_an_instance_that_a_job_ahead_of_it_in_the_queue_could_have_
                 assert not (critical and winner.submission.spec.priority is Priority.NORMAL)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=settings.default.max_examples, deadline=None)
 @given(clusters())
 def test_an_unhealthy_cluster_comes_to_rest_when_its_repairs_are_carried_out(view):
     """Clearing what the plan wants cleared leaves nothing to clear: repairs do not chase each other."""

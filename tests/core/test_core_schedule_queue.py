@@ -161,7 +161,7 @@ def test_the_wait_begins_anew_when_a_job_has_run():
     assert order(job("ran", waited=500, record=left), job("aged", waited=30)) == ["aged", "ran"]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=settings.default.max_examples * 2, deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -57,7 +57,7 @@ def test_what_nobody_has_seen_is_as_believed(prior):
 
 
 @given(prior=priors, ended=spells, running=st.floats(0.0, 300.0))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 5, deadline=None)
 def test_every_law_is_a_law(prior, ended, running):
     law = learnt(prior, ended, running)
     ages = np.sort(np.concatenate((AGES, EDGES, EDGES - 1e-9))).clip(0)
@@ -71,7 +71,7 @@ def test_every_law_is_a_law(prior, ended, running):
 
 
 @given(prior=priors, ended=spells, running=st.floats(0.0, 100.0), more=st.floats(0.01, 100.0))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 5, deadline=None)
 def test_a_spell_that_goes_on_only_ever_raises_what_is_expected(prior, ended, running, more):
     before, after = learnt(prior, ended, running), learnt(prior, ended, running + more)
     assert (after.hazard <= before.hazard).all()
@@ -79,7 +79,7 @@ def test_a_spell_that_goes_on_only_ever_raises_what_is_expected(prior, ended, ru
 
 
 @given(prior=priors, ended=spells)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=settings.default.max_examples * 2 // 5, deadline=None)
 def test_the_order_of_spells_is_of_no_consequence(prior, ended):
     assert learnt(prior, ended, 0.0).hazard == pytest.approx(learnt(prior, ended[::-1], 0.0).hazard)
 
@@ -143,7 +143,7 @@ def test_waiting_for_ever_never_pays_on_demand():
     changeover=st.floats(0.0, 2.0),
     pace=st.just(0.0) | st.floats(1e-6, 2.0),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 5, deadline=None)
 def test_no_way_is_both_faster_and_cheaper_than_the_best(downs, ups, dear, changeover, pace):
     table: WayTable = ways(
         learnt(DOWNS, downs, 0.0), learnt(UPS, ups, 0.0), spot=1.0, on_demand=dear, changeover=changeover

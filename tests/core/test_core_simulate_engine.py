@@ -259,7 +259,7 @@ def test_stepping_on_events_is_stepping_on_ticks(world, name, start):
 
 
 @given(world=worlds(), name=st.sampled_from(sorted(POLICIES)), start=st.integers(0, 30))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3, deadline=None)
 def test_no_policy_misses_a_deadline_that_leaves_two_changeovers_and_a_tick(world, name, start):
     traces, setting = world
     found = run(traces, start, setting, POLICIES[name])

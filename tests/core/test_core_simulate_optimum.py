@@ -98,7 +98,7 @@ def tiny_worlds(draw):
 
 
 @given(world=tiny_worlds())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 5, deadline=None)
 def test_no_schedule_is_cheaper(world):
     traces, setting = world
     found, others = optimum(traces, 0, setting), every_schedule(traces, setting)
@@ -121,7 +121,7 @@ def worlds(draw):
 
 
 @given(world=worlds(), name=st.sampled_from(sorted(POLICIES)), start=st.integers(0, 20))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
 def test_no_policy_is_cheaper(world, name, start):
     trace, job, deadline, changeover = world
     setting = asked(job, deadline, changeover)
@@ -139,7 +139,7 @@ def test_more_time_never_costs_more(world, more):
 
 
 @given(world=worlds())
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=settings.default.max_examples // 2)
 def test_a_second_pool_never_costs_more(world):
     trace, job, deadline, changeover = world
     other = Trace(name="b", gap=trace.gap, available=1 - trace.available, prices=trace.prices)

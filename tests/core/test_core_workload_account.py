@@ -48,7 +48,7 @@ class Meter:
     notice=st.sampled_from([0, 120]),
     most=st.sampled_from([None, 4]),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 10, deadline=None)
 def test_the_simulated_bill_is_the_sum_of_what_was_seen_to_be_there(made, market, base, idle, notice, most):
     """What is there between two moments is what the plan saw last at the first of them: it is asked until it rests."""
     parts = [standing(base)] if base else []

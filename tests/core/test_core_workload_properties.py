@@ -103,7 +103,7 @@ def check(run, market):
     return told
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 5, deadline=None)
 @given(jobs(), traces(), st.integers(1, 3), st.integers(0, 3), st.booleans())
 def test_on_what_stands(made, market, base, spot, shared):
     """As long as the base is large enough for every gang, all jobs end."""
@@ -138,7 +138,7 @@ def test_with_pools_to_launch_from_no_deadline_that_could_be_kept_is_missed(made
         assert task.state.final or (patient and market.available.max() < base + task.job.nodes)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=settings.default.max_examples * 2 // 5, deadline=None)
 @given(jobs(st.sampled_from([None, 5, 12]), nodes=(1,), shared=True), traces(), st.integers(1, 2))
 def test_sharing_with_pools(made, market, base):
     pools = [offer(), offer("spot", 1.0, availability="t")]
@@ -160,7 +160,7 @@ def test_where_on_demand_runs_dry_as_well(made, market, dry, base):
 NOBODY_COMES = [{"id": "j0", "team": "x", "arrival_hours": 0.0, "hours": 0.1, "hours_upper": 0.125, "nodes": 2}]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 20, deadline=None)
 @given(jobs(st.sampled_from([None, 1.5, 5])), traces())
 @example(NOBODY_COMES, Trace(name="t", gap=timedelta(minutes=5), available=np.array([0])))
 def test_asking_the_plan_at_every_tick_changes_nothing(made, market):
@@ -176,7 +176,7 @@ def test_asking_the_plan_at_every_tick_changes_nothing(made, market):
 
 
 @given(jobs(st.sampled_from([None, 5])), traces())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 20, deadline=None)
 def test_the_same_workload_gives_the_same_run(made, market):
     fleet = {"standing": [standing(2, "spot", 1.0, availability="t")], "pools": [offer()]}
     runs = [simulate(workload(order, {"t"}, **fleet), {"t": market}) for order in (made, made[::-1])]

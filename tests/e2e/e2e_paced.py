@@ -85,7 +85,7 @@ class Paced(ABC):
         real = timedelta(seconds=fleet.tick_seconds / self.scale)
         self.limits = Limits(
             lease_ttl=max(timedelta(seconds=10), LEASE / self.scale), beat_every=timedelta(seconds=5),
-            poll_every=timedelta(seconds=0.2), notice_poll=timedelta(seconds=0.2), tick_every=real / 2,
+            poll_every=timedelta(seconds=0.4), notice_poll=timedelta(seconds=0.5), tick_every=real / 2,
             stop_margin=timedelta(seconds=0.5),
         )  # fmt: skip
         self.types = tuple(dict.fromkeys(p.instance_type for p in fleet.pools))
@@ -96,6 +96,7 @@ class Paced(ABC):
         self.only = {name: sorted({p.zone for p in fleet.pools if p.instance_type == name}) for name in self.types}
         self.own_idle_limit = "30m"  # a net that nothing falls into: what ends them is the scheduler
         self.jobs: dict[str, str] = {}
+        self.going = list[str]()
 
     def agent(self, cpus: int | None) -> tuple[str, ...]:
         rest = (hours(self.workload.fleet.launch_hours) - BOOT) / self.scale - REPORTS
@@ -112,11 +113,18 @@ class Paced(ABC):
             self._submit(job)
             tell(f"{self._hours(began):5.2f} h: {job.id}")
         limit = self.clock.to_real(hours(self.workload.horizon_hours))
-        self.until(lambda: all(self.ended(job) for job in self.jobs.values()) or None, limit)
+        self.until(self._all_over, limit)
         tell(f"{self._hours(began):5.2f} h: all jobs are over")
         self.until(lambda: not self.running() or None, limit)
         tell(f"{self._hours(began):5.2f} h: nothing runs any more")
         return began
+
+    def _all_over(self) -> bool:
+        """Whether every job has ended: the last of those that are not known to have is asked for, and no other, since
+        whoever waits asks several times a second, and this machine has to answer."""
+        while self.going and self.ended(self.going[-1]):
+            self.going.pop()
+        return not self.going
 
     def _hours(self, began: datetime) -> float:
         return (self.clock.now() - began) / timedelta(hours=1)
@@ -152,6 +160,7 @@ class Paced(ABC):
         deadline = None if job.deadline_hours is None else now + hours(job.deadline_hours)
         submission = JobSubmission(job_id=f"{job.id}-1", spec=spec, submitted_at=now, deadline_at=deadline)
         self.jobs[job.id] = self.store.submit(submission, code).job_id
+        self.going.append(self.jobs[job.id])
 
     def behind(self) -> list[str]:
         """In what this machine did not keep up with its market: such a run says nothing about a plan."""

@@ -38,16 +38,14 @@ def check_cluster(
 ) -> None:
     """Refuse a spec with all of its problems. `zones_of`: gives the region and its zones; None if Google does not say.
 
-    It is called only if something else is wrong, so that a wrong zone is reported together with the rest.
-
     Raises:
         pulumi.InputPropertiesError: if anything is wrong; it carries each problem with the input's path.
     """
-    problems = Problems()
-    cluster_problems(problems, name, args)
-    if problems.found:
-        asked_zones(problems, args, zones_of())
-    common.raise_bad(problems, f"GcpTrainingCluster {name}")
+    common.refuse_bad(
+        f"GcpTrainingCluster {name}",
+        lambda problems: cluster_problems(problems, name, args),
+        lambda problems: asked_zones(problems, args, zones_of()),
+    )
 
 
 def asked_zones(problems: Problems, args: "GcpTrainingClusterArgs", seen: tuple[str, list[str]] | None) -> None:

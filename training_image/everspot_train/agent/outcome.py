@@ -14,7 +14,6 @@ from everspot_train.agent.failures import signal_name
 from everspot_train.rundir import Status
 
 MESSAGE_CHARACTERS = 1000
-DETAIL_CHARACTERS = 4000
 _TORCHRUN = re.compile(r"^[EWI]\d{4} [\d:.]+ \d+ torch/distributed/.*\n?", re.MULTILINE)
 """Matches the lines that torchrun logs between those of the program."""
 
@@ -72,7 +71,7 @@ def _write_failure(say: Say, ending: Ending, record: JobRecord, spec: JobSpec, t
         exit_code=ending.exit_code,
         signal=signal_name(ending.exit_code),
         message=message,
-        traceback=ending.traceback[-(DETAIL_CHARACTERS - MESSAGE_CHARACTERS) :],
+        traceback=ending.traceback[-(transitions.DETAIL_LIMIT - MESSAGE_CHARACTERS) :],
         attempt=attempt,
         reason=ending.reason.value,
     )
@@ -108,7 +107,7 @@ def detail_of(ending: Ending, tail: str) -> str:
     if not ending.reason.failure and not ending.unstarted:
         return ""
     message = ending.message[:MESSAGE_CHARACTERS]
-    rest = (ending.traceback.strip() or _own(tail))[-(DETAIL_CHARACTERS - MESSAGE_CHARACTERS - 1) :]
+    rest = (ending.traceback.strip() or _own(tail))[-(transitions.DETAIL_LIMIT - MESSAGE_CHARACTERS - 1) :]
     return f"{message}\n{rest}".strip()
 
 

@@ -159,6 +159,12 @@ def test_templates_give_no_address_no_key_and_a_checked_boot(cluster: Cluster) -
     }  # fmt: skip
 
 
+def test_the_scheduler_gets_a_disk_that_its_own_machine_takes(cluster: Cluster) -> None:
+    recorder = cluster(capacity={"instance_types": [{"type": "a3-highgpu-1g"}]}, volume_type="hyperdisk-balanced")
+    disks = {made.inputs["machineType"]: made.inputs["disks"][0]["diskType"] for made in recorder.of(TEMPLATE)}
+    assert disks == {"a3-highgpu-1g": "hyperdisk-balanced", "e2-small": "pd-balanced"}
+
+
 def test_each_market_has_its_scheduling(cluster: Cluster) -> None:
     recorder = cluster(capacity={"elastic": ELASTIC})
     told = {args.name: args.inputs["scheduling"] for args in recorder.of(TEMPLATE)}

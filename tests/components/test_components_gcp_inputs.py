@@ -97,6 +97,26 @@ def test_what_the_capacity_cannot_be_is_refused_by_name(capacity: Any, path: str
     assert reason in found[where]
 
 
+@pytest.mark.parametrize(
+    ("types", "disk", "said"),
+    [
+        (
+            ["g2-standard-4", "a3-highgpu-1g"],
+            "hyperdisk-balanced",
+            "g2-standard-4 takes pd-balanced or pd-ssd, and",
+        ),
+        (["n2-standard-8"], "hyperdisk-balanced", "n2-standard-8 takes pd-balanced or pd-ssd"),
+        (["c4-standard-8"], None, "c4-standard-8 takes hyperdisk-balanced, and not pd-balanced"),
+        (["a3-ultragpu-8g"], "pd-ssd", "a3-ultragpu-8g takes hyperdisk-balanced"),
+    ],
+)
+def test_a_boot_disk_that_one_of_the_types_does_not_take_is_refused(types: Any, disk: str | None, said: str) -> None:
+    more = {"vcpus": 8, "memory_gib": 32.0, "on_demand_usd_per_hour": 1.0}
+    declared = [{"type": name, **({} if name in ("g2-standard-4", "a3-highgpu-1g") else more)} for name in types]
+    found = refused(capacity={"instance_types": declared}, **({"volume_type": disk} if disk else {}))
+    assert list(found) == ["volumeType"] and said in found["volumeType"]
+
+
 def test_a_name_by_which_machines_could_be_confused_is_refused() -> None:
     for name in ("train-agent", "vision-e-eu", "a-scheduler"):
         assert "tell what they are" in refused(name)["cluster"]

@@ -185,6 +185,7 @@ def test_a_template_makes_instances_and_is_never_changed(net: Any) -> None:
 
 SPOT = {"provisioningModel": "SPOT"}
 DEBIAN = {"sourceImage": "projects/debian-cloud/global/images/family/debian-12", "diskType": "pd-balanced"}
+HYPER = "hyperdisk-balanced"
 BOOT = {"boot": True, "initializeParams": DEBIAN}
 
 
@@ -220,6 +221,12 @@ BOOT = {"boot": True, "initializeParams": DEBIAN}
         ({"disks": [{**BOOT, "diskSizeGb": "5"}]}, 400, "smaller than the image size (10 GB)"),
         ({"disks": [{**BOOT, "initializeParams": {**DEBIAN, "sourceImage": "global/images/none"}}]}, 404, "not found"),
         ({"disks": [{"boot": True, "initializeParams": {**DEBIAN, "diskType": "pd-standard"}}]}, 400, "pd-standard"),
+        ({"disks": [{"boot": True, "initializeParams": {**DEBIAN, "diskType": "pd-extreme"}}]}, 400, "not compatible"),
+        ({"disks": [{"boot": True, "initializeParams": {**DEBIAN, "diskType": "none"}}]}, 400, "cannot be found"),
+        (
+            {"machineType": "e2-small", "disks": [{"boot": True, "initializeParams": {**DEBIAN, "diskType": HYPER}}]},
+            400, "[hyperdisk-balanced, e2-small] features are not compatible",
+        ),
         ({"disks": [{"boot": True, "source": "zones/europe-west4-a/disks/d"}]}, 501, "disks that exist"),
         ({"networkInterfaces": []}, 400, "network interface"),
         ({"networkInterfaces": [{"network": "global/networks/net"}]}, 400, "Subnetwork should be specified"),

@@ -136,6 +136,11 @@ def usd_per_hour(args: GcpCapacityArgs, region: str, market: Market) -> dict[str
     return found
 
 
+def type_names(args: GcpCapacityArgs) -> list[str]:
+    """The instance types, by name."""
+    return [entry["type"] for entry in args["instance_types"]]
+
+
 def has_gpus(args: GcpCapacityArgs) -> bool:
     """Whether any of the types has GPUs."""
     known = known_types(args["instance_types"])

@@ -14,7 +14,7 @@ from everspot.capacity import check_gpus, check_prices
 from everspot.declared import check_type, declared_types, known_types
 from everspot.federation import check_peers
 from everspot.gcp import tagging
-from everspot.gcp.capacity import capacity_of, check_capacity
+from everspot.gcp.capacity import capacity_of, check_capacity, type_names
 from everspot.gcp.identity import check_buckets, check_secrets
 from everspot.gcp.lacking import lacking_problems
 from everspot.gcp.launch import check_machine, manifest_problem
@@ -75,7 +75,7 @@ def cluster_problems(problems: Problems, name: str, args: "GcpTrainingClusterArg
     check_gpus(problems, args["capacity"], args.get("gpu_arches"), FAMILIES)
     if not problems.found:
         check_prices(problems.at("capacity"), args["capacity"], capacity_of(args["capacity"]), region_of(zones[0]))
-    check_machine(problems, args)
+    check_machine(problems, args, type_names(args["capacity"]))
     known = known_types(args["capacity"]["instance_types"])
     fleets = {known[entry["type"]].arch for entry in args["capacity"]["instance_types"] if entry["type"] in known}
     check_type(problems, "schedulerType", args.get("scheduler_type", DEFAULT_TYPE), fleets)

@@ -53,7 +53,8 @@ class GcpTrainingClusterArgs(TypedDict):
     volume_gib: NotRequired[int]
     """Size of every instance's boot disk in GiB. Default: the image's own; a smaller one is refused."""
     volume_type: NotRequired[str]
-    """Type of the boot disks: pd-balanced, pd-ssd or hyperdisk-balanced. Default: pd-balanced."""
+    """Type of the boot disks: pd-balanced, pd-ssd or hyperdisk-balanced. Every type of the capacity has to take it; the
+    scheduler's machine gets it if it does. Default: pd-balanced."""
     volume_kms_key: NotRequired[str]
     """A customer-managed key for the boot disks, projects/…/cryptoKeys/NAME. Default: keys managed by Google."""
     secure_boot: NotRequired[bool]

@@ -19,7 +19,7 @@ from everspot_core.records import Role
 from everspot import common
 from everspot.capacity import check_gpus, registered
 from everspot.gcp import asking, policies, tagging
-from everspot.gcp.capacity import GcpCapacityArgs, check_capacity, has_gpus, max_run_of
+from everspot.gcp.capacity import GcpCapacityArgs, check_capacity, has_gpus, max_run_of, type_names
 from everspot.gcp.granting import Granting
 from everspot.gcp.launch import GcpMachineArgs, check_machine, instance_template, resolve_image
 from everspot.gcp.network import check_resource_name
@@ -125,5 +125,5 @@ def check_elastic(name: str, args: GcpElasticCapacityArgs) -> None:
     problems.need("elastic" in args["capacity"], "capacity.elastic", "is missing")
     check_gpus(problems, args["capacity"], args.get("gpu_arches"), FAMILIES)
     problems.need(bool(args["zones"]), "zones", "at least one zone is needed")
-    check_machine(problems.at("machine"), args["machine"])
+    check_machine(problems.at("machine"), args["machine"], type_names(args["capacity"]))
     common.raise_bad(problems, f"GcpElasticCapacity {name}")

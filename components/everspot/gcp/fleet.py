@@ -23,7 +23,15 @@ from pulumi_gcp import compute
 from everspot import common
 from everspot.capacity import check_gpus, check_prices, registered
 from everspot.gcp import asking, tagging
-from everspot.gcp.capacity import GcpCapacityArgs, capacity_of, check_capacity, has_gpus, notice_of, usd_per_hour
+from everspot.gcp.capacity import (
+    GcpCapacityArgs,
+    capacity_of,
+    check_capacity,
+    has_gpus,
+    notice_of,
+    type_names,
+    usd_per_hour,
+)
 from everspot.gcp.launch import GcpMachineArgs, check_machine, instance_template, resolve_image
 from everspot.gcp.network import check_resource_name
 from everspot.guard import fleet_guard
@@ -214,7 +222,7 @@ def check_fleet(name: str, args: GcpTrainingFleetArgs) -> None:
     check_capacity(problems.at("capacity"), args["capacity"], args["zones"])
     check_gpus(problems, args["capacity"], args.get("gpu_arches"), FAMILIES)
     problems.need(bool(args["zones"]), "zones", "at least one zone is needed")
-    check_machine(problems.at("machine"), args["machine"])
+    check_machine(problems.at("machine"), args["machine"], type_names(args["capacity"]))
     common.raise_bad(problems, f"GcpTrainingFleet {name}")
 
 

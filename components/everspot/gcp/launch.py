@@ -1,11 +1,12 @@
 """The instance templates of agents and scheduler. All use the same image, and differ in manifest, service account,
 scheduling and machine type."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, NotRequired, TypedDict
 
 import pulumi
+from everspot_clouds.gcp.disks import BOOT_DISKS, boot_disk, boot_disks
 from everspot_clouds.gcp.fleet import scheduling
 from everspot_clouds.gcp.machines import description, machine_of
 from everspot_clouds.gcp.names import RESOURCE
@@ -33,9 +34,6 @@ METADATA = {
 }
 """The metadata of every instance, besides the manifest."""
 
-VOLUME_TYPES = ("pd-balanced", "pd-ssd", "hyperdisk-balanced")
-"""Types of the boot disk."""
-
 SIZES = (10, 65_536)
 """Least and largest size of a boot disk in GiB."""
 
@@ -58,8 +56,8 @@ class GcpMachineArgs(TypedDict):
     """Size of the boot disk in GiB. Image, code and datasets have to fit, and checkpoints too if the type has no disks
     of its own. Default: the image's own size; a smaller one is refused."""
     volume_type: NotRequired[str]
-    """Type of the boot disk: pd-balanced, pd-ssd or hyperdisk-balanced. Not every machine type takes each. Default:
-    pd-balanced."""
+    """Type of the boot disk: pd-balanced, pd-ssd or hyperdisk-balanced. Every type of the capacity has to take it; the
+    scheduler's machine gets it if it does. Default: pd-balanced."""
     volume_kms_key: NotRequired[str]
     """A customer-managed key for the boot disks, projects/…/cryptoKeys/NAME; Compute Engine's service agent needs the
     permission to use it. Default: keys managed by Google."""
@@ -75,8 +73,9 @@ def launched_with(machine: GcpMachineArgs) -> dict[str, Any]:
     return {"machine": dict(machine), "metadata": dict(METADATA)}
 
 
-def check_machine(problems: Problems, machine: Mapping[str, Any]) -> None:
-    """Add what is wrong with image and disk. `machine`: `GcpMachineArgs`, or a mapping with the same keys."""
+def check_machine(problems: Problems, machine: Mapping[str, Any], types: Iterable[str] = ()) -> None:
+    """Add what is wrong with image and disk. `machine`: `GcpMachineArgs`, or a mapping with the same keys; `types`: the
+    instance types that get the disk as it is."""
     image_id, family = machine.get("image_id"), machine.get("image_family")
     if (image_id is None) == (family is None):
         problems.add("imageId", "exactly one of imageId and imageFamily has to be given")
@@ -88,8 +87,11 @@ def check_machine(problems: Problems, machine: Mapping[str, Any]) -> None:
         problems.need(reason is None, "imageFamily", f"{reason}, and not the name of one" if reason else "")
     if "volume_gib" in machine:
         problems.number(machine["volume_gib"], "volumeGib", *SIZES, whole=True)
-    kind = machine.get("volume_type", VOLUME_TYPES[0])
-    problems.need(kind in VOLUME_TYPES, "volumeType", f"{shown(kind)} is none of {', '.join(VOLUME_TYPES)}")
+    kind = machine.get("volume_type", BOOT_DISKS[0])
+    problems.need(kind in BOOT_DISKS, "volumeType", f"{shown(kind)} is none of {', '.join(BOOT_DISKS)}")
+    for name in dict.fromkeys(types) if kind in BOOT_DISKS else ():
+        taken = boot_disks(name)
+        problems.need(kind in taken, "volumeType", f"{name} takes {' or '.join(taken)}, and not {kind}")
     if "volume_kms_key" in machine:
         reason = resource_problem(machine["volume_kms_key"], KEY_FORM)
         problems.need(reason is None, "volumeKmsKey", reason or "")
@@ -176,7 +178,8 @@ def instance_template(
                 "auto_delete": True,
                 "source_image": image.apply(lambda found: found["link"]),
                 "disk_size_gb": image.apply(lambda found: found["gib"]),
-                "disk_type": machine.get("volume_type", VOLUME_TYPES[0]),
+                # The agents' types have been checked; the scheduler's follows them where it can.
+                "disk_type": boot_disk(kind.machine, machine.get("volume_type", BOOT_DISKS[0])),
                 "disk_encryption_key": None if key is None else {"kms_key_self_link": key},
                 "labels": labels,
             }

@@ -23,8 +23,18 @@ _KNOWN = {
 _VALUE_AT_MOST, _METADATA_AT_MOST = 256 * 1024, 512 * 1024
 """Discovery document, `Metadata`."""
 _KEY = re.compile(r"[a-zA-Z0-9_-]{1,128}")
-_NOT_ON = {"g2": ("pd-standard",), "c3": ("pd-standard", "pd-extreme"), "a3": ("pd-standard",)}
-"""Compute Engine, "Persistent Disk", machine series support."""
+_PERSISTENT = {"pd-standard", "pd-balanced", "pd-ssd", "pd-extreme"}
+_HYPER = {"hyperdisk-balanced", "hyperdisk-balanced-high-availability", "hyperdisk-extreme"}
+_DISK_TYPES = {*_PERSISTENT, *_HYPER, "hyperdisk-ml", "hyperdisk-throughput"}
+_BOOTED_FROM: Mapping[str, set[str]] = {
+    **dict.fromkeys(("e2", "n1", "n2", "n2d", "c2", "c2d", "t2a", "t2d"), _PERSISTENT),
+    "a2": _PERSISTENT - {"pd-extreme"},
+    "g2": {"pd-balanced", "pd-ssd"},
+    "a3": {"pd-balanced", "pd-ssd", *_HYPER},
+    "c3": {"pd-balanced", "pd-ssd", *_HYPER},
+    **dict.fromkeys(("a4", "c4", "c4a", "c4d", "g4", "n4", "n4a", "n4d"), _HYPER),
+}
+"""By series of machine types. Compute Engine, "Persistent Disk" and "Hyperdisk", machine series support."""
 
 
 def checked(compute: Compute, body: Mapping[str, Any], field: str, zone: str = "") -> Document:
@@ -116,7 +126,11 @@ def _disks(
         if index and disk.get("boot"):
             raise invalid(f"{here}.boot", True, "Only the first disk can be the boot disk.")
         kind = str(given.get("diskType", "pd-standard")).rpartition("/")[2]
-        if kind in _NOT_ON.get(machine_type.partition("-")[0], ()):
+        if kind not in _DISK_TYPES:
+            raise invalid(
+                f"{here}.initializeParams.diskType", kind, "The referenced diskType resource cannot be found."
+            )
+        if disk.get("boot") and kind not in _BOOTED_FROM.get(machine_type.partition("-")[0], _DISK_TYPES):
             # As met: "[pd-standard] features and [instance-type c3-…] are not compatible for creating instance."
             why = f"[{kind}, {machine_type}] features are not compatible for creating instance."
             raise invalid(f"{here}.initializeParams.diskType", kind, why)

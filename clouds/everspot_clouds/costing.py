@@ -1,5 +1,6 @@
 """What the estimates of all clouds share: reading declared inputs, and collecting what an environment asks for."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -101,19 +102,31 @@ class Costing:
 def team_of(tags: Any) -> str:
     """The team that tags name. They are a mapping, or with some services a list of key and value."""
     if isinstance(tags, list | tuple):
-        tags = {tag.get("key"): tag.get("value") for tag in tags if isinstance(tag, Mapping)}
+        tags = {str(tag.get("key")): tag.get("value") for tag in items(tags)}
     team = tags.get(TEAM) if isinstance(tags, Mapping) and known_whole(tags) else None
     return str(team) if team else UNTAGGED
 
 
 def number(value: Any) -> Fraction | None:
-    """A number as an input has it, be it a text; None if it is none, or not known yet."""
-    if isinstance(value, bool) or not known_whole(value):
+    """A number as an input has it, be it a text; None if it is none that can cost anything, or not known yet."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str) or not known_whole(value):
         return None
     try:
-        return exact(float(value))
-    except (TypeError, ValueError):
+        found = float(value)
+    except ValueError:
         return None
+    return exact(found) if 0 <= found < math.inf else None
+
+
+def items(value: Any) -> list[Mapping[str, Any]]:
+    """The mappings of a list; none where it is no list, or not known yet."""
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list | tuple) else []
+
+
+def texts(value: Any) -> tuple[str, ...]:
+    """The texts of a list that are known; none where it is no list."""
+    listed = value if isinstance(value, list | tuple) else ()
+    return tuple(one for one in listed if isinstance(one, str) and known_whole(one))
 
 
 def part(inputs: Any, *path: str) -> Any:
@@ -163,8 +176,11 @@ def choices(capacity: Mapping[str, Any]) -> tuple[list[TypeChoice], list[Instanc
     A type that is declared by less than the catalogue needs is left out of the second.
     """
     chosen, declared = [], []
-    for entry in capacity.get("instanceTypes") or ():
+    listed = capacity.get("instanceTypes")
+    for entry in listed if isinstance(listed, list | tuple) else ():
         facts = {"type": entry} if isinstance(entry, str) else entry
+        if not isinstance(facts, Mapping) or not isinstance(facts.get("type"), str):
+            continue
         name = str(facts["type"])
         known = {key: facts[camel(key)] for key in InstanceType.model_fields if camel(key) in facts}
         own = {key: facts[camel(key)] for key in TypeChoice.model_fields if camel(key) in facts}
@@ -184,7 +200,7 @@ def _declared(name: str, facts: Mapping[str, Any]) -> list[InstanceType]:
 
 def markets_of(elastic: Mapping[str, Any]) -> tuple[Market, ...]:
     """The markets of elastic capacity: those that its settings name, or both."""
-    named = elastic.get("markets")
+    named = texts(elastic.get("markets"))
     return tuple(market for market in Market if not named or market.value in named)
 
 
@@ -200,6 +216,9 @@ def apply(
     for resource in sorted(resources, key=lambda one: one.urn):
         rule = rules.get(resource.type)
         if rule is not None:
-            rule(costing, resource)
+            try:
+                rule(costing, resource)
+            except ValueError:  # the provider's to refuse
+                costing.lack(resource, "its inputs cannot be read")
         elif resource.type.startswith(own) and resource.type not in free:
             costing.lack(resource, f"{resource.type} has no price here")

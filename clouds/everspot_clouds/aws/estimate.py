@@ -6,7 +6,7 @@ A resource of a type that is neither priced here nor free is told as unknown. Wh
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from everspot_core.declared import Declared, unknown
+from everspot_core.declared import Declared
 from everspot_core.estimate.asked import AskedFor
 
 from everspot_clouds.aws import estimate_machines as machines
@@ -21,6 +21,7 @@ from everspot_clouds.costing import (
     part,
     region_told,
     team_of,
+    texts,
 )
 
 PREFIX = "aws:"
@@ -33,7 +34,7 @@ def asked(resources: Sequence[Declared], region: str | None = None) -> AskedFor:
     """What the AWS resources of one side of a change ask for. `region`: of the provider; None: as the preview tells."""
     mine = [resource for resource in resources if resource.type.startswith((PREFIX, "everspot:"))]
     costing = Costing(region_told(resources, "aws", "availabilityZone", region), fixed.AS_OF)
-    zones = sorted({str(zone) for r in mine if (zone := r.inputs.get("availabilityZone")) and not unknown(zone)})
+    zones = sorted({zone for r in mine for zone in texts([r.inputs.get("availabilityZone")])})
     templates = [resource for resource in mine if resource.type == _TEMPLATE]
     apply(costing, mine, _rules(templates, zones), FREE, PREFIX)
     costing.stand_in(fixed.SAME, "volumes, endpoints, addresses and monitoring")

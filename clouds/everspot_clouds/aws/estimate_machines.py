@@ -8,11 +8,10 @@ from everspot_core.declared import Declared, unknown
 from everspot_core.estimate.asked import ElasticAsk, Extra, StandingAsk, TypeOption
 from everspot_core.fleet import Prefer
 from everspot_core.market import Market
-from everspot_core.prices import exact
 
 from everspot_clouds.aws import fixed_prices as fixed
 from everspot_clouds.aws.fleet import STRATEGIES
-from everspot_clouds.costing import Costing, choices, markets_of, nearest, number, part, team_of
+from everspot_clouds.costing import Costing, choices, items, markets_of, nearest, number, part, team_of, texts
 
 _PREFER = {spot.value: prefer for prefer, (spot, _) in STRATEGIES.items()} | {
     "lowestPrice": Prefer.PRICE,
@@ -28,8 +27,8 @@ def fleet(templates: Sequence[Declared], zones: Sequence[str], costing: Costing,
         return costing.lack(resource, "its target is not known before the update")
     if not any(sizes.values()):
         return None
-    configs, overrides = inputs.get("launchTemplateConfigs"), part(inputs, "launchTemplateConfigs", "overrides")
-    if unknown(configs) or unknown(overrides) or not _candidates(overrides):
+    candidates = _candidates(inputs.get("launchTemplateConfigs"))
+    if not candidates:
         return costing.lack(resource, "its instance types are not known before the update")
     if costing.region is None:
         return costing.lack(resource, "its region is not known")
@@ -41,7 +40,7 @@ def fleet(templates: Sequence[Declared], zones: Sequence[str], costing: Costing,
             region=costing.region,
             market=market,
             units=units,
-            candidates=_candidates(overrides),
+            candidates=candidates,
             zones=tuple(zones),
             prefer=_prefer(inputs, market),
             pools=int(number(part(inputs, "spotOptions", "instancePoolsToUseCount")) or 1),
@@ -74,12 +73,12 @@ def _sizes(wanted: Any) -> dict[Market, Fraction] | None:
     return found
 
 
-def _candidates(overrides: Any) -> tuple[TypeOption, ...]:
+def _candidates(configs: Any) -> tuple[TypeOption, ...]:
     """The types of a fleet's overrides, each once. EC2's limit is a price per unit."""
     found: dict[str, TypeOption] = {}
-    for override in overrides or ():
-        kind = override.get("instanceType") if isinstance(override, Mapping) else None
-        if kind is None or unknown(kind):
+    for override in (one for config in items(configs) for one in items(config.get("overrides"))):
+        kind = override.get("instanceType")
+        if not isinstance(kind, str) or unknown(kind):
             continue
         weight = number(override.get("weightedCapacity")) or Fraction(1)
         unit, rank = number(override.get("maxPrice")), number(override.get("priority"))
@@ -100,7 +99,7 @@ def _extras(costing: Costing, resource: Declared, template: Declared | None) -> 
     found = []
     if part(template.inputs, "monitoring", "enabled"):
         found.append(Extra(kind="detailed monitoring", usd_per_month=fixed.DETAILED.usd_per_month))
-    volumes = [_volume(costing, template, mapping) for mapping in template.inputs.get("blockDeviceMappings") or ()]
+    volumes = [_volume(costing, template, mapping) for mapping in items(template.inputs.get("blockDeviceMappings"))]
     usd = sum((volume for volume in volumes if volume is not None), Fraction(0))
     return (*found, Extra(kind="volumes", usd_per_month=usd)) if usd else tuple(found)
 
@@ -182,22 +181,18 @@ def elastic(templates: Sequence[Declared], zones: Sequence[str], costing: Costin
             team=team_of(resource.inputs.get("tags")),
             region=costing.region,
             markets=markets_of(elastic),
-            most=int(elastic.get("maxInstances") or 0),
-            most_usd_per_hour=_usd(most),
+            most=int(number(elastic.get("maxInstances")) or 0),
+            most_usd_per_hour=number(most),
             candidates=tuple(
                 TypeOption(
                     instance_type=choice.name,
-                    max_price=_usd(limit if choice.max_price is None else choice.max_price),
+                    max_price=number(limit if choice.max_price is None else choice.max_price),
                     zones=choice.zones,
                 )
                 for choice in chosen
             ),
-            zones=tuple(elastic.get("zones") or zones),
+            zones=texts(elastic.get("zones")) or tuple(zones),
             extras=_extras(costing, resource, nearest(resource, templates, within=True)),
         )
     )
     return None
-
-
-def _usd(value: Any) -> Fraction | None:
-    return None if value is None else exact(float(value))

@@ -9,9 +9,8 @@ from everspot_core.declared import Declared, unknown
 from everspot_core.estimate.asked import ElasticAsk, Extra, StandingAsk, TypeOption
 from everspot_core.fleet import Prefer
 from everspot_core.market import Market
-from everspot_core.prices import exact
 
-from everspot_clouds.costing import TEAM, Costing, choices, markets_of, nearest, number, part, team_of
+from everspot_clouds.costing import TEAM, Costing, choices, items, markets_of, nearest, number, part, team_of, texts
 from everspot_clouds.gcp import fixed_prices as fixed
 from everspot_clouds.gcp.labels import label_key
 from everspot_clouds.gcp.machines import type_name
@@ -50,7 +49,7 @@ def group(templates: Sequence[Declared], costing: Costing, resource: Declared) -
             market=Market.SPOT if spot else Market.ON_DEMAND,
             units=size,
             candidates=candidates,
-            zones=tuple(inputs.get("distributionPolicyZones") or ()),
+            zones=texts(inputs.get("distributionPolicyZones")),
             prefer=Prefer.ORDER,  # lower ranks are tried first
             extras=_extras(costing, template),
             agents=part(labels, ROLE_LABEL) != "scheduler",
@@ -72,9 +71,9 @@ def _region(resource: Declared) -> str | None:
 def _candidates(policy: Any, template: Mapping[str, Any]) -> tuple[TypeOption, ...]:
     """The machine types of a flexibility policy with their ranks; without one, the template's own."""
     found = [
-        TypeOption(instance_type=str(name), priority=float(number(one.get("rank")) or 0))
-        for one in part(policy, "instanceSelections") or ()
-        for name in one.get("machineTypes") or ()
+        TypeOption(instance_type=name, priority=float(number(one.get("rank")) or 0))
+        for one in items(part(policy, "instanceSelections"))
+        for name in texts(one.get("machineTypes"))
     ]
     machine = template.get("machineType")
     if found or machine is None or unknown(machine):
@@ -87,7 +86,7 @@ def _candidates(policy: Any, template: Mapping[str, Any]) -> tuple[TypeOption, .
 def _extras(costing: Costing, template: Declared) -> tuple[Extra, ...]:
     """The disks of each machine."""
     usd = Fraction(0)
-    for disk in template.inputs.get("disks") or ():
+    for disk in items(template.inputs.get("disks")):
         gib, kind = number(part(disk, "diskSizeGb")), part(disk, "diskType") or "pd-standard"
         if gib is None:
             costing.lack(template, "the size of its disks is not known: they are not counted")
@@ -110,17 +109,16 @@ def elastic(templates: Sequence[Declared], costing: Costing, resource: Declared)
         return costing.lack(resource, "its region is not known")
     chosen, declared = choices(capacity)
     costing.types.update({kind.name: kind for kind in declared})
-    most = limits.get("maxUsdPerHour")
     costing.elastic.append(
         ElasticAsk(
             name=resource.name,
             team=team_of(resource.inputs.get("tags")),
             region=region,
             markets=markets_of(limits),
-            most=int(limits.get("maxInstances") or 0),
-            most_usd_per_hour=None if most is None else exact(float(most)),
+            most=int(number(limits.get("maxInstances")) or 0),
+            most_usd_per_hour=number(limits.get("maxUsdPerHour")),
             candidates=tuple(TypeOption(instance_type=choice.name, zones=choice.zones) for choice in chosen),
-            zones=tuple(limits.get("zones") or resource.inputs.get("zones") or ()),
+            zones=texts(limits.get("zones")),
             extras=() if template is None else _extras(costing, template),
         )
     )

@@ -3,6 +3,7 @@
 from typing import NotRequired, TypedDict
 
 import pulumi
+from everspot_clouds.aws.foreseen import SCHEDULER_TYPE
 from everspot_core.problems import Problems
 from everspot_core.records import Role
 from pulumi_aws import autoscaling
@@ -13,7 +14,7 @@ from everspot.aws.launch import AwsMachineArgs, check_machine, launch_template
 from everspot.declared import check_type
 from everspot.parts import after, outputs
 
-DEFAULT_TYPE = "t3.small"
+DEFAULT_TYPE = SCHEDULER_TYPE
 """Type of the scheduler's instance when none is given."""
 
 

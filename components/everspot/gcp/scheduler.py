@@ -4,6 +4,7 @@ from typing import NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.gcp.fleet import GcpShape
+from everspot_clouds.gcp.foreseen import SCHEDULER_TYPE
 from everspot_clouds.gcp.names import scheduler
 from everspot_core.problems import Problems
 from everspot_core.records import Role
@@ -16,7 +17,7 @@ from everspot.gcp.launch import GcpMachineArgs, check_machine, instance_template
 from everspot.gcp.network import check_resource_name
 from everspot.parts import after, outputs
 
-DEFAULT_TYPE = "e2-small"
+DEFAULT_TYPE = SCHEDULER_TYPE
 """Type of the scheduler's instance when none is given."""
 
 

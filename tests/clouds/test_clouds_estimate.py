@@ -1,0 +1,110 @@
+"""Prices of declared resources whose values are odd, not known yet, or of types that nobody prices."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from everspot_clouds.aws import fixed_prices
+from everspot_clouds.aws.alarms import USD_A_MONTH
+from everspot_clouds.aws.endpoints import NAT_USD_PER_HOUR
+from everspot_clouds.estimating import environment, estimated
+from everspot_clouds.gcp.hourly import MONITORING_USD_A_MONTH
+from everspot_core.declared import SECRET, UNKNOWN, Declared
+from everspot_core.estimate.model import Estimate
+
+STACKS = Path(__file__).resolve().parents[2] / "stacks"
+SPOT = "aws:ec2/fleet:Fleet"
+
+
+def resources(stack: str) -> list[Declared]:
+    config: Any = yaml.safe_load((STACKS / f"Pulumi.{stack}.yaml").read_text())["config"]
+    return list(environment(stack, config).resources)
+
+
+def one(kind: str, **inputs: Any) -> Declared:
+    return Declared(f"urn:pulumi:dev::mine::{kind}::it", kind, inputs)
+
+
+def priced(*found: Declared) -> Estimate:
+    return estimated([], found, regions={"aws": "us-east-1", "gcp": "us-central1"})
+
+
+def expected(*found: Declared) -> float:
+    after = priced(*found).after
+    assert after is not None
+    return after.total.expected
+
+
+def odd(declared: list[Declared]) -> Iterator[list[Declared]]:
+    """The resources with one input after the other replaced by what nobody expects there."""
+    for index, resource in enumerate(declared):
+        for key in resource.inputs:
+            for value in (UNKNOWN, SECRET, None, [], {}, -1, True, [{}], {"a": []}):
+                inputs = {**resource.inputs, key: value}
+                yield [*declared[:index], Declared(resource.urn, resource.type, inputs), *declared[index + 1 :]]
+
+
+@pytest.mark.parametrize("stack", ["aws-dev", "gcp-dev"])
+def test_no_input_makes_an_estimate_fail(stack: str) -> None:
+    for changed in odd(resources(stack)):
+        assert priced(*changed).after is not None
+
+
+def test_what_is_not_known_is_named_and_is_no_zero() -> None:
+    fleet = one(SPOT, targetCapacitySpecification=UNKNOWN, tags={"Team": "ml"})
+    assert priced(fleet).unknown == ("it: its target is not known before the update",)
+    database = one("aws:rds/instance:Instance")
+    assert priced(database).unknown == ("it: aws:rds/instance:Instance has no price here",)
+    assert estimated([], [one("aws:autoscaling/group:Group", minSize=1)]).unknown != ()
+
+
+@pytest.mark.parametrize(
+    ("resource", "usd"),
+    [
+        (one("aws:kms/key:Key"), 1),
+        (one("aws:ec2/natGateway:NatGateway"), 32.85),
+        (one("aws:ec2/eip:Eip"), 3.65),
+        (one("aws:cloudwatch/dashboard:Dashboard"), 3),
+        (one("aws:cloudwatch/metricAlarm:MetricAlarm", period=60), 0.10),
+        (one("aws:cloudwatch/metricAlarm:MetricAlarm", period=10), 0.30),
+        (one("aws:cloudwatch/metricAlarm:MetricAlarm", metricQueries=[{"metric": {}}, {"metric": {"a": 1}}]), 0.10),
+        (one("aws:ec2/vpcEndpoint:VpcEndpoint", vpcEndpointType="Interface", subnetIds=[UNKNOWN] * 3), 21.90),
+        (one("aws:ec2/vpcEndpoint:VpcEndpoint", vpcEndpointType="Gateway"), 0),
+        (one("gcp:kms/cryptoKey:CryptoKey"), 0.06),
+        (one("gcp:compute/address:Address"), 3.65),
+        (one("gcp:monitoring/alertPolicy:AlertPolicy", conditions=[{}, {}]), 3),
+    ],
+)
+def test_fixed_prices(resource: Declared, usd: float) -> None:
+    assert expected(resource) == usd
+
+
+def test_a_key_that_rotates_may_cost_as_much_again_twice() -> None:
+    after = priced(one("aws:kms/key:Key", enableKeyRotation=True)).after
+    assert after is not None and (after.total.low, after.total.high) == (1, 3)
+
+
+def test_a_volume_costs_its_size_and_what_is_beyond_its_free_speed() -> None:
+    disk = {"volumeType": "gp3", "volumeSize": 100, "iops": 4000, "throughput": 225}
+    template = Declared(
+        "urn:pulumi:dev::mine::aws:ec2/launchTemplate:LaunchTemplate::it-template",
+        "aws:ec2/launchTemplate:LaunchTemplate",
+        {"blockDeviceMappings": [{"ebs": disk}]},
+    )
+    overrides = [{"instanceType": "m6i.large"}]
+    fleet = one(
+        SPOT,
+        launchTemplateConfigs=[{"overrides": overrides}],
+        targetCapacitySpecification={"totalTargetCapacity": 2, "defaultTargetCapacityType": "on-demand"},
+    )
+    # Two of $0.096 an hour, 100 GiB, 1,000 IOPS and 100 MiB/s beyond what is free
+    assert expected(template, fleet) == pytest.approx(2 * (70.08 + 8 + 5 + 4))
+
+
+def test_what_previews_print_is_of_the_same_table() -> None:
+    assert pytest.approx(0.05) == NAT_USD_PER_HOUR
+    assert pytest.approx(8 * 0.30 + 4 * 0.10 + 3 + 0.438) == USD_A_MONTH
+    assert MONITORING_USD_A_MONTH == 6
+    assert fixed_prices.GP3_GIB.source and fixed_prices.AS_OF.year == 2025

@@ -8,10 +8,11 @@ what is read of them. The engine works in parallel, so the order of its lines sa
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import date
 from typing import Any, Literal
 
 from everspot_review.logged import EventLog, LoggedStep, ResourceState, name_of
-from everspot_review.report import BrokenRule, Diagnostic
+from everspot_review.report import BrokenRule, Diagnostic, Excepted
 
 _COLORS = re.compile(r"<\{%[^%]*%\}>|\x1b\[[0-9;]*m")
 _MOST_PROBLEMS = 5
@@ -19,6 +20,8 @@ _ANALYZED = ("policyAnalyzeSummaryEvent", "policyAnalyzeStackSummaryEvent")
 _OF_A_HOST = re.compile(r"using \S+ from \$PATH at ")
 """A warning about the machine that ran the preview, which tells nothing about the change."""
 _FAILED = "preview failed"
+_EXCEPTED = re.compile(r"(?P<message>.*) Excepted until (?P<until>\d{4}-\d{2}-\d{2}): (?P<reason>.*)", re.DOTALL)
+"""How `everspot-policy` ends the message of a problem that an exception covers."""
 
 
 class EventLogError(ValueError):
@@ -160,16 +163,29 @@ def _rule(data: Mapping[str, Any]) -> list[BrokenRule]:
     if level in ("none", "disabled"):
         return []
     # The engine puts the rule's description into the first line, and what is wrong into the others.
-    told = plain(_text(data, "message")).strip().split("\n", 1)
+    told = plain(_text(data, "message")).strip().split("\n", 1)[-1].strip()
+    # An exception's word counts only where the pack has made the rule advisory by it: a message may hold text of the
+    # change's own.
+    found = None if level == "mandatory" else _EXCEPTED.fullmatch(told)
+    excepted = _excepted(found["until"], found["reason"]) if found is not None else None
     return [
         BrokenRule(
             rule=_text(data, "policyName"),
             level="mandatory" if level == "mandatory" else "advisory",
             severity=_text(data, "severity", ""),
             resource=name_of(_text(data, "resourceUrn", "")),
-            message=told[-1].strip(),
+            message=found["message"] if found is not None and excepted is not None else told,
+            excepted=excepted,
         )
     ]
+
+
+def _excepted(until: str, reason: str) -> Excepted | None:
+    """The exception of a message; None if its day is none of the calendar's."""
+    try:
+        return Excepted(reason=reason, until=date.fromisoformat(until))
+    except ValueError:
+        return None
 
 
 def _diagnostic(data: Mapping[str, Any]) -> list[Diagnostic]:

@@ -140,3 +140,5 @@ def test_every_rule_fires_on_a_planted_fault(tmp_path: Path, cloud: str, cases: 
     ]
     assert wrong == []  # of the providers, which took all inputs
     assert "Traceback" not in told
+    passed = {rule for event in events for rule in event.get("policyAnalyzeSummaryEvent", {}).get("passed") or ()}
+    assert len(passed) > 10 and passed <= {rule for rule in RULES if rule.startswith(cloud)}  # where they apply at all

@@ -61,6 +61,36 @@ def test_rules_carry_their_level_their_severity_and_what_is_wrong(log: Callable[
     assert log("aws-rules").passed == ("encrypted",)
 
 
+@pytest.mark.parametrize(
+    ("level", "message", "told", "reason"),
+    [
+        (
+            "advisory",
+            "acl: is public. Excepted until 2027-01-31: The page is for all.",
+            "acl: is public.",
+            "The page is for all.",
+        ),
+        ("advisory", "a. Excepted until 2027-13-41: none", "a. Excepted until 2027-13-41: none", None),
+        ("advisory", "acl: is public. Set it.", "acl: is public. Set it.", None),
+        # What a message quotes of the change excuses nothing.
+        (
+            "mandatory",
+            "team: x. Excepted until 2027-01-31: me is no team.",
+            "team: x. Excepted until 2027-01-31: me is no team.",
+            None,
+        ),
+    ],
+)
+def test_an_exception_is_read_where_it_made_the_rule_advisory(
+    level: str, message: str, told: str, reason: str | None
+) -> None:
+    event = {"message": f"The title\n{message}", "policyName": "aws-tags", "enforcementLevel": level}
+    (rule,) = read([json.dumps({"policyEvent": event})]).rules
+    assert (rule.message, rule.excepted and rule.excepted.reason) == (told, reason)
+    assert rule.stops == (level == "mandatory")
+    assert rule.excepted is None or rule.excepted.until.isoformat() == "2027-01-31"
+
+
 def test_what_the_engine_says_of_its_own_machine_is_left_out(log: Callable[[str], EventLog]) -> None:
     assert log("aws-unchanged").diagnostics == ()
     said = [one.text for one in log("aws-failed").diagnostics]

@@ -77,7 +77,7 @@ def test_a_person_is_told_what_helps_against_this_very_refusal(error: Exception,
         ("RESOURCE_POOL_EXHAUSTED", LaunchTrouble.CAPACITY),
         ("GPU_STOCKOUT", LaunchTrouble.CAPACITY),
         ("insufficientCapacity", LaunchTrouble.CAPACITY),
-        ("UNSUPPORTED_OPERATION", LaunchTrouble.CAPACITY),
+        ("UNSUPPORTED_OPERATION", LaunchTrouble.REQUEST),
         ("QUOTA_EXCEEDED", LaunchTrouble.QUOTA),
         ("quotaExceeded", LaunchTrouble.QUOTA),
         ("CONDITION_NOT_MET", LaunchTrouble.REQUEST),
@@ -93,6 +93,14 @@ def test_a_person_is_told_what_helps_against_this_very_refusal(error: Exception,
 )
 def test_the_code_of_an_operation_says_what_can_be_done(code: str, kind: LaunchTrouble) -> None:
     assert launch_trouble(code) is kind
+
+
+def test_an_unsupported_operation_is_a_drought_only_if_the_machine_was_preempted() -> None:
+    for message in ("Instance failed to start due to preemption.", "The VM was preempted"):
+        assert launch_trouble("UNSUPPORTED_OPERATION", message) is LaunchTrouble.CAPACITY
+    wrong = "e2 instances do not support onHostMaintenance=TERMINATE unless they are preemptible."
+    assert launch_trouble("UNSUPPORTED_OPERATION", wrong) is LaunchTrouble.REQUEST
+    assert trouble(answer(400, "unsupportedOperation", message=wrong)) is Trouble.REQUEST
 
 
 def test_spelling_does_not_count() -> None:

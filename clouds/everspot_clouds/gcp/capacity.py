@@ -264,7 +264,7 @@ def _errors(said: Said, intent: LaunchIntent) -> list[LaunchError]:
             instance_type=name,
             zone=zone,
             market=intent.market,
-            kind=errors.launch_trouble(said.code),
+            kind=errors.launch_trouble(said.code, said.message),
             code=f"{said.code} ({said.metric})" if said.metric else said.code,
             message=said.message,
         )

@@ -41,7 +41,6 @@ CAPACITY = frozenset(
         "STOCKOUT",
         "insufficientCapacity",
         "VM_MIN_COUNT_NOT_REACHED",  # of a whole request; other errors beside it say why
-        "UNSUPPORTED_OPERATION",  # a VM that was preempted while it was created (SkyPilot)
         "PREEMPTED",
         "IP_SPACE_EXHAUSTED",
         "IP_SPACE_EXHAUSTED_WITH_DETAILS",
@@ -139,7 +138,7 @@ _CODES = Codes(
 )
 
 _QUOTA_METRIC = re.compile(r"Quota '([A-Z0-9_]+)' exceeded", re.IGNORECASE)
-
+_TAKEN_BACK = re.compile(r"preempt(ed|ion)", re.IGNORECASE)
 
 OWN_FIX = {
     frozenset({"SERVICE_DISABLED", "accessNotConfigured"}): (
@@ -273,13 +272,14 @@ def _trouble_of(refusal: ApiRefusal) -> Trouble:
     return Trouble.REQUEST if 400 <= refusal.status < 500 else Trouble.TRANSIENT
 
 
-def launch_trouble(code: str) -> LaunchTrouble:
+def launch_trouble(code: str, message: str = "") -> LaunchTrouble:
     """The kind of failure of an operation's error. Codes that no table has are transient, except `INVALID…`,
-    `UNSUPPORTED…` and missing resources."""
-    known = trouble_of(code)
+    `UNSUPPORTED…` and missing resources. SkyPilot has met `UNSUPPORTED_OPERATION` of a VM preempted while it began."""
+    known, plain = trouble_of(code), _CODES.plain(code)
     if known is not None:
         return LaunchTrouble(known.value)
-    plain = _CODES.plain(code)
+    if plain == "unsupportedoperation" and _TAKEN_BACK.search(message):
+        return LaunchTrouble.CAPACITY
     wrong = plain.startswith(("invalid", "unsupported", "missing")) or plain.endswith("notfound")
     return LaunchTrouble.REQUEST if wrong else LaunchTrouble.TRANSIENT
 

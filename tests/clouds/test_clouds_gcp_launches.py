@@ -7,10 +7,12 @@ from typing import Any, cast
 
 import pytest
 from everspot_clouds.base import Phase
+from everspot_clouds.gcp import instances
 from everspot_clouds.gcp.cloud import GcpCloud
 from everspot_clouds.gcp.errors import ApiError, StillUnderWay
 from everspot_clouds.gcp.instances import of_cluster
 from everspot_clouds.gcp.site import GcpSite
+from everspot_clouds.gcp.zones import Zones
 from everspot_core.launching import LaunchTrouble
 from everspot_core.manifest import Manifest
 from everspot_core.market import Market
@@ -171,15 +173,16 @@ def test_an_instance_that_was_taken_was_interrupted(site: GoogleSite, cloud: Gcp
 class Scripted:
     """What an API says, turn by turn: the status of one instance, and the operations of its zone."""
 
-    project, status = "everspot-local", "RUNNING"
+    project, status, kind = "everspot-local", "RUNNING", "stop"
 
     def get(self, _product: str, _path: str) -> dict[str, Any]:
-        return {"zones": [A]}
+        return {"zones": [f"projects/everspot-local/zones/{zone}" for zone in (A, "europe-west4-ai1a")]}
 
     def pages(self, _product: str, path: str, **_query: Any) -> Iterator[dict[str, Any]]:
         link = f"projects/everspot-local/zones/{A}/instances/one"
         if path.endswith("operations"):
-            op = {"status": "DONE", "operationType": "stop", "targetLink": link, "targetId": "7", "endTime": AT}
+            assert "-ai" not in path
+            op = {"status": "DONE", "operationType": self.kind, "targetLink": link, "targetId": "7", "endTime": AT}
             yield {"items": [{**op, "insertTime": ManualClock().now().isoformat()}]}
             return
         one = {"id": "7", "name": "one", "zone": A, "machineType": FOUR, "status": self.status, "creationTimestamp": AT}
@@ -199,6 +202,22 @@ def test_one_that_runs_again_under_its_old_id_has_not_ended() -> None:
         clock.advance(timedelta(minutes=2))
         (one,) = cloud.instances()
         assert (one.instance_id, [end.instance_id for end in cloud.ends()]) == ("7", ended)
+
+
+@pytest.mark.parametrize(
+    ("kind", "interrupted"),
+    [
+        ("compute.instances.preempted", True),
+        ("compute.instances.baremetalCaretakerPreempted", True),
+        ("compute.instances.kmsKeyError", False),
+        ("compute.instances.localSsdRecoveryFailedError", False),
+    ],
+)
+def test_every_event_that_ends_a_machine_dates_its_end(kind: str, interrupted: bool) -> None:
+    api: Any = Scripted()
+    api.kind = kind
+    (end,) = instances.ended(api, Zones(api).of("europe-west4"), ManualClock().now())
+    assert (end.instance_id, end.ended_at.isoformat(), end.interrupted) == ("7", AT, interrupted)
 
 
 def test_what_is_only_switched_off_is_deleted_if_a_scheduler_launched_it(site: GoogleSite, cloud: GcpCloud) -> None:

@@ -16,7 +16,15 @@ from everspot_core.records import Role
 from everspot_clouds.base import CloudEnd, CloudInstance, Phase
 from everspot_clouds.gcp.machines import type_name
 from everspot_clouds.gcp.rest import Api
-from everspot_clouds.gcp.rules import CLUSTER_LABEL, ENDS, IMAGE_LABEL, LAUNCH_LABEL, PREEMPTED, ROLE_LABEL
+from everspot_clouds.gcp.rules import (
+    BARE_METAL_PREEMPTED,
+    CLUSTER_LABEL,
+    ENDS,
+    IMAGE_LABEL,
+    LAUNCH_LABEL,
+    PREEMPTED,
+    ROLE_LABEL,
+)
 
 _PHASES = {
     "PROVISIONING": Phase.ALIVE,
@@ -121,7 +129,7 @@ def _operations(api: Api, zone: str, since: datetime) -> Iterator[Mapping[str, A
 
 def _end(name: str, operations: list[Mapping[str, Any]]) -> CloudEnd:
     times = [moment(op.get("endTime") or op.get("insertTime")) for op in operations]
-    taken = any(op.get("operationType") == PREEMPTED for op in operations)
+    taken = any(op.get("operationType") in (PREEMPTED, BARE_METAL_PREEMPTED) for op in operations)
     return CloudEnd(instance_id=name, ended_at=min(times), interrupted=taken)
 
 

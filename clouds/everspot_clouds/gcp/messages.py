@@ -23,7 +23,7 @@ from everspot_core.clock import Clock
 from everspot_clouds.base import Message, MessageKind, Trouble
 from everspot_clouds.gcp.errors import trouble
 from everspot_clouds.gcp.rest import Api
-from everspot_clouds.gcp.rules import PREEMPTED, TRUSTED
+from everspot_clouds.gcp.rules import HALTED, PREEMPTED, REPAIRED, TRUSTED
 from everspot_clouds.listening import Listening
 
 LONG_POLL = timedelta(seconds=90)
@@ -33,14 +33,6 @@ _LEAST = timedelta(seconds=1)
 """Between two pulls."""
 _BEGIN_AND_END = ("compute.instances.delete", "compute.instances.stop")
 """Calls of people and groups: one entry when such a call begins, one when it is done."""
-_OVER = (
-    "compute.instances.guestTerminate",
-    "compute.instances.hostError",
-    "compute.instances.terminateOnHostMaintenance",
-    "compute.instances.instanceManagerHaltForRestart",
-)
-"""System events after which the instance no longer runs."""
-_REPAIR = "compute.instances.repair.recreateInstance"
 _log = logging.getLogger(__name__)
 
 
@@ -78,9 +70,9 @@ def _kind(method: str, operation: Mapping[str, Any]) -> MessageKind:
         return MessageKind.WARNING
     if plain in _BEGIN_AND_END:
         return MessageKind.ENDED if operation.get("last") else MessageKind.ENDING
-    if plain in _OVER:
+    if plain in HALTED:
         return MessageKind.ENDED
-    return MessageKind.ENDING if plain == _REPAIR else MessageKind.IGNORED
+    return MessageKind.ENDING if plain == REPAIRED else MessageKind.IGNORED
 
 
 class Subscriber(Listening):

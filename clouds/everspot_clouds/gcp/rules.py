@@ -48,18 +48,36 @@ Spot VM and the 120 s of a standard one."""
 PREEMPTED = "compute.instances.preempted"
 """The operation, and the audit log's method, of a preemption: by the user `system`, with the numeric id of the VM."""
 
-ENDS = (
-    PREEMPTED,
-    "delete",
-    "stop",
+BARE_METAL_PREEMPTED = "compute.instances.baremetalCaretakerPreempted"
+"""The same of a bare metal machine."""
+
+REPAIRED = "compute.instances.repair.recreateInstance"
+"""The operation by which a group makes an instance anew."""
+
+HALTED = (
     "compute.instances.guestTerminate",
     "compute.instances.hostError",
     "compute.instances.terminateOnHostMaintenance",
-    "compute.instances.repair.recreateInstance",
     "compute.instances.instanceManagerHaltForRestart",
+    BARE_METAL_PREEMPTED,
+    "compute.instances.stoppedDueToPdDoubleServe",
+    "compute.instances.kmsKeyError",
+    "compute.instances.shredmillKeyError",
+    "compute.instances.invalidVmImage",
+    "compute.instances.scratchDiskCreationFailed",
+    "compute.instances.localSsdInitializationError",
+    "compute.instances.localSsdInitializationKeyError",
+    "compute.instances.localSsdVerifyTarError",
+    "compute.instances.localSsdRecoveryTimeoutError",
+    "compute.instances.localSsdRecoveryFailedError",
 )
-"""Types of zone operations that end an instance. System events are named in "Compute Engine audit logging
-information"; GoogleCloudPlatform/PerfKitBenchmarker and gcpdiag tell causes by the same types."""
+"""System events after which an instance no longer runs, named in "Compute Engine audit logging information";
+GoogleCloudPlatform/PerfKitBenchmarker and gcpdiag tell causes by the same types. From the fifth on they are those of
+Google's own check of interruption counts (GoogleCloudPlatform/ml-auto-solutions), which takes them from Compute
+Engine's list of instance events; its localSsdRecoveryAttempting is left out, because it does not end an instance."""
+
+ENDS = (PREEMPTED, "delete", "stop", REPAIRED, *HALTED)
+"""Types of zone operations that end an instance."""
 
 LOG_METHODS = (
     PREEMPTED,

@@ -1,6 +1,11 @@
-"""The zones of a region, by the API."""
+"""The zones of a region, by the API.
+
+AI zones such as us-central1-ai1a ("AI zones" of the Compute Engine documentation) are left out: we have nothing there,
+they are for those who name them, and nothing says that a bulk request may deny one.
+"""
 
 from everspot_clouds.gcp.instances import last
+from everspot_clouds.gcp.names import ZONE
 from everspot_clouds.gcp.rest import Api
 
 
@@ -16,5 +21,5 @@ class Zones:
         key = region, project or self._api.project
         if key not in self._known:
             told = self._api.get("compute", f"projects/{key[1]}/regions/{region}")
-            self._known[key] = sorted(map(last, told.get("zones") or ()))
+            self._known[key] = sorted(name for name in map(last, told.get("zones") or ()) if ZONE.match(name))
         return self._known[key]

@@ -285,6 +285,41 @@ def test_a_preview_on_google_says_what_the_way_out_costs(pair: Pair, said: list[
     assert any("Cloud NAT costs" in words and "serves the scheduler alone" in words for words in said)
 
 
+@pytest.fixture
+def warned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What previews warn of."""
+    told: list[str] = []
+    monkeypatch.setattr("pulumi.log.warn", lambda words, *_, **__: told.append(words))
+    return told
+
+
+@pytest.mark.parametrize(
+    ("changes", "about"),
+    [
+        ({}, ["egress lets nothing out of the VPC but to S3", "eu-west-1a, eu-west-1b have no route to 0.0.0.0/0"]),
+        ({"egress": {"cidrs": ["0.0.0.0/0"]}}, ["eu-west-1a, eu-west-1b have no route to 0.0.0.0/0"]),
+        ({"egress": {"proxy": "http://proxy.corp:3128", "proxy_cidrs": ["10.1.2.0/24"]}}, []),
+        ({"federation": [NEIGHBOUR]}, []),
+    ],
+)
+def test_a_preview_warns_where_an_existing_vpc_has_no_way_to_the_peers(
+    declare: Declare, spec: Any, warned: list[str], changes: Any, about: list[str]
+) -> None:
+    mine = {"vpc_id": "vpc-mine", "subnet_ids": ["eu-west-1a", "eu-west-1b"], "federation": [ON_GOOGLE]}
+    args: Any = {**{key: value for key, value in spec.items() if key != "zones"}, **mine, **changes}
+    declare(lambda: {"id": AwsTrainingCluster(AWS, args).vpc_id}, preview=True)
+    told = [words for words in warned if "federation leads to another cloud" in words]
+    assert len(told) == len(about) and all(part in words for part, words in zip(about, told, strict=True)), told
+
+
+def test_a_preview_warns_that_an_existing_network_has_to_have_a_way_to_the_peers(pair: Pair, warned: list[str]) -> None:
+    where = "projects/host-project"
+    theirs = {"network": f"{where}/global/networks/shared",
+              "subnetwork": f"{where}/regions/europe-west4/subnetworks/subnet-1"}  # fmt: skip
+    pair.google(ON_AWS, preview=True, **theirs)
+    assert any("Cloud NAT, or another way out to port 443, has to serve its subnetwork" in words for words in warned)
+
+
 def test_a_federation_within_a_region_pays_for_no_way_out(pair: Pair, said: list[str]) -> None:
     pair.aws(NEIGHBOUR, preview=True)
     assert said and not any("NAT gateway" in words for words in said)

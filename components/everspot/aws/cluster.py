@@ -211,7 +211,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
             services=needed_services(network_args(name, args)),
             zones=len(args.get("zones", [])),
             monitoring="monitoring" in args,
-            nat=network_args(name, args).get("nat", False),
+            nat="vpc_id" not in args and network_args(name, args).get("nat", False),
         )
         tell_hour(self, args["capacity"], always)
         tell_quotas(self, args["capacity"], self.region)

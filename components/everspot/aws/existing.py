@@ -12,6 +12,7 @@ from everspot import common
 from everspot.aws import asking
 from everspot.aws.asking import Answer
 
+_ANYWHERE = "0.0.0.0/0"
 _ABSENT = ("no matching", "couldn't find", "empty result")
 """Words by which the provider says that a resource does not exist."""
 
@@ -34,9 +35,11 @@ def look(
     region: pulumi.Output[str],
     services: Sequence[str],
     egress: Mapping[str, Any],
+    outward: bool,
     parent: pulumi.Resource,
 ) -> Existing:
-    """Read a VPC and its subnets from the API. `services`: the services besides S3 that agents or scheduler call."""
+    """Read a VPC and its subnets from the API. `services`: the services besides S3 that agents or scheduler call.
+    `outward`: whether the scheduler has to reach the internet, too."""
     vpc = asking.ask(
         parent,
         "ec2/getVpc:getVpc",
@@ -58,7 +61,7 @@ def look(
         routes=[_routes(parent, fact) for fact in facts],
         s3=_endpoint(parent, vpc, region, "s3"),
         endpoints=[_endpoint(parent, vpc, region, service) for service in services],
-    ).apply(lambda seen: _check(name, seen, services, egress))
+    ).apply(lambda seen: _check(name, seen, services, egress, outward=outward))
     return Existing(
         vpc_id=vpc.apply(lambda found: str(found["id"])),
         blocks=vpc.apply(_blocks),
@@ -104,7 +107,9 @@ def _endpoint(
     return asking.ask(parent, "ec2/getVpcEndpoint:getVpcEndpoint", wanted, failed=absent)
 
 
-def _check(name: str, seen: dict[str, Any], services: Sequence[str], egress: Mapping[str, Any]) -> bool:
+def _check(
+    name: str, seen: dict[str, Any], services: Sequence[str], egress: Mapping[str, Any], *, outward: bool
+) -> bool:
     problems = Problems()
     subnets: list[Answer] = seen["subnets"]
     zones = [subnet["availabilityZone"] for subnet in subnets]
@@ -121,8 +126,25 @@ def _check(name: str, seen: dict[str, Any], services: Sequence[str], egress: Map
         )
     elif not problems.found and not egress.get("unchecked", False):
         _check_ways(problems, seen, services, egress)
+        if outward and egress.get("proxy") is None:
+            _warn_of_no_way_out(name, seen, egress)
     common.raise_bad(problems, f"AwsNetwork {name}")
     return True
+
+
+def _warn_of_no_way_out(name: str, seen: dict[str, Any], egress: Mapping[str, Any]) -> None:
+    """Warn where the scheduler would not reach a peer on another cloud. No refusal: a route may lead to its addresses
+    alone."""
+    told = f"AwsNetwork {name}: federation leads to another cloud, and"
+    if not (egress.get("cidrs") or egress.get("prefix_list_ids")):
+        pulumi.log.warn(
+            f"{told} egress lets nothing out of the VPC but to S3: the scheduler reaches no peer there (egress.cidrs: "
+            "0.0.0.0/0 where a NAT gateway or a firewall is the way out)"
+        )
+    pairs = zip(seen["subnets"], seen["routes"], strict=True)
+    shut = [subnet["id"] for subnet, routes in pairs if _ANYWHERE not in _destinations(routes)]
+    if shut:
+        pulumi.log.warn(f"{told} {', '.join(shut)} have no route to {_ANYWHERE}: from there it may reach no peer")
 
 
 def _check_ways(problems: Problems, seen: dict[str, Any], services: Sequence[str], egress: Mapping[str, Any]) -> None:

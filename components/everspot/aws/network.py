@@ -54,7 +54,8 @@ class AwsNetworkArgs(TypedDict):
     flow_log_bucket_arn: NotRequired[pulumi.Input[str]]
     """A bucket for the flow logs of a new VPC. Default: none are kept."""
     nat: NotRequired[bool]
-    """Whether a new VPC gets a NAT gateway, for the scheduler alone: a federation's. It costs money. Default: false."""
+    """Whether a new VPC gets a NAT gateway, for the scheduler alone: a federation's. It costs money. In an existing VPC
+    nothing is made, and a warning says if it has no way out. Default: false."""
 
 
 class AwsNetwork(pulumi.ComponentResource):
@@ -213,6 +214,7 @@ class AwsNetwork(pulumi.ComponentResource):
             region=self._region,
             services=self._services,
             egress=egress,
+            outward=self._args.get("nat", False),
             parent=self,
         )
         self.vpc_id, self.subnets = found.vpc_id, found.subnets

@@ -27,14 +27,15 @@ def network_args(
     name: str, args: "AwsTrainingClusterArgs", bucket_arns: list[pulumi.Input[str]] | None = None
 ) -> AwsNetworkArgs:
     """The network's inputs. `bucket_arns`: the cluster's own buckets; those of the spec and of near peers are added to
-    them. A federation that leads out of the region needs a NAT gateway; one within it, STS's endpoint."""
+    them. A federation that leads out of the region needs a NAT gateway; one within it, STS's endpoint. An existing VPC
+    is only looked at for a way out, where a peer is on another cloud: in which region it is, is not known yet."""
     peers, zones = args.get("federation", []), args.get("zones", [])
     region = region_of(zones[0]) if peers and zones and ZONE.match(zones[0]) else ""  # a wrong one is refused elsewhere
     network = inputs(AwsNetworkArgs, args, cluster=name)
     nat = "vpc_id" in args or needs_internet(region, peers)
     asked = services_for(args, "secret_arns", services_of(args.get("notifications")), nat=nat)
-    if peers and "vpc_id" not in args:
-        network["nat"] = nat
+    if peers:
+        network["nat"] = any(peer["cloud"] != CLOUD for peer in peers) if "vpc_id" in args else nat
     if asked:
         network["services"] = list(dict.fromkeys([*network.get("services", []), *asked]))
     if bucket_arns is not None:

@@ -26,6 +26,12 @@ USER = "roles/iam.workloadIdentityUser"
 HOME_WRITES = ("heads/", "visits/")
 """Further prefixes of the control bucket that the scheduler of a federation writes."""
 
+WAY_OUT = (
+    "GcpTrainingCluster {name}: federation leads to another cloud, and network is an existing one: Cloud NAT, or "
+    "another way out to port 443, has to serve its subnetwork, which is not looked at; without one the scheduler "
+    "reaches no peer there"
+)
+
 MAPPING = {"google.subject": "assertion.arn", "attribute.aws_role": 'assertion.arn.extract("assumed-role/{role}/")'}
 """What Google Cloud calls a session of a role on AWS: by the role's name, which bindings can name."""
 
@@ -47,6 +53,8 @@ def add_federation(
     made: list[pulumi.Resource] = []
     child = pulumi.ResourceOptions(parent=parent)
     from_aws = [peer for peer in peers if peer["cloud"] == AWS]
+    if from_aws and "network" in spec and pulumi.runtime.is_dry_run():
+        pulumi.log.warn(WAY_OUT.format(name=name), parent)
     entrance = _pool(parent, name, identity) if from_aws else None
     for peer in peers:
         email, unique = (

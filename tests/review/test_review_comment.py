@@ -41,6 +41,7 @@ def cases(report: Reports) -> dict[str, list[EnvironmentReport]]:
         "first": [report("aws-first", estimate=estimate(0, 410))],
         "destroyed": [report("gcp-destroy", "gcp-old", estimate=estimate(410, 0)), report("aws-destroy", "aws-old")],
         "secrets": [report("aws-secret")],
+        "replaced": [report("aws-replace", "aws-prod", estimate=dearer), report("aws-target-up", estimate=same)],
         "forty": forty(report),
     }
 
@@ -54,7 +55,7 @@ def forty(report: Reports) -> list[EnvironmentReport]:
 
 
 NAMES = ("no-change", "no-environment", "one-update", "protected-fleet", "broken-rules", "failed", "first", "destroyed",
-         "secrets", "forty")  # fmt: skip
+         "secrets", "replaced", "forty")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -64,6 +65,13 @@ def test_golden(name: str, cases: dict[str, list[EnvironmentReport]]) -> None:
     if WRITE:
         file.write_text(text)
     assert text == file.read_text()
+
+
+def test_the_guide_shows_a_comment_as_it_is() -> None:
+    guide = (Path(__file__).parents[2] / "docs/reading-a-review.md").read_text()
+    _, _, behind = guide.partition("<!-- A comment. -->\n")
+    shown, _, _ = behind.partition("<!-- Its end. -->")
+    assert shown.strip() == "\n".join((GOLDEN / "replaced.md").read_text().splitlines()[2:]).strip()
 
 
 def test_of_forty_environments_each_has_its_share_and_the_rest_is_in_the_summary(report: Reports) -> None:

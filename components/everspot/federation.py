@@ -8,6 +8,7 @@ import pulumi
 from everspot_clouds.visiting import egress_usd_per_gb, provider_path, region_of_url, visitor
 from everspot_core.peers import Peer
 from everspot_core.problems import Problems, shown
+from everspot_core.visits import visits_of
 
 from everspot import common
 
@@ -15,23 +16,33 @@ AWS, GCP = "aws", "gcp"
 SCHEMES = {AWS: "s3", GCP: "gs"}
 """The clouds that a peer may be on, and the schemes of their buckets' URLs."""
 
-CONTROL_READS = (
-    *("cluster.json", "pools.json", "waiting.json", "usage.json", "schedulers/", "visits/"),
-    *("records/", "heads/", "events/", "ledger/", "archive/", "cancels/"),
-)
-"""Prefixes of a control bucket that a peer's scheduler reads: what the cluster publishes, and how its visits go."""
+PUBLISHED = ("cluster.json", "pools.json", "waiting.json", "usage.json", "schedulers/")
+"""What of a control bucket a cluster publishes to its peers."""
 
-CONTROL_WRITES = ("visits/", "heads/", "cancels/")
-"""Prefixes of a control bucket that a peer's scheduler writes: offers, and heads and cancellations of its visits."""
+VISIT_READS = ("visits/", "records/", "heads/", "events/", "cancels/")
+"""Prefixes of a control bucket below which a peer's scheduler reads what is of its visits."""
 
-CARRIED = ("jobs/", "code/", "datasets/", "wheels/")
-"""Prefixes of a data bucket from which and to which a scheduler carries what visits need and make."""
+VISIT_WRITES = ("visits/", "heads/", "cancels/")
+"""Prefixes of a control bucket below which it writes offers, and heads and cancellations of its visits."""
 
-CARRIED_READS = (*CARRIED, "sweeps/")
-"""Prefixes of a data bucket that it reads for that: a sweep may be about to remove what is carried."""
+ARCHIVE = "archive/"
+"""Prefix of a control bucket below which ended jobs are, each below the month of its end."""
 
-VISIT = "*-v*"
-"""A pattern of the ids of visits, the job's id with the visit's number, for policies that have patterns."""
+SHARED = ("code/", "datasets/", "wheels/")
+"""Prefixes of a data bucket to which it carries what visits need: under their digests, for all jobs that need them."""
+
+NAMED = "code/named/"
+"""The one below which it writes again what it has written, to say that code is about to be needed."""
+
+CARRIED_READS = ("jobs/", *SHARED, "sweeps/")
+"""Prefixes of a data bucket that a scheduler reads to carry its own jobs: a sweep may be about to remove what is
+carried."""
+
+
+def of_visits(prefixes: Sequence[str], home: str) -> tuple[str, ...]:
+    """How the keys of a home's visits begin, below some prefixes. `home`: the cluster's name."""
+    return tuple(f"{prefix}{visits_of(home)}" for prefix in prefixes)
+
 
 _S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]+\?region=[a-z]{2}(-[a-z]+)+-\d")
 _GS = re.compile(r"gs://[a-z0-9][a-z0-9._-]+")

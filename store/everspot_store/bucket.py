@@ -129,6 +129,16 @@ class Bucket:
             raise DigestMismatch(key, sha256, digest)
         return digest
 
+    def taken(self, key: str, path: Path, refused: StoreError) -> str:
+        """Download what is under a key that could not be created, and return its SHA-256. `refused`: what the upload
+        raised, and this method raises if there is nothing. To whoever may create objects and delete none, Cloud Storage
+        may answer "denied" where an object exists (Cloud Storage documentation, "IAM permissions for XML requests").
+        """
+        try:
+            return self.download(key, path)
+        except FileNotFoundError:
+            raise refused from None
+
     def ensure(self, key: str, data: bytes) -> None:
         """Make a write-once key hold `data`. Idempotent, for keys that have one writer or are named by their content.
 

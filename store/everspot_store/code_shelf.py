@@ -8,7 +8,7 @@ from everspot_core.job import JobSubmission
 
 from everspot_store import code
 from everspot_store.bucket import Bucket
-from everspot_store.errors import KeyTaken
+from everspot_store.errors import KeyTaken, StoreDenied
 from everspot_store.sweeps import Sweeps
 
 OWN, NAMED = "code/own/", "code/named/"
@@ -38,10 +38,11 @@ class CodeShelf:
         own = self._sweeps.may_go(shared_key(digest))
         try:
             self._data.upload(own_key(job, digest) if own else shared_key(digest), archive)
-        except KeyTaken:
-            if own:  # an upload of ours whose answer was lost
-                return
+        except (KeyTaken, StoreDenied) as refused:
             with tempfile.TemporaryDirectory(prefix="everspot-code-") as scratch:
+                if own:  # an upload of ours whose answer was lost
+                    self._data.taken(own_key(job, digest), Path(scratch, "there"), refused)
+                    return
                 try:
                     self._data.download(shared_key(digest), Path(scratch, "there"), digest)
                 except FileNotFoundError:  # a deletion that came late

@@ -16,7 +16,7 @@ from everspot_core.job import JobSubmission
 from everspot_store.backend import Versioned
 from everspot_store.bucket import Bucket
 from everspot_store.chunks import Stream
-from everspot_store.errors import CheckpointCorrupt, DigestMismatch, Fenced, KeyTaken, StoreUnavailable
+from everspot_store.errors import CheckpointCorrupt, DigestMismatch, Fenced, KeyTaken, StoreDenied, StoreUnavailable
 from everspot_store.store import Store
 
 _ROUNDS = 5
@@ -118,8 +118,8 @@ def _carry(source: Bucket, key: str, sha256: str | None, target: Bucket, to: str
         size = path.stat().st_size
         try:
             arrived = target.upload(to, path).sha256
-        except KeyTaken:
-            arrived = target.download(to, Path(scratch, "there"))
+        except (KeyTaken, StoreDenied) as refused:
+            arrived = target.taken(to, Path(scratch, "there"), refused)
         if arrived != digest:
             raise DigestMismatch(to, digest, arrived)
     return size

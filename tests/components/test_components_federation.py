@@ -9,6 +9,7 @@ import pytest
 from everspot import AwsTrainingCluster, GcpTrainingCluster
 from everspot_core.manifest import Manifest
 from everspot_core.problems import camel
+from everspot_core.visits import visits_of
 from everspot_local.aws.iam.policy_language import Call, PolicyDecision, decide
 from everspot_local.gcp.iam.conditions import compiled, holds
 from gcp_helpers import SPEC
@@ -144,23 +145,37 @@ def test_google_takes_sessions_of_one_role_and_lets_nobody_else_become_the_visit
 
 
 CONTROL, DATA = "arn:everspot-aws-store-control", "arn:everspot-aws-store-data"
+MINE, THEIRS = (f"{visits_of(home)}{'5' * 16}-v1" for home in (GOOGLE, NEAR))
+"""A visit of the peer, and one of another peer."""
 MAY = [
     ("s3:GetObject", f"{CONTROL}/cluster.json", True),
-    ("s3:GetObject", f"{CONTROL}/records/train-v1.json", True),
-    ("s3:GetObject", f"{CONTROL}/jobs/train.json", False),
-    ("s3:PutObject", f"{CONTROL}/visits/train-v1.json", True),
-    ("s3:PutObject", f"{CONTROL}/heads/train-v1.json", True),
-    ("s3:PutObject", f"{CONTROL}/heads/train.json", False),
-    ("s3:PutObject", f"{CONTROL}/cancels/train-v1.json", True),
-    ("s3:PutObject", f"{CONTROL}/cancels/train.json", False),
-    ("s3:PutObject", f"{CONTROL}/jobs/train-v1.json", False),
-    ("s3:PutObject", f"{CONTROL}/records/train-v1.json", False),
+    ("s3:GetObject", f"{CONTROL}/pools.json", True),
+    *[("s3:GetObject", f"{CONTROL}/{place}/{MINE}.json", True) for place in ("visits", "records", "heads")],
+    ("s3:GetObject", f"{CONTROL}/events/{MINE}/1.json", True),
+    ("s3:GetObject", f"{CONTROL}/archive/2026-01/{MINE}.json", True),
+    ("s3:GetObject", f"{CONTROL}/archive/2026-01/train.json", False),
+    *[("s3:GetObject", f"{CONTROL}/jobs/{job}.json", False) for job in ("train", MINE)],
+    ("s3:GetObject", f"{CONTROL}/records/train-v1.json", False),
+    ("s3:GetObject", f"{CONTROL}/ledger/launches/i-1.json", False),
+    *[("s3:PutObject", f"{CONTROL}/{place}/{MINE}.json", True) for place in ("visits", "heads", "cancels")],
+    *[
+        ("s3:PutObject", f"{CONTROL}/{place}/{other}.json", False)
+        for place in ("visits", "heads", "cancels")
+        for other in ("train", "train-v1", "visit-0-v1", THEIRS)
+    ],
+    ("s3:PutObject", f"{CONTROL}/jobs/{MINE}.json", False),
+    ("s3:PutObject", f"{CONTROL}/records/{MINE}.json", False),
     ("s3:PutObject", f"{CONTROL}/cluster.json", False),
-    ("s3:DeleteObject", f"{CONTROL}/heads/train-v1.json", False),
-    ("s3:PutObject", f"{DATA}/jobs/train-v1/checkpoints/1", True),
-    ("s3:PutObject", f"{DATA}/jobs/train/checkpoints/1", False),
-    ("s3:GetObject", f"{DATA}/jobs/train-v1/outputs/1", True),
-    ("s3:GetObject", f"{DATA}/jobs/train/checkpoints/1", False),
+    ("s3:DeleteObject", f"{CONTROL}/visits/{MINE}.json", True),
+    ("s3:DeleteObject", f"{CONTROL}/visits/{THEIRS}.json", False),
+    ("s3:DeleteObject", f"{CONTROL}/heads/{MINE}.json", False),
+    ("s3:PutObject", f"{DATA}/jobs/{MINE}/checkpoints/1", True),
+    ("s3:GetObject", f"{DATA}/jobs/{MINE}/outputs/1", True),
+    *[
+        (f"s3:{verb}Object", f"{DATA}/jobs/{job}/checkpoints/1", False)
+        for verb in ("Get", "Put")
+        for job in ("train", "train-v1", THEIRS)
+    ],
     ("s3:PutObject", f"{DATA}/code/abc", True),
     ("s3:DeleteObject", f"{DATA}/code/abc", False),
     ("s3:GetObject", f"{DATA}/agents/i-1", False),
@@ -203,13 +218,24 @@ def test_a_visitor_on_google_may_this_and_no_more(pair: Pair) -> None:
             for b in own
         )
 
-    read, write = "storage.objects.get", "storage.objects.create"
-    assert all(may(read, control, k) for k in ("cluster.json", "pools.json", "records/x-v1.json", "cancels/x-v1.json"))
+    mine, theirs = (f"{visits_of(home)}{'5' * 16}-v1" for home in (AWS, NEAR))
+    read, write, delete = "storage.objects.get", "storage.objects.create", "storage.objects.delete"
+    published, of_visits = (
+        ("cluster.json", "pools.json"),
+        ("visits/", "jobs/", "records/", "heads/", "events/", "cancels/"),
+    )
+    assert all(may(read, control, key) for key in published)
+    assert all(may(read, control, f"{place}{mine}.json") for place in (*of_visits, "archive/2026-01/"))
     assert may("storage.objects.list", control, "") and may("storage.objects.list", data, "")
-    assert all(may(write, control, k) for k in ("visits/x-v1.json", "heads/x-v1.json", "cancels/x-v1.json"))
-    assert not any(may(write, control, k) for k in ("jobs/x.json", "records/x-v1.json", "cluster.json", "pools.json"))
-    assert not any(may(p, control, "jobs/x.json") for p in (read, write))
-    assert all(may(write, data, k) for k in ("jobs/x-v1/part", "code/x", "datasets/x", "wheels/x"))
+    assert all(may(write, control, f"{place}{mine}.json") for place in ("visits/", "heads/", "cancels/"))
+    assert not any(may(write, control, k) for k in (f"jobs/{mine}.json", f"records/{mine}.json", *published))
+    for other in (theirs, "train", "train-v1", "visit-"):
+        keys = [f"{place}{other}.json" for place in (*of_visits, "archive/2026-01/")]
+        assert not any(may(verb, control, key) for verb in (read, write, delete) for key in keys), other
+        assert not any(may(verb, data, f"jobs/{other}/part") for verb in (read, write, delete)), other
+    assert all(may(write, data, k) for k in (f"jobs/{mine}/part", "code/x", "datasets/x", "wheels/x"))
+    assert may(delete, control, f"visits/{mine}.json") and may(delete, data, "code/named/x/y")
+    assert not any(may(delete, data, k) for k in ("code/x", "code/own/train/x", "datasets/x", "wheels/x"))
     assert not any(may(p, data, "agents/i-1") for p in (read, write))
 
 

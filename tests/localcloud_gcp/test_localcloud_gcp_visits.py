@@ -11,11 +11,11 @@ import boto3
 import pytest
 from everspot.aws import federation as at_aws
 from everspot.aws import policies as aws_policies
-from everspot.federation import AWS, CARRIED, CARRIED_READS, CONTROL_READS, CONTROL_WRITES, GCP, bucket_of, peers_of
+from everspot.federation import ARCHIVE, AWS, CARRIED_READS, GCP, SHARED, bucket_of, peers_of
 from everspot.gcp import federation as at_google
 from everspot.gcp import policies
 from everspot_clouds.visiting import pool, pool_provider, visitor
-from everspot_core.visits import TripEnd
+from everspot_core.visits import TripEnd, visits_of
 from everspot_local.cloud import LocalCloud
 from everspot_local.gcp.callers import OWNER_TOKEN
 from everspot_local.options import Options
@@ -34,7 +34,7 @@ URLS = {
     AWS: [f"s3://aws-{part}?region=eu-west-1" for part in ("control", "data")],
     GCP: [f"gs://gcp-{part}" for part in ("control", "data")],
 }
-READ, WRITE = (f"{ROOT}/roles/{name}" for name in ("reader", "writer"))
+READ, WRITE, ADD = (f"{ROOT}/roles/{name}" for name in ("reader", "writer", "adder"))
 FIRST, SECOND = 3, 9
 STEP = timedelta(seconds=2)
 
@@ -85,7 +85,7 @@ class Declared:
         own = aws_policies.scheduler_policy(cluster=NAMES[AWS], control_arn=control, queue_arn=queue)
         for arn, trust, may in (
             (SCHEDULER, aws_policies.trust_ec2(), [own, at_aws.home_policy(control, data, [])]),
-            (guest, at_aws.trust(self.peers[AWS], guest), [at_aws.visitor_policy(control, data, None)]),
+            (guest, at_aws.trust(self.peers[AWS], guest), [at_aws.visitor_policy(control, data, None, NAMES[GCP])]),
         ):
             name = arn.rpartition("/")[2]
             iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(trust))
@@ -97,7 +97,7 @@ class Declared:
         self.patch.setenv("AWS_SESSION_TOKEN", keys["SessionToken"])
 
     def _on_google(self) -> None:
-        for role, permissions in (("reader", policies.READ), ("writer", policies.WRITE)):
+        for role, permissions in (("reader", policies.READ), ("writer", policies.WRITE), ("adder", policies.ADD)):
             body = {"roleId": role, "role": {"includedPermissions": list(permissions)}}
             self._ok("POST", f"/iam/v1/{ROOT}/roles", body)
         for url in URLS[GCP]:
@@ -118,18 +118,21 @@ class Declared:
         user = {"bindings": [{"role": at_google.USER, "members": members}]}
         self._ok("POST", f"/iam/v1/{ROOT}/serviceAccounts/{guest}:setIamPolicy", {"policy": user})
         control, data = (bucket_of(url) for url in URLS[GCP])
+        reach = at_google.Reach.of(NAMES[AWS])
         self._bind(control, [
             (ACCOUNT, READ, [None]),
             (ACCOUNT, WRITE, policies.below(control, policies.SCHEDULER_WRITES)),
             (ACCOUNT, WRITE, policies.below(control, at_google.HOME_WRITES)),
-            (guest, READ, listed(control, CONTROL_READS)),
-            (guest, WRITE, policies.below(control, CONTROL_WRITES)),
+            (guest, READ, listed(control, reach.control_read)),
+            (guest, READ, [policies.archived(control, ARCHIVE, visits_of(NAMES[AWS]))]),
+            (guest, WRITE, policies.below(control, reach.control_write)),
         ])  # fmt: skip
         self._bind(data, [
             (ACCOUNT, READ, listed(data, CARRIED_READS)),
             (ACCOUNT, WRITE, policies.below(data, ("jobs/",))),
-            (guest, READ, listed(data, CARRIED_READS)),
-            (guest, WRITE, policies.below(data, CARRIED)),
+            (guest, READ, listed(data, reach.data_read)),
+            (guest, WRITE, policies.below(data, reach.data_write)),
+            (guest, ADD, policies.below(data, SHARED)),
         ])  # fmt: skip
         self.kit.network()
         scopes = ["https://www.googleapis.com/auth/cloud-platform"]

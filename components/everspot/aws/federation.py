@@ -15,13 +15,16 @@ from pulumi_aws import iam
 
 from everspot.aws import policies, tagging
 from everspot.federation import (
+    ARCHIVE,
     AWS,
-    CARRIED,
     CARRIED_READS,
-    CONTROL_READS,
-    VISIT,
+    PUBLISHED,
+    SHARED,
+    VISIT_READS,
+    VISIT_WRITES,
     PeerArgs,
     bucket_of,
+    of_visits,
     role_arn,
 )
 
@@ -62,19 +65,22 @@ def trust(peer: PeerArgs, own_arn: str) -> policies.Document:
     return policies.document([{"Sid": "ThePeersScheduler", "Effect": "Allow", **statement}])
 
 
-def visitor_policy(control_arn: str, data_arn: str, key_arn: str | None) -> policies.Document:
-    """What a peer's scheduler may do here: read what the cluster publishes and how visits go, offer jobs, and carry
-    what they need and make. It may write only what carries the id of a visit."""
-    visits = [f"{control_arn}/visits/*", *(f"{control_arn}/{place}/{VISIT}" for place in ("heads", "cancels"))]
-    carried = [f"{data_arn}/jobs/{VISIT}", *(f"{data_arn}/{place}*" for place in CARRIED if place != "jobs/")]
+def visitor_policy(control_arn: str, data_arn: str, key_arn: str | None, home: str) -> policies.Document:
+    """What the scheduler of the peer called `home` may do here: read what the cluster publishes and how its visits go,
+    offer jobs, and carry what they need and make. Of jobs it reaches its own visits alone. Listings tell names, which
+    are of no other job's content."""
+    read = [*PUBLISHED, *of_visits(VISIT_READS, home), *of_visits((f"{ARCHIVE}*/",), home)]
+    (offers,) = of_visits(("visits/",), home)
+    carried = [f"{data_arn}/{place}*" for place in (*of_visits(("jobs/",), home), *SHARED)]
+    listed = ("schedulers/", "visits/", ARCHIVE, *of_visits(("events/",), home))
     statements = [
-        policies.allow("ReadWhatIsPublished", ["s3:GetObject"], [f"{control_arn}/{p}*" for p in CONTROL_READS]),
-        policies.allow("OfferJobs", ["s3:PutObject"], visits),
-        policies.allow("WithdrawOffers", ["s3:DeleteObject"], [f"{control_arn}/visits/*"]),
+        policies.allow("ReadWhatIsPublished", ["s3:GetObject"], [f"{control_arn}/{place}*" for place in read]),
+        policies.allow("OfferJobs", ["s3:PutObject"], [f"{control_arn}/{p}*" for p in of_visits(VISIT_WRITES, home)]),
+        policies.allow("WithdrawOffers", ["s3:DeleteObject"], [f"{control_arn}/{offers}*"]),
         policies.allow("ReadVisits", ["s3:GetObject"], [*carried, f"{data_arn}/sweeps/*"]),
         policies.allow("CarryJobs", ["s3:PutObject", "s3:AbortMultipartUpload"], carried),
-        policies.listing("ListControl", control_arn, CONTROL_READS),
-        policies.listing("ListData", data_arn, CARRIED_READS),
+        policies.listing("ListControl", control_arn, listed),
+        policies.listing("ListData", data_arn, (*of_visits(("jobs/",), home), *SHARED, "sweeps/")),
     ]
     return policies.document([*statements, *policies.key(key_arn)])
 
@@ -121,7 +127,11 @@ def add_federation(
             iam.RolePolicy(
                 f"{name}-peer-{peer['name']}-permissions",
                 role=role.name,
-                policy=facts.apply(lambda f: json.dumps(visitor_policy(f["control"], f["data"], f["key"]))),
+                policy=facts.apply(
+                    lambda f, home=peer["name"]: json.dumps(  # type: ignore[misc]
+                        visitor_policy(f["control"], f["data"], f["key"], home)
+                    )
+                ),
                 opts=child,
             )
         )

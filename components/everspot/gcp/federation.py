@@ -6,13 +6,28 @@ Workload Identity Federation: its role is the only one that the pool's provider 
 service account (IAM documentation, "Configure Workload Identity Federation with AWS").
 """
 
+import functools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pulumi
 from everspot_clouds.visiting import pool, pool_provider, visitor
+from everspot_core.visits import visits_of
 from pulumi_gcp import iam, serviceaccount
 
-from everspot.federation import AWS, CARRIED, CARRIED_READS, CONTROL_READS, CONTROL_WRITES, PeerArgs, role_of
+from everspot.federation import (
+    ARCHIVE,
+    AWS,
+    CARRIED_READS,
+    NAMED,
+    PUBLISHED,
+    SHARED,
+    VISIT_READS,
+    VISIT_WRITES,
+    PeerArgs,
+    of_visits,
+    role_of,
+)
 from everspot.gcp import policies
 from everspot.gcp.granting import Granting
 from everspot.gcp.identity import on_prefixes
@@ -34,6 +49,27 @@ WAY_OUT = (
 
 MAPPING = {"google.subject": "assertion.arn", "attribute.aws_role": 'assertion.arn.extract("assumed-role/{role}/")'}
 """What Google Cloud calls a session of a role on AWS: by the role's name, which bindings can name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """How the keys begin that a peer's scheduler reads, and that it writes. What is shared it may add to besides."""
+
+    control_read: tuple[str, ...]
+    control_write: tuple[str, ...]
+    data_read: tuple[str, ...]
+    data_write: tuple[str, ...]
+
+    @classmethod
+    def of(cls, home: str) -> "Reach":
+        """Those of the peer called `home`."""
+        jobs = of_visits(("jobs/",), home)
+        return cls(
+            control_read=(*PUBLISHED, *of_visits(VISIT_READS, home)),
+            control_write=of_visits(VISIT_WRITES, home),
+            data_read=(*jobs, *SHARED, "sweeps/"),
+            data_write=(*jobs, NAMED),
+        )
 
 
 def only(scheduler: str) -> str:
@@ -71,7 +107,7 @@ def add_federation(
             email, unique = account.email, account.unique_id
             made += _admit(parent, name, peer, entrance, account)
         may = Granting(parent, f"{name}-peer-{peer['name']}", name, email, unique)
-        _visiting(may, store)
+        _visiting(may, store, peer["name"])
         made += may.made
     own = Granting(parent, f"{name}-federation", name, identity.scheduler_account, identity.scheduler_unique_id)
     _at_home(own, store)
@@ -115,15 +151,20 @@ def _admit(
     return [provider, user]
 
 
-def _visiting(may: Granting, store: "GcpStore") -> None:
-    """A peer's scheduler reads what the cluster publishes and how visits go, offers jobs, and carries what they need
-    and make. Conditions know how a name begins and not how it ends, so that ids of visits are not told from others."""
+def _visiting(may: Granting, store: "GcpStore", home: str) -> None:
+    """The scheduler of the peer called `home` reads what the cluster publishes and how its visits go, offers jobs, and
+    carries what they need and make. Of jobs it reaches its own visits alone, and what is shared it can only add to."""
     read = may.role("reader", policies.READ, "Read what a cluster publishes and what visits need")
     write = may.role("writer", policies.WRITE, "Write offers and what visits need")
-    on_prefixes(may, "control-read", store.control_bucket, read, CONTROL_READS, listed=True)
-    on_prefixes(may, "control-write", store.control_bucket, write, CONTROL_WRITES)
-    on_prefixes(may, "data-read", store.data_bucket, read, CARRIED_READS, listed=True)
-    on_prefixes(may, "data-write", store.data_bucket, write, CARRIED)
+    add = may.role("adder", policies.ADD, "Add what visits need, and replace nothing")
+    reach = Reach.of(home)
+    on_prefixes(may, "control-read", store.control_bucket, read, reach.control_read, listed=True)
+    ended = functools.partial(policies.archived, prefix=ARCHIVE, begins=visits_of(home))
+    may.on_bucket("archive-read", store.control_bucket, read, ended)
+    on_prefixes(may, "control-write", store.control_bucket, write, reach.control_write)
+    on_prefixes(may, "data-read", store.data_bucket, read, reach.data_read, listed=True)
+    on_prefixes(may, "data-write", store.data_bucket, write, reach.data_write)
+    on_prefixes(may, "data-add", store.data_bucket, add, SHARED)
 
 
 def _at_home(may: Granting, store: "GcpStore") -> None:

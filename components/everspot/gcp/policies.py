@@ -25,6 +25,9 @@ WRITE = (
 """Permissions to write objects below some prefixes. To replace an object one needs the permission to delete it, so a
 writer may delete documents too."""
 
+ADD = ("storage.multipartUploads.abort", "storage.multipartUploads.create", "storage.objects.create")
+"""Permissions to create objects below some prefixes, and to replace or delete none."""
+
 LEAVE = ("compute.instances.delete",)
 """Permissions of agents on machines with the names of the cluster's agents, to delete their own: a machine that only
 switches itself off stays, and its disk is billed."""
@@ -118,6 +121,13 @@ def below(bucket: str, prefixes: Sequence[str]) -> list[Condition]:
 def below_or_list(bucket: str, prefixes: Sequence[str]) -> Condition:
     """One such condition, which also permits to list the bucket, a permission on the bucket itself."""
     return Condition("below-or-list", f'resource.name == "projects/_/buckets/{bucket}" || {_any_of(bucket, prefixes)}')
+
+
+def archived(bucket: str, prefix: str, begins: str) -> Condition:
+    """A condition for the documents in folders of months below a prefix whose names begin so. What the extraction
+    finds is the month, which the name has to follow."""
+    found = f'resource.name.extract("/buckets/{bucket}/objects/{prefix}{{month}}/{begins}")'
+    return Condition("archived", f'{found}.startsWith("2")')
 
 
 def named(prefixes: Sequence[str]) -> Condition:

@@ -3,6 +3,7 @@
 import logging
 from datetime import timedelta
 
+from everspot_core.visits import visits_of
 from everspot_store import Store
 
 from everspot_scheduler.federation.hosting import OFFER_LIFE
@@ -21,10 +22,10 @@ def sweep_offers(store: Store, peers: Peers) -> None:
     Raises:
         StoreError: if a store failed.
     """
-    now = store.clock.now()
+    now, own = store.clock.now(), visits_of(peers.home)
     for peer in peers.all:
         host = peers.store(peer)
-        for visit, found in host.visits.scan().items():
+        for visit, found in host.visits.scan(wanted=lambda id: id.startswith(own)).items():
             offer = found.value
             if offer.home != peers.home or not offer.state.over or now - offer.changed_at < KEPT:
                 continue

@@ -1,0 +1,69 @@
+"""Copying to a store in which objects may be created, and none replaced: what is there already is taken as it is."""
+
+from pathlib import Path
+
+import pytest
+from everspot_core.job import JobSpec, JobSubmission, Wheel
+from everspot_store import Bucket, ManualClock, Store, StoreDenied, parcels
+from everspot_store.backend import Moved, Uploaded, WriteResult
+from everspot_store.testing import MemoryBackend
+
+
+class AddOnly(MemoryBackend):
+    """As Cloud Storage may answer who may not delete: what exists is not "taken" but "denied"."""
+
+    closed = False
+
+    def create(self, key: str, data: bytes) -> WriteResult:
+        self._check(key)
+        return super().create(key, data)
+
+    def upload(self, key: str, path: Path, moved: Moved | None = None) -> Uploaded:
+        self._check(key)
+        return super().upload(key, path, moved)
+
+    def _check(self, key: str) -> None:
+        if self.closed or self.get(key) is not None:
+            raise StoreDenied(f"{key}: storage.objects.delete")
+
+
+def a_store(name: str, clock: ManualClock, data: MemoryBackend) -> Store:
+    return Store(
+        Bucket(f"memory:///{name}/c", MemoryBackend(), clock), Bucket(f"memory:///{name}/d", data, clock), clock
+    )
+
+
+def a_job(home: Store, folder: Path) -> JobSubmission:
+    for name, said in (("main.py", "print(1)"), ("a-1.whl", "a package"), ("data/x.csv", "1,2")):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(said)
+    (folder / "code").mkdir()
+    (folder / "code/main.py").write_text("print(1)")
+    digest = home.data.upload("wheels/tmp", folder / "a-1.whl").sha256
+    home.data.upload(f"wheels/{digest}/a-1.whl", folder / "a-1.whl")
+    dataset = home.datasets.put("numbers", folder / "data")
+    spec = JobSpec(name="j", entrypoint=["main.py"], code="code", clouds=["gcp"])
+    submission = JobSubmission(
+        job_id="j", spec=spec, submitted_at=home.clock.now(), datasets=[f"numbers@{dataset.digest}"],
+        wheels=[Wheel(name="a-1.whl", sha256=digest)],
+    )  # fmt: skip
+    return home.submit(submission, folder / "code")
+
+
+def test_what_another_job_has_brought_is_taken_and_what_may_not_be_added_is_an_error(tmp_path: Path) -> None:
+    clock, there = ManualClock(), AddOnly()
+    home, host = a_store("home", clock, MemoryBackend()), a_store("host", clock, there)
+    job = a_job(home, tmp_path)
+    first, second = (job.model_copy(update={"job_id": f"visit-{n}"}) for n in (1, 2))
+    assert parcels.send(home, host, job, first, 0) > 0
+    before = {entry.key: entry.etag for entry in there.list("")}
+    parcels.send(home, host, job, second, 0)
+    after = {entry.key: entry.etag for entry in there.list("")}
+    assert {key: etag for key, etag in after.items() if key in before} == before
+    assert [key for key in after if key not in before] == [f"code/named/{job.code_digest}/visit-2"]
+    host.fetch_code(second, tmp_path / "fetched")
+    assert (tmp_path / "fetched/main.py").read_text() == "print(1)"
+    closed = AddOnly()
+    closed.closed = True
+    with pytest.raises(StoreDenied):
+        parcels.send(home, a_store("closed", clock, closed), job, first, 0)

@@ -118,7 +118,7 @@ class Declared:
         user = {"bindings": [{"role": at_google.USER, "members": members}]}
         self._ok("POST", f"/iam/v1/{ROOT}/serviceAccounts/{guest}:setIamPolicy", {"policy": user})
         control, data = (bucket_of(url) for url in URLS[GCP])
-        reach = at_google.Reach.of(NAMES[AWS])
+        reach = at_google.VisitorReach.of(NAMES[AWS])
         self._bind(control, [
             (ACCOUNT, READ, [None]),
             (ACCOUNT, WRITE, policies.below(control, policies.SCHEDULER_WRITES)),

@@ -52,7 +52,7 @@ MAPPING = {"google.subject": "assertion.arn", "attribute.aws_role": 'assertion.a
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class VisitorReach:
     """How the keys begin that a peer's scheduler reads, and that it writes. What is shared it may add to besides."""
 
     control_read: tuple[str, ...]
@@ -61,7 +61,7 @@ class Reach:
     data_write: tuple[str, ...]
 
     @classmethod
-    def of(cls, home: str) -> "Reach":
+    def of(cls, home: str) -> "VisitorReach":
         """Those of the peer called `home`."""
         jobs = of_visits(("jobs/",), home)
         return cls(
@@ -157,7 +157,7 @@ def _visiting(may: Granting, store: "GcpStore", home: str) -> None:
     read = may.role("reader", policies.READ, "Read what a cluster publishes and what visits need")
     write = may.role("writer", policies.WRITE, "Write offers and what visits need")
     add = may.role("adder", policies.ADD, "Add what visits need, and replace nothing")
-    reach = Reach.of(home)
+    reach = VisitorReach.of(home)
     on_prefixes(may, "control-read", store.control_bucket, read, reach.control_read, listed=True)
     ended = functools.partial(policies.archived, prefix=ARCHIVE, begins=visits_of(home))
     may.on_bucket("archive-read", store.control_bucket, read, ended)

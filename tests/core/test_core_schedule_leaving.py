@@ -22,7 +22,7 @@ from everspot_core.records import (
 from everspot_core.schedule import Assign, Leave, Why, plan, say
 from hypothesis import given
 from hypothesis import strategies as st
-from test_core_schedule_plan import NOW, instance, job, record
+from plan_helpers import NOW, instance, job, record
 from view_helpers import cluster_view
 
 OLD = NOW - timedelta(hours=3)

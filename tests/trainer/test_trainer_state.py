@@ -1,0 +1,81 @@
+"""What a checkpoint holds and takes back: generators, tracked pieces, and nothing that would run code."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from everspot_train.trainer import StateMismatch, UnsafeState
+from everspot_train.trainer.randomness import GlobalRandomness, seed_everything
+from everspot_train.trainer.state import TrainState
+from torch import nn
+
+pytestmark = pytest.mark.torch
+
+CPU = torch.device("cpu")
+
+
+def test_every_global_generator_is_put_back() -> None:
+    def draw() -> tuple[float, ...]:
+        return random.random(), random.gauss(0, 1), np.random.normal(), np.random.rand(), torch.rand(1).item()
+
+    seed_everything(4)
+    draw()
+    state = GlobalRandomness().state_dict()
+    first = draw()
+    GlobalRandomness().load_state_dict(state)
+    assert draw() == first
+    seed_everything(4, rank=1)
+    draw()
+    assert draw() != first
+
+
+class Holds:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def state_dict(self) -> Any:
+        return {"value": self.value}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.value = state["value"]
+
+
+def test_state_that_could_not_be_read_back_safely_is_refused_when_it_is_written(tmp_path: Path) -> None:
+    state = TrainState()
+    state.shared |= {"schedule": Holds(Path("/")), "other": Holds(1)}
+    with pytest.raises(UnsafeState, match=r"'schedule' holds pathlib\.\w+:"):
+        state.save(tmp_path, 1, 0)
+
+
+def test_a_checkpoint_without_a_tracked_piece_is_refused_by_name(tmp_path: Path) -> None:
+    TrainState().save(tmp_path, 1, 0)
+    state = TrainState()
+    state.shared["ema"] = Holds(1)
+    with pytest.raises(StateMismatch, match="'ema'"):
+        state.load(tmp_path, 0)
+    state.shared = {"model": nn.Linear(2, 2)}
+    with pytest.raises(StateMismatch, match=r"model\.pt"):
+        state.load(tmp_path, 0)
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
+    saved, other = TrainState(), TrainState()
+    saved.shared["model"], other.shared["model"] = nn.Linear(2, 2), nn.Linear(3, 2)
+    saved.save(tmp_path, 1, 0)
+    with pytest.raises(StateMismatch, match="size mismatch"):
+        other.load(tmp_path, 0)
+
+
+def test_a_checkpoint_that_would_run_code_is_not_read(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (tmp_path / "ran",))
+
+    TrainState().save(tmp_path, 1, 0)
+    torch.save({"format": 1, "step": 1, "pieces": {"x": Evil()}}, tmp_path / "state.pt")
+    with pytest.raises(Exception, match="Weights only"):
+        TrainState().load(tmp_path, 0)
+    assert not (tmp_path / "ran").exists()

@@ -15,9 +15,11 @@ from everspot_local.cloud import LocalCloud
 from everspot_local.gcp.callers import OWNER_TOKEN
 from everspot_local.options import Options
 
+sys.path.insert(0, str(Path(__file__).parent))  # what tests of several files share
 sys.path.insert(0, str(Path(__file__).parents[1] / "localcloud"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "scheduler"))  # federation_helpers
 
+from peer_clouds import GUEST, HOME, POOL, SCHEDULER, VISITOR, Clouds, google_trust
 from stillness import standing_still
 
 SCALE = 120.0  # a notice of 120 s takes one real second
@@ -181,3 +183,44 @@ def gcp_kit() -> type[GcpKit]:
 def kit(module_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> GcpKit:
     module_cloud.reset()
     return GcpKit(module_cloud, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def aws_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
+    folder = Path(tmp_path_factory.mktemp("aws"))
+    with LocalCloud(Options(folder, region="eu-west-1", scale=120.0, boot_command=None, iam_enforce=True)) as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def clouds(kit: Any, aws_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> Clouds:
+    aws_cloud.reset()
+    for name in ("AWS_PROFILE", "GOOGLE_OAUTH_ACCESS_TOKEN", "GCE_METADATA_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    return Clouds(kit, aws_cloud, monkeypatch)
+
+
+@pytest.fixture
+def from_aws(clouds: Any) -> Any:
+    """A scheduler on AWS whose peer on Google Cloud let it in: to `visits/` and no further."""
+    clouds.role(SCHEDULER, {"Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}, [])
+    clouds.account(VISITOR)
+    clouds.pool("assertion.arn.startsWith('arn:aws:sts::123456789012:assumed-role/home-scheduler/')")
+    clouds.admit(
+        f"principalSet://iam.googleapis.com/{POOL}/attribute.aws_role/home-scheduler",
+        'resource.name.startsWith("projects/_/buckets/gcp-control/objects/visits/")',
+    )
+    clouds.on_aws()
+    return clouds
+
+
+@pytest.fixture
+def from_google(clouds: Any) -> Any:
+    """A scheduler on Google Cloud whose peer on AWS let it in: to `visits/` and no further."""
+    unique = clouds.account(HOME)
+    trust = google_trust(unique)
+    may = [{"Action": ["s3:PutObject", "s3:GetObject"], "Resource": "arn:aws:s3:::aws-control/visits/*"}]
+    clouds.role(GUEST, trust, may)
+    clouds.on_google(HOME)
+    clouds.unique = unique
+    return clouds

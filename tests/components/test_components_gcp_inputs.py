@@ -8,6 +8,7 @@ import pulumi
 import pytest
 from everspot.gcp.checking import asked_zones, check_cluster
 from everspot_clouds.gcp.labels import label_key, label_problems, labels_of
+from everspot_clouds.gcp.machines import attached_problem
 from everspot_clouds.gcp.names import account_id
 from everspot_core.problems import Problems
 from everspot_core.records import Role
@@ -95,6 +96,26 @@ def test_what_the_capacity_cannot_be_is_refused_by_name(capacity: Any, path: str
     where = f"capacity.{path}" if path else "capacity"
     assert list(found) == [where]
     assert reason in found[where]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("n1-standard-16+3xt4", "1 or 2 or 4 t4 can be attached, not 3"),
+        ("n1-standard-64+2xt4", "a machine with 2 t4 has at most 48 vCPUs, not 64"),
+        ("n1-highmem-32+p100", "a machine with 1 p100 has at most 16 vCPUs, not 32"),
+        ("g2-standard-4+t4", "can be attached to N1 machine types alone"),
+    ],
+)
+def test_gpus_that_cannot_be_attached_are_refused(name: str, said: str) -> None:
+    more = {"vcpus": 8, "memory_gib": 32.0, "gpu": "T4", "gpus": 1, "gpu_memory_gib": 16.0}
+    found = refused(capacity={"instance_types": [{"type": name, "on_demand_usd_per_hour": 1.0, **more}]})
+    assert said in found["capacity.instanceTypes[0].type"]
+
+
+@pytest.mark.parametrize("name", ["n1-standard-8+t4", "n1-standard-96+4xt4", "n1-highcpu-96+8xv100", "g2-standard-4"])
+def test_gpus_that_can_be_attached_have_no_problem(name: str) -> None:
+    assert attached_problem(name) is None
 
 
 @pytest.mark.parametrize(

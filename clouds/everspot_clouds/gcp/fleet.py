@@ -17,7 +17,7 @@ from everspot_core.fleet import CapacitySpec, Prefer, TypeChoice
 from everspot_core.market import Market
 from everspot_core.problems import Problems
 
-from everspot_clouds.gcp.machines import machine_of
+from everspot_clouds.gcp.machines import attached_problem, machine_of
 
 VMS_AT_MOST = 2_000
 """Most machines of one regional group (Compute API, regionInstanceGroupManagers.insert)."""
@@ -150,6 +150,8 @@ def _alone_problems(here: Problems, choice: TypeChoice, types: int) -> None:
     except ValueError as error:
         here.add("type", str(error))
         return
+    reason = attached_problem(choice.name)
+    here.need(reason is None, "type", f"{choice.name}: {reason}")
     alone = machine.attached or machine.machine.startswith(NO_FLEXIBILITY)
     why = "its GPUs are attached by the template" if machine.attached else "no flexibility policy takes it"
     here.need(not alone or types == 1, "type", f"{choice.name} has to be the only type of its cluster: {why}")

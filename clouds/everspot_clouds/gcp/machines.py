@@ -15,7 +15,17 @@ ATTACHED = {
 }
 """GPUs that can be attached, by their names here: accelerator types of the Compute API."""
 
+VCPUS_AT_MOST: dict[str, dict[int, int]] = {
+    "t4": {1: 48, 2: 48, 4: 96},
+    "p4": {1: 24, 2: 48, 4: 96},
+    "v100": {1: 12, 2: 24, 4: 48, 8: 96},
+    "p100": {1: 16, 2: 32, 4: 96},
+}
+"""The numbers of each GPU that can be attached, and the most vCPUs that a machine with so many may have (Compute Engine
+documentation, "GPU machine types", N1)."""
+
 _FAMILY = "n1-"
+_VCPUS = re.compile(r"^n1-(?:standard|highmem|highcpu)-(\d+)$")
 _NAME = re.compile(r"^(?P<machine>[a-z][a-z0-9-]*)(?:\+(?:(?P<count>[1-9]\d?)x)?(?P<gpu>[a-z0-9]+))?$")
 _DESCRIBED = "Everspot "
 
@@ -47,6 +57,23 @@ def machine_of(instance_type: str) -> Machine:
     if not found["gpu"]:
         return Machine(found["machine"])
     return Machine(found["machine"], ATTACHED[found["gpu"]], int(found["count"] or 1))
+
+
+def attached_problem(instance_type: str) -> str | None:
+    """What is wrong with a type's number of attached GPUs, or with its vCPUs for it; None if nothing is, or if none are
+    attached."""
+    found = _NAME.match(instance_type)
+    if found is None or found["gpu"] not in ATTACHED:
+        return None
+    counts, count = VCPUS_AT_MOST[found["gpu"]], int(found["count"] or 1)
+    if not found["machine"].startswith(_FAMILY):
+        return f"{found['gpu']} can be attached to N1 machine types alone, not to {found['machine']}"
+    if count not in counts:
+        return f"{' or '.join(map(str, counts))} {found['gpu']} can be attached, not {count}"
+    sized = _VCPUS.match(found["machine"])
+    if sized is not None and int(sized[1]) > counts[count]:
+        return f"a machine with {count} {found['gpu']} has at most {counts[count]} vCPUs, not {sized[1]}"
+    return None
 
 
 def type_name(machine: str, accelerator: str = "", count: int = 0) -> str:

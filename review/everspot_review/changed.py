@@ -73,6 +73,14 @@ class Project:
         """The settings file of an environment."""
         return _top(self.root) / self.settings / f"Pulumi.{environment}.yaml"
 
+    def text_at(self, environment: str, base: str) -> str | None:
+        """The settings of an environment at the revision that HEAD and `base` have in common; None if it had none."""
+        common = _git(self.root, "merge-base", base, "HEAD").strip()
+        path = f"{self.settings}/Pulumi.{environment}.yaml".lstrip("/")
+        if not _git(self.root, "ls-tree", "--full-tree", "--name-only", "-z", common, path):
+            return None
+        return _git(self.root, "show", f"{common}:{path}")
+
     def environments(self) -> list[str]:
         """All environments, in the order in which they are applied: what an account has once comes before clusters,
         which refer to it."""

@@ -17,9 +17,10 @@ from everspot_review.drift import Drift, drift
 from everspot_review.drifted import keep, told
 from everspot_review.engine import Engine
 from everspot_review.errors import ReviewError, ReviewExit
-from everspot_review.files import problems
+from everspot_review.files import checked
 from everspot_review.forge import Forge
 from everspot_review.job import PullEvent, summarize
+from everspot_review.markdown.safe import code
 from everspot_review.previewing import Revisions, preview_all
 from everspot_review.report import EnvironmentReport
 from everspot_review.reviewed import reviewed_of
@@ -82,17 +83,24 @@ def changed_command(
 
 @app.command("files")
 def files_command(context: typer.Context, base: BaseRev, project: Root = HERE, json: AsJson = False) -> None:
-    """Check the settings files that a change edits, without credentials and without running anything of the change.
-    Ends with 1 where one is wrong."""
+    """Check the settings files that a change edits, and price them, without credentials and without running anything of
+    the change. Ends with 1 where one is wrong."""
     found = Project.read(project)
     touched = found.touched(base)
-    wrong = {name: told for name in touched.environments if (told := problems(found.file(name)))}
-    lines = [f"{found.file(name).name}: {text}" for name, told in wrong.items() for text in told]
+    known = bool(base.strip("0 "))
+    seen = {
+        name: checked(name, found.file(name), found.text_at(name, base) if known else None)
+        for name in touched.environments
+    }
+    lines = [f"{found.file(name).name}: {text}" for name, each in seen.items() for text in each.problems]
+    lines += [f"{name}: a month is expected to cost {each.price}" for name, each in seen.items() if each.price]
+    lines += [f"{name}: the file is right" for name, each in seen.items() if not each.problems and not each.price]
     lines += [f"Pulumi.{name}.yaml is deleted: its stack has to be empty" for name in touched.removed]
-    if not lines:
-        lines = [f"{name}: the file is right" for name in touched.environments] or ["No environment changes."]
-    summarize("\n".join(f"- `{line.replace('`', chr(39))}`" for line in lines))
-    _answer(context, json, {"problems": wrong, "removed": list(touched.removed)}, lines)
+    lines = lines or ["No environment changes."]
+    summarize("\n".join(f"- {code(line, 500)}" for line in lines))
+    wrong = {name: list(each.problems) for name, each in seen.items() if each.problems}
+    prices = {name: each.price for name, each in seen.items() if each.price}
+    _answer(context, json, {"problems": wrong, "prices": prices, "removed": list(touched.removed)}, lines)
     if wrong:
         raise typer.Exit(ReviewExit.REFUSED)
 

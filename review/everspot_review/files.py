@@ -1,9 +1,15 @@
-"""What can be said of an environment's settings file without running anything: that it is one."""
+"""What can be said of an environment's settings file without running anything: that it is one, and what it costs."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from everspot_clouds.estimating import Environment, estimated
+from everspot_clouds.estimating import environment as environment_of
+from everspot_core.problems import BadInputs
+
+from everspot_review.markdown.money import change
 
 SECTIONS = ("config", "secretsprovider", "encryptionsalt", "encryptedkey", "environment")
 """What the engine reads of a stack's settings (pulumi/sdk, workspace/project.go, `ProjectStack`)."""
@@ -23,8 +29,42 @@ class _Strict(yaml.SafeLoader):
         return dict(super().construct_mapping(node, deep=deep))
 
 
+@dataclass(frozen=True)
+class Checked:
+    """A settings file that was looked at. `problems`: all that is wrong with it, in sentences; `price`: of a month,
+    before and after the change, where Everspot's own settings say it."""
+
+    problems: tuple[str, ...]
+    price: str = ""
+
+
+def checked(environment: str, path: Path, before: str | None) -> Checked:
+    """Look at a settings file. `before`: the text that it had before the change, None if there was none."""
+    found = problems(path)
+    if found:
+        return Checked(tuple(found))
+    try:
+        after = _declared(environment, path.read_text(encoding="utf-8"))
+    except BadInputs as bad:
+        return Checked(tuple(f"{problem.path}: {problem.reason}" for problem in bad.problems))
+    if not after.resources:
+        return Checked(())
+    try:
+        was = _declared(environment, before).resources if before is not None else ()
+    except (BadInputs, yaml.YAMLError):
+        was = None  # it was wrong before, and what it cost is not known
+    return Checked((), change(estimated(was, after.resources, regions=after.regions)).strip("`"))
+
+
+def _declared(name: str, text: str) -> Environment:
+    """What a settings file declares, as far as it costs money."""
+    found: Any = yaml.safe_load(text)
+    config = found.get("config") if isinstance(found, dict) else None
+    return environment_of(name, config if isinstance(config, dict) else {})
+
+
 def problems(path: Path) -> list[str]:
-    """All that is wrong with a settings file, in sentences; the program says what its settings mean."""
+    """What makes a file no settings of a stack, in sentences."""
     try:
         if path.is_symlink():
             return ["is a link: write the settings into the file itself"]

@@ -6,7 +6,9 @@ from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from everspot_clouds.estimating import estimated
 from everspot_clouds.registry import resource_kinds
+from everspot_core.estimate.model import Estimate
 
 from everspot_review.changed import Project
 from everspot_review.engine import PREVIEWED_IN, Ended, Engine
@@ -56,8 +58,16 @@ def _judged(environment: str, log: Path, ended: Ended, revisions: Revisions) -> 
     failure = "" if ended.code == 0 or judged else words or f"the engine ended with exit code {ended.code}"
     return judge(
         seen, environment=environment, stack=environment, kinds=resource_kinds(), base=revisions.base,
-        head=revisions.head, failure=failure,
+        head=revisions.head, estimate=_priced(seen, failed=bool(failure)), failure=failure,
     )  # fmt: skip
+
+
+def _priced(seen: EventLog, *, failed: bool) -> Estimate | None:
+    """What the change costs; None if the engine has not come as far as to say what is there. After a preview that
+    failed nobody knows what will be there."""
+    if not seen.steps:
+        return None
+    return estimated(seen.before(), None if failed or seen.failed else seen.after())
 
 
 def removed(engine: Engine, environment: str, revisions: Revisions) -> EnvironmentReport | None:

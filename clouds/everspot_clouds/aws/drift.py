@@ -5,6 +5,7 @@ the role, does not look at them: only rules and policies that are written into t
 (`ingress`, `egress`; `inlinePolicies`, `managedPolicyArns`) are found by it.
 """
 
+import os
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -122,4 +123,4 @@ def _region(resources: Sequence[KeptResource]) -> str | None:
         region = resource.outputs.get("region") or (arn[3] if len(arn) > 3 else "")
         if region:
             return str(region)
-    return None
+    return os.environ.get("AWS_REGION")  # boto3 itself reads AWS_DEFAULT_REGION only

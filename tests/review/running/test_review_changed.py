@@ -1,11 +1,14 @@
 """Which environments a change touches, and what is told of their files without running anything."""
 
 import json
+from pathlib import Path
 
 import pytest
 from desk import Desk
 from everspot_review.changed import ChangeError, Project
 from everspot_review.files import problems
+
+ROOT = Path(__file__).parents[3]
 
 
 def touched(desk: Desk, base: str = "HEAD~1") -> tuple[list[str], list[str]]:
@@ -115,3 +118,18 @@ def test_the_command_says_what_is_touched_and_what_is_gone(desk: Desk) -> None:
     done = desk.run("changed", "--base", "HEAD~1", "--json")
     assert json.loads(done.stdout) == {"environments": ["dev"], "removed": ["prod"], "program": []}
     assert desk.run("files", "--base", "HEAD~1").returncode == 0
+
+
+def test_the_price_of_a_change_is_told_from_the_settings_alone(desk: Desk) -> None:
+    text = (ROOT / "stacks/Pulumi.local.yaml").read_text()
+    assert "target: 1" in text
+    desk.write("stacks/Pulumi.dev.yaml", text)
+    desk.commit()
+    desk.write("stacks/Pulumi.dev.yaml", text.replace("target: 1", "target: 9"))
+    desk.write("stacks/Pulumi.prod.yaml", text.replace("cloud: aws", "cloud: mars"))
+    desk.commit()
+    done = desk.run("files", "--base", "HEAD~1", "--json")
+    told = json.loads(done.stdout)
+    before, after = (float(side.strip(" $").replace(",", "")) for side in told["prices"]["dev"].split("→"))
+    assert (done.returncode, 0 < before < after, desk.calls()) == (1, True, [])
+    assert "everspot:cluster.cloud: is not one of aws, gcp" in told["problems"]["prod"]

@@ -48,8 +48,14 @@ second-opinion: setup ## What Checkov, which is installed apart, says of the sta
 live: setup ## A workload of 24 jobs simulated and lived through on this machine, and where the two differ (a quarter of an hour; CLOUD=gcp)
 	@.venv/bin/python tests/e2e/live.py --cloud $(CLOUD) $(ARGS)
 
+# Go's own sums say that it is what was published. Where Pulumi could be downloaded there need be no Go.
+ACTIONLINT := .everspot/toolchain/bin/actionlint
+$(ACTIONLINT):
+	@GOBIN=$(abspath $(@D)) go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+
 check: setup ## What needs no run, in under a minute: lint, format, strict types, the import rule, the documents' links
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
+	@if command -v go >/dev/null; then $(MAKE) -s $(ACTIONLINT) && $(ACTIONLINT); else echo "check: no Go, so that the workflows are not linted"; fi
 	@.venv/bin/python -m mypy
 	@.venv/bin/python -m pytest -q -p no:cacheprovider tests/architecture
 

@@ -14,9 +14,11 @@ from everspot_review.changed import Project
 from everspot_review.engine import PREVIEWED_IN, Ended, Engine
 from everspot_review.errors import ReviewError
 from everspot_review.events import EventLogError, read
+from everspot_review.jobs import RunningJobs
 from everspot_review.judge import judge
 from everspot_review.logged import EventLog
 from everspot_review.report import Diagnostic, EnvironmentReport, Foreseen
+from everspot_review.running import running_jobs
 
 LIST = "environments.txt"
 """The file beside the reports that names all of them: without it nobody would miss one."""
@@ -44,10 +46,12 @@ def preview(
     with TemporaryDirectory(prefix="everspot-review-") as folder:
         log = Path(folder) / "events.jsonl"
         ended = engine.preview(environment, log, limit)
-        return _judged(environment, log, ended, revisions)
+        return _judged(environment, log, ended, revisions, running_jobs(engine, environment))
 
 
-def _judged(environment: str, log: Path, ended: Ended, revisions: Revisions) -> EnvironmentReport:
+def _judged(
+    environment: str, log: Path, ended: Ended, revisions: Revisions, running: RunningJobs | None
+) -> EnvironmentReport:
     """The report on a run that has ended. A rule that is broken fails the engine's run, but its log has all; any other
     failure is told by the engine's own last words where its log does not tell it."""
     try:
@@ -58,7 +62,7 @@ def _judged(environment: str, log: Path, ended: Ended, revisions: Revisions) -> 
     failure = "" if ended.code == 0 or judged else words or f"the engine ended with exit code {ended.code}"
     return judge(
         seen, environment=environment, stack=environment, kinds=resource_kinds(), base=revisions.base,
-        head=revisions.head, estimate=_priced(seen, failed=bool(failure)), failure=failure,
+        head=revisions.head, estimate=_priced(seen, failed=bool(failure)), running=running, failure=failure,
     )  # fmt: skip
 
 

@@ -49,7 +49,8 @@ def act(desk: Desk, hub: Double, workflow: str, event: str, payload: dict[str, A
     }  # fmt: skip
     command = [
         str(ACT), event, "-e", str(here / "event.json"), "-W", f".github/workflows/{workflow}.yml", *stand_ins,
-        "-P", "ubuntu-latest=-self-hosted", "-s", f"GITHUB_TOKEN={TOKEN}", "--var", "EVERSPOT_STATE=file:///nowhere",
+        "-P", "ubuntu-latest=-self-hosted", "-s", f"GITHUB_TOKEN={TOKEN}",
+        "--var", f"EVERSPOT_STATE={desk.env.get('PULUMI_BACKEND_URL', 'file:///nowhere')}",
         *(word for name, value in given.items() for word in ("--env", f"{name}={value}")),
     ]  # fmt: skip
     own = {**desk.env, "HOME": str(here / "home"), "XDG_CACHE_HOME": str(here / "cache")}

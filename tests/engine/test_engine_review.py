@@ -1,0 +1,98 @@
+"""A change's whole way with the real engine upon the local cloud: previewed and commented by the workflow, applied as
+it was reviewed, and what is changed by hand afterwards found by both looks. Nothing of it tells a secret."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/review/running"))  # the doubles of a forge, and what runs workflows
+
+from acting import act, of_pull, shipped  # noqa: E402
+from desk import Desk  # noqa: E402
+from forge_double import RUN, TOKEN, Double  # noqa: E402
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
+PLANTED = "hunter2-of-the-planted-secret"
+
+
+@pytest.fixture(scope="module")
+def desk(rig: Any, tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """The stack as it was applied, with a secret among its settings, in a git repository with the workflows."""
+    found = Desk(rig.project, tmp_path_factory.mktemp("review") / "engine", dict(rig.env))
+    found.engine.mkdir()
+    found.write(".gitignore", "local/\n.venv\nevents.jsonl\n")
+    rig.up("account")
+    rig.pulumi("config", "set", "--secret", "--path", "everspot:cluster.tags.Note", PLANTED, stack="local")
+    rig.up()
+    found.git("init", "-q", "-b", "main")
+    shipped(found)
+    found.commit("what is there")
+    return found
+
+
+@pytest.fixture(scope="module")
+def hub(desk: Desk) -> Iterator[Double]:
+    server = Double()
+    desk.env |= {"GITHUB_API_URL": server.url, "GITHUB_REPOSITORY": "boss/fleets", "GITHUB_TOKEN": TOKEN}
+    yield server
+    server.close()
+
+
+def given(rig: Any) -> dict[str, str]:
+    """What a runner of one's own has in its environment."""
+    kept = {name: value for name, value in rig.env.items() if name.startswith(("AWS_", "PULUMI_", "EVERSPOT_"))}
+    return {**kept, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+
+
+def test_a_change_is_commented_and_applied_as_it_was_reviewed(rig: Any, desk: Desk, hub: Double) -> None:
+    base = desk.git("rev-parse", "HEAD")
+    desk.git("checkout", "-q", "-b", "more")
+    rig.settings("capacity.standing.target", 7)
+    head = desk.commit("more of it")
+    seen = act(desk, hub, "review", "pull_request", of_pull(hub, desk), **given(rig))
+    assert seen.code == 0, seen.log
+    (comment,) = (each["body"] for each in hub.comments)
+    assert "everspot-local-fleet-spot" in comment and "$" in comment
+    desk.git("checkout", "-q", "-B", "main", "more")
+    hub.merged_as[head] = 7
+    hub.runs = [{"id": RUN, "path": ".github/workflows/apply.yml", "status": "in_progress"}]
+    event = {"before": base, "after": head, "ref": "refs/heads/main", "repository": {"full_name": "boss/fleets"}}
+    done = act(desk, hub, "apply", "push", event, **given(rig))
+    assert done.code == 0, done.log
+    fleets = rig.client("ec2").describe_fleets()["Fleets"]
+    targets = [fleet["TargetCapacitySpecification"]["TotalTargetCapacity"] for fleet in fleets]
+    (comment,) = (each["body"] for each in hub.comments)
+    assert (sum(targets), "✅ **local**: updated" in comment) == (7, True)
+    artifacts = [path.read_text() for path in (desk.engine.parent / "artifacts").rglob("*") if path.is_file()]
+    assert len(artifacts) == 2
+    assert [PLANTED in text for text in (comment, seen.log, done.log, *artifacts)] == [False] * 5
+
+
+def test_what_is_changed_by_hand_is_found_by_both_looks(rig: Any, desk: Desk, hub: Double) -> None:
+    ec2, iam = rig.client("ec2"), rig.client("iam")
+    groups = ec2.describe_security_groups()["SecurityGroups"]
+    (group,) = [each["GroupId"] for each in groups if "network-instances" in each["GroupName"]]
+    door = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
+    ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[door])
+    (role,) = [each["RoleName"] for each in iam.list_roles()["Roles"] if "identity-agent" in each["RoleName"]]
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]})
+    arn = iam.create_policy(PolicyName="by-hand", PolicyDocument=policy)["Policy"]["Arn"]
+    iam.attach_role_policy(RoleName=role, PolicyArn=arn)
+    fleet = ec2.describe_fleets()["Fleets"][0]
+    more = fleet["TargetCapacitySpecification"]["TotalTargetCapacity"] + 1
+    ec2.modify_fleet(FleetId=fleet["FleetId"], TargetCapacitySpecification={"TotalTargetCapacity": more})
+    done = desk.run("drift", "local", "--issue", "--json", **given(rig))
+    (found,) = json.loads(done.stdout)["environments"]
+    (moved,) = found["resources"]
+    assert done.returncode == 7
+    assert [each["path"] for each in moved["changes"]] == ["targetCapacitySpecification.totalTargetCapacity"]
+    assert sorted((each["kind"], each["what"]) for each in found["added"]) == [
+        ("attached policy", arn), ("ingress rule", "tcp, port 22, from 0.0.0.0/0"),
+    ]  # fmt: skip
+    (issue,) = hub.issues
+    assert "port 22, from 0.0.0.0/0" in issue["body"] and PLANTED not in issue["body"] + done.stdout

@@ -45,7 +45,8 @@ class Desk:
         return [json.loads(line) for line in book.read_text().splitlines()] if book.exists() else []
 
     def verbs(self) -> list[str]:
-        return [call["words"][0] for call in self.calls()]
+        """What the engine was asked to do; asking for what it keeps is left out."""
+        return [call["words"][0] for call in self.calls() if call["words"][0] != "stack"]
 
     def run(self, *words: str, **env: str) -> "subprocess.CompletedProcess[str]":
         """`everspot review …` as a process of its own."""

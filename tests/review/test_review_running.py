@@ -30,7 +30,8 @@ def test_busy_jobs_are_counted_by_the_market_of_their_instances(tmp_path: Path) 
     store = Store.open(url, url)
     for name, market in (("i-1", Market.SPOT), ("i-2", Market.SPOT), ("i-3", Market.ON_DEMAND)):
         record = InstanceRecord(
-            instance_id=name, cluster="dev", instance_type="c6i.large", zone="eu-west-1a", market=market, vcpus=2, memory_gib=4,
+            instance_id=name, cluster="dev", instance_type="c6i.large", zone="eu-west-1a", market=market,
+            vcpus=2, memory_gib=4,
             state=InstanceState.BUSY, role=Role.AGENT, booted_at=NOW, updated_at=NOW,
         )  # fmt: skip
         store.instances.create(name, record)

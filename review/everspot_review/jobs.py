@@ -70,16 +70,15 @@ def _of_a_fleet(
         size = at(step.old.inputs, kind.size)
         if size == 0:
             return [_effect(step, f"{_goes(done)}, which has no instances.")]
-        jobs = _jobs(step, running)
-        return [_effect(step, f"{_goes(done)} and ends its instances: {jobs} would be drained.", harm=bool(jobs))]
+        return [_ends(step, f"{_goes(done)} and ends its instances", "would be drained", running)]
     if done is not Deed.UPDATE or step.old is None or step.new is None:
         return []
     found = _of_a_size(step, kind, running)
     paths = tuple(step.diff)
     if any(_begins(path, kind.template) for path in paths):
         if kind.rolls(step.new.inputs):
-            text = f"the new template replaces its instances at once, one after another: {_jobs(step, running)}"
-            found.append(_effect(step, f"{text} would be drained.", harm=True))
+            text = "the new template replaces its instances at once, one after another"
+            found.append(_ends(step, text, "would be drained", running))
         else:
             found.append(
                 _effect(step, "its new template reaches instances as they are replaced; none is ended for it.")
@@ -102,7 +101,7 @@ def _of_a_size(step: LoggedStep, kind: FleetKind, running: RunningJobs | None) -
     if not kind.lower_ends(step.new.inputs):
         return [_effect(step, f"lower target, {before:g} → {after:g}: it ends no busy instance.")]
     text = f"lower target, {before:g} → {after:g}: it ends instances of {kind.chosen_by}'s choice at once, busy or not"
-    return [_effect(step, f"{text}: {_jobs(step, running)} may be on them.", harm=True)]
+    return [_ends(step, text, "may be on them", running)]
 
 
 def _of_a_scheduler(step: LoggedStep, kind: FleetKind, done: Deed) -> list[JobEffect]:
@@ -151,13 +150,16 @@ def _goes(done: Deed) -> str:
     return "replaces the fleet" if done is Deed.REPLACE else "deletes the fleet"
 
 
-def _jobs(step: LoggedStep, running: RunningJobs | None) -> str:
-    """The jobs that run on a fleet's instances, as far as it is known."""
+def _ends(step: LoggedStep, what: str, then: str, running: RunningJobs | None) -> JobEffect:
+    """That instances end, and the jobs on them, as far as it is known: without any, nothing is harmed now."""
     if running is None:
-        return "jobs running on them"
+        return _effect(step, f"{what}: jobs running on them {then}.", harm=True)
     market = next((market for market in Market if step.name.endswith(f"-{market.value}")), None)
-    jobs = counted(running.on(market), "job")
-    return f"{jobs} running now" if market is not None else f"up to {jobs} running now"
+    number = running.on(market)
+    if not number:
+        return _effect(step, f"{what}; no job runs on them now.")
+    upto = "" if market is not None else "up to "
+    return _effect(step, f"{what}: {upto}{counted(number, 'job')} running now {then}.", harm=True)
 
 
 def _begins(path: str, beginnings: tuple[str, ...]) -> bool:

@@ -36,6 +36,11 @@ def test_replacing_a_fleet_tells_how_many_jobs_would_be_drained(report: Callable
     assert told(one)[SPOT] == [(text.format("1 job running now"), True)]
 
 
+def test_where_no_job_runs_nothing_is_harmed_now(report: Callable[..., EnvironmentReport]) -> None:
+    idle = report("aws-replace", running=RunningJobs({Market.ON_DEMAND: 2}))
+    assert told(idle)[SPOT] == [("replaces the fleet and ends its instances; no job runs on them now.", False)]
+
+
 def test_sizes_on_aws_end_no_busy_instance(report: Callable[..., EnvironmentReport]) -> None:
     assert told(report("aws-target-down"))[SPOT] == [("lower target, 4 → 1: it ends no busy instance.", False)]
     assert told(report("aws-target-up"))[SPOT] == [("higher target, 4 → 7: nothing that runs is touched.", False)]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from everspot_core.documents import format_duration
 
@@ -49,19 +50,7 @@ class Stack:
         if pulumi is None:
             hint = with_local_cloud("install it (https://www.pulumi.com/docs/install), or put it on PATH")
             raise CliError("a cluster is destroyed by pulumi, which is not on PATH", Exit.UNAVAILABLE, hint=hint)
-        command = [pulumi, "stack", "output", "--json", "--non-interactive", *_chosen(name)]
-        try:
-            done = subprocess.run(  # noqa: S603 - our own words, no shell
-                command, capture_output=True, text=True, check=False, timeout=ASKED_FOR.total_seconds()
-            )
-        except subprocess.TimeoutExpired:
-            raise CliError(f"pulumi did not answer within {format_duration(ASKED_FOR)}", Exit.UNAVAILABLE) from None
-        if done.returncode:
-            error = refused(pulumi, name, done.stderr, "the stack cannot be read")
-            hint = with_local_cloud("run it in the project's folder, and name the stack: --stack NAME")
-            error.hint = error.hint or hint
-            raise error
-        outputs = json.loads(done.stdout)
+        outputs = _asked(pulumi, name, "output", "--json")
         if not outputs.get("controlUrl") or not outputs.get("cluster"):
             which = f"the stack {name}" if name else "the selected stack"
             raise CliError(f"{which} declares no cluster: it has no outputs cluster and controlUrl", Exit.NOT_FOUND)
@@ -71,6 +60,17 @@ class Stack:
     def said(self) -> str:
         """The name of the stack, for people."""
         return f"stack {self.name}" if self.name else "this folder's Pulumi stack"
+
+    def deletes(self) -> tuple[str, ...]:
+        """The cluster's buckets that a destroy deletes with all that is in them, by the stack's state.
+
+        Raises:
+            CliError: if the state cannot be read.
+        """
+        mine = {_bucket(str(self.outputs.get(url) or "")) for url in ("controlUrl", "dataUrl")}
+        found = _asked(self.pulumi, self.name, "export").get("deployment") or {}
+        here = (one for one in found.get("resources") or () if one.get("id") in mine and not one.get("retainOnDelete"))
+        return tuple(sorted({str(one["id"]) for one in here}))
 
     def destroy(self, tell: Callable[[str], None]) -> None:
         """Run `pulumi destroy` to its end. `tell`: gets each line that it prints.
@@ -131,6 +131,30 @@ class _Watch:
     def _ask(self) -> None:
         self.struck = True
         self._process.send_signal(signal.SIGINT)
+
+
+def _asked(pulumi: str, name: str | None, *what: str) -> dict[str, Any]:
+    """The answer of `pulumi stack`, which changes nothing."""
+    command = [pulumi, "stack", *what, "--non-interactive", *_chosen(name)]
+    try:
+        done = subprocess.run(  # noqa: S603 - our own words, no shell
+            command, capture_output=True, text=True, check=False, timeout=ASKED_FOR.total_seconds()
+        )
+    except subprocess.TimeoutExpired:
+        raise CliError(f"pulumi did not answer within {format_duration(ASKED_FOR)}", Exit.UNAVAILABLE) from None
+    if done.returncode:
+        error = refused(pulumi, name, done.stderr, "the stack cannot be read")
+        hint = with_local_cloud("run it in the project's folder, and name the stack: --stack NAME")
+        error.hint = error.hint or hint
+        raise error
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def _bucket(url: str) -> str:
+    """The bucket of a store's URL; of a folder its path."""
+    parts = urlsplit(url)
+    return parts.netloc or parts.path
 
 
 def _chosen(name: str | None) -> list[str]:

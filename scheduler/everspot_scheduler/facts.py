@@ -4,7 +4,7 @@ All of it can be forgotten: messages that were not deleted come again, and descr
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -55,6 +55,11 @@ class Facts:
             if message.kind is MessageKind.CAPACITY or not known(message.instance_id):
                 continue
             self._learn(message)
+
+    def told(self, notices: Mapping[str, datetime]) -> None:
+        """Learn when instances say that they got notice. A cloud's message may come later, or only at the end."""
+        for name, at in notices.items():
+            self.warned_at.setdefault(name, at)
 
     def _learn(self, message: Message) -> None:
         name = message.instance_id

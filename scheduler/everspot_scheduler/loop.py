@@ -56,7 +56,7 @@ from everspot_scheduler.retire import Retirement
 from everspot_scheduler.scores import Scores
 from everspot_scheduler.unseen import note_unseen
 from everspot_scheduler.usage import UsageMeter
-from everspot_scheduler.view import Known, Viewer
+from everspot_scheduler.view import Known, Viewer, notices
 from everspot_scheduler.waiting import Waits
 from everspot_scheduler.watch.keeper import CloudKeeper
 from everspot_scheduler.watch.watch import Watch, Watcher
@@ -159,6 +159,7 @@ class Scheduler:
         urgent = self._facts.wants_description(known)
         self._asking.instances(self._facts, urgent=urgent)
         self._facts.understand(known)
+        self._facts.told(notices(seen))
         self._desk.look(seen)
         self._decide(seen)
         self._ledger.note_instances(self._facts)

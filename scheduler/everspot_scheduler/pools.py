@@ -106,7 +106,7 @@ class Pools:
             one = self._unions[choice]
             since = min((at for key in choice if (at := up.get(key)) is not None), default=None)
             if not one.up and since is not None:
-                one = one.seen(True, max(since, one.since or since))
+                one = one.presumed(max(since, one.since or since))
             found[choice] = one
         return found
 
@@ -183,7 +183,7 @@ class Pools:
         """The pool's behaviour with the presumption. A pool without any event is up since the first look at it."""
         first, known = self._first.setdefault(key, now), pool.behaviour
         since = first if pool.last is None else pool.last + PRESUMED
-        return known if known.up or since > now else known.seen(True, since)
+        return known if since > now else known.presumed(since)
 
     def _view(
         self, key: PoolKey, pool: _Pool, available: int | None, refused_at: tuple[datetime, ...], ledger: Ledger
@@ -231,9 +231,9 @@ def _lives(launches: Iterable[LaunchRecord], facts: Facts, ledger: Ledger) -> It
         yield _Event(launch.launched_at, 1, False, False)
         end, warned = ledger.ends.get(name), facts.warned_at.get(name)
         if end is not None:
-            early = warned is not None and end.interrupted
-            at = min(warned or end.ended_at, end.ended_at) if early else end.ended_at
-            yield _Event(at, -1, end.interrupted, False)
+            # Who ended it in the end says nothing about the pool: the notice was the cloud's.
+            at = min(warned, end.ended_at) if warned is not None else end.ended_at
+            yield _Event(at, -1, end.interrupted or warned is not None, False)
         elif warned is not None:
             yield _Event(warned, -1, True, False)
 

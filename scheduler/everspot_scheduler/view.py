@@ -194,6 +194,13 @@ def _same(before: JobView, now: JobView) -> bool:
     )
 
 
+def notices(seen: Observation) -> dict[str, datetime]:
+    """When instances got interruption notices, by their heartbeats and by the jobs that they gave back for them."""
+    records = (found.value for found in seen.instances.values())
+    said = {r.instance_id: r.notice for r in records if r.notice is not None}
+    return _noticed(seen) | {n: told.seen_at for n, told in said.items() if told.kind is NoticeKind.INTERRUPTION}
+
+
 def _noticed(seen: Observation) -> dict[str, datetime]:
     """When instances gave a job back because the cloud takes them, by their jobs' records.
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from everspot_cli.commands import down
@@ -26,7 +27,8 @@ print(" ".join(sys.argv[1:]), "force" if os.environ.get("EVERSPOT_FORCE_DESTROY"
 if sys.argv[1] == "stack":
     if sys.argv[2] != "ls" and not os.path.exists({outputs!r}):
         sys.exit("error: no stack named 'dev' found")
-    print(json.dumps([dict(name="prod")]) if sys.argv[2] == "ls" else open({outputs!r}).read())
+    answers = dict(ls=json.dumps([dict(name="prod")]), export=open({state!r}).read())
+    print(answers.get(sys.argv[2]) or open({outputs!r}).read())
 else:
     print("- everspot-dev deleting")
     sys.exit({code})
@@ -73,16 +75,19 @@ class Ground:
     def __init__(self, world: World, place: Place, folder: Path) -> None:
         self.world, self.place, self.folder = world, place, folder
         self.outputs = {"cluster": "test", "controlUrl": world.url, "dataUrl": world.url, "region": "us-east-1"}
+        self.state: list[dict[str, Any]] = []
         self.pulumi()
 
     def pulumi(self, code: int = 0) -> None:
         (self.folder / "outputs.json").write_text(json.dumps(self.outputs))
+        (self.folder / "state.json").write_text(json.dumps({"version": 3, "deployment": {"resources": self.state}}))
         script = self.folder / "pulumi"
         script.write_text(
             PULUMI.format(
                 python=sys.executable,
                 log=str(self.folder / "log"),
                 outputs=str(self.folder / "outputs.json"),
+                state=str(self.folder / "state.json"),
                 code=code,
             )
         )
@@ -221,6 +226,25 @@ def test_nobody_is_taken_down_unasked(ground: Ground, arguments: tuple[str, ...]
     answer = ground.run(*arguments)
     assert (answer.code, told in answer.err) == (code, True), answer.err
     untouched(ground)
+
+
+def test_jobs_that_have_not_ended_are_not_deleted_with_their_buckets_unasked(ground: Ground) -> None:
+    bucket = {"id": urlsplit(ground.world.url).path, "type": "cloud:storage/bucket:Bucket"}
+    ground.state = [bucket | {"retainOnDelete": True}, {"type": "pulumi:pulumi:Stack"}]
+    ground.pulumi()
+    ground.world.submit("waiting")
+    assert "deleted" not in ground.run().err, "the buckets stay, and the jobs go on after the next up"
+    ground.state = [bucket]
+    ground.pulumi()
+    answer = ground.run("--yes")
+    assert answer.code == 1
+    assert "all checkpoints, results, datasets and the bill are deleted" in answer.err
+    assert "1 unfinished job would be lost: waiting. Nothing was changed" in answer.err
+    untouched(ground)
+    assert "would be lost: waiting." in ground.run().err
+    forced = ground.run("--yes", "--force")
+    assert (forced.code, len(ground.destroyed)) == (0, 1), forced.err
+    assert "would be lost: waiting." in forced.err
 
 
 def untouched(ground: Ground) -> None:

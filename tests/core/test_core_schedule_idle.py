@@ -219,6 +219,18 @@ def test_what_is_left_to_the_cloud_is_not_released():
     assert kept([soon]) == {}
 
 
+@pytest.mark.parametrize(
+    ("minutes", "more", "gone"), [(1, {}, False), (5, {}, False), (5.1, {}, True), (1, {"stale": True}, True)]
+)
+def test_what_is_taken_at_a_time_that_nobody_told_is_left_to_the_cloud_for_as_long_as_a_notice_lasts(
+    minutes, more, gone
+):
+    """Google Cloud says that it takes an instance, and not when. What is ended before counts as ended by us."""
+    taken = Assignment(instance_id="i-0", cordoned=True, changed_at=NOW)
+    soon = idle(minutes=minutes, ending=True, deadline=None, assignment=taken, **more)
+    assert kept([soon], limit=timedelta(0)) == ({"i-0": Why.NEEDED_NO_MORE} if gone else {})
+
+
 FATES = st.lists(
     st.tuples(st.sampled_from(["boot", "lose", "pass", "cancel", "finish"]), st.integers(0, 30)), max_size=12
 )

@@ -119,6 +119,8 @@ def test_what_dies_before_it_is_ready_is_launched_anew(fate):
     if "ending" in fate:  # that is noted first
         dead = replace(dead, assignment=Assignment(instance_id="n-1", cordoned=True, changed_at=NOW))
         rounds.append(decide(view, [dead], pools))
+        assert names(rounds[-1], Release) == [], "it is left to the cloud for as long as a notice lasts"
+        rounds.append(decide(view, [replace(dead, launched_at=NOW - timedelta(minutes=6))], pools))
     assert sum(isinstance(a, Launch) for actions in rounds for a in actions) >= 1
     assert names(rounds[-1], Release) == ([] if "gone" in fate else ["n-1"])
 

@@ -27,6 +27,7 @@ from provision_helpers import (
     ON_DEMAND,
     SMALL,
     SPOT,
+    TICK,
     TYPE,
     WORK,
     World,
@@ -316,3 +317,16 @@ def test_safety_does_not_rest_on_a_type_that_is_too_small():
     )
     launch = one(decide(view, pools=[pool(), pool(ON_DEMAND), pool(ON_DEMAND, kind=SMALL)]), Launch)
     assert (launch.instance_type, launch.market) == ("t", ON_DEMAND)
+
+
+def test_a_pool_that_is_presumed_to_be_back_and_is_asked_for_another_job_has_been_away_all_the_time():
+    """Else the outage of a lasting drought would begin anew with every request, and no job would see its age."""
+    gone = Behaviour().seen(True, NOW - 99 * HOUR).seen(False, NOW - 30 * HOUR)
+    presumed = gone.presumed(NOW - TICK)
+    assert (presumed.up, presumed.age(NOW), presumed.outage(NOW)) == (True, TICK / HOUR, 30.0)
+    assert presumed.seen(False, NOW).outage(NOW) == 0.0 == Behaviour().seen(True, NOW - HOUR).outage(NOW)
+    jobs = [job(name, due=11, work=WORK) for name in ("first", "second")]
+    actions = decide(jobs, (), [pool(behaviour=presumed, available=1), pool(ON_DEMAND)])
+    first, second = (next(a for a in actions if a.job_id == name) for name in ("first", "second"))
+    assert isinstance(first, Launch) and first.market is SPOT
+    assert second.why is Why.ON_DEMAND_PAYS and second.figures["down_hours"] == 30.0

@@ -6,9 +6,10 @@ from datetime import timedelta
 import pytest
 from elastic_helpers import SPOT, TYPE, ElasticCluster, asked, elastic, words
 from everspot_core.launching import LaunchTrouble
-from everspot_core.records import Market, Request
+from everspot_core.records import Market, Notice, NoticeKind, Request
 from everspot_core.schedule import Behaviour, PoolKey
 from everspot_scheduler.elastic.refusals import REST, REST_MOST
+from everspot_scheduler.observe import BEATS_UNREAD
 from everspot_scheduler.pools import PRESUMED
 from everspot_store import ManualClock
 from scheduler_helpers import folder_store
@@ -157,3 +158,26 @@ def test_a_pool_that_nobody_asks_is_presumed_to_be_up_after_a_while_and_was_down
     here.run(1)
     assert asked(here) == 2
     assert (seen(here, alone).up, seen(here, alone).since, seen(here, alone).ups) == (False, at, ())
+
+
+def test_a_pool_whose_instance_says_that_it_is_taken_gave_notice_whoever_ends_the_instance_and_whatever_the_queue_says(
+    spot_only,
+):
+    here, alone = spot_only, frozenset({SPOT})
+    here.length = 10_000
+    here.submit("j")
+    here.run(4)
+    (name,) = here.living()
+    assert seen(here, alone).up
+    at = here.clock.now()
+    notice = Notice(kind=NoticeKind.INTERRUPTION, source="metadata", seen_at=at)
+    here.agents[name].record = here.agents[name].record.model_copy(update={"notice": notice})
+    here.cloud.left[SPOT] = 0
+    beats = BEATS_UNREAD * here.manifest.limits.beat_every
+    here.run(int(beats / SECOND) + 2)
+    assert (seen(here, alone).up, seen(here, alone).since) == (False, at)
+    here.cloud.terminate([name])
+    here.later(minutes=3)
+    here.run(3)
+    assert not here.store.ends.get(name).value.interrupted, "it was ended by us"
+    assert (seen(here, alone).up, seen(here, alone).since) == (False, at)

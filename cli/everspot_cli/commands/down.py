@@ -49,7 +49,12 @@ def down(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask whether to go on.")] = False,
     timeout: Annotated[str, typer.Option("--timeout", help="Longest wait for jobs to checkpoint.")] = "15m",
     force: Annotated[
-        bool, typer.Option("--force", help="Go on after that wait, though jobs still run: what they lose is lost.")
+        bool,
+        typer.Option(
+            "--force",
+            help="Go on after that wait, though jobs still run; and delete buckets with jobs that have not ended. "
+            "What they lose is lost.",
+        ),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -57,14 +62,15 @@ def down(
 
     Nothing is destroyed before every job has checkpointed and every instance that the scheduler launched has ended,
     because nobody would end them afterwards. Instances that the scheduler does not release are ended with your own
-    credentials. Buckets stay if the stack's settings keep them.
+    credentials. Buckets stay if the stack's settings keep them. If they do not, unfinished jobs would be lost with
+    them: they are named first, and --yes alone does not delete them.
     """
     session = session_of(context, json)
     limit = duration_of(timeout, "--timeout")
     declared = _stack(session, stack)
     manifest = _manifest(session, declared)
     site, before = _look(manifest)
-    _confirm(session, declared, before, yes)
+    _confirm(session, declared, before, yes, force)
     drained = _drain(session, limit, force)
     ended = _release(session, site, before)
     _still_drained(session, drained, force)
@@ -130,19 +136,42 @@ def _look(manifest: Manifest) -> tuple[Site, list[Left]]:
         raise CliError(str(error), Exit.UNAVAILABLE, hint=with_local_cloud(error.fix)) from None
 
 
-def _confirm(session: Session, declared: Stack, before: Sequence[Left], yes: bool) -> None:
+def _confirm(session: Session, declared: Stack, before: Sequence[Left], yes: bool, force: bool) -> None:
+    """Say what goes, and ask. What would lose jobs for good is not done without --force where nobody is asked."""
     running = [one for one in before if one.kind == "instance" and not one.ending]
     words = (
         f"{declared.outputs['cluster']} ({declared.said}) has {counted(len(running), 'instance')}. "
         "Its jobs checkpoint, and everything that the stack declares is destroyed."
     )
+    buckets, jobs = declared.deletes(), _unended(session)
+    if buckets:
+        words += (
+            f" Its settings keep no buckets (retainStore: false): {first_few(buckets, _SHOWN)} "
+            "and with them all checkpoints, results, datasets and the bill are deleted."
+        )
+    if buckets and jobs:
+        words += f" {counted(len(jobs), 'unfinished job')} would be lost: {first_few(jobs, _SHOWN)}."
+    if yes and buckets and jobs and not force:
+        hint = "let them end or cancel them, keep the buckets (retainStore: true and `pulumi up`), or give --force"
+        raise CliError(f"{words} Nothing was changed", hint=hint)
     if yes:
+        if buckets:
+            _say(session, words)
         return
     if session.json or not sys.stdin.isatty():
         raise CliError(f"{words} Nobody can be asked here whether to go on", Exit.USAGE, hint="give --yes")
     session.errors.print(words, markup=False)
     if not typer.confirm("Go on?", err=True):
         raise CliError("nothing was changed")
+
+
+def _unended(session: Session) -> list[str]:
+    """The jobs that have not ended, sorted; none where there is no store any more."""
+    try:
+        ended = {name for name, found in session.store.records.scan().items() if found.value.state.final}
+        return sorted(set(session.store.jobs.scan()) - ended)
+    except _GONE:
+        return []
 
 
 def _drain(session: Session, limit: timedelta, force: bool) -> list[str] | None:

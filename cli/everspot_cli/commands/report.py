@@ -159,7 +159,7 @@ def _verdict(left: dict[str, Any], right: dict[str, Any]) -> str:
         return "Both cost the same."
     said = f"The left side costs {percent(abs(cheaper))} {'less' if cheaper > 0 else 'more'}."
     if left["free_usd"]:
-        said += f" {money(left['free_usd'])} of its use was free: spot that the cloud took within the first hour."
+        said += f" {money(left['free_usd'])} of its use was free: spot that the cloud took within its free time."
     return said
 
 

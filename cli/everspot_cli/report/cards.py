@@ -44,10 +44,10 @@ def _listed(report: dict[str, Any]) -> str:
 
 
 def _saved(report: dict[str, Any]) -> str:
-    """The headline is the saving if every spot second were billed. The saving with the free first hours is shown beside
+    """The headline is the saving if every spot second were billed. The saving with the free time is shown beside
     it, because nobody can count on free hours."""
     plan, free = report["savings_percent_if_billed"], report["free_usd"]
-    small = [f"{percent(report['savings_percent'])} with {money(free)} of free first hours"] if free else []
+    small = [f"{percent(report['savings_percent'])} with {money(free)} of free time"] if free else []
     if report["scope"] == "cluster":
         small.append(f"jobs alone {percent(report['jobs_savings_percent'])}")
     tone = "" if plan is None else "good" if plan >= 0 else "bad"

@@ -22,11 +22,11 @@ from everspot_cli.views import last_word
 ACCURACY = ("accuracy", "test_accuracy", "eval_accuracy", "val_accuracy")
 DEFINITIONS = {
     "cost_usd": "every second of every instance from launch to end (60 at least), at the price of its moment; a spot "
-    "instance that the cloud takes within its first hour is free",
+    "instance that the cloud takes within its free time is free",
     "on_demand_cost_usd": "the same fleet and the same useful work on-demand without interruptions: the jobs' useful "
     "seconds and the seconds of boot and idling at list price; seconds lost to interruptions are not in it",
     "free_usd": "what those free spot instances would have cost, had they been billed: it is in the savings, and on "
-    "instances that live longer than an hour it would not be",
+    "instances that live longer than that time it would not be",
     "jobs and the rest": "a job pays from its assignment to its release; boot, idling and the scheduler are the rest",
     "abroad_usd, egress_usd": "what visits to other clusters cost, by the bills of these clusters at the visits' end, "
     "or so far, and what was copied to and from them at the price of the manifest; cost_usd is without both",

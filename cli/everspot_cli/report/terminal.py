@@ -117,7 +117,7 @@ def waived(report: dict[str, Any]) -> str | None:
     if not report["free_usd"]:
         return None
     return (
-        f"{money(report['free_usd'])}: spot taken within its first hour, not billed; "
+        f"{money(report['free_usd'])}: spot taken within its free time, not billed; "
         f"{percent(report['savings_percent'])} saved with it"
     )
 

@@ -127,7 +127,7 @@ def _row(
         parts.append(_mark(axis, event, middle))
     if instance.interrupted:
         x = axis.x(instance.end)
-        free = " (free: within its first hour)" if instance.free else ""
+        free = " (free: within the free time)" if instance.free else ""
         parts.append(
             f'<rect class="taken" x="{x - 4}" y="{middle - 4}" width="8" height="8">'
             f"<title>taken by the cloud {instance.end:%H:%M:%S}{free}</title></rect>"

@@ -137,7 +137,9 @@ def _tell(intent: LaunchIntent) -> None:
     elif kinds & {LaunchTrouble.REQUEST, LaunchTrouble.QUOTA}:
         level = logging.ERROR
     told = (f"{e.instance_type} {e.zone} {e.kind.value}: {e.code} {e.message}".strip() for e in outcome.errors)
-    words = "; ".join(told)
+    # The cloud may have chosen another of the pools than the plan named first.
+    came = (f"{i.instance_id} {i.instance_type} in {i.zone}" for i in outcome.instances)
+    words = "; ".join((*came, *told))
     _log.log(
         level, "launch %d (%s) brought %d of %d instances%s", intent.seq, intent.market.value, len(outcome.instances),
         intent.count, f": {words}" if words else "",

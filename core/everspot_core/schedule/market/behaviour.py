@@ -12,7 +12,8 @@ class Behaviour:
     """The spells of one pool. `ups` and `downs`: hours of the ended ones, oldest first, REMEMBERED of each at most.
 
     `up` and `since` tell the present spell; `since` None: never looked at. `first`: the moment of the first look; the
-    spell that was under way then counts from there on.
+    spell that was under way then counts from there on. `down_since`: for a pool that is only presumed to be up again,
+    the moment since which it was seen to be down.
     """
 
     up: bool = False
@@ -20,6 +21,7 @@ class Behaviour:
     first: datetime | None = None
     ups: tuple[float, ...] = ()
     downs: tuple[float, ...] = ()
+    down_since: datetime | None = None
 
     def seen(self, up: bool, at: datetime) -> "Behaviour":
         """The behaviour after one more look at the pool, which found it up or not."""
@@ -29,9 +31,21 @@ class Behaviour:
             return self
         hours = (at - self.since).total_seconds() / 3600
         if self.up:
-            return replace(self, up=up, since=at, ups=(*self.ups, hours)[-REMEMBERED:])
+            return replace(self, up=up, since=at, ups=(*self.ups, hours)[-REMEMBERED:], down_since=None)
         return replace(self, up=up, since=at, downs=(*self.downs, hours)[-REMEMBERED:])
+
+    def presumed(self, at: datetime) -> "Behaviour":
+        """The behaviour of a pool that nobody has asked for a while, and that is presumed to be up again since `at`."""
+        return self if self.up else replace(self.seen(True, at), down_since=self.since)
 
     def age(self, now: datetime) -> float:
         """Hours that the present spell has lasted; 0 before the first look."""
-        return 0.0 if self.since is None else (now - self.since).total_seconds() / 3600
+        return _hours(self.since, now)
+
+    def outage(self, now: datetime) -> float:
+        """Hours for which it has been down, also if it is presumed to be up again by now; 0 if it was seen to be up."""
+        return _hours(self.down_since if self.up else self.since, now)
+
+
+def _hours(since: datetime | None, now: datetime) -> float:
+    return 0.0 if since is None else (now - since).total_seconds() / 3600

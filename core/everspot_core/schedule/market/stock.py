@@ -83,7 +83,8 @@ class Stock:
         up = bool(self.spot_giving) and usd < on_demand_usd
         return Spot(
             up=up,
-            age=behaviour.age(self.now) if behaviour.up == up else 0.0,
+            # What is asked for another job of this plan, and only presumed to be there, has not come back yet.
+            age=behaviour.outage(self.now) if not up else behaviour.age(self.now) if behaviour.up else 0.0,
             ups=behaviour.ups,
             downs=behaviour.downs,
             usd=usd * fastest,

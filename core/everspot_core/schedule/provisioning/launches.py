@@ -17,6 +17,10 @@ LAUNCH_PATIENCE = 2
 """A launch is given up after this many times the upper bound of a changeover, which counts as 15 min at least."""
 
 
+NOTICE_MOST = timedelta(minutes=5)
+"""Market time after which an instance that got notice, of an end without a time, is no longer taken to be going."""
+
+
 class Launches:
     """The launched instances by job, in one round of planning.
 
@@ -94,8 +98,13 @@ class Launches:
         name, alive = instance.launched_for or "", self._alive
         waiting = not self._view.draining and name in alive and name not in self._settled
         needed = waiting or (name in alive and instance.instance_id in self._kept)
-        going = is_going(instance) and instance.deadline is not None and self._now <= instance.deadline
-        return instance.idle and not needed and not going and instance.instance_id not in self.taken
+        return instance.idle and not needed and not self._is_taken(instance) and instance.instance_id not in self.taken
+
+    def _is_taken(self, instance: InstanceView) -> bool:
+        """Whether the cloud takes it, and has not had the time for that yet. Not every notice carries a time."""
+        if instance.deadline is not None:
+            return is_going(instance) and self._now <= instance.deadline
+        return is_going(instance) and not instance.stale and self._idle_for(instance) <= NOTICE_MOST
 
     def _is_of_use(self, instance: InstanceView) -> bool:
         """Whether another job could use the instance, now or once it has booted."""

@@ -121,3 +121,27 @@ def test_a_job_that_may_move_says_so_where_it_cannot(world, tmp_path):
 def test_what_a_job_needs_of_its_own_cluster_keeps_it_there(world, peer, tmp_path):
     answer = submit(world, tmp_path, clouds="[folder]", after="[a]", nonsense="1")
     assert "after: the outputs of earlier jobs are in one cluster" in answer.err and "nonsense" in answer.err
+
+
+def test_a_folder_cluster_gets_peers_and_loses_them_by_the_command(world, peer):
+    assert world.run("federation", "--remove", "there").code == 0
+    assert world.run("--json", "federation").json["peers"] == []
+    answer = world.run("--json", "federation", "--add", str(peer.control.url), "--egress", "0.12").json
+    (row,) = answer["peers"]
+    assert (row["name"], row["cloud"], row["egress_usd_per_gb"], row["problem"]) == ("there", "folder", 0.12, None)
+    assert world.run("federation", "--add", str(peer.control.url)).code == 0
+    assert len(world.run("--json", "federation").json["peers"]) == 1
+    refused = world.run("federation", "--remove", "elsewhere")
+    assert (refused.code, "no peer is called elsewhere: there is there" in refused.err) == (3, True)
+    assert "is this cluster itself" in world.run("federation", "--add", world.url).err
+    world.submit("a")
+    leave(world, "a", "RUNNING")
+    refused = world.run("federation", "--remove", "there")
+    assert refused.code == 1 and "a would be lost sight of: away at there" in refused.err
+
+
+def test_peers_of_a_cluster_on_a_cloud_are_its_stacks(world, peer):
+    own = world.store.manifest().model_copy(update={"cloud": "aws", "region": "eu-west-1"})
+    world.store.write_manifest(own)
+    refused = world.run("federation", "--add", str(peer.control.url))
+    assert refused.code == 1 and "are declared in its stack" in refused.err

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from everspot_cli.abroad import travels
+from everspot_cli.commands import peering
 from everspot_cli.commands.options import Json, session_of
 from everspot_cli.errors import CliError
 from everspot_cli.session import Session
@@ -24,9 +25,30 @@ def register(app: typer.Typer) -> None:
     app.command("federation")(federation)
 
 
-def federation(context: typer.Context, json: Json = False) -> None:
-    """Show the clusters with which jobs are exchanged, the jobs that are away there, and those that visit here."""
+Add = Annotated[
+    str | None,
+    typer.Option(
+        "--add", metavar="URL", help="Name the cluster with this control bucket as a peer. Both sides have to."
+    ),
+]
+Remove = Annotated[str | None, typer.Option("--remove", metavar="NAME", help="Name a peer no more.")]
+Egress = Annotated[
+    float, typer.Option(min=0, help="With --add: the price of a GB that is sent between the two, in dollars.")
+]
+
+
+def federation(
+    context: typer.Context, json: Json = False, add: Add = None, remove: Remove = None, egress: Egress = 0.0
+) -> None:
+    """Show the clusters with which jobs are exchanged, the jobs that are away there, and those that visit here.
+
+    A cluster on a folder gets its peers by --add and --remove, one on a cloud by its stack.
+    """
     session = session_of(context, json)
+    if remove is not None:
+        peering.remove(session, remove)
+    if add is not None:
+        peering.add(session, add, egress)
     records = {name: found.value for name, found in session.store.records.scan().items()}
     answer = {
         "peers": [_peer(session, peer) for peer in session.manifest.federation],

@@ -1,0 +1,62 @@
+"""Names and unnames peers of a cluster on a folder. On a cloud its stack does."""
+
+from typing import TYPE_CHECKING
+
+from everspot_cli.errors import CliError, Exit
+from everspot_cli.session import Session
+
+if TYPE_CHECKING:
+    from everspot_core.peers import Peer
+
+FOLDER = "folder"
+
+
+def add(session: Session, url: str, egress: float) -> None:
+    """Name the cluster behind a URL as a peer; one that is named already gets the new figures.
+
+    Raises:
+        CliError: if this cluster is not on a folder, or there is no cluster to name behind the URL.
+        StoreError: if it cannot be read.
+    """
+    from everspot_core.peers import Peer
+
+    _need_folder(session)
+    found = session.peer_store(Peer(name=url, cloud=FOLDER, control_url=url, data_url=url)).read_manifest()
+    if found is None:
+        raise CliError(f"there is no cluster at {url}: it has no cluster.json", Exit.NOT_FOUND)
+    theirs = found.value
+    if theirs.cluster == session.manifest.cluster:
+        raise CliError(f"{theirs.cluster} is this cluster itself, or has its name", Exit.USER)
+    peer = Peer(name=theirs.cluster, cloud=theirs.cloud, control_url=url, egress_usd_per_gb=egress)
+    _write(session, [*(p for p in session.manifest.federation if p.name != peer.name), peer])
+
+
+def remove(session: Session, name: str) -> None:
+    """Name a peer no more.
+
+    Raises:
+        CliError: if this cluster is not on a folder, no peer has the name, or jobs are there.
+    """
+    _need_folder(session)
+    peers = session.manifest.federation
+    if name not in [peer.name for peer in peers]:
+        known = ", ".join(peer.name for peer in peers) or "none"
+        raise CliError(f"no peer is called {name}: there is {known}", Exit.NOT_FOUND)
+    records = session.store.records.scan().items()
+    there = sorted(job for job, found in records if found.value.away is not None and found.value.away.cluster == name)
+    if there:
+        raise CliError(f"{', '.join(there)} would be lost sight of: away at {name}", hint="drain this cluster, or wait")
+    _write(session, [peer for peer in peers if peer.name != name])
+
+
+def _need_folder(session: Session) -> None:
+    cloud = session.manifest.cloud
+    if cloud != FOLDER:
+        raise CliError(
+            f"the peers of a cluster on {cloud} are declared in its stack", hint="`federation` in the stack's settings"
+        )
+
+
+def _write(session: Session, peers: "list[Peer]") -> None:
+    session.store.write_manifest(session.manifest.model_copy(update={"federation": tuple(peers)}))
+    del session.manifest  # it is read anew

@@ -6,6 +6,7 @@ from typing import Any
 
 from everspot_core.budgets import Amount
 from everspot_core.federation.journey import used
+from everspot_core.job import JobSubmission
 from everspot_core.records import JobRecord
 
 from everspot_cli.tables import dated, where
@@ -21,6 +22,12 @@ def travels(record: JobRecord) -> dict[str, Any]:
         "abroad_usd": round(used(record.trips)[0] - egress + ((record.away and record.away.usd) or 0.0), 6),
         "egress_usd": round(egress, 6),
     }
+
+
+def visit_of(submission: JobSubmission) -> dict[str, Any] | None:
+    """Whose job a visit is: home's name, the job's id there, and which of its visits this is; None if it is none."""
+    visit = submission.visit
+    return {"home": visit.home, "job_id": visit.job_id, "number": visit.number} if visit is not None else None
 
 
 def spent_abroad(record: JobRecord | None) -> Amount:

@@ -103,9 +103,10 @@ def jobs_table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Tab
         durations = (duration(row["total_duration_seconds"]), duration(row["job_duration_seconds"]))
         figures = (steps(row), *durations, str(row["interruptions"]))
         submitted = humane(row["submitted_at"], now)
-        wide.add_row(row["job_id"], row["priority"], submitted, status(row), _where(row, " "), *figures)
+        whose = f"\n  {belongs(row)}" if row["visit_of"] else ""
+        wide.add_row(f"{row['job_id']}{whose}", row["priority"], submitted, status(row), _where(row, " "), *figures)
         on = "".join(f"\n  {line}" for line in _where(row, "\n").splitlines()) if row["owner"] or row["away"] else ""
-        narrow.add_row(f"{row['job_id']}{on}", status(row), *figures)
+        narrow.add_row(f"{row['job_id']}{whose}{on}", status(row), *figures)
     return wide if fits(wide, width) else narrow
 
 
@@ -122,9 +123,15 @@ def _where(row: dict[str, Any], between: str) -> str:
 
 
 def where(row: dict[str, Any]) -> str:
-    """Where a job is that is away, such as `at beta as train-7-v1: RUNNING`; empty if it is not."""
+    """Where a job is that is away, such as `at beta as visit-…-v1: RUNNING`; empty if it is not."""
     away = row["away"]
     return f"at {away['cluster']} as {away['visit']}: {away['told'] or 'being copied'}" if away is not None else ""
+
+
+def belongs(row: dict[str, Any]) -> str | None:
+    """Whose job a visit is, such as `train-7 of alpha`; None if it is none."""
+    visit = row["visit_of"]
+    return f"{visit['job_id']} of {visit['home']}" if visit is not None else None
 
 
 def instances_table(rows: Sequence[dict[str, Any]], width: int) -> Table:

@@ -11,7 +11,7 @@ from everspot_core.lease import pending
 from everspot_core.ledger import LaunchRecord
 from everspot_core.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress
 
-from everspot_cli.abroad import travels
+from everspot_cli.abroad import travels, visit_of
 from everspot_cli.session import Session, side_by_side
 
 SILENT_AFTER = 3  # beats
@@ -74,6 +74,7 @@ def job_row(
         "stalled_seconds": progress.stalled_seconds if record.state is JobState.RUNNING else None,
         "owner": record.owner,
         **travels(record),
+        "visit_of": visit_of(submission),
         "instance_type": owner.instance_type if owner else None,
         "zone": owner.zone if owner else None,
         "market": owner.market.value if owner else None,

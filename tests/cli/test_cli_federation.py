@@ -8,7 +8,7 @@ from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Manifest
 from everspot_core.peers import Peer
-from everspot_core.visits import Origin, Trip, TripEnd, Visit
+from everspot_core.visits import Origin, Trip, TripEnd, Visit, visit_id
 from everspot_store import SchedulerBeat, Store
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -81,7 +81,22 @@ def test_visits_are_listed_with_their_offer(world, peer):
     world.store.visits.create("b-v1", offer)
     row = world.run("--json", "federation").json["visiting"][0]
     assert (row["visit"], row["home"], row["offer"], row["why"]) == ("b-v1", "there", "REFUSED", "drained")
-    assert "b-v1" in world.run("federation").out
+    assert row["job_id"] == "b"
+    shown = world.run("federation").out
+    assert "b-v1" in shown and "b of there" in shown
+
+
+def test_a_visit_says_whose_job_it_is(world, peer):
+    spec = JobSpec(name="b", recipe="image_classification", clouds=["folder"])
+    visit = visit_id(Origin(cluster="there", control_url="file:///there"), "lr-t0000", T0, 2)
+    whose = Visit(home="there", control_url="file:///there", job_id="lr-t0000", number=2)
+    world.store.submit(JobSubmission(job_id=visit, spec=spec, submitted_at=T0, visit=whose))
+    world.submit("own")
+    rows = {row["job_id"]: row["visit_of"] for row in world.run("--json", "jobs").json}
+    assert rows == {visit: {"home": "there", "job_id": "lr-t0000", "number": 2}, "own": None}
+    listed = world.run("jobs").out
+    assert visit in listed and listed.count("lr-t0000 of there") == 1
+    assert "lr-t0000 of there" in world.run("job", visit).out
 
 
 def test_the_report_tells_what_visits_cost_beside_the_clusters_own_bill(past):

@@ -101,6 +101,7 @@ def _visiting(session: Session, records: Mapping[str, "JobRecord"]) -> list[dict
             {
                 "visit": visit,
                 "home": offer.home,
+                "job_id": offer.submission.visit.job_id if offer.submission.visit is not None else None,
                 "offer": offer.state.value,
                 "state": record.state.value if record is not None else None,
                 "step": record.progress.step if record is not None else offer.progress.step,
@@ -131,6 +132,14 @@ def _page(answer: dict[str, Any], now: datetime) -> RenderableType:
         here = sheet(("VISIT", "OF", "OFFER", "STATE", "STEP", "SINCE", "WHY"), left=4, fold=("WHY",))
         for row in answer["visiting"]:
             state, since = word(row["state"] or "—"), humane(row["since"], now)
-            here.add_row(row["visit"], row["home"], row["offer"], state, str(row["step"]), since, row["why"] or "—")
+            here.add_row(
+                row["visit"],
+                f"{row['job_id'] or '—'} of {row['home']}",
+                row["offer"],
+                state,
+                str(row["step"]),
+                since,
+                row["why"] or "—",
+            )
         parts += [Text("\nVisiting", style="bold"), here]
     return Group(*parts)

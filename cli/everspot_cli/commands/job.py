@@ -15,7 +15,7 @@ from everspot_cli.failure import failure
 from everspot_cli.finding import find_job, record_of
 from everspot_cli.session import Session
 from everspot_cli.story import history
-from everspot_cli.tables import dated, duration, facts, steps, word
+from everspot_cli.tables import belongs, dated, duration, facts, steps, word
 from everspot_cli.views import job_row
 from everspot_cli.waiting import explain, on_demand_words, wait_pool
 
@@ -123,6 +123,7 @@ def _sheet(session: Session, row: dict[str, Any], spec: dict[str, Any], *, expla
             ("steps", steps(row)),
             ("metrics", metrics),
             ("on", where or row["owner"]),
+            ("visit of", belongs(row)),
             ("away", away_words(row, session.now)),
             ("has been", trip_words(row)),
             ("interruptions", row["interruptions"]),

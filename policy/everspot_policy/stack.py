@@ -7,6 +7,7 @@ from fractions import Fraction
 from everspot_core.problems import Problem
 
 from everspot_policy.aws import cost as aws_cost
+from everspot_policy.aws import storage as aws_storage
 from everspot_policy.aws import tags as aws_tags
 from everspot_policy.environments import is_development
 from everspot_policy.gcp import cost as gcp_cost
@@ -86,6 +87,12 @@ def _on_demand_share(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[Fo
         )
 
 
+def _bucket_has_policy(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[Found]:
+    """Buckets of S3 that no policy is declared for, and that so take requests without TLS."""
+    for bucket in aws_storage.without_policy(subjects):
+        yield bucket.urn, Problem("", "has no policy in this stack, and so none that refuses what comes without TLS")
+
+
 STACK_RULES: dict[str, StackRule] = {
     each.id: each
     for each in (
@@ -115,6 +122,15 @@ STACK_RULES: dict[str, StackRule] = {
             "Lower onDemandBase, or raise onDemandShare in the settings. An environment counts as development by its "
             "name: dev, test, staging, sandbox, local.",
             _on_demand_share,
+        ),
+        StackRule(
+            "aws-bucket-has-policy",
+            Level.ADVISORY,
+            Severity.MEDIUM,
+            "Every bucket of S3 has a policy",
+            "Declare a BucketPolicy that denies s3:* to everybody where aws:SecureTransport is false. One that another "
+            "stack declares is a reason for an exception.",
+            _bucket_has_policy,
         ),
     )
 }

@@ -11,6 +11,7 @@ from everspot_core.problems import BadInputs
 from everspot_policy import pack
 from everspot_policy.analyzer import Analyzer
 from everspot_policy.request import UNKNOWNS, plain
+from everspot_policy.rules import RULES
 from everspot_policy.settings import KNOWN, read
 from google.protobuf import struct_pb2
 from pulumi.runtime.proto import analyzer_pb2 as pb
@@ -104,7 +105,7 @@ def test_every_mark_of_what_is_unknown_is_the_one_that_rules_know(mark: str) -> 
 
 def test_a_rule_that_is_about_other_types_says_so() -> None:
     answer = analyzer("prod").Analyze(asked("random:index/randomId:RandomId", {}), None)
-    assert len(answer.not_applicable) == len(KNOWN) - 3 and not answer.diagnostics
+    assert len(answer.not_applicable) == len(RULES) and not answer.diagnostics
 
 
 def test_an_unprotected_bucket_of_production_is_told_by_the_stacks_name() -> None:

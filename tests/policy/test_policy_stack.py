@@ -91,3 +91,16 @@ def test_a_google_groups_market_is_its_templates() -> None:
     )
     (problem,) = found("on-demand-share", Bounds("dev"), *templates, *groups)
     assert problem[1].startswith("3 of 4 units")
+
+
+def test_a_bucket_without_a_policy_is_found_and_one_with_is_not() -> None:
+    kind, policy = "aws:s3/bucket:Bucket", "aws:s3/bucketPolicy:BucketPolicy"
+    buckets = (
+        Subject(kind, {}, urn="alone"),
+        Subject(kind, {}, urn="referred"),
+        Subject(kind, {"bucket": "by-name"}, urn="named"),
+        Subject(kind, {"policy": "{}"}, urn="of-old"),
+        Subject("gcp:storage/bucket:Bucket", {}, urn="google"),
+    )
+    policies = (Subject(policy, {}, depends=("referred",)), Subject(policy, {"bucket": "by-name"}))
+    assert [urn for urn, _ in found("aws-bucket-has-policy", Bounds("dev"), *buckets, *policies)] == ["alone"]

@@ -1,6 +1,6 @@
 """Buckets."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from everspot_core.problems import Problem
 
@@ -50,7 +50,7 @@ def bucket_not_public(subject: Subject) -> Iterator[Problem]:
     types=(POLICY,),
 )
 def bucket_tls_only(subject: Subject) -> Iterator[Problem]:
-    """Policies without that statement. A bucket without any policy is found by nobody here."""
+    """Policies without that statement. Buckets without any policy are found by a rule over the whole stack."""
     value = subject.inputs.get("policy")
     if not hidden(value) and not any(_refuses_plain(each) for _, each in statements(value)):
         yield Problem("policy", "does not deny what comes without TLS")
@@ -128,6 +128,23 @@ def bucket_uploads_aborted(subject: Subject) -> Iterator[Problem]:
         if aborts is not None and (each.get("status") == "Enabled" or hidden(each.get("status"))):
             return
     yield Problem("rules", "has none that is enabled and aborts incomplete uploads")
+
+
+def without_policy(subjects: Sequence[Subject]) -> Iterator[Subject]:
+    """The buckets of a stack that no policy of the stack is for: by reference, or by the name that both give. Of a
+    whole stack the engine shows outputs: before the update a bucket's own policy is unknown, be there one or not."""
+    policies = [each for each in subjects if each.type == POLICY]
+    referred = {urn for policy in policies for urn in policy.depends}
+    named = {text(policy.inputs.get("bucket")) for policy in policies} - {""}
+    for subject in subjects:
+        own = text(subject.inputs.get("bucket"))
+        if (
+            subject.type in BUCKETS
+            and subject.urn not in referred
+            and own not in named
+            and not text(subject.inputs.get("policy"))
+        ):
+            yield subject
 
 
 RULES: tuple[Rule, ...] = (

@@ -109,6 +109,17 @@ def test_one_that_may_not_be_ended_is_told_once_the_others_have_ended(site: Goog
     until(lambda: {i.instance_id for i in cloud.instances()} == {kept})
 
 
+def test_a_machine_that_got_an_ended_ones_name_lives_on(site: GoogleSite, cloud: GcpCloud) -> None:
+    name, labels = f"{CLUSTER}-agent-spot-abcd", {"everspot-cluster": CLUSTER}
+    old = site.run(name, A, labels=labels)
+    cloud.instances()
+    site.do("DELETE", f"zones/{A}/instances/{name}")
+    new = site.run(name, A, labels=labels)
+    cloud.terminate([old])
+    (found,) = cloud.instances()
+    assert (found.instance_id, found.phase) == (new, Phase.ALIVE)
+
+
 def test_a_gang_comes_whole_into_one_zone_or_not_at_all(site: GoogleSite, cloud: GcpCloud) -> None:
     site.cloud.do("drought", pool=f"{FOUR}/{A}")
     answer = cloud.launch(site.intent((FOUR, A), (FOUR, B), (EIGHT, B), jobs=4, whole=True))

@@ -16,7 +16,7 @@ from everspot_clouds.base import CloudEnd, CloudInstance, LaunchAnswer, Message,
 from everspot_clouds.gcp import endings, errors, instances, quotas
 from everspot_clouds.gcp.capacity import BulkLaunches
 from everspot_clouds.gcp.gauges import MonitoringFigures
-from everspot_clouds.gcp.instances import Whereabouts
+from everspot_clouds.gcp.instances import whereabouts
 from everspot_clouds.gcp.leftovers import Leftovers
 from everspot_clouds.gcp.messages import Subscriber
 from everspot_clouds.gcp.notify import GcpSender
@@ -118,15 +118,10 @@ class GcpCloud:
 
     def terminate(self, instances: Iterable[str]) -> None:
         """See `Cloud`."""
-        names = list(instances)
-        endings.terminate(self._api, names, self._places(names))
-
-    def _places(self, wanted: Iterable[str]) -> dict[str, Whereabouts]:
-        """The places of instances, by the last description. If it lacks one, the instances are described anew."""
-        known = self._described or {}
-        if any(name not in known for name in wanted):
-            known = {str(raw["id"]): raw for raw in instances.of_cluster(self._api, self._cluster)}
-        return instances.places(known.values())
+        # By name and zone, because the conditions of roles know machines by their names. A group makes an instance anew
+        # under its old name, so that an earlier description could tell the name of another one.
+        places = whereabouts(self._api, self._cluster)
+        endings.terminate(self._api, instances, places)
 
     def quota_of(self, instance_type: str, market: Market) -> str:
         """See `Cloud`."""

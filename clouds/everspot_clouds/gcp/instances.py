@@ -95,6 +95,11 @@ def places(found: Iterable[Mapping[str, Any]]) -> dict[str, Whereabouts]:
     return {str(raw["id"]): Whereabouts(last(raw["zone"]), str(raw["name"])) for raw in found}
 
 
+def whereabouts(api: Api, cluster: str) -> dict[str, Whereabouts]:
+    """Zone and name of each instance with the cluster's label now, by its id. Raises the errors of `Api`."""
+    return places(of_cluster(api, cluster))
+
+
 def _type(raw: Mapping[str, Any]) -> str:
     attached: Mapping[str, Any] = next(iter(raw.get("guestAccelerators") or ()), {})
     kind, count = str(attached.get("acceleratorType") or ""), int(attached.get("acceleratorCount") or 0)

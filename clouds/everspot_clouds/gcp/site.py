@@ -43,7 +43,7 @@ class GcpSite:
         """See `Site`."""
 
         def delete_all() -> None:
-            places = instances.places(instances.of_cluster(self._api, self._cluster))
+            places = instances.whereabouts(self._api, self._cluster)
             for name in dict.fromkeys(wanted):
                 if name in places:
                     delete(self._api, places[name])

@@ -4,6 +4,7 @@ token, and for which role, is told to the cloud's own clients by variables of th
 
 import json
 import os
+import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from datetime import timedelta
@@ -55,6 +56,8 @@ def _asked(endpoint: str, bearer: str, audience: str) -> str:
         with urllib.request.urlopen(request, timeout=ANSWERED_IN.total_seconds()) as answer:
             return str(json.loads(answer.read())["value"])
     except (OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
         raise IdentityError(f"the job's identity token cannot be had: {type(error).__name__}") from None
 
 

@@ -11,7 +11,7 @@ import pytest
 from desk import OTHER, SAME, UPDATE, Desk, rule
 from everspot_review.applying import Applied, Workflow, apply
 from everspot_review.commenting import comment_on, reports_of, stamped
-from everspot_review.engine import Engine, EngineError
+from everspot_review.engine import Ended, Engine, EngineError
 from everspot_review.errors import ReviewError
 from everspot_review.forge import Forge
 from everspot_review.job import PullEvent
@@ -190,6 +190,23 @@ def test_an_engine_that_does_not_stop_is_killed_and_its_preview_is_a_failed_one(
     report = preview(hasty, "dev", Revisions(), timedelta(seconds=1))
     assert (report.outcome, report.digest) == (Foreseen.FAILED, "")
     assert "had not ended within 1s" in report.diagnostics[-1].text
+
+
+@pytest.mark.parametrize("mine", [True, False], ids=["its own", "another's"])
+def test_the_lock_that_a_killed_engine_kept_is_freed_and_no_other(
+    desk: Desk, engine: Engine, monkeypatch: pytest.MonkeyPatch, mine: bool
+) -> None:
+    freed: list[str] = []
+    here = Here.own()
+    holder = f"{here.user}@{here.host} (pid {77 if mine else 78}) at 2026-03-01T11:00:00Z"
+    killed = Ended(-9, 77, "stopped", late=True, killed=True)
+    monkeypatch.setattr(Engine, "up", lambda *_: killed)
+    monkeypatch.setattr(Engine, "holders", lambda *_: LOCKED + holder)
+    monkeypatch.setattr(Engine, "cancel", lambda _, environment: freed.append(environment))
+    desk.answers("preview", "dev", [UPDATE])
+    digest = preview(engine, "dev", Revisions()).digest
+    assert apply(engine, "dev", digest, Workflow(BEGAN)).word is Applied.FAILED
+    assert freed == (["dev"] if mine else [])
 
 
 def test_the_change_s_program_gets_nothing_of_what_the_job_may_do_at_the_forge(desk: Desk, engine: Engine) -> None:

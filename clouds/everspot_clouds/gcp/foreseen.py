@@ -121,7 +121,8 @@ def _rest(whole: ClusterOutline, region: str) -> None:
     settings = whole.settings
     if "network" not in settings:
         flows: dict[str, Any] = {"logConfig": True} if settings.get("flowLogs") else {}
-        whole.add("gcp:compute/subnetwork:Subnetwork", "network-subnetwork", flows, _NETWORK)
+        for whose in ("subnetwork", "scheduler"):
+            whole.add("gcp:compute/subnetwork:Subnetwork", f"network-{whose}", flows, _NETWORK)
         if settings.get("nat") or any(peer.get("cloud") != "gcp" for peer in settings.get("federation", ())):
             whole.add("gcp:compute/routerNat:RouterNat", "network-nat", {"region": region}, _NETWORK)
     for bucket in ("control", "data"):

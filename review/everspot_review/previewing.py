@@ -67,11 +67,13 @@ def _judged(
 
 
 def _priced(seen: EventLog, *, failed: bool) -> Estimate | None:
-    """What the change costs; None if the engine has not come as far as to say what is there. After a preview that
-    failed nobody knows what will be there."""
+    """What the change costs; None if the engine has not come as far as to say what is there. The log of a preview that
+    failed lacks resources, so that nobody knows what is there and what will be."""
     if not seen.steps:
         return None
-    return estimated(seen.before(), None if failed or seen.failed else seen.after())
+    if failed or seen.failed:
+        return estimated(None, None)
+    return estimated(seen.before(), seen.after())
 
 
 def removed(engine: Engine, environment: str, revisions: Revisions) -> EnvironmentReport | None:

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 from everspot_clouds.estimating import estimated
 from everspot_core.estimate.model import CostFigures
+from everspot_review.engine import Ended
 from everspot_review.events import read
+from everspot_review.previewing import Revisions, _judged
 
 LOGS = Path(__file__).parent / "logs"
 
@@ -39,3 +41,10 @@ def test_a_cluster_of_an_earlier_release_has_elastic_capacity_of_limits_that_are
     assert (
         "everspot-local-gcp-elastic: its limits are not known: it was declared by an earlier release" in found.unknown
     )
+
+
+@pytest.mark.parametrize(("code", "known"), [(0, True), (1, False)])
+def test_a_report_has_what_the_change_costs_and_a_failed_preview_has_no_figure(code: int, known: bool) -> None:
+    ended, log = Ended(code=code, pid=1, told="no more"), LOGS / "aws-first.jsonl"
+    found = _judged("local", log, ended, Revisions(), None).estimate
+    assert found is not None and (found.before is not None, found.after is not None) == (known, known)

@@ -3,8 +3,10 @@
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 
+import botocore.loaders
 import pytest
 from everspot_store import ManualClock, Store
 
@@ -20,6 +22,15 @@ from google_helpers import GoogleProject
 from scheduler_helpers import Cluster, folder_store
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def described_once() -> Iterator[None]:
+    """A session of boto3 reads what describes its services, megabytes, and keeps it. Here every scheduler that starts
+    has a session of its own, and they keep it together."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("botocore.session.create_loader", cache(botocore.loaders.create_loader))
+        yield
 
 
 @pytest.fixture

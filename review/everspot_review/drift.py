@@ -95,7 +95,7 @@ def _refreshed(engine: Engine, environment: str, limit: timedelta) -> tuple[Drif
         ended = engine.refresh(environment, log, limit)
         if ended.code not in (0, DRIFTED) or ended.late:
             raise EngineError(f"{environment} cannot be refreshed: {masked(ended.told[-2000:])}")
-        found = tuple(_outcomes(log.read_text().splitlines() if log.exists() else ()))
+        found = tuple(_outcomes(log.read_text(encoding="utf-8").split("\n") if log.exists() else ()))
     if ended.code == DRIFTED and not found:
         raise EngineError(f"{environment} has drifted, and the engine's event log does not say where")
     return found

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
+from pathlib import Path
 from typing import Any, Literal
 
 from everspot_review.logged import EventLog, LoggedStep, ResourceState, name_of
@@ -69,6 +70,19 @@ def read(lines: Iterable[str]) -> EventLog:
         diagnostics=tuple(sorted(set(said), key=lambda d: (d.severity, d.resource, d.text))),
         succeeded=succeeded,
     )
+
+
+def read_file(path: Path) -> EventLog:
+    """The log in a file; one that is not there has no lines. Values may have characters in them that Python, but not
+    the engine, ends a line at.
+
+    Raises:
+        EventLogError: as `read` does.
+    """
+    if not path.exists():
+        return read(())
+    with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
+        return read(lines)
 
 
 class _Unfit(ValueError):

@@ -13,7 +13,7 @@ from everspot_core.estimate.model import Estimate
 from everspot_review.changed import Project
 from everspot_review.engine import PREVIEWED_IN, Ended, Engine
 from everspot_review.errors import ReviewError
-from everspot_review.events import EventLogError, read
+from everspot_review.events import EventLogError, read_file
 from everspot_review.jobs import RunningJobs
 from everspot_review.judge import judge
 from everspot_review.logged import EventLog
@@ -55,7 +55,7 @@ def _judged(
     """The report on a run that has ended. A rule that is broken fails the engine's run, but its log has all; any other
     failure is told by the engine's own last words where its log does not tell it."""
     try:
-        seen, words = read(log.read_text().splitlines() if log.exists() else ()), ended.told[-TOLD:]
+        seen, words = read_file(log), ended.told[-TOLD:]
     except EventLogError as error:
         seen, words = EventLog(), str(error)
     judged = any(rule.level == "mandatory" for rule in seen.rules) and seen.whole and not ended.late

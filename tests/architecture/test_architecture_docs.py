@@ -64,7 +64,11 @@ def test_every_command_in_a_code_block_exists():
                 if not given or given[0] in NO_COMMANDS:
                     continue
                 assert given[0] in commands, f"{name}: everspot {given[0]}"
-                known = {option for p in commands[given[0]].params for option in p.opts}
+                command = commands[given[0]]
+                if below := getattr(command, "commands", None):  # `everspot review` has commands of its own
+                    assert given[1] in below, f"{name}: everspot {given[0]} {given[1]}"
+                    command = below[given[1]]
+                known = {option for p in command.params for option in p.opts}
                 assert {w for w in given if w.startswith("-")} <= known, f"{name}: {line}"
                 found += 1
     assert found > 10

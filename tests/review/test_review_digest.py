@@ -124,7 +124,7 @@ INPUTS = st.dictionaries(st.text("abc", min_size=1, max_size=2), VALUES, max_siz
 
 
 def test_the_digest_is_free_of_order_and_tells_inputs_apart(step_line: Callable[..., str]) -> None:
-    @settings(max_examples=60)
+    @settings(max_examples=settings().max_examples * 3 // 5)
     @given(st.lists(INPUTS, min_size=1, max_size=4), st.randoms(use_true_random=False), INPUTS)
     def holds(inputs: list[dict[str, Any]], rng: random.Random, other: dict[str, Any]) -> None:
         written = [step_line(name=f"r{number}", new=one) for number, one in enumerate(inputs)]

@@ -3,10 +3,11 @@
 import json
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from everspot_review.events import EventLogError, read
+from everspot_review.events import EventLogError, read, read_file
 from everspot_review.logged import EventLog
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,6 +111,16 @@ def test_a_log_that_was_cut_says_so(lines: Callable[[str], list[str]]) -> None:
 def test_unknown_events_and_empty_lines_are_passed_over() -> None:
     found = read(['{"sequence":1,"ofTomorrowEvent":{"a":[1]}}', "", "{}", END])
     assert found == EventLog(succeeded=True)
+
+
+def test_a_line_ends_where_the_engine_ends_it(tmp_path: Path, step_line: Callable[..., str]) -> None:
+    """Python's own idea of lines has more ends than one."""
+    file = tmp_path / "events.jsonl"
+    odd = json.loads(step_line(new={"a": "one\u0085two\u2028three"}))
+    file.write_text("\n".join([json.dumps(odd, ensure_ascii=False), END, ""]), encoding="utf-8")
+    (step,) = read_file(file).steps
+    assert step.new is not None and step.new.inputs == {"a": "one\u0085two\u2028three"}
+    assert read_file(tmp_path / "none") == EventLog()
 
 
 def test_to_stop_protecting_is_a_step_though_the_engine_calls_it_none(log: Callable[[str], EventLog]) -> None:

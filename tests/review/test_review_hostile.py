@@ -215,7 +215,7 @@ def test_an_attack_in_every_place_stays_a_text(text: str) -> None:
     assert digests(told) in ({}, {text: text})
 
 
-@settings(max_examples=settings().max_examples * 2 // 5)
+@settings(max_examples=settings().max_examples // 4)
 @given(st.lists(REPORTS, min_size=1, max_size=4))
 def test_no_value_becomes_markup_and_nothing_is_too_long(reports: list[EnvironmentReport]) -> None:
     text = comment(reports, run="https://forge.example/run/7")
@@ -231,7 +231,7 @@ def test_no_value_becomes_markup_and_nothing_is_too_long(reports: list[Environme
     assert all(wanted[name] in {r.digest for r in reports} for name in digests(text))
 
 
-@settings(max_examples=settings().max_examples // 10)
+@settings(max_examples=settings().max_examples // 20)
 @given(st.lists(REPORTS, min_size=1, max_size=3), st.integers(1, 12), st.integers(2, 60))
 def test_many_and_large_reports_are_cut_fairly(reports: list[EnvironmentReport], times: int, steps: int) -> None:
     large = [

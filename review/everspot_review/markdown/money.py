@@ -60,7 +60,7 @@ def foot(reports: Sequence[EnvironmentReport]) -> list[str]:
     dated = f"{days[0]:%Y-%m-%d}" + (f" to {days[-1]:%Y-%m-%d}" if len(days) > 1 else "")
     found = ["", f"USD for 730 hours, at prices of {dated}. A change in the market is not in them."]
     found += _listed("By use alone, and in no figure", (text for e in estimates for text in e.by_use))
-    found += _listed("Not known, and in no figure", (text for e in estimates for text in e.unknown))
+    found += _listed("Not known", (text for e in estimates for text in e.unknown))
     return found
 
 
@@ -84,4 +84,4 @@ def _listed(title: str, texts: Iterable[str]) -> list[str]:
     if not named:
         return []
     more = f", and {len(named) - _NAMED_AT_MOST} more" if len(named) > _NAMED_AT_MOST else ""
-    return [f"{title}: {', '.join(code(text) for text in named[:_NAMED_AT_MOST])}{more}."]
+    return [f"{title}: {', '.join(code(text, 240) for text in named[:_NAMED_AT_MOST])}{more}."]

@@ -11,6 +11,7 @@ from everspot_scheduler.federation.desk import Liaison
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Bucket, ManualClock, Store
 from federation_helpers import Member, Pair
+from restarting import Restarting
 
 JOBS = 4
 TICKS = 45
@@ -33,12 +34,14 @@ class FaultyBucket:
         return lambda *args: self._life.write(lambda: call(*args))
 
 
-class Life:
+class Life(Restarting):
     """A scheduler of one cluster, started again without any memory after each crash."""
+
+    crash = Crash
 
     def __init__(self, pair: Pair, member: Member, name: str, others: Callable[[], None], seed: int) -> None:
         self.member, self._name, self._lives, self._others = member, name, count(), others
-        self.dice, self.rate, self.crashes, self.pauses, self._busy = random.Random(seed), 0.02, 0, 0, False
+        self.dice, self.rate, self.pauses = random.Random(seed), 0.02, 0
         self._stores = {n: Store(*self._faulty(s), pair.clock) for n, s in pair.stores.items()}
         self._scheduler = self._start()
 
@@ -64,18 +67,6 @@ class Life:
         if chance < 2 * self.rate:
             raise Crash
         return result
-
-    def tick(self) -> None:
-        if self._busy:  # it is the one that waits
-            return
-        self._busy = True
-        try:
-            self._scheduler.tick()
-        except Crash:
-            self.crashes += 1
-            self._scheduler = self._start()
-        finally:
-            self._busy = False
 
 
 class Crowd:

@@ -9,6 +9,7 @@ import pytest
 from everspot_core.records import EventKind, Market, Request
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Bucket, Store
+from restarting import Restarting
 from scheduler_helpers import Cluster
 
 TICKS = 100
@@ -57,13 +58,15 @@ class FaultyBucket:
         return self._faulty("delete", *args)
 
 
-class Contender:
+class Contender(Restarting):
     """A scheduler that is started again after each crash, without any memory."""
+
+    crash = Crash
 
     def __init__(self, cluster: Cluster, name: str, users: Callable[[], None], seed: int, rate: float) -> None:
         self._cluster, self._name, self._users, self._lives = cluster, name, users, count()
         self.rival: Contender | None = None
-        self._dice, self._busy = random.Random(seed), False
+        self._dice = random.Random(seed)
         self.bucket = FaultyBucket(cluster.store.control, self._meanwhile, self._dice, rate)
         self._scheduler = self._start()
 
@@ -77,17 +80,6 @@ class Contender:
         if self.rival is not None and self._dice.random() < 0.7:
             self.rival.tick()
         work(self._cluster, self._dice, self._dice.choice([0, 0.5, 1]))
-
-    def tick(self) -> None:
-        if self._busy:  # it is the one that waits
-            return
-        self._busy = True
-        try:
-            self._scheduler.tick()
-        except Crash:
-            self._scheduler = self._start()
-        finally:
-            self._busy = False
 
 
 def work(cluster: Cluster, dice: random.Random, share: float) -> None:

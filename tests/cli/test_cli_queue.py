@@ -5,7 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from everspot_core import lease
 from everspot_core.job import JobSpec
+from everspot_core.launching import LaunchedInstance, LaunchIntent, LaunchOutcome, LaunchPool
 from everspot_core.manifest import Standing
+from everspot_core.market import Market
 from everspot_core.records import JobRecord, JobState, Reason
 from everspot_store import SchedulerBeat
 from everspot_store.bucket import Bucket
@@ -193,3 +195,17 @@ def test_instances_beyond_the_target_say_what_becomes_of_them_and_when(world, mo
     assert "the first at the scheduler's next tick;" in told(1, 3)
     world.beat("i-base", job="b")
     assert "All of them are busy: one beyond that is let go when its job has left it." in told(0, 4)
+    launched(world, "i-base")
+    assert "declared" not in told(0, 4), "what was launched for a job is no fleet's"
+
+
+def launched(world, name):
+    """A launch that has brought this instance."""
+    place = {"instance_type": "m7i.large", "zone": "us-east-1c", "market": Market.ON_DEMAND}
+    brought = LaunchedInstance(instance_id=name, job_id="b", **place)
+    intent = LaunchIntent(
+        seq=1, token="0" * 32, jobs=("b",), pools=(LaunchPool(**place, place="subnet-1"),), ordered=False, whole=False,
+        template="lt-1", template_version="1", usd_per_hour=1, made_at=T0, scheduler_id="s",
+        outcome=LaunchOutcome(instances=(brought,), settled_at=T0),
+    )  # fmt: skip
+    world.store.launching.create(intent.name, intent)

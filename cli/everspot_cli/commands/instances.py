@@ -44,7 +44,12 @@ def _page(session: Session, all: bool) -> RenderableType:
         return Text("No instances. The fleet's target may be 0, or they are being launched: `everspot doctor` checks.")
     spot = sum(row["market"] == "spot" and row["state"] != "ENDED" for row in rows)
     alive = sum(row["state"] != "ENDED" for row in rows)
-    words = [f"{alive} alive, {spot} of them spot. {session.scale_note()}".strip(), *surplus(session.manifest, rows)]
+    launched = launched_ones(session) if session.manifest.standing is not None else frozenset[str]()
+    mine = [row for row in rows if row["instance_id"] not in launched]
+    words = [
+        f"{alive} alive, {spot} of them spot. {session.scale_note()}".strip(),
+        *surplus(session.manifest, mine),
+    ]
     return Group(instances_table(rows, session.console.width), Text("\n".join(words), style="dim"))
 
 
@@ -58,8 +63,14 @@ def _lines(session: Session, all: bool) -> dict[str, str]:
     return told
 
 
+def launched_ones(session: Session) -> frozenset[str]:
+    """The ids of instances that the scheduler launched for jobs: they belong to no fleet's target."""
+    intents = (found.value for found in session.store.launching.scan().values())
+    return frozenset(one.instance_id for intent in intents if intent.outcome for one in intent.outcome.instances)
+
+
 def surplus(manifest: Manifest, rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What happens to instances beyond the declared number, and when, by market. Empty if there are none."""
+    """What happens to standing instances beyond the declared number, and when, by market. Empty if there are none."""
     standing, told = manifest.standing, []
     if standing is None:
         return []

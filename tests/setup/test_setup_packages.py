@@ -19,7 +19,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 ROOMS = PROJECT["tool"]["setuptools"]["packages"]["find"]["where"]
 QUIET = ["--quiet", "--disable-pip-version-check", "--no-deps"]
-PROGRAMS = {"everspot": "cli", "everspot-local": "local", "everspot-agent": "image", "everspot-scheduler": "scheduler"}
+PROGRAMS = {
+    "everspot": "cli",
+    "everspot-local": "local",
+    "everspot-agent": "image",
+    "everspot-scheduler": "scheduler",
+    "everspot-policy": "policy",
+}
 
 
 def run(*words: object, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:

@@ -1,6 +1,6 @@
 """A dated table of one region's prices, which replaces the catalogue's own."""
 
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 from pydantic import Field
 
@@ -43,6 +43,14 @@ def priced(catalogue: Catalogue, table: PriceTable | None) -> Catalogue:
     if table is None:
         return catalogue
     return catalogue.with_offers(_offer(catalogue, table, row) for row in table.prices)
+
+
+def unlisted(catalogue: Catalogue, table: PriceTable) -> list[date]:
+    """The days of the on-demand prices that the table does not state and that stay the catalogue's, oldest first. Not
+    every cloud has a price list by machine type."""
+    names = (row.instance_type for row in table.prices if row.on_demand_usd_per_hour is None)
+    found = (catalogue.on_demand(name, table.region) for name in names)
+    return sorted({price.as_of for price in found if price is not None and price.as_of is not None})
 
 
 def _offer(catalogue: Catalogue, table: PriceTable, row: TypePrice) -> Offer:

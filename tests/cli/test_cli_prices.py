@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from everspot_clouds.aws.pricelists import aws_prices
+from everspot_clouds.registry import provider
 from everspot_core.catalogue import builtin
 from everspot_core.manifest import Manifest
+from everspot_core.price_table import PriceTable, TypePrice
 from everspot_local.cloud import LocalCloud
 from everspot_local.options import Options
 from everspot_scheduler.ledger import Ledger
@@ -94,6 +96,24 @@ def test_doctor_doubts_figures_of_more_than_thirty_days(cluster):
     cluster.store.write_price_table(table.model_copy(update={"as_of": table.as_of - timedelta(days=31)}))
     assert check()["verdict"] == "warn"
     assert check()["fix"] == "everspot prices refresh"
+    spot = [row.model_copy(update={"on_demand_usd_per_hour": None}) for row in table.prices]
+    cluster.store.write_price_table(table.model_copy(update={"prices": spot}))
+    old = builtin().on_demand("g5.xlarge", REGION).as_of
+    assert (check()["verdict"], f"on-demand prices are the catalogue's of {old}" in check()["detail"]) == ("warn", True)
+    assert "onDemandUsdPerHour" in check()["fix"], "no list is there to refresh them from"
+
+
+def test_a_refresh_that_brings_spot_prices_alone_says_so(cluster, monkeypatch):
+    def lists(self, region, wanted, now, page):
+        row = TypePrice(instance_type="g5.xlarge", spot_usd_per_hour={f"{REGION}a": 0.4})
+        return PriceTable(
+            cloud="aws", region=region, as_of=now, on_demand_source="none", spot_source="a list", prices=[row]
+        )
+
+    monkeypatch.setattr(type(provider("aws")), "price_table", lists)
+    old = builtin().on_demand("g5.xlarge", REGION).as_of
+    said = cluster.run("prices", "refresh", "--type", "g5.xlarge").out
+    assert f"Noted for the cluster: Spot prices. On-demand prices stay the catalogue's of {old}." in said
 
 
 def test_prices_of_several_sources_are_told_apart_and_types_without_one_named(world):

@@ -6,7 +6,7 @@ from functools import partial
 
 from everspot_core.catalogue import Price
 from everspot_core.counting import counted
-from everspot_core.price_table import STALE
+from everspot_core.price_table import STALE, unlisted
 from everspot_store import Bucket, StoreDenied, StoreError, Version, WriteOutcome, WriteResult
 from everspot_store.bucket import ATTEMPTS
 
@@ -125,6 +125,12 @@ def _prices(session: Session) -> Check:
         return Check("cluster", "prices", Verdict.WARN, f"{said}: another region than the cluster's", fix)
     if table.age(session.now) > STALE:
         return Check("cluster", "prices", Verdict.WARN, f"{said}: older than {STALE.days} days", fix)
+    days = unlisted(session.catalogue, table)
+    if days:
+        said += f", Spot alone; on-demand prices are the catalogue's of {days[0]}"
+    if days and session.now.date() - days[0] > STALE:
+        fix = "newer ones come with releases; until then a stack may declare onDemandUsdPerHour with its types"
+        return Check("cluster", "prices", Verdict.WARN, said, fix)
     return Check("cluster", "prices", Verdict.OK, said)
 
 

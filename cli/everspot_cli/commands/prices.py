@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from everspot_clouds.base import CloudError, NotOffered
 from everspot_core.counting import counted
-from everspot_core.price_table import PriceTable
+from everspot_core.price_table import PriceTable, unlisted
 from rich.table import Table
 
 from everspot_cli.commands.options import Json, session_of
@@ -104,6 +104,9 @@ def _show(session: Session, only: list[str], *, written: bool) -> None:
     sources = list(dict.fromkeys(row["price_source"] for row in rows if row["price_source"]))
     session.console.print(_table(rows, sources))
     done = "Noted for the cluster. " if written else ""
+    table = session.price_table
+    if written and table is not None and (days := unlisted(catalogue, table)):
+        done = f"Noted for the cluster: Spot prices. On-demand prices stay the catalogue's of {days[0]}. "
     notes = [f"{done}{counted(len(rows), 'type')} in {region}; Spot from the cheapest to the dearest zone."]
     notes += [f"Prices{f' ({n})' if len(sources) > 1 else ''}: {source}." for n, source in enumerate(sources, 1)]
     if any(row["price_source"] is None for row in rows):

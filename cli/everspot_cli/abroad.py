@@ -19,7 +19,7 @@ def travels(record: JobRecord) -> dict[str, Any]:
     return {
         "away": record.away.model_dump(mode="json") if record.away is not None else None,
         "trips": [trip.model_dump(mode="json") for trip in record.trips],
-        "abroad_usd": round(used(record.trips)[0] - egress + ((record.away and record.away.usd) or 0.0), 6),
+        "abroad_usd": round(spent_abroad(record).dollars - egress, 6),
         "egress_usd": round(egress, 6),
     }
 

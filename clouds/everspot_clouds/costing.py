@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
@@ -87,7 +87,7 @@ class Costing:
         named = [ask.team for ask in self.standing] + [ask.team for ask in self.elastic] + [a.team for a in self.fixed]
         teams = set(named) - {"", UNTAGGED}
         own = teams.pop() if len(teams) == 1 else UNTAGGED
-        fixed = (FixedAsk(**{**vars(ask), "team": ask.team or own}) for ask in self.fixed)
+        fixed = (replace(ask, team=ask.team or own) for ask in self.fixed)
         return AskedFor(
             standing=tuple(self.standing),
             elastic=tuple(self.elastic),
@@ -206,6 +206,18 @@ def markets_of(elastic: Mapping[str, Any]) -> tuple[Market, ...]:
 
 Rule = Callable[[Costing, Declared], None]
 """How resources of a type are priced."""
+
+
+def by_use(what: str) -> Rule:
+    """The rule of a type that costs by use alone. `what`: in words, with what is counted."""
+    return lambda costing, resource: costing.by_use(resource, what)
+
+
+def declared_types(costing: Costing, resource: Declared) -> None:
+    """The rule of a component that costs nothing itself, and declares types in place."""
+    capacity = resource.inputs.get("capacity")
+    if isinstance(capacity, Mapping):
+        costing.types.update({kind.name: kind for kind in choices(capacity)[1]})
 
 
 def apply(

@@ -4,10 +4,11 @@ It is for who has no engine and no credentials: the price of a change in a fork.
 give the same figures; tests hold the two together.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from everspot_core.declared import UNKNOWN, Declared
+from everspot_core.fleet import TypeChoice
 from everspot_core.problems import Problems, near
 
 PREFIX = "everspot-"
@@ -67,6 +68,15 @@ def check_shape(problems: Problems, settings: Mapping[str, Any]) -> bool:
         wanted: type = dict if key == "tags" else list
         sound &= problems.need(isinstance(settings.get(key, wanted()), wanted), key, "is of the wrong kind")
     return sound and _known_keys(problems, capacity)
+
+
+def check_listed(problems: Problems, types: Sequence[TypeChoice], known: Container[str]) -> bool:
+    """Add the chosen types that are not known; whether all are. `problems`: of the capacity."""
+    sound = True
+    for index, choice in enumerate(types):
+        what = f"{choice.name} is not in the catalogue"
+        sound &= problems.need(choice.name in known, f"instanceTypes[{index}].type", what)
+    return sound
 
 
 _NUMBERS = {

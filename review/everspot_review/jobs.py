@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from everspot_clouds.base.resources import FleetKind, ResourceKinds
 from everspot_core.counting import counted
-from everspot_core.declared import Declared
 from everspot_core.records import Market
 
 from everspot_review.logged import LoggedStep
@@ -64,7 +63,7 @@ def _of_a_fleet(
     step: LoggedStep, kind: FleetKind, kinds: ResourceKinds, running: RunningJobs | None
 ) -> list[JobEffect]:
     done = deed(step)
-    if kinds.schedulers & set(Declared(step.urn, step.type, {}).parent_types):
+    if kinds.schedulers & set(step.parent_types):
         return _of_a_scheduler(step, kind, done)
     if done in GOES and step.old is not None:
         size = at(step.old.inputs, kind.size)
@@ -116,7 +115,7 @@ def _of_a_scheduler(step: LoggedStep, kind: FleetKind, done: Deed) -> list[JobEf
 def _of_a_template(step: LoggedStep, kinds: ResourceKinds) -> list[JobEffect]:
     if deed(step) not in (Deed.UPDATE, Deed.REPLACE):
         return []
-    if kinds.schedulers & set(Declared(step.urn, step.type, {}).parent_types):
+    if kinds.schedulers & set(step.parent_types):
         return []
     new_image = any(_begins(path, kinds.templates[step.type].image) for path in step.diff)
     what = "new image: it" if new_image else "what instances are launched with changes: it"

@@ -47,6 +47,11 @@ class LoggedStep:
         return name_of(self.urn)
 
     @property
+    def parent_types(self) -> tuple[str, ...]:
+        """Types of the components that it is a part of, outermost first."""
+        return Declared(self.urn, self.type, {}).parent_types
+
+    @property
     def grouping(self) -> bool:
         """Whether it is a component or the stack itself, of which the cloud knows nothing."""
         state = self.new or self.old

@@ -143,15 +143,16 @@ def _confirm(session: Session, declared: Stack, before: Sequence[Left], yes: boo
         f"{declared.outputs['cluster']} ({declared.said}) has {counted(len(running), 'instance')}. "
         "Its jobs checkpoint, and everything that the stack declares is destroyed."
     )
-    buckets, jobs = declared.deletes(), _unended(session)
+    buckets = declared.deletes()
+    jobs = _unended(session) if buckets else []
     if buckets:
         words += (
             f" Its settings keep no buckets (retainStore: false): {first_few(buckets, _SHOWN)} "
             "and with them all checkpoints, results, datasets and the bill are deleted."
         )
-    if buckets and jobs:
+    if jobs:
         words += f" {counted(len(jobs), 'unfinished job')} would be lost: {first_few(jobs, _SHOWN)}."
-    if yes and buckets and jobs and not force:
+    if yes and jobs and not force:
         hint = "let them end or cancel them, keep the buckets (retainStore: true and `pulumi up`), or give --force"
         raise CliError(f"{words} Nothing was changed", hint=hint)
     if yes:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 from everspot_core.documents import format_duration
+from everspot_core.launching import launched_ids
 from everspot_core.manifest import Manifest
 from everspot_core.market import Market
 from everspot_core.records import Role
@@ -44,12 +45,10 @@ def _page(session: Session, all: bool) -> RenderableType:
         return Text("No instances. The fleet's target may be 0, or they are being launched: `everspot doctor` checks.")
     spot = sum(row["market"] == "spot" and row["state"] != "ENDED" for row in rows)
     alive = sum(row["state"] != "ENDED" for row in rows)
-    launched = launched_ones(session) if session.manifest.standing is not None else frozenset[str]()
-    mine = [row for row in rows if row["instance_id"] not in launched]
-    words = [
-        f"{alive} alive, {spot} of them spot. {session.scale_note()}".strip(),
-        *surplus(session.manifest, mine),
-    ]
+    words = [f"{alive} alive, {spot} of them spot. {session.scale_note()}".strip()]
+    if session.manifest.standing is not None:
+        launched = launched_ids(found.value for found in session.store.launching.scan().values())
+        words += surplus(session.manifest, [row for row in rows if row["instance_id"] not in launched])
     return Group(instances_table(rows, session.console.width), Text("\n".join(words), style="dim"))
 
 
@@ -63,14 +62,11 @@ def _lines(session: Session, all: bool) -> dict[str, str]:
     return told
 
 
-def launched_ones(session: Session) -> frozenset[str]:
-    """The ids of instances that the scheduler launched for jobs: they belong to no fleet's target."""
-    intents = (found.value for found in session.store.launching.scan().values())
-    return frozenset(one.instance_id for intent in intents if intent.outcome for one in intent.outcome.instances)
-
-
 def surplus(manifest: Manifest, rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What happens to standing instances beyond the declared number, and when, by market. Empty if there are none."""
+    """What happens to standing instances beyond the declared number, and when, by market. Empty if there are none.
+
+    `rows`: without the instances that were launched for jobs, which belong to no fleet's target.
+    """
     standing, told = manifest.standing, []
     if standing is None:
         return []

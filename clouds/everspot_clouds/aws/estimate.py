@@ -16,7 +16,8 @@ from everspot_clouds.costing import (
     Costing,
     Rule,
     apply,
-    choices,
+    by_use,
+    declared_types,
     number,
     part,
     region_told,
@@ -47,7 +48,7 @@ def _rules(templates: Sequence[Declared], zones: Sequence[str]) -> Mapping[str, 
         "aws:autoscaling/group:Group": partial(machines.group, templates),
         "aws:ec2/instance:Instance": machines.instance,
         "everspot:index:AwsElasticCapacity": partial(machines.elastic, templates, zones),
-        "everspot:index:AwsTrainingFleet": _declared_types,
+        "everspot:index:AwsTrainingFleet": declared_types,
         "everspot:index:AwsMonitoring": _metrics,
         "aws:ec2/vpcEndpoint:VpcEndpoint": _endpoint,
         "aws:ec2/natGateway:NatGateway": _nat,
@@ -56,7 +57,7 @@ def _rules(templates: Sequence[Declared], zones: Sequence[str]) -> Mapping[str, 
         "aws:cloudwatch/metricAlarm:MetricAlarm": _alarm,
         "aws:cloudwatch/compositeAlarm:CompositeAlarm": _composite_alarm,
         "aws:cloudwatch/dashboard:Dashboard": _dashboard,
-        **{kind: _by_use(what) for kind, what in BY_USE.items()},
+        **{kind: by_use(what) for kind, what in BY_USE.items()},
     }
 
 
@@ -70,16 +71,6 @@ BY_USE = {
     "aws:bcmdata/export:Export": "exports by the storage of their bucket",
 }
 """Types that cost by use alone, and by what."""
-
-
-def _by_use(what: str) -> Rule:
-    return lambda costing, resource: costing.by_use(resource, what)
-
-
-def _declared_types(costing: Costing, resource: Declared) -> None:
-    capacity = resource.inputs.get("capacity")
-    if isinstance(capacity, Mapping):
-        costing.types.update({kind.name: kind for kind in choices(capacity)[1]})
 
 
 def _metrics(costing: Costing, resource: Declared) -> None:

@@ -129,18 +129,7 @@ def group(templates: Sequence[Declared], costing: Costing, resource: Declared) -
         return costing.lack(resource, "its instance type or its size is not known")
     if costing.region is None:
         return costing.lack(resource, "its region is not known")
-    costing.standing.append(
-        StandingAsk(
-            name=resource.name,
-            team=team_of(resource.inputs.get("tags")),
-            region=costing.region,
-            market=Market.ON_DEMAND,
-            units=size,
-            candidates=(TypeOption(instance_type=str(kind)),),
-            extras=_extras(costing, resource, template),
-            agents=False,
-        )
-    )
+    costing.standing.append(_others(resource, costing.region, str(kind), size, _extras(costing, resource, template)))
     return None
 
 
@@ -150,18 +139,22 @@ def instance(costing: Costing, resource: Declared) -> None:
     if kind is None or unknown(kind) or costing.region is None:
         return costing.lack(resource, "its instance type or region is not known")
     costing.lack(resource, "its volumes are not counted")
-    costing.standing.append(
-        StandingAsk(
-            name=resource.name,
-            team=team_of(resource.inputs.get("tags")),
-            region=costing.region,
-            market=Market.ON_DEMAND,
-            units=Fraction(1),
-            candidates=(TypeOption(instance_type=str(kind)),),
-            agents=False,
-        )
-    )
+    costing.standing.append(_others(resource, costing.region, str(kind), Fraction(1)))
     return None
+
+
+def _others(resource: Declared, region: str, kind: str, units: Fraction, extras: tuple[Extra, ...] = ()) -> StandingAsk:
+    """On-demand instances of one type that run no jobs."""
+    return StandingAsk(
+        name=resource.name,
+        team=team_of(resource.inputs.get("tags")),
+        region=region,
+        market=Market.ON_DEMAND,
+        units=units,
+        candidates=(TypeOption(instance_type=kind),),
+        extras=extras,
+        agents=False,
+    )
 
 
 def elastic(templates: Sequence[Declared], zones: Sequence[str], costing: Costing, resource: Declared) -> None:

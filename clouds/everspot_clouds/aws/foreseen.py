@@ -21,7 +21,7 @@ from everspot_clouds.aws.fleet import (
 )
 from everspot_clouds.aws.tags import ZONE
 from everspot_clouds.costing import choices
-from everspot_clouds.foreseeing import ClusterOutline
+from everspot_clouds.foreseeing import ClusterOutline, check_listed
 
 SCHEDULER_TYPE = "t3.small"
 """Type of the scheduler's instance when none is given."""
@@ -42,11 +42,10 @@ def foreseen(problems: Problems, stack: str, settings: Mapping[str, Any]) -> lis
     if capacity is None:
         return []
     here = problems.at("capacity")
-    for index, choice in enumerate(capacity.types):
-        here.need(choice.name in known, f"instanceTypes[{index}].type", f"{choice.name} is not in the catalogue")
+    listed = check_listed(here, capacity.types, known)
     before = len(problems.found)
     capacity_problems(here, capacity, known, subnets)
-    if len(problems.found) > before or any(choice.name not in known for choice in capacity.types):
+    if len(problems.found) > before or not listed:
         return []
     _machines(whole, capacity, override_grid(capacity, known, subnets, zones))
     _network(whole, zones)

@@ -11,7 +11,7 @@ from functools import partial
 from everspot_core.declared import Declared
 from everspot_core.estimate.asked import AskedFor, FixedAsk
 
-from everspot_clouds.costing import Costing, Rule, apply, choices, number, part, region_told
+from everspot_clouds.costing import Costing, Rule, apply, by_use, declared_types, number, part, region_told
 from everspot_clouds.gcp import estimate_machines as machines
 from everspot_clouds.gcp import fixed_prices as fixed
 from everspot_clouds.gcp.costless import FREE
@@ -64,7 +64,7 @@ def _rules(templates: Sequence[Declared]) -> Mapping[str, Rule]:
     return {
         **dict.fromkeys(groups, partial(machines.group, templates)),
         "everspot:index:GcpElasticCapacity": partial(machines.elastic, templates),
-        "everspot:index:GcpTrainingFleet": _declared_types,
+        "everspot:index:GcpTrainingFleet": declared_types,
         "everspot:index:GcpMonitoring": lambda costing, r: costing.by_use(r, "metrics by what is written"),
         "gcp:compute/subnetwork:Subnetwork": _subnetwork,
         "gcp:compute/address:Address": _address,
@@ -74,18 +74,8 @@ def _rules(templates: Sequence[Declared]) -> Mapping[str, Rule]:
         "gcp:secretmanager/secretVersion:SecretVersion": _secret,
         "gcp:monitoring/alertPolicy:AlertPolicy": _alerts,
         _NAT: lambda costing, r: costing.by_use(r, "Cloud NAT also by the GB"),
-        **{kind: _by_use(what) for kind, what in BY_USE.items()},
+        **{kind: by_use(what) for kind, what in BY_USE.items()},
     }
-
-
-def _by_use(what: str) -> Rule:
-    return lambda costing, resource: costing.by_use(resource, what)
-
-
-def _declared_types(costing: Costing, resource: Declared) -> None:
-    capacity = resource.inputs.get("capacity")
-    if isinstance(capacity, Mapping):
-        costing.types.update({kind.name: kind for kind in choices(capacity)[1]})
 
 
 def _nat(costing: Costing, gateways: Sequence[Declared]) -> None:

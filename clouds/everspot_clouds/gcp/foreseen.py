@@ -10,7 +10,7 @@ from everspot_core.market import Market
 from everspot_core.problems import Problems
 
 from everspot_clouds.costing import choices
-from everspot_clouds.foreseeing import ClusterOutline
+from everspot_clouds.foreseeing import ClusterOutline, check_listed
 from everspot_clouds.gcp.alarms import ALERTS
 from everspot_clouds.gcp.fleet import GcpCapacity, GcpPrefer, GcpShape, capacity_problems, selections
 from everspot_clouds.gcp.labels import labels_of
@@ -47,11 +47,10 @@ def foreseen(problems: Problems, stack: str, settings: Mapping[str, Any], region
         problems.add("capacity", f"cannot be read: {' '.join(str(error).split())}")
         return []
     known, here = builtin().with_types(declared), problems.at("capacity")
-    for index, choice in enumerate(types):
-        here.need(choice.name in known.types, f"instanceTypes[{index}].type", f"{choice.name} is not in the catalogue")
+    listed = check_listed(here, types, known.types)
     before = len(problems.found)
     capacity_problems(here, capacity, known.types)
-    if len(problems.found) > before or any(choice.name not in known.types for choice in types):
+    if len(problems.found) > before or not listed:
         return []
     _machines(whole, capacity, known, region)
     _rest(whole, region)

@@ -1,0 +1,53 @@
+"""Reads a month of the ledger as rows."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from everspot_core.governance.month import Month
+from everspot_core.governance.usage import UsageRow, usage_rows
+
+from everspot_cli.errors import CliError, Exit
+from everspot_cli.report.gather import Material, gather
+from everspot_cli.session import Session, side_by_side
+
+
+@dataclass(frozen=True)
+class MonthLedger:
+    """The rows of one month, and the material of the report from which they were made. `over`: whether the month has
+    ended, so that nothing more is added to it."""
+
+    month: Month
+    over: bool
+    material: Material
+    rows: list[UsageRow]
+
+
+def month_of(text: str | None, now: datetime) -> Month:
+    """The month that an option gives; without one, the present month in market time.
+
+    Raises:
+        CliError: if it is no month, or has not begun.
+    """
+    if text is None:
+        return Month.of(now)
+    try:
+        month = Month.parse(text)
+    except ValueError as error:
+        raise CliError(f"--month: {error}", Exit.USAGE) from None
+    if month.begin > now:
+        raise CliError(f"--month: {month.name} has not begun; it is {now:%Y-%m-%d} (market time, UTC)", Exit.USAGE)
+    return month
+
+
+def read_month(session: Session, month: Month) -> MonthLedger:
+    """Read the cluster, bring its ledger up to date, and cut out one month."""
+    material = gather(session)
+    rows = usage_rows(material.bill, reported_at(session), material.records, since=month.begin, until=month.end)
+    return MonthLedger(month, month.over(material.as_of), material, rows)
+
+
+def reported_at(session: Session) -> dict[str, datetime]:
+    """When the agent of each instance first reported, by instance id, as far as its record is kept."""
+    store = session.store
+    present, past = side_by_side(store.instances.scan, store.past_instances.scan)
+    return {iid: doc.value.booted_at for iid, doc in {**past, **present}.items()}

@@ -1,0 +1,52 @@
+"""A calendar month in UTC, the period of exports, charges and audits."""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from everspot_core.budgets import Period
+
+_WRITTEN = re.compile(r"(\d{4})-(0[1-9]|1[0-2])")
+_FIRST, _LAST = 2000, 9998
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Month:
+    """From `begin` until just before `end`, both midnights in UTC."""
+
+    begin: datetime
+
+    @classmethod
+    def parse(cls, text: str) -> "Month":
+        """The month that a person writes as `2026-10`.
+
+        Raises:
+            ValueError: if it is written otherwise.
+        """
+        found = _WRITTEN.fullmatch(text)
+        if found is None or not _FIRST <= int(found[1]) <= _LAST:
+            raise ValueError(f"{text!r} is not a month, such as 2026-10")
+        return cls(datetime(int(found[1]), int(found[2]), 1, tzinfo=UTC))
+
+    @classmethod
+    def of(cls, moment: datetime) -> "Month":
+        """The month that contains a moment."""
+        return cls(Period.MONTH.begin(moment))
+
+    @property
+    def end(self) -> datetime:
+        """The beginning of the next month."""
+        return Period.MONTH.end(self.begin)
+
+    @property
+    def name(self) -> str:
+        """As it is written: `2026-10`."""
+        return f"{self.begin:%Y-%m}"
+
+    def over(self, now: datetime) -> bool:
+        """Whether it has ended, so that nothing more is added to it."""
+        return now >= self.end
+
+    def contains(self, moment: datetime) -> bool:
+        """Whether a moment lies in it."""
+        return self.begin <= moment < self.end

@@ -1,0 +1,283 @@
+"""The bill cut into rows by instance, hour in UTC, kind of use, job and attempt.
+
+Every second of every instance is in exactly one kind, so the rows of a bill add up to the bill, exactly:
+
+- `work`: a job held it and worked. `lost`: a job held it in a span that an interruption cost it: from the notice or the
+  last durable checkpoint until it trained again, redone work included.
+- `boot`: from the launch until its agent reported, or a job was assigned to it. `idle`: it was up and held by nobody.
+  `shared`: the rest of an instance of which jobs hold only shares. `scheduler`: a scheduler's own instance.
+
+What visits to other clusters cost is in rows of two more kinds, each in the hour in which the visit ended (that of the
+bill, while it goes on): `abroad` is what the host billed for its instances, `egress` the copied bytes at the
+manifest's price. The sum of a report (`cost_usd`) is without both, and the host's own ledger has the former, too.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from fractions import Fraction
+from itertools import pairwise
+
+from everspot_core.attempts import Attempt
+from everspot_core.cost import Bill, InstanceBill, Usage
+from everspot_core.ledger import LaunchRecord
+from everspot_core.prices import Basis, PriceSegment, exact, seconds_between, total
+from everspot_core.records import JobRecord, Role
+from everspot_core.visits import Trip, TripEnd
+
+_ZERO = Fraction(0)
+_HOUR = timedelta(hours=1)
+
+
+class UsageKind(StrEnum):
+    """What a row was paid for; see the module's definitions."""
+
+    WORK = "work"
+    LOST = "lost"
+    BOOT = "boot"
+    IDLE = "idle"
+    SHARED = "shared"
+    SCHEDULER = "scheduler"
+    ABROAD = "abroad"
+    EGRESS = "egress"
+
+    @property
+    def here(self) -> bool:
+        """Whether it is use of the cluster's own instances, which is all that a report's `cost_usd` counts."""
+        return self not in (UsageKind.ABROAD, UsageKind.EGRESS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageRow:
+    """One kind of use of one instance in one hour, by one attempt of a job where a job had it.
+
+    `hour`: its beginning. `resource`: the instance's id, or a visit's. `launch`: None of visits. `seconds`: of the
+    instance, times the share of it. Dollars are exact: `cost`; `waived`, which is not billed because the cloud took the
+    instance so soon; `on_demand_cost`, of useful time at list price. `unpriced_seconds` have no known price and cost
+    0 here; `known` is False where `cost` is a lower bound because of them, or because a host did not tell its bill.
+    `gigabytes`: copied, of kind `egress`.
+    """
+
+    hour: datetime
+    kind: UsageKind
+    resource: str
+    launch: LaunchRecord | None = None
+    job_id: str | None = None
+    epoch: int | None = None
+    seconds: Fraction = _ZERO
+    cost: Fraction = _ZERO
+    waived: Fraction = _ZERO
+    on_demand_cost: Fraction = _ZERO
+    unpriced_seconds: Fraction = _ZERO
+    free: bool = False
+    known: bool = True
+    gigabytes: Fraction = _ZERO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """Sums over rows; the fields are those of `UsageRow`."""
+
+    seconds: Fraction = _ZERO
+    cost: Fraction = _ZERO
+    waived: Fraction = _ZERO
+    on_demand_cost: Fraction = _ZERO
+    unpriced_seconds: Fraction = _ZERO
+    known: bool = True
+
+    @classmethod
+    def of(cls, rows: Iterable[UsageRow]) -> "Sums":
+        """The sums of some rows."""
+        found = list(rows)
+        return cls(
+            seconds=total(r.seconds for r in found),
+            cost=total(r.cost for r in found),
+            waived=total(r.waived for r in found),
+            on_demand_cost=total(r.on_demand_cost for r in found),
+            unpriced_seconds=total(r.unpriced_seconds for r in found),
+            known=all(r.known for r in found),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A span at one price, within one hour, of one kind."""
+
+    start: datetime
+    end: datetime
+    price: PriceSegment
+    listed: PriceSegment | None
+
+
+def usage_rows(
+    bill: Bill,
+    reported_at: Mapping[str, datetime] | None = None,
+    records: Mapping[str, JobRecord] | None = None,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> list[UsageRow]:
+    """The rows of a bill, by hour, resource, kind, job and attempt.
+
+    Args:
+        bill: Of the whole cluster.
+        reported_at: When the agent of each instance first reported, by instance id. Without, an instance boots until
+            a job is assigned to it; one of which nobody ever heard has booted all its life.
+        records: Of the jobs, for their visits to other clusters; without, those are left out.
+        since: Only what is from then on.
+        until: Only what is before.
+    """
+    window = _Window(since, until)
+    held: dict[str, list[Attempt]] = {}
+    for job in bill.jobs:
+        for attempt in job.attempts:
+            if attempt.instance_id is not None:
+                held.setdefault(attempt.instance_id, []).append(attempt)
+    found = [
+        row
+        for instance in bill.instances
+        for row in _of_instance(
+            instance,
+            sorted(held.get(instance.launch.instance_id, ()), key=lambda a: a.start),
+            (reported_at or {}).get(instance.launch.instance_id),
+            window,
+        )
+    ]
+    for job_id, record in sorted((records or {}).items()):
+        found += (row for row in _visits(job_id, record, bill.as_of) if window.contains(row.hour))
+    return sorted(found, key=lambda r: (r.hour, r.resource, r.kind, r.job_id or "", r.epoch or 0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    since: datetime | None
+    until: datetime | None
+
+    def contains(self, moment: datetime) -> bool:
+        return (self.since is None or moment >= self.since) and (self.until is None or moment < self.until)
+
+    def clip(self, start: datetime, end: datetime) -> tuple[datetime, datetime]:
+        return max(start, self.since or start), min(end, self.until or end)
+
+
+@dataclass(slots=True)
+class _Tally:
+    seconds: Fraction = _ZERO
+    dollars: Fraction = _ZERO
+    listed: Fraction = _ZERO
+    unpriced: Fraction = _ZERO
+    free: bool = field(default=False)
+
+
+def _of_instance(
+    instance: InstanceBill, held: Sequence[Attempt], reported: datetime | None, window: _Window
+) -> Iterator[UsageRow]:
+    launch, booted = instance.launch, _booted(instance, reported)
+    tallies: dict[tuple[datetime, UsageKind, str | None, int | None], _Tally] = {}
+    for usage in instance.usages:
+        mine = [a for a in held if a.job_id == usage.job_id] if usage.job_id is not None else []
+        for piece in _pieces(usage, [booted, *(a.start for a in mine)], window):
+            epoch = next((a.epoch for a in reversed(mine) if a.start <= piece.start), mine[0].epoch if mine else None)
+            key = _hour(piece.start), _kind(usage, piece, booted), usage.job_id, epoch
+            tally = tallies.setdefault(key, _Tally())
+            seconds = seconds_between(piece.start, piece.end) * usage.share
+            tally.seconds += seconds
+            tally.dollars += seconds * piece.price.usd_per_hour / 3600
+            tally.listed += seconds * piece.listed.usd_per_hour / 3600 if piece.listed is not None else _ZERO
+            tally.unpriced += seconds if piece.price.basis is Basis.NONE else _ZERO
+            tally.free = usage.free
+    for (hour, kind, job_id, epoch), tally in tallies.items():
+        yield UsageRow(
+            hour=hour,
+            kind=kind,
+            resource=launch.instance_id,
+            launch=launch,
+            job_id=job_id,
+            epoch=epoch,
+            seconds=tally.seconds,
+            cost=_ZERO if tally.free else tally.dollars,
+            waived=tally.dollars if tally.free else _ZERO,
+            on_demand_cost=tally.listed,
+            unpriced_seconds=tally.unpriced,
+            free=tally.free,
+            known=not tally.unpriced,
+        )
+
+
+def _booted(instance: InstanceBill, reported: datetime | None) -> datetime:
+    """The moment from which on the instance is idle if nobody holds it."""
+    first = min((u.paid[0].start for u in instance.usages if u.job_id is not None and u.paid), default=None)
+    known = [moment for moment in (reported, first) if moment is not None]
+    return min(known) if known else datetime.max.replace(tzinfo=UTC)
+
+
+def _kind(usage: Usage, piece: _Piece, booted: datetime) -> UsageKind:
+    if usage.job_id is not None:
+        return UsageKind.LOST if piece.listed is None else UsageKind.WORK
+    if usage.launch.role is Role.SCHEDULER:
+        return UsageKind.SCHEDULER
+    if usage.share < 1:
+        return UsageKind.SHARED
+    return UsageKind.BOOT if piece.start < booted else UsageKind.IDLE
+
+
+def _pieces(usage: Usage, moments: Iterable[datetime], window: _Window) -> Iterator[_Piece]:
+    """The parts of a use: cut at changes of price, full hours, the bounds of what was lost, and `moments`."""
+    starts = [s.start for s in usage.listed]
+    cuts = sorted({*moments, *starts, *(s.end for s in usage.listed)})
+    for price in usage.paid:
+        start, end = window.clip(price.start, price.end)
+        if start >= end:
+            continue
+        points = {start, end, *cuts[bisect_right(cuts, start) : bisect_left(cuts, end)], *_hours(start, end)}
+        for begin, stop in pairwise(sorted(points)):
+            at = bisect_right(starts, begin) - 1
+            listed = usage.listed[at] if at >= 0 and usage.listed[at].end > begin else None
+            yield _Piece(begin, stop, price, listed)
+
+
+def _hours(start: datetime, end: datetime) -> Iterator[datetime]:
+    """The full hours between two moments."""
+    moment = _hour(start) + _HOUR
+    while moment < end:
+        yield moment
+        moment += _HOUR
+
+
+def _hour(moment: datetime) -> datetime:
+    return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def _visits(job_id: str, record: JobRecord, as_of: datetime) -> Iterator[UsageRow]:
+    for trip in record.trips:
+        yield from _trip(job_id, trip)
+    away = record.away
+    if away is not None:
+        yield UsageRow(
+            hour=_hour(as_of),
+            kind=UsageKind.ABROAD,
+            resource=away.visit,
+            job_id=job_id,
+            cost=exact(away.usd or 0.0),
+            known=away.usd is not None,
+        )
+
+
+def _trip(job_id: str, trip: Trip) -> Iterator[UsageRow]:
+    hour = _hour(trip.until)
+    ran = trip.end in (TripEnd.RETURNED, TripEnd.ENDED)
+    if trip.usd or ran:
+        cost, known = max(_ZERO, exact(trip.usd or 0.0)), trip.usd is not None
+        yield UsageRow(hour=hour, kind=UsageKind.ABROAD, resource=trip.visit, job_id=job_id, cost=cost, known=known)
+    if trip.egress_usd:
+        moved = Fraction(trip.sent_bytes + trip.brought_bytes, 10**9)
+        yield UsageRow(
+            hour=hour,
+            kind=UsageKind.EGRESS,
+            resource=trip.visit,
+            job_id=job_id,
+            cost=exact(trip.egress_usd),
+            gigabytes=moved,
+        )

@@ -68,7 +68,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Show what environments cost a month, from their settings alone: low, expected, high, all on-demand.",
     ),
     "gc": ("gc", "Show what nobody needs any more in the data bucket, and how large it is; with --delete, remove it."),
-    "doctor": ("doctor", "Check the cluster: store, scheduler, instances, credentials, linked roles, quotas, clock."),
+    "doctor": (
+        "doctor",
+        "Check the cluster: store, scheduler, instances, peers, credentials, linked roles, quotas, clock.",
+    ),
     "review": (
         "review",
         "Review changes of environments: what a pull request changes, breaks and costs, in one comment; apply what was "

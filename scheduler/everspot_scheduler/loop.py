@@ -285,7 +285,8 @@ class Scheduler:
         self._me = self._me.model_copy(update={"ticks": self._me.ticks + 1, "updated_at": clock.now()})
         if self._beat.take(clock.monotonic()):
             alive = sum(1 for i in self._facts.described.values() if i.phase is Phase.ALIVE)
-            beat = self._me.model_copy(update={"detail": f"{alive} instances, {len(self._waits)} jobs waiting"})
+            detail = f"{alive} instances, {len(self._waits)} jobs waiting"
+            beat = self._me.model_copy(update={"detail": detail, "peers": self._federation.sights()})
             self._store.schedulers.put(beat.scheduler_id, beat)
 
 

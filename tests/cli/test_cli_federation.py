@@ -1,6 +1,7 @@
 """What the command says of a cluster's peers, of jobs that are away, and of visits."""
 
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from everspot_core.federation import journey
@@ -9,7 +10,7 @@ from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Manifest
 from everspot_core.peers import Peer
 from everspot_core.visits import Origin, Trip, TripEnd, Visit, visit_id
-from everspot_store import SchedulerBeat, Store
+from everspot_store import PeerSight, SchedulerBeat, Store
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -160,3 +161,48 @@ def test_peers_of_a_cluster_on_a_cloud_are_its_stacks(world, peer):
     world.store.write_manifest(own)
     refused = world.run("federation", "--add", str(peer.control.url))
     assert refused.code == 1 and "are declared in its stack" in refused.err
+
+
+def note(world, problem: str, minutes: int = 0) -> None:
+    """What the scheduler sees of the peer."""
+    at = world.clock.now() - timedelta(minutes=minutes)
+    seen = PeerSight(name="there", seen_at=at, beat_at=at, alive=not problem, problem=problem)
+    beat = SchedulerBeat(scheduler_id="s1", started_at=T0, updated_at=at, peers=[seen])
+    world.store.schedulers.put("s1", beat)
+
+
+def doctor(world) -> dict[str, str]:
+    return next(c for c in world.run("--json", "doctor").json["checks"] if c["name"] == "peers")
+
+
+def test_what_the_scheduler_sees_counts_and_not_what_this_user_reaches(world, peer):
+    assert world.run("--json", "federation").json["peers"][0]["seen_by"] == "user"
+    assert doctor(world)["verdict"] == "warn" and "not looked at" in doctor(world)["detail"]
+    note(world, "it cannot be read: AccessDenied", minutes=3)
+    row = world.run("--json", "federation").json["peers"][0]
+    assert (row["seen_by"], row["problem"]) == ("scheduler", "it cannot be read: AccessDenied")
+    shown = world.run("federation").out
+    assert "AccessDenied" in shown and re.search(r"scheduler, \w+ ago", shown)
+    check = doctor(world)
+    assert check["verdict"] == "fail" and "there: it cannot be read" in check["detail"] and " ago)" in check["detail"]
+    note(world, "")
+    assert doctor(world)["verdict"] == "ok"
+
+
+def test_eighty_columns_show_peers_and_visits_in_full(world, peer):
+    note(world, "its clock is 3h ahead of this cluster's: deadlines and the ages of offers mean other moments there")
+    world.submit("a")
+    visit = leave(world, "a", "RUNNING")
+    origin = Origin(cluster="there", control_url="file:///there")
+    guest = visit_id(origin, "lr-t0000", T0, 2)
+    spec = JobSpec(name="b", recipe="image_classification", clouds=["folder"])
+    whose = Visit(home="there", control_url="file:///there", job_id="lr-t0000", number=2)
+    submission = JobSubmission(job_id=guest, spec=spec, submitted_at=T0, visit=whose)
+    offer = VisitOffer(
+        visit=guest, home="there", state=OfferState.ACCEPTED, submission=submission, at=T0, changed_at=T0, why="late"
+    )
+    world.store.visits.create(guest, offer)
+    shown = world.run("federation", env={"COLUMNS": "80"}).out
+    assert max(map(len, shown.splitlines())) <= 80 and "…" not in shown
+    for word in ("there", "HEARTBEAT", "EGRESS $/GB", "ACCEPTED", guest, "lr-t0000 of there", visit, "no capacity"):
+        assert word in shown, word

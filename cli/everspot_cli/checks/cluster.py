@@ -11,6 +11,7 @@ from everspot_store import Bucket, StoreDenied, StoreError, Version, WriteOutcom
 from everspot_store.bucket import ATTEMPTS
 
 from everspot_cli.checks import Check, Verdict
+from everspot_cli.checks.federation import peers_check
 from everspot_cli.errors import of_store
 from everspot_cli.queue import job_rows
 from everspot_cli.session import Session, side_by_side
@@ -29,6 +30,7 @@ def cluster_checks(session: Session) -> list[Check]:
         ("instances", _instances),
         ("faults", _faults),
         ("queue", _queue),
+        ("peers", peers_check),
         ("prices", _prices),
     )
     checks = [first, *side_by_side(*(partial(_asked, session, name, ask) for name, ask in rest))]

@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(context: typer.Context, json: Json = False) -> None:
-    """Check the cluster: store, scheduler, instances, credentials, linked roles, quotas, clock.
+    """Check the cluster: store, scheduler, instances, peers, credentials, linked roles, quotas, clock.
 
     Exit code 4 if the store or the credentials are not available, 1 if something else is wrong, else 0.
     """

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from everspot_cli.abroad import travels
 from everspot_cli.commands import peering
 from everspot_cli.commands.options import Json, session_of
-from everspot_cli.errors import CliError
+from everspot_cli.peers import peer_rows, seen
 from everspot_cli.session import Session
 from everspot_cli.tables import humane, sheet, where, word
 
 if TYPE_CHECKING:
-    from everspot_core.peers import Peer
     from everspot_core.records import JobRecord
 
 
@@ -51,7 +51,7 @@ def federation(
         peering.add(session, add, egress)
     records = {name: found.value for name, found in session.store.records.scan().items()}
     answer = {
-        "peers": [_peer(session, peer) for peer in session.manifest.federation],
+        "peers": peer_rows(session),
         "away": _away(records),
         "visiting": _visiting(session, records),
     }
@@ -59,33 +59,6 @@ def federation(
         session.answer(answer)
     else:
         session.console.print(_page(answer, session.now))
-
-
-def _peer(session: Session, peer: "Peer") -> dict[str, Any]:
-    """A peer, and whether this user reaches it. The scheduler reaches it with a role of its own."""
-    from everspot_store import StoreError
-
-    beat, error = None, ""
-    try:
-        store = session.peer_store(peer)
-        found = store.read_manifest()
-        theirs = found.value if found is not None else None
-        beats = [other.value.updated_at for other in store.schedulers.scan().values()]
-        beat = max(beats, default=None)
-        error = peer.mistaken(theirs.cluster if theirs is not None else None)
-        named = {back.name for back in theirs.federation} if theirs is not None else set()
-        if not error and session.manifest.cluster not in named:
-            error = f"it does not name {session.manifest.cluster} as its peer, and refuses its jobs"
-    except (StoreError, CliError) as failed:
-        error = str(failed)
-    return {
-        "name": peer.name,
-        "cloud": peer.cloud,
-        "control_url": peer.control_url,
-        "egress_usd_per_gb": peer.egress_usd_per_gb,
-        "scheduler_beat_at": beat,
-        "problem": error or None,
-    }
 
 
 def _away(records: Mapping[str, "JobRecord"]) -> list[dict[str, Any]]:
@@ -116,30 +89,29 @@ def _visiting(session: Session, records: Mapping[str, "JobRecord"]) -> list[dict
 def _page(answer: dict[str, Any], now: datetime) -> RenderableType:
     if not answer["peers"] and not answer["away"] and not answer["visiting"]:
         return Text("No peers: this cluster exchanges no jobs. docs/federation.md says how peers are declared.")
-    peers = sheet(("PEER", "CLOUD", "CONTROL", "SCHEDULER", "EGRESS $/GB", "PROBLEM"), left=4, fold=("PROBLEM",))
+    peers = sheet(("PEER", "CLOUD", "SEEN BY", "HEARTBEAT", "EGRESS $/GB"), left=3, fold=("PEER",))
     for row in answer["peers"]:
-        beat = humane(row["scheduler_beat_at"], now) if row["scheduler_beat_at"] is not None else "—"
-        problem = Text(row["problem"] or "—", style="red" if row["problem"] else "")
-        egress = f"{row['egress_usd_per_gb']:g}"
-        peers.add_row(row["name"], row["cloud"], row["control_url"], beat, egress, problem)
+        beat = humane(row["scheduler_beat_at"], now) if row["scheduler_beat_at"] is not None else "none"
+        first = _stacked(row["name"], row["control_url"], problem=row["problem"])
+        peers.add_row(first, row["cloud"], seen(row, now), beat, f"{row['egress_usd_per_gb']:g}")
     parts: list[RenderableType] = [peers]
     if answer["away"]:
-        away = sheet(("JOB", "WHERE", "WHY"), left=3, fold=("WHY",))
-        for row in answer["away"]:
-            away.add_row(row["job_id"], where(row), row["away"]["why"] or "—")
-        parts += [Text("\nAway", style="bold"), away]
+        parts.append(Text("\nAway", style="bold"))
+        parts += [_stacked(row["job_id"], where(row), row["away"]["why"]) for row in answer["away"]]
     if answer["visiting"]:
-        here = sheet(("VISIT", "OF", "OFFER", "STATE", "STEP", "SINCE", "WHY"), left=4, fold=("WHY",))
+        here = sheet(("VISIT", "OFFER", "STATE", "STEP", "SINCE"), left=3, fold=("VISIT",))
         for row in answer["visiting"]:
+            first = _stacked(row["visit"], f"{row['job_id'] or '—'} of {row['home']}", row["why"])
             state, since = word(row["state"] or "—"), humane(row["since"], now)
-            here.add_row(
-                row["visit"],
-                f"{row['job_id'] or '—'} of {row['home']}",
-                row["offer"],
-                state,
-                str(row["step"]),
-                since,
-                row["why"] or "—",
-            )
+            here.add_row(first, row["offer"], state, str(row["step"]), since)
         parts += [Text("\nVisiting", style="bold"), here]
     return Group(*parts)
+
+
+def _stacked(name: str, *below: str | None, problem: str | None = None) -> RenderableType:
+    """A name with what belongs to it below, so that 80 columns are enough."""
+    lines: list[RenderableType] = [Text(name)]
+    lines += [Padding(Text(line, overflow="fold"), (0, 0, 0, 2)) for line in below if line]
+    if problem:
+        lines.append(Padding(Text(problem, style="red", overflow="fold"), (0, 0, 0, 2)))
+    return Group(*lines)

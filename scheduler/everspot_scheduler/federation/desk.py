@@ -14,7 +14,7 @@ from everspot_core.federation.decision import Move, say
 from everspot_core.records import JobState, Order, Reason
 from everspot_core.schedule import ClusterView, Hold, JobView, Stop, Why
 from everspot_core.schedule.actions import WITHHELD
-from everspot_store import Store, StoreDenied
+from everspot_store import PeerSight, Store, StoreDenied
 
 from everspot_scheduler.act import Actor
 from everspot_scheduler.declaration import Declaration
@@ -115,6 +115,10 @@ class Federation:
                     self._back[job.job_id] = say(move)
                 elif move is not None:
                     self._moves[job.job_id] = move
+
+    def sights(self) -> list[PeerSight]:
+        """The peers as they were last seen, for the heartbeat."""
+        return self._peers.sights()
 
     def _chosen(self, job: JobView, view: ClusterView, news: Mapping[str, News], now: datetime) -> Move | None:
         """The move of a job. Figures of peers may be any: a choice that fails leaves the job where it is, and stops

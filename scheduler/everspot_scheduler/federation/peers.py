@@ -2,20 +2,22 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from everspot_core.clock import Clock
+from everspot_core.documents import format_duration
+from everspot_core.federation.hearing import Hearing, hear
 from everspot_core.manifest import Manifest
 from everspot_core.peers import Peer
-from everspot_store import FleetState, Store
+from everspot_store import FleetState, PeerSight, Store
 
 from everspot_scheduler.declaration import Declaration
 
 _log = logging.getLogger(__name__)
 
-SILENT = timedelta(minutes=5)
-"""Real time after which a scheduler without a heartbeat is no more. It writes one every 20 s."""
+_WORDS = 400
+"""The most characters of an error that are written down."""
 Opener = Callable[[Peer], Store]
 """Opens the store of a peer. It raises the store's errors, or the cloud's."""
 
@@ -24,14 +26,16 @@ Opener = Callable[[Peer], Store]
 class News:
     """What a peer publishes: its manifest, its pools, and whether a scheduler there lives, by its heartbeat.
 
-    `heard_at`: by the monotonic clock of this machine. `error`: why nothing newer could be read; empty: it was.
+    `heard`: its heartbeats as of the last look that succeeded; None: there was none. `sight`: the same for people.
+    `error`: why it gets no jobs: nothing newer could be read, or it is not what was declared; empty: it may get some.
     """
 
     peer: Peer
     manifest: Manifest | None
     fleet: FleetState | None
     alive: bool
-    heard_at: timedelta
+    heard: Hearing | None
+    sight: PeerSight
     error: str = ""
 
 
@@ -72,25 +76,60 @@ class Peers:
         """Read what the peers publish. A peer that cannot be read keeps what was known of it, with the error."""
         self._news = {peer.name: self._heard(peer) for peer in self.all}
 
+    def sights(self) -> list[PeerSight]:
+        """The peers that are declared now, as they were last seen."""
+        return [heard.sight for heard in self.news().values()]
+
     def _heard(self, peer: Peer) -> News:
-        now, before = self._clock.monotonic(), self._news.get(peer.name)
+        before, now = self._news.get(peer.name), self._clock.now()
         try:
             store = self.store(peer)
             found = store.read_manifest()
             fleet = store.notes.fleet()
-            beats = [beat.value.updated_at for beat in store.schedulers.scan().values()]
+            beats = {name: beat.value.updated_at for name, beat in store.schedulers.scan().items()}
         except Exception as error:  # of the network, the store or its cloud: none may stop another peer's news
-            if before is None or not before.error:
-                _log.warning("peer %s cannot be read: %s", peer.name, error)
-            known = before or News(peer=peer, manifest=None, fleet=None, alive=False, heard_at=now)
-            return News(
-                peer=peer, manifest=known.manifest, fleet=known.fleet, alive=known.alive,
-                heard_at=known.heard_at, error=str(error) or type(error).__name__,
-            )  # fmt: skip
+            return self._unread(peer, before, str(error) or type(error).__name__)
+        lease, to_real = self._declaration.limits.lease_ttl, self._clock.to_real
+        last = before.heard if before is not None else None
+        heard = hear(last, beats, now, self._clock.monotonic(), lease, to_real)
+        alive = heard.newest is not None and heard.alive(to_real(now - heard.newest))
         manifest = found.value if found is not None else None
-        wrong = peer.mistaken(manifest.cluster if manifest is not None else None)
-        silent = self._clock.to_real(self._clock.now() - max(beats)) if beats else None
-        alive = silent is not None and silent < SILENT
-        if wrong:
+        wrong = self._wrong(peer, manifest, heard)
+        if wrong and (before is None or not before.error):
             _log.error("peer %s: %s", peer.name, wrong)
-        return News(peer=peer, manifest=manifest, fleet=fleet, alive=alive, heard_at=now, error=wrong)
+        sight = PeerSight(
+            name=peer.name, seen_at=now, heard_at=now, beat_at=heard.newest, alive=alive,
+            clock_apart_seconds=heard.apart.total_seconds() if heard.apart is not None else None,
+            problem=wrong or ("" if alive else _silent(heard)),
+        )  # fmt: skip
+        return News(peer=peer, manifest=manifest, fleet=fleet, alive=alive, heard=heard, sight=sight, error=wrong)
+
+    def _unread(self, peer: Peer, before: News | None, error: str) -> News:
+        """The news of a peer that could not be read."""
+        if before is None or before.error != error:
+            _log.warning("peer %s cannot be read: %s", peer.name, error)
+        now, problem = self._clock.now(), f"it cannot be read: {error[:_WORDS]}"
+        known = before or News(
+            peer=peer, manifest=None, fleet=None, alive=False, heard=None, sight=PeerSight(name=peer.name, seen_at=now)
+        )
+        sight = known.sight.model_copy(update={"seen_at": now, "problem": problem, "alive": False})
+        return replace(known, sight=sight, error=error)
+
+    def _wrong(self, peer: Peer, manifest: Manifest | None, heard: Hearing) -> str:
+        """Why no jobs are exchanged with a peer that can be read; empty: they are."""
+        mistaken = peer.mistaken(manifest.cluster if manifest is not None else None)
+        if mistaken or manifest is None:
+            return mistaken
+        if self.home not in {back.name for back in manifest.federation}:
+            return f"it does not name {self.home} as its peer, and refuses its jobs"
+        if heard.apart is None:
+            return ""
+        span, way = abs(heard.apart), "ahead of" if heard.apart > timedelta(0) else "behind"
+        words = format_duration(timedelta(seconds=round(span.total_seconds())))
+        return f"its clock is {words} {way} this cluster's: deadlines and the ages of offers mean other moments there"
+
+
+def _silent(heard: Hearing) -> str:
+    if heard.silent_since is None:
+        return "no scheduler there has ever written a heartbeat"
+    return f"its scheduler has been silent since {heard.silent_since:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,69 @@
+"""The peers of a cluster: what its scheduler sees of them, and until it has looked, what this user sees."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from everspot_cli.errors import CliError
+from everspot_cli.session import Session
+
+if TYPE_CHECKING:
+    from everspot_core.peers import Peer
+    from everspot_store import PeerSight
+
+SCHEDULER, USER = "scheduler", "user"
+
+
+def peer_rows(session: Session) -> list[dict[str, Any]]:
+    """Each declared peer, with what is wrong with it and who found that when.
+
+    Raises:
+        StoreError: if the cluster's own store failed.
+    """
+    peers = session.manifest.federation
+    if not peers:
+        return []
+    beats = sorted((beat.value for beat in session.store.schedulers.scan().values()), key=lambda beat: beat.updated_at)
+    sights = {sight.name: sight for beat in beats for sight in beat.peers}  # the newest of each is last
+    return [_row(peer, sights.get(peer.name) or _own_sight(session, peer), peer.name in sights) for peer in peers]
+
+
+def _row(peer: "Peer", sight: "PeerSight", by_scheduler: bool) -> dict[str, Any]:
+    return {
+        "name": peer.name,
+        "cloud": peer.cloud,
+        "control_url": peer.control_url,
+        "egress_usd_per_gb": peer.egress_usd_per_gb,
+        "scheduler_beat_at": sight.beat_at,
+        "clock_apart_seconds": sight.clock_apart_seconds,
+        "seen_by": SCHEDULER if by_scheduler else USER,
+        "seen_at": sight.seen_at,
+        "heard_at": sight.heard_at,
+        "problem": sight.problem or None,
+    }
+
+
+def _own_sight(session: Session, peer: "Peer") -> "PeerSight":
+    """A peer as this user reaches it, with credentials of their own."""
+    from everspot_store import PeerSight, StoreError
+
+    now, beat, heard = session.now, None, None
+    try:
+        store = session.peer_store(peer)
+        found = store.read_manifest()
+        theirs = found.value if found is not None else None
+        beat = max((other.value.updated_at for other in store.schedulers.scan().values()), default=None)
+        heard = now
+        problem = peer.mistaken(theirs.cluster if theirs is not None else None)
+        named = {back.name for back in theirs.federation} if theirs is not None else set()
+        if not problem and session.manifest.cluster not in named:
+            problem = f"it does not name {session.manifest.cluster} as its peer, and refuses its jobs"
+    except (StoreError, CliError) as failed:
+        problem = str(failed)
+    return PeerSight(name=peer.name, seen_at=now, heard_at=heard, beat_at=beat, problem=problem)
+
+
+def seen(row: dict[str, Any], now: datetime) -> str:
+    """Who saw the peer, and when: `by its scheduler 12s ago`."""
+    from everspot_cli.tables import humane
+
+    return f"scheduler, {humane(row['seen_at'], now)}" if row["seen_by"] == SCHEDULER else "you, now"

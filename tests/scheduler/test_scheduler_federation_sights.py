@@ -1,0 +1,75 @@
+"""What a scheduler writes down of its peers."""
+
+from datetime import timedelta
+
+import pytest
+from everspot_store import ManualClock, PeerSight, SchedulerBeat
+from federation_helpers import Pair
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair(None, ManualClock())
+
+
+def sight(pair: Pair) -> PeerSight:
+    (beat,) = pair.home.store.schedulers.scan().values()
+    (seen,) = beat.value.peers
+    assert pair.clock.now() - seen.seen_at < timedelta(seconds=41), "looked at, and told, every 20 s"
+    return seen
+
+
+def test_a_peer_that_is_well_is_seen_with_its_heartbeat(pair: Pair) -> None:
+    pair.run(42)
+    seen = sight(pair)
+    assert (seen.name, seen.problem, seen.alive, seen.clock_apart_seconds) == ("host", "", True, None)
+    assert seen.heard_at == seen.seen_at and seen.beat_at is not None
+
+
+def test_a_peer_that_cannot_be_reached_is_told_of_with_the_refusal(pair: Pair) -> None:
+    pair.home.cut = True
+    pair.run(42)
+    seen = sight(pair)
+    assert "no route to it" in seen.problem and seen.heard_at is None and not seen.alive
+    pair.home.cut = False
+    pair.run(42)
+    assert sight(pair).problem == ""
+
+
+def test_a_peer_that_is_read_no_more_keeps_what_was_known_of_it(pair: Pair) -> None:
+    pair.run(42)
+    pair.host.store.control.put("pools.json", b"{}")
+    pair.run(42)
+    seen = sight(pair)
+    assert "pools.json" in seen.problem and seen.heard_at is not None and seen.beat_at is not None
+    assert seen.heard_at < seen.seen_at
+
+
+def test_a_peer_that_does_not_name_home_or_has_another_name_is_told_of(pair: Pair) -> None:
+    pair.host.declare(federation=())
+    pair.run(42)
+    assert "does not name home as its peer" in sight(pair).problem
+    pair.host.declare(cluster="other")
+    pair.run(42)
+    assert sight(pair).problem == "it calls itself other"
+
+
+def test_a_silent_peer_is_told_of_with_the_moment_of_its_last_word(pair: Pair) -> None:
+    pair.run(42)
+    pair.host.schedulers.clear()
+    last = pair.clock.now()
+    pair.run(360)
+    seen = sight(pair)
+    told = [f"its scheduler has been silent since {last + n * pair.second:%Y-%m-%d %H:%M:%S} UTC" for n in range(21)]
+    assert not seen.alive and seen.problem in told, "the last word was heard at the look after it"
+
+
+def test_a_clock_hours_apart_is_told_of_and_no_job_goes_there(pair: Pair) -> None:
+    pair.host.schedulers.clear()
+    for _ in range(3):
+        ahead = pair.clock.now() + timedelta(hours=3)
+        pair.host.store.schedulers.put("s1", SchedulerBeat(scheduler_id="s1", started_at=ahead, updated_at=ahead))
+        pair.run(21)
+    seen = sight(pair)
+    assert seen.alive and seen.clock_apart_seconds == pytest.approx(3 * 3600, abs=41)
+    assert "ahead of this cluster's" in seen.problem

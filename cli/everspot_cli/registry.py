@@ -77,6 +77,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Review changes of environments: what a pull request changes, breaks and costs, in one comment; apply what was "
         "reviewed; find what has drifted.",
     ),
+    "changes": (
+        "changes",
+        "List the reviewed changes that were applied: pull request, what each did, a month's cost before and after.",
+    ),
     "use": ("clusters", "Choose the cluster that all commands talk to from now on, in any folder."),
     "clusters": ("clusters", "List the clusters that this user knows, and which of them is in use."),
 }

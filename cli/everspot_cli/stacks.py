@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
+from everspot_core.deployment import resources
 from everspot_core.documents import format_duration
 
 from everspot_cli.errors import CliError, Exit
@@ -68,8 +69,8 @@ class Stack:
             CliError: if the state cannot be read.
         """
         mine = {_bucket(str(self.outputs.get(url) or "")) for url in ("controlUrl", "dataUrl")}
-        found = _asked(self.pulumi, self.name, "export").get("deployment") or {}
-        here = (one for one in found.get("resources") or () if one.get("id") in mine and not one.get("retainOnDelete"))
+        found = resources(_asked(self.pulumi, self.name, "export"))
+        here = (one for one in found if one.get("id") in mine and not one.get("retainOnDelete"))
         return tuple(sorted({str(one["id"]) for one in here}))
 
     def destroy(self, tell: Callable[[str], None]) -> None:

@@ -22,6 +22,7 @@ from everspot_review.forge import Forge
 from everspot_review.job import PullEvent, summarize
 from everspot_review.markdown.safe import code
 from everspot_review.previewing import Revisions, preview_all
+from everspot_review.recorded import record
 from everspot_review.report import EnvironmentReport
 from everspot_review.reviewed import reviewed_of
 
@@ -182,6 +183,9 @@ def apply_command(
         workflow, revisions = Workflow.here(forge, began), Revisions("", revision)
         outcomes.append(apply(engine, name, digest, workflow, revisions, limits, _note))
         _note(outcomes[-1].said)
+        if lost := record(engine, outcomes[-1], seen.pull if seen is not None else None):
+            _note(lost)
+            summarize(f"- {lost}")
         if forge is not None and seen is not None and seen.number:
             stamped(forge, seen, outcomes[-1], datetime.now(UTC), author)
         if outcomes[-1].word.exit is not ReviewExit.OK:

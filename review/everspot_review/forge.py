@@ -44,13 +44,16 @@ class Comment:
 @dataclass(frozen=True)
 class Pull:
     """One pull request. `head`: the revision at its end; `source`: the repository that this is in, empty once deleted;
-    `base`: the branch that it goes into; `merged`: whether it has."""
+    `base`: the branch that it goes into; `merged`: whether it has; `url`: its page; `author`: a login."""
 
     number: int
     head: str
     source: str
     base: str
     merged: bool
+    title: str = ""
+    url: str = ""
+    author: str = ""
 
 
 @dataclass(frozen=True)
@@ -246,7 +249,9 @@ def _pull(item: Mapping[str, Any]) -> Pull:
     head, base = item.get("head") or {}, item.get("base") or {}
     source = str((head.get("repo") or {}).get("full_name") or "")
     merged = bool(item.get("merged") or item.get("merged_at"))
-    return Pull(int(item["number"]), str(head.get("sha") or ""), source, str(base.get("ref") or ""), merged)
+    title, url = (str(item.get(name) or "") for name in ("title", "html_url"))
+    number, sha, into = int(item["number"]), str(head.get("sha") or ""), str(base.get("ref") or "")
+    return Pull(number, sha, source, into, merged, title, url, _login(item))
 
 
 def _message(text: bytes) -> str:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from everspot_review.forge import Forge
+from everspot_review.forge import Forge, Pull
 from everspot_review.markdown import MARKER, digests
 from everspot_review.publish import Voice
 
@@ -19,13 +19,22 @@ _PLACE = 2
 
 @dataclass(frozen=True)
 class Reviewed:
-    """What was reviewed in a pull request. `number`: of it, 0 if the commit came from none; `head`: its last revision;
-    `digests`: by environment; `why`: why there is none, a sentence."""
+    """What was reviewed in a pull request. `pull`: None if the commit came from none; `digests`: by environment;
+    `why`: why there is none, a sentence."""
 
-    number: int = 0
-    head: str = ""
+    pull: Pull | None = None
     digests: Mapping[str, str] = field(default_factory=dict)
     why: str = ""
+
+    @property
+    def number(self) -> int:
+        """Of the pull request; 0 if there is none."""
+        return self.pull.number if self.pull is not None else 0
+
+    @property
+    def head(self) -> str:
+        """The pull request's last revision; empty if there is none."""
+        return self.pull.head if self.pull is not None else ""
 
 
 def with_head(body: str, head: str) -> str:
@@ -52,10 +61,10 @@ def reviewed_of(forge: Forge, commit: str, author: str | None = None) -> Reviewe
     pull = max(merged, key=lambda found: found.number)
     mine = Voice.of(forge, MARKER, author).mine(forge.comments(pull.number))
     if mine is None:
-        return Reviewed(pull.number, pull.head, why=f"pull request {pull.number} has no comment of ours")
+        return Reviewed(pull, why=f"pull request {pull.number} has no comment of ours")
     head = head_of(mine.body)
     if head != pull.head:
         about = f"the comment on pull request {pull.number} is about {head[:12] or 'nothing'}"
         why = f"{about}, and its last revision is {pull.head[:12]}"
-        return Reviewed(pull.number, pull.head, why=why)
-    return Reviewed(pull.number, pull.head, digests(mine.body))
+        return Reviewed(pull, why=why)
+    return Reviewed(pull, digests(mine.body))

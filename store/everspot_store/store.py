@@ -20,6 +20,7 @@ from everspot_store import code, going_on
 from everspot_store.archive import Archive
 from everspot_store.backend import Guard
 from everspot_store.bucket import Bucket
+from everspot_store.changes import Changes
 from everspot_store.checkpoints import Checkpoints
 from everspot_store.chunks import Chunk, Stream
 from everspot_store.clock import SystemClock
@@ -71,6 +72,7 @@ class Store(ClusterDocuments):
         self.schedulers = Table(control, "schedulers", SchedulerBeat)
         self.notes = Notes(control)
         self.studies = Studies(control)
+        self.changes = Changes(control, memo)
         self._events = Table(control, "events", Event, memo)
         self.archive = Archive(control, self.jobs, self.records, self._events, (self.cancels, self.drills), memo)
         self._prices = Table(control, "ledger/prices", PricePoint, memo)

@@ -33,7 +33,7 @@ def test_the_commands_are_these():
     assert list(COMMANDS) == [
         "submit", "retry", "sweep", "jobs", "job", "logs", "cancel", "interrupt", "exec", "forward", "data", "pull",
         "drain", "roll", "down", "instances", "fleet", "federation", "report", "compare", "budget", "simulate",
-        "prices", "estimate", "gc", "doctor", "review", "use", "clusters",
+        "prices", "estimate", "gc", "doctor", "review", "changes", "use", "clusters",
     ]  # fmt: skip
 
 

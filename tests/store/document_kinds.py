@@ -11,8 +11,9 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 
 def kinds() -> set[type[Document]]:
-    """Every kind of document that the store keeps."""
-    return {kind for kind in _below(Document) if kind.__module__.startswith(("everspot_core.", "everspot_store."))}
+    """Every kind of document that the store keeps, and the report on a preview, which one job passes to another."""
+    rooms = ("everspot_core.", "everspot_store.", "everspot_review.")
+    return {kind for kind in _below(Document) if kind.__module__.startswith(rooms)}
 
 
 def words(kind: type[BaseModel], path: str = "") -> dict[str, list[str]]:

@@ -25,6 +25,7 @@ from document_parts import (
     every_field,
     some_prices,
 )
+from document_review import a_change, a_report
 from everspot_core.budgets import Allowance, Budgets, Caps
 from everspot_core.changeover import Changeovers, PartTimes
 from everspot_core.documents import Document
@@ -134,6 +135,8 @@ def examples() -> dict[str, Document]:
         SchedulerBeat, scheduler_id="s-1", instance_id="i-9", started_at=AT, updated_at=AT, ticks=4,
         agent_version="0.1.0", detail="fine",
     )  # fmt: skip
+    found["AppliedChange"] = a_change()
+    found["EnvironmentReport"] = a_report()
     return found
 
 

@@ -15,7 +15,7 @@ from everspot_core.manifest import Limits, Manifest
 from everspot_store import Store
 from pydantic import ValidationError
 
-ROOMS = ("core", "store", "clouds", "scheduler", "training_image", "cli", "components")
+ROOMS = ("core", "store", "clouds", "scheduler", "training_image", "cli", "components", "review")
 ROOT = Path(__file__).parents[2]
 FREE = {
     "counted",
@@ -35,6 +35,7 @@ FREE = {
     "places",
     "zones",
     "max_prices",
+    "steps",
 }
 """Fields whose keys are data: nothing is unknown there."""
 BY_NAME = {"jobs", "teams", "fields"}

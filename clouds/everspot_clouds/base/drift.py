@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from everspot_core.deployment import resources
+
 
 @dataclass(frozen=True)
 class KeptResource:
@@ -19,7 +21,6 @@ class KeptResource:
     @classmethod
     def of_state(cls, state: Mapping[str, Any]) -> "list[KeptResource]":
         """The resources of an exported stack that exist in a cloud and are this stack's own to manage."""
-        deployment = state.get("deployment") or {}
         return [
             cls(
                 item["urn"],
@@ -28,7 +29,7 @@ class KeptResource:
                 item.get("inputs") or {},
                 item.get("outputs") or {},
             )
-            for item in deployment.get("resources") or ()
+            for item in resources(state)
             if item.get("custom") and not item.get("external") and not item.get("delete") and item.get("id")
         ]
 

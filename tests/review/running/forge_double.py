@@ -18,6 +18,7 @@ LONGEST = 65_536
 TOKEN = "ghs_0123456789-token-of-the-double"
 BOT = "github-actions[bot]"
 RUN = 4711
+TITLE = "More\nof\u202e it"
 
 
 @dataclass
@@ -68,6 +69,7 @@ class Double(ThreadingHTTPServer):
         return {
             "number": number, "merged_at": "2026-03-01T12:00:00Z" if merged else None,
             "head": {"sha": self.head, "ref": "more", "repo": repo}, "base": {"ref": "main", "repo": repo},
+            "title": TITLE, "html_url": f"{self.url}/boss/fleets/pull/{number}", "user": {"login": "ann"},
         }  # fmt: skip
 
     def answer(self, method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> Answer:

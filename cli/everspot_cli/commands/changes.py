@@ -1,0 +1,81 @@
+"""`everspot changes`: the reviewed changes of the cluster's environment that were applied, and what they cost."""
+
+from typing import Any
+
+import typer
+from everspot_core.applied import AppliedChange
+from everspot_core.estimate.model import CostFigures
+from rich.table import Table
+from rich.text import Text
+
+from everspot_cli.commands.options import Json, session_of
+from everspot_cli.tables import fits, sheet
+
+_UNKNOWN = "unknown"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("changes")(changes)
+
+
+def changes(context: typer.Context, json: Json = False) -> None:
+    """List the reviewed changes that were applied: pull request, what each did, a month's cost before and after."""
+    session = session_of(context, json)
+    found = session.store.changes.all()
+    if session.json:
+        session.answer([_row(change) for change in found])
+    elif not found:
+        session.console.print("No change has been applied by `everspot review apply` yet.", markup=False)
+    else:
+        session.console.print(_table(found, session.console.width))
+        words = "Dollars of a month as expected, at the prices of that day; --json has the bounds and the teams."
+        session.console.print(Text(words, style="dim"))
+
+
+def _row(change: AppliedChange) -> dict[str, Any]:
+    pull, estimate = change.pull_request, change.estimate
+    return {
+        "at": change.at,
+        "environment": change.environment,
+        "pull_request": pull.model_dump() if pull is not None else None,
+        "revision": change.revision,
+        "digest": change.digest,
+        "steps": change.steps,
+        "prices_as_of": estimate.prices_as_of.isoformat() if estimate is not None else None,
+        "before": _side(estimate.before if estimate is not None else None),
+        "after": _side(estimate.after if estimate is not None else None),
+    }
+
+
+def _side(figures: CostFigures | None) -> dict[str, Any] | None:
+    """One side of a change, in USD per month; None if it is not known."""
+    if figures is None:
+        return None
+    teams = {team: found.model_dump() for team, found in sorted(figures.teams.items())}
+    return {"total": figures.total.model_dump(), "teams": teams}
+
+
+def _table(found: list[AppliedChange], width: int) -> Table:
+    wide = sheet(("AT", "ENVIRONMENT", "PULL REQUEST", "BY", "REVISION", "DID", "$/MONTH"), left=6)
+    narrow = sheet(("AT", "PULL REQUEST", "$/MONTH"), left=2, fold=("PULL REQUEST",))
+    for change in found:
+        at, pull, cost = f"{change.at:%Y-%m-%d %H:%M}", change.pull_request, _cost(change)
+        title = Text(f"#{pull.number} {pull.title}" if pull is not None else "—")
+        by, did = Text(pull.author or "—" if pull is not None else "—"), _did(change)
+        wide.add_row(at, change.environment, title, by, change.revision[:12] or "—", did, cost)
+        narrow.add_row(f"{at}\n  {change.environment}", Text(f"{title.plain}\n  {did}"), cost)
+    return wide if fits(wide, width) else narrow
+
+
+def _did(change: AppliedChange) -> str:
+    return ", ".join(f"{count} {deed}" for deed, count in change.steps.items()) or "—"
+
+
+def _cost(change: AppliedChange) -> str:
+    """The expected dollars before and after; `unknown` where nobody knew."""
+    estimate = change.estimate
+    if estimate is None:
+        return _UNKNOWN
+    sides = (estimate.before, estimate.after)
+    return " → ".join(_UNKNOWN if side is None else f"{side.total.expected:,.2f}" for side in sides)

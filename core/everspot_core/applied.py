@@ -1,0 +1,33 @@
+"""A change of an environment that was applied after its review: what a cluster's store keeps of it."""
+
+from pydantic import Field
+
+from everspot_core.documents import Document, Stored, Utc
+from everspot_core.estimate.model import Estimate
+
+
+class PullRequest(Stored):
+    """The pull request that a change came from. `url`, `author`: empty where the forge did not say; `author`: a
+    login."""
+
+    number: int
+    title: str
+    url: str = ""
+    author: str = ""
+
+
+class AppliedChange(Document):
+    """A change of an environment that was applied, written once.
+
+    `at`: when the update had ended; `revision`: the commit that was applied; `digest`: SHA-256 of what was done, equal
+    to the reviewed one; `pull_request`: None if the digest was given by hand; `estimate`: a month's cost before and
+    after it, None where nobody made one; `steps`: number of resources by what was done to them, such as `replace`.
+    """
+
+    at: Utc
+    environment: str
+    revision: str
+    digest: str
+    pull_request: PullRequest | None = None
+    estimate: Estimate | None = None
+    steps: dict[str, int] = Field(default_factory=dict)

@@ -1,0 +1,54 @@
+"""What is kept of a change that was applied: a document in the control bucket of the environment's cluster.
+
+`everspot changes` lists these, and a page draws the cost's history from them. That one cannot be written is told in a
+sentence and is no failure: the update is made.
+"""
+
+from collections import Counter
+from datetime import datetime
+from urllib.parse import urlsplit
+
+from everspot_core.applied import AppliedChange, PullRequest
+from everspot_core.deployment import control_url
+from everspot_store import Store, StoreError
+
+from everspot_review.applying import Applied, ApplyOutcome
+from everspot_review.engine import Engine, EngineError
+from everspot_review.forge import Pull
+from everspot_review.report import EnvironmentReport
+from everspot_review.values import masked
+
+TITLE = 200
+"""Characters that are kept of a pull request's title."""
+
+
+def record(engine: Engine, outcome: ApplyOutcome, pull: Pull | None) -> str:
+    """Keep what was applied, if it was. Returns why nothing is kept, in a sentence, or nothing."""
+    if outcome.word is not Applied.UPDATED:
+        return ""
+    try:
+        url = control_url(engine.state(outcome.environment))
+        if not url:
+            return f"{outcome.environment}: it has no cluster, so that no store keeps what this change cost"
+        store = Store.open(url, url)
+        store.changes.add(applied(outcome.report, pull, store.clock.now()))
+    except (EngineError, StoreError, ValueError) as error:
+        why = masked(" ".join(str(error).split()))[:300]
+        return f"{outcome.environment}: what this change cost could not be kept in the cluster's store: {why}"
+    return ""
+
+
+def applied(report: EnvironmentReport, pull: Pull | None, at: datetime) -> AppliedChange:
+    """The document on a change. `at`: when its update had ended."""
+    return AppliedChange(
+        at=at, environment=report.environment, revision=report.head, digest=report.digest,
+        pull_request=_told(pull) if pull is not None else None, estimate=report.estimate,
+        steps=dict(sorted(Counter(step.deed.value for step in report.steps).items())),
+    )  # fmt: skip
+
+
+def _told(pull: Pull) -> PullRequest:
+    """A pull request as people may be shown it: its title is anybody's text, its page an address of the web."""
+    title = " ".join("".join(letter if letter.isprintable() else " " for letter in pull.title).split())
+    url = pull.url if urlsplit(pull.url).scheme in ("http", "https") else ""
+    return PullRequest(number=pull.number, title=title[:TITLE], url=url, author=pull.author)

@@ -1,0 +1,25 @@
+"""The changes of a cluster's environment that were applied: `changes/{time}-{digest}.json`, each written once."""
+
+from everspot_core.applied import AppliedChange
+
+from everspot_store.bucket import Bucket
+from everspot_store.memo import Memo
+from everspot_store.table import Table
+
+_DIGITS = 12
+"""Of the digest, in a key: the second and these tell any two changes apart."""
+
+
+class Changes:
+    """The applied changes of one cluster. Thread-safe. Every method raises the store's errors."""
+
+    def __init__(self, control: Bucket, memo: Memo | None = None) -> None:
+        self._table = Table(control, "changes", AppliedChange, memo)
+
+    def add(self, change: AppliedChange) -> None:
+        """Write a change. Writing one of the same second and digest again does nothing."""
+        self._table.create(f"{change.at:%Y%m%dT%H%M%SZ}-{change.digest[:_DIGITS]}", change)
+
+    def all(self) -> list[AppliedChange]:
+        """All changes that can be read, the oldest first."""
+        return [found.value for _, found in sorted(self._table.scan().items())]

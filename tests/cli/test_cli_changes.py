@@ -1,0 +1,57 @@
+"""`everspot changes`: what was applied, by whose pull request, and what a month cost before and after."""
+
+from datetime import date, timedelta
+from typing import Any
+
+from everspot_core.applied import AppliedChange, PullRequest
+from everspot_core.estimate.model import CostFigures, Estimate, Range
+
+
+def span(usd: float) -> Range:
+    return Range(low=usd - 1, expected=usd, high=usd + 1, on_demand=usd * 2)
+
+
+def figures(usd: float) -> CostFigures:
+    return CostFigures(total=span(usd), teams={"vision": span(usd)}, parts=())
+
+
+def a_change(world: Any, hours: int, **more: Any) -> AppliedChange:
+    estimate = Estimate(before=figures(90), after=figures(1234.5), prices_as_of=date(2026, 2, 1))
+    pull = PullRequest(number=7, title="More [bold]of it[/bold]", url="https://forge.test/7", author="ann")
+    given = {"pull_request": pull, "estimate": estimate, "steps": {"create": 2, "update": 1}} | more
+    at = world.clock.now() + timedelta(hours=hours)
+    return AppliedChange(at=at, environment="dev", revision="c" * 40, digest=f"{hours:064x}", **given)
+
+
+def test_changes_are_listed_in_their_order_with_what_they_cost(world: Any) -> None:
+    world.store.changes.add(a_change(world, 2, pull_request=None, estimate=None))
+    world.store.changes.add(a_change(world, 1))
+    shown = world.run("changes")
+    first, second = shown.out.splitlines()[1:3]
+    assert shown.code == 0 and first.startswith("2026-03-01 13:00 dev")
+    for words in ("#7 More [bold]of it[/bold]", "ann", "cccccccccccc", "2 create, 1 update", "90.00 → 1,234.50"):
+        assert words in first
+    assert second.rstrip().endswith("unknown"), "what nobody knew is never $0"
+    one, two = world.run("changes", "--json").json
+    assert (one["at"], one["pull_request"]["url"]) == ("2026-03-01T13:00:00Z", "https://forge.test/7")
+    assert one["before"]["total"] == {"low": 89.0, "expected": 90.0, "high": 91.0, "on_demand": 180.0}
+    assert one["after"]["teams"]["vision"]["expected"] == 1234.5
+    assert (one["prices_as_of"], two["pull_request"], two["before"]) == ("2026-02-01", None, None)
+
+
+def test_a_narrow_terminal_gets_all_that_matters(world: Any) -> None:
+    world.store.changes.add(a_change(world, 1))
+    out = world.run("changes", env={"COLUMNS": "80"}).out
+    assert all(words in out for words in ("dev", "#7 More", "2 create, 1 update", "90.00 → 1,234.50"))
+
+
+def test_a_side_that_is_not_known_is_told_as_such(world: Any) -> None:
+    unknown = Estimate(before=None, after=figures(5), prices_as_of=date(2026, 2, 1))
+    world.store.changes.add(a_change(world, 1, estimate=unknown))
+    assert "unknown → 5.00" in world.run("changes").out
+    assert world.run("changes", "--json").json[0]["before"] is None
+
+
+def test_a_cluster_without_any_says_so(world: Any) -> None:
+    assert world.run("changes").out == "No change has been applied by `everspot review apply` yet.\n"
+    assert world.run("changes", "--json").json == []

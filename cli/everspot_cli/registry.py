@@ -53,7 +53,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Show the clusters with which jobs are exchanged, the jobs that are away there, and those that visit here.",
     ),
     "report": ("report", "Show what was trained, what it cost, what on-demand would have cost, and what was lost."),
-    "compare": ("report", "Compare a job as it ran with the same job on-demand: cost, time, interruptions."),
+    "compare": (
+        "compare",
+        "Compare a job with the same on-demand, two jobs, or two sets of jobs: cost, time, interruptions.",
+    ),
     "budget": ("budget", "Show what teams and the environment have spent and may spend, or set a cap."),
     "simulate": (
         "simulate",

@@ -1,0 +1,190 @@
+"""`everspot compare`: a job beside the same on-demand, two jobs, or two sets of jobs."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from everspot_cli.commands.options import Json, session_of
+from everspot_cli.commands.report import today
+from everspot_cli.comparing import compare_sets, words_of
+from everspot_cli.errors import CliError, Exit
+from everspot_cli.finding import find_job
+from everspot_cli.report.gather import gather
+from everspot_cli.report.model import build
+from everspot_cli.report.terminal import money, percent, redone, where_prices_come_from
+from everspot_cli.session import Session
+from everspot_cli.tables import duration
+
+_SET = (
+    "A tag as KEY=VALUE, or ids or names, also with * and ?; several with commas between them, or by giving it again."
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("compare")(compare)
+
+
+def compare(
+    context: typer.Context,
+    job_id: Annotated[
+        str | None, typer.Argument(metavar="ID", help="The job's id, or the beginning of it. Not with --a and --b.")
+    ] = None,
+    other: Annotated[
+        str | None, typer.Argument(metavar="OTHER", help="A second run to compare with, instead of the computed one.")
+    ] = None,
+    a: Annotated[list[str] | None, typer.Option("--a", metavar="JOBS", help=f"The first set of jobs. {_SET}")] = None,
+    b: Annotated[list[str] | None, typer.Option("--b", metavar="JOBS", help="The second set, in the same way.")] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            "--metric", metavar="NAME", help="With --a and --b: the final metric to compare. Default: the accuracy."
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Compare a job with the same on-demand, two jobs, or two sets of jobs: cost, time, interruptions.
+
+    Of one job the on-demand side is computed: its useful seconds at list price, without interruptions. With OTHER it is
+    another job as that one ran. With --a and --b the jobs of each set that succeeded are compared in dollars, duration,
+    useful share and final metric: the difference of the means with its 95 % confidence interval.
+    """
+    session = session_of(context, json)
+    _check(job_id, a, b, metric)
+    if a and b:
+        material = gather(session)
+        answer = compare_sets(material, build(material, today())["jobs"], a, b, metric)
+        if session.json:
+            session.answer(answer)
+        else:
+            _print_sets(session, answer)
+        return
+    ids = [find_job(session, given).job_id for given in filter(None, (job_id, other))]
+    material = gather(session)
+    reports = [build(material, today(), job) for job in ids]
+    jobs = [report["jobs"][0] for report in reports]
+    left = _as_it_ran(jobs[0])
+    right = _as_it_ran(jobs[1]) if other else _on_demand(jobs[0])
+    if session.json:
+        saved = _cheaper(left, right) if other else jobs[0]["savings_percent"]
+        prices = [price for report in reports for price in report["list_prices"]]
+        session.answer({"job_id": ids[0], "sides": [left, right], "list_prices": prices,
+                        "savings_percent": None if saved is None else round(saved, 2)})  # fmt: skip
+    else:
+        _print(session, left, right)
+        told = dict.fromkeys(line for report in reports for line in where_prices_come_from(report))
+        session.console.print(Text("\n".join(told), style="dim"))
+
+
+def _check(job_id: str | None, a: list[str] | None, b: list[str] | None, metric: str | None) -> None:
+    """Refuse wrong arguments, all at once."""
+    found: list[tuple[str, str]] = []
+    if job_id is not None and (a or b):
+        found.append(("ID", "does not go with --a and --b"))
+    if bool(a) is not bool(b):
+        found.append(("--b" if a else "--a", "is missing: two sets are compared"))
+    if metric is not None and not (a or b):
+        found.append(("--metric", "belongs to --a and --b"))
+    if job_id is None and not a and not b:
+        found.append(("ID", "is missing: a job, or two sets with --a and --b"))
+    if found:
+        problems = [{"field": field, "problem": problem} for field, problem in found]
+        raise CliError("`everspot compare` cannot be done", Exit.USAGE, problems=problems)
+
+
+def _print_sets(session: Session, answer: dict[str, Any]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("", f"A: {answer['a']['jobs']} jobs", f"B: {answer['b']['jobs']} jobs", "B - A", "95 % interval"):
+        table.add_column(name, justify="right" if name else "left")
+    for row in answer["measures"]:
+        shown = _shown(row["unit"])
+        interval = "unknown" if row["low"] is None else f"{shown(row['low'])} to {shown(row['high'])}"
+        table.add_row(row["measure"], shown(row["a_mean"]), shown(row["b_mean"]), shown(row["difference"]), interval)
+    session.console.print(table)
+    notes = [*(words_of(row) for row in answer["measures"]), *answer["notes"], session.scale_note()]
+    session.console.print(Text("\n" + "\n".join(filter(None, notes)), style="dim"))
+
+
+def _shown(unit: str) -> Callable[[float], str]:
+    """How figures of a unit are shown."""
+    known: dict[str, Callable[[float], str]] = {
+        "usd": money,
+        "seconds": duration,
+        "share": lambda share: percent(100 * share),
+    }
+    return known.get(unit, "{:.4g}".format)
+
+
+def _as_it_ran(job: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "side": f"{job['job_id']} as it ran",
+        "cost_usd": job["cost_usd"],
+        "free_usd": job["free_usd"],
+        "spot_hours": job["spot_hours"],
+        "on_demand_hours": job["on_demand_hours"],
+        "total_duration_seconds": job["total_duration_seconds"],
+        "job_duration_seconds": job["job_duration_seconds"],
+        "lost_seconds": job["lost_seconds"],
+        "interruptions": job["interruptions"],
+        "steps_redone": job["steps_redone"],
+        "steps_redone_is_least": job["steps_redone_is_least"],
+        "state": job["state"],
+    }
+
+
+def _on_demand(job: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "side": "on-demand, never interrupted (computed)",
+        "cost_usd": job["on_demand_cost_usd"],
+        "free_usd": 0.0,
+        "spot_hours": 0.0,
+        "on_demand_hours": round(job["useful_seconds"] / 3600, 4),
+        "total_duration_seconds": max(0.0, job["total_duration_seconds"] - job["lost_seconds"]),
+        "job_duration_seconds": job["useful_seconds"],
+        "lost_seconds": 0.0,
+        "interruptions": 0,
+        "steps_redone": 0,
+        "steps_redone_is_least": False,
+        "state": job["state"],
+    }
+
+
+def _cheaper(left: dict[str, Any], right: dict[str, Any]) -> float | None:
+    """How much less the left side costs, in percent."""
+    return 100 * (1 - left["cost_usd"] / right["cost_usd"]) if right["cost_usd"] else None
+
+
+def _verdict(left: dict[str, Any], right: dict[str, Any]) -> str:
+    cheaper = _cheaper(left, right)
+    if cheaper is None:
+        return ""
+    if abs(cheaper) < 0.05:
+        return "Both cost the same."
+    said = f"The left side costs {percent(abs(cheaper))} {'less' if cheaper > 0 else 'more'}."
+    if left["free_usd"]:
+        said += f" {money(left['free_usd'])} of its use was free: spot that the cloud took within its free time."
+    return said
+
+
+def _print(session: Session, left: dict[str, Any], right: dict[str, Any]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("", left["side"], right["side"]):
+        table.add_column(name, justify="right" if name else "left")
+    for label, key, shown in (
+        ("cost", "cost_usd", money),
+        ("spot hours", "spot_hours", "{:.3f}".format),
+        ("on-demand hours", "on_demand_hours", "{:.3f}".format),
+        ("total duration", "total_duration_seconds", duration),
+        ("job duration", "job_duration_seconds", duration),
+        ("time lost", "lost_seconds", duration),
+        ("interruptions", "interruptions", str),
+    ):
+        table.add_row(label, shown(left[key]), shown(right[key]))
+    table.add_row("steps redone", redone(left), redone(right))
+    table.add_row("state", left["state"], right["state"])
+    session.console.print(table)
+    words = " ".join(part for part in (_verdict(left, right), session.scale_note()) if part)
+    session.console.print(Text(f"\n{words}", style="dim"))

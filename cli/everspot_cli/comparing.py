@@ -1,0 +1,196 @@
+"""Two sets of jobs, chosen by people, as `everspot compare --a … --b …` puts them side by side."""
+
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from everspot_core.counting import counted, first_few
+from everspot_core.governance.comparison import FEW, Comparison, compared
+from everspot_core.prices import Basis
+from everspot_core.records import JobState
+
+from everspot_cli.errors import CliError, Exit
+from everspot_cli.report.gather import Material
+
+_SHOWN = 5
+_Row = dict[str, Any]
+
+
+def compare_sets(material: Material, jobs: Sequence[_Row], a: list[str], b: list[str], metric: str | None) -> _Row:
+    """The answer of the command. `jobs`: all jobs, as rows of the report. Only jobs that succeeded are compared.
+
+    Raises:
+        CliError: if a set chooses no job, no successful one, or one that the other set has too, or if no job of a set
+            reports the metric.
+    """
+    chosen = {"a": _chosen(jobs, a), "b": _chosen(jobs, b)}
+    unpriced = {
+        own.job_id for own in material.bill.jobs for usage in own.usages for s in usage.paid if s.basis is Basis.NONE
+    }
+    done = {name: [job for job in rows if job["state"] == JobState.SUCCEEDED.value] for name, rows in chosen.items()}
+    _refuse(chosen, done, {"a": a, "b": b}, metric)
+    named = metric or _common_metric(done["a"], done["b"])
+    measures = [_measure(done, *one) for one in _figures(named, unpriced)]
+    return {
+        **{name: _side(chosen[name], done[name], unpriced) for name in chosen},
+        "confidence": 0.95,
+        "measures": [row for row in measures if row is not None],
+        "notes": [*_notes(chosen, done, unpriced), *([] if named else ["No metric is reported by jobs of both sets."])],
+    }
+
+
+def words_of(row: _Row) -> str:
+    """What a measure shows, in a sentence."""
+    name = row["measure"]
+    if row["low"] is None:
+        return f"{name}: a side has but one job, which shows no spread: nothing can be said of the difference."
+    least = (
+        "" if row["detectable_percent"] is None else f" Below ±{row['detectable_percent']:.0f} % they would show none."
+    )
+    few = f" A side has fewer than {FEW} jobs, so the interval itself is rough." if row["few"] else ""
+    if not row["shown"]:
+        return f"{name}: these jobs show no difference.{least}{few}"
+    size = f" by {abs(row['difference_percent']):.1f} %" if row["difference_percent"] is not None else ""
+    return f"{name}: B's mean is {'higher' if row['difference'] > 0 else 'lower'} than A's{size}.{few}"
+
+
+def _chosen(jobs: Sequence[_Row], given: Sequence[str]) -> list[_Row]:
+    """The jobs that any of the words means."""
+    words = [word.strip() for value in given for word in value.split(",") if word.strip()]
+    return [job for job in jobs if any(_means(word, job) for word in words)]
+
+
+def _means(word: str, job: _Row) -> bool:
+    key, equals, value = word.partition("=")
+    if equals:
+        return key in job["tags"] and fnmatch.fnmatchcase(job["tags"][key], value)
+    return any(fnmatch.fnmatchcase(name, word) for name in (job["job_id"], job["name"]))
+
+
+def _refuse(
+    chosen: Mapping[str, list[_Row]],
+    done: Mapping[str, list[_Row]],
+    given: Mapping[str, list[str]],
+    metric: str | None,
+) -> None:
+    """Refuse sets that cannot be compared, with all reasons at once."""
+    found = []
+    for name, rows in chosen.items():
+        words = ", ".join(given[name])
+        if not rows:
+            found.append((f"--{name}", f"no job has an id, a name or a tag like {words}"))
+        elif not done[name]:
+            found.append((f"--{name}", f"none of {counted(len(rows), 'job')} has succeeded: {words}"))
+        elif metric is not None and not any(_number(metric)(job) is not None for job in done[name]):
+            found.append(("--metric", f"no job of {name.upper()} that succeeded reports {metric!r}"))
+    if both := sorted({job["job_id"] for job in chosen["a"]} & {job["job_id"] for job in chosen["b"]}):
+        found.append(("--a, --b", f"both sets have {first_few(both, _SHOWN)}"))
+    if found:
+        problems = [{"field": field, "problem": problem} for field, problem in found]
+        missing = any("no job has" in problem for _, problem in found)
+        code = Exit.NOT_FOUND if missing else Exit.USER
+        raise CliError("the two sets cannot be compared", code, problems=problems)
+
+
+_Figure = Callable[[_Row], float | None]
+
+
+def _figures(metric: str | None, unpriced: set[str]) -> list[tuple[str, str, _Figure]]:
+    """Name, unit and value of each measure. None: a job does not have it."""
+
+    def dollars(job: _Row) -> float | None:
+        # A job that travelled has paid other clusters and the way, too.
+        known = job["job_id"] not in unpriced
+        return float(job["cost_usd"] + job["abroad_usd"] + job["egress_usd"]) if known else None
+
+    def useful(job: _Row) -> float | None:
+        held = job["job_duration_seconds"]
+        return float(job["useful_seconds"] / held) if held else None
+
+    found: list[tuple[str, str, _Figure]] = [
+        ("dollars", "usd", dollars),
+        ("duration", "seconds", lambda job: float(job["total_duration_seconds"])),
+        ("goodput", "share", useful),
+    ]
+    return [*found, (metric, "metric", _number(metric))] if metric else found
+
+
+def _number(metric: str) -> _Figure:
+    def value(job: _Row) -> float | None:
+        found = job["metrics"].get(metric)
+        return float(found) if isinstance(found, int | float) and abs(found) < float("inf") else None
+
+    return value
+
+
+def _common_metric(a: Sequence[_Row], b: Sequence[_Row]) -> str | None:
+    """The accuracy, if both sides report one, else the first metric that both have; None if they have none."""
+    from everspot_cli.report.model import ACCURACY
+
+    common = set.intersection(*({name for job in side for name in job["metrics"]} for side in (a, b)))
+    return next((name for name in (*ACCURACY, *sorted(common)) if name in common), None)
+
+
+def _measure(done: Mapping[str, list[_Row]], name: str, unit: str, figure: _Figure) -> _Row | None:
+    """A row; None if a side has no value."""
+    a, b = ([value for job in done[side] if (value := figure(job)) is not None] for side in ("a", "b"))
+    return _row(name, unit, compared(a, b)) if a and b else None
+
+
+def _row(name: str, unit: str, found: Comparison) -> _Row:
+    percent = found.percent(found.difference)
+    reach = found.percent(found.reach) if found.reach is not None else None
+    return {
+        "measure": name,
+        "unit": unit,
+        "a_jobs": found.a.count,
+        "a_mean": found.a.mean,
+        "a_spread": found.a.spread,
+        "b_jobs": found.b.count,
+        "b_mean": found.b.mean,
+        "b_spread": found.b.spread,
+        "difference": found.difference,
+        "difference_percent": None if percent is None else round(percent, 2),
+        "low": found.low,
+        "high": found.high,
+        "shown": found.shown,
+        "detectable_percent": None if reach is None else round(reach, 2),
+        "few": found.few,
+    }
+
+
+def _side(chosen: Sequence[_Row], done: Sequence[_Row], unpriced: set[str]) -> _Row:
+    """One set. Its dollars are those of all its jobs, and None if a price is not known."""
+    known = not any(job["job_id"] in unpriced for job in chosen)
+    spent = sum(job["cost_usd"] + job["abroad_usd"] + job["egress_usd"] for job in chosen) if known else None
+    return {
+        "jobs": len(done),
+        "chosen": len(chosen),
+        "job_ids": [job["job_id"] for job in done],
+        "first_submitted_at": min(job["submitted_at"] for job in done),
+        "last_submitted_at": max(job["submitted_at"] for job in done),
+        "cost_usd": None if spent is None else round(spent, 6),
+        "usd_per_success": None if spent is None else round(spent / len(done), 6),
+    }
+
+
+def _notes(chosen: Mapping[str, list[_Row]], done: Mapping[str, list[_Row]], unpriced: set[str]) -> list[str]:
+    """What the reader of the figures has to know."""
+    notes = []
+    for name in chosen:
+        left = len(chosen[name]) - len(done[name])
+        if left:
+            each = _side(chosen[name], done[name], unpriced)["usd_per_success"]
+            took = "" if each is None else f" With their dollars, a success of {name.upper()} took ${each:,.4f}."
+            notes.append(f"{counted(left, 'job')} of {name.upper()} without success: not compared.{took}")
+        if lacking := [job["job_id"] for job in done[name] if job["job_id"] in unpriced]:
+            notes.append(f"{first_few(lacking, _SHOWN)}: a price is not known, so their dollars are not compared.")
+    spans = [(min(j["submitted_at"] for j in done[n]), max(j["submitted_at"] for j in done[n])) for n in ("a", "b")]
+    if spans[0][1] < spans[1][0] or spans[1][1] < spans[0][0]:
+        notes.append(
+            "The sets were submitted at different times: other prices and interruptions are part of what differs."
+        )
+    notes.append(
+        "Each interval stands for itself: of twenty such measures without a difference one shows one by chance."
+    )
+    return notes

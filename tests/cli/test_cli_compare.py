@@ -1,0 +1,87 @@
+"""`everspot compare --a … --b …`: which jobs a set has, what is compared, and what is said of small sets."""
+
+import pytest
+from everspot_core.ledger import LaunchRecord
+from everspot_core.records import Market
+from report_helpers import T0
+
+RUNS = {"a": (600, 660, 720), "b": (1800, 1860, 1920)}  # seconds of each job's run
+
+
+@pytest.fixture
+def sets(world):
+    """Three short runs of team one, three long ones of team two, a failed one of team two, and one without a team."""
+    world.launch("i-base", 0)
+    now = 0.0
+    for name, runs in RUNS.items():
+        for number, seconds in enumerate(runs):
+            job = f"{name}-{number}"
+            world.submit(job, now, tags={"Team": "one" if name == "a" else "two"})
+            world.assign(job, "i-base", now)
+            world.start(job, now + 60)
+            world.finish(job, now + seconds, 100, 0.9 if name == "a" else 0.8)
+            now += seconds
+    world.submit("b-lost", now, tags={"Team": "two"})
+    world.submit("other", now)
+    return world
+
+
+def test_two_sets_are_compared_with_an_interval_each(sets):
+    told = sets.run("--json", "compare", "--a", "Team=one", "--b", "Team=two").json
+    rows = {row["measure"]: row for row in told["measures"]}
+    assert list(rows) == ["dollars", "duration", "goodput", "test_accuracy"]
+    assert (told["a"]["job_ids"], told["b"]["job_ids"]) == (["a-0", "a-1", "a-2"], ["b-0", "b-1", "b-2"])
+    assert (rows["duration"]["a_mean"], rows["duration"]["difference"]) == (660, 1200)
+    # 60 s of spread on both sides of three: 4 degrees of freedom, 2.7764 * sqrt(2 * 3600 / 3).
+    assert rows["duration"]["low"] == pytest.approx(1200 - 2.77645 * 2400**0.5, abs=1e-3)
+    assert rows["duration"]["shown"] and rows["duration"]["few"]
+    assert rows["dollars"]["difference"] == pytest.approx(1200 * 0.096 / 3600, abs=1e-6)
+    assert rows["test_accuracy"]["low"] == rows["test_accuracy"]["high"] == pytest.approx(-0.1)
+    # What failed or runs is not compared, but its dollars are part of what a success took.
+    assert (told["b"]["chosen"], told["b"]["jobs"]) == (4, 3)
+    assert any("1 job of B without success: not compared" in note for note in told["notes"])
+    assert any("submitted at different times" in note for note in told["notes"])
+
+
+def test_for_people_it_says_what_is_shown_and_how_little_few_jobs_show(sets):
+    told = sets.run("compare", "--a", "a-*", "--b", "b-0,b-1", "--b", "b-2")
+    assert told.code == 0, told.err
+    lines = [" ".join(line.split()) for line in told.out.splitlines()]
+    assert "A: 3 jobs B: 3 jobs B - A 95 % interval" in lines
+    higher = next(line for line in lines if line.startswith("duration: "))
+    assert higher.startswith("duration: B's mean is higher than A's by 181.8 %. A side has fewer than 5 jobs, so ")
+    same = sets.run("compare", "--a", "a-0,a-2", "--b", "a-1,b-0").out
+    assert "duration: these jobs show no difference. Below ±" in same
+    one = sets.run("compare", "--a", "a-0", "--b", "b-?").out
+    assert "duration: a side has but one job, which shows no spread: nothing can be said of the difference." in one
+
+
+def test_a_job_of_an_unknown_price_is_left_out_of_the_dollars_alone(sets):
+    sets.store.launches.delete("i-base")
+    unknown = LaunchRecord(
+        instance_id="i-base", instance_type="x9.none", zone="us-east-1a", market=Market.ON_DEMAND, launched_at=T0
+    )
+    sets.store.launches.create("i-base", unknown)
+    told = sets.run("--json", "compare", "--a", "a-*", "--b", "b-?").json
+    assert [row["measure"] for row in told["measures"]] == ["duration", "goodput", "test_accuracy"]
+    assert told["a"]["cost_usd"] is told["a"]["usd_per_success"] is None
+    assert any(note.startswith("a-0, a-1, a-2: a price is not known") for note in told["notes"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ((), 2, ["ID: is missing: a job, or two sets with --a and --b"]),
+        (("a-0", "--a", "b-*", "--metric", "x"), 2, ["ID: does not go with", "--b: is missing"]),
+        (("a-0", "--metric", "x"), 2, ["--metric: belongs to --a and --b"]),
+        (("--a", "zz*", "--b", "Team=none"), 3, ["--a: no job has", "--b: no job has"]),
+        (("--a", "a-*,b-0", "--b", "Team=two"), 1, ["--a, --b: both sets have b-0"]),
+        (("--a", "b-lost", "--b", "a-*"), 1, ["--a: none of 1 job has succeeded: b-lost"]),
+        (("--a", "a-*", "--b", "b-*", "--metric", "bleu"), 1, ["--metric: no job of A that succeeded reports 'bleu'"]),
+    ],
+)
+def test_sets_that_cannot_be_compared_are_refused_with_all_reasons(sets, arguments, code, said):
+    told = sets.run("compare", *arguments)
+    assert told.code == code
+    for words in said:
+        assert words in told.err

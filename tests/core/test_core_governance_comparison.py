@@ -1,0 +1,84 @@
+"""Two sets of figures: what their interval is, how often it covers the truth, and what it never says."""
+
+import math
+
+import numpy as np
+import pytest
+from everspot_core.governance.comparison import compared, student_quantile
+from hypothesis import given
+from hypothesis import strategies as st
+
+VALUES = st.lists(st.floats(-1e9, 1e9).map(lambda x: round(x, 6)), min_size=2, max_size=12)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "p", "value"),  # a printed table of Student's t
+    [(1, 0.975, 12.7062), (2, 0.975, 4.3027), (5, 0.95, 2.0150), (10, 0.975, 2.2281), (30, 0.995, 2.7500),
+     (120, 0.975, 1.9799), (1e7, 0.975, 1.9600), (4, 0.025, -2.7764)],
+)  # fmt: skip
+def test_the_quantiles_are_those_of_the_tables(freedom, p, value):
+    assert student_quantile(p, freedom) == pytest.approx(value, abs=1e-4)
+
+
+def test_welch_by_hand():
+    """Means 3 and 6, variances 2.5 and 10 of five each: t = 3 / sqrt(2.5), 5.88 degrees of freedom."""
+    found = compared([1, 2, 3, 4, 5], [2, 4, 6, 8, 10])
+    assert (found.difference, found.a.spread, found.b.spread) == (3, math.sqrt(2.5), math.sqrt(10))
+    half = student_quantile(0.975, 2.5**2 / (0.5**2 / 4 + 2**2 / 4)) * math.sqrt(2.5)
+    assert (found.low, found.high) == pytest.approx((3 - half, 3 + half))
+    assert not found.shown and not found.few
+    assert found.reach == pytest.approx(half)
+
+
+@pytest.mark.parametrize(
+    ("draw", "truth", "least"),
+    [
+        (lambda r: (r.normal(10, 1, 4), r.normal(12, 5, 9)), 2.0, 0.93),
+        (lambda r: (r.normal(10, 3, 30), r.normal(10, 0.1, 3)), 0.0, 0.93),
+        # Dollars are skewed: most jobs are cheap, and some that were interrupted often are dear.
+        (lambda r: (r.lognormal(0, 0.5, 15), r.lognormal(0, 0.5, 25)), 0.0, 0.92),
+    ],
+    ids=["other spreads and sizes", "no difference", "skewed"],
+)
+def test_nineteen_of_twenty_intervals_cover_the_truth(draw, truth, least):
+    rng, runs = np.random.default_rng(7), 400
+    found = [compared(*draw(rng)) for _ in range(runs)]
+    covered = sum(c.low <= truth <= c.high for c in found) / runs
+    assert least <= covered <= 0.985
+
+
+@given(VALUES, VALUES)
+def test_the_sides_can_be_swapped_and_the_interval_holds_the_difference(a, b):
+    one, other = compared(a, b), compared(b, a)
+    assert one.low <= one.difference <= one.high
+    near = {"rel": 1e-9, "abs": 1e-3}
+    assert (other.difference, other.low, other.high) == pytest.approx((-one.difference, -one.high, -one.low), **near)
+    assert one.shown is other.shown
+    assert compared(a, b, 0.99).reach >= one.reach
+
+
+@given(VALUES)
+def test_a_set_differs_from_itself_by_nothing(values):
+    found = compared(values, values)
+    assert found.difference == 0 and not found.shown
+
+
+def test_one_job_shows_no_spread_and_so_no_interval():
+    found = compared([1.0], [1.0, 2.0, 3.0])
+    assert (found.difference, found.low, found.high, found.reach, found.shown) == (1, None, None, None, False)
+    assert found.few
+
+
+def test_equal_figures_differ_by_exactly_their_difference():
+    found = compared([0.1] * 3, [0.3] * 3)
+    assert found.low == found.high == found.difference
+    assert found.shown and found.percent(found.difference) == pytest.approx(200)
+    assert compared([0.0, 0.0], [1.0, 1.0]).percent(1.0) is None
+
+
+@pytest.mark.parametrize("bad", [([], [1.0]), ([1.0], [math.nan]), ([math.inf, 1.0], [1.0])])
+def test_what_is_no_set_of_figures_is_refused(bad):
+    with pytest.raises(ValueError, match="a set to compare"):
+        compared(*bad)
+    with pytest.raises(ValueError, match="a confidence"):
+        compared([1.0], [1.0], 1.0)

@@ -1,8 +1,8 @@
 # Everspot: `make` lists the targets. Each does the set-up that it needs.
 PYTHON ?= python3
 CORES := $(shell getconf _NPROCESSORS_ONLN)
-# Twice as many as cores: what takes longest waits, for AWS's provider and for processes.
-JOBS ?= $(shell [ $(CORES) -gt 4 ] && echo 8 || echo $$(( 2 * $(CORES) )))
+# More than cores: what takes longest waits, for providers and for processes. Every other one computes (tests/conftest.py).
+JOBS ?= $(shell [ $(CORES) -gt 3 ] && echo 8 || echo $$(( 2 * $(CORES) + 1 )))
 ARGS ?=
 # Whose provider is set up: aws, gcp, or both ("aws gcp"). Demo and live play on one of them; what plays on AWS needs
 # AWS's.
@@ -11,9 +11,9 @@ AWS_ALONE := $(filter bench,$(MAKECMDGOALS))
 $(if $(AWS_ALONE),$(if $(filter aws,$(CLOUD)),,$(error $(AWS_ALONE) plays on AWS, with CLOUD=aws, and not on $(CLOUD))))
 ON_ONE := $(filter demo live,$(MAKECMDGOALS))
 $(if $(ON_ONE),$(if $(filter 1,$(words $(CLOUD))),,$(error $(ON_ONE) plays on one cloud, with CLOUD=aws or CLOUD=gcp)))
-# The rewritten assertions of five thousand tests are kept from one run to the next, also where Python is told to keep
-# nothing; apart from the sources.
-KEPT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/.everspot/pycache
+# The rewritten assertions of six thousand tests are kept from one run to the next, also where Python is told to keep
+# nothing; where Python keeps all bytecode, so that what pip has compiled is not compiled again.
+KEPT := PYTHONDONTWRITEBYTECODE=
 
 .PHONY: help setup demo check test nightly second-opinion live bench clean
 .DEFAULT_GOAL := help

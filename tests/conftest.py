@@ -23,9 +23,15 @@ settings.load_profile("everspot")
 profile on the command line, tries ten times as many of them."""
 
 TESTS = Path(__file__).parent
-LONGEST = ("engine", "e2e", "faults", "bridge", "setup", "trainer", "components", "localcloud")
-"""Folders whose files take longest, by what a single test of theirs waits for. A worker takes whole files, so these
-come first: a long file that is begun last is what everybody waits for in the end."""
+WAITING = ("engine/test_engine_replace", "engine/test_engine_gcp", "e2e/test_e2e_live", "engine/test_engine_review",
+           "engine/", "e2e/", "faults/", "bridge/", "agent/", "review/", "setup/", "localcloud/")  # fmt: skip
+"""What waits for providers, processes and markets' time, the longest first. Every other worker begins here."""
+
+COMPUTING = ("store/", "localcloud_gcp/", "cli/", "scheduler/", "core/", "core/test_core_simulate_planned",
+             "scheduler/test_scheduler_crowd", "components/", "trainer/")  # fmt: skip
+"""What only computes, the longest last. The others begin at that end, so that a processor is never left to tests that
+wait; what is short lies between, where both meet. A worker takes whole files: one that is long and begun last is what
+everybody waits for in the end. Of names that fit both or twice, the longest counts."""
 
 TOGETHER = ("bridge/", "trainer/", "components/test_components_gcp", "components/")
 """Where names begin alike, one worker takes all files: what they share for the session, a provider, a cloud's SDK, or
@@ -45,14 +51,23 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files; within a file and among the others, the order stays."""
-    order = {TESTS / folder: rank for rank, folder in enumerate(LONGEST)}
-    items.sort(key=lambda item: order.get(item.path.parent, len(order)))
+    """What waits first, what computes last; within a file and among the others, the order stays."""
+    ranks = {TESTS / name: rank for rank, name in enumerate(WAITING, -len(WAITING))}
+    ranks |= {TESTS / name: rank for rank, name in enumerate(COMPUTING, 1)}
+    kept: dict[Path, int] = {}
+
+    def rank(item: pytest.Item) -> int:
+        if item.path not in kept:
+            names = [item.path.with_suffix(""), item.path.parent]
+            kept[item.path] = next((ranks[name] for name in names if name in ranks), 0)
+        return kept[item.path]
+
+    items.sort(key=rank)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Hand out whole files, and of some folders all of them at once."""
+    """Hand out whole files, and of some folders all of them at once, to every other worker from the end."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
@@ -61,6 +76,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
             return next((names for names in TOGETHER if file.startswith(f"tests/{names}")), file)
+
+        def _assign_work_unit(self, node: Any) -> None:
+            if int(node.gateway.id.removeprefix("gw")) % 2:
+                self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+            super()._assign_work_unit(node)
 
     return Scheduling(config, log)
 

@@ -1,21 +1,72 @@
-"""The suite's own plan: which files are begun first, and by what `make test` hands them out."""
+"""The suite's own plan: in which order files are begun, and by which worker."""
 
-import re
+import importlib.util
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_longest_files_come_first_and_stay_there() -> None:
-    assert [folder for folder in named("LONGEST") if not (ROOT / "tests" / folder).is_dir()] == []
+@dataclass(eq=False)
+class Worker:
+    """Stands in for a worker of pytest-xdist: takes down the files that it is handed."""
+
+    number: int
+    names: list[str]
+    units: list[list[str]] = field(default_factory=list)
+    shutting_down: bool = False
+
+    @property
+    def gateway(self) -> SimpleNamespace:
+        return SimpleNamespace(id=f"gw{self.number}")
+
+    def send_runtest_some(self, indices: list[int]) -> None:
+        self.units.append([self.names[index] for index in indices])
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+@pytest.fixture
+def plan() -> ModuleType:
+    """tests/conftest.py, once more."""
+    spec = importlib.util.spec_from_file_location("plan_of_the_suite", ROOT / "tests/conftest.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_what_the_plan_names_is_there_and_the_makefile_leaves_the_order_to_it(plan: ModuleType) -> None:
     files = [str(path.relative_to(ROOT / "tests")) for path in (ROOT / "tests").rglob("test_*.py")]
-    assert [names for names in named("TOGETHER") if not any(file.startswith(names) for file in files)] == []
+    named = [*plan.WAITING, *plan.COMPUTING, *plan.TOGETHER]
+    assert [name for name in named if not any(file.startswith(name) for file in files)] == []
     # Left to itself pytest-xdist begins with the files of the most tests, which are the quickest here.
-    assert "--dist loadfile --no-loadscope-reorder" in (ROOT / "Makefile").read_text()
+    assert (ROOT / "Makefile").read_text().count("--dist loadfile --no-loadscope-reorder") == 3
 
 
-def named(plan: str) -> list[str]:
-    """What a plan of tests/conftest.py names."""
-    found = re.search(rf"^{plan} = \(([^)]*)\)", (ROOT / "tests/conftest.py").read_text(), re.MULTILINE)
-    assert found is not None and found[1]
-    return re.findall(r'"([\w/]+)"', found[1])
+def test_every_other_worker_begins_with_what_computes_and_they_meet_where_it_is_short(plan: ModuleType) -> None:
+    names = [
+        "core/test_core_cost", "policy/test_policy_pack", "trainer/test_trainer_data", "agent/test_agent_crew",
+        "engine/test_engine_guard", "engine/test_engine_replace", "trainer/test_trainer_state",
+    ]  # fmt: skip
+    items = [SimpleNamespace(path=ROOT / f"tests/{name}.py") for name in names]
+    plan.pytest_collection_modifyitems(items)
+    ids = [f"{item.path.relative_to(ROOT)}::test" for item in items]
+    options = {"dist": "loadfile", "tx": ["2*popen"], "loadscopereorder": False}
+    config: Any = SimpleNamespace(getoption=options.get, getvalue=options.get, option=SimpleNamespace(**options))
+    scheduling = plan.pytest_xdist_make_scheduler(config, None)
+    workers = [Worker(number, [item.path.stem for item in items]) for number in (0, 1)]
+    for worker in workers:
+        scheduling.add_node(worker)
+        scheduling.add_node_collection(worker, ids)
+    scheduling.schedule()
+    waits, computes = workers
+    assert waits.units == [["test_engine_replace"], ["test_engine_guard"]]
+    assert computes.units == [["test_trainer_data", "test_trainer_state"], ["test_core_cost"]]
+    scheduling.mark_test_complete(waits, ids.index("tests/engine/test_engine_replace.py::test"))
+    assert waits.units[2:] == [["test_agent_crew"]] and not waits.shutting_down

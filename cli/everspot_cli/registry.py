@@ -57,6 +57,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "compare",
         "Compare a job with the same on-demand, two jobs, or two sets of jobs: cost, time, interruptions.",
     ),
+    "export": ("export", "Export a month of the ledger as FOCUS, a row for each use of an instance in each hour."),
     "budget": ("budget", "Show what teams and the environment have spent and may spend, or set a cap."),
     "simulate": (
         "simulate",

@@ -10,6 +10,7 @@ from typing import Any
 from everspot_core.billing import BillingRules
 from everspot_core.catalogue import Catalogue
 from everspot_core.clock import Clock
+from everspot_core.governance.invoicing import Invoicing
 from everspot_core.job_rules import CloudRules
 from everspot_core.launching import LaunchIntent
 from everspot_core.manifest import Manifest
@@ -155,6 +156,13 @@ class FolderProvider:
         from everspot_clouds.aws.rules import BILLING
 
         return BILLING
+
+    @property
+    def invoicing(self) -> Invoicing:
+        """See `Provider`: that of the usual cloud, whose prices its bills have."""
+        from everspot_clouds.aws.invoicing import INVOICING
+
+        return INVOICING
 
     @property
     def jobs(self) -> CloudRules:

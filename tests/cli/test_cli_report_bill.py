@@ -2,44 +2,10 @@
 
 import json
 import re
-import subprocess
-import sys
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
-from report_helpers import LISTED, T0
-
-ROOT = Path(__file__).parents[2]
-
-
-def market_log(past, path: Path) -> Path:
-    """The market's own log of the same past."""
-    lines = []
-    for launch in (doc.value for doc in past.store.launches.scan().values()):
-        listed = {} if launch.market.value == "spot" else {"usd_per_hour": LISTED[launch.instance_type]}
-        lines.append({"event": "launch", "at": launch.launched_at.isoformat(), "id": launch.instance_id,
-                      "type": launch.instance_type, "zone": launch.zone, "market": launch.market.value,
-                      **listed})  # fmt: skip
-    for end in (doc.value for doc in past.store.ends.scan().values()):
-        lines.append({"event": "end", "at": end.ended_at.isoformat(), "id": end.instance_id,
-                      "interrupted": end.interrupted})  # fmt: skip
-    for point in past.store.prices():
-        if point.market.value == "spot":
-            lines.append({"event": "price", "at": point.at.isoformat(), "type": point.instance_type,
-                          "zone": point.zone, "usd": point.usd_per_hour})  # fmt: skip
-    lines.sort(key=lambda line: line["at"])
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
-
-
-def audit(log: Path, until: str) -> float:
-    done = subprocess.run(
-        [sys.executable, ROOT / "tools/audit_bill.py", log, "--until", until, "--json"],
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)["total_usd"]
+from report_helpers import ROOT, T0, audit, market_log
 
 
 @pytest.mark.parametrize("minutes", [0.5, 30, 100, 180])

@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs/adding-a-cloud.md").read_text()
 BRINGS = {
     "Provider": {
-        "billing", "by_hand", "checks", "credentials", "door", "errors", "jobs", "metadata", "peer_credentials",
-        "price_table", "proof", "reading", "scheduling", "secrets", "site", "stop_within",
+        "billing", "by_hand", "checks", "credentials", "door", "errors", "invoicing", "jobs", "metadata",
+        "peer_credentials", "price_table", "proof", "reading", "scheduling", "secrets", "site", "stop_within",
     },
     "Metadata": {"end", "identity", "interruption", "manifest", "rebalance", "where"},
     "Cloud": {

@@ -40,6 +40,10 @@ Env = Annotated[
 WaitForCapacity = Annotated[
     bool, typer.Option("--wait-for-capacity", help="Take the job although nothing that the cluster has could hold it.")
 ]
+Month = Annotated[
+    str | None,
+    typer.Option("--month", metavar="YYYY-MM", help="A month of the calendar in UTC. Default: the present one."),
+]
 Watch = Annotated[
     bool,
     typer.Option(

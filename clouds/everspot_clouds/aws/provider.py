@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from everspot_core.billing import BillingRules
     from everspot_core.catalogue import Catalogue
     from everspot_core.clock import Clock
+    from everspot_core.governance.invoicing import Invoicing
     from everspot_core.job_rules import CloudRules
     from everspot_core.manifest import Manifest
     from everspot_core.market import Market
@@ -53,6 +54,13 @@ class AwsProvider:
         from everspot_clouds.aws.rules import BILLING
 
         return BILLING
+
+    @property
+    def invoicing(self) -> Invoicing:
+        """See `Provider`."""
+        from everspot_clouds.aws.invoicing import INVOICING
+
+        return INVOICING
 
     @property
     def jobs(self) -> CloudRules:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from everspot_core.billing import BillingRules
     from everspot_core.catalogue import Catalogue
     from everspot_core.clock import Clock
+    from everspot_core.governance.invoicing import Invoicing
     from everspot_core.job_rules import CloudRules
     from everspot_core.manifest import Manifest
     from everspot_core.market import Market
@@ -47,6 +48,11 @@ class Provider(Protocol):
     @property
     def billing(self) -> BillingRules:
         """The cloud's billing rules."""
+        ...
+
+    @property
+    def invoicing(self) -> Invoicing:
+        """How the cloud's own bill speaks of instances."""
         ...
 
     @property

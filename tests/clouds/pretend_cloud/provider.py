@@ -8,6 +8,7 @@ from everspot_clouds.base import Check, Door, Handover, Left, Proof, Prover, Pro
 from everspot_core.billing import BillingRules
 from everspot_core.catalogue import Catalogue
 from everspot_core.clock import Clock
+from everspot_core.governance.invoicing import Invoicing
 from everspot_core.job_rules import CloudRules
 from everspot_core.manifest import Manifest
 from everspot_core.market import Market
@@ -16,7 +17,7 @@ from everspot_store import Store
 
 from pretend_cloud.cloud import BEGAN, PretendCloud
 from pretend_cloud.metadata import PretendMetadata
-from pretend_cloud.rules import BILLING, JOBS, NOTICE
+from pretend_cloud.rules import BILLING, INVOICING, JOBS, NOTICE
 
 
 class PretendDoor:
@@ -37,6 +38,7 @@ class PretendSite:
 
 class PretendProvider:
     billing: BillingRules = BILLING
+    invoicing: Invoicing = INVOICING
     jobs: CloudRules = JOBS
     by_hand = False
 

@@ -1,0 +1,137 @@
+"""`everspot export`: a month of the ledger as a table that other tools read."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from everspot_core.counting import counted
+from everspot_core.governance.focus import UNKNOWN_ACCOUNT, FocusContext, focus_rows, unpriced
+from everspot_core.governance.usage import Sums, UsageKind, UsageRow
+from everspot_core.prices import HOUR
+
+from everspot_cli.commands.options import Json, Month, session_of
+from everspot_cli.errors import CliError, Exit
+from everspot_cli.governance.reading import MonthLedger, month_of, read_month
+from everspot_cli.governance.writing import as_csv, write_file
+from everspot_cli.report.model import usd
+from everspot_cli.report.terminal import money
+from everspot_cli.session import Session
+
+
+class ExportTable(StrEnum):
+    """The tables that can be exported."""
+
+    FOCUS = "focus"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("export")(export)
+
+
+def export(
+    context: typer.Context,
+    table: Annotated[ExportTable, typer.Argument(help="focus: Cost and Usage of FOCUS 1.2.")],
+    month: Month = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="A file named .csv or .csv.gz. Default: CSV on standard output."),
+    ] = None,
+    billing_account: Annotated[
+        str | None,
+        typer.Option(
+            "--billing-account", metavar="ID", help="The account that pays. Default: the account of the instances."
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Export a month of the ledger as FOCUS, a row for each use of an instance in each hour.
+
+    The sum of BilledCost is what the report counts for the month, with what was copied for visits to other clusters.
+    Hours without a known price have no row; they are told. A month that is not over is told too.
+    """
+    session = session_of(context, json)
+    chosen = month_of(month, session.now)
+    if out is not None and not out.name.endswith((".csv", ".csv.gz")):
+        raise CliError(f"--out: {out.name} has to end with .csv or .csv.gz", Exit.USAGE)
+    ledger = read_month(session, chosen)
+    rows = focus_rows(ledger.rows, _context(session, ledger, billing_account))
+    told = _told(ledger)
+    if out is not None:
+        write_file(out, as_csv(_columns(session, ledger, rows), rows), "--out")
+    if session.json:
+        session.answer({**told, "file": str(out) if out else None, **({} if out else {"rows": rows})})
+        return
+    if out is None:
+        sys.stdout.write(as_csv(_columns(session, ledger, rows), rows))
+    else:
+        session.console.print(f"{out}: {_summary(told)}", markup=False, soft_wrap=True)
+    for line in _warnings(told):
+        session.errors.print(line, style="yellow", markup=False, soft_wrap=True)
+
+
+def _columns(session: Session, ledger: MonthLedger, rows: list[dict[str, str]]) -> list[str]:
+    """Those of a row that never was, where there is none: a header tells what the file is."""
+    if rows:
+        return list(rows[0])
+    empty = UsageRow(hour=ledger.month.begin, kind=UsageKind.ABROAD, resource="")
+    return list(focus_rows([empty], _context(session, ledger, None))[0])
+
+
+def _context(session: Session, ledger: MonthLedger, billing_account: str | None) -> FocusContext:
+    manifest, invoicing = session.manifest, session.cloud.invoicing
+    account = manifest.account or invoicing.account_of(manifest.queue_url) or UNKNOWN_ACCOUNT
+    return FocusContext(
+        cluster=manifest.cluster,
+        invoicing=invoicing,
+        billing_account=billing_account or account,
+        sub_account=account,
+        as_of=ledger.material.as_of,
+        submissions=ledger.material.submissions,
+        tags=dict(manifest.elastic.tags) if manifest.elastic is not None else {},
+    )
+
+
+def _told(ledger: MonthLedger) -> dict[str, Any]:
+    def sums(*kinds: UsageKind) -> float:
+        return usd(Sums.of(row for row in ledger.rows if row.kind in kinds).cost)
+
+    here = [row for row in ledger.rows if row.kind.here]
+    unknown: dict[str, Any] = {}
+    for row in unpriced(ledger.rows):
+        unknown.setdefault(row.resource, []).append(row)
+    return {
+        "month": ledger.month.name,
+        "complete": ledger.over,
+        "as_of": ledger.material.as_of,
+        "count": sum(row.known for row in ledger.rows),
+        "cost_usd": usd(Sums.of(here).cost),
+        "egress_usd": sums(UsageKind.EGRESS),
+        "abroad_usd": sums(UsageKind.ABROAD),
+        "free_usd": usd(Sums.of(here).waived),
+        "unpriced_hours": round(float(Sums.of(here).unpriced_seconds / HOUR), 4),
+        "unpriced": [
+            {"resource": resource, "hours": round(float(Sums.of(rows).seconds / HOUR), 4)}
+            for resource, rows in sorted(unknown.items())
+        ],
+        "notes": [*([ledger.material.note] if ledger.material.note else []), *ledger.material.bill.notes],
+        "left_out": list(ledger.material.bill.left_out),
+    }
+
+
+def _summary(told: dict[str, Any]) -> str:
+    egress = f" and {money(told['egress_usd'])} of copying" if told["egress_usd"] else ""
+    abroad = f"; visits that others bill: {money(told['abroad_usd'])}" if told["abroad_usd"] else ""
+    return f"{counted(told['count'], 'row')} of {told['month']}, {money(told['cost_usd'])} of instances{egress}{abroad}"
+
+
+def _warnings(told: dict[str, Any]) -> list[str]:
+    found = []
+    if not told["complete"]:
+        found.append(f"note: {told['month']} is not over: this is up to {told['as_of']:%Y-%m-%d %H:%M} UTC")
+    if told["unpriced"]:
+        names = ", ".join(f"{one['resource']} ({one['hours']:g} h)" for one in told["unpriced"])
+        found.append(f"warning: no price is known of {names}: they have no row, and the sum is a lower bound")
+    return found + [f"note: {note}" for note in told["notes"]]

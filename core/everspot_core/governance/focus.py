@@ -1,0 +1,222 @@
+"""The ledger's rows as FOCUS 1.2, the FinOps Open Cost and Usage Specification: all columns of "Cost and Usage".
+
+A row is one kind of use of one instance in one hour, so that each has the tags of the job that had the instance. Costs
+are dollars with twelve decimals. Columns that begin with `x_` are ours. What has no known price has no row, because the
+specification has no word for an unknown cost, and 0 would be wrong: `unpriced` lists it.
+
+Where visits of other clusters are billed, they are billed by their host: here they have rows with `BilledCost` 0, and
+what the host told in `x_AbroadCost`, so that the exports of several clusters count no dollar twice.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from fractions import Fraction
+from types import MappingProxyType
+
+from everspot_core.catalogue import region_of
+from everspot_core.governance.invoicing import Invoicing
+from everspot_core.governance.month import Month
+from everspot_core.governance.usage import UsageKind, UsageRow
+from everspot_core.job import JobSubmission
+from everspot_core.market import Market
+from everspot_core.prices import HOUR, rounded
+
+PLACES = 12
+"""Decimals of costs, prices and quantities."""
+UNKNOWN_ACCOUNT = "unknown"
+"""Stands for an account that the cluster does not know."""
+_NULL = ""
+_COMMITMENT = ("Category", "Id", "Name", "Quantity", "Status", "Type", "Unit")
+_PRICING = ("ContractedUnitPrice", "EffectiveCost", "ListUnitPrice")
+_WORDS = {
+    UsageKind.WORK: "work",
+    UsageKind.LOST: "time lost to interruptions",
+    UsageKind.BOOT: "boot",
+    UsageKind.IDLE: "idle",
+    UsageKind.SHARED: "unused share",
+    UsageKind.SCHEDULER: "scheduler",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FocusContext:
+    """What rows have in common. `billing_account`, `sub_account`: ids. `tags`: of the cluster's instances; a job's own
+    win over them. `as_of`: the moment up to which everything counts."""
+
+    cluster: str
+    invoicing: Invoicing
+    billing_account: str
+    sub_account: str
+    as_of: datetime
+    submissions: Mapping[str, JobSubmission]
+    tags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def focus_rows(rows: Iterable[UsageRow], context: FocusContext) -> list[dict[str, str]]:
+    """One dictionary a row, of all columns in FOCUS's order; empty text is null."""
+    return [_row(row, context) for row in rows if row.known]
+
+
+def unpriced(rows: Iterable[UsageRow]) -> list[UsageRow]:
+    """The rows that have no known cost."""
+    return [row for row in rows if not row.known]
+
+
+def _row(row: UsageRow, context: FocusContext) -> dict[str, str]:
+    found = {
+        **_accounts(row, context),
+        **_charge(row, context),
+        **_money(row),
+        **_service(row, context),
+        **_place(row),
+        **{f"CommitmentDiscount{part}": _NULL for part in _COMMITMENT},
+        "CapacityReservationId": _NULL,
+        "CapacityReservationStatus": _NULL,
+        "Tags": json.dumps({**context.tags, **_tags(row, context)}, sort_keys=True, ensure_ascii=False),
+    }
+    return {**dict(sorted(found.items())), **_own(row, context)}
+
+
+def _accounts(row: UsageRow, context: FocusContext) -> dict[str, str]:
+    month = Month.of(row.hour)
+    return {
+        "ProviderName": context.invoicing.provider,
+        "PublisherName": context.invoicing.provider,
+        "InvoiceIssuerName": context.invoicing.issuer,
+        "InvoiceId": _NULL,
+        "BillingAccountId": context.billing_account,
+        "BillingAccountName": _NULL,
+        "BillingAccountType": context.invoicing.billing_account_type,
+        "BillingCurrency": "USD",
+        "BillingPeriodStart": _stamp(month.begin),
+        "BillingPeriodEnd": _stamp(month.end),
+        "SubAccountId": context.sub_account,
+        "SubAccountName": _NULL,
+        "SubAccountType": context.invoicing.sub_account_type,
+    }
+
+
+def _charge(row: UsageRow, context: FocusContext) -> dict[str, str]:
+    return {
+        "ChargeCategory": "Usage",
+        "ChargeClass": _NULL,
+        "ChargeDescription": _described(row, context),
+        "ChargeFrequency": "Usage-Based",
+        "ChargePeriodStart": _stamp(row.hour),
+        "ChargePeriodEnd": _stamp(row.hour + timedelta(hours=1)),
+    }
+
+
+def _described(row: UsageRow, context: FocusContext) -> str:
+    if row.launch is None:
+        what = "Data copied for a visit" if row.kind is UsageKind.EGRESS else "A visit, billed by its host,"
+        return f"{what} of {row.job_id} to another cluster"
+    market = "Spot" if row.launch.market is Market.SPOT else "On-demand"
+    free = ", free: taken by the cloud so soon" if row.free else ""
+    return f"{market} {row.launch.instance_type} in {row.launch.zone}: {_WORDS[row.kind]}{free}"
+
+
+def _money(row: UsageRow) -> dict[str, str]:
+    """An instance that the cloud took at once is billed with 0, and its list cost is what it would have cost."""
+    cost = Fraction(0) if row.kind is UsageKind.ABROAD else row.cost
+    listed = cost + row.waived
+    quantity, unit = _quantity(row)
+    per_unit = (listed / quantity, cost / quantity) if quantity else (Fraction(0), Fraction(0))
+    spot = row.launch is not None and row.launch.market is Market.SPOT
+    return {
+        "BilledCost": _decimal(cost),
+        "EffectiveCost": _decimal(cost),
+        "ContractedCost": _decimal(cost),
+        "ListCost": _decimal(listed),
+        "ListUnitPrice": _decimal(per_unit[0]),
+        "ContractedUnitPrice": _decimal(per_unit[1]),
+        "PricingCategory": "Dynamic" if spot else "Standard",
+        "PricingQuantity": _decimal(quantity),
+        "PricingUnit": unit,
+        "PricingCurrency": "USD",
+        **{f"PricingCurrency{name}": _NULL for name in _PRICING},
+        "ConsumedQuantity": _decimal(quantity),
+        "ConsumedUnit": unit,
+    }
+
+
+def _quantity(row: UsageRow) -> tuple[Fraction, str]:
+    if row.kind is UsageKind.EGRESS:
+        # What earlier releases copied may not be known in bytes.
+        return (row.gigabytes, "GB") if row.gigabytes else (Fraction(1), "Visits")
+    return (Fraction(1), "Visits") if row.kind is UsageKind.ABROAD else (row.seconds / HOUR, "Hours")
+
+
+def _service(row: UsageRow, context: FocusContext) -> dict[str, str]:
+    invoicing, launch = context.invoicing, row.launch
+    if launch is None:
+        moved = row.kind is UsageKind.EGRESS
+        sku = "data-transfer" if moved else "visit"
+        return {
+            "ServiceName": invoicing.transfer if moved else "Everspot federation",
+            "ServiceCategory": "Networking" if moved else "Multicloud",
+            "ServiceSubcategory": "Other (Networking)" if moved else "Multicloud Integration",
+            "SkuId": sku,
+            "SkuMeter": sku,
+            "SkuPriceId": sku,
+            "SkuPriceDetails": _NULL,
+        }
+    spot = launch.market is Market.SPOT
+    return {
+        "ServiceName": invoicing.service,
+        "ServiceCategory": "Compute",
+        "ServiceSubcategory": "Virtual Machines",
+        "SkuId": launch.instance_type,
+        "SkuMeter": f"{invoicing.meters[0 if spot else 1]}:{launch.instance_type}",
+        "SkuPriceId": f"{launch.instance_type}/{launch.market.value}/{launch.zone}",
+        "SkuPriceDetails": _NULL,
+    }
+
+
+def _place(row: UsageRow) -> dict[str, str]:
+    zone = row.launch.zone if row.launch is not None else _NULL
+    try:
+        region = region_of(zone) if zone else _NULL
+    except ValueError:
+        region = zone
+    return {
+        "ResourceId": row.resource,
+        "ResourceName": _NULL,
+        "ResourceType": "Instance" if row.launch is not None else "Visit",
+        "RegionId": region,
+        "RegionName": region,
+        "AvailabilityZone": zone,
+    }
+
+
+def _tags(row: UsageRow, context: FocusContext) -> dict[str, str]:
+    submission = context.submissions.get(row.job_id or "")
+    return dict(submission.spec.tags) if submission is not None else {}
+
+
+def _own(row: UsageRow, context: FocusContext) -> dict[str, str]:
+    submission = context.submissions.get(row.job_id or "")
+    home = submission.visit.home if submission is not None and submission.visit is not None else _NULL
+    return {
+        "x_Cluster": context.cluster,
+        "x_UsageKind": row.kind.value,
+        "x_JobId": row.job_id or _NULL,
+        "x_Attempt": str(row.epoch) if row.epoch is not None else _NULL,
+        "x_HomeCluster": home,
+        "x_LostSeconds": _decimal(row.seconds if row.kind is UsageKind.LOST else Fraction(0)),
+        "x_OnDemandCost": _decimal(row.on_demand_cost),
+        "x_WaivedCost": _decimal(row.waived),
+        "x_AbroadCost": _decimal(row.cost if row.kind is UsageKind.ABROAD else Fraction(0)),
+        "x_AsOf": _stamp(context.as_of),
+    }
+
+
+def _decimal(amount: Fraction) -> str:
+    text = f"{rounded(amount, PLACES):f}"
+    return text.rstrip("0").rstrip(".") or "0"
+
+
+def _stamp(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"

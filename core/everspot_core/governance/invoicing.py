@@ -1,0 +1,93 @@
+"""How a cloud's own bill speaks of instances, as values, which each cloud's `rules.py` gives."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BillTable:
+    """A table of a cloud's bill: the names of its columns. Times are of the charged period, in UTC.
+
+    `costs`: the column of each cost that it has, by what it is called here (`billed`, `effective`). `charges`: the
+    categories of FOCUS (Usage, Purchase, Tax, Credit, Adjustment) by the table's own words; empty: they are FOCUS's.
+    `tags` may be JSON text or a list of keys and values. `committed`: a column that has a value where a commitment
+    covers the row, or the words of `charge` that say so.
+    """
+
+    name: str
+    resource: str
+    start: str
+    end: str
+    costs: Mapping[str, str]
+    currency: str
+    charge: str
+    service: str
+    tags: str
+    charges: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    correction: str = ""
+    committed: str = ""
+    committed_words: tuple[str, ...] = ()
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The columns without which nothing can be compared."""
+        return (self.resource, self.start, self.end, self.costs["billed"], self.currency, self.charge)
+
+
+FOCUS_TABLE = BillTable(
+    name="FOCUS",
+    resource="ResourceId",
+    start="ChargePeriodStart",
+    end="ChargePeriodEnd",
+    costs=MappingProxyType({"billed": "BilledCost", "effective": "EffectiveCost"}),
+    currency="BillingCurrency",
+    charge="ChargeCategory",
+    service="ServiceName",
+    tags="Tags",
+    correction="ChargeClass",
+    committed="CommitmentDiscountId",
+)
+"""Cost and Usage of the FinOps Open Cost and Usage Specification, 1.0 to 1.2, whoever exports it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invoicing:
+    """The names that a cloud's bill uses, and how its rows are read.
+
+    - `provider`, `issuer`: the cloud, and who sends the invoice. `service`, `transfer`: what sells instances, and what
+      sells traffic. `billing_account_type`, `sub_account_type`: its words for both.
+    - `meters`: of an hour of an instance, on Spot and on-demand; the type follows.
+    - `resource`: a pattern whose first group is an instance's id in a bill's name of the resource.
+    - `account`: a pattern whose first group is the account in the URL of a cluster's queue; empty: it is not in it.
+    - `cluster_tag`: which instances of a bill are a cluster's. `tag_prefixes`: what a bill puts before tags' keys.
+    - `tables`: of its bill, FOCUS's first.
+    """
+
+    provider: str
+    issuer: str
+    service: str
+    transfer: str
+    billing_account_type: str
+    sub_account_type: str
+    meters: tuple[str, str]
+    resource: str
+    account: str
+    cluster_tag: str
+    tag_prefixes: tuple[str, ...]
+    tables: tuple[BillTable, ...]
+
+    def instance_id(self, resource: str) -> str | None:
+        """The instance that a bill's resource is; None if it is something else."""
+        found = re.fullmatch(self.resource, resource.strip())
+        return found[1] if found is not None else None
+
+    def account_of(self, queue_url: str | None) -> str | None:
+        """The account that the URL of a cluster's queue names; None if it names none."""
+        found = re.match(self.account, queue_url or "") if self.account else None
+        return found[1] if found is not None else None
+
+    def tag_key(self, key: str) -> str:
+        """A tag's key as people wrote it: without what the bill puts before it."""
+        return next((key.removeprefix(p) for p in self.tag_prefixes if key.startswith(p)), key)

@@ -1,0 +1,62 @@
+"""FOCUS rows: nothing is lost in them, on whichever cloud."""
+
+import json
+from fractions import Fraction
+
+import pytest
+from cost_helpers import at, compute, end, event, launch, price
+from everspot_clouds.aws.invoicing import INVOICING as AWS
+from everspot_clouds.gcp.invoicing import INVOICING as GOOGLE
+from everspot_core.governance.focus import FocusContext, focus_rows, unpriced
+from everspot_core.governance.usage import Sums, usage_rows
+from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.records import EventKind, Market
+from everspot_core.visits import Visit
+from focus_data_toolkit import Mode, convert_to_focus_1_4, lint_focus_1_4_structure
+
+
+def submission(**fields) -> JobSubmission:
+    spec = JobSpec.model_validate({"name": "a", "recipe": "image-classification", "tags": {"Team": "=cmd()"}})
+    return JobSubmission(job_id="job-1", spec=spec, submitted_at=at(0), **fields)
+
+
+def context(invoicing, **fields) -> FocusContext:
+    return FocusContext(cluster="c", invoicing=invoicing, billing_account="b-1", sub_account="p-1", as_of=at(9000),
+                        submissions={"job-1": submission(**fields)})  # fmt: skip
+
+
+def rows_of(zone="us-east-1a"):
+    events = {"job-1": [event(EventKind.ASSIGNED, 100, share=1 / 3), event(EventKind.TRAINING, 133)]}
+    there = {"zone": zone}
+    launches = [one.model_copy(update=there) for one in (launch(), launch("i-2", Market.ON_DEMAND, 7))]
+    points = [point.model_copy(update=there) for point in (price(0.0377, 0), price(0.0411, 1777))]
+    return usage_rows(compute(launches, [end(8000)], points, events, 9000))
+
+
+@pytest.mark.parametrize(("invoicing", "zone", "names"), [
+    (AWS, "us-east-1a", ("AWS", "Amazon Elastic Compute Cloud", "us-east-1", "SpotUsage:m6i.large")),
+    (GOOGLE, "us-central1-a", ("Google Cloud", "Compute Engine", "us-central1", "Spot:m6i.large")),
+])  # fmt: skip
+def test_the_rows_have_each_cloud_s_own_names_and_pass_an_independent_linter(invoicing, zone, names):
+    rows = rows_of(zone)
+    found = focus_rows(rows, context(invoicing))
+    spot = next(r for r in found if r["ResourceId"] == "i-1")
+    assert (spot["ProviderName"], spot["ServiceName"], spot["RegionId"], spot["SkuMeter"]) == names
+    made = convert_to_focus_1_4(found, mode=Mode.STRICT).datasets["Cost and Usage"]
+    report = lint_focus_1_4_structure("Cost and Usage", made)
+    assert report.ok, report.messages()[:5]
+
+
+def test_twelve_decimals_lose_less_than_a_millionth_of_a_cent():
+    rows = rows_of()
+    found = focus_rows(rows, context(AWS))
+    assert len(found) + len(unpriced(rows)) == len(rows)
+    assert abs(sum(Fraction(r["BilledCost"]) for r in found) - Sums.of(rows).cost) < Fraction(1, 10**8)
+    assert abs(sum(Fraction(r["ConsumedQuantity"]) for r in found) * 3600 - Sums.of(rows).seconds) < Fraction(1, 10**6)
+
+
+def test_a_visit_s_rows_name_its_home_and_tags_are_text_of_json():
+    visit = Visit(home="alpha", job_id="train-7", number=1)
+    found = [r for r in focus_rows(rows_of(), context(AWS, visit=visit)) if r["x_JobId"]]
+    assert {r["x_HomeCluster"] for r in found} == {"alpha"}
+    assert {r["Tags"] for r in found} == {json.dumps({"Team": "=cmd()"})}

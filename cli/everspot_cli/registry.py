@@ -58,6 +58,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Compare a job with the same on-demand, two jobs, or two sets of jobs: cost, time, interruptions.",
     ),
     "export": ("export", "Export a month of the ledger as FOCUS, a row for each use of an instance in each hour."),
+    "anomalies": (
+        "anomalies",
+        "Show what is not as usual: jobs far over their estimate, teams over their norm, idle instances, dear pools.",
+    ),
     "budget": ("budget", "Show what teams and the environment have spent and may spend, or set a cap."),
     "simulate": (
         "simulate",

@@ -89,12 +89,21 @@ def _takes_more(launches: Iterable[LaunchRecord], ends: Mapping[str, EndRecord],
 
 def _costs_more(points: list[PricePoint], now: datetime) -> bool:
     """Whether its price is far above its mean of the last week."""
-    ordered = sorted(points, key=lambda point: point.at)
-    if not ordered or now - ordered[0].at < ENOUGH:
-        return False
-    begin, spent, span = now - WEEK, 0.0, timedelta(0)
+    found = price_and_mean(points, now, WEEK, ENOUGH)
+    return found is not None and found[0] > DEAR * found[1]
+
+
+def price_and_mean(
+    points: Iterable[PricePoint], now: datetime, span: timedelta, least: timedelta
+) -> tuple[float, float] | None:
+    """The present price of a pool and its mean over the last `span`, USD an hour. None if less than `least` of its past
+    is known."""
+    ordered = sorted((point for point in points if point.at <= now), key=lambda point: point.at)
+    if not ordered or now - ordered[0].at < least:
+        return None
+    begin, spent, held_in_all = now - span, 0.0, timedelta(0)
     for n, point in enumerate(ordered):
         until = ordered[n + 1].at if n + 1 < len(ordered) else now
         held = max(timedelta(0), until - max(begin, point.at))
-        spent, span = spent + point.usd_per_hour * (held / _HOUR), span + held
-    return span > timedelta(0) and ordered[-1].usd_per_hour > DEAR * spent / (span / _HOUR)
+        spent, held_in_all = spent + point.usd_per_hour * (held / _HOUR), held_in_all + held
+    return (ordered[-1].usd_per_hour, spent / (held_in_all / _HOUR)) if held_in_all > timedelta(0) else None

@@ -1,5 +1,6 @@
-"""Decides which notifications about jobs people get, and when. The scheduler sends them."""
+"""Decides which notifications about jobs and anomalies people get, and when. The scheduler sends them."""
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,12 +10,15 @@ from typing import Any
 from pydantic import Field
 
 from everspot_core.documents import Frozen
+from everspot_core.governance.anomalies import Anomaly
 from everspot_core.job import JobSubmission
 from everspot_core.records import JobRecord, JobState
 
 SUBJECT = 100
 """Most characters of a subject: clouds that send notifications by mail take no more, and only ASCII."""
 DETAIL = 500
+ANOMALY = "_anomaly/"
+"""The prefix of the keys of notifications about anomalies. No job's id begins like that."""
 
 
 class Occasion(StrEnum):
@@ -24,6 +28,7 @@ class Occasion(StrEnum):
     LATE = "late"  # the deadline has passed, and the job has not succeeded
     SUCCEEDED = "succeeded"
     CANCELLED = "cancelled"
+    ANOMALY = "anomaly"  # of the cluster: something is not as usual
 
 
 class Notifications(Frozen):
@@ -34,23 +39,19 @@ class Notifications(Frozen):
     webhook_secret_arn: str | None = Field(
         default=None, description="The cloud's secret whose value is the https address of a webhook."
     )
-    on: tuple[Occasion, ...] = (Occasion.FAILED, Occasion.LATE)
+    on: tuple[Occasion, ...] = (Occasion.FAILED, Occasion.LATE, Occasion.ANOMALY)
 
 
 @dataclass(frozen=True)
 class Notification:
-    """One notification, which is sent once. `subject`: a line of ASCII; `data`: the content for programs, as JSON."""
+    """One notification, which is sent once. `key`: of the document that records that it was sent; `subject`: a line of
+    ASCII; `data`: the content for programs, as JSON."""
 
-    job_id: str
+    key: str
     occasion: Occasion
     subject: str
     text: str
     data: dict[str, Any]
-
-    @property
-    def key(self) -> str:
-        """The key of the document that records that it was sent."""
-        return f"{self.job_id}/{self.occasion.value}"
 
 
 def due(
@@ -68,6 +69,36 @@ def due(
         for occasion, at in _occasions(submission, record, now)
         if occasion in since and at >= since[occasion]
     ]
+
+
+def due_anomalies(cluster: str, anomalies: Iterable[Anomaly], since: Mapping[Occasion, datetime]) -> list[Notification]:
+    """All notifications about these open anomalies, whether they were sent before or not. `since` as for `due`."""
+    first = since.get(Occasion.ANOMALY)
+    return [_of_anomaly(cluster, a) for a in anomalies if first is not None and a.since >= first]
+
+
+def _of_anomaly(cluster: str, anomaly: Anomaly) -> Notification:
+    # A subject may be any text, and a key may not.
+    digest = hashlib.sha256(f"{anomaly.kind}/{anomaly.subject}".encode()).hexdigest()[:16]
+    data = {
+        "cluster": cluster,
+        "occasion": Occasion.ANOMALY.value,
+        "kind": anomaly.kind,
+        "subject": anomaly.subject,
+        "figures": dict(anomaly.figures),
+        "since": anomaly.since.isoformat(),
+    }
+    return Notification(
+        key=f"{ANOMALY}{anomaly.kind}-{digest}",
+        occasion=Occasion.ANOMALY,
+        subject=_subject(f"{anomaly.kind}: {anomaly.subject} (cluster {cluster})"),
+        text="\n".join((f"{anomaly.words} (cluster {cluster})", "everspot anomalies")),
+        data=data,
+    )
+
+
+def _subject(text: str) -> str:
+    return " ".join(text.split()).encode("ascii", "replace").decode()[:SUBJECT]
 
 
 def _occasions(
@@ -111,5 +142,5 @@ def _notification(
         "submitted_by": submission.submitted_by,
         "deadline_at": submission.deadline_at.isoformat() if submission.deadline_at is not None else None,
     }
-    subject = said.encode("ascii", "replace").decode()[:SUBJECT]
-    return Notification(submission.job_id, occasion, subject, "\n".join(lines), data)
+    key = f"{submission.job_id}/{occasion.value}"
+    return Notification(key, occasion, _subject(said), "\n".join(lines), data)

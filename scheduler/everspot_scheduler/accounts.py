@@ -1,7 +1,8 @@
 """Computes what teams and the environment have spent of their budgets, by the rules of the bill, per instance.
 
-Without any cap nothing is read or computed. Costs older than SETTLED are computed once and kept, so the cost of a tick
-depends on recent instances only. A scheduler that starts reads the archived jobs of this month.
+Without any cap nothing is computed at a tick; the teams' days, from which norms are learnt, are asked for now and then.
+Costs older than SETTLED are computed once and kept, so what it takes depends on recent instances only. A scheduler that
+starts reads the archived jobs of this month.
 """
 
 import logging
@@ -44,9 +45,6 @@ class Accounts:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._pace, self._budgets = Pace(READ_EVERY), Budgets()
-        self._forget()
-
-    def _forget(self) -> None:
         self._loaded = False
         self._known: dict[str, Sequence[Event]] = {}
         self._claims: dict[str, dict[str, list[Tenure]]] = defaultdict(dict)
@@ -62,9 +60,15 @@ class Accounts:
         """
         self._read()
         if not any(self._budgets.limits()):
-            if self._loaded:
-                self._forget()
             return ()
+        return purses(self._budgets, self.days(seen, ledger), self._store.clock.now())
+
+    def days(self, seen: Observation, ledger: Ledger) -> dict[tuple[date, str], Amount]:
+        """What each team has spent on each day of this month until now.
+
+        Raises:
+            StoreError: if a document could not be read.
+        """
         now = self._store.clock.now()
         month = Period.MONTH.begin(now)
         self._hear(seen, ledger, month, now)
@@ -72,7 +76,7 @@ class Accounts:
         self._over = dict(total)
         for name in ledger.launches.keys() - self._done:
             add(total, self._of(name, ledger, month, now))
-        return purses(self._budgets, total, now)
+        return total
 
     def _read(self) -> None:
         if not self._pace.take(self._store.clock.monotonic()):

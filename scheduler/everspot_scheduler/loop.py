@@ -33,6 +33,7 @@ from everspot_store import SchedulerBeat, Store, StoreDenied, StoreMissing, Stor
 
 from everspot_scheduler.accounts import Accounts
 from everspot_scheduler.act import ActionResult, Actor
+from everspot_scheduler.anomalies import AnomalyWatch
 from everspot_scheduler.asking import Asking
 from everspot_scheduler.chains import Chains
 from everspot_scheduler.changeovers import ChangeoverLog
@@ -99,6 +100,7 @@ class Scheduler:
         self._federation = Federation(store, self._declaration, self._actor, self._history, self._ledger, liaison)
         self._scores, self._usage = Scores(store.clock), UsageMeter(store)
         self._accounts, self._changeovers, self._chains = Accounts(store), ChangeoverLog(store), Chains(store)
+        self._anomalies = AnomalyWatch(store, scheduler_id, self._accounts)
         self._pools = Pools(self._scores, self._changeovers)
         self._waits, self._fleet_note = Waits(store, scheduler_id), FleetNote(store, scheduler_id)
         self._watch = Watch(store.clock, [*watchers, CloudKeeper(cloud, self._declaration, store.clock)])
@@ -169,7 +171,7 @@ class Scheduler:
         wanted = self._scores.wanted(self._desk.declared, len(self._waits), seen.owned(), self._ledger.catalogue)
         self._asking.scores(self._scores, wanted)
         self._acknowledge(seen, known)
-        self._notifier.look(seen)
+        self._notifier.look(seen, self._anomalies.open)
         self._changeovers.look(seen, self._ledger, self._desk)
         self._repeats.go_on(seen)  # before the runs that have ended leave the tables
         self._retirement.retire(seen, self._facts, self._ledger)
@@ -187,6 +189,7 @@ class Scheduler:
             self._usage.load()
             self._changeovers.load()
             self._waits.load()
+            self._anomalies.load()
             self._loaded = True
 
     def _late(self, instance: CloudInstance) -> bool:
@@ -217,6 +220,7 @@ class Scheduler:
         self._waits.note([*holds, *launches], self._desk.note)
         self._fleet_note.note(view)
         self._watch.look(view, holds, self._facts, self._ledger)
+        self._anomalies.look(view, seen, self._ledger)
         self._watch.launches(self._desk.settled())
 
     def _plan(self, view: ClusterView) -> Sequence[Action | StandingAction]:

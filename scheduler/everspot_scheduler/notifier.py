@@ -1,15 +1,16 @@
-"""Sends notifications about jobs to people, beside the loop, so that a slow webhook delays no decision.
+"""Sends notifications about jobs and anomalies to people, beside the loop, so that a slow webhook delays no decision.
 
 A notification is recorded after it was sent. So a crash in between sends it twice rather than never.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timedelta
 
 from everspot_clouds.base import Cloud
-from everspot_core.notify import Notification, Notifications, Occasion, due
+from everspot_core.governance.anomalies import Anomaly
+from everspot_core.notify import ANOMALY, Notification, Notifications, Occasion, due, due_anomalies
 from everspot_core.records import Request
 from everspot_store import Store
 
@@ -37,8 +38,8 @@ class Notifier:
         self._sending: dict[str, Future[None]] = {}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="everspot-notify")
 
-    def look(self, seen: Observation) -> None:
-        """Record what was sent since the last look, and send what is due."""
+    def look(self, seen: Observation, anomalies: Sequence[Anomaly] = ()) -> None:
+        """Record what was sent since the last look, and send what is due. `anomalies`: all that are open."""
         settings = self._declaration.manifest.notifications
         if settings is None or (settings.topic_arn is None and settings.webhook_secret_arn is None):
             self._since, self._was_off = {}, True
@@ -47,14 +48,15 @@ class Notifier:
             self._told = {key for key in self._store.told.scan() if not key.startswith(SINCE)}
         self._begin(settings.on)
         self._collect(self._told)
-        self._forget(seen, self._told)
         jobs = [
             (job.value, seen.records[name].value if name in seen.records else None)
             for name, job in sorted(seen.jobs.items())
             if name not in seen.unreadable_jobs
         ]
-        now = self._store.clock.now()
-        for found in due(self._declaration.manifest.cluster, jobs, now, self._since):
+        now, cluster = self._store.clock.now(), self._declaration.manifest.cluster
+        unusual = due_anomalies(cluster, anomalies, self._since)
+        self._forget(seen, {found.key for found in unusual}, self._told)
+        for found in [*unusual, *due(cluster, jobs, now, self._since)]:
             if len(self._sending) >= AT_ONCE:
                 return
             if found.key not in self._told and found.key not in self._sending and self._may_try(found):
@@ -103,8 +105,11 @@ class Notifier:
             told.add(key)
             self._failed.pop(key, None)
 
-    def _forget(self, seen: Observation, told: set[str]) -> None:
-        """Delete the records about jobs that have left the tables, since these are not notified again."""
-        for key in [key for key in told if key.partition("/")[0] not in seen.jobs and not seen.unreadable_jobs]:
+    def _forget(self, seen: Observation, unusual: set[str], told: set[str]) -> None:
+        """Delete the records about jobs that have left the tables, since these are not notified again, and about
+        anomalies that are over, since these may come again."""
+        gone = {key for key in told if not key.startswith(ANOMALY) and key.partition("/")[0] not in seen.jobs}
+        over = {key for key in told if key.startswith(ANOMALY)} - unusual
+        for key in over if seen.unreadable_jobs else gone | over:
             self._store.told.delete(key)
             told.discard(key)

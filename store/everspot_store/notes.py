@@ -1,7 +1,8 @@
-"""The notes of schedulers: why each job waits, what teams have used lately, the pools, and measured changeovers."""
+"""The notes of schedulers: why each job waits, what teams use and spend, the pools, measured changeovers, anomalies."""
 
 from everspot_core.changeover import Changeovers
 from everspot_core.documents import Document, Stored, Utc
+from everspot_core.governance.anomalies import Anomalies, DailySpending
 from everspot_core.market import Market
 from pydantic import Field
 
@@ -10,6 +11,7 @@ from everspot_store.fleet_state import FleetState
 from everspot_store.table import Table
 
 _WAITING, _USAGE, _POOLS, _CHANGEOVERS = "waiting", "usage", "pools", "changeovers"
+_ANOMALIES, _SPENDING = "anomalies", "spending"
 
 
 class WaitPool(Stored):
@@ -61,6 +63,8 @@ class Notes:
         self._waiting, self._usage = Table(control, "", Waiting), Table(control, "", TeamUsage)
         self._fleet = Table(control, "", FleetState)
         self._changeovers = Table(control, "ledger", Changeovers)
+        self._anomalies = Table(control, "ledger", Anomalies)
+        self._spending = Table(control, "ledger", DailySpending)
 
     def waiting(self) -> Waiting | None:
         """Why jobs wait; None if no scheduler has written it yet.
@@ -113,3 +117,29 @@ class Notes:
     def write_changeovers(self, changeovers: Changeovers) -> None:
         """Replace the note on changeovers."""
         self._changeovers.put(_CHANGEOVERS, changeovers)
+
+    def anomalies(self) -> Anomalies | None:
+        """What is not as usual; None if no scheduler has ever found anything.
+
+        Raises:
+            BadDocument: if it cannot be read.
+        """
+        found = self._anomalies.get(_ANOMALIES)
+        return None if found is None else found.value
+
+    def write_anomalies(self, anomalies: Anomalies) -> None:
+        """Replace the note on anomalies."""
+        self._anomalies.put(_ANOMALIES, anomalies)
+
+    def spending(self) -> DailySpending | None:
+        """What teams have spent by day; None if no scheduler has written it yet.
+
+        Raises:
+            BadDocument: if it cannot be read.
+        """
+        found = self._spending.get(_SPENDING)
+        return None if found is None else found.value
+
+    def write_spending(self, spending: DailySpending) -> None:
+        """Replace the note on spending by day."""
+        self._spending.put(_SPENDING, spending)

@@ -163,7 +163,7 @@ def test_what_was_told_of_a_job_that_is_gone_is_forgotten(cluster: Cluster):
     cluster.store.told.create("gone/failed", Request(at=AT))
     cluster.declare(notifications=Notifications(topic_arn=TOPIC))
     cluster.run(10)
-    assert set(cluster.store.told.scan()) == {"_since/failed", "_since/late"}
+    assert set(cluster.store.told.scan()) == {"_since/failed", "_since/late", "_since/anomaly"}
 
 
 def test_a_topic_gets_the_subject_and_the_text(aws: str):

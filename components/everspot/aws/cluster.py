@@ -78,7 +78,7 @@ class AwsTrainingClusterArgs(TypedDict):
     """ARNs of the Secrets Manager secrets and SSM parameters that jobs may read; an ARN may end in `*`. A new network
     gets the endpoints of these services."""
     notifications: NotRequired[AwsNotificationsArgs]
-    """Where the scheduler sends notifications about jobs that failed or are late. Default: nowhere."""
+    """Where the scheduler tells of jobs that failed or are late, and of anomalies. Default: nowhere."""
     monitoring: NotRequired[AwsAlarmsArgs]
     """A CloudWatch dashboard and alarms, and whom they tell; `{}` for nobody. They cost money, which a preview prints.
     Default: none."""

@@ -1,4 +1,4 @@
-"""Settings of the scheduler's notifications about jobs."""
+"""Settings of the scheduler's notifications."""
 
 from collections.abc import Sequence
 from typing import NotRequired, TypedDict
@@ -19,7 +19,7 @@ class AwsNotificationsArgs(TypedDict):
     """ARN of a Secrets Manager secret whose value is the https address of a webhook. The webhook gets JSON with a field
     `text`. Only an existing VPC whose `egress` leads there can reach it; a new network cannot."""
     on: NotRequired[list[str]]
-    """Occasions of a notification: failed, late, succeeded, cancelled. Default: failed and late."""
+    """Occasions of a notification: failed, late, anomaly, succeeded, cancelled. Default: failed, late and anomaly."""
 
 
 def check_notifications(problems: Problems, args: AwsNotificationsArgs) -> None:

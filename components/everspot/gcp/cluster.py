@@ -85,7 +85,7 @@ class GcpTrainingClusterArgs(TypedDict):
     secrets: NotRequired[list[str]]
     """Secrets that jobs may read, projects/PROJECT/secrets/NAME."""
     notifications: NotRequired[GcpNotificationsArgs]
-    """Where the scheduler sends notifications about jobs that failed or are late. Default: nowhere."""
+    """Where the scheduler tells of jobs that failed or are late, and of anomalies. Default: nowhere."""
     monitoring: NotRequired[GcpAlarmsArgs]
     """A dashboard and alerts in Cloud Monitoring, and whom they tell; `{}` for nobody. They cost money, which a preview
     prints. Default: none."""

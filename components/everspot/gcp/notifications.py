@@ -1,4 +1,4 @@
-"""Settings of the scheduler's notifications about jobs."""
+"""Settings of the scheduler's notifications."""
 
 from typing import NotRequired, TypedDict
 
@@ -18,7 +18,7 @@ class GcpNotificationsArgs(TypedDict):
     """A secret, projects/PROJECT/secrets/NAME, whose newest value is the https address of a webhook. The webhook gets
     JSON with a field `text`. Only a network with a way to it, as with `nat`, can reach it."""
     on: NotRequired[list[str]]
-    """Occasions of a notification: failed, late, succeeded, cancelled. Default: failed and late."""
+    """Occasions of a notification: failed, late, anomaly, succeeded, cancelled. Default: failed, late and anomaly."""
 
 
 def check_notifications(problems: Problems, args: GcpNotificationsArgs) -> None:

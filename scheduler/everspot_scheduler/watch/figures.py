@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from everspot_clouds.base import CloudInstance, Phase
 from everspot_core.budgets import ENVIRONMENT, Purse
+from everspot_core.governance.anomalies import over_estimate
 from everspot_core.records import Market, Role
 from everspot_core.schedule import ClusterView, Hold, InstanceView, JobView, PoolKey
 from everspot_core.schedule.jobs import outlook_of
@@ -15,8 +16,6 @@ from everspot_store import ElasticUse
 from everspot_scheduler.fleet_note import elastic_use
 from everspot_scheduler.ledger import Ledger
 
-OVER_ESTIMATE = 2
-"""A job is over its estimate once it has held instances for this many times its `expected_duration`."""
 NO_TIME = timedelta(0)
 
 
@@ -111,7 +110,7 @@ class Counting:
             elastic=elastic_use(view),
             slack=min(slacks, default=None),
             late=sum(1 for job in dated if (job.submission.deadline_at or now) < now),
-            over_estimate=sum(1 for job in view.jobs if _over_estimate(job, now)),
+            over_estimate=sum(1 for job in view.jobs if over_estimate(job.submission, job.record, now)),
             over_norm=over_norm,
             budgets={_budget(purse): _used(purse) for purse in view.purses},
             budget_used=max((_used(purse) for purse in view.purses if purse.cap or purse.spent), default=0.0),
@@ -146,12 +145,6 @@ def _slack(job: JobView, now: datetime) -> timedelta:
     if work is None:
         return deadline - now
     return deadline - now - work.left_upper - (NO_TIME if job.state.owned else work.changeover_upper)
-
-
-def _over_estimate(job: JobView, now: datetime) -> bool:
-    expected = job.submission.spec.expected_duration
-    held = job.record.held(now) if job.record is not None and not job.state.final else None
-    return expected is not None and held is not None and held > OVER_ESTIMATE * expected
 
 
 def _used(purse: Purse) -> float:

@@ -1,0 +1,66 @@
+"""`everspot anomalies`: what the scheduler finds not to be as usual."""
+
+from typing import Annotated, Any
+
+import typer
+from everspot_core.governance.anomalies import Anomaly
+from everspot_store import BadDocument
+from rich.text import Text
+
+from everspot_cli.commands.options import Json, session_of
+from everspot_cli.session import Session
+from everspot_cli.tables import dated
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("anomalies")(anomalies)
+
+
+def anomalies(
+    context: typer.Context,
+    every: Annotated[bool, typer.Option("--all", help="Also what is over: the last hundred.")] = False,
+    json: Json = False,
+) -> None:
+    """Show what is not as usual: jobs far over their estimate, teams over their norm, idle instances, dear pools.
+
+    The scheduler looks every few minutes, and tells each finding once to the topic or webhook of `notifications`.
+    """
+    session = session_of(context, json)
+    note = None
+    try:
+        found = session.store.notes.anomalies()
+    except BadDocument as error:
+        found, note = None, f"{error}: the scheduler writes it anew"
+    now_open, over = (found.open, found.over if every else []) if found is not None else ([], [])
+    rows = [_row(a) for a in (*reversed(now_open), *reversed(over))]
+    if session.json:
+        session.answer({"anomalies": rows, "updated_at": found.updated_at if found is not None else None, "note": note})
+        return
+    _print(session, now_open, over, note)
+
+
+def _row(anomaly: Anomaly) -> dict[str, Any]:
+    return {
+        "kind": anomaly.kind,
+        "subject": anomaly.subject,
+        "words": anomaly.words,
+        "figures": dict(anomaly.figures),
+        "since": anomaly.since,
+        "over_at": anomaly.over_at,
+    }
+
+
+def _print(session: Session, now_open: list[Anomaly], over: list[Anomaly], note: str | None) -> None:
+    for anomaly in reversed(now_open):
+        session.console.print(Text(f"{anomaly.kind}, since {dated(anomaly.since, session.now)}", style="bold yellow"))
+        session.console.print(Text(f"  {anomaly.words}"))
+    if not now_open:
+        session.console.print("Everything is as usual, as far as the scheduler has looked.")
+    for anomaly in reversed(over):
+        ended = f"{anomaly.over_at:%Y-%m-%d %H:%M} UTC" if anomaly.over_at is not None else "—"
+        session.console.print(
+            Text(f"{anomaly.kind}, {anomaly.since:%Y-%m-%d %H:%M} to {ended}\n  {anomaly.words}", style="dim")
+        )
+    if note is not None:
+        session.errors.print(f"warning: {note}", style="yellow", markup=False, soft_wrap=True)

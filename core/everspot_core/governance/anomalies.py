@@ -1,0 +1,208 @@
+"""Finds what is not as usual: jobs far over their estimate, teams over their norm, idle fleets, dear pools.
+
+Each finding is a function of figures that a scheduler has anyway. A finding is open as long as it is found; so it is
+told once, and again only after it was over.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from enum import StrEnum
+from statistics import median
+
+from pydantic import Field
+
+from everspot_core.documents import Document, Stored, Utc, format_duration
+from everspot_core.job import JobSubmission
+from everspot_core.ledger import PricePoint
+from everspot_core.market import PoolKey
+from everspot_core.norms import price_and_mean
+from everspot_core.records import JobRecord
+
+OVER_ESTIMATE = 2
+"""A job is over its estimate once it has held instances for this many times its `expected_duration`."""
+NORM_DAYS, LEAST_DAYS = 28, 7
+"""A team's norm is that of so many days before, and there is none from fewer."""
+SPREADS, SHARE, FLOOR_USD = 4.0, 0.5, 5.0
+"""A day is over the norm if it is above the median by so many spreads, by this share of the median, and by so many
+dollars. The spread is that of the median absolute deviation, which one dear day in the past does not move."""
+IDLE_FOR, IDLE_SHARE = timedelta(hours=2), 0.5
+"""A fleet is idle if more than this share of its instances have had no work for that long."""
+MONTH, LEAST_PRICED, DEAR = timedelta(days=30), timedelta(days=3), 2.0
+"""A pool is dear at this many times its mean price of a month, of which so much has to be known."""
+KEPT = 100
+"""The most findings that are kept after they were over, the newest ones."""
+_TO_SIGMA = 1.4826  # of a normal distribution, the standard deviation by the median absolute deviation
+
+
+class AnomalyKind(StrEnum):
+    """The kinds of findings."""
+
+    JOB_OVER_ESTIMATE = "job-over-estimate"
+    TEAM_OVER_NORM = "team-over-norm"
+    IDLE_FLEET = "idle-fleet"
+    POOL_PRICE = "pool-price"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One finding. `subject`: the job, team or pool; `figures`: dollars, hours or counts, by name."""
+
+    kind: AnomalyKind
+    subject: str
+    words: str
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+class Anomaly(Stored):
+    """A finding with its time. `kind` is text, because a newer release may know more kinds."""
+
+    kind: str
+    subject: str
+    words: str = Field(description="For people, with the figures of the moment at which it was found first.")
+    figures: dict[str, float] = Field(default_factory=dict)
+    since: Utc
+    over_at: Utc | None = Field(default=None, description="When it was found no more; None: it is open.")
+
+
+class Anomalies(Document):
+    """The document `ledger/anomalies.json`: what is not as usual, and what was."""
+
+    scheduler_id: str
+    updated_at: Utc
+    open: list[Anomaly] = Field(default_factory=list)
+    over: list[Anomaly] = Field(default_factory=list, description="The newest last.")
+
+    def followed(self, found: Iterable[Finding], now: datetime) -> "Anomalies":
+        """What is open and over after another look. An open anomaly keeps its moment, its words and its figures."""
+        seen = {(f.kind.value, f.subject): f for f in found}
+        going_on = [a for a in self.open if (a.kind, a.subject) in seen]
+        known = {(a.kind, a.subject) for a in going_on}
+        new = [
+            Anomaly(kind=f.kind.value, subject=f.subject, words=f.words, figures=dict(f.figures), since=now)
+            for key, f in sorted(seen.items())
+            if key not in known
+        ]
+        ended = [a.model_copy(update={"over_at": now}) for a in self.open if (a.kind, a.subject) not in seen]
+        return self.model_copy(update={"open": [*going_on, *new], "over": [*self.over, *ended][-KEPT:]})
+
+
+class DailySpending(Document):
+    """The document `ledger/spending.json`: dollars by day in UTC and team, as a scheduler has added them up. The empty
+    team has what belongs to none: jobs without one, boot and idle time."""
+
+    updated_at: Utc
+    days: dict[date, dict[str, float]] = Field(default_factory=dict)
+
+    def with_days(self, days: Mapping[date, Mapping[str, float]], now: datetime) -> "DailySpending":
+        """The same with these days in place of what was known of them, and without those that no norm needs."""
+        first = now.date() - timedelta(days=NORM_DAYS + 2)
+        merged = {day: dict(teams) for day, teams in {**self.days, **days}.items() if day >= first}
+        return self.model_copy(update={"days": dict(sorted(merged.items())), "updated_at": now})
+
+
+def over_estimate(submission: JobSubmission, record: JobRecord | None, now: datetime) -> bool:
+    """Whether a job that has not ended has held instances for far longer than its author expected."""
+    expected = submission.spec.expected_duration
+    held = record.held(now) if record is not None and not record.state.final else None
+    return expected is not None and held is not None and held > OVER_ESTIMATE * expected
+
+
+def long_jobs(jobs: Iterable[tuple[JobSubmission, JobRecord | None]], now: datetime) -> list[Finding]:
+    """The jobs over their estimate."""
+    found = []
+    for submission, record in jobs:
+        expected, held = submission.spec.expected_duration, record.held(now) if record is not None else None
+        if expected and held and over_estimate(submission, record, now):
+            words = (
+                f"job {submission.job_id} has held instances for {_span(held)}, {held / expected:.1f} times its "
+                f"expected duration of {_span(expected)}"
+            )
+            hours = {"held_hours": _hours(held), "expected_hours": _hours(expected)}
+            found.append(Finding(AnomalyKind.JOB_OVER_ESTIMATE, submission.job_id, words, hours))
+    return found
+
+
+def dear_teams(days: Mapping[date, Mapping[str, float]], today: date) -> list[Finding]:
+    """The teams that have spent far more than usual today, or yesterday: the dearer day of each.
+
+    `days`: dollars by day and team. A day that is missing between others had no spending. A team without LEAST_DAYS of
+    days since its first dollar has no norm."""
+    found = []
+    for team in sorted({team for teams in days.values() for team in teams} - {""}):
+        over = [hit for day in (today, today - timedelta(days=1)) if (hit := _dear_day(days, team, day)) is not None]
+        if over:
+            found.append(max(over, key=lambda hit: hit.figures["spent_usd"]))
+    return found
+
+
+def _dear_day(days: Mapping[date, Mapping[str, float]], team: str, day: date) -> Finding | None:
+    spent = days.get(day, {}).get(team, 0.0)
+    first = min((d for d, teams in days.items() if teams.get(team, 0.0) > 0), default=day)
+    span = min(NORM_DAYS, (day - first).days)
+    if span < LEAST_DAYS:
+        return None
+    usual, most = norm_of([days.get(day - timedelta(days=n), {}).get(team, 0.0) for n in range(1, span + 1)])
+    if spent <= most:
+        return None
+    norm = f"its usual day is ${usual:,.2f}, and its norm ends at ${most:,.2f}"
+    words = f"team {team} has spent ${spent:,.2f} on {day}; {norm}"
+    return Finding(AnomalyKind.TEAM_OVER_NORM, team, words, {"spent_usd": spent, "usual_usd": usual, "norm_usd": most})
+
+
+def norm_of(days: Sequence[float]) -> tuple[float, float]:
+    """The usual dollars of a day, and the most that is not over the norm."""
+    usual = median(days)
+    spread = _TO_SIGMA * median(abs(x - usual) for x in days)
+    return usual, usual + max(SPREADS * spread, SHARE * usual, FLOOR_USD)
+
+
+@dataclass(frozen=True, slots=True)
+class Idling:
+    """An instance of the fleet. `usd_per_hour`: None if not known; `since`: without work since then, None if it has
+    some."""
+
+    usd_per_hour: float | None
+    since: datetime | None
+
+
+def idle_fleet(instances: Sequence[Idling], now: datetime) -> list[Finding]:
+    """The finding that most of the fleet has had no work for long, or none."""
+    idle = [i for i in instances if i.since is not None and now - i.since >= IDLE_FOR]
+    if not idle or len(idle) <= IDLE_SHARE * len(instances):
+        return []
+    usd = sum(i.usd_per_hour for i in idle if i.usd_per_hour is not None)
+    unknown = sum(i.usd_per_hour is None for i in idle)
+    costs = f"at least ${usd:,.2f}" if unknown else f"${usd:,.2f}"
+    words = (
+        f"{len(idle)} of {len(instances)} instances have had no work for {_span(IDLE_FOR)} or longer: {costs} an hour"
+    )
+    figures = {"idle": float(len(idle)), "instances": float(len(instances)), "usd_per_hour": usd}
+    return [Finding(AnomalyKind.IDLE_FLEET, "fleet", words, figures)]
+
+
+def dear_pools(pools: Iterable[PoolKey], points: Iterable[PricePoint], now: datetime) -> list[Finding]:
+    """The pools among these whose price is far above its mean of a month. `points`: at least those of the pools."""
+    priced: dict[PoolKey, list[PricePoint]] = {pool: [] for pool in pools}
+    for point in points:
+        pool = PoolKey(point.instance_type, point.zone, point.market)
+        if pool in priced:
+            priced[pool].append(point)
+    found = []
+    for pool, own in sorted(priced.items()):
+        known = price_and_mean(own, now, MONTH, LEAST_PRICED)
+        if known is not None and known[0] > DEAR * known[1]:
+            name = f"{pool.instance_type} in {pool.zone}, {pool.market.value}"
+            times = known[0] / known[1]
+            words = f"{name} costs ${known[0]:.4f} an hour, {times:.1f} times its mean of 30 days, ${known[1]:.4f}"
+            prices = {"usd_per_hour": known[0], "mean_usd_per_hour": known[1]}
+            found.append(Finding(AnomalyKind.POOL_PRICE, name, words, prices))
+    return found
+
+
+def _span(span: timedelta) -> str:
+    return format_duration(timedelta(minutes=max(1, round(span.total_seconds() / 60))))
+
+
+def _hours(span: timedelta) -> float:
+    return round(span / timedelta(hours=1), 4)

@@ -1,0 +1,120 @@
+"""Follows what is not as usual, tick by tick, and writes it to `ledger/anomalies.json` when it changes.
+
+What was open when the last scheduler ended is open still, so nothing is told twice.
+"""
+
+import logging
+from collections import defaultdict
+from datetime import date, timedelta
+
+from everspot_core.governance.anomalies import (
+    Anomalies,
+    Anomaly,
+    DailySpending,
+    Finding,
+    Idling,
+    dear_pools,
+    dear_teams,
+    idle_fleet,
+    long_jobs,
+)
+from everspot_core.market import PoolKey
+from everspot_core.norms import in_use
+from everspot_core.records import Role
+from everspot_core.schedule import ClusterView, InstanceView
+from everspot_store import BadDocument, Store, StoreError
+
+from everspot_scheduler.accounts import Accounts
+from everspot_scheduler.ledger import Ledger
+from everspot_scheduler.observe import Observation
+from everspot_scheduler.pace import Pace
+
+LOOK_EVERY = timedelta(minutes=5)
+"""Market time between two looks, but at least LEAST of real time."""
+SPENT_EVERY = timedelta(minutes=15)
+"""The same for adding up what teams have spent."""
+LEAST = timedelta(seconds=10)
+_log = logging.getLogger(__name__)
+
+
+class AnomalyWatch:
+    """The anomalies of one cluster. An error of the store never stops a tick: the next look tries again."""
+
+    def __init__(self, store: Store, scheduler_id: str, accounts: Accounts) -> None:
+        self._store, self._accounts = store, accounts
+        clock, now = store.clock, store.clock.now()
+        self._pace, self._spent_pace = (Pace(max(LEAST, clock.to_real(every))) for every in (LOOK_EVERY, SPENT_EVERY))
+        self._spent_pace.called(clock.monotonic())  # a scheduler that starts has more urgent things to read
+        self._known = Anomalies(scheduler_id=scheduler_id, updated_at=now)
+        self._written = self._known
+        self._spending = DailySpending(updated_at=now)
+
+    @property
+    def open(self) -> list[Anomaly]:
+        """What is not as usual now."""
+        return self._known.open
+
+    def load(self) -> None:
+        """Read what the last scheduler has written.
+
+        Raises:
+            StoreError: if it could not be asked.
+        """
+        try:
+            found, spending = self._store.notes.anomalies(), self._store.notes.spending()
+        except BadDocument as error:
+            _log.error("%s: it is written anew", error)
+            return
+        if found is not None:
+            self._known = self._written = found.model_copy(update={"scheduler_id": self._known.scheduler_id})
+        self._spending = spending or self._spending
+
+    def look(self, view: ClusterView, seen: Observation, ledger: Ledger) -> None:
+        """Look for anomalies if it is due. `view`: of the last plan of the tick."""
+        monotonic = self._store.clock.monotonic()
+        if not self._pace.take(monotonic):
+            return
+        try:
+            if self._spent_pace.take(monotonic):
+                self._add_up(seen, ledger)
+            self._follow(self._found(view, ledger))
+        except StoreError as error:  # notes for people: what the tick has yet to record comes first
+            _log.error("what is not as usual is not written down, and is tried again later: %s", error)
+
+    def _add_up(self, seen: Observation, ledger: Ledger) -> None:
+        days: dict[date, dict[str, float]] = defaultdict(dict)
+        for (day, team), amount in self._accounts.days(seen, ledger).items():
+            days[day][team] = round(amount.dollars, 6)
+        before = self._spending
+        self._spending = before.with_days(days, self._store.clock.now())
+        if self._spending.days != before.days:
+            self._store.notes.write_spending(self._spending)
+
+    def _found(self, view: ClusterView, ledger: Ledger) -> list[Finding]:
+        now = self._store.clock.now()
+        agents = [i for i in view.instances if not i.gone and i.record is not None and i.record.role is Role.AGENT]
+        return [
+            *long_jobs(((job.submission, job.record) for job in view.jobs), now),
+            *dear_teams(self._spending.days, now.date()),
+            *idle_fleet([_idling(i, ledger) for i in agents], now),
+            *dear_pools(in_use(ledger.launches, ledger.ends, now), ledger.points(), now),
+        ]
+
+    def _follow(self, found: list[Finding]) -> None:
+        now = self._store.clock.now()
+        before = {(a.kind, a.subject) for a in self._known.open}
+        self._known = self._known.followed(found, now)
+        for anomaly in self._known.open:
+            if (anomaly.kind, anomaly.subject) not in before:
+                _log.warning("%s: %s", anomaly.kind, anomaly.words)
+        if (self._known.open, self._known.over) != (self._written.open, self._written.over):
+            self._known = self._known.model_copy(update={"updated_at": now})
+            self._store.notes.write_anomalies(self._known)
+            self._written = self._known
+
+
+def _idling(instance: InstanceView, ledger: Ledger) -> Idling:
+    record = instance.record
+    assert record is not None  # noqa: S101 - as the caller has seen
+    usd = ledger.usd_per_hour(PoolKey(record.instance_type, record.zone, record.market))
+    return Idling(usd, instance.idle_since if instance.idle else None)

@@ -1,0 +1,43 @@
+"""`everspot anomalies`: what is open, what is over, and what cannot be read."""
+
+from datetime import timedelta
+
+from everspot_core.governance.anomalies import Anomalies, AnomalyKind, Finding
+from report_helpers import T0
+
+HOUR = timedelta(hours=1)
+IDLE = Finding(AnomalyKind.IDLE_FLEET, "fleet", "2 of 3 instances have had no work for 2h or longer", {"idle": 2.0})
+LONG = Finding(AnomalyKind.JOB_OVER_ESTIMATE, "j-1", "job j-1 has held instances for 9h")
+
+
+def test_a_cluster_without_any_says_so(world):
+    told = world.run("anomalies")
+    assert (told.code, told.out) == (0, "Everything is as usual, as far as the scheduler has looked.\n")
+    assert world.run("--json", "anomalies").json == {
+        "cluster": "test", "anomalies": [], "updated_at": None, "note": None,
+    }  # fmt: skip
+
+
+def test_what_is_open_comes_first_and_what_is_over_if_asked(world):
+    note = Anomalies(scheduler_id="s", updated_at=T0).followed([IDLE], T0).followed([LONG], T0 + HOUR)
+    world.store.notes.write_anomalies(note)
+    (row,) = world.run("--json", "anomalies").json["anomalies"]
+    assert (row["kind"], row["subject"], row["since"], row["over_at"]) == (
+        "job-over-estimate", "j-1", "2026-03-01T13:00:00Z", None,
+    )  # fmt: skip
+    rows = world.run("anomalies", "--all", "--json").json["anomalies"]
+    assert [(r["subject"], r["over_at"]) for r in rows] == [("j-1", None), ("fleet", "2026-03-01T13:00:00Z")]
+    lines = world.run("anomalies", "--all").out.splitlines()
+    assert lines[0].startswith("job-over-estimate, since ")
+    assert lines[1:] == [
+        "  job j-1 has held instances for 9h",
+        "idle-fleet, 2026-03-01 12:00 to 2026-03-01 13:00 UTC",
+        "  2 of 3 instances have had no work for 2h or longer",
+    ]
+
+
+def test_a_note_that_cannot_be_read_is_told_and_is_no_failure(world):
+    world.store.control.put("ledger/anomalies.json", b"{")
+    told = world.run("anomalies")
+    assert told.code == 0
+    assert "the scheduler writes it anew" in " ".join(told.err.split())

@@ -1,0 +1,142 @@
+"""What is not as usual: each finding at its bounds, norms that one dear day does not move, and what is told once."""
+
+from datetime import UTC, date, datetime, timedelta
+from statistics import median
+
+import pytest
+from everspot_core.governance.anomalies import (
+    KEPT,
+    Anomalies,
+    AnomalyKind,
+    DailySpending,
+    Finding,
+    Idling,
+    dear_pools,
+    dear_teams,
+    idle_fleet,
+    long_jobs,
+    norm_of,
+)
+from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.ledger import PricePoint
+from everspot_core.market import Market, PoolKey
+from everspot_core.records import JobRecord, JobState
+from hypothesis import given
+from hypothesis import strategies as st
+
+NOW = datetime(2026, 3, 30, 12, tzinfo=UTC)
+TODAY = NOW.date()
+HOUR = timedelta(hours=1)
+
+
+def job(held: float, expected: str | None, state: JobState = JobState.RUNNING):
+    spec = JobSpec(name="j", recipe="image-classification", expected_duration=expected)
+    begun = NOW - timedelta(hours=held)
+    owned = {"owner": "i-1", "assigned_at": begun} if state.owned else {}
+    record = JobRecord(job_id="j", state=state, epoch=1, changed_at=begun, held_seconds=0.0, **owned)
+    return JobSubmission(job_id="j", spec=spec, submitted_at=begun), record
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (job(4, "2h"), False),
+        (job(4.01, "2h"), True),
+        (job(400, None), False),
+        (job(9, "2h", JobState.SUCCEEDED), False),
+        ((job(9, "2h")[0], None), False),
+    ],
+)
+def test_a_job_is_over_its_estimate_beyond_twice_what_its_author_expected(given, told):
+    found = long_jobs([given], NOW)
+    assert bool(found) is told
+    if told:
+        assert found[0].words == "job j has held instances for 4h1m, 2.0 times its expected duration of 2h"
+        assert found[0].figures == {"held_hours": 4.01, "expected_hours": 2.0}
+
+
+def days(*dollars: float, team: str = "vision") -> dict[date, dict[str, float]]:
+    """The last of them is today's."""
+    return {TODAY - timedelta(days=n): {team: usd} for n, usd in enumerate(reversed(dollars))}
+
+
+@pytest.mark.parametrize(
+    ("spent", "told"),
+    [
+        (days(*[100.0] * 7, 150.0), False),  # half more than ever is the norm's end
+        (days(*[100.0] * 7, 150.01), True),
+        (days(*[100.0] * 6, 1000.0), False),  # six days are no norm
+        (days(*[0.0] * 20, *[100.0] * 6, 1000.0), False),  # nor are days before its first dollar
+        (days(*[1.0] * 10, 5.9), False),  # dollars that nobody minds
+        (days(*[1.0] * 10, 6.1), True),
+        (days(*[100.0] * 10, 400.0, 3.0), True),  # yesterday counts until today is over
+        (days(*[100.0] * 10, 400.0, 3.0, 3.0), False),
+        (days(*[80.0, 120.0] * 5, 215.0), False),  # they differ by 40 every day: four spreads are 119
+        (days(*[80.0, 120.0] * 5, 225.0), True),
+        (days(*[100.0] * 7, 900.0, team=""), False),  # boot and idling are no team
+    ],
+)
+def test_a_team_is_over_its_norm_by_what_its_days_let_expect(spent, told):
+    assert [f.subject for f in dear_teams(spent, TODAY)] == (["vision"] if told else [])
+
+
+def test_a_team_over_its_norm_is_told_with_its_figures():
+    (found,) = dear_teams(days(*[100.0] * 10, 1300.0, 400.0), TODAY)
+    assert (
+        found.words
+        == "team vision has spent $1,300.00 on 2026-03-29; its usual day is $100.00, and its norm ends at $150.00"
+    )
+    assert found.figures == {"spent_usd": 1300.0, "usual_usd": 100.0, "norm_usd": 150.0}
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=7, max_size=28), st.floats(1e6, 1e12))
+def test_one_dear_day_moves_a_norm_by_no_more_than_a_day_of_the_usual_kind(usual, dear):
+    """A mean would follow it: with a robust norm the second dear day is told as well."""
+    calm, after = norm_of(usual), norm_of([*usual, dear])
+    assert after[0] <= max(usual)
+    assert calm[1] >= calm[0] + 5
+    assert median(usual) == calm[0]
+
+
+def test_a_fleet_is_idle_when_most_of_it_has_been_for_long():
+    long, short = NOW - 2 * HOUR, NOW - HOUR
+    assert idle_fleet([], NOW) == []
+    assert idle_fleet([Idling(1.0, long), Idling(1.0, None)], NOW) == [], "half of it is not most"
+    assert idle_fleet([Idling(1.0, short)], NOW) == []
+    (found,) = idle_fleet([Idling(1.5, long), Idling(None, long), Idling(9.0, short)], NOW)
+    assert found.words == "2 of 3 instances have had no work for 2h or longer: at least $1.50 an hour"
+
+
+def test_a_pool_is_dear_at_twice_its_month():
+    pool = PoolKey("c6i.large", "us-east-1a", Market.SPOT)
+
+    def points(*prices: tuple[float, float]) -> list[PricePoint]:
+        return [
+            PricePoint(**pool._asdict(), at=NOW - timedelta(days=d), usd_per_hour=usd, source="t") for d, usd in prices
+        ]
+
+    assert dear_pools([pool], points((40, 0.05), (1, 0.1)), NOW) == [], "0.1 is less than twice the mean of 0.0517"
+    (found,) = dear_pools([pool], points((40, 0.05), (1, 0.11)), NOW)
+    assert (found.kind, found.subject) == (AnomalyKind.POOL_PRICE, "c6i.large in us-east-1a, spot")
+    assert found.figures["mean_usd_per_hour"] == pytest.approx((29 * 0.05 + 0.11) / 30)
+    assert dear_pools([pool], points((2, 0.01), (0.1, 0.5)), NOW) == [], "two days tell no month"
+    assert dear_pools([], points((40, 0.05), (1, 0.5)), NOW) == []
+
+
+def test_what_is_found_again_is_open_since_its_first_time_and_over_when_it_is_not():
+    one = Finding(AnomalyKind.IDLE_FLEET, "fleet", "2 of 3", {"idle": 2.0})
+    first = Anomalies(scheduler_id="s", updated_at=NOW).followed([one], NOW)
+    again = first.followed([Finding(AnomalyKind.IDLE_FLEET, "fleet", "3 of 3")], NOW + HOUR)
+    assert again.open == first.open, "what a person was told stays as it was told"
+    over = Anomalies.read(again.to_json()).followed([], NOW + 2 * HOUR)
+    assert (over.open, [(a.since, a.over_at) for a in over.over]) == ([], [(NOW, NOW + 2 * HOUR)])
+    assert over.followed([one], NOW + 3 * HOUR).open[0].since == NOW + 3 * HOUR
+    for n in range(KEPT + 5):
+        over = over.followed([one] if n % 2 == 0 else [], NOW)
+    assert len(over.over) <= KEPT
+
+
+def test_days_are_replaced_by_newer_sums_and_forgotten_when_no_norm_needs_them():
+    known = DailySpending(updated_at=NOW, days={date(2026, 1, 1): {"a": 1.0}, TODAY: {"a": 1.0}})
+    found = DailySpending.read(known.with_days({TODAY: {"a": 2.0}}, NOW).to_json())
+    assert found.days == {TODAY: {"a": 2.0}}

@@ -1,0 +1,108 @@
+"""A scheduler that finds something unusual: it is written, told once whoever schedules, and over when it is over."""
+
+from datetime import date, timedelta
+
+from everspot_core.governance.anomalies import DailySpending
+from everspot_core.ledger import PricePoint
+from everspot_core.notify import Notifications
+from everspot_core.records import Market
+from everspot_scheduler.anomalies import LOOK_EVERY, SPENT_EVERY
+from scheduler_helpers import Cluster
+from test_scheduler_notify import TOPIC, settle
+
+HOUR = timedelta(hours=1)
+
+
+def kinds(cluster: Cluster) -> list[tuple[str, str]]:
+    found = cluster.store.notes.anomalies()
+    return [(a.kind, a.subject) for a in found.open] if found is not None else []
+
+
+def later(cluster: Cluster, span: timedelta = LOOK_EVERY) -> None:
+    """The next look, after this time at least. Agents have beaten before it, as they do all the time."""
+    cluster.clock.advance(max(span, LOOK_EVERY))
+    for agent in cluster.agents.values():
+        agent.turn()
+    cluster.run(2)
+
+
+def anomalies_told(cluster: Cluster) -> list[str]:
+    return [str(data["subject"]) for _, data in cluster.cloud.notified if data["occasion"] == "anomaly"]
+
+
+def test_an_idle_fleet_is_told_once_whoever_schedules_and_is_over_when_it_works(cluster: Cluster):
+    cluster.declare(notifications=Notifications(topic_arn=TOPIC))
+    cluster.length = 10**6
+    cluster.agent("i-1", Market.ON_DEMAND)
+    cluster.run(2)
+    assert cluster.store.notes.anomalies() is None, "nothing was found, so nothing was written"
+    later(cluster, 3 * HOUR)
+    assert kinds(cluster) == [("idle-fleet", "fleet")]
+    settle(cluster, lambda: any(key.startswith("_anomaly/") for key in cluster.store.told.scan()))
+    ((subject, data),) = cluster.cloud.notified
+    assert subject == "idle-fleet: fleet (cluster test)"
+    assert data["figures"] == {"idle": 1.0, "instances": 1.0, "usd_per_hour": 0.085}
+    cluster.schedulers = [cluster.scheduler("s2")]
+    later(cluster)
+    assert kinds(cluster) == [("idle-fleet", "fleet")]
+    cluster.submit("work")
+    cluster.run(5)
+    later(cluster)
+    note = cluster.store.notes.anomalies()
+    assert (kinds(cluster), [a.kind for a in note.over]) == ([], ["idle-fleet"])
+    settle(cluster, lambda: not any(key.startswith("_anomaly/") for key in cluster.store.told.scan()))
+    assert anomalies_told(cluster) == ["fleet"]
+
+
+def test_a_job_over_its_estimate_is_found_by_its_time_with_instances(cluster: Cluster):
+    cluster.length = 10**6
+    cluster.agent("i-1", Market.ON_DEMAND)
+    cluster.submit("slow", expected_duration="10m")
+    cluster.submit("unknown")
+    cluster.run(5)
+    for _ in range(5):
+        later(cluster)
+        cluster.run(5)
+    assert kinds(cluster) == [("job-over-estimate", "slow")]
+
+
+def test_a_team_over_its_norm_is_found_by_the_days_that_an_earlier_scheduler_wrote(cluster: Cluster):
+    """Ten days of a dollar, which are in the note alone; today an on-demand instance worked for a hundred hours."""
+    cluster.clock.advance(timedelta(days=20))
+    today = cluster.clock.now().date()
+    before = {today - timedelta(days=n): {"vision": 1.0} for n in range(3, 13)}
+    cluster.store.notes.write_spending(DailySpending(updated_at=cluster.clock.now(), days=before))
+    cluster.length = 10**6
+    for n in range(8):
+        cluster.agent(f"i-{n}", Market.ON_DEMAND)
+        cluster.submit(f"j-{n}", tags={"Team": "vision"})
+    cluster.run(5)
+    later(cluster, SPENT_EVERY + 12 * HOUR)
+    later(cluster, SPENT_EVERY)
+    spent = cluster.store.notes.spending().days
+    assert spent[today]["vision"] > 8 * 12 * 0.085 * 0.99
+    assert spent[today - timedelta(days=3)] == {"vision": 1.0}
+    assert ("team-over-norm", "vision") in kinds(cluster)
+    assert all(isinstance(day, date) for day in spent)
+
+
+def test_a_pool_at_twice_its_month_is_found_where_it_is_in_use(cluster: Cluster):
+    cluster.clock.advance(timedelta(days=20))
+    now = cluster.clock.now()
+    cluster.length = 10**6
+    cluster.agent("i-1")
+    pool = {"instance_type": "c6i.large", "zone": "us-east-1a", "market": Market.SPOT, "source": "test"}
+    cluster.store.add_price(PricePoint(**pool, at=now - timedelta(days=9), usd_per_hour=0.03))
+    cluster.store.add_price(PricePoint(**pool, at=now - HOUR, usd_per_hour=0.08))
+    cluster.submit("work")
+    cluster.run(5)
+    later(cluster)
+    assert kinds(cluster) == [("pool-price", "c6i.large in us-east-1a, spot")]
+
+
+def test_a_note_that_cannot_be_read_is_written_anew_and_stops_no_tick(cluster: Cluster):
+    cluster.store.control.put("ledger/anomalies.json", b"{")
+    cluster.agent("i-1", Market.ON_DEMAND)
+    cluster.run(2)
+    later(cluster, 3 * HOUR)
+    assert kinds(cluster) == [("idle-fleet", "fleet")]

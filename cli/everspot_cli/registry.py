@@ -58,6 +58,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Compare a job with the same on-demand, two jobs, or two sets of jobs: cost, time, interruptions.",
     ),
     "export": ("export", "Export a month of the ledger as FOCUS, a row for each use of an instance in each hour."),
+    "chargeback": (
+        "chargeback",
+        "Show who bears a month's costs: each team, and what nobody asked for, in lines that add up to the whole.",
+    ),
     "anomalies": (
         "anomalies",
         "Show what is not as usual: jobs far over their estimate, teams over their norm, idle instances, dear pools.",

@@ -32,7 +32,8 @@ def test_every_recipe_that_is_allowed_exists_in_the_image():
 def test_the_commands_are_these():
     assert list(COMMANDS) == [
         "submit", "retry", "sweep", "jobs", "job", "logs", "cancel", "interrupt", "exec", "forward", "data", "pull",
-        "drain", "roll", "down", "instances", "fleet", "federation", "report", "compare", "export", "anomalies",
+        "drain", "roll", "down", "instances", "fleet", "federation", "report", "compare", "export", "chargeback",
+        "anomalies", "budget", "simulate", "prices", "estimate", "gc", "doctor", "review", "changes", "use", "clusters",
         "budget", "simulate", "prices", "estimate", "gc", "doctor", "review", "changes", "use", "clusters",
     ]  # fmt: skip
 

@@ -79,7 +79,7 @@ def test_a_cancelled_job_has_no_notice_and_one_that_never_ran_no_colour(world):
     world.leave("ended", 510, Reason.CANCEL)
     page = world.root / "r.html"
     assert world.run("report", "--as-of", AS_OF, "--html", str(page)).code == 0
-    drawings = page.read_text().split("Each job")[1]
+    drawings = page.read_text().split("<h2>Each job")[1]
     assert 'class="notice"' not in drawings
     legend = drawings.split("Timeline of the instances")[1].split("</svg>")[1]
     assert "ended</span>" in legend and "waits</span>" not in legend

@@ -1,10 +1,10 @@
 """The figures at the head of the page: costs first, and the saving to plan with."""
 
-from html import escape
 from typing import Any
 
 from everspot_core.counting import counted
 
+from everspot_cli.report.page import card
 from everspot_cli.report.terminal import money, percent, redone
 from everspot_cli.tables import duration
 
@@ -15,11 +15,6 @@ def cards(report: dict[str, Any]) -> str:
     return f'<div class="cards">{"".join(found)}</div>'
 
 
-def _card(value: str, label: str, small: str = "", tone: str = "") -> str:
-    note = f"<small>{escape(small)}</small>" if small else ""
-    return f'<div class="card"><span>{escape(label)}</span><b class="{tone}">{escape(value)}</b>{note}</div>'
-
-
 def _cost(report: dict[str, Any]) -> str:
     unpriced = report["unpriced_hours"]
     parts = (
@@ -28,14 +23,14 @@ def _cost(report: dict[str, Any]) -> str:
         else "the seconds that it held instances"
     )
     if unpriced:
-        return _card(f"≥ {money(report['cost_usd'])}", "cost", f"{parts}; {unpriced:g} h have no price", "bad")
-    return _card(money(report["cost_usd"]), "cost", parts)
+        return card(f"≥ {money(report['cost_usd'])}", "cost", f"{parts}; {unpriced:g} h have no price", "bad")
+    return card(money(report["cost_usd"]), "cost", parts)
 
 
 def _listed(report: dict[str, Any]) -> str:
     if report["scope"] != "cluster":
-        return _card(money(report["on_demand_cost_usd"]), "the same useful work on-demand", "never interrupted")
-    return _card(
+        return card(money(report["on_demand_cost_usd"]), "the same useful work on-demand", "never interrupted")
+    return card(
         money(report["on_demand_cost_usd"]),
         "the same fleet and work on-demand",
         f"jobs {money(report['jobs_on_demand_cost_usd'])}, boot and idling "
@@ -51,7 +46,7 @@ def _saved(report: dict[str, Any]) -> str:
     if report["scope"] == "cluster":
         small.append(f"jobs alone {percent(report['jobs_savings_percent'])}")
     tone = "" if plan is None else "good" if plan >= 0 else "bad"
-    return _card(percent(plan), "saved, to plan with" if free else "saved", "; ".join(small), tone)
+    return card(percent(plan), "saved, to plan with" if free else "saved", "; ".join(small), tone)
 
 
 def _idle(report: dict[str, Any]) -> list[str]:
@@ -61,7 +56,7 @@ def _idle(report: dict[str, Any]) -> list[str]:
     idle = report["idle_and_boot_cost_usd"]
     share = 100 * idle / report["cost_usd"]
     small = f"{money(idle)}, of which the scheduler {money(report['scheduler_cost_usd'])}"
-    return [_card(f"{share:.0f} %", "of the cost was boot and idling", small, "bad" if share > 25 else "")]
+    return [card(f"{share:.0f} %", "of the cost was boot and idling", small, "bad" if share > 25 else "")]
 
 
 def _outcome(report: dict[str, Any]) -> list[str]:
@@ -71,9 +66,9 @@ def _outcome(report: dict[str, Any]) -> list[str]:
     again = report["steps_redone_after_notice"]
     late = f"{counted(missed, 'deadline')} missed" if missed else ""
     found = [
-        _card(f"{done} of {len(jobs)}", "jobs succeeded", late, "bad" if missed else ""),
-        _card(str(len(report["interruptions"])), "interruptions", f"{duration(report['lost_seconds'])} of time lost"),
-        _card(
+        card(f"{done} of {len(jobs)}", "jobs succeeded", late, "bad" if missed else ""),
+        card(str(len(report["interruptions"])), "interruptions", f"{duration(report['lost_seconds'])} of time lost"),
+        card(
             str(again),
             "steps redone after notices",
             f"{redone(report, 'steps_redone_total')} in total",
@@ -82,7 +77,7 @@ def _outcome(report: dict[str, Any]) -> list[str]:
     ]
     if waits:
         over = f"over {counted(len(waits), 'notice')}"
-        found.append(_card(f"{max(waits):.1f} s", "notice to durable, longest", over))
+        found.append(card(f"{max(waits):.1f} s", "notice to durable, longest", over))
     if accuracy is not None:
-        found.append(_card(f"{100 * accuracy:.2f} %", "test accuracy", "the lowest of the jobs"))
+        found.append(card(f"{100 * accuracy:.2f} %", "test accuracy", "the lowest of the jobs"))
     return found

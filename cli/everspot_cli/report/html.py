@@ -1,13 +1,12 @@
 """The report as one page that loads nothing from the network: figures, the timeline, tables, definitions."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 from html import escape
-from importlib import resources
 from typing import Any
 
 from everspot_cli.report.cards import cards
 from everspot_cli.report.gather import Material
+from everspot_cli.report.page import framed, section, table
 from everspot_cli.report.paths import draw_paths
 from everspot_cli.report.terminal import (
     at_least,
@@ -26,7 +25,6 @@ from everspot_cli.tables import duration
 
 def document(report: dict[str, Any], material: Material, only: str | None = None) -> str:
     """The page."""
-    style = (resources.files("everspot_cli") / "report" / "page.css").read_text()
     name = f"Cluster {report['cluster']}" if only is None else f"Job {only}"
     scale = report["time_scale"]
     market = f" · market time, {scale:g} times as fast as real time" if scale != 1 else ""
@@ -34,50 +32,20 @@ def document(report: dict[str, Any], material: Material, only: str | None = None
         f"<h1>{escape(name)}</h1>",
         f'<p class="sub">Everspot report · as of {escape(report["as_of"][:19].replace("T", " "))} UTC{market}</p>',
         cards(report),
-        _section("Jobs", _jobs(report)),
-        *(_section(f"Cost by {key}", _share(key, rows)) for key, rows in report["cost_by_tag"].items()),
-        _section("Sweeps", _sweeps(report)) if report["sweeps"] else "",
-        _section("Each job's path", paths) if (paths := draw_paths(material, only)) else "",
+        section("Jobs", _jobs(report)),
+        *(section(f"Cost by {key}", _share(key, rows)) for key, rows in report["cost_by_tag"].items()),
+        section("Sweeps", _sweeps(report)) if report["sweeps"] else "",
+        section("Each job's path", paths) if (paths := draw_paths(material, only)) else "",
         f'<h2>Timeline of the instances</h2><div class="scroll">{draw(material, only)}</div>{legend(material, only)}',
-        _section("Interruptions", _interruptions(report)) if report["interruptions"] else "",
-        _section("Where the hours went", _usage(report)),
-        _section("Instances", _instances(report)) if report["instances"] else "",
+        section("Interruptions", _interruptions(report)) if report["interruptions"] else "",
+        section("Where the hours went", _usage(report)),
+        section("Instances", _instances(report)) if report["instances"] else "",
         _definitions(report),
         _footer(report),
     ]
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>Everspot report: {escape(name)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
-        + "\n".join(part for part in sections if part)
-        + "\n</body>\n</html>\n"
-    )
+    return framed(f"Everspot report: {name}", sections)
 
 
-def _section(title: str, body: str) -> str:
-    return f'<h2>{escape(title)}</h2><div class="scroll">{body}</div>'
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
-    """A table whose first `left` columns are text. The first column stays in sight on a narrow page, and states are
-    coloured."""
-    head = "".join(f"<th{' class=l' if index < left else ''}>{escape(name)}</th>" for index, name in enumerate(columns))
-
-    def cell(index: int, value: str) -> str:
-        kinds = [*(["l"] if index < left else []), *([_TONE[value]] if columns[index] in _COLOURED else [])]
-        classes = f' class="{" ".join(kinds)}"' if kinds else ""
-        if index == 0:
-            return f"<th scope=row{classes}>{escape(value)}</th>"
-        return f"<td{classes}>{escape(value)}</td>"
-
-    body = "".join(f"<tr>{''.join(cell(n, value) for n, value in enumerate(row))}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-_COLOURED = ("state", "deadline")
-_TONE = defaultdict(lambda: "run", SUCCEEDED="good", FAILED="bad", CANCELLED="soft", met="good", missed="bad")
-_TONE["—"] = "soft"
 _DEADLINE = {True: "met", False: "missed", None: "open"}
 
 
@@ -106,7 +74,7 @@ def _jobs(report: dict[str, Any]) -> str:
         )
     names = ("job", "state", "deadline", "cost", "on-demand", "saved", "total duration", "job duration",
              "spot / on-demand h", "interrupted", "time lost", "redone", "accuracy", "priority")  # fmt: skip
-    return _table(names, rows, 3)
+    return table(names, rows, 3)
 
 
 def _share(key: str, rows: Sequence[dict[str, Any]]) -> str:
@@ -122,12 +90,12 @@ def _share(key: str, rows: Sequence[dict[str, Any]]) -> str:
         ]
         for row in rows
     ]
-    return _table((key, "cost", "on-demand", "saved", "jobs", "spot / on-demand h", "time lost"), told, 1)
+    return table((key, "cost", "on-demand", "saved", "jobs", "spot / on-demand h", "time lost"), told, 1)
 
 
 def _sweeps(report: dict[str, Any]) -> str:
     rows = [[row["sweep"], row["metric"], *sweep_figures(row)] for row in report["sweeps"]]
-    return _table(("sweep", "metric", "trials", "useful", "cost", "a trial", "a useful one"), rows, 2)
+    return table(("sweep", "metric", "trials", "useful", "cost", "a trial", "a useful one"), rows, 2)
 
 
 def _interruptions(report: dict[str, Any]) -> str:
@@ -150,7 +118,7 @@ def _interruptions(report: dict[str, Any]) -> str:
         )
     names = ("at", "job", "kind", "learnt from", "instance", "resumed on", "durable after", "changeover",
              "resumed from step", "steps redone")  # fmt: skip
-    return _table(names, rows, 6)
+    return table(names, rows, 6)
 
 
 def _usage(report: dict[str, Any]) -> str:
@@ -166,7 +134,7 @@ def _usage(report: dict[str, Any]) -> str:
         ]
         for row in report["usage"]
     ]
-    return _table(("market", "type", "zone", "instances", "hours", "mean $/h", "cost"), rows, 3)
+    return table(("market", "type", "zone", "instances", "hours", "mean $/h", "cost"), rows, 3)
 
 
 def _instances(report: dict[str, Any]) -> str:
@@ -179,7 +147,7 @@ def _instances(report: dict[str, Any]) -> str:
                      ", ".join(one["jobs"]) or "—", clock(one["launched_at"], report), end, why,
                      money(one["cost_usd"])])  # fmt: skip
     names = ("instance", "role", "market", "type", "zone", "jobs", "launched", "ended", "", "cost")
-    return _table(names, rows, 6)
+    return table(names, rows, 6)
 
 
 def _definitions(report: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from everspot_core.attempts import Interruption
 from everspot_core.catalogue import region_of
 from everspot_core.cost import JobBill, Usage, savings_percent
+from everspot_core.governance.pipelines import ACCURACY as ACCURACY
 from everspot_core.prices import HOUR, Basis, rounded, total
 from everspot_core.records import JobRecord, JobState, Market, Role
 
@@ -19,7 +20,6 @@ from everspot_cli.report.shares import shares
 from everspot_cli.report.sweeps import sweep_rows
 from everspot_cli.views import last_word
 
-ACCURACY = ("accuracy", "test_accuracy", "eval_accuracy", "val_accuracy")
 DEFINITIONS = {
     "cost_usd": "every second of every instance from launch to end (60 at least), at the price of its moment; a spot "
     "instance that the cloud takes within its free time is free",

@@ -146,7 +146,7 @@ def usage_rows(
         )
     ]
     for job_id, record in sorted((records or {}).items()):
-        found += (row for row in _visits(job_id, record, bill.as_of) if window.contains(row.hour))
+        found += (row for row in visit_rows(job_id, record, bill.as_of) if window.contains(row.hour))
     return sorted(found, key=lambda r: (r.hour, r.resource, r.kind, r.job_id or "", r.epoch or 0))
 
 
@@ -250,7 +250,8 @@ def _hour(moment: datetime) -> datetime:
     return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
-def _visits(job_id: str, record: JobRecord, as_of: datetime) -> Iterator[UsageRow]:
+def visit_rows(job_id: str, record: JobRecord, as_of: datetime) -> Iterator[UsageRow]:
+    """What a job's visits to other clusters cost: those that are over, and the one that goes on at `as_of`."""
     for trip in record.trips:
         yield from _trip(job_id, trip)
     away = record.away

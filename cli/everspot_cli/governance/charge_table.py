@@ -1,0 +1,47 @@
+"""The cells of the tables of charges, the same in the terminal and on the page."""
+
+from typing import Any
+
+from everspot_cli.report.terminal import money
+
+LINE_COLUMNS = ("cost", "lost, beside it", "on-demand", "jobs", "instance hours")
+STAGE_COLUMNS = ("pipeline", "submitted", "stage", "cost", "jobs", "metric", "gain", "a point")
+_OF_JOBS = ("value", "untagged")
+
+
+def least(amount: float, known: bool) -> str:
+    """Dollars; a lower bound where not all is known."""
+    return money(amount) if known else f"≥ {money(amount)}"
+
+
+def line_cells(line: dict[str, Any]) -> list[str]:
+    """A line of charges. What its jobs lost is in the line of lost time, not in theirs: `+` says so."""
+    lost = f"+ {money(line['lost_usd'])}" if line["kind"] in _OF_JOBS and line["lost_usd"] else "—"
+    return [
+        line["value"],
+        least(line["cost_usd"], line["known"]),
+        lost,
+        money(line["on_demand_cost_usd"]),
+        str(line["jobs"]) if line["jobs"] else "—",
+        f"{line['instance_hours']:.3f}",
+    ]
+
+
+def stage_cells(run: dict[str, Any]) -> list[list[str]]:
+    """A row for each stage of a run, and one for all of them with what was gained."""
+    rows = [
+        ["", "", stage["stage"], least(stage["cost_usd"], stage["known"]), str(len(stage["jobs"])), "", "", ""]
+        for stage in run["stages"]
+    ]
+    state = "" if run["ended_at"] is not None else " (goes on)"
+    whole = [
+        run["pipeline"],
+        f"{run['submitted_at']:%Y-%m-%d %H:%M}{state}",
+        "all stages",
+        least(run["cost_usd"], run["known"]),
+        str(sum(len(stage["jobs"]) for stage in run["stages"])),
+        f"{run['metric']} {run['value']:.4g}" if run["value"] is not None else "—",
+        f"{run['gain']:+.4g}" if run["gain"] is not None else "—",
+        money(run["usd_per_point"]),
+    ]
+    return [whole, *rows]

@@ -1,0 +1,54 @@
+"""What all pages have in common: the frame with the style inside, sections, and tables. They load nothing from the
+network."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib import resources
+
+_COLOURED = ("state", "deadline")
+_TONE = defaultdict(lambda: "run", SUCCEEDED="good", FAILED="bad", CANCELLED="soft", met="good", missed="bad")
+_TONE["—"] = "soft"
+
+
+def framed(title: str, sections: Iterable[str]) -> str:
+    """The page of these sections; empty ones are left out."""
+    style = (resources.files("everspot_cli") / "report" / "page.css").read_text()
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(part for part in sections if part)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def section(title: str, body: str) -> str:
+    """A heading, and what it is about, which is scrolled where it is too wide, by keyboard too."""
+    named = f'role="region" aria-label="{escape(title)}" tabindex="0"'
+    return f'<h2>{escape(title)}</h2><div class="scroll" {named}>{body}</div>'
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
+    """A table whose first `left` columns are text. The first column stays in sight on a narrow page, and states are
+    coloured."""
+    head = "".join(
+        f"<th scope=col{' class=l' if index < left else ''}>{escape(name)}</th>" for index, name in enumerate(columns)
+    )
+
+    def cell(index: int, value: str) -> str:
+        kinds = [*(["l"] if index < left else []), *([_TONE[value]] if columns[index] in _COLOURED else [])]
+        classes = f' class="{" ".join(kinds)}"' if kinds else ""
+        if index == 0:
+            return f"<th scope=row{classes}>{escape(value)}</th>"
+        return f"<td{classes}>{escape(value)}</td>"
+
+    body = "".join(f"<tr>{''.join(cell(n, value) for n, value in enumerate(row))}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def card(value: str, label: str, small: str = "", tone: str = "") -> str:
+    """A figure with its label; `small` stands below it, and `tone` is its colour: good or bad."""
+    note = f"<small>{escape(small)}</small>" if small else ""
+    return f'<div class="card"><span>{escape(label)}</span><b class="{tone}">{escape(value)}</b>{note}</div>'

@@ -1,0 +1,111 @@
+"""A month's costs by the value of a tag, such as by team, in lines that add up to the whole.
+
+A line for each value has what its jobs worked, here and at other clusters. What no team asked for has lines of its own:
+time lost to interruptions, boot, idle time, unused shares, the scheduler. Jobs that visit from other clusters are one
+line, because their home charges them, by this cluster's bill. So no dollar is in two lines, and none is in no line.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+
+from everspot_core.governance.usage import Sums, UsageKind, UsageRow
+from everspot_core.job import JobSubmission
+from everspot_core.prices import total
+
+KEYS = ("Team", "Project", "Environment", "ModelVersion")
+"""The tags by which costs are charged unless others are named."""
+
+
+class LineKind(StrEnum):
+    """Whose a line is: that of one VALUE of the tag, of jobs without the tag, or of nobody."""
+
+    VALUE = "value"
+    UNTAGGED = "untagged"
+    VISITORS = "visitors"
+    LOST = "lost"
+    BOOT = "boot"
+    IDLE = "idle"
+    SHARED = "shared"
+    SCHEDULER = "scheduler"
+
+
+_OF_NOBODY = {
+    UsageKind.LOST: LineKind.LOST,
+    UsageKind.BOOT: LineKind.BOOT,
+    UsageKind.IDLE: LineKind.IDLE,
+    UsageKind.SHARED: LineKind.SHARED,
+    UsageKind.SCHEDULER: LineKind.SCHEDULER,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChargeLine:
+    """One line. `sums` of its rows, which are in no other line. `lost`: dollars of the same jobs in the line of lost
+    time. `jobs`: how many are in it."""
+
+    kind: LineKind
+    value: str
+    sums: Sums
+    lost: Fraction
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charges:
+    """The lines of one tag, values first, the dearest first. Their `sums` add up to `whole`."""
+
+    key: str
+    lines: tuple[ChargeLine, ...]
+    whole: Sums
+
+
+def charges(rows: Iterable[UsageRow], submissions: Mapping[str, JobSubmission], key: str) -> Charges:
+    """The charges of a month's rows by the tag `key`."""
+    groups: dict[tuple[LineKind, str], list[UsageRow]] = defaultdict(list)
+    lost: dict[str, Fraction] = defaultdict(Fraction)
+    found = list(rows)
+    for row in found:
+        submission = submissions.get(row.job_id or "")
+        value = submission.spec.tags.get(key, "") if submission is not None else ""
+        kind = _line_kind(row, submission, value)
+        if kind is LineKind.LOST:
+            lost[value] += row.cost
+        groups[kind, value if kind is LineKind.VALUE else ""].append(row)
+    # Jobs of a value may have worked in other months, and lost time in this one.
+    for value in lost:
+        groups.setdefault((LineKind.VALUE if value else LineKind.UNTAGGED, value), [])
+    lines = [
+        ChargeLine(
+            kind=kind,
+            value=value,
+            sums=Sums.of(own),
+            lost=lost.get(value, Fraction(0)) if kind in (LineKind.VALUE, LineKind.UNTAGGED) else Fraction(0),
+            jobs=len({row.job_id for row in own if row.job_id is not None}),
+        )
+        for (kind, value), own in groups.items()
+    ]
+    order = list(LineKind)
+    ordered = sorted(lines, key=lambda line: (order.index(line.kind), -line.sums.cost, line.value))
+    return Charges(key=key, lines=tuple(ordered), whole=Sums.of(found))
+
+
+def _line_kind(row: UsageRow, submission: JobSubmission | None, value: str) -> LineKind:
+    if submission is not None and submission.visit is not None:
+        return LineKind.VISITORS
+    if row.kind in _OF_NOBODY:
+        return _OF_NOBODY[row.kind]
+    return LineKind.VALUE if value else LineKind.UNTAGGED
+
+
+def apportioned(amounts: Sequence[Fraction], places: int) -> list[Fraction]:
+    """The amounts, none of them negative, rounded to `places` decimals such that they add up to their rounded sum: the
+    largest remainders are rounded up, the first of equal ones first."""
+    unit = Fraction(1, 10**places)
+    whole = [amount // unit for amount in amounts]
+    sum_ = total(amounts) / unit
+    left = int(sum_ + Fraction(1, 2)) - sum(whole)
+    raised = set(sorted(range(len(amounts)), key=lambda n: (whole[n] - amounts[n] / unit, n))[:left])
+    return [(count + (n in raised)) * unit for n, count in enumerate(whole)]

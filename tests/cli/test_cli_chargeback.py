@@ -1,0 +1,166 @@
+"""`everspot chargeback`: lines that add up to the report, as a table, JSON, CSV and a page."""
+
+import csv
+import io
+import re
+from html.parser import HTMLParser
+
+import pytest
+from everspot_core.lease import pending
+from everspot_core.ledger import LaunchRecord
+from everspot_core.records import Market
+from everspot_core.visits import Trip, TripEnd
+from report_helpers import T0
+
+MARCH = ("--month", "2026-03")
+
+
+@pytest.fixture(autouse=True)
+def _moment(monkeypatch):
+    monkeypatch.setenv("EVERSPOT_CLOCK", f"1e-12@{T0.timestamp() + 3 * 3600:.0f}")
+
+
+def charged(world, *arguments):
+    answer = world.run("--json", "chargeback", *MARCH, *arguments)
+    assert answer.code == 0, answer.err
+    return answer.json
+
+
+def test_the_lines_of_each_tag_add_up_to_the_report(past):
+    found, report = charged(past), past.run("--json", "report").json
+    assert list(found["by"]) == ["Team"]
+    assert found["total_usd"] == found["cost_usd"] == report["cost_usd"]
+    (lines,) = found["by"].values()
+    assert round(sum(line["cost_usd"] for line in lines), 6) == found["total_usd"]
+    by = {line["kind"]: line for line in lines}
+    assert list(by) == ["value", "untagged", "lost", "boot", "idle", "scheduler"]
+    moved = next(job for job in report["jobs"] if job["job_id"] == "moved")
+    assert by["value"]["cost_usd"] + by["value"]["lost_usd"] == pytest.approx(moved["cost_usd"], abs=2e-6)
+    assert by["lost"]["cost_usd"] == pytest.approx(by["value"]["lost_usd"], abs=1e-6)
+    assert by["scheduler"]["cost_usd"] == pytest.approx(report["scheduler_cost_usd"], abs=1e-6)
+
+
+def test_a_tag_that_is_asked_for_is_shown_though_nobody_has_it(past):
+    found = charged(past, "--by", "Customer", "--by", "Team", "--by", "Customer")
+    assert list(found["by"]) == ["Customer", "Team"]
+    assert "value" not in {line["kind"] for line in found["by"]["Customer"]}
+    assert past.run("chargeback", "--by", " ").code == 2
+
+
+def test_people_see_the_lines_the_total_and_that_the_month_goes_on(past):
+    told = past.run("chargeback", *MARCH)
+    assert told.code == 0
+    rows = [line.split() for line in told.out.splitlines()]
+    # Work: 1600 s at $0.04, 2200 s at $0.05, 3600 s at $0.04 an hour. Lost: 20 s at $0.05, 310 s at $0.04.
+    assert next(r for r in rows if r[:1] == ["research"])[:4] == ["research", "$0.0883", "+", "$0.0037"]
+    total = past.run("--json", "report").json["cost_usd"]
+    assert next(r for r in rows if r[:1] == ["total"]) == ["total", f"${total:.4f}"]
+    assert "2026-03 is not over: this is up to 2026-03-01 15:00 UTC." in told.out
+    assert "Not in these figures: data transfer" in told.out
+
+
+def test_what_is_not_known_makes_a_lower_bound_and_visits_are_their_team_s(world):
+    world.submit("away", 0, tags={"Team": "vision"})
+    trips = [Trip(cluster="beta", visit="visit-1", number=1, since=T0, until=T0, end=TripEnd.RETURNED, usd=1.5,
+                  egress_usd=0.25)]  # fmt: skip
+    world.store.records.put("away", pending("away", T0).model_copy(update={"trips": trips}))
+    world.store.launches.create(
+        "i-odd", LaunchRecord(instance_id="i-odd", instance_type="x9.odd", zone="us-east-1a", market=Market.ON_DEMAND,
+                              launched_at=T0),
+    )  # fmt: skip
+    found = charged(world)
+    lines = {line["value"]: line for line in found["by"]["Team"]}
+    assert (lines["vision"]["cost_usd"], lines["vision"]["known"]) == (1.75, True)
+    assert (lines["(boot)"]["known"], lines["(boot)"]["unpriced_hours"]) == (False, 3.0)
+    assert (found["known"], found["total_usd"], found["abroad_usd"], found["egress_usd"]) == (False, 1.75, 1.5, 0.25)
+    told = world.run("chargeback", *MARCH).out
+    assert re.search(r"total\s+≥ \$1.75", told)
+    assert "3 hours have no known price: the total is a lower bound." in told
+    assert "Of the total: $1.50 at other clusters and $0.25 for copying there." in told
+
+
+def test_a_spreadsheet_takes_no_tag_for_a_formula(past, tmp_path):
+    past.submit("evil", 50, tags={"Team": '=HYPERLINK("http://x")', "Project": "+1"})
+    past.assign("evil", "i-base", 9100)
+    past.start("evil", 9110)
+    path = tmp_path / "march.csv"
+    answer = past.run("--json", "chargeback", *MARCH, "--csv", str(path))
+    rows = list(csv.DictReader(io.StringIO(path.read_bytes().decode())))
+    assert [row["value"] for row in rows if row["kind"] == "value"] == [
+        "research", '\'=HYPERLINK("http://x")', "'+1",
+    ]  # fmt: skip
+    assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for row in rows for cell in row.values())
+    for key in ("Team", "Project"):
+        costs = [float(row["cost_usd"]) for row in rows if row["tag"] == key]
+        assert round(sum(costs), 6) == answer.json["total_usd"]
+    assert {row["complete"] for row in rows} == {"false"}
+
+
+class Page(HTMLParser):
+    """Collects tags and what they stand in."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "br", "img", "link", "input"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_offline_accessible_and_safe(past, tmp_path):
+    past.submit("evil", 50, tags={"Team": "<script>alert(1)</script>"})
+    past.assign("evil", "i-base", 9100)
+    past.start("evil", 9110)
+    path = tmp_path / "page.html"
+    assert past.run("chargeback", *MARCH, "--html", str(path)).code == 0
+    text = path.read_text()
+    page = Page(text)
+    assert page.open == []
+    names = [tag for tag, _ in page.tags]
+    assert "script" not in names and "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert not re.search(r"(src|href)=|url\(|@import", text)
+    assert ("html", {"lang": "en"}) in page.tags and names.count("h1") == names.count("main") == 1
+    headers = [attributes for tag, attributes in page.tags if tag == "th"]
+    assert headers and all(attributes.get("scope") in ("col", "row") for attributes in headers)
+    regions = [attributes for tag, attributes in page.tags if attributes.get("class") == "scroll"]
+    assert all(a["tabindex"] == "0" and a["role"] == "region" and a["aria-label"] for a in regions)
+    assert "prefers-color-scheme: dark" in text and "Charges of 2026-03" in text and "not over yet" in text
+
+
+def test_stages_of_a_pipeline_and_a_point_gained_are_shown(past, tmp_path):
+    for run, accuracy in ((1, 0.80), (2, 0.85)):
+        pipeline(past, run, 9000 + 1000 * (run - 1), accuracy)
+    first, second = charged(past)["pipelines"]
+    assert [stage["stage"] for stage in second["stages"]] == ["prepare", "train"]
+    assert second["cost_usd"] == pytest.approx(sum(stage["cost_usd"] for stage in second["stages"]), abs=1e-6)
+    assert second["cost_usd"] == pytest.approx(400 * 0.096 / 3600, abs=1e-6)
+    assert (first["gain"], second["metric"], second["value"]) == (None, "test_accuracy", 0.85)
+    assert second["gain"] == pytest.approx(0.05)
+    assert second["usd_per_point"] == pytest.approx(second["cost_usd"] / 5, abs=1e-6)
+    told = past.run("chargeback", *MARCH, "--html", str(tmp_path / "p.html"))
+    assert "test_accuracy 0.85" in told.out and "all stages" in told.out
+    assert "Stages of pipelines" in (tmp_path / "p.html").read_text()
+    assert charged(past, "--metric", "f1")["pipelines"][1]["value"] is None
+
+
+def pipeline(world, run: int, seconds: float, accuracy: float) -> None:
+    """Two jobs of 200 s each on i-base, one after the other."""
+    from everspot_core.job import Earlier, JobSpec, JobSubmission
+
+    before: list[Earlier] = []
+    for stage in ("prepare", "train"):
+        job = f"{stage}-{run}"
+        at = world.to(seconds)
+        spec = JobSpec.model_validate({"name": stage, "recipe": "image-classification"})
+        world.store.submit(JobSubmission(job_id=job, spec=spec, submitted_at=at, after=before))
+        world.assign(job, "i-base", seconds)
+        world.start(job, seconds + 10)
+        world.finish(job, seconds + 200, 100, accuracy)
+        before, seconds = [Earlier(name=stage, job_id=job)], seconds + 200

@@ -34,7 +34,6 @@ def test_the_commands_are_these():
         "submit", "retry", "sweep", "jobs", "job", "logs", "cancel", "interrupt", "exec", "forward", "data", "pull",
         "drain", "roll", "down", "instances", "fleet", "federation", "report", "compare", "export", "chargeback",
         "anomalies", "budget", "simulate", "prices", "estimate", "gc", "doctor", "review", "changes", "use", "clusters",
-        "budget", "simulate", "prices", "estimate", "gc", "doctor", "review", "changes", "use", "clusters",
     ]  # fmt: skip
 
 

@@ -67,6 +67,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Show what is not as usual: jobs far over their estimate, teams over their norm, idle instances, dear pools.",
     ),
     "budget": ("budget", "Show what teams and the environment have spent and may spend, or set a cap."),
+    "commitments": (
+        "commitments",
+        "Show which commitments would save: Savings Plans, Reserved Instances, committed use discounts.",
+    ),
     "simulate": (
         "simulate",
         "Run one job through traces of spot capacity, from many moments of submission, and show what a policy saves.",

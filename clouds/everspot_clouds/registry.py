@@ -9,6 +9,7 @@ from everspot_clouds.base import Provider
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from everspot_core.governance.commitments import CommitmentPlan
     from everspot_core.job_rules import CloudRules
 
     from everspot_clouds.base.drift import AddedByHand, KeptResource
@@ -74,6 +75,18 @@ def added_by_hand(cloud: str, resources: "Sequence[KeptResource]") -> "list[Adde
         raise UnknownCloud(f"what was added by hand is not looked for on {cloud}; it is on {', '.join(LOOKED_AT)}")
     look = import_module(f"everspot_clouds.{cloud}.drift").added_by_hand
     return cast("list[AddedByHand]", look(resources))
+
+
+def commitment_plans(cloud: str) -> "tuple[CommitmentPlan, ...]":
+    """What a cloud sells at a discount for a promise of use. For a cluster in a folder: what the usual cloud sells.
+
+    Raises:
+        UnknownCloud: if there is no such cloud.
+    """
+    if cloud not in CLOUDS:
+        raise UnknownCloud(f"this version has no adapter for {cloud}; it knows {', '.join(sorted(CLOUDS))}")
+    sells = cloud if cloud in LOOKED_AT else USUAL
+    return cast("tuple[CommitmentPlan, ...]", import_module(f"everspot_clouds.{sells}.commitments").PLANS)
 
 
 def job_rules() -> "CloudRules":

@@ -1,0 +1,139 @@
+"""Advice on commitments from the ledger, as `everspot commitments` tells it."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from everspot_clouds.registry import commitment_plans
+from everspot_core.governance.commitments import (
+    LEAST_HOURS,
+    Advice,
+    CommitmentPlan,
+    HourlyUse,
+    Span,
+    advised,
+    hourly_use,
+    region,
+    whole_use,
+)
+from everspot_core.governance.usage import usage_rows
+from everspot_core.ledger import LaunchRecord
+
+from everspot_cli.errors import CliError, Exit
+from everspot_cli.report.gather import Material
+
+MONTH = timedelta(days=30)
+NOTES = (
+    "No plan applies to Spot. Use on Spot is in the floor of all use alone.",
+    "Plans of one cloud overlap: what one covers, another cannot. Choose one for the same use.",
+    "What is committed to already is not known here: subtract it.",
+    "Savings are of the observed hours. Whether the use goes on for the term is yours to judge.",
+)
+
+
+def discounts_of(given: Sequence[str], plans: Sequence[CommitmentPlan]) -> dict[str, float]:
+    """The discounts by plan that people have given as PLAN=PERCENT.
+
+    Raises:
+        CliError: if one is no percentage, or of no plan of this cloud; all are named.
+    """
+    known, found, problems = {plan.key for plan in plans}, dict[str, float](), list[dict[str, str]]()
+    for text in given:
+        key, _, value = text.partition("=")
+        try:
+            percent = float(value.strip().removesuffix("%"))
+        except ValueError:
+            percent = -1.0
+        if key not in known:
+            problems.append({"field": "--discount", "problem": f"{key!r} is not one of {', '.join(sorted(known))}"})
+        elif not 0 < percent < 100:
+            problems.append(
+                {"field": "--discount", "problem": f"{text!r}: a discount is a percentage between 0 and 100"}
+            )
+        else:
+            found[key] = percent / 100
+    if problems:
+        raise CliError("the discounts cannot be read", Exit.USAGE, problems=problems)
+    return found
+
+
+def advice_of(material: Material, cloud: str, months: int, given: Sequence[str]) -> dict[str, Any]:
+    """The answer of the command.
+
+    Raises:
+        CliError: as `discounts_of`.
+    """
+    plans = commitment_plans(cloud)
+    discounts = discounts_of(given, plans)
+    launched = [i.launch.launched_at for i in material.bill.instances]
+    span = Span.of(min(launched, default=material.as_of), material.as_of, months * MONTH)
+    rows = usage_rows(material.bill, since=span.begin, until=span.end)
+
+    def listed(launch: LaunchRecord) -> float | None:
+        price = material.catalogue.on_demand(launch.instance_type, region(launch))
+        return price.usd_per_hour if price is not None else None
+
+    whole = whole_use(rows, listed, span)
+    told = [_row(use, discounts) for use in hourly_use(rows, plans, span)]
+    return {
+        "begin": span.begin,
+        "end": span.end,
+        "hours": span.hours,
+        "least_hours": LEAST_HOURS,
+        "all_use": None
+        if whole is None
+        else {
+            "floor_usd_per_hour": round(whole.floor_usd, 6),
+            "spot_share": round(whole.spot_share, 4),
+            "spot_discount": None if whole.spot_discount is None else round(whole.spot_discount, 4),
+        },
+        "plans": sorted(told, key=lambda row: -(row["advice"] or {"saved_usd": -1.0})["saved_usd"]),
+        "unpriced_hours": round(sum(float(row.unpriced_seconds) for row in rows) / 3600, 4),
+        "notes": [*([material.note] if material.note else []), *NOTES],
+    }
+
+
+def _row(use: HourlyUse, discounts: Mapping[str, float]) -> dict[str, Any]:
+    plan = use.plan
+    discount = discounts.get(plan.key, plan.discount)
+    found = advised(use, discount) if discount is not None else None
+    return {
+        "plan": plan.key,
+        "name": plan.name,
+        "years": plan.years,
+        "scope": use.scope,
+        "floor_usd_per_hour": round(use.floor, 6),
+        "mean_usd_per_hour": round(sum(use.dollars) / len(use.dollars), 6),
+        "discount": discount,
+        "discount_from": "given" if plan.key in discounts else "published" if discount is not None else "unknown",
+        "at_most": plan.at_most,
+        "source": plan.source,
+        "as_of": str(plan.as_of),
+        "rates_at": plan.rates_at,
+        "advice": None if found is None else _advice(found),
+        "why_not": _why_not(use, discount) if found is None else None,
+    }
+
+
+def _why_not(use: HourlyUse, discount: float | None) -> str:
+    if len(use.dollars) < LEAST_HOURS:
+        return f"{len(use.dollars) / 24:.1f} days are known, and {LEAST_HOURS // 24} is the least to judge by"
+    if discount is None:
+        plan = use.plan
+        return f"its discount is not known: --discount {plan.key}=PERCENT, as told by {plan.rates_at}"
+    return "nothing of it is in use in nearly every hour"
+
+
+def _advice(found: Advice) -> dict[str, Any]:
+    return {
+        "covers_usd_per_hour": round(found.covers_usd, 6),
+        "pays_usd_per_hour": round(found.pays_usd, 6),
+        "instances": found.units,
+        "break_even": round(found.break_even, 4),
+        "utilisation": round(found.utilisation, 4),
+        "worst_week": round(found.worst_week, 4),
+        "saved_usd": round(found.saved_usd, 6),
+        "saved_last_month_usd": round(found.saved_last_month_usd, 6),
+        "owed_usd": round(found.owed_usd, 2),
+        "sureness": found.sureness.value,
+    }

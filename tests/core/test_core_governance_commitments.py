@@ -1,0 +1,169 @@
+"""Commitments: by hand, and what holds of every advice: not above the floor, never at a loss, nothing of Spot."""
+
+from datetime import UTC, date, datetime, timedelta
+from fractions import Fraction
+
+import pytest
+from everspot_clouds.registry import UnknownCloud, commitment_plans
+from everspot_core.governance.commitments import (
+    LEAST_HOURS,
+    YEAR_HOURS,
+    CommitmentPlan,
+    HourlyUse,
+    Span,
+    Sureness,
+    advised,
+    hourly_use,
+    whole_use,
+)
+from everspot_core.governance.usage import UsageKind, UsageRow
+from everspot_core.ledger import LaunchRecord
+from everspot_core.market import Market
+from hypothesis import given
+from hypothesis import strategies as st
+
+T0 = datetime(2026, 3, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+PLAN = CommitmentPlan(
+    key="p-1y", name="P", years=1, scope=lambda kind, region: "all", source="s", as_of=date(2026, 1, 1)
+)
+
+
+def use(dollars, unit: float | None = None) -> HourlyUse:
+    return HourlyUse(plan=PLAN, scope="all", dollars=tuple(map(float, dollars)), unit_usd=unit)
+
+
+def test_steady_use_saves_its_discount_by_hand():
+    found = advised(use([2.0] * 720), 0.3)
+    assert found is not None
+    assert (found.covers_usd, found.pays_usd, found.break_even) == (2.0, pytest.approx(1.4), pytest.approx(0.7))
+    assert (found.utilisation, found.worst_week, found.sureness) == (1.0, 1.0, Sureness.FAIR)
+    assert found.saved_usd == pytest.approx(0.6 * 720) == found.saved_last_month_usd
+    assert found.owed_usd == pytest.approx(1.4 * YEAR_HOURS)
+
+
+def test_the_floor_bears_a_night_without_use_and_no_peaks():
+    """720 hours: 30 without any use, which is less than a twentieth, and peaks on top of 3 dollars an hour."""
+    hours = [3.0 + (5.0 if n % 7 == 0 else 0.0) for n in range(720)]
+    hours[100:130] = [0.0] * 30
+    found = advised(use(hours), 0.3)
+    assert found is not None
+    assert found.covers_usd == 3.0
+    assert found.saved_usd == pytest.approx(3 * 690 - 3 * 0.7 * 720)
+    assert found.utilisation == pytest.approx(690 / 720)
+    # The worst week has 168 - 30 hours of use, 82 %, which is above the break-even of 70 %.
+    assert found.worst_week == pytest.approx(138 / 168)
+    assert found.sureness is Sureness.FAIR
+    assert advised(use(hours), 0.1).sureness is Sureness.LOW, "at 90 % that week would have been a loss"
+
+
+def test_use_that_has_shrunk_counts_as_it_is_now():
+    assert use([5.0] * 703 + [2.0] * 17).floor == 5.0, "less than a day is no trend"
+    assert use([5.0] * 400 + [2.0] * 320).floor == 2.0
+    assert advised(use([5.0] * 360 + [0.0] * 360), 0.5) is None
+
+
+def test_instances_are_committed_to_by_whole_numbers():
+    found = advised(use([2.9] * 720, unit=1.0), 0.4)
+    assert found is not None and (found.units, found.covers_usd) == (2, 2.0)
+    assert advised(use([0.9] * 720, unit=1.0), 0.4) is None
+
+
+def test_too_few_hours_are_no_ground_for_a_year():
+    assert advised(use([2.0] * (LEAST_HOURS - 1)), 0.5) is None
+    assert advised(use([2.0] * LEAST_HOURS), 0.5).sureness is Sureness.LOW
+    assert advised(use([2.0] * 90 * 24), 0.5).sureness is Sureness.GOOD
+
+
+@pytest.mark.parametrize("discount", [0.0, 1.0, -0.1, float("nan")])
+def test_what_is_no_discount_is_refused(discount):
+    with pytest.raises(ValueError, match="a discount lies between 0 and 1"):
+        advised(use([1.0] * 720), discount)
+
+
+@given(
+    st.lists(st.integers(0, 8), min_size=14, max_size=40),
+    st.floats(0.01, 0.99),
+    st.one_of(st.none(), st.floats(0.3, 3)),
+)
+def test_no_advice_is_above_the_floor_or_at_a_loss(days, discount, unit):
+    observed = use([float(n) for n in days for _ in range(24)], unit)
+    found = advised(observed, discount)
+    if found is None:
+        return
+    assert 0 < found.covers_usd <= observed.floor + 1e-9
+    reached = sum(hour >= found.covers_usd - 1e-9 for hour in observed.dollars) / len(observed.dollars)
+    assert reached >= 0.95
+    assert found.saved_usd > 0 and found.utilisation > found.break_even
+    # Paying for the commitment and for what is above it is what was paid, less the saving.
+    bill = sum(found.pays_usd + max(0.0, hour - found.covers_usd) for hour in observed.dollars)
+    assert bill == pytest.approx(sum(observed.dollars) - found.saved_usd)
+
+
+def row(hour: int, market: Market, usd: str, kind="c6i.large", **more) -> UsageRow:
+    launch = LaunchRecord(instance_id="i-1", instance_type=kind, zone="us-east-1a", market=market, launched_at=T0)
+    values = {"kind": UsageKind.WORK, "seconds": Fraction(3600), "cost": Fraction(usd), **more}
+    return UsageRow(hour=T0 + hour * HOUR, resource="i-1", launch=launch, **values)
+
+
+def test_hours_hold_on_demand_use_alone_by_what_a_plan_covers():
+    rows = [
+        row(0, Market.ON_DEMAND, "0.1"), row(0, Market.ON_DEMAND, "0.2", "m6i.large"), row(2, Market.ON_DEMAND, "0.1"),
+        row(1, Market.SPOT, "0.05"), row(1, Market.ON_DEMAND, "9", known=False), row(9, Market.ON_DEMAND, "9"),
+    ]  # fmt: skip
+    plans = commitment_plans("aws")[:3]
+    found = {(u.plan.key, u.scope): u for u in hourly_use(rows, plans, Span(T0, T0 + 3 * HOUR))}
+    assert {key: u.dollars for key, u in found.items()} == {
+        ("compute-1y", "all of EC2"): pytest.approx((0.3, 0.0, 0.1)),
+        ("instance-1y", "c6i in us-east-1"): (0.1, 0.0, 0.1),
+        ("instance-1y", "m6i in us-east-1"): (0.2, 0.0, 0.0),
+        ("reserved-1y", "c6i.large in us-east-1"): (0.1, 0.0, 0.1),
+        ("reserved-1y", "m6i.large in us-east-1"): (0.2, 0.0, 0.0),
+    }
+    assert found["reserved-1y", "c6i.large in us-east-1"].unit_usd == pytest.approx(0.1)
+
+
+def test_all_use_says_what_spot_already_saves():
+    rows = [
+        row(0, Market.ON_DEMAND, "0.1"),
+        row(0, Market.SPOT, "0.03"),
+        row(1, Market.SPOT, "0", waived=Fraction("0.03")),
+    ]
+    found = whole_use(rows, lambda launch: 0.1, Span(T0, T0 + 2 * HOUR))
+    assert found is not None
+    assert (found.floor_usd, found.spot_share, found.spot_discount) == (
+        pytest.approx(0.1), pytest.approx(2 / 3), pytest.approx(0.7),
+    )  # fmt: skip
+    assert whole_use(rows, lambda launch: None, Span(T0, T0 + 2 * HOUR)) is None
+
+
+def test_a_span_has_full_hours_of_the_cluster_alone():
+    until = T0 + timedelta(days=40, minutes=30)
+    assert Span.of(T0 + timedelta(minutes=5), until, timedelta(days=90)) == Span(T0 + HOUR, T0 + timedelta(days=40))
+    assert Span.of(T0, until, timedelta(days=30)).hours == 720
+    assert Span.of(until, until, timedelta(days=30)).hours == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "scopes"),
+    [
+        ("n2-standard-8", {"flexible-1y": "Compute Engine without GPUs", "resource-1y": "n2 in us-central1"}),
+        ("g2-standard-4", {"resource-1y": "g2 in us-central1"}),
+        ("n1-standard-8+t4", {"resource-1y": "n1 with t4 in us-central1"}),
+        ("e2-small", {}),
+    ],
+)
+def test_what_googles_plans_cover(kind, scopes):
+    found = {p.key: p.scope(kind, "us-central1") for p in commitment_plans("gcp") if p.years == 1}
+    assert {key: scope for key, scope in found.items() if scope is not None} == scopes
+
+
+def test_every_plan_is_dated_and_has_its_source():
+    for cloud in ("aws", "gcp", "folder"):
+        plans = commitment_plans(cloud)
+        assert len({p.key for p in plans}) == len(plans)
+        for plan in plans:
+            assert plan.source and plan.rates_at and plan.as_of <= date.today()  # noqa: DTZ011 - the table's own day
+            assert plan.discount is None or 0 < plan.discount < 1
+    with pytest.raises(UnknownCloud):
+        commitment_plans("elsewhere")

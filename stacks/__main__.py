@@ -14,6 +14,8 @@ for cloud in settings.clouds:
     CLOUDS[cloud].sign_in()
 
 declared = []
+if settings.bootstrap is not None:
+    declared.append(CLOUDS[settings.bootstrap.cloud].bootstrap("everspot-bootstrap", settings.bootstrap.args))
 if settings.account is not None:
     declared.append(CLOUDS[settings.account.cloud].account("everspot", settings.account.args))
 if settings.cluster is not None:

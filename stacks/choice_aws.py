@@ -4,21 +4,27 @@ from choices import CloudChoice
 from everspot import (
     AwsAccountSetup,
     AwsAccountSetupArgs,
+    AwsBootstrap,
+    AwsBootstrapArgs,
     AwsInstanceTypeArgs,
     AwsTrainingCluster,
     AwsTrainingClusterArgs,
 )
 from everspot.aws.account import account_problems
 from everspot.aws.asking import check_signed_in, zones_now
+from everspot.aws.bootstrap import bootstrap_problems
 from everspot.aws.checking import asked_zones, cluster_problems
 from everspot.aws.lacking import LACKS
 
 CHOICE = CloudChoice(
+    bootstrap=AwsBootstrap,
+    bootstrap_args=AwsBootstrapArgs,
     account=AwsAccountSetup,
     account_args=AwsAccountSetupArgs,
     cluster=AwsTrainingCluster,
     cluster_args=AwsTrainingClusterArgs,
     sign_in=check_signed_in,
+    bootstrap_problems=bootstrap_problems,
     account_problems=account_problems,
     cluster_problems=cluster_problems,
     zones_now=zones_now,

@@ -14,20 +14,24 @@ from everspot_core.problems import Problems
 
 @dataclass(frozen=True)
 class CloudChoice:
-    """The components of one cloud: what exists once per account, a cluster, and the inputs of both.
+    """The components of one cloud: what an account needs before its first reviewed change, what else exists once per
+    account, a cluster, and the inputs of each.
 
-    `sign_in` asks the cloud who asks, before anything else is asked or declared. `account_problems` and
-    `cluster_problems` add what the components themselves refuse, the latter given the cluster's name. `zones_now` asks
-    for the region and its zones, None if the cloud does not say; `zone_problems` adds the zones that are not there.
-    `short`: inputs that can be written as their only mandatory text. `lacks`: settings that only other clouds have, by
-    their path without positions in lists, and what to do instead.
+    `sign_in` asks the cloud who asks, before anything else is asked or declared. `bootstrap_problems`,
+    `account_problems` and `cluster_problems` add what the components themselves refuse, the last given the cluster's
+    name. `zones_now` asks for the region and its zones, None if the cloud does not say; `zone_problems` adds the zones
+    that are not there. `short`: inputs that can be written as their only mandatory text. `lacks`: settings that only
+    other clouds have, by their path without positions in lists, and what to do instead.
     """
 
+    bootstrap: Callable[[str, Any], Any]
+    bootstrap_args: type
     account: Callable[[str, Any], Any]
     account_args: type
     cluster: Callable[[str, Any], Any]
     cluster_args: type
     sign_in: Callable[[], None]
+    bootstrap_problems: Callable[[Problems, Any], None]
     account_problems: Callable[[Problems, Any], None]
     cluster_problems: Callable[[Problems, str, Any], None]
     zones_now: Callable[[], tuple[str, list[str]] | None]
@@ -36,10 +40,11 @@ class CloudChoice:
     lacks: Mapping[str, str] = field(default_factory=dict)
 
     def add_problems(self, problems: Problems, section: str, cluster: str, args: Any) -> None:
-        """Add what the components refuse in a section, `account` or `cluster`, and the zones that the region does not
-        have."""
-        if section == "account":
-            self.account_problems(problems, args)
+        """Add what the components refuse in a section, `bootstrap`, `account` or `cluster`, and the zones that the
+        region does not have."""
+        if section != "cluster":
+            refuse = self.account_problems if section == "account" else self.bootstrap_problems
+            refuse(problems, args)
             return
         self.cluster_problems(problems, cluster, args)
         self.zone_problems(problems, args, self.zones_now())

@@ -27,8 +27,6 @@ PREFIX = "everspot-"
 
 ENVIRONMENT = "Environment"
 """The tag that is derived from the stack's name where a stack does not set it."""
-
-
 LARGEST_SETTING = 256 * 1024
 """Characters of one section, as the engine hands it over: aliases are resolved by then, so this bounds them too."""
 
@@ -38,6 +36,9 @@ DEEPEST_SETTING = 12
 
 CLOUD = "cloud"
 """The setting that says on which cloud."""
+
+SECTIONS = ("bootstrap", "account", "cluster")
+"""What a stack may declare."""
 
 
 @dataclass(frozen=True)
@@ -50,15 +51,16 @@ class Section:
 
 @dataclass(frozen=True)
 class Settings:
-    """What one stack declares. `account`: once per account; `cluster`: one training cluster."""
+    """What one stack declares. `bootstrap` and `account`: once per account; `cluster`: one training cluster."""
 
+    bootstrap: Section | None
     account: Section | None
     cluster: Section | None
 
     @property
     def clouds(self) -> list[str]:
         """The clouds that are in it, each once."""
-        return list(dict.fromkeys(section.cloud for section in (self.account, self.cluster) if section is not None))
+        return list(dict.fromkeys(s.cloud for s in (self.bootstrap, self.account, self.cluster) if s is not None))
 
 
 def read_settings(config: pulumi.Config, *, stack: str) -> Settings:
@@ -68,21 +70,20 @@ def read_settings(config: pulumi.Config, *, stack: str) -> Settings:
         pulumi.RunError: with every setting that is unknown, missing or of the wrong kind.
     """
     problems = Problems()
-    account = _section(problems, config, "account", stack)
-    cluster = _section(problems, config, "cluster", stack)
+    sections = {name: _section(problems, config, name, stack) for name in SECTIONS}
     if config.get("cluster") is not None:
         _check_stack(problems, stack)
     if problems.found:
-        for name, section in (("account", account), ("cluster", cluster)):
+        for name, section in sections.items():
             if section is not None:
                 _add_rules(problems, f"{config.name}:{name}", name, section, stack)
-    if account is None and cluster is None and not problems.found:
-        problems.add("", "a stack declares everspot:account, everspot:cluster or both")
+    if not any(sections.values()) and not problems.found:
+        problems.add("", "a stack declares everspot:account, everspot:cluster or both, or everspot:bootstrap")
     try:
         problems.raise_any(f"Stack {stack}")
     except BadInputs as bad:
         raise pulumi.RunError(str(bad)) from None  # which the engine shows without a traceback
-    return Settings(account, cluster)
+    return Settings(**sections)
 
 
 def _add_rules(problems: Problems, prefix: str, name: str, section: Section, stack: str) -> None:
@@ -144,8 +145,7 @@ def _section(problems: Problems, config: pulumi.Config, name: str, stack: str) -
         here.add(CLOUD, f"{told}; there is {', '.join(CLOUDS)}")
         return None
     choice = CLOUDS[cloud]
-    kind = choice.cluster_args if name == "cluster" else choice.account_args
-    parsed = parse(here, "", value, kind, cloud=choice)
+    parsed = parse(here, "", value, getattr(choice, f"{name}_args"), cloud=choice)
     parsed["tags"] = {ENVIRONMENT: stack, **parsed.get("tags", {})}
     return Section(cloud, parsed)
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from everspot_core.fleet import WeightBy
 
     from everspot.aws.account import AwsAccountSetup, AwsAccountSetupArgs
+    from everspot.aws.bootstrap import AwsBootstrap, AwsBootstrapArgs
     from everspot.aws.capacity import (
         AwsCapacityArgs,
         AwsCapacityRebalanceArgs,
@@ -31,9 +32,11 @@ if TYPE_CHECKING:
     from everspot.aws.notifications import AwsNotificationsArgs
     from everspot.aws.scheduler import AwsSchedulerService, AwsSchedulerServiceArgs
     from everspot.aws.scraping import AwsPrometheusArgs
+    from everspot.aws.spending import AwsAnomaliesArgs, AwsSpendingArgs
     from everspot.aws.store import AwsStore, AwsStoreArgs
     from everspot.federation import PeerArgs
     from everspot.gcp.account import GcpAccountSetup, GcpAccountSetupArgs
+    from everspot.gcp.bootstrap import GcpBootstrap, GcpBootstrapArgs, GcpSpendingArgs
     from everspot.gcp.capacity import GcpCapacityArgs, GcpElasticArgs, GcpInstanceTypeArgs, GcpStandingArgs
     from everspot.gcp.cluster import GcpTrainingCluster, GcpTrainingClusterArgs
     from everspot.gcp.elastic import GcpElasticCapacity, GcpElasticCapacityArgs
@@ -48,11 +51,16 @@ if TYPE_CHECKING:
     from everspot.gcp.scraping import GcpPrometheusArgs
     from everspot.gcp.store import GcpStore, GcpStoreArgs
     from everspot.limits import LimitsArgs
+    from everspot.repository import RepositoryArgs
+    from everspot.spending import TeamBudgetArgs
 
 __all__ = [
     "AwsAccountSetup",
     "AwsAccountSetupArgs",
     "AwsAlarmsArgs",
+    "AwsAnomaliesArgs",
+    "AwsBootstrap",
+    "AwsBootstrapArgs",
     "AwsCapacityArgs",
     "AwsCapacityRebalanceArgs",
     "AwsElasticArgs",
@@ -73,6 +81,7 @@ __all__ = [
     "AwsPrometheusArgs",
     "AwsSchedulerService",
     "AwsSchedulerServiceArgs",
+    "AwsSpendingArgs",
     "AwsSpotAllocation",
     "AwsStandingArgs",
     "AwsStore",
@@ -84,6 +93,8 @@ __all__ = [
     "GcpAccountSetup",
     "GcpAccountSetupArgs",
     "GcpAlarmsArgs",
+    "GcpBootstrap",
+    "GcpBootstrapArgs",
     "GcpCapacityArgs",
     "GcpElasticArgs",
     "GcpElasticCapacity",
@@ -104,6 +115,7 @@ __all__ = [
     "GcpSchedulerService",
     "GcpSchedulerServiceArgs",
     "GcpShape",
+    "GcpSpendingArgs",
     "GcpStandingArgs",
     "GcpStore",
     "GcpStoreArgs",
@@ -113,11 +125,14 @@ __all__ = [
     "GcpTrainingFleetArgs",
     "LimitsArgs",
     "PeerArgs",
+    "RepositoryArgs",
+    "TeamBudgetArgs",
     "WeightBy",
 ]
 
 _HOMES = {
     "everspot.aws.account": ("AwsAccountSetup", "AwsAccountSetupArgs"),
+    "everspot.aws.bootstrap": ("AwsBootstrap", "AwsBootstrapArgs"),
     "everspot.aws.capacity": (
         "AwsCapacityArgs",
         "AwsCapacityRebalanceArgs",
@@ -137,6 +152,8 @@ _HOMES = {
     "everspot.aws.scheduler": ("AwsSchedulerService", "AwsSchedulerServiceArgs"),
     "everspot.aws.scraping": ("AwsPrometheusArgs",),
     "everspot.aws.store": ("AwsStore", "AwsStoreArgs"),
+    "everspot.aws.spending": ("AwsAnomaliesArgs", "AwsSpendingArgs"),
+    "everspot.gcp.bootstrap": ("GcpBootstrap", "GcpBootstrapArgs", "GcpSpendingArgs"),
     "everspot.gcp.capacity": ("GcpCapacityArgs", "GcpElasticArgs", "GcpInstanceTypeArgs", "GcpStandingArgs"),
     "everspot.gcp.cluster": ("GcpTrainingCluster", "GcpTrainingClusterArgs"),
     "everspot.gcp.elastic": ("GcpElasticCapacity", "GcpElasticCapacityArgs"),
@@ -153,6 +170,8 @@ _HOMES = {
     "everspot.gcp.store": ("GcpStore", "GcpStoreArgs"),
     "everspot.federation": ("PeerArgs",),
     "everspot.limits": ("LimitsArgs",),
+    "everspot.repository": ("RepositoryArgs",),
+    "everspot.spending": ("TeamBudgetArgs",),
     "everspot_clouds.aws.fleet": ("AwsOnDemandAllocation", "AwsSpotAllocation"),
     "everspot_clouds.gcp.fleet": ("GcpPrefer", "GcpShape"),
     "everspot_core.fleet": ("WeightBy",),

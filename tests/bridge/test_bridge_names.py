@@ -25,6 +25,7 @@ cloudwatch/eventTarget:EventTarget cloudwatch/logGroup:LogGroup ssm/parameter:Pa
 ec2/defaultSecurityGroup:DefaultSecurityGroup ec2/flowLog:FlowLog ec2/managedPrefixList:ManagedPrefixList
 kms/grant:Grant cloudwatch/metricAlarm:MetricAlarm cloudwatch/dashboard:Dashboard
 ec2/natGateway:NatGateway ec2/internetGateway:InternetGateway ec2/eip:Eip ec2/route:Route
+iam/openIdConnectProvider:OpenIdConnectProvider budgets/budget:Budget
 """
 AWS_FUNCTIONS = """
 index/getAvailabilityZones:getAvailabilityZones index/getCallerIdentity:getCallerIdentity index/getRegion:getRegion
@@ -56,6 +57,13 @@ storage/getProjectServiceAccount:getProjectServiceAccount
 """
 IN_USE = {"aws": AWS.split(), "gcp": GCP.split()}
 FUNCTIONS = {"aws": AWS_FUNCTIONS.split(), "gcp": GCP_FUNCTIONS.split()}
+
+NOT_BUILT = {
+    "aws": {("costexplorer", "AnomalyMonitor"), ("costexplorer", "AnomalySubscription"),
+            ("costexplorer", "CostAllocationTag")},
+    "gcp": {("billing", "Budget")},
+}  # fmt: skip
+"""What components declare and the providers built here lack: no local cloud has bills. The official ones have it."""
 
 ROOT = Path(__file__).parents[2]
 
@@ -89,7 +97,7 @@ def test_the_types_in_use_are_those_that_components_and_stacks_use(provider):
     functions = {(t.split("/")[0], snake(t.split(":")[1])) for t in FUNCTIONS[provider]}
     wanted = {p for p in used if p[1][0].isupper() and p[1] != "Provider"}
     assert len(wanted) > 15
-    assert wanted <= classes
+    assert wanted - classes == NOT_BUILT[provider]
     asked = {(s, n.removesuffix("_output")) for s, n in used if n.startswith("get_")}
     assert asked <= functions
     assert {f"{provider}:{token}" for token in IN_USE[provider]} <= set(Sdk(table(provider).sdk).registry)

@@ -68,6 +68,10 @@ class Recorder(pulumi.runtime.Mocks):
             },
             "aws:ec2/getRouteTable:getRouteTable": {"routeTableId": "rtb-1", "routes": self.routes},
             "aws:index/getRegion:getRegion": {"region": "eu-west-1"},
+            "aws:index/getCallerIdentity:getCallerIdentity": {
+                "accountId": "123456789012",
+                "arn": "arn:aws:iam::123456789012:user/admin",
+            },
             "aws:ec2/getAmi:getAmi": {
                 "rootDeviceName": "/dev/xvda",
                 "blockDeviceMappings": [

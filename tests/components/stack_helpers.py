@@ -70,9 +70,9 @@ def declared(
 
         def program() -> dict[str, Any]:
             given = settings.read_settings(Written(config), stack=stack)
-            for section, made in ((given.account, "account"), (given.cluster, "cluster")):
-                if section is not None:
-                    name = "everspot" if made == "account" else settings.cluster_name(stack)
+            names = {"bootstrap": "everspot-bootstrap", "account": "everspot", "cluster": settings.cluster_name(stack)}
+            for made, name in names.items():
+                if (section := getattr(given, made)) is not None:
                     getattr(choices.CLOUDS[section.cloud], made)(name, section.args)
             return {}
 

@@ -19,17 +19,18 @@ from pulumi.provider.experimental.component import ComponentProvider
 Declare = Callable[..., tuple[Any, dict[str, Any]]]
 ROOM = Path(__file__).resolve().parents[2] / "components"
 COMPONENTS = {
-    "AwsAccountSetup", "AwsElasticCapacity", "AwsIdentity", "AwsInterruptionEvents", "AwsMonitoring",
+    "AwsAccountSetup", "AwsBootstrap", "AwsElasticCapacity", "AwsIdentity", "AwsInterruptionEvents", "AwsMonitoring",
     "AwsNetwork", "AwsSchedulerService", "AwsStore", "AwsTrainingCluster", "AwsTrainingFleet",
-    "GcpAccountSetup", "GcpElasticCapacity", "GcpIdentity", "GcpInterruptionEvents", "GcpMonitoring",
+    "GcpAccountSetup", "GcpBootstrap", "GcpElasticCapacity", "GcpIdentity", "GcpInterruptionEvents", "GcpMonitoring",
     "GcpNetwork", "GcpSchedulerService", "GcpStore", "GcpTrainingCluster", "GcpTrainingFleet",
 }  # fmt: skip
 ARGS = {f"{name}Args" for name in COMPONENTS} | {
-    "AwsAlarmsArgs", "AwsCapacityArgs", "AwsCapacityRebalanceArgs", "AwsElasticArgs", "AwsInstanceTypeArgs",
-    "AwsMachineArgs", "AwsNotificationsArgs", "AwsOnDemandAllocation", "AwsPrometheusArgs", "AwsSpotAllocation",
-    "AwsStandingArgs", "LimitsArgs", "PeerArgs", "WeightBy",
+    "AwsAlarmsArgs", "AwsAnomaliesArgs", "AwsCapacityArgs", "AwsCapacityRebalanceArgs", "AwsElasticArgs",
+    "AwsInstanceTypeArgs", "AwsMachineArgs", "AwsNotificationsArgs", "AwsOnDemandAllocation", "AwsPrometheusArgs",
+    "AwsSpendingArgs", "AwsSpotAllocation", "AwsStandingArgs",
+    "LimitsArgs", "PeerArgs", "RepositoryArgs", "TeamBudgetArgs", "WeightBy",
     "GcpAlarmsArgs", "GcpCapacityArgs", "GcpElasticArgs", "GcpInstanceTypeArgs", "GcpMachineArgs",
-    "GcpNotificationsArgs", "GcpPrefer", "GcpPrometheusArgs", "GcpShape", "GcpStandingArgs",
+    "GcpNotificationsArgs", "GcpPrefer", "GcpPrometheusArgs", "GcpShape", "GcpSpendingArgs", "GcpStandingArgs",
 }  # fmt: skip
 
 SDKS = {"AwsTrainingCluster": "pulumi_aws", "GcpTrainingCluster": "pulumi_gcp"}

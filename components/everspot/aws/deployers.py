@@ -58,6 +58,17 @@ DEPLOY = _actions(
 )
 """Further calls of `up`, `refresh` and `destroy` of a cluster."""
 
+DRIFT = frozenset(
+    action for action in DEPLOY if action.partition(":")[2].startswith(("Describe", "Get", "List"))
+) - _actions(
+    autoscaling="DescribeScalingActivities",
+    ec2="DescribeAddressesAttribute DescribeNetworkInterfaces",
+    iam="ListInstanceProfilesForRole",
+    s3="ListBucketVersions",
+)
+"""Further calls of a refresh that changes nothing, and of the look for what was added by hand: those of `DEPLOY` that
+read, but for those that only come before something is deleted."""
+
 ACCOUNT = _actions(
     iam="CreateServiceLinkedRole TagRole",
     kms="CreateGrant ListGrants RevokeGrant",

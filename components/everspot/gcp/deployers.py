@@ -45,6 +45,12 @@ DEPLOY = _permissions(
 )
 """Further calls of `up`, `refresh` and `destroy` of a cluster."""
 
+DRIFT = frozenset(one for one in DEPLOY if one.rpartition(".")[2] in ("get", "getIamPolicy", "list")) - _permissions(
+    compute="globalOperations.get regionOperations.get",
+)
+"""Further calls of a refresh that changes nothing, and of the look for what was added by hand: those of `DEPLOY` that
+read, but for those that ask how far a change is."""
+
 ACCOUNT = _permissions(serviceusage="services.list")
 """Further calls of `up` of the account stack. It switches nothing off."""
 

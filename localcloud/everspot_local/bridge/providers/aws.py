@@ -11,6 +11,7 @@ TABLE = ProviderTable(
     binary="terraform-provider-aws",
     plugin="pulumi-resource-aws",
     types={
+        "aws:iam/openIdConnectProvider:OpenIdConnectProvider": "aws_iam_openid_connect_provider",
         "aws:s3/bucketObjectv2:BucketObjectv2": "aws_s3_object",
         "aws:s3/bucketObject:BucketObject": "aws_s3_bucket_object",
         "aws:sqs/redrivePolicy:RedrivePolicy": "aws_sqs_queue_redrive_policy",

@@ -1,0 +1,191 @@
+"""What an account needs before its first reviewed change: the state of stacks, and the identities of reviews."""
+
+import json
+from typing import NotRequired, TypedDict
+
+import pulumi
+from everspot_core.problems import Problems, shown
+from pulumi_aws import iam, kms
+
+from everspot import common
+from everspot.aws import arns, asking, bootstrap_policies, tagging
+from everspot.aws.bootstrap_policies import BootstrapPlace
+from everspot.aws.policies import Document
+from everspot.aws.spending import AwsSpendingArgs, add_spending, check_spending
+from everspot.aws.state_bucket import BUCKET_NAME, add_state_bucket
+from everspot.parts import outputs
+from everspot.repository import ISSUER, RepositoryArgs, ReviewPart, check_repository
+
+ALIAS = "alias/everspot-state"
+"""The name by which stacks' settings know the key: `secretsprovider: awskms://alias/everspot-state?region=…`."""
+
+
+class AwsBootstrapArgs(TypedDict):
+    """Inputs of `AwsBootstrap`."""
+
+    tags: dict[str, str]
+    """Tags of everything that is made; Project, Team and Environment are mandatory."""
+    repository: NotRequired[RepositoryArgs]
+    """The repository on GitHub whose jobs take the three roles. Default: none, only runners take them."""
+    preview_runner_role_arns: NotRequired[list[str]]
+    """ARNs of the roles of self-hosted runners that preview changes, on a forge without identity tokens. They run what
+    a pull request says. Default: none."""
+    deploy_runner_role_arns: NotRequired[list[str]]
+    """ARNs of the roles of other self-hosted runners, which only run what was merged: they take the roles deploy and
+    drift. Default: none."""
+    oidc_provider_arn: NotRequired[str]
+    """ARN of the account's identity provider for token.actions.githubusercontent.com, of which an account can have
+    one. Default: it is made."""
+    state_bucket: NotRequired[str]
+    """Name of the bucket for the state of stacks. Default: everspot-state-ACCOUNT."""
+    key_arns: NotRequired[list[str]]
+    """ARNs of the customer keys of clusters' buckets and volumes, which deployments use. Default: none."""
+    spending: NotRequired[AwsSpendingArgs]
+    """Budgets, unusual costs, and the tags that the bill is split by. Default: nothing is watched."""
+
+
+class AwsBootstrap(pulumi.ComponentResource):
+    """What an account has once, before its first reviewed change.
+
+    A bucket and a key for the state of stacks; the roles preview, drift and deploy, which the jobs of one repository
+    take by their identity tokens; the boundary of the roles that deployments make; the account's watch over spending.
+    Put it into a stack of its own and apply that by hand: the role deploy may change none of it. `pulumi destroy`
+    deletes neither the bucket nor the key.
+    """
+
+    state_url: pulumi.Output[str]
+    """The backend of all stacks: `pulumi login` takes it, and the workflows' variable EVERSPOT_STATE."""
+    secrets_provider: pulumi.Output[str]
+    """What `pulumi stack init --secrets-provider` takes: stacks' secrets are encrypted with the key."""
+    preview_role_arn: pulumi.Output[str]
+    """ARN of the role of jobs that preview a change."""
+    drift_role_arn: pulumi.Output[str]
+    """ARN of the role of jobs that look for drift."""
+    deploy_role_arn: pulumi.Output[str]
+    """ARN of the role of jobs that apply what was merged."""
+    boundary_arn: pulumi.Output[str]
+    """ARN of the boundary that clusters' roles have to have: their setting `permissionsBoundaryArn`."""
+
+    def __init__(self, name: str, args: AwsBootstrapArgs, opts: pulumi.ResourceOptions | None = None):
+        super().__init__(common.token("AwsBootstrap"), name, {}, opts)
+        problems = Problems()
+        common.check_name(problems, name, "-deploy", 64, "roles")
+        bootstrap_problems(problems, args)
+        common.raise_bad(problems, f"AwsBootstrap {name}")
+        self._name, self._args = name, args
+        self._child = pulumi.ResourceOptions(parent=self)
+        caller = asking.ask(self, "index/getCallerIdentity:getCallerIdentity", {}, failed=asking.CREDENTIALS)
+        partition = caller.apply(lambda found: str(found["arn"]).split(":")[1])
+        account = caller.apply(lambda found: str(found["accountId"]))
+        region = asking.region_of(self)
+        key = self._key(account, partition)
+        named: pulumi.Input[str] = args.get("state_bucket") or account.apply(lambda found: f"everspot-state-{found}")
+        bucket = add_state_bucket(self, f"{name}-state", named, key.arn, args["tags"])
+        facts = pulumi.Output.all(partition=partition, account=account, bucket=bucket.arn, key=key.arn)
+        self._place = facts.apply(
+            lambda found: BootstrapPlace(
+                **found, name=name, stack=pulumi.get_stack(), keys=tuple(args.get("key_arns", []))
+            )
+        )
+        self.boundary_arn = self._policy("boundary", bootstrap_policies.boundary).arn
+        provider = self._github()
+        self.preview_role_arn = self._role(ReviewPart.PREVIEW, provider, args.get("preview_runner_role_arns", []))
+        deployers = args.get("deploy_runner_role_arns", [])
+        self.drift_role_arn = self._role(ReviewPart.DRIFT, provider, deployers)
+        self.deploy_role_arn = self._role(ReviewPart.DEPLOY, provider, deployers)
+        if "spending" in args:
+            add_spending(self, name, args["spending"], args["tags"])
+        self.state_url = pulumi.Output.concat("s3://", bucket.bucket, "?region=", region)
+        self.secrets_provider = pulumi.Output.concat("awskms:///", ALIAS, "?region=", region)
+        self.register_outputs(outputs(self))
+
+    def _key(self, account: pulumi.Output[str], partition: pulumi.Output[str]) -> kms.Key:
+        key = kms.Key(
+            f"{self._name}-state-key",
+            description="Everspot: the state of stacks, and the secrets in it",
+            enable_key_rotation=True,
+            deletion_window_in_days=30,
+            policy=pulumi.Output.all(account, partition).apply(lambda f: _text(bootstrap_policies.key_policy(*f))),
+            tags=self._args["tags"],
+            # Without the key no state can be read any more.
+            opts=pulumi.ResourceOptions(parent=self, protect=True, retain_on_delete=True),
+        )
+        kms.Alias(f"{self._name}-state-alias", name=ALIAS, target_key_id=key.key_id, opts=self._child)
+        return key
+
+    def _github(self) -> pulumi.Output[str]:
+        """The ARN of the forge's identity provider; empty without a repository."""
+        given = self._args.get("oidc_provider_arn")
+        if given is not None or "repository" not in self._args:
+            return pulumi.Output.from_input(given or "")
+        made = iam.OpenIdConnectProvider(
+            f"{self._name}-github",
+            url=ISSUER,
+            client_id_lists=[bootstrap_policies.AUDIENCE],
+            tags=self._args["tags"],
+            opts=self._child,
+        )
+        return made.arn
+
+    def _role(self, part: ReviewPart, provider: pulumi.Output[str], runners: list[str]) -> pulumi.Output[str]:
+        repository = self._args.get("repository")
+        role = iam.Role(
+            f"{self._name}-{part.value}",
+            name=f"{self._name}-{part.value}",  # which the boundary's and the deployments' own refusals name
+            description=f"Everspot: jobs that {_DOES[part]}",
+            assume_role_policy=provider.apply(
+                lambda arn: _text(bootstrap_policies.trust(arn, repository, part, runners))
+            ),
+            tags=self._args["tags"],
+            opts=self._child,
+        )
+        for suffix, document in bootstrap_policies.documents(part).items():
+            policy = self._policy(f"{part.value}-{suffix}", document)
+            attached = f"{self._name}-{part.value}-{suffix}-attached"
+            iam.RolePolicyAttachment(attached, role=role.name, policy_arn=policy.arn, opts=self._child)
+        return role.arn
+
+    def _policy(self, suffix: str, document: bootstrap_policies.Written) -> iam.Policy:
+        name = f"{self._name}-{suffix}"
+        return iam.Policy(
+            name,
+            name=name,
+            policy=self._place.apply(lambda place: _text(document(place))),
+            tags=self._args["tags"],
+            opts=self._child,
+        )
+
+
+_DOES = {
+    ReviewPart.PREVIEW: "preview a change",
+    ReviewPart.DRIFT: "look for drift",
+    ReviewPart.DEPLOY: "apply what was merged",
+}
+
+
+def _text(document: Document) -> str:
+    return json.dumps(document, separators=(",", ":"))
+
+
+def bootstrap_problems(problems: Problems, args: AwsBootstrapArgs) -> None:
+    """Add everything that is wrong with the inputs of an account's bootstrap."""
+    tagging.check_tags(problems, args["tags"])
+    if "repository" in args:
+        check_repository(problems.at("repository"), args["repository"])
+    previews, deploys = args.get("preview_runner_role_arns", []), args.get("deploy_runner_role_arns", [])
+    problems.need(
+        "repository" in args or bool(previews and deploys),
+        "repository",
+        "is missing: without it, give previewRunnerRoleArns and deployRunnerRoleArns, or nobody could take the roles",
+    )
+    both = sorted(set(previews) & set(deploys))
+    problems.need(not both, "deployRunnerRoleArns", f"{', '.join(both)} would apply what no one has merged")
+    arns.check_arns(problems, "previewRunnerRoleArns", previews, "iam", "role/")
+    arns.check_arns(problems, "deployRunnerRoleArns", deploys, "iam", "role/")
+    arns.check_arns(problems, "keyArns", args.get("key_arns", []), "kms", "key/")
+    arns.check_arn(problems, args, "oidc_provider_arn", "iam", "oidc-provider/")
+    bucket = args.get("state_bucket")
+    told = f"{shown(bucket)} has to be 3 to 63 lower-case letters, digits and dashes"
+    problems.need(bucket is None or bool(BUCKET_NAME.fullmatch(bucket)), "stateBucket", told)
+    if "spending" in args:
+        check_spending(problems.at("spending"), args["spending"])

@@ -1,0 +1,204 @@
+"""What the identities of reviews may do on AWS, and what bounds the roles that deployments make. Pure functions.
+
+The lists of calls are those of `deployers`, which the tests with the real engine hold to what it calls.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from everspot_clouds.aws.rules import FLEET_ROLE, SCALING_ROLE, SPOT_ROLE
+
+from everspot.aws import deployers
+from everspot.aws.policies import Document, Statement, allow, document
+from everspot.repository import ISSUER, RepositoryArgs, ReviewPart, subjects
+
+PROVIDER = ISSUER.removeprefix("https://")
+AUDIENCE = "sts.amazonaws.com"
+CLUSTERS = "everspot-*"
+"""How the names of everything begin that clusters are made of: `everspot-` and the stack's name."""
+
+CONTROL = "arn:{partition}:s3:::everspot-*-store-control-*"
+"""The control buckets of clusters. A preview asks them for running jobs, and a refresh for `cluster.json`."""
+
+PASSED_TO = ("ec2.amazonaws.com",)
+LINKED = tuple(service for service, _ in (FLEET_ROLE, SPOT_ROLE, SCALING_ROLE))
+
+BOUNDED = (
+    *("s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:ListBucket", "s3:PutObject"),
+    *("ec2:CreateFleet", "ec2:CreateTags", "ec2:DescribeAvailabilityZones", "ec2:DescribeInstances"),
+    *("ec2:DescribeSpotPriceHistory", "ec2:GetSpotPlacementScores", "ec2:RunInstances", "ec2:TerminateInstances"),
+    *("sqs:DeleteMessage", "sqs:ReceiveMessage", "sns:Publish", "cloudwatch:PutMetricData"),
+    *("secretsmanager:GetSecretValue", "ssm:GetParameter", "ssm:UpdateInstanceInformation"),
+    *("ssmmessages:CreateControlChannel", "ssmmessages:CreateDataChannel"),
+    *("ssmmessages:OpenControlChannel", "ssmmessages:OpenDataChannel"),
+    *("kms:CreateGrant", "kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKey"),
+    *("kms:GenerateDataKeyWithoutPlaintext", "kms:ReEncryptFrom", "kms:ReEncryptTo"),
+)
+"""All that a role of a cluster is ever allowed, on whatever resource its own policies name."""
+
+STATE_READ, STATE_WRITE = ("s3:GetObject",), ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
+KEY_USE = {
+    ReviewPart.PREVIEW: ("kms:Decrypt",),
+    ReviewPart.DRIFT: ("kms:Decrypt",),
+    ReviewPart.DEPLOY: ("kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey"),
+}
+"""What each part does with the state's key: stacks' secrets, and the bucket's own encryption."""
+
+
+@dataclass(frozen=True)
+class BootstrapPlace:
+    """Where the identities are. `bucket`, `key`: ARNs of the state's; `name`: how the names of the bootstrap's own
+    roles and policies begin; `stack`: the bootstrap's own stack; `keys`: ARNs of clusters' customer keys."""
+
+    partition: str
+    account: str
+    name: str
+    stack: str
+    bucket: str
+    key: str
+    keys: tuple[str, ...] = ()
+
+    def iam(self, resource: str) -> str:
+        """The ARN of something of IAM in this account."""
+        return f"arn:{self.partition}:iam::{self.account}:{resource}"
+
+    @property
+    def boundary(self) -> str:
+        """The ARN of the permissions boundary."""
+        return self.iam(f"policy/{self.name}-boundary")
+
+
+Written = Callable[[BootstrapPlace], Document]
+"""Writes a policy's document."""
+
+
+def trust(provider: str, repository: RepositoryArgs | None, part: ReviewPart, roles: Sequence[str]) -> Document:
+    """Who takes a part's role: jobs of one repository by their identity tokens, and the runners' own roles.
+    `provider`: ARN of the forge's identity provider; `roles`: ARNs of runners' roles.
+
+    All of a condition has to hold, and a claim that is absent equals nothing.
+    """
+    statements: list[Statement] = []
+    if repository is not None:
+        claims = {f"{PROVIDER}:aud": AUDIENCE, f"{PROVIDER}:sub": subjects(repository, part)}
+        if "id" in repository:
+            claims[f"{PROVIDER}:repository_id"] = repository["id"]
+        statements.append(
+            {
+                "Sid": "JobsOfTheRepository",
+                "Effect": "Allow",
+                "Principal": {"Federated": provider},
+                "Action": "sts:AssumeRoleWithWebIdentity",
+                "Condition": {"StringEquals": claims},
+            }
+        )
+    if roles:
+        runner = {"Principal": {"AWS": list(roles)}, "Action": "sts:AssumeRole"}
+        statements.append({"Sid": "Runners", "Effect": "Allow", **runner})
+    return document(statements)
+
+
+def reading(place: BootstrapPlace, part: ReviewPart) -> Document:
+    """What a preview reads, or what a look for drift does. No statement of it writes."""
+    actions = deployers.PREVIEW if part is ReviewPart.PREVIEW else deployers.PREVIEW | deployers.DRIFT
+    objects = {action for action in actions if action in ("s3:GetObject", "s3:GetObjectTagging", "s3:ListBucket")}
+    control = CONTROL.format(partition=place.partition)
+    statements = [
+        allow("Look", sorted(actions - objects), ["*"]),
+        allow("AskForRunningJobs", sorted(objects), [control, f"{control}/*"]),
+    ]
+    return document(statements)
+
+
+def state(place: BootstrapPlace, part: ReviewPart) -> Document:
+    """What a part does with the state. The bootstrap's own is written by nobody but who applies that stack by hand."""
+    actions = STATE_WRITE if part is ReviewPart.DEPLOY else STATE_READ
+    statements = [
+        allow("ListState", ["s3:ListBucket"], [place.bucket]),
+        allow("UseState", list(actions), [f"{place.bucket}/*"]),
+        allow("UseTheKey", list(KEY_USE[part]), [place.key]),
+    ]
+    if part is ReviewPart.DEPLOY:
+        own = [f"{place.bucket}/.pulumi/*/{place.stack}{end}" for end in (".json*", "/*")]
+        statements.append(_deny("NotTheBootstrapsOwn", ["s3:PutObject", "s3:DeleteObject"], own))
+    return document(statements)
+
+
+def writing(place: BootstrapPlace) -> Document:
+    """What a deployment does besides what a look for drift reads, apart from IAM. Buckets are those of clusters."""
+    found = _writes(lambda service: service not in ("iam", "s3", "kms"))
+    buckets = f"arn:{place.partition}:s3:::{CLUSTERS}"
+    statements = [
+        allow("Deploy", found, ["*"]),
+        allow("MakeBuckets", _writes(lambda service: service == "s3"), [buckets, f"{buckets}/*"]),
+        _deny("NotTheState", ["s3:Delete*", "s3:Put*", "s3:TagResource", "s3:UntagResource"], [place.bucket]),
+        _deny("NotWhatItWas", ["s3:DeleteObjectVersion"], [f"{place.bucket}/*"]),
+    ]
+    if place.keys:
+        granted = {action for action in deployers.ACCOUNT if action.startswith("kms:")}
+        statements.append(
+            allow("UseClustersKeys", sorted(granted | {"kms:Decrypt", "kms:GenerateDataKey"}), list(place.keys))
+        )
+    return document(statements)
+
+
+def identities(place: BootstrapPlace) -> Document:
+    """What a deployment does in IAM: roles of clusters, none of which may do more than the boundary allows."""
+    roles, profiles = place.iam(f"role/{CLUSTERS}"), place.iam(f"instance-profile/{CLUSTERS}")
+    linked = place.iam("role/aws-service-role/*")
+    bounded = {"iam:PermissionsBoundary": place.boundary}
+    making = ["iam:CreateRole", "iam:PutRolePermissionsBoundary", "iam:PutRolePolicy"]
+    passing, linking = "iam:PassRole", "iam:CreateServiceLinkedRole"
+    others = [a for a in _writes(lambda service: service == "iam") if a not in (*making, passing, linking)]
+    others = [action for action in others if action != "iam:DeleteRolePermissionsBoundary"]
+    statements = [
+        allow("MakeBoundedRoles", making, [roles], StringEquals=bounded),
+        allow("KeepThem", others, [roles, profiles]),
+        allow("PassThem", [passing], [roles], StringEquals={"iam:PassedToService": list(PASSED_TO)}),
+        allow("MakeLinkedRoles", [linking], [linked], StringEquals={"iam:AWSServiceName": list(LINKED)}),
+        allow("TagThem", ["iam:TagRole"], [linked]),
+        _deny("NotTheBootstrapsOwn", ["iam:*"], [place.iam(f"{kind}/{place.name}-*") for kind in ("role", "policy")]),
+        _deny("NotTheProvider", ["iam:*"], [place.iam("oidc-provider/*")]),
+    ]
+    return document(statements)
+
+
+def boundary(place: BootstrapPlace) -> Document:
+    """The most that a role of a cluster may do, whatever its policies say: never the state, its key or the bootstrap's
+    own roles."""
+    roles = place.iam(f"role/{CLUSTERS}")
+    statements = [
+        allow("WhatClustersDo", sorted(BOUNDED), ["*"]),
+        allow("PassRoles", ["iam:PassRole"], [roles], StringEquals={"iam:PassedToService": list(PASSED_TO)}),
+        allow("VisitPeers", ["sts:AssumeRole"], [f"arn:{place.partition}:iam::*:role/everspot-visit-*"]),
+        _deny("NotTheState", ["s3:*"], [place.bucket, f"{place.bucket}/*"]),
+        _deny("NotItsKey", ["kms:*"], [place.key]),
+        _deny("NotTheBootstrapsOwn", ["iam:*", "sts:*"], [place.iam(f"role/{place.name}-*")]),
+    ]
+    return document(statements)
+
+
+def documents(part: ReviewPart) -> dict[str, Written]:
+    """The policies of a part's role, by the end of their names. A policy has at most 6,144 characters."""
+    common: dict[str, Written] = {"state": lambda place: state(place, part)}
+    if part is not ReviewPart.DEPLOY:
+        return {**common, "reads": lambda place: reading(place, part)}
+    reads: Written = lambda place: reading(place, ReviewPart.DRIFT)  # noqa: E731 - one of a table
+    return {**common, "reads": reads, "writes": writing, "identities": identities}
+
+
+def key_policy(account: str, partition: str) -> Document:
+    """The state's key is the account's: who may use it, IAM says (AWS KMS Developer Guide, "Default key policy")."""
+    owner = {"Principal": {"AWS": f"arn:{partition}:iam::{account}:root"}, "Action": "kms:*", "Resource": "*"}
+    return document([{"Sid": "IamDecides", "Effect": "Allow", **owner}])
+
+
+def _writes(of: Callable[[str], bool]) -> list[str]:
+    """The calls of a deployment that a look for drift does not make, of some services, and those that no call shows."""
+    unseen = {one for names in deployers.UNSEEN for one in names.split(", ")}
+    found = (deployers.DEPLOY | deployers.ACCOUNT | unseen) - deployers.PREVIEW - deployers.DRIFT
+    return sorted(action for action in found if of(action.partition(":")[0]))
+
+
+def _deny(sid: str, actions: Iterable[str], resources: Iterable[str]) -> Statement:
+    return {"Sid": sid, "Effect": "Deny", "Action": list(actions), "Resource": list(resources)}

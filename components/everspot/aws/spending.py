@@ -1,0 +1,171 @@
+"""The account's own watch over spending: budgets by team, unusual costs, and tags that bills are split by.
+
+AWS tells of costs hours after they arose, and stops nothing: it is the second net behind the budgets of Everspot's own
+ledger, and sees what is not Everspot's too.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import NotRequired, TypedDict
+
+import pulumi
+from everspot_core.problems import Problems, shown
+from pulumi_aws import budgets, costexplorer
+
+from everspot.aws import arns
+from everspot.spending import TeamBudgetArgs, check_budgets
+
+WARNINGS = (("ACTUAL", 80.0), ("ACTUAL", 100.0), ("FORECASTED", 100.0))
+"""When a budget tells: what was spent, or is foreseen for the month, in percent of the limit. AWS allows five."""
+
+MOST_EMAILS = 10
+"""Of one notification (AWS Budgets API Reference, `CreateNotification`)."""
+
+MOST_TEAMS = 10
+"""Values of a tag that one monitor looks at (AWS Cost Explorer API Reference, `AnomalyMonitor`)."""
+
+_EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
+
+
+class AwsAnomaliesArgs(TypedDict):
+    """From which size on unusual costs are told."""
+
+    usd: float
+    """Dollars by which costs have to exceed what is usual, 1 to 1,000,000."""
+    monitor_arn: NotRequired[str]
+    """ARN of a monitor that exists, such as the one over all services that AWS makes in new accounts. Default: a new
+    one over the teams that have budgets."""
+
+
+class AwsSpendingArgs(TypedDict):
+    """What is watched of the account's spending, and who is told."""
+
+    emails: NotRequired[list[str]]
+    """Who is told, at most 10. Default: only the topic."""
+    topic_arn: NotRequired[str]
+    """ARN of an SNS topic that is told; its policy has to let `budgets.amazonaws.com` and
+    `costalerts.amazonaws.com` publish. Default: only the emails."""
+    budgets: NotRequired[list[TeamBudgetArgs]]
+    """The budgets, one for each team. Default: none."""
+    anomalies: NotRequired[AwsAnomaliesArgs]
+    """Whether unusual costs are told. Default: they are not."""
+    allocation_tags: NotRequired[list[str]]
+    """Tags that the bill is split by: budgets see a tag only once it is active. Only the account that pays can activate
+    them, and only once a resource has carried them for up to a day. Default: none."""
+
+
+def check_spending(problems: Problems, given: AwsSpendingArgs) -> None:
+    """Add everything that is wrong with what is watched."""
+    emails, teams = given.get("emails", []), given.get("budgets", [])
+    problems.need(len(emails) <= MOST_EMAILS, "emails", f"at most {MOST_EMAILS}; {len(emails)} are given")
+    for index, email in enumerate(emails):
+        problems.need(bool(_EMAIL.fullmatch(email)), f"emails[{index}]", f"{shown(email)} is no address")
+    arns.check_arn(problems, given, "topic_arn", "sns", "")
+    watched = bool(teams) or "anomalies" in given
+    told = bool(emails) or "topic_arn" in given
+    problems.need(told or not watched, "", "emails or topicArn: nobody would be told")
+    check_budgets(problems, teams)
+    if "anomalies" in given:
+        _check_anomalies(problems.at("anomalies"), given["anomalies"], len(teams))
+    tags = given.get("allocation_tags", [])
+    for index, tag in enumerate(tags):
+        problems.need(bool(tag) and tag not in tags[:index], f"allocationTags[{index}]", f"{shown(tag)} is no new tag")
+
+
+def _check_anomalies(problems: Problems, given: AwsAnomaliesArgs, teams: int) -> None:
+    problems.number(given["usd"], "usd", 1, 1_000_000)
+    arns.check_arn(problems, given, "monitor_arn", "ce", "anomalymonitor/")
+    if "monitor_arn" not in given:
+        fits = 1 <= teams <= MOST_TEAMS
+        problems.need(fits, "", f"a new monitor looks at the teams of 1 to {MOST_TEAMS} budgets: or give monitorArn")
+
+
+def add_spending(parent: pulumi.Resource, name: str, given: AwsSpendingArgs, tags: dict[str, str]) -> None:
+    """Declare the budgets, the monitor with whom it tells, and the tags."""
+    child = pulumi.ResourceOptions(parent=parent)
+    for budget in given.get("budgets", []):
+        _budget(f"{name}-budget-{budget['team'].replace(' ', '_')}", name, budget, given, tags, child)
+    for tag in given.get("allocation_tags", []):
+        costexplorer.CostAllocationTag(f"{name}-tag-{tag}", tag_key=tag, status="Active", opts=child)
+    if "anomalies" in given:
+        _anomalies(name, given, given["anomalies"], tags, child)
+
+
+def _budget(
+    called: str,
+    name: str,
+    budget: TeamBudgetArgs,
+    given: AwsSpendingArgs,
+    tags: dict[str, str],
+    child: pulumi.ResourceOptions,
+) -> None:
+    topic = [given["topic_arn"]] if "topic_arn" in given else []
+    budgets.Budget(
+        called,
+        name=f"{name}-{budget['team']}",
+        budget_type="COST",
+        time_unit="MONTHLY",
+        limit_amount=f"{budget['usd_per_month']:.2f}",
+        limit_unit="USD",
+        # A tag that users set is known as `user:` to the bill (AWS Cost Management User Guide, "Budget filters").
+        cost_filters=[{"name": "TagKeyValue", "values": [f"user:Team${budget['team']}"]}],
+        notifications=[
+            {
+                "comparison_operator": "GREATER_THAN",
+                "notification_type": kind,
+                "threshold": percent,
+                "threshold_type": "PERCENTAGE",
+                "subscriber_email_addresses": given.get("emails", []),
+                "subscriber_sns_topic_arns": topic,
+            }
+            for kind, percent in WARNINGS
+        ],
+        tags=tags,
+        opts=child,
+    )
+
+
+def _anomalies(
+    name: str,
+    given: AwsSpendingArgs,
+    anomalies: AwsAnomaliesArgs,
+    tags: dict[str, str],
+    child: pulumi.ResourceOptions,
+) -> None:
+    monitor: pulumi.Input[str] | None = anomalies.get("monitor_arn")
+    if monitor is None:
+        teams = [budget["team"] for budget in given.get("budgets", [])]
+        made = costexplorer.AnomalyMonitor(
+            f"{name}-anomalies",
+            name=f"{name}-teams",
+            monitor_type="CUSTOM",
+            monitor_specification=json.dumps({"Tags": {"Key": "Team", "Values": teams, "MatchOptions": ["EQUALS"]}}),
+            tags=tags,
+            opts=child,
+        )
+        monitor = made.arn
+    costexplorer.AnomalySubscription(
+        f"{name}-anomalies-told",
+        name=f"{name}-anomalies",
+        # A topic is told at once, and people once a day (AWS Cost Explorer API Reference, `AnomalySubscription`).
+        frequency="IMMEDIATE" if "topic_arn" in given else "DAILY",
+        monitor_arn_lists=[monitor],
+        subscribers=_subscribers(given),
+        threshold_expression={
+            "dimension": {
+                "key": "ANOMALY_TOTAL_IMPACT_ABSOLUTE",
+                "match_options": ["GREATER_THAN_OR_EQUAL"],
+                "values": [f"{anomalies['usd']:.2f}"],
+            }
+        },
+        tags=tags,
+        opts=child,
+    )
+
+
+def _subscribers(given: AwsSpendingArgs) -> Sequence[costexplorer.AnomalySubscriptionSubscriberArgsDict]:
+    """The topic alone where there is one: a subscription that tells at once takes no emails."""
+    if "topic_arn" in given:
+        return [{"type": "SNS", "address": given["topic_arn"]}]
+    return [{"type": "EMAIL", "address": email} for email in given.get("emails", [])]

@@ -1,0 +1,73 @@
+"""The bucket that the state of stacks lies in."""
+
+import json
+import re
+
+import pulumi
+from pulumi_aws import s3
+
+from everspot.aws import policies
+
+BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
+
+OLD_STATES_DAYS = 90
+"""Days for which what was overwritten or deleted can be brought back."""
+
+ABORT_UPLOAD_DAYS = 2
+
+
+def add_state_bucket(
+    parent: pulumi.Resource, name: str, bucket: pulumi.Input[str], key_arn: pulumi.Input[str], tags: dict[str, str]
+) -> s3.Bucket:
+    """Declare the bucket: versioned, private, encrypted with a customer key, over TLS alone, and never deleted."""
+    child = pulumi.ResourceOptions(parent=parent)
+    kept = pulumi.ResourceOptions(parent=parent, protect=True, retain_on_delete=True)
+    made = s3.Bucket(name, bucket=bucket, tags=tags, opts=kept)
+    closed = s3.BucketPublicAccessBlock(
+        f"{name}-private",
+        bucket=made.id,
+        block_public_acls=True,
+        block_public_policy=True,
+        ignore_public_acls=True,
+        restrict_public_buckets=True,
+        opts=child,
+    )
+    s3.BucketServerSideEncryptionConfiguration(
+        f"{name}-encryption",
+        bucket=made.id,
+        rules=[
+            {
+                "apply_server_side_encryption_by_default": {"sse_algorithm": "aws:kms", "kms_master_key_id": key_arn},
+                "bucket_key_enabled": True,
+            }
+        ],
+        opts=child,
+    )
+    s3.BucketPolicy(
+        f"{name}-tls",
+        bucket=made.id,
+        policy=made.arn.apply(lambda arn: json.dumps(policies.tls_only_bucket(arn))),
+        # S3 refuses two changes of a bucket's access at the same moment.
+        opts=pulumi.ResourceOptions(parent=parent, depends_on=[closed]),
+    )
+    versioned = s3.BucketVersioning(
+        f"{name}-versions", bucket=made.id, versioning_configuration={"status": "Enabled"}, opts=child
+    )
+    rules: list[s3.BucketLifecycleConfigurationRuleArgsDict] = [
+        {
+            "id": "old-states",
+            "status": "Enabled",
+            "filter": {"prefix": ""},
+            "noncurrent_version_expiration": {"noncurrent_days": OLD_STATES_DAYS},
+            "expiration": {"expired_object_delete_marker": True},
+        },
+        {
+            "id": "unfinished-uploads",
+            "status": "Enabled",
+            "filter": {"prefix": ""},
+            "abort_incomplete_multipart_upload": {"days_after_initiation": ABORT_UPLOAD_DAYS},
+        },
+    ]
+    after = pulumi.ResourceOptions(parent=parent, depends_on=[versioned])
+    s3.BucketLifecycleConfiguration(f"{name}-lifecycle", bucket=made.id, rules=rules, opts=after)
+    return made

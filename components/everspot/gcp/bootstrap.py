@@ -1,0 +1,199 @@
+"""What a project needs before its first reviewed change: the state of stacks, and the identities of reviews."""
+
+import re
+from typing import NotRequired, TypedDict
+
+import pulumi
+from everspot_clouds.gcp.labels import labels_of
+from everspot_core.problems import Problems, shown
+from pulumi_gcp import billing, serviceaccount
+
+from everspot import common
+from everspot.gcp import asking, tagging
+from everspot.gcp.bootstrap_grants import SUBJECT_AT_MOST, Entrance, add_entrance, grant, let_in
+from everspot.gcp.state_bucket import BUCKET_NAME, add_state_bucket, add_state_key
+from everspot.parts import outputs
+from everspot.repository import RepositoryArgs, ReviewPart, check_repository, subjects
+from everspot.spending import TeamBudgetArgs, check_budgets
+
+WARNINGS = (("CURRENT_SPEND", 0.8), ("CURRENT_SPEND", 1.0), ("FORECASTED_SPEND", 1.0))
+"""When a budget tells: what was spent, or is foreseen for the month, as a part of the limit."""
+
+MOST_CHANNELS = 5
+"""Of one budget (Cloud Billing documentation, "Customize budget alert email recipients")."""
+
+_BILLING = re.compile(r"[0-9A-F]{6}-[0-9A-F]{6}-[0-9A-F]{6}")
+_CHANNEL = re.compile(r"projects/[a-z][a-z0-9:.-]+/notificationChannels/\d+")
+_EMAIL = re.compile(r"[a-z0-9-]+@[a-z0-9.:-]+\.iam\.gserviceaccount\.com|\d+-compute@developer\.gserviceaccount\.com")
+_LABEL = re.compile(r"[a-z0-9_-]{1,63}")
+_LOCATION = re.compile(r"[a-z]+(-[a-z]+)*\d*")
+
+
+class GcpSpendingArgs(TypedDict):
+    """What is watched of a billing account's spending, and who is told."""
+
+    billing_account: str
+    """The billing account, XXXXXX-XXXXXX-XXXXXX, whose currency has to be the dollar. Whoever applies the stack needs
+    `roles/billing.costsManager` there."""
+    budgets: list[TeamBudgetArgs]
+    """The budgets, one for each team."""
+    channels: NotRequired[list[str]]
+    """Monitoring's notification channels that are told, projects/…/notificationChannels/…, at most 5. Default: the
+    administrators of the billing account, by email."""
+
+
+class GcpBootstrapArgs(TypedDict):
+    """Inputs of `GcpBootstrap`."""
+
+    tags: dict[str, str]
+    """Tags of the bucket and the key, as labels; Project, Team and Environment are mandatory."""
+    repository: NotRequired[RepositoryArgs]
+    """The repository on GitHub whose jobs become the three service accounts. Default: none, only runners do."""
+    preview_runner_accounts: NotRequired[list[str]]
+    """Emails of the service accounts of self-hosted runners that preview changes, on a forge without identity tokens.
+    They run what a pull request says. Default: none."""
+    deploy_runner_accounts: NotRequired[list[str]]
+    """Emails of the service accounts of other self-hosted runners, which only run what was merged: they become deploy
+    and drift. Default: none."""
+    state_bucket: NotRequired[str]
+    """Name of the bucket for the state of stacks. Default: everspot-state-PROJECT."""
+    location: NotRequired[str]
+    """Location of the bucket and of its key, a region. It cannot be changed later. Default: the provider's region."""
+    spending: NotRequired[GcpSpendingArgs]
+    """Budgets of teams. Default: nothing is watched."""
+
+
+class GcpBootstrap(pulumi.ComponentResource):
+    """What a project has once, before its first reviewed change.
+
+    A bucket and a key for the state of stacks; the service accounts preview, drift and deploy, which the jobs of one
+    repository become by their identity tokens; budgets. Put it into a stack of its own and apply that by hand.
+    `pulumi destroy` deletes neither the bucket nor the key.
+    """
+
+    state_url: pulumi.Output[str]
+    """The backend of all stacks: `pulumi login` takes it, and the workflows' variable EVERSPOT_STATE."""
+    secrets_provider: pulumi.Output[str]
+    """What `pulumi stack init --secrets-provider` takes: stacks' secrets are encrypted with the key."""
+    identity_provider: pulumi.Output[str]
+    """The provider of identities, projects/…/providers/…, for the variable EVERSPOT_GOOGLE_PROVIDER; empty without a
+    repository."""
+    preview_account: pulumi.Output[str]
+    """Email of the service account of jobs that preview a change."""
+    drift_account: pulumi.Output[str]
+    """Email of the service account of jobs that look for drift."""
+    deploy_account: pulumi.Output[str]
+    """Email of the service account of jobs that apply what was merged."""
+
+    def __init__(self, name: str, args: GcpBootstrapArgs, opts: pulumi.ResourceOptions | None = None):
+        super().__init__(common.token("GcpBootstrap"), name, {}, opts)
+        problems = Problems()
+        bootstrap_problems(problems, args)
+        common.raise_bad(problems, f"GcpBootstrap {name}")
+        self._name, self._args = name, args
+        self._child = pulumi.ResourceOptions(parent=self)
+        place = asking.place_of(self)
+        self._project = place.apply(lambda found: found["project"])
+        location: pulumi.Input[str] = args.get("location") or place.apply(lambda found: found["region"])
+        named: pulumi.Input[str] = args.get("state_bucket") or self._project.apply(lambda p: f"everspot-state-{p}")
+        labels = labels_of(args["tags"])
+        key = add_state_key(self, name, location, labels)
+        bucket = add_state_bucket(self, f"{name}-state", named, location, key, labels)
+        entrance = add_entrance(self, name, args["repository"]) if "repository" in args else None
+        self.preview_account = self._account(ReviewPart.PREVIEW, bucket.name, key.id, entrance)
+        self.drift_account = self._account(ReviewPart.DRIFT, bucket.name, key.id, entrance)
+        self.deploy_account = self._account(ReviewPart.DEPLOY, bucket.name, key.id, entrance)
+        if "spending" in args:
+            self._budgets(args["spending"])
+        self.state_url = pulumi.Output.concat("gs://", bucket.name)
+        self.secrets_provider = pulumi.Output.concat("gcpkms://", key.id)
+        self.identity_provider = entrance.provider if entrance is not None else pulumi.Output.from_input("")
+        self.register_outputs(outputs(self))
+
+    def _account(
+        self, part: ReviewPart, bucket: pulumi.Output[str], key: pulumi.Output[str], entrance: Entrance | None
+    ) -> pulumi.Output[str]:
+        account = serviceaccount.Account(
+            f"{self._name}-{part.value}",
+            account_id=f"everspot-{part.value}",
+            display_name=f"Everspot: {part.value}",
+            opts=self._child,
+        )
+        previews, deploys = self._args.get("preview_runner_accounts", []), self._args.get("deploy_runner_accounts", [])
+        runners = previews if part is ReviewPart.PREVIEW else deploys
+        let_in(self, f"{self._name}-{part.value}", account, part, entrance, runners)
+        grant(self, f"{self._name}-{part.value}", account, part, project=self._project, bucket=bucket, key=key)
+        return pulumi.Output.from_input(account.email)
+
+    def _budgets(self, given: GcpSpendingArgs) -> None:
+        number = asking.number_of(self)
+        channels = given.get("channels", [])
+        told = {"monitoring_notification_channels": channels, "disable_default_iam_recipients": bool(channels)}
+        for budget in given["budgets"]:
+            team, dollars = labels_of({"Team": budget["team"]}), round(budget["usd_per_month"], 2)
+            cents = round(dollars * 100) % 100
+            billing.Budget(
+                f"{self._name}-budget-{budget['team']}",
+                billing_account=given["billing_account"],
+                display_name=f"{self._name}: {budget['team']}"[:60],
+                budget_filter={"projects": [pulumi.Output.concat("projects/", number)], "labels": team},
+                amount={
+                    "specified_amount": {"currency_code": "USD", "units": str(int(dollars)), "nanos": cents * 10**7}
+                },
+                threshold_rules=[{"threshold_percent": part, "spend_basis": basis} for basis, part in WARNINGS],
+                all_updates_rule=told if channels else None,
+                opts=self._child,
+            )
+
+
+def bootstrap_problems(problems: Problems, args: GcpBootstrapArgs) -> None:
+    """Add everything that is wrong with the inputs of a project's bootstrap."""
+    tagging.check_tags(problems, args["tags"])
+    if "repository" in args:
+        here, given = problems.at("repository"), args["repository"]
+        check_repository(here, given)
+        longest = max((len(one) for part in ReviewPart for one in subjects(given, part)), default=0)
+        told = f"makes subjects of {longest} characters, and Google takes {SUBJECT_AT_MOST}"
+        here.need(longest <= SUBJECT_AT_MOST, "", told)
+    _check_runners(problems, args)
+    bucket, location = args.get("state_bucket"), args.get("location")
+    told = f"{shown(bucket)} has to be 3 to 63 lower-case letters, digits and dashes, without `google`"
+    fits = bucket is None or (bool(BUCKET_NAME.fullmatch(bucket)) and "goog" not in bucket)
+    problems.need(fits, "stateBucket", told)
+    known = location is None or bool(_LOCATION.fullmatch(location))
+    problems.need(known, "location", f"{shown(location)} is no region")
+    if "spending" in args:
+        _check_spending(problems.at("spending"), args["spending"])
+
+
+def _check_runners(problems: Problems, args: GcpBootstrapArgs) -> None:
+    previews, deploys = args.get("preview_runner_accounts", []), args.get("deploy_runner_accounts", [])
+    problems.need(
+        "repository" in args or bool(previews and deploys),
+        "repository",
+        "is missing: without it, give previewRunnerAccounts and deployRunnerAccounts, or nobody could use the accounts",
+    )
+    both = sorted(set(previews) & set(deploys))
+    problems.need(not both, "deployRunnerAccounts", f"{', '.join(both)} would apply what no one has merged")
+    for name, emails in (("previewRunnerAccounts", previews), ("deployRunnerAccounts", deploys)):
+        for index, email in enumerate(emails):
+            told = f"{shown(email)} is no service account's email"
+            problems.need(bool(_EMAIL.fullmatch(email)), f"{name}[{index}]", told)
+
+
+def _check_spending(problems: Problems, given: GcpSpendingArgs) -> None:
+    account, channels = given["billing_account"], given.get("channels", [])
+    problems.need(
+        bool(_BILLING.fullmatch(account)), "billingAccount", f"{shown(account)} has to be XXXXXX-XXXXXX-XXXXXX"
+    )
+    check_budgets(problems, given["budgets"])
+    for index, budget in enumerate(given["budgets"]):
+        sound = bool(_LABEL.fullmatch(budget["team"]))
+        told = f"{shown(budget['team'])} cannot be a label: lower-case letters, digits, dashes and underscores"
+        problems.need(sound, f"budgets[{index}].team", told)
+    problems.need(bool(given["budgets"]), "budgets", "is empty: leave out spending")
+    told = f"at most {MOST_CHANNELS}; {len(channels)} are given"
+    problems.need(len(channels) <= MOST_CHANNELS, "channels", told)
+    for index, channel in enumerate(channels):
+        fits = bool(_CHANNEL.fullmatch(channel))
+        problems.need(fits, f"channels[{index}]", f"{shown(channel)} has to be projects/…/notificationChannels/…")

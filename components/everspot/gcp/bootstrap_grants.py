@@ -1,0 +1,146 @@
+"""Who becomes the service accounts of reviews on Google Cloud, and what those may do.
+
+The lists of permissions are those of `deployers`, which the tests with the real engine hold to what it calls.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_gcp import iam, kms, serviceaccount
+
+from everspot.gcp import deployers
+from everspot.gcp.granting import Granting
+from everspot.gcp.policies import Condition
+from everspot.repository import ISSUER, RepositoryArgs, ReviewPart, subjects
+
+POOL, PROVIDER = "everspot-reviews", "github"
+SUBJECT_AT_MOST = 127
+"""Characters of `google.subject` (IAM documentation, "Workload Identity Federation", attribute mappings)."""
+
+USER, IMPERSONATOR = "roles/iam.workloadIdentityUser", "roles/iam.serviceAccountTokenCreator"
+
+MAPPING = {
+    "google.subject": "assertion.sub",
+    "attribute.repository_id": "assertion.repository_id",
+    "attribute.repository_owner_id": "assertion.repository_owner_id",
+}
+
+STATE_READ = ("storage.objects.get", "storage.objects.list")
+STATE_WRITE = (*STATE_READ, "storage.objects.create", "storage.objects.delete")
+KEY_USE = {
+    ReviewPart.PREVIEW: "roles/cloudkms.cryptoKeyDecrypter",
+    ReviewPart.DRIFT: "roles/cloudkms.cryptoKeyDecrypter",
+    ReviewPart.DEPLOY: "roles/cloudkms.cryptoKeyEncrypterDecrypter",
+}
+
+CONTROL = Condition("control-buckets", 'resource.name.extract("/buckets/everspot-{cluster}-store-control-") != ""')
+"""The control buckets of clusters, which a preview asks for running jobs."""
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """Where jobs come in. `pool`: its name, projects/NUMBER/…; `provider`: that of its provider."""
+
+    pool: pulumi.Output[str]
+    provider: pulumi.Output[str]
+    repository: RepositoryArgs
+
+
+def only(repository: RepositoryArgs) -> str:
+    """The provider's condition: jobs of one repository. One issuer serves all of GitHub."""
+    if "id" in repository and "owner_id" in repository:
+        own, owner = repository["id"], repository["owner_id"]
+        return f'assertion.repository_id == "{own}" && assertion.repository_owner_id == "{owner}"'
+    return f'assertion.repository == "{repository["name"]}"'
+
+
+def add_entrance(parent: pulumi.Resource, name: str, repository: RepositoryArgs) -> Entrance:
+    """Declare the pool of identities, and GitHub as its provider."""
+    child = pulumi.ResourceOptions(parent=parent)
+    pool = iam.WorkloadIdentityPool(
+        f"{name}-pool",
+        workload_identity_pool_id=POOL,
+        display_name="Everspot: reviews",
+        description=f"Jobs of {repository['name']}",
+        opts=child,
+    )
+    provider = iam.WorkloadIdentityPoolProvider(
+        f"{name}-github",
+        workload_identity_pool_id=pool.workload_identity_pool_id,
+        workload_identity_pool_provider_id=PROVIDER,
+        display_name="GitHub",
+        attribute_mapping=MAPPING,
+        attribute_condition=only(repository),
+        oidc={"issuer_uri": ISSUER},
+        opts=child,
+    )
+    return Entrance(pool.name, provider.name, repository)
+
+
+def let_in(
+    parent: pulumi.Resource,
+    name: str,
+    account: "serviceaccount.Account",
+    part: ReviewPart,
+    entrance: Entrance | None,
+    runners: Sequence[str],
+) -> None:
+    """Let a part's jobs, and the runners' own accounts, become its service account. Each subject is named in full."""
+    child = pulumi.ResourceOptions(parent=parent)
+    whole: list[tuple[str, str, pulumi.Input[str]]] = []
+    if entrance is not None:
+        for index, subject in enumerate(subjects(entrance.repository, part)):
+            member = pulumi.Output.concat("principal://iam.googleapis.com/", entrance.pool, "/subject/", subject)
+            whole.append((f"jobs-{index}", USER, member))
+    whole += [(f"runner-{index}", IMPERSONATOR, f"serviceAccount:{email}") for index, email in enumerate(runners)]
+    for suffix, role, who in whole:
+        serviceaccount.IAMMember(f"{name}-{suffix}", service_account_id=account.name, role=role, member=who, opts=child)
+
+
+def grant(
+    parent: pulumi.Resource,
+    name: str,
+    account: "serviceaccount.Account",
+    part: ReviewPart,
+    *,
+    project: pulumi.Output[str],
+    bucket: pulumi.Output[str],
+    key: pulumi.Output[str],
+) -> None:
+    """Give a part's account what it does. `bucket`, `key`: the state's."""
+    may = Granting(parent, name, f"bootstrap-{part.value}", account.email, account.unique_id)
+    objects = {one for one in permissions(part) if one.startswith("storage.objects.")}
+    buckets = {one for one in permissions(part) if one.startswith("storage.")} - objects
+    rest = permissions(part) - objects - buckets
+    may.on_project("does", project, may.role("doer", sorted(rest), f"What a job that does {part.value} asks for"))
+    reader = may.role("reader", STATE_READ, "Read the state and control buckets")
+    may.on_project("control-read", project, reader, CONTROL)
+    if buckets:
+        told = "Look at buckets" if part is ReviewPart.DRIFT else "Make buckets and what lies in them"
+        keeper = may.role("keeper", sorted(buckets | (objects if part is ReviewPart.DEPLOY else set())), told)
+        may.on_project("buckets", project, keeper, clusters_buckets())
+    state = may.role("writer", STATE_WRITE, "Write the state") if part is ReviewPart.DEPLOY else reader
+    may.on_bucket("state", bucket, state)
+    kms.CryptoKeyIAMMember(
+        f"{name}-key",
+        crypto_key_id=key,
+        role=KEY_USE[part],
+        member=pulumi.Output.concat("serviceAccount:", account.email),
+        opts=pulumi.ResourceOptions(parent=parent),
+    )
+
+
+def permissions(part: ReviewPart) -> frozenset[str]:
+    """What a part's jobs call, on the project."""
+    if part is ReviewPart.PREVIEW:
+        return deployers.PREVIEW
+    if part is ReviewPart.DRIFT:
+        return deployers.PREVIEW | deployers.DRIFT
+    unseen = {one for names in deployers.UNSEEN for one in names.split(", ") if not one.endswith("*")}
+    return deployers.PREVIEW | deployers.DEPLOY | deployers.ACCOUNT | unseen
+
+
+def clusters_buckets() -> Condition:
+    """The buckets of clusters and of everything else, but not the state's."""
+    return Condition("not-the-state", '!resource.name.startsWith("projects/_/buckets/everspot-state-")')

@@ -1,0 +1,76 @@
+"""The repository whose pull requests change environments, and what its jobs' identity tokens say of them."""
+
+import re
+from enum import StrEnum
+from typing import NotRequired, TypedDict
+
+from everspot_core.problems import Problems, shown
+
+ISSUER = "https://token.actions.githubusercontent.com"
+"""Who signs the identity tokens of GitHub's jobs (GitHub documentation, "OpenID Connect reference")."""
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})/[A-Za-z0-9._-]{1,100}")
+_BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
+_ENVIRONMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_ID = re.compile(r"[1-9]\d{0,18}")
+
+
+class ReviewPart(StrEnum):
+    """What a workflow's job does, and so which identity it has in the cloud."""
+
+    PREVIEW = "preview"
+    DRIFT = "drift"
+    DEPLOY = "deploy"
+
+
+class RepositoryArgs(TypedDict):
+    """A repository on GitHub, and which of its jobs may do what. `gh api repos/OWNER/NAME --jq '.id, .owner.id'` prints
+    both ids."""
+
+    name: str
+    """OWNER/NAME, in the case in which GitHub writes it."""
+    id: NotRequired[str]
+    """The repository's id, a number in quotes. It stays when the repository is renamed, and no other one ever gets it.
+    Repositories that were made or renamed after June 2026 are trusted only with both ids. Default: it is not looked
+    at."""
+    owner_id: NotRequired[str]
+    """The id of its owner, a number in quotes. It goes with `id`."""
+    branch: NotRequired[str]
+    """The branch that changes are merged into, whose scheduled jobs look for drift. Default: main."""
+    environment: NotRequired[str]
+    """The environment on GitHub whose jobs may write: its required reviewers have the last word. Default:
+    production."""
+
+
+def check_repository(problems: Problems, given: RepositoryArgs) -> None:
+    """Add everything that is wrong with a repository."""
+    name = given["name"]
+    problems.need(bool(_NAME.fullmatch(name)), "name", f"{shown(name)} has to be OWNER/NAME, without wildcards")
+    for key, path in (("id", "id"), ("owner_id", "ownerId")):
+        value = given.get(key)
+        if value is not None:
+            problems.need(bool(_ID.fullmatch(str(value))), path, f"{shown(value)} has to be a number, in quotes")
+    problems.need(("id" in given) == ("owner_id" in given), "", "id and ownerId go together: a token has both or none")
+    branch, environment = given.get("branch", "main"), given.get("environment", "production")
+    problems.need(bool(_BRANCH.fullmatch(branch)), "branch", f"{shown(branch)} is no name of a branch")
+    plain = bool(_ENVIRONMENT.fullmatch(environment))
+    problems.need(plain, "environment", f"{shown(environment)}: letters, digits, dots, dashes and underscores")
+
+
+def subjects(given: RepositoryArgs, part: ReviewPart) -> list[str]:
+    """What the claim `sub` of a part's jobs may be. With ids there are two forms: GitHub puts them into the subjects of
+    repositories that were made, renamed or moved after 18 June 2026, and of those that ask for it.
+
+    A job with an environment has that in its subject, and not the branch (GitHub documentation, "OpenID Connect
+    reference", "Example subject claims").
+    """
+    owner, _, name = given["name"].partition("/")
+    ends = {
+        ReviewPart.PREVIEW: "pull_request",
+        ReviewPart.DRIFT: f"ref:refs/heads/{given.get('branch', 'main')}",
+        ReviewPart.DEPLOY: f"environment:{given.get('environment', 'production')}",
+    }
+    begins = [f"{owner}/{name}"]
+    if "id" in given and "owner_id" in given:
+        begins.append(f"{owner}@{given['owner_id']}/{name}@{given['id']}")
+    return [f"repo:{begin}:{ends[part]}" for begin in begins]

@@ -1,0 +1,318 @@
+"""An account's bootstrap on AWS: who takes which role, what that may do, and what nobody may undo."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pulumi
+import pytest
+from everspot import AwsBootstrap, AwsBootstrapArgs
+from everspot.aws import bootstrap_policies, deployers, federation, launch_policy, policies
+from everspot.aws.bootstrap_policies import BootstrapPlace
+from everspot.common import BadComponentInputs
+from everspot.repository import ReviewPart
+from everspot_local.aws.iam.policy_language import Call, PolicyDecision, decide
+
+Declare = Callable[..., tuple[Any, dict[str, Any]]]
+TAGS = {"Project": "vision", "Team": "ml", "Environment": "bootstrap"}
+ACCOUNT, PROVIDER = "123456789012", "arn:aws:iam::123456789012:oidc-provider/token.actions.githubusercontent.com"
+BUCKET, KEY = "arn:aws:s3:::everspot-state-123456789012", "arn:aws:kms:us-east-2:123456789012:key/state"
+PLACE = BootstrapPlace(
+    "aws", ACCOUNT, "everspot-bootstrap", "bootstrap", BUCKET, KEY, ("arn:aws:kms:us-east-2:1:key/own",)
+)
+REPOSITORY: Any = {"name": "Org/fleets", "id": "11", "owner_id": "22"}
+ROLES, OWN = f"arn:aws:iam::{ACCOUNT}:role/everspot-", f"arn:aws:iam::{ACCOUNT}:role/everspot-bootstrap-"
+BOUNDED = {"iam:permissionsboundary": (PLACE.boundary,)}
+TO_EC2 = {"iam:passedtoservice": ("ec2.amazonaws.com",)}
+GITHUB = "token.actions.githubusercontent.com"
+
+
+def taken(part: ReviewPart, repository: Any = REPOSITORY, **claims: str) -> bool:
+    """Whether a job with these claims takes a part's role."""
+    context = {f"{GITHUB}:{key}": (value,) for key, value in {"aud": "sts.amazonaws.com", **claims}.items()}
+    document = bootstrap_policies.trust(PROVIDER, repository, part, [])
+    call = Call("sts:AssumeRoleWithWebIdentity", context=context)
+    return decide([document], call, PROVIDER) is PolicyDecision.ALLOW
+
+
+def may(part: ReviewPart, action: str, resource: str = "*", context: Any = None) -> bool:
+    """Whether a part's role may make a call."""
+    held = [document(PLACE) for document in bootstrap_policies.documents(part).values()]
+    return decide(held, Call(action, resource, context or {})) is PolicyDecision.ALLOW
+
+
+@pytest.mark.parametrize(
+    ("part", "claims"),
+    [
+        (ReviewPart.PREVIEW, {"sub": "repo:Org/fleets:pull_request"}),
+        (ReviewPart.PREVIEW, {"sub": "repo:Org@22/fleets@11:pull_request"}),
+        (ReviewPart.DRIFT, {"sub": "repo:Org/fleets:ref:refs/heads/main"}),
+        (ReviewPart.DEPLOY, {"sub": "repo:Org@22/fleets@11:environment:production"}),
+    ],
+)
+def test_a_job_takes_the_role_of_its_own_part_in_both_forms_of_the_subject(
+    part: ReviewPart, claims: dict[str, str]
+) -> None:
+    assert taken(part, repository_id="11", **claims)
+    assert [other for other in ReviewPart if other is not part and taken(other, repository_id="11", **claims)] == []
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"sub": "repo:Org/other:pull_request", "repository_id": "11"},
+        {"sub": "repo:Org/fleets:pull_request", "repository_id": "12"},  # the name taken over by another repository
+        {"sub": "repo:Org/fleets:pull_request"},
+        {"sub": "repo:org/fleets:pull_request", "repository_id": "11"},
+        {"sub": "repo:Org@23/fleets@11:pull_request", "repository_id": "11"},
+        {"sub": "repo:Org/fleets:pull_request:more", "repository_id": "11"},
+        {"sub": "repo:Org/fleets:pull_request", "repository_id": "11", "aud": "https://github.com/Org"},
+        {"sub": "repo:Org/fleets:environment:staging", "repository_id": "11"},
+        {"sub": "repo:Org/fleets:ref:refs/heads/other", "repository_id": "11"},
+    ],
+)
+def test_any_other_job_takes_none(claims: dict[str, str]) -> None:
+    assert not any(taken(part, **claims) for part in ReviewPart)
+
+
+def test_without_ids_the_name_decides_and_branch_and_environment_are_those_that_are_named() -> None:
+    given = {"name": "Org/fleets", "branch": "trunk", "environment": "live"}
+    assert taken(ReviewPart.DRIFT, given, sub="repo:Org/fleets:ref:refs/heads/trunk")
+    assert taken(ReviewPart.DEPLOY, given, sub="repo:Org/fleets:environment:live")
+    assert not taken(ReviewPart.DEPLOY, given, sub="repo:Org/fleets:environment:production")
+    assert not taken(ReviewPart.DRIFT, given, sub="repo:Org@22/fleets@11:ref:refs/heads/trunk")
+
+
+def test_previews_and_looks_for_drift_only_read() -> None:
+    for part in (ReviewPart.PREVIEW, ReviewPart.DRIFT):
+        documents = [document(PLACE) for document in bootstrap_policies.documents(part).values()]
+        found = {a.split(":")[1] for d in documents for s in d["Statement"] for a in s["Action"]}
+        assert {a for a in found if not a.startswith(("Describe", "Get", "List"))} == {"Decrypt"}
+        assert not may(part, "s3:GetObject", "arn:aws:s3:::everspot-prod-store-data-1/jobs/x")
+        assert may(part, "s3:GetObject", "arn:aws:s3:::everspot-prod-store-control-1/cluster.json")
+        assert may(part, "s3:GetObject", f"{BUCKET}/.pulumi/stacks/everspot/prod.json")
+        assert may(part, "kms:Decrypt", KEY) and not may(part, "kms:Encrypt", KEY)
+
+
+@pytest.mark.parametrize(
+    ("action", "resource", "context"),
+    [
+        ("iam:CreateRole", f"{ROLES}dev-agent-1", {}),
+        ("iam:CreateRole", f"{ROLES}dev-agent-1", {"iam:permissionsboundary": ("arn:aws:iam::aws:policy/Other",)}),
+        ("iam:CreateRole", f"arn:aws:iam::{ACCOUNT}:role/admin", BOUNDED),
+        ("iam:PutRolePolicy", f"{ROLES}dev-agent-1", {}),
+        ("iam:DeleteRolePermissionsBoundary", f"{ROLES}dev-agent-1", BOUNDED),
+        ("iam:PutRolePolicy", f"{OWN}deploy", BOUNDED),
+        ("iam:UpdateAssumeRolePolicy", f"{OWN}preview", {}),
+        ("iam:DeleteRole", f"{OWN}drift", {}),
+        ("iam:PassRole", f"{OWN}deploy", TO_EC2),
+        ("iam:PassRole", f"{ROLES}dev-agent-1", {"iam:passedtoservice": ("lambda.amazonaws.com",)}),
+        ("iam:CreatePolicyVersion", PLACE.boundary, {}),
+        ("iam:CreateServiceLinkedRole", f"arn:aws:iam::{ACCOUNT}:role/aws-service-role/x/y", {}),
+        ("iam:AttachRolePolicy", f"{ROLES}dev-agent-1", BOUNDED),
+        ("s3:PutBucketPolicy", BUCKET, {}),
+        ("s3:PutLifecycleConfiguration", BUCKET, {}),
+        ("s3:DeleteBucket", BUCKET, {}),
+        ("s3:DeleteObjectVersion", f"{BUCKET}/.pulumi/stacks/everspot/prod.json", {}),
+        ("s3:PutObject", f"{BUCKET}/.pulumi/stacks/everspot/bootstrap.json", {}),
+        ("s3:DeleteObject", f"{BUCKET}/.pulumi/backups/everspot/bootstrap/bootstrap.1.json", {}),
+        ("s3:PutObject", f"{BUCKET}/.pulumi/locks/organization/everspot/bootstrap/1.json", {}),
+        ("s3:PutObject", "arn:aws:s3:::somebody-elses/x", {}),
+        ("kms:ScheduleKeyDeletion", KEY, {}),
+        ("kms:CreateGrant", KEY, {}),
+        ("kms:PutKeyPolicy", KEY, {}),
+    ],
+)
+def test_a_deployment_may_not(action: str, resource: str, context: Any) -> None:
+    assert not may(ReviewPart.DEPLOY, action, resource, context)
+
+
+@pytest.mark.parametrize(
+    ("action", "resource", "context"),
+    [
+        ("iam:CreateRole", f"{ROLES}dev-agent-1", BOUNDED),
+        ("iam:PassRole", f"{ROLES}dev-agent-1", TO_EC2),
+        ("s3:PutBucketPolicy", "arn:aws:s3:::everspot-dev-store-data-1", {}),
+        ("s3:PutObject", f"{BUCKET}/.pulumi/stacks/everspot/prod.json", {}),
+        ("s3:DeleteObject", f"{BUCKET}/.pulumi/locks/organization/everspot/prod/1.json", {}),
+        ("kms:GenerateDataKey", KEY, {}),
+        ("kms:CreateGrant", "arn:aws:kms:us-east-2:1:key/own", {}),
+        ("ec2:CreateFleet", "*", {}),
+    ],
+)
+def test_a_deployment_may(action: str, resource: str, context: Any) -> None:
+    assert may(ReviewPart.DEPLOY, action, resource, context)
+
+
+def test_every_permission_that_deployers_need_is_given_in_some_form() -> None:
+    documents = [document(PLACE) for document in bootstrap_policies.documents(ReviewPart.DEPLOY).values()]
+    given = {a for d in documents for s in d["Statement"] if s["Effect"] == "Allow" for a in s["Action"]}
+    unseen = {one for names in deployers.UNSEEN for one in names.split(", ")}
+    wanted = deployers.PREVIEW | deployers.DEPLOY | deployers.ACCOUNT | unseen
+    # Taken away is a boundary never; and who may use clusters' own keys is said by their names.
+    assert wanted - given == {"iam:DeleteRolePermissionsBoundary"}
+
+
+def test_the_boundary_lets_clusters_do_all_that_their_policies_say() -> None:
+    arn = "arn:aws:{}:us-east-2:123456789012:{}".format
+    written = [
+        policies.agent_policy(control_arn="arn:c", data_arn="arn:d", key_arn="k", read_arns=["arn:r"],
+                              secret_arns=[arn("secretsmanager", "secret:s"), arn("ssm", "parameter/p")],
+                              session_manager=True),
+        policies.scheduler_policy(cluster="c", control_arn="arn:c", queue_arn=arn("sqs", "q"), key_arn="k",
+                                  topic_arn=arn("sns", "t"), webhook_secret_arn=arn("ssm", "parameter/w"),
+                                  session_manager=True),
+        policies.monitoring_policy("Everspot"),
+        launch_policy.launch_policy(cluster="c", template_arn=arn("ec2", "launch-template/lt-1"), image_id="ami-1",
+                                    subnet_ids=["s"], security_group_ids=["g"], agent_role_arn=f"{ROLES}dev-agent-1",
+                                    volume_key_arns=["k"]),
+        federation.visitor_policy("arn:c", "arn:d", "k", "home"),
+        federation.home_policy("arn:c", "arn:d", ["arn:aws:iam::2:role/everspot-visit-1"]),
+    ]  # fmt: skip
+    bound = bootstrap_policies.boundary(PLACE)
+    asked = [(a, r) for d in written for s in d["Statement"] for a in s["Action"] for r in s["Resource"]]
+    assert len(asked) > 60
+    refused = [
+        (action, resource) for action, resource in asked
+        if decide([bound], Call(action, resource, TO_EC2)) is not PolicyDecision.ALLOW
+    ]  # fmt: skip
+    assert refused == []
+    for action, resource in (("s3:GetObject", f"{BUCKET}/x"), ("kms:Decrypt", KEY), ("sts:AssumeRole", f"{OWN}deploy"),
+                             ("iam:CreateRole", f"{ROLES}x"), ("ec2:AuthorizeSecurityGroupIngress", "*")):  # fmt: skip
+        assert decide([bound], Call(action, resource)) is not PolicyDecision.ALLOW
+
+
+def test_the_documents_fit_into_iam() -> None:
+    both = (REPOSITORY, [f"arn:aws:iam::{ACCOUNT}:role/runner-{n}" for n in range(5)])
+    for part in ReviewPart:
+        for document in bootstrap_policies.documents(part).values():
+            assert len(json.dumps(document(PLACE)).replace(" ", "")) < 6_144 - 500
+        assert len(json.dumps(bootstrap_policies.trust(PROVIDER, both[0], part, both[1])).replace(" ", "")) < 2_048
+    assert len(bootstrap_policies.documents(ReviewPart.DEPLOY)) <= 10
+    assert len(json.dumps(bootstrap_policies.boundary(PLACE)).replace(" ", "")) < 6_144
+
+
+def bootstrap(declare: Declare, **more: Any) -> tuple[Any, dict[str, Any]]:
+    args: AwsBootstrapArgs = {"tags": TAGS, "repository": REPOSITORY, **more}  # type: ignore[typeddict-item]
+
+    def program() -> dict[str, Any]:
+        made = AwsBootstrap("everspot-bootstrap", args)
+        return {"state": made.state_url, "secrets": made.secrets_provider, "boundary": made.boundary_arn}
+
+    return declare(program)
+
+
+def test_state_lies_in_a_bucket_and_under_a_key_that_nothing_deletes(declare: Declare, monkeypatch: Any) -> None:
+    kept: dict[str, tuple[bool, bool]] = {}
+    register = pulumi.runtime.mocks.MockMonitor.RegisterResource
+
+    def spy(self: Any, request: Any) -> Any:
+        kept[request.name] = (request.protect, request.retainOnDelete)
+        return register(self, request)
+
+    monkeypatch.setattr(pulumi.runtime.mocks.MockMonitor, "RegisterResource", spy)
+    recorder, outputs = bootstrap(declare)
+    assert outputs["state"] == "s3://everspot-state-123456789012?region=eu-west-1"
+    assert outputs["secrets"] == "awskms:///alias/everspot-state?region=eu-west-1"
+    assert kept["everspot-bootstrap-state"] == kept["everspot-bootstrap-state-key"] == (True, True)
+    assert recorder.inputs("everspot-bootstrap-state-key")["enableKeyRotation"] is True
+    versions = recorder.inputs("everspot-bootstrap-state-versions")["versioningConfiguration"]
+    assert versions["status"] == "Enabled"
+    (old, _) = recorder.inputs("everspot-bootstrap-state-lifecycle")["rules"]
+    assert old["noncurrentVersionExpiration"] == {"noncurrentDays": 90}
+
+
+def test_the_provider_is_made_once_and_taken_over_where_it_exists(declare: Declare) -> None:
+    recorder, _ = bootstrap(declare)
+    (made,) = recorder.of("aws:iam/openIdConnectProvider:OpenIdConnectProvider")
+    assert (made.inputs["url"], made.inputs["clientIdLists"]) == (f"https://{GITHUB}", ["sts.amazonaws.com"])
+    recorder, _ = bootstrap(declare, oidc_provider_arn=PROVIDER)
+    assert recorder.of("aws:iam/openIdConnectProvider:OpenIdConnectProvider") == []
+    trust = json.loads(recorder.inputs("everspot-bootstrap-deploy")["assumeRolePolicy"])
+    assert trust["Statement"][0]["Principal"] == {"Federated": PROVIDER}
+
+
+def test_runners_of_a_forge_without_identity_tokens_take_roles_by_their_own(declare: Declare) -> None:
+    runner = "arn:aws:iam::123456789012:role/runner-{}".format
+    arns = {"preview_runner_role_arns": [runner("p")], "deploy_runner_role_arns": [runner("d")]}
+    args: Any = {"tags": TAGS, **arns}
+    recorder, _ = declare(lambda: {"url": AwsBootstrap("everspot-bootstrap", args).state_url})
+    assert recorder.of("aws:iam/openIdConnectProvider:OpenIdConnectProvider") == []
+    trusted = {
+        part: json.loads(recorder.inputs(f"everspot-bootstrap-{part}")["assumeRolePolicy"])["Statement"]
+        for part in ReviewPart
+    }
+    assert {part: [s["Principal"]["AWS"] for s in found] for part, found in trusted.items()} == {
+        ReviewPart.PREVIEW: [[runner("p")]], ReviewPart.DRIFT: [[runner("d")]], ReviewPart.DEPLOY: [[runner("d")]],
+    }  # fmt: skip
+
+
+SPENDING: Any = {
+    "emails": ["a@example.com"],
+    "budgets": [{"team": "research", "usd_per_month": 1500.0}, {"team": "vision lab", "usd_per_month": 20.5}],
+    "anomalies": {"usd": 50.0},
+    "allocation_tags": ["Team", "ModelVersion"],
+}
+
+
+def test_spending_is_watched_by_team(declare: Declare) -> None:
+    recorder, _ = bootstrap(declare, spending=SPENDING)
+    budget = recorder.inputs("everspot-bootstrap-budget-research")
+    assert (budget["limitAmount"], budget["limitUnit"], budget["timeUnit"]) == ("1500.00", "USD", "MONTHLY")
+    assert budget["costFilters"] == [{"name": "TagKeyValue", "values": ["user:Team$research"]}]
+    assert [(n["notificationType"], n["threshold"]) for n in budget["notifications"]] == [
+        ("ACTUAL", 80), ("ACTUAL", 100), ("FORECASTED", 100),
+    ]  # fmt: skip
+    assert all(n["subscriberEmailAddresses"] == ["a@example.com"] for n in budget["notifications"])
+    monitor = json.loads(recorder.inputs("everspot-bootstrap-anomalies")["monitorSpecification"])
+    assert (monitor["Tags"]["Key"], monitor["Tags"]["Values"]) == ("Team", ["research", "vision lab"])
+    told = recorder.inputs("everspot-bootstrap-anomalies-told")
+    assert (told["frequency"], told["subscribers"]) == ("DAILY", [{"type": "EMAIL", "address": "a@example.com"}])
+    assert told["thresholdExpression"]["dimension"]["values"] == ["50.00"]
+    tags = recorder.of("aws:costexplorer/costAllocationTag:CostAllocationTag")
+    assert {tag.inputs["tagKey"] for tag in tags} == {"Team", "ModelVersion"}
+
+
+def test_a_topic_is_told_at_once_and_a_monitor_that_exists_is_used(declare: Declare) -> None:
+    topic, monitor = "arn:aws:sns:us-east-1:123456789012:costs", "arn:aws:ce::123456789012:anomalymonitor/1-2"
+    given = {"topic_arn": topic, "anomalies": {"usd": 10, "monitor_arn": monitor}}
+    recorder, _ = bootstrap(declare, spending=given)
+    assert recorder.of("aws:costexplorer/anomalyMonitor:AnomalyMonitor") == []
+    told = recorder.inputs("everspot-bootstrap-anomalies-told")
+    assert (told["frequency"], told["monitorArnLists"]) == ("IMMEDIATE", [monitor])
+    assert told["subscribers"] == [{"type": "SNS", "address": topic}]
+
+
+def test_all_that_is_wrong_is_told_at_once(declare: Declare) -> None:
+    bad: Any = {
+        "tags": {"Project": "p"},
+        "repository": {"name": "everybody/*", "id": "x", "branch": "a b", "environment": "*"},
+        "preview_runner_role_arns": ["arn:aws:iam::123456789012:role/r", "r"],
+        "deploy_runner_role_arns": ["arn:aws:iam::123456789012:role/r"],
+        "state_bucket": "Upper",
+        "key_arns": ["alias/x"],
+        "oidc_provider_arn": "github",
+        "spending": {
+            "emails": ["nobody"],
+            "budgets": [{"team": "a/b", "usd_per_month": 0}, {"team": "a", "usd_per_month": 1},
+                        {"team": "a", "usd_per_month": 1}],
+            "anomalies": {"usd": 0, "monitor_arn": "x"},
+            "allocation_tags": ["Team", "Team"],
+        },
+    }  # fmt: skip
+    with pytest.raises(BadComponentInputs) as refused:
+        declare(lambda: {"x": AwsBootstrap("n" * 60, bad).state_url})
+    told = str(refused.value)
+    paths = (
+        "name:", "tags:", "repository.name", "repository.id", "repository: id and ownerId", "repository.branch",
+        "repository.environment", "previewRunnerRoleArns[1]", "deployRunnerRoleArns:", "stateBucket", "keyArns[0]",
+        "oidcProviderArn", "spending.emails[0]", "spending.budgets[0].team", "spending.budgets[0].usdPerMonth",
+        "spending.budgets[2].team", "spending.anomalies.usd", "spending.anomalies.monitorArn",
+        "spending.allocationTags[1]",
+    )  # fmt: skip
+    assert [path for path in paths if f"- {path}" not in told] == []
+    with pytest.raises(BadComponentInputs, match="nobody could take the roles"):
+        declare(lambda: {"x": AwsBootstrap("everspot-bootstrap", {"tags": TAGS}).state_url})
+    silent: Any = {"tags": TAGS, "repository": REPOSITORY, "spending": {"anomalies": {"usd": 5}}}
+    with pytest.raises(BadComponentInputs, match=r"nobody would be told[\s\S]*teams of 1 to 10 budgets"):
+        declare(lambda: {"x": AwsBootstrap("everspot-bootstrap", silent).state_url})

@@ -1,0 +1,137 @@
+"""A project's bootstrap on Google Cloud: whose jobs become which service account, and what that may do."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pulumi
+import pytest
+from everspot import GcpBootstrap
+from everspot.common import BadComponentInputs
+from everspot.gcp import deployers
+from everspot.gcp.bootstrap_grants import only, permissions
+from everspot.repository import ReviewPart
+from everspot_local.gcp.iam.permissions import KNOWN
+
+Declare = Callable[..., tuple[Any, dict[str, Any]]]
+TAGS = {"Project": "vision", "Team": "ml", "Environment": "bootstrap"}
+REPOSITORY: Any = {"name": "Org/fleets", "id": "11", "owner_id": "22"}
+NAME = "everspot-bootstrap"
+MEMBER = "gcp:serviceaccount/iAMMember:IAMMember"
+
+
+def bootstrap(declare: Declare, **more: Any) -> tuple[Any, dict[str, Any]]:
+    args: Any = {"tags": TAGS, "repository": REPOSITORY, **more}
+
+    def program() -> dict[str, Any]:
+        made = GcpBootstrap(NAME, args)
+        return {"state": made.state_url, "secrets": made.secrets_provider, "provider": made.identity_provider}
+
+    return declare(program)
+
+
+def test_only_jobs_of_the_repository_come_in_and_each_becomes_what_its_subject_says(declare: Declare) -> None:
+    recorder, outputs = bootstrap(declare)
+    provider = recorder.inputs(f"{NAME}-github")
+    assert provider["attributeCondition"] == 'assertion.repository_id == "11" && assertion.repository_owner_id == "22"'
+    assert provider["oidc"] == {"issuerUri": "https://token.actions.githubusercontent.com"}
+    assert provider["attributeMapping"]["google.subject"] == "assertion.sub"
+    members = {(m.inputs["serviceAccountId"], m.inputs["member"].rpartition("/subject/")[2], m.inputs["role"])
+               for m in recorder.of(MEMBER)}  # fmt: skip
+    ends = {"preview": "pull_request", "drift": "ref:refs/heads/main", "deploy": "environment:production"}
+    assert members == {
+        (f"{NAME}-{part}", f"repo:{repository}:{end}", "roles/iam.workloadIdentityUser")
+        for part, end in ends.items()
+        for repository in ("Org/fleets", "Org@22/fleets@11")
+    }
+    assert all(m.inputs["member"].startswith("principal://iam.googleapis.com/") for m in recorder.of(MEMBER))
+    assert outputs["provider"]
+    assert only({"name": "Org/fleets"}) == 'assertion.repository == "Org/fleets"'
+
+
+def test_runners_act_by_their_own_accounts_where_there_is_no_repository(declare: Declare) -> None:
+    runner = "runner-{}@p.iam.gserviceaccount.com".format
+    args: Any = {
+        "tags": TAGS, "preview_runner_accounts": [runner("p")], "deploy_runner_accounts": [runner("d")]
+    }  # fmt: skip
+    recorder, outputs = declare(lambda: {"provider": GcpBootstrap(NAME, args).identity_provider})
+    assert outputs["provider"] == "" and recorder.of("gcp:iam/workloadIdentityPool:WorkloadIdentityPool") == []
+    assert {(m.inputs["serviceAccountId"], m.inputs["member"]) for m in recorder.of(MEMBER)} == {
+        (f"{NAME}-preview", f"serviceAccount:{runner('p')}"), (f"{NAME}-drift", f"serviceAccount:{runner('d')}"),
+        (f"{NAME}-deploy", f"serviceAccount:{runner('d')}"),
+    }  # fmt: skip
+
+
+def test_state_lies_in_a_bucket_and_under_a_key_that_nothing_deletes(declare: Declare, monkeypatch: Any) -> None:
+    kept: dict[str, tuple[bool, bool]] = {}
+    register = pulumi.runtime.mocks.MockMonitor.RegisterResource
+
+    def spy(self: Any, request: Any) -> Any:
+        kept[request.name] = (request.protect, request.retainOnDelete)
+        return register(self, request)
+
+    monkeypatch.setattr(pulumi.runtime.mocks.MockMonitor, "RegisterResource", spy)
+    recorder, outputs = bootstrap(declare)
+    assert outputs["state"] == "gs://everspot-state-everspot-local"
+    assert outputs["secrets"].startswith("gcpkms://")
+    assert kept[f"{NAME}-state"] == kept[f"{NAME}-state-key"] == (True, True)
+    bucket = recorder.inputs(f"{NAME}-state")
+    assert (bucket["uniformBucketLevelAccess"], bucket["publicAccessPrevention"]) == (True, "enforced")
+    assert bucket["versioning"] == {"enabled": True}
+    assert bucket["encryption"]["defaultKmsKeyName"] == f"{NAME}-state-key-id"
+    assert bucket["lifecycleRules"][0]["condition"] == {"daysSinceNoncurrentTime": 90}
+    assert recorder.inputs(f"{NAME}-state-key")["rotationPeriod"] == "7776000s"
+
+
+def test_previews_and_looks_for_drift_only_read(declare: Declare) -> None:
+    recorder, _ = bootstrap(declare)
+    roles = recorder.of("gcp:projects/iAMCustomRole:IAMCustomRole")
+    for part in ("preview", "drift"):
+        given = {one for role in roles if role.name.startswith(f"{NAME}-{part}-") for one in role.inputs["permissions"]}
+        assert {one for one in given if not one.rpartition(".")[2].startswith(("get", "list"))} == set()
+        assert recorder.inputs(f"{NAME}-{part}-key")["role"] == "roles/cloudkms.cryptoKeyDecrypter"
+    given = {one for role in roles if role.name.startswith(f"{NAME}-deploy-") for one in role.inputs["permissions"]}
+    assert given >= deployers.PREVIEW | deployers.DEPLOY and given <= KNOWN
+    assert permissions(ReviewPart.DEPLOY) <= given
+    assert recorder.inputs(f"{NAME}-deploy-key")["role"] == "roles/cloudkms.cryptoKeyEncrypterDecrypter"
+
+
+def test_objects_are_read_in_the_state_and_in_control_buckets_alone_and_the_states_bucket_is_nobodys_to_change(
+    declare: Declare,
+) -> None:
+    recorder, _ = bootstrap(declare)
+    bound = {b.name: b.inputs for b in recorder.of("gcp:projects/iAMMember:IAMMember")}
+    named = {f"projects/everspot-local/roles/{r.name}": set(r.inputs["permissions"]) for r in
+             recorder.of("gcp:projects/iAMCustomRole:IAMCustomRole")}  # fmt: skip
+    everywhere = {one for b in bound.values() if not b.get("condition") for one in named[b["role"]]}
+    assert {one for one in everywhere if one.startswith("storage.")} == set()
+    assert "state" in bound[f"{NAME}-deploy-buckets"]["condition"]["expression"]
+    assert "store-control-" in bound[f"{NAME}-preview-control-read"]["condition"]["expression"]
+    state = {b.name: b.inputs["bucket"] for b in recorder.of("gcp:storage/bucketIAMMember:BucketIAMMember")}
+    assert state == {f"{NAME}-{part}-state": "everspot-state-everspot-local" for part in ReviewPart}
+
+
+def test_a_team_has_a_budget_at_the_billing_account(declare: Declare) -> None:
+    spending = {"billing_account": "0123AB-4567CD-89EF01", "budgets": [{"team": "vision", "usd_per_month": 900.5}]}
+    recorder, _ = bootstrap(declare, spending=spending)
+    (budget,) = recorder.of("gcp:billing/budget:Budget")
+    assert budget.inputs["budgetFilter"] == {"projects": ["projects/100000000001"], "labels": {"team": "vision"}}
+    assert budget.inputs["amount"] == {"specifiedAmount": {"currencyCode": "USD", "units": "900", "nanos": 500000000}}
+    assert [(r["spendBasis"], r["thresholdPercent"]) for r in budget.inputs["thresholdRules"]] == [
+        ("CURRENT_SPEND", 0.8), ("CURRENT_SPEND", 1), ("FORECASTED_SPEND", 1),
+    ]  # fmt: skip
+
+
+def test_all_that_is_wrong_is_told_at_once(declare: Declare) -> None:
+    bad: Any = {
+        "tags": {"Project": "p"},
+        "repository": {"name": f"Org/{'n' * 100}", "environment": "e" * 90},
+        "preview_runner_accounts": ["me@example.com"],
+        "state_bucket": "google-state",
+        "location": "EU!",
+        "spending": {"billing_account": "1", "budgets": [{"team": "Up", "usd_per_month": 1}], "channels": ["c"]},
+    }
+    with pytest.raises(BadComponentInputs) as refused:
+        declare(lambda: {"x": GcpBootstrap(NAME, bad).state_url})
+    paths = ("tags:", "repository:", "previewRunnerAccounts[0]", "stateBucket", "location", "spending.billingAccount",
+             "spending.budgets[0].team", "spending.channels[0]")  # fmt: skip
+    assert [path for path in paths if f"- {path}" not in str(refused.value)] == []

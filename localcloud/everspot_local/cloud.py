@@ -57,6 +57,7 @@ class LocalCloud:
             seed=options.seed,
             delays=options.times,
             one_price=ONE_PRICE[options.cloud],
+            epoch=options.epoch,
         )
         self.side.join(self.market)
         self.machines = self.side.machines

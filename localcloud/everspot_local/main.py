@@ -11,13 +11,15 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from everspot_core.catalogue import builtin
+from everspot_core.records import Market
 from rich.console import Console
 from rich.table import Table
 
 from everspot_local.address import Address, ControlRefused, NotRunning
 from everspot_local.controls.script import BadScript, Script
 from everspot_local.environment import project_root, variables
-from everspot_local.options import CLOUDS, DELAYS, REGIONS, Options
+from everspot_local.market import clock as clocks
+from everspot_local.options import CLOUDS, DELAYS, REGIONS, SCALE, Options
 from everspot_local.order import Command
 from everspot_local.running import STOP_SECONDS, Failed, complaints, fail, find, gone, start
 from everspot_local.sides import quotas
@@ -39,7 +41,10 @@ def up(
     state_dir: StateDir = HERE,
     cloud: Annotated[str, typer.Option(help=f"Which cloud: {' or '.join(CLOUDS)}.")] = "aws",
     port: Annotated[int, typer.Option(help="Port of the endpoint; 0 takes a free one.")] = 0,
-    time_scale: Annotated[float, typer.Option(help="Market seconds in a real second.")] = 12.0,
+    time_scale: Annotated[float | None, typer.Option(help="Market seconds in a real second, by default 12.")] = None,
+    clock_of: Annotated[
+        Path | None, typer.Option(help="State folder of another local cloud, whose market time this one keeps.")
+    ] = None,
     region: Annotated[str, typer.Option(help="The only region, by default eu-west-1 or europe-west4.")] = "",
     seed: Annotated[int, typer.Option(help="Of depths and prices.")] = 7,
     script: Annotated[Path | None, typer.Option(help="Market script, YAML or JSON.")] = None,
@@ -60,8 +65,13 @@ def up(
     state_dir = state_dir.resolve()
     if cloud not in CLOUDS:
         fail(f"--cloud: there is no cloud {cloud!r} here; one of {', '.join(CLOUDS)}")
+    clock = _need(clock_of).clock if clock_of is not None else ""
+    if clock and time_scale is not None and time_scale != clocks.read(clock)[0]:
+        fail(f"--time-scale: the clock of {clock_of} runs {clocks.read(clock)[0]:g} times as fast, not {time_scale:g}")
     region = region or _USUAL.get(cloud, REGIONS[cloud])
     if (found := find(state_dir)) is not None:
+        if clock and (differs := clocks.apart(found.clock, clock)):
+            fail(f"one runs here already, and {differs}: everspot-local down, then this command again")
         _say_up(found, as_json, "runs already")
         return
     boot = None if no_processes else tuple(shlex.split(boot_command)) or Options(state_dir).boot_command
@@ -70,7 +80,8 @@ def up(
         state_dir=str(state_dir),
         port=port,
         region=region,
-        scale=time_scale,
+        scale=clocks.read(clock)[0] if clock else SCALE if time_scale is None else time_scale,
+        epoch=clocks.read(clock)[1] if clock else None,
         seed=seed,
         boot_command=boot,
         data_dir=str(folder.resolve()),
@@ -115,7 +126,7 @@ def status(state_dir: StateDir = HERE, as_json: AsJson = False) -> None:
     screen.print(f"{answer['endpoint']}  market time {answer['now']}, {answer['time_scale']:g} times as fast")
     rows = [{**row, "on": f"{row['type']} {row['zone']} {row['market']}"} for row in answer["instances"]]
     _table(("id", "on", "state", "launched_at", "action_at", "pid"), rows)
-    _table(("pool", "spot_usd", "on_demand_usd", "available", "used", "dry"), answer["pools"])
+    _table(("pool", "spot_usd", "on_demand_usd", "available", "used", "dry", "on_demand_dry"), answer["pools"])
 
 
 @app.command()
@@ -136,13 +147,19 @@ def interrupt(
 def drought(
     pool: Annotated[str, typer.Argument(help="type/zone, where either may be `*`.")],
     duration: Annotated[str, typer.Option("--for", help="Market time.")] = "10m",
+    market: Annotated[
+        list[Market] | None, typer.Option(help="Which side of the pools, by default spot; for both, give it twice.")
+    ] = None,
     state_dir: StateDir = HERE,
     as_json: AsJson = False,
 ) -> None:
-    """Let pools run dry: their Spot instances get notice, and nothing can be launched from them."""
-    answer = _ask(_need(state_dir), "drought", {"pool": pool, "for": duration})
-    struck = ", ".join(answer["instances"]) or "none"
-    _print(json.dumps(answer) if as_json else f"dry for {duration}: {', '.join(answer['pools'])}; notice to: {struck}")
+    """Let pools run dry: nothing can be launched from them, and their Spot instances get notice."""
+    address, sides = _need(state_dir), list(dict.fromkeys(market or [Market.SPOT]))
+    answers = [_ask(address, "drought", {"pool": pool, "for": duration, "market": side.value}) for side in sides]
+    answer = {"pools": answers[0]["pools"], "instances": [name for each in answers for name in each["instances"]]}
+    struck, dry = ", ".join(answer["instances"]) or "none", ", ".join(answer["pools"])
+    said = f"dry for {duration}, {' and '.join(side.value for side in sides)}: {dry}; notice to: {struck}"
+    _print(json.dumps(answer) if as_json else said)
 
 
 @app.command()
@@ -172,6 +189,9 @@ def meet(
     here, there = _need(state_dir), _need(other)
     if here.cloud == there.cloud:
         fail(f"both are {here.cloud}: what two of the same cloud have in common, one of them has with several stacks")
+    if differs := clocks.apart(here.clock, there.clock):
+        again = f"everspot-local up --cloud {here.cloud} --clock-of {other}"
+        fail(f"{differs}, so the same deadline is two moments: everspot-local down here, then {again}")
     for one, known in ((here, there), (there, here)):
         _ask(one, "meet", {"cloud": known.cloud, "endpoint": known.endpoint})
     answer = {"met": [here.endpoint, there.endpoint]}

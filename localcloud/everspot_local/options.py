@@ -15,6 +15,8 @@ DELAYS = {
     "gcp": Delays(walk=timedelta(days=1), notice=timedelta(seconds=30)),
 }
 """How long things take by themselves, where nobody says otherwise."""
+SCALE = 12.0
+"""Market seconds in a real second, where nobody says otherwise."""
 ONE_PRICE = {"aws": False, "gcp": True}
 """Whether a Spot price is a region's and not a zone's. Compute Engine, "Spot VMs pricing": a table by region."""
 
@@ -27,12 +29,13 @@ class Options:
     the cloud's usual one. `boot_command`: what an instance runs; None runs none at all. `data_dir`: folder of datasets
     that instances read. `iam_enforce`: refuse what a role's policies do not allow. `lenient`: accept what the cloud
     would refuse, throttle or tell late. `quotas`: values by quota code, where they differ. `delays`: None for the
-    cloud's usual ones.
+    cloud's usual ones. `epoch`: real seconds since 1970 from which on market time runs; None for now. Clouds
+    of one scale and epoch keep the same time.
     """
 
     state_dir: Path
     region: str = ""
-    scale: float = 12.0
+    scale: float = SCALE
     seed: int = 7
     boot_command: tuple[str, ...] | None = (sys.executable, "-m", "everspot_train.agent.main")
     data_dir: Path | None = None
@@ -41,6 +44,7 @@ class Options:
     quotas: dict[str, float] = field(default_factory=dict)
     delays: Delays | None = None
     cloud: str = "aws"
+    epoch: int | None = None
 
     def __post_init__(self) -> None:
         if self.cloud not in CLOUDS:

@@ -27,6 +27,7 @@ class Command:
     script: str | None
     trace: str | None
     cloud: str = "aws"
+    epoch: int | None = None
 
     def options(self) -> Options:
         """The same as settings of a cloud."""
@@ -42,4 +43,5 @@ class Command:
             quotas=self.quotas,
             delays=DELAYS[self.cloud].changed(self.delays),
             cloud=self.cloud,
+            epoch=self.epoch,
         )

@@ -25,7 +25,7 @@ def main(folder: Path, home: str, control_url: str) -> None:
         live.allow("e2e-scheduler", "visits", answers)
         peer = Peer(name=home, cloud="gcp", control_url=control_url)
         live.store.write_manifest(live.store.manifest().model_copy(update={"federation": (peer,)}))
-        print(json.dumps({"endpoint": live.cloud.endpoint}), flush=True)
+        print(json.dumps({"endpoint": live.cloud.endpoint, "clock": live.cloud.market.clock.variable}), flush=True)
         for line in sys.stdin:
             asked = json.loads(line)
             print(json.dumps(json.loads(everspot("report", asked["job"], "--json"))), flush=True)
@@ -42,7 +42,9 @@ class Abroad:
             self._process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
             )
-        self.endpoint = str(self._answer()["endpoint"])
+        told = self._answer()
+        self.endpoint = str(told["endpoint"])
+        self.epoch = int(told["clock"].partition("@")[2])
 
     @property
     def environment(self) -> dict[str, str]:

@@ -62,6 +62,7 @@ class GoogleLive:
     max_usd_per_hour: float | None = None
     only: Mapping[str, list[str]] = MappingProxyType({})
     shared = False
+    epoch: int | None = None
 
     def __init__(self, folder: Path) -> None:
         words = (
@@ -71,7 +72,8 @@ class GoogleLive:
         )
         boot = ("/usr/bin/env", *words, sys.executable, *self.agent(PROCESSORS))
         self.folder = folder
-        self.cloud = LocalCloud(Options(state_dir=folder, cloud="gcp", scale=self.scale, boot_command=boot))
+        told = Options(state_dir=folder, cloud="gcp", scale=self.scale, boot_command=boot, epoch=self.epoch)
+        self.cloud = LocalCloud(told)
         self._before = dict(os.environ)
 
     def agent(self, cpus: int) -> tuple[str, ...]:

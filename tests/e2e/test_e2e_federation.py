@@ -40,6 +40,7 @@ def home(abroad: Abroad, tmp_path_factory: pytest.TempPathFactory) -> Iterator[H
         for name, value in abroad.environment.items():  # of the command, which shows what a peer publishes
             patch.setenv(name, value)
         patch.setattr(Home, "variables", abroad.environment)
+        patch.setattr(Home, "epoch", abroad.epoch)  # one market time
         with Home(folder) as made:
             patch.setenv("EVERSPOT_CLOCK", made.cloud.market.clock.variable)
             peer = Peer(name=abroad.name, cloud="aws", control_url=abroad.control_url, egress_usd_per_gb=0.12)

@@ -1,14 +1,17 @@
 """`everspot-local up --cloud gcp`, as a user meets it."""
 
 import json
+import os
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from everspot_local.address import Address
 
 
 class GcpCommand:
@@ -51,6 +54,52 @@ def test_env_names_every_product_and_nothing_of_another_cloud(local: GcpCommand)
     with urllib.request.urlopen(request) as answer:
         region = json.loads(answer.read())
     assert [zone.rpartition("/")[2] for zone in region["zones"]] == [f"europe-west4-{x}" for x in "abc"]
+
+
+def neighbour(folder: Path, clock: str, cloud: str = "aws") -> str:
+    """A folder that says that a local cloud with this clock runs there."""
+    scale, _, _ = clock.partition("@")
+    folder.mkdir()
+    there = Address(os.getpid(), "http://127.0.0.1:9", "eu-west-1", float(scale), clock, cloud)
+    there.write(folder)
+    return str(folder)
+
+
+def test_clouds_whose_clocks_differ_are_not_introduced(local: GcpCommand, tmp_path: Path) -> None:
+    scale, _, epoch = local.json("env")["EVERSPOT_CLOCK"].partition("@")
+    later = neighbour(tmp_path / "later", f"{scale}@{int(epoch) + 90}")
+    said = " ".join(local("meet", later, code=1).split())
+    assert "the market time here is 2h58m30s ahead of that there" in said and "--clock-of" in said
+    slower = neighbour(tmp_path / "slower", f"60@{epoch}")
+    assert "120 times as fast as this machine's here, and 60 times there" in " ".join(
+        local("meet", slower, code=1).split()
+    )
+    assert "one runs here already" in local("up", "--clock-of", later, code=1)
+    assert "runs already" in local("up", "--clock-of", neighbour(tmp_path / "same", f"{scale}@{int(epoch) + 3}"))
+    assert "--time-scale" in local("up", "--clock-of", later, "--time-scale", "12", code=1)
+
+
+def test_a_cloud_that_keeps_anothers_clock_is_introduced(local: GcpCommand, tmp_path: Path) -> None:
+    second = GcpCommand(tmp_path / "aws")
+    second("up", "--cloud", "aws", "--no-processes", "--clock-of", str(local.folder))
+    try:
+        assert second.json("env")["EVERSPOT_CLOCK"] == local.json("env")["EVERSPOT_CLOCK"]
+        times = [datetime.fromisoformat(each.json("status")["now"]) for each in (local, second, local)]
+        assert times == sorted(times)
+        assert "know each other" in second("meet", str(local.folder))
+    finally:
+        second("down")
+
+
+def test_a_drought_is_of_spot_of_on_demand_or_of_both(local: GcpCommand) -> None:
+    pool = "g2-standard-4/europe-west4-b"
+    local("drought", pool, "--market", "on-demand")
+    (row,) = (row for row in local.json("status")["pools"] if row["pool"] == pool)
+    assert (row["dry"], row["on_demand_dry"]) == (False, True)
+    assert "spot and on-demand" in local("drought", pool, "--market", "spot", "--market", "on-demand")
+    (row,) = (row for row in local.json("status")["pools"] if row["pool"] == pool)
+    assert (row["dry"], row["on_demand_dry"]) == (True, True)
+    assert "'soon' is not one of" in local("drought", pool, "--market", "soon", code=2)
 
 
 def test_status_and_the_actions_are_the_same(local: GcpCommand) -> None:

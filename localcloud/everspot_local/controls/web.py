@@ -93,6 +93,7 @@ class Controls:
                     "available": p.available(Market.SPOT),
                     "used": p.used[Market.SPOT],
                     "dry": Market.SPOT in p.dry_until,
+                    "on_demand_dry": Market.ON_DEMAND in p.dry_until,
                 }
                 for p in market.pools
             ]

@@ -7,7 +7,11 @@ credentials expire: those stay real, since the waits of real programs on them ar
 import time
 from datetime import UTC, datetime, timedelta
 
+from everspot_core.documents import format_duration
+
 CLOCK_VARIABLE = "EVERSPOT_CLOCK"
+TOGETHER = 5
+"""Real seconds by which clocks may differ: half of the shortest lease, by which programs judge."""
 
 
 class MarketClock:
@@ -52,6 +56,23 @@ class MarketClock:
 
     def _exact(self) -> float:
         return self._epoch + (time.time() - self._epoch) * self.scale
+
+
+def read(variable: str) -> tuple[float, int]:
+    """The scale and the epoch of a clock, from what `MarketClock.variable` says."""
+    scale, _, epoch = variable.partition("@")
+    return float(scale), int(epoch)
+
+
+def apart(here: str, there: str) -> str:
+    """How two clocks differ, by their variables, for people; empty if they keep the same time to `TOGETHER`."""
+    (scale, epoch), (other, begun) = read(here), read(there)
+    if scale != other:
+        return f"time runs {scale:g} times as fast as this machine's here, and {other:g} times there"
+    if abs((epoch - begun) * (scale - 1)) <= TOGETHER * scale:
+        return ""
+    off = timedelta(seconds=round(abs(epoch - begun) * abs(scale - 1)))
+    return f"the market time here is {format_duration(off)} {'behind' if epoch > begun else 'ahead of'} that there"
 
 
 def stamp(moment: datetime) -> str:

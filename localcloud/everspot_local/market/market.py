@@ -32,6 +32,7 @@ class LocalMarket:
         seed: of depths and prices.
         delays: how long things take by themselves.
         one_price: whether a type's Spot price is the same in all zones.
+        epoch: the clock's, as `MarketClock` takes it.
     """
 
     def __init__(
@@ -46,10 +47,11 @@ class LocalMarket:
         seed: int,
         delays: Delays,
         one_price: bool = False,
+        epoch: int | None = None,
     ) -> None:
         self.region = region
         self.delays = self._first_delays = delays
-        self.clock = MarketClock(scale)
+        self.clock = MarketClock(scale, epoch)
         self.lock = threading.RLock()
         self.timeline = Timeline(self.clock, self.lock)
         self.log = MarketLog(books)

@@ -23,9 +23,9 @@ from everspot_core.dossier import Dossier
 from everspot_core.holds import Tenure, in_order
 from everspot_core.prices import PriceBook
 from everspot_core.records import InstanceRecord
-from everspot_core.schedule import JobView, Spent
 from everspot_core.schedule.admission import commitment
 
+from everspot_cli.job_view import plain_view
 from everspot_cli.report.gather import settle
 from everspot_cli.session import Session, side_by_side
 
@@ -158,30 +158,14 @@ def _commitments(session: Session, dossiers: list[Dossier], book: PriceBook) -> 
             given = told.get(machine.instance_id)
             part = given.value.share(dossier.job_id) if given is not None else 1.0
             usd = _usd_per_hour(machine, book, now) * part
-            found.append(commitment(_view(dossier), usd, machine.gpus * part, machine.instance_type, now))
+            found.append(
+                commitment(
+                    plain_view(dossier.submission, dossier.record), usd, machine.gpus * part, machine.instance_type, now
+                )
+            )
     return found
 
 
 def _usd_per_hour(machine: InstanceRecord, book: PriceBook, now: datetime) -> float:
     moment = now + timedelta(seconds=1)
     return float(book.segments(machine.instance_type, machine.zone, machine.market, now, moment)[0].usd_per_hour)
-
-
-def _view(dossier: Dossier) -> JobView:
-    """The job as a plan sees it that knows only the author's figures and the job's record."""
-    return JobView(
-        submission=dossier.submission,
-        record=dossier.record,
-        stale=False,
-        cancel=False,
-        drills=(),
-        spent=Spent(dollars=0.0, gpu_hours=0.0),
-        after=(),
-        nodes=1,
-        outlook=None,
-        changeover=None,
-        preempted_at=(),
-        measured=None,
-        speeds={},
-        measured_speeds=frozenset(),
-    )

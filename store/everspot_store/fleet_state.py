@@ -75,3 +75,10 @@ class FleetState(Document):
         from everspot_store.peer_market import market_of
 
         return market_of(self, cluster, types, more)
+
+
+class PeerMarket(Document):
+    """What a peer published of its pools when a scheduler of this cluster last noted it."""
+
+    fleet: FleetState
+    instance_types: list[InstanceType] = Field(default_factory=list, description="Those that the peer declares.")

@@ -7,7 +7,7 @@ from everspot_core.market import Market
 from pydantic import Field
 
 from everspot_store.bucket import Bucket
-from everspot_store.fleet_state import FleetState
+from everspot_store.fleet_state import FleetState, PeerMarket
 from everspot_store.table import Table
 
 _WAITING, _USAGE, _POOLS, _CHANGEOVERS = "waiting", "usage", "pools", "changeovers"
@@ -56,7 +56,7 @@ class Notes:
     """The notes of a cluster's schedulers: one document each, at the root of the control bucket or in its ledger.
 
     If several schedulers write, the last one wins; all of them see the same cluster. Every method raises the store's
-    errors.
+    errors. `peers`: what each peer published of its pools, by name.
     """
 
     def __init__(self, control: Bucket) -> None:
@@ -65,6 +65,7 @@ class Notes:
         self._changeovers = Table(control, "ledger", Changeovers)
         self._anomalies = Table(control, "ledger", Anomalies)
         self._spending = Table(control, "ledger", DailySpending)
+        self.peers = Table(control, "ledger/peers", PeerMarket)
 
     def waiting(self) -> Waiting | None:
         """Why jobs wait; None if no scheduler has written it yet.

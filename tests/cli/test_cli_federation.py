@@ -9,8 +9,9 @@ from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Manifest
 from everspot_core.peers import Peer
+from everspot_core.records import Market
 from everspot_core.visits import Origin, Trip, TripEnd, Visit, visit_id
-from everspot_store import PeerSight, SchedulerBeat, Store
+from everspot_store import ElasticUse, FleetState, PeerMarket, PeerSight, PoolState, SchedulerBeat, Store
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -206,3 +207,65 @@ def test_eighty_columns_show_peers_and_visits_in_full(world, peer):
     assert max(map(len, shown.splitlines())) <= 80 and "…" not in shown
     for word in ("there", "HEARTBEAT", "EGRESS $/GB", "ACCEPTED", guest, "lr-t0000 of there", visit, "no capacity"):
         assert word in shown, word
+
+
+def publish(store, usd: float, *, elastic: bool = True) -> None:
+    """What a scheduler notes of its pools: one of Spot that was never taken, and on-demand at three times the price."""
+    shape = {"instance_type": "m6i.large", "changeover_seconds": 360.0, "changeover_upper_seconds": 900.0}
+    behaved = {"up": True, "since": T0 - timedelta(days=30)}
+    pools = [
+        PoolState(**shape, zone="us-east-1a", market=Market.SPOT, usd_per_hour=usd, **behaved),
+        PoolState(**shape, zone="us-east-1a", market=Market.ON_DEMAND, usd_per_hour=3 * usd),
+    ]
+    use = ElasticUse(instances=0, max_instances=4, usd_per_hour=0.0) if elastic else None
+    store.notes.write_fleet(FleetState(scheduler_id="s1", updated_at=T0, pools=pools, elastic=use))
+
+
+def dry_run(world, folder, **more):
+    lines = ["name: b", "recipe: image-classification", "resources: {vcpus: 2}", "clouds: [folder]"]
+    (folder / "job.yaml").write_text("\n".join([*lines, *(f"{name}: {value}" for name, value in more.items())]) + "\n")
+    return lambda *how: world.run(*how, "submit", str(folder / "job.yaml"), "--dry-run")
+
+
+def test_a_dry_run_says_what_the_job_costs_at_each_peer_with_the_way_there(world, peer, tmp_path):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "all.bin").write_bytes(b"x" * 1_000_000)
+    assert world.run("data", "put", str(tmp_path / "images"), "images").code == 0
+    publish(world.store, 0.1)
+    publish(peer, 0.02)
+    note(world, "")
+    run = dry_run(world, tmp_path, expected_duration="10h", datasets="[images]")
+    home, there = run("--json").json["clusters"]
+    assert (home["cluster"], there["cluster"], there["cloud"], there["problem"]) == ("test", "there", "folder", None)
+    assert home["egress_usd"] == 0 and there["egress_usd"] == pytest.approx(0.09 * 0.001, rel=0.01)
+    assert there["usd_per_hour"] == 0.02 and there["changeover_seconds"] == 360
+    assert 0.02 * 10.1 + there["egress_usd"] <= there["expected_usd"] < 0.06 * 10.1
+    assert 5 * there["expected_usd"] == pytest.approx(home["expected_usd"], rel=0.05)
+    shown = run().out
+    assert f"{there['expected_usd']:.4f}" in shown and "FOR 10h" in shown and "360 s" in shown
+
+
+def test_a_dry_run_says_why_a_peer_has_no_price(world, peer, tmp_path):
+    run = dry_run(world, tmp_path)
+    _, there = run("--json").json["clusters"]
+    assert there["expected_usd"] is None and "noted no pools" in there["problem"]
+    publish(peer, 0.02, elastic=False)
+    assert "launches nothing for jobs" in run("--json").json["clusters"][1]["problem"]
+    publish(peer, 0.02)
+    note(world, "its clock is 3h ahead of this cluster's")
+    _, there = run("--json").json["clusters"]
+    assert (there["problem"], there["usd_per_hour"]) == ("its clock is 3h ahead of this cluster's", 0.02)
+    assert "Without expected_duration nobody knows" in run().out
+    (tmp_path / "job.yaml").write_text("name: b\nrecipe: image-classification\n")
+    assert world.run("--json", "submit", str(tmp_path / "job.yaml"), "--dry-run").json["clusters"] == []
+
+
+def test_a_dry_run_takes_the_schedulers_note_of_a_peer_that_this_user_cannot_read(world, peer, tmp_path):
+    publish(peer, 0.02)
+    world.store.notes.peers.put("there", PeerMarket(fleet=peer.notes.fleet()))
+    publish(world.store, 0.1)
+    note(world, "")
+    gone = world.store.manifest().federation[0].model_copy(update={"control_url": "file:///nowhere/at/all"})
+    world.store.write_manifest(world.store.manifest().model_copy(update={"federation": (gone,)}))
+    _, there = dry_run(world, tmp_path, expected_duration="10h")("--json").json["clusters"]
+    assert there["problem"] is None and there["usd_per_hour"] == 0.02

@@ -3,7 +3,8 @@
 from datetime import timedelta
 
 import pytest
-from everspot_store import ManualClock, PeerSight, SchedulerBeat
+from everspot_core.market import Market
+from everspot_store import FleetState, ManualClock, PeerSight, PoolState, SchedulerBeat
 from federation_helpers import Pair
 
 
@@ -73,3 +74,23 @@ def test_a_clock_hours_apart_is_told_of_and_no_job_goes_there(pair: Pair) -> Non
     seen = sight(pair)
     assert seen.alive and seen.clock_apart_seconds == pytest.approx(3 * 3600, abs=41)
     assert "ahead of this cluster's" in seen.problem
+
+
+def test_what_a_peer_publishes_of_its_pools_is_noted_every_five_minutes_at_most(pair: Pair) -> None:
+    def published(usd: float) -> None:
+        pool = PoolState(instance_type="c6i.large", zone="a", market=Market.SPOT, usd_per_hour=usd)
+        state = FleetState(scheduler_id="s9", updated_at=pair.clock.now(), pools=[pool])
+        pair.host.store.notes.write_fleet(state)
+
+    def noted() -> float:
+        return pair.home.store.notes.peers.scan()["host"].value.fleet.pools[0].usd_per_hour
+
+    pair.host.schedulers.clear()
+    published(0.1)
+    pair.run(1)
+    assert noted() == 0.1
+    published(0.2)
+    pair.run(60)
+    assert noted() == 0.1
+    pair.run(270)
+    assert noted() == 0.2

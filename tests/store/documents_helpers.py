@@ -44,7 +44,16 @@ from everspot_core.records import (
     Seat,
 )
 from everspot_core.sweep import JournalEntry, SweepRecord
-from everspot_store import Dataset, DatasetFile, ElasticUse, FleetState, PoolState, SchedulerBeat
+from everspot_store import (
+    Dataset,
+    DatasetFile,
+    ElasticUse,
+    FleetState,
+    PeerMarket,
+    PeerSight,
+    PoolState,
+    SchedulerBeat,
+)
 from everspot_store.notes import TeamUsage, Wait, Waiting, WaitPool
 from everspot_store.sweeps import Sweep
 
@@ -131,9 +140,14 @@ def examples() -> dict[str, Document]:
     found["SweepRecord"] = every_field(SweepRecord, spec=a_sweep(), made_at=AT, made_by="ann")
     found["JournalEntry"] = every_field(JournalEntry, logs=[{"op_code": 4, "study_id": 0}])
     found["Sweep"] = every_field(Sweep, keys=[f"code/{SHA}.tar.gz"])
+    found["PeerMarket"] = every_field(PeerMarket, fleet=found["FleetState"], instance_types=a_manifest().instance_types)
+    sight = every_field(
+        PeerSight, name="there", seen_at=AT, heard_at=AT, beat_at=AT, alive=True, clock_apart_seconds=-90.0,
+        problem="no",
+    )  # fmt: skip
     found["SchedulerBeat"] = every_field(
         SchedulerBeat, scheduler_id="s-1", instance_id="i-9", started_at=AT, updated_at=AT, ticks=4,
-        agent_version="0.1.0", detail="fine",
+        agent_version="0.1.0", detail="fine", peers=[sight],
     )  # fmt: skip
     found["AppliedChange"] = a_change()
     found["EnvironmentReport"] = a_report()

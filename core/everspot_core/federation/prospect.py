@@ -25,6 +25,8 @@ ASKING, ASKING_UPPER = timedelta(minutes=2), timedelta(minutes=10)
 """How long a cluster takes to answer an offer, as a rule and at most."""
 SLOW = 2.0
 """The way may take so many times as long as expected."""
+COPIED_PER_HOUR = 200.0
+"""GB that one scheduler copies in an hour between two clouds, by one stream through a small machine."""
 UNDATED = timedelta(days=365)
 """The deadline of a job that has none: so far away that nothing presses."""
 

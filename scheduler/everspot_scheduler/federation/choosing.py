@@ -14,7 +14,7 @@ from everspot_core.catalogue import InstanceType, builtin
 from everspot_core.federation.decision import DEFAULT, Move, Prospect, Traveller, decide, well_off
 from everspot_core.federation.journey import GIGABYTE
 from everspot_core.federation.market import ClusterMarket, waited_for
-from everspot_core.federation.prospect import STAYING, Passage, may_move, prospect
+from everspot_core.federation.prospect import COPIED_PER_HOUR, STAYING, Passage, may_move, prospect
 from everspot_core.peers import Peer, reachable
 from everspot_core.records import JobState
 from everspot_core.schedule import ClusterView, JobView, PoolKey
@@ -25,8 +25,6 @@ from everspot_store import Store, StoreError
 from everspot_scheduler.federation.journeys import SENT
 from everspot_scheduler.federation.peers import News
 
-COPIED_PER_HOUR = 200.0
-"""GB that one scheduler copies in an hour between two clouds, by one stream through a small machine."""
 WEIGHED_EVERY = timedelta(minutes=10)
 """Market time for which the size of a job's newest checkpoint counts as known."""
 _log = logging.getLogger(__name__)

@@ -21,6 +21,7 @@ from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.federation.errands import Errands
 from everspot_scheduler.federation.hosting import Hosting
 from everspot_scheduler.federation.journeys import Journeys
+from everspot_scheduler.federation.market_notes import MarketNotes
 from everspot_scheduler.federation.peers import News, Opener, Peers
 from everspot_scheduler.federation.sweeping import sweep_offers
 from everspot_scheduler.history import History
@@ -61,6 +62,7 @@ class Federation:
     ) -> None:
         self._store, self._actor, self._choose = store, actor, liaison.chooser
         self._peers = Peers(declaration, liaison.opener, store.clock)
+        self._markets = MarketNotes(store)
         self._journeys = Journeys(store, self._peers, history, self._peers.home)
         self._hosting = Hosting(store, declaration, actor, ledger)
         self._errands = Errands(liaison.threads)
@@ -87,7 +89,7 @@ class Federation:
             self._moves, self._back = {}, dict.fromkeys(away, f"{self._peers.home} is being drained")
         self._begin_moves(seen)
         if self._listen.take(now):
-            self._errands.begin("news of peers", self._peers.listen)
+            self._errands.begin("news of peers", self._hear)
         if self._sweep.take(now):
             self._errands.begin("old offers", lambda: sweep_offers(self._store, self._peers))
         if away and self._steps.take(now):
@@ -115,6 +117,10 @@ class Federation:
                     self._back[job.job_id] = say(move)
                 elif move is not None:
                     self._moves[job.job_id] = move
+
+    def _hear(self) -> None:
+        self._peers.listen()
+        self._markets.write(self._peers.news())
 
     def sights(self) -> list[PeerSight]:
         """The peers as they were last seen, for the heartbeat."""

@@ -19,6 +19,7 @@ from everspot_cli.commands.submit.deadline import (
     sentence,
     warn,
 )
+from everspot_cli.commands.submit.elsewhere import elsewhere, print_elsewhere
 from everspot_cli.commands.submit.fleet import FleetTypes, cluster_rules, fleet_of, sharing_warnings, thread_warnings
 from everspot_cli.commands.submit.outlook import PoolFacts, as_json, is_estimate, outlook, priced_now
 from everspot_cli.commands.submit.outlook import cells as outlook_cells
@@ -49,11 +50,12 @@ def dry_run(
     today = datetime.now().astimezone().date()  # the age of a price is counted in real days
     shared = sharing_warnings(session, submission) if _has_store(session) else []
     warnings = [*thread_warnings(submission), *shared, *deadline_warnings(said, force=force)]
+    abroad = elsewhere(session, submission) if _has_store(session) else []
     if session.json:
         session.answer({"spec": spec.model_dump(mode="json"),
                         "candidates": [_row(c, alive, today, look) for c in found],
                         "fits_now": sorted(t for t in alive if _fits(catalogue, t, spec)),
-                        "deadline": deadline_row(said), "warnings": warnings})  # fmt: skip
+                        "clusters": abroad, "deadline": deadline_row(said), "warnings": warnings})  # fmt: skip
     rules = cluster_rules(session, file, submission, fleet, wait_for_capacity) if _has_store(session) else []
     more, refused = gathered(str(file), [*rules, lambda: _in_time(file, said, force)])
     warnings = [*more, *warnings]
@@ -64,6 +66,7 @@ def dry_run(
         raise CliError("no instance type of the catalogue has what the job needs", hint=f"nearest: {lacks}")
     if not session.json:
         _print_candidates(session, spec, found, alive, today, look)
+        print_elsewhere(session, submission, abroad)
         warn(session, warnings)
         _print_deadline(session, said)
     if refused is not None:

@@ -1,0 +1,145 @@
+"""What a job that may move would cost in each cluster that it names, for a dry run."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from everspot_core.catalogue import builtin
+from everspot_core.documents import format_duration
+from everspot_core.job import JobSubmission
+from everspot_core.peers import Peer, reachable
+from everspot_store import FleetState, PeerMarket, Store, StoreError
+from rich.padding import Padding
+from rich.text import Text
+
+from everspot_cli.errors import CliError
+from everspot_cli.job_view import plain_view
+from everspot_cli.peers import peer_rows
+from everspot_cli.session import Session, side_by_side
+from everspot_cli.supplies import pin
+from everspot_cli.tables import humane, sheet
+
+if TYPE_CHECKING:
+    from everspot_core.federation.prospect import Passage
+
+_GIGABYTE = 1e9
+
+
+def elsewhere(session: Session, submission: JobSubmission) -> list[dict[str, Any]]:
+    """The cluster itself and each peer that the job may visit, as their schedulers have noted their pools; empty for a
+    job that stays. The dollars are those by which the schedulers decide: for the whole job, with the changeover there,
+    the spells of Spot that are known, and the way. Of a job that has not begun no checkpoint is sent.
+
+    Raises:
+        StoreError: if the cluster's own store failed.
+    """
+    from everspot_core.federation.prospect import COPIED_PER_HOUR, STAYING, Passage  # numpy, which others do without
+
+    spec = submission.spec
+    peers = [peer for peer in session.manifest.federation if reachable(peer, spec.clouds, spec.clusters)]
+    if not peers:
+        return []
+    problems = {row["name"]: row["problem"] for row in peer_rows(session)}
+    noted = {name: found.value for name, found in session.store.notes.peers.scan().items()}
+    gigabytes = _gigabytes(session, submission)
+    home = Peer(name=session.manifest.cluster, cloud=session.manifest.cloud, control_url=session.store_url)
+    price = partial(_row, session, submission)
+    rows = [price(home, STAYING, lambda: _published(session.store), None)]
+    calls = [
+        partial(price, peer, way, partial(_market, session, peer, noted.get(peer.name)), problems[peer.name])
+        for peer in peers
+        for way in [Passage.of(gigabytes, peer.egress_usd_per_gb, COPIED_PER_HOUR)]
+    ]
+    return rows + side_by_side(*calls)
+
+
+def _market(session: Session, peer: Peer, noted: PeerMarket | None) -> PeerMarket | None:
+    """What this cluster's scheduler has noted of a peer; until it has, what this user can read there."""
+    return noted or _published(session.peer_store(peer))
+
+
+def _published(store: Store) -> PeerMarket | None:
+    found, fleet = store.read_manifest(), store.notes.fleet()
+    return PeerMarket(fleet=fleet, instance_types=found.value.instance_types) if found and fleet else None
+
+
+def _row(
+    session: Session,
+    submission: JobSubmission,
+    peer: Peer,
+    way: "Passage",
+    read: Callable[[], PeerMarket | None],
+    problem: str | None,
+) -> dict[str, Any]:
+    """A cluster of which nothing can be read has a problem, and no figures."""
+    try:
+        known = read()
+    except (StoreError, CliError) as error:
+        return _figures(peer, way, problem or str(error), None, None)
+    if known is None:
+        return _figures(peer, way, problem or "its scheduler has noted no pools yet", None, None)
+    if known.fleet.elastic is None:
+        why = problem or "it launches nothing for jobs, and what is free in its standing fleet is not published"
+        return _figures(peer, way, why, None, known.fleet)
+    return _figures(peer, way, problem, _prospect(submission, peer.name, known, way, session.now), known.fleet)
+
+
+def _prospect(submission: JobSubmission, name: str, known: PeerMarket, way: "Passage", now: datetime) -> dict[str, Any]:
+    from everspot_core.federation.prospect import prospect
+
+    market = known.fleet.market(name, builtin().with_types(known.instance_types).types)
+    found = prospect(plain_view(submission, None), market, now, passage=way)
+    changeover = market.changeover
+    return {
+        "expected_usd": found.usd,
+        "usd_per_hour": found.usd_per_hour,
+        "changeover_seconds": changeover.expected.total_seconds() if changeover is not None else None,
+        "capacity_now": found.feasible,
+        "done_by": found.done_by,
+        "why": found.why or None,
+    }
+
+
+def _figures(
+    peer: Peer, way: "Passage", problem: str | None, found: dict[str, Any] | None, fleet: FleetState | None
+) -> dict[str, Any]:
+    nothing = dict.fromkeys(("expected_usd", "usd_per_hour", "changeover_seconds", "capacity_now", "done_by", "why"))
+    return {
+        "cluster": peer.name,
+        "cloud": peer.cloud,
+        "problem": problem,
+        **(found or nothing),
+        "egress_usd": way.usd,
+        "way_seconds": way.expected.total_seconds(),
+        "prices_at": fleet.updated_at if fleet is not None else None,
+    }
+
+
+def _gigabytes(session: Session, submission: JobSubmission) -> float:
+    """The size of the datasets, which go along; one that does not exist is told of elsewhere."""
+    named = submission.datasets or [found for word in submission.spec.datasets if (found := pin(session, word))]
+    parts = [name.partition("@") for name in named]
+    return sum(session.store.datasets.find(name, digest).size for name, _, digest in parts) / _GIGABYTE
+
+
+def print_elsewhere(session: Session, submission: JobSubmission, rows: Sequence[dict[str, Any]]) -> None:
+    """The rows as a table, home first. What is not known is a dash."""
+    if not rows:
+        return
+    span = submission.spec.expected_duration
+    cost = f"EXPECTED $\nFOR {format_duration(span)}" if span is not None else "EXPECTED $"
+    table = sheet(("CLUSTER", cost, "OF THAT\nEGRESS $", "$/H", "CHANGEOVER", "PRICES"), left=1, fold=("CLUSTER",))
+    for row in rows:
+        usd, hourly = ("—" if value is None else f"{value:.4f}" for value in (row["expected_usd"], row["usd_per_hour"]))
+        took = "—" if row["changeover_seconds"] is None else f"{row['changeover_seconds']:.0f} s"
+        at = humane(row["prices_at"], session.now) if row["prices_at"] is not None else "—"
+        table.add_row(row["cluster"], usd, f"{row['egress_usd']:.4f}", hourly, took, at)
+    notes = ["By the schedulers' notes of their pools: with changeover, known spells of Spot, and the way there."]
+    if span is None:
+        notes.append("Without expected_duration nobody knows what the job costs as a whole.")
+    notes.append("Later moves also send the newest checkpoint, whose size nobody knows yet.")
+    notes += [f"{row['cluster']}: {words}" for row in rows if (words := row["problem"] or row["why"])]
+    session.console.print()
+    session.console.print(table)
+    session.console.print(Padding(Text("\n".join(notes), style="dim"), 0))

@@ -155,6 +155,8 @@ c.bad({"userData": encoded(f"export AWS_ACCESS_KEY_ID={KEY}")}, "userData")
 c.bad({"userData": encoded("-----BEGIN RSA PRIVATE KEY-----", packed=True)}, "userData", engine=False)
 c.bad({"userData": encoded("wandb login --token=abcdef0123456789")}, "userData", engine=False)
 c.bad({"userData": encoded(f"aws_secret_access_key = {'aB3/' * 10}")}, "userData", engine=False)
+IN_LINES = base64.encodebytes(f"#!/bin/sh\n# {'a' * 80}\nexport KEY={KEY}".encode()).decode()
+c.bad({"userData": IN_LINES}, "userData", engine=False)
 c.of("aws-no-secrets-in-user-data", INSTANCE)
 c.bad({**LAUNCH, "userData": f"#!/bin/sh\nkey={KEY}"}, "userData")
 
@@ -232,6 +234,24 @@ c.bad(
     "policy.Statement[0]",
     engine=False,
 )
+BY_ACCOUNT = {"ArnLike": {"aws:SourceArn": "arn:aws:events:us-east-1:123456789012:rule/*"}}
+BY_BUCKET = {"ArnLike": {"aws:SourceArn": "arn:aws:s3:::acme-data*"}}
+BY_PATH = {"ForAnyValue:StringLike": {"aws:PrincipalOrgPaths": "o-a1b2/r-ab12/*"}}
+BY_ITSELF = {"StringEquals": {"aws:PrincipalAccount": "${aws:ResourceAccount}"}}
+c.good(*({"policy": document({**SEND, "Condition": each})} for each in (BY_ACCOUNT, BY_BUCKET, BY_PATH, BY_ITSELF)))
+for condition in (
+    {"StringLike": {"aws:PrincipalArn": "arn:aws:iam::*:*"}},
+    {"ArnLike": {"aws:SourceArn": "arn:*:*:*:*:*"}},
+    {"ArnLike": {"aws:SourceArn": ["arn:aws:s3:::acme-data", "arn:aws:s3:::*"]}},
+    {"StringLike": {"aws:PrincipalOrgID": "o-*"}},
+    {"StringEquals": {"aws:PrincipalArn": "${aws:PrincipalArn}"}},
+    {"Null": {"aws:SourceArn": "true"}},
+    {"ForAllValues:StringEquals": {"aws:PrincipalAccount": "123456789012"}},
+):
+    c.bad({"policy": document({**SEND, "Condition": condition})}, "policy.Statement[0]", engine=False)
+c.of("aws-policy-not-for-everybody", BUCKET).good({"policy": document(TLS)}).bad(
+    {"policy": document(allow("s3:GetObject", Principal="*"))}, "policy.Statement[0]", engine=False
+)
 c.of("aws-policy-not-for-everybody", "aws:kms/key:Key")
 c.good({"policy": document(allow("kms:*", Principal={"AWS": "arn:aws:iam::123456789012:root"}))})
 c.bad(
@@ -248,6 +268,15 @@ c.bad({"policy": document(allow(["IAM:*"]))}, "policy.Statement[0]", engine=Fals
 c.bad(
     {"policy": document({"Effect": "Allow", "NotAction": "s3:*", "Resource": "*"})}, "policy.Statement[0]", engine=False
 )
+for action, resource in (
+    ("**", "*"),
+    ("*", "**"),
+    ("iam:?*", "*"),
+    ("iam:*", "arn:aws:iam::*:*"),
+    ("*", "arn:aws:iam::123456789012:*"),
+):
+    c.bad({"policy": document(allow(action, resource))}, "policy.Statement[0]", engine=False)
+c.good({"policy": document(allow("iam:*", "arn:aws:iam::123456789012:role/acme/*"))})
 c.of("aws-no-star-permissions", "aws:iam/rolePolicyAttachment:RolePolicyAttachment")
 c.good({"role": "r", "policyArn": "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"})
 c.bad({"role": "r", "policyArn": "arn:aws:iam::aws:policy/AdministratorAccess"}, "policyArn")
@@ -265,6 +294,17 @@ c.of("aws-pass-role-limited", "aws:iam/policy:Policy")
 c.good({"policy": document(allow("iam:PassRole", ONE))}, {"policy": document(allow("ec2:*"))}, {"policy": UNKNOWN})
 c.bad({"policy": document(allow(["ec2:RunInstances", "iam:PassRole"]))}, "policy.Statement[0]")
 c.bad({"policy": document(allow("iam:Pass*", "arn:aws:iam::123456789012:role/*"))}, "policy.Statement[0]", engine=False)
+
+for action in ("iam:*Role", "iam:P*Role", "iam:?assRole", "*:PassRole"):
+    c.bad({"policy": document(allow(action))}, "policy.Statement[0]", engine=False)
+ROLES = "arn:aws:iam::*:role/*"
+c.bad(
+    {"policy": document({"Effect": "Allow", "NotAction": "s3:*", "Resource": ROLES})},
+    "policy.Statement[0]",
+    engine=False,
+)
+c.good({"policy": document({"Effect": "Allow", "NotAction": "iam:*", "Resource": ROLES})})
+c.good({"policy": document(allow("iam:*Role", "arn:aws:iam::*:role/acme-*"))})
 
 c.of("aws-trust-named", ROLE)
 SUB = {"StringLike": {f"{GITHUB}:sub": "repo:acme/train:*"}}
@@ -285,6 +325,13 @@ c.good(
 )
 TRUST = "assumeRolePolicy.Statement[0]"
 c.bad({"assumeRolePolicy": document({**ROLE_TRUST, "Principal": {"AWS": "*"}})}, TRUST)
+for condition in (
+    {"StringNotEquals": {"aws:PrincipalOrgID": "o-1"}},
+    {"StringEqualsIfExists": {"aws:PrincipalOrgID": "o-1"}},
+    {"StringLike": {"aws:PrincipalArn": "arn:aws:iam::*:role/ci"}},
+):
+    trusting = {**ROLE_TRUST, "Principal": {"AWS": "*"}, "Condition": condition}
+    c.bad({"assumeRolePolicy": document(trusting)}, TRUST, engine=False)
 for condition in (
     {},
     {"StringEquals": {f"{GITHUB}:aud": "sts.amazonaws.com"}},

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,6 +15,7 @@ from everspot_policy.reading import hidden, lacks, mapping, number, objects, tex
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule
 
 MOST_HOPS = 1
+_LINES = re.compile(r"(?:[A-Za-z0-9+/]{60,}\s+)+[A-Za-z0-9+/]*={0,2}\s*")
 
 
 @rule(
@@ -114,10 +116,11 @@ def no_secrets_in_user_data(subject: Subject) -> Iterator[Problem]:
 
 
 def decoded(user_data: str) -> str:
-    """User data as the instance reads it: base64 and compression taken off, where there are any."""
+    """User data as the instance reads it: base64, also in lines, and compression taken off, where there are any."""
     raw = user_data[: 2 * LONGEST]
+    packed = "".join(raw.split()) if _LINES.fullmatch(raw) else raw
     try:
-        found = base64.b64decode(raw, validate=True)
+        found = base64.b64decode(packed, validate=True)
     except (binascii.Error, ValueError):
         return raw
     if found[:2] == b"\x1f\x8b":

@@ -1,11 +1,17 @@
 """Policy documents of IAM and of resources, read without trust."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Container, Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 from everspot_policy.reading import document, mapping, texts
 
 ANYBODY = "*"
+EQUAL = frozenset({"stringequals", "stringequalsignorecase", "stringlike", "arnequals", "arnlike"})
+"""Operators of a condition that hold for nobody but those whose key is there and has one of the values."""
+
+_ORGANIZATION = re.compile(r"o-[a-z0-9]+(/.*)?")
 
 
 def statements(value: Any) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -29,7 +35,16 @@ def actions(statement: Mapping[str, Any]) -> list[str]:
 
 def everywhere(statement: Mapping[str, Any]) -> bool:
     """Whether a statement is about all resources."""
-    return ANYBODY in texts(statement.get("Resource")) or "NotResource" in statement
+    return any(_all(each) for each in texts(statement.get("Resource"))) or "NotResource" in statement
+
+
+def covers(pattern: str, action: str) -> bool:
+    """Whether an action's pattern, in which `*` and `?` stand for anything, is for an action, both in lower case."""
+    return fnmatchcase(action, pattern.replace("[", "[[]"))
+
+
+def _all(pattern: str) -> bool:
+    return ANYBODY in pattern and not pattern.strip("*?")
 
 
 def principals(statement: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -48,3 +63,24 @@ def conditions(statement: Mapping[str, Any]) -> Iterator[tuple[str, str, list[st
         for key, values in mapping(keys).items():
             listed = values if isinstance(values, list) else [values]
             yield str(operator).lower(), str(key).lower(), texts([str(v) if isinstance(v, bool) else v for v in listed])
+
+
+def narrowed(statement: Mapping[str, Any], keys: Container[str]) -> bool:
+    """Whether a condition on one of the keys leaves somebody who is named. Values that are not known yet are taken to
+    name somebody."""
+    return any(
+        key in keys and operator.removeprefix("foranyvalue:") in EQUAL and all(_names(value) for value in values)
+        for operator, key, values in conditions(statement)
+    )
+
+
+def _names(value: str) -> bool:
+    """Whether a value names somebody: an account, an organization, or a resource whose name is nobody else's. Of the
+    variables those of the resource do: whoever is compared with itself is anybody."""
+    if "${" in value:
+        return value.lower().startswith("${aws:resource")
+    if not {"*", "?"} & set(value) or _ORGANIZATION.fullmatch(value):
+        return True
+    _, _, _, _, account, name = [*value.split(":", 5), *[ANYBODY] * 5][:6]
+    # Buckets have no account in their names, and no two of them have the same.
+    return account.isdecimal() if account else re.match(r"[^*?]{3}", name) is not None

@@ -6,8 +6,18 @@ from typing import Any
 
 from everspot_core.problems import Problem
 
-from everspot_policy.aws.documents import ANYBODY, actions, allows, conditions, everywhere, principals, statements
-from everspot_policy.reading import objects, text, texts
+from everspot_policy.aws.documents import (
+    ANYBODY,
+    actions,
+    allows,
+    conditions,
+    covers,
+    everywhere,
+    narrowed,
+    principals,
+    statements,
+)
+from everspot_policy.reading import hidden, objects, text, texts
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule
 
 ROLE = "aws:iam/role:Role"
@@ -23,8 +33,12 @@ ATTACHMENTS = (
     "aws:iam/userPolicyAttachment:UserPolicyAttachment",
     "aws:iam/groupPolicyAttachment:GroupPolicyAttachment",
 )
+HANDING_OVER = "iam:passrole"
 TOO_MUCH = ("AdministratorAccess", "PowerUserAccess", "IAMFullAccess")
 """Policies of AWS that give everything, or the means to take it."""
+
+ALL_OF_IAM = re.compile(r"arn:[^:]*:iam::[^:]*:[*?]*\*")
+ALL_ROLES = re.compile(r"arn:[^:]*:iam::[^:]*:(role/?)?[*?]*\*")
 
 REPOSITORY = re.compile(r"repo:[^*?/:]+/[^*?/:]+(:.*)?")
 """One repository in a job's subject; its id stands after `@` in what GitHub issues since 2026."""
@@ -65,13 +79,14 @@ def allowed(subject: Subject) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def no_star_permissions(subject: Subject) -> Iterator[Problem]:
     """All actions, or all of IAM, on all resources; AWS's own policies that come to the same."""
     for path, statement in allowed(subject):
-        if not everywhere(statement):
+        iam = any(ALL_OF_IAM.fullmatch(resource) for resource in texts(statement.get("Resource")))
+        if not (everywhere(statement) or iam):
             continue
-        if "NotAction" in statement:
+        if "NotAction" in statement and everywhere(statement):
             yield Problem(path, "allows all actions but some on all resources")
         for action in actions(statement):
-            if action in ("*", "*:*", "iam:*"):
-                yield Problem(path, f"allows {action} on all resources")
+            if "*" in action and re.sub(r"[*?]", "", action) in ("", ":", "iam:"):
+                yield Problem(path, f"allows {action} on {'all resources' if everywhere(statement) else 'all of IAM'}")
     given = subject.inputs.get("managedPolicyArns") if subject.type == ROLE else subject.inputs.get("policyArn")
     for arn in texts(given):
         if arn.rpartition("/")[2] in TOO_MUCH and ":aws:policy/" in arn:
@@ -90,17 +105,16 @@ def no_star_permissions(subject: Subject) -> Iterator[Problem]:
     twins=("CKV_AWS_286",),
 )
 def pass_role_limited(subject: Subject) -> Iterator[Problem]:
-    """iam:PassRole on all resources, also as a part of `iam:*` or `iam:Pass*`."""
+    """iam:PassRole on all resources, also as a part of `iam:*` or `iam:*Role`."""
     for path, statement in allowed(subject):
-        passing = [
-            a
-            for a in actions(statement)
-            if a == "iam:passrole" or (a[-1:] == "*" and "iam:passrole".startswith(a[:-1]))
-        ]
-        roles = texts(statement.get("Resource"))
-        if passing and (
-            everywhere(statement) or any(re.fullmatch(r"arn:[^:]*:iam::[^:]*:(\*|role/\*)", r) for r in roles)
-        ):
+        passing = [action for action in actions(statement) if covers(action, HANDING_OVER)]
+        besides = statement.get("NotAction")
+        if besides is not None and not hidden(besides):
+            passing += (
+                [] if any(covers(each.lower(), HANDING_OVER) for each in texts(besides)) else ["all actions but some"]
+            )
+        all_roles = any(ALL_ROLES.fullmatch(role) for role in texts(statement.get("Resource")))
+        if passing and (everywhere(statement) or all_roles):
             yield Problem(path, f"allows {passing[0]} on all roles")
 
 
@@ -123,7 +137,7 @@ def trust_named(subject: Subject) -> Iterator[Problem]:
         if "NotPrincipal" in statement:
             yield Problem(path, "trusts everybody but some")
         for kind, name in principals(statement):
-            if name == ANYBODY and not any(key in ORGANIZED for _, key, _ in conditions(statement)):
+            if name == ANYBODY and not narrowed(statement, ORGANIZED):
                 yield Problem(path, "trusts everybody")
             if kind == "Federated" and GITHUB in name and not _one_repository(statement):
                 yield Problem(path, "trusts jobs of more than one repository of GitHub")

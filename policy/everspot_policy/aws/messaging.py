@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from everspot_core.problems import Problem
 
-from everspot_policy.aws.documents import ANYBODY, actions, allows, conditions, principals, statements
+from everspot_policy.aws.documents import ANYBODY, actions, allows, narrowed, principals, statements
+from everspot_policy.aws.kinds import BUCKETS
 from everspot_policy.reading import denied
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule
 
@@ -14,7 +15,9 @@ OPEN_BY_POLICY = (
     "aws:sqs/queuePolicy:QueuePolicy",
     "aws:sns/topic:Topic",
     "aws:sns/topicPolicy:TopicPolicy",
+    *BUCKETS,
     "aws:s3/bucketPolicy:BucketPolicy",
+    "aws:ecr/repositoryPolicy:RepositoryPolicy",
     "aws:kms/key:Key",
     "aws:kms/keyPolicy:KeyPolicy",
     "aws:secretsmanager/secret:Secret",
@@ -57,11 +60,7 @@ def policy_not_for_everybody(subject: Subject) -> Iterator[Problem]:
         if not allows(statement):
             continue
         everybody = any(name == ANYBODY for _, name in principals(statement)) or "NotPrincipal" in statement
-        narrowed = any(
-            key in NARROWING and "not" not in operator and "ifexists" not in operator and ANYBODY not in values
-            for operator, key, values in conditions(statement)
-        )
-        if everybody and not narrowed:
+        if everybody and not narrowed(statement, NARROWING):
             what = ", ".join(actions(statement)[:3]) or "everything but some"
             yield Problem(f"policy.Statement[{index}]", f"allows {what} to everybody")
 

@@ -7,7 +7,7 @@ ARGS ?=
 # Whose provider is set up: aws, gcp, or both ("aws gcp"). Demo and live play on one of them; what plays on AWS needs
 # AWS's.
 CLOUD ?= aws
-AWS_ALONE := $(filter bench,$(MAKECMDGOALS))
+AWS_ALONE := $(filter bench review-demo,$(MAKECMDGOALS))
 $(if $(AWS_ALONE),$(if $(filter aws,$(CLOUD)),,$(error $(AWS_ALONE) plays on AWS, with CLOUD=aws, and not on $(CLOUD))))
 ON_ONE := $(filter demo live,$(MAKECMDGOALS))
 $(if $(ON_ONE),$(if $(filter 1,$(words $(CLOUD))),,$(error $(ON_ONE) plays on one cloud, with CLOUD=aws or CLOUD=gcp)))
@@ -15,17 +15,23 @@ $(if $(ON_ONE),$(if $(filter 1,$(words $(CLOUD))),,$(error $(ON_ONE) plays on on
 # nothing; where Python keeps all bytecode, so that what pip has compiled is not compiled again.
 KEPT := PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help setup demo check test nightly second-opinion live bench clean
+.PHONY: help setup demo review-demo check test nightly second-opinion live bench clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Virtual environment, Pulumi engine, provider, dataset: all below .venv and .everspot (PYTHON=…, CLOUD=gcp to choose)
-	@$(PYTHON) tools/setup $(CLOUD)
+	@$(PYTHON) tools/setup $(strip $(CLOUD) $(WITH))
 
 demo: setup ## All of it on this machine, no cloud account needed: provision, train, interrupt, resume, report (CLOUD=gcp)
 	@.venv/bin/python -m everspot_local.demo --cloud $(CLOUD) $(ARGS)
+
+# A forge is built from its Go modules, which only these two need.
+review-demo nightly: WITH = forge
+
+review-demo: setup ## A change's way on a real forge and its runner: pull request, review, merge, drift (the first set-up builds them: minutes)
+	@.venv/bin/python -m everspot_local.demo.review $(ARGS)
 
 # Tests hold both clouds' components and bridges to their providers.
 test nightly second-opinion: CLOUD = aws gcp

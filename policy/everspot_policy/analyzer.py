@@ -18,10 +18,9 @@ from everspot_policy.request import struck, subject
 from everspot_policy.rule import Level, Rule, Severity, Subject, problems
 from everspot_policy.rules import RULES
 from everspot_policy.settings import PolicySettings
-from everspot_policy.stack import STACK_RULES, StackRule
+from everspot_policy.stack import COST, STACK_RULES, StackRule
 
 NAME = "everspot"
-COST = "cost-within-budget"
 HIGH = "highUsdPerMonth"
 LEVELS = {Level.MANDATORY: pb.MANDATORY, Level.ADVISORY: pb.ADVISORY, Level.OFF: pb.DISABLED}
 NAMES = {number: level for level, number in LEVELS.items()} | {pb.REMEDIATE: Level.MANDATORY}

@@ -6,37 +6,20 @@ EVERSPOT_POLICY_SETTINGS names; without one, every rule counts as it stands.
 
 import os
 import sys
-from collections.abc import Mapping
 from concurrent import futures
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import grpc
 from everspot_core.problems import BadInputs
 from pulumi.runtime.proto import analyzer_pb2_grpc
 
 from everspot_policy.analyzer import Analyzer
-from everspot_policy.settings import LARGEST, PolicySettings, read
+from everspot_policy.given import settings
 
-SETTINGS = "EVERSPOT_POLICY_SETTINGS"
 UNBOUND = [("grpc.max_receive_message_length", 400 << 20)]
 """Of the engine's own servers: a stack's resources come in one message."""
-
-
-def settings(environ: Mapping[str, str]) -> PolicySettings:
-    """The settings of the file that an environment variable names.
-
-    Raises:
-        everspot_core.problems.BadInputs: with everything that is wrong in it.
-        OSError, UnicodeDecodeError: if it cannot be read.
-    """
-    path = environ.get(SETTINGS, "")
-    if not path:
-        return PolicySettings()
-    with Path(path).open(encoding="utf-8") as file:
-        return read(file.read(LARGEST + 1), path)
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from everspot_policy.gcp import tags as gcp_tags
 from everspot_policy.rule import Level, Severity, Subject
 
 MOST_ON_DEMAND = Fraction(1, 2)
+COST = "cost-within-budget"
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ STACK_RULES: dict[str, StackRule] = {
     each.id: each
     for each in (
         StackRule(
-            "cost-within-budget",
+            COST,
             Level.MANDATORY,
             Severity.HIGH,
             "A month costs no more than the environment's budget",

@@ -27,6 +27,12 @@ PREVIEWED_IN = timedelta(minutes=30)
 UPDATED_IN = timedelta(hours=2)
 """Longest wait for an update: clouds take minutes for fleets, networks and databases."""
 
+JUDGED_IN = timedelta(minutes=2)
+"""Longest wait for a pack's own answer."""
+
+OWN_PACK = "everspot-policy"
+"""The name of our pack's program."""
+
 ENDS_IN = timedelta(minutes=5)
 """Time for the engine to finish its present step, once it was asked to stop. It keeps its state and frees its lock."""
 
@@ -104,6 +110,21 @@ class Engine:
         """What is not as it was left, told in the event log. Changes nothing and takes no lock."""
         return self._run("refresh", environment, log, limit, "--preview-only", "--expect-no-changes")
 
+    def over_budget(self, environment: str, high: float) -> list[str]:
+        """What our pack says of a month's cost of at most `high` USD, once a preview has told it: lines of an event
+        log. Empty without our pack, or if the budget holds.
+
+        Raises:
+            EngineError: if the pack does not answer.
+        """
+        found: list[str] = []
+        for pack in (each for each in self.packs if each.name == OWN_PACK):
+            ended, out = self._call(["cost", environment, f"{high:.2f}"], JUDGED_IN, str(pack))
+            if ended.code:
+                raise EngineError(f"{pack} does not judge the cost: {ended.told or f'exit code {ended.code}'}")
+            found += [json.dumps(event) for event in json.loads(out)]
+        return found
+
     def resources(self, environment: str) -> int:
         """How many resources a stack has; 0 where there is no such stack.
 
@@ -155,13 +176,13 @@ class Engine:
     def _judges(self) -> list[str]:
         return [word for pack in self.packs for word in ("--policy-pack", str(pack))]
 
-    def _call(self, arguments: list[str], limit: timedelta) -> tuple[Ended, str]:
+    def _call(self, arguments: list[str], limit: timedelta, program: str = "") -> tuple[Ended, str]:
         renew(self.variables)
         kept = {name: value for name, value in self.variables.items() if name not in KEPT_BACK}
         with TemporaryFile() as out, TemporaryFile() as err:
             process = subprocess.Popen(  # noqa: S603 - our own words, no shell
-                [self.program, *arguments], cwd=self.project, env={**kept, **QUIET}, stdin=subprocess.DEVNULL,
-                stdout=out, stderr=err, start_new_session=True,
+                [program or self.program, *arguments], cwd=Path(program).parent if program else self.project,
+                env={**kept, **QUIET}, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
             )  # fmt: skip
             late = killed = False
             try:

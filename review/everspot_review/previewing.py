@@ -1,7 +1,7 @@
 """Previews of environments: the engine's event log in, a report out."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,8 +13,7 @@ from everspot_core.estimate.model import Estimate
 from everspot_review.changed import Project
 from everspot_review.engine import PREVIEWED_IN, Ended, Engine
 from everspot_review.errors import ReviewError
-from everspot_review.events import EventLogError, read_file
-from everspot_review.jobs import RunningJobs
+from everspot_review.events import EventLogError, read, read_file
 from everspot_review.judge import judge
 from everspot_review.logged import EventLog
 from everspot_review.report import Diagnostic, EnvironmentReport, Foreseen
@@ -46,12 +45,10 @@ def preview(
     with TemporaryDirectory(prefix="everspot-review-") as folder:
         log = Path(folder) / "events.jsonl"
         ended = engine.preview(environment, log, limit)
-        return _judged(environment, log, ended, revisions, running_jobs(engine, environment))
+        return _judged(engine, environment, log, ended, revisions)
 
 
-def _judged(
-    environment: str, log: Path, ended: Ended, revisions: Revisions, running: RunningJobs | None
-) -> EnvironmentReport:
+def _judged(engine: Engine, environment: str, log: Path, ended: Ended, revisions: Revisions) -> EnvironmentReport:
     """The report on a run that has ended. A rule that is broken fails the engine's run, but its log has all; any other
     failure is told by the engine's own last words where its log does not tell it."""
     try:
@@ -60,10 +57,22 @@ def _judged(
         seen, words = EventLog(), str(error)
     judged = any(rule.level == "mandatory" for rule in seen.rules) and seen.whole and not ended.late
     failure = "" if ended.code == 0 or judged else words or f"the engine ended with exit code {ended.code}"
+    estimate = _priced(seen, failed=bool(failure))
     return judge(
-        seen, environment=environment, stack=environment, kinds=resource_kinds(), base=revisions.base,
-        head=revisions.head, estimate=_priced(seen, failed=bool(failure)), running=running, failure=failure,
+        _budgeted(engine, environment, seen, estimate), environment=environment, stack=environment,
+        kinds=resource_kinds(), base=revisions.base, head=revisions.head, estimate=estimate,
+        running=running_jobs(engine, environment), failure=failure,
     )  # fmt: skip
+
+
+def _budgeted(engine: Engine, environment: str, seen: EventLog, estimate: Estimate | None) -> EventLog:
+    """The log with what the budget's rule says of the estimate: the engine asks its packs before there is one."""
+    if estimate is None or estimate.after is None:
+        return seen
+    broken = read(engine.over_budget(environment, estimate.after.total.high)).rules
+    names = {rule.rule for rule in broken}
+    rules = sorted((*broken, *seen.rules), key=lambda rule: rule.level != "mandatory")
+    return replace(seen, rules=tuple(rules), passed=tuple(name for name in seen.passed if name not in names))
 
 
 def _priced(seen: EventLog, *, failed: bool) -> Estimate | None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from everspot_core.declared import UNKNOWN
 from everspot_core.problems import BadInputs
-from everspot_policy import pack
+from everspot_policy import cost, given, pack
 from everspot_policy.analyzer import Analyzer
 from everspot_policy.request import UNKNOWNS, plain
 from everspot_policy.rules import RULES
@@ -117,15 +117,21 @@ def test_an_unprotected_bucket_of_production_is_told_by_the_stacks_name() -> Non
 
 def test_settings_come_from_the_file_that_is_named(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
-    assert pack.settings({}) == read("")
+    assert given.settings({}) == read("")
     file.write_text(SETTINGS)
-    assert pack.settings({pack.SETTINGS: str(file)}) == read(SETTINGS)
+    assert given.settings({given.SETTINGS: str(file)}) == read(SETTINGS)
     file.write_text("environment: {}")
     with pytest.raises(BadInputs, match=r"policy\.yaml has 1 bad input"):
-        pack.settings({pack.SETTINGS: str(file)})
+        given.settings({given.SETTINGS: str(file)})
 
 
 def test_bad_settings_end_the_program_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(pack.SETTINGS, str(tmp_path / "nowhere.yaml"))
+    monkeypatch.setenv(given.SETTINGS, str(tmp_path / "nowhere.yaml"))
     with pytest.raises(SystemExit, match=r"everspot-policy: .*nowhere\.yaml"):
         pack.main()
+
+
+@pytest.mark.parametrize("words", [[], ["dev"], ["dev", "much"], ["dev", "nan"], ["dev", "-1"], ["dev", "1", "2"]])
+def test_a_question_about_the_cost_that_cannot_be_read_is_told_how_it_is_asked(words: list[str]) -> None:
+    with pytest.raises(SystemExit, match="usage: everspot-policy cost STACK USD"):
+        cost.main(words, {})

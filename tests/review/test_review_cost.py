@@ -1,13 +1,15 @@
 """What a change costs, from the event logs that the real engine wrote."""
 
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from everspot_clouds.estimating import estimated
 from everspot_core.estimate.model import CostFigures
 from everspot_review.engine import Ended
 from everspot_review.events import read
-from everspot_review.previewing import Revisions, _judged
+from everspot_review.previewing import Revisions, preview
 
 LOGS = Path(__file__).parent / "logs"
 
@@ -45,6 +47,12 @@ def test_a_cluster_of_an_earlier_release_has_elastic_capacity_of_limits_that_are
 
 @pytest.mark.parametrize(("code", "known"), [(0, True), (1, False)])
 def test_a_report_has_what_the_change_costs_and_a_failed_preview_has_no_figure(code: int, known: bool) -> None:
-    ended, log = Ended(code=code, pid=1, told="no more"), LOGS / "aws-first.jsonl"
-    found = _judged("local", log, ended, Revisions(), None).estimate
+    told = LOGS / "aws-first.jsonl"
+
+    def written(_: str, log: Path, limit: timedelta) -> Ended:
+        log.write_text(told.read_text())
+        return Ended(code=code, pid=1, told="no more")
+
+    engine = SimpleNamespace(preview=written, over_budget=lambda *_: [], state=lambda _: {})
+    found = preview(engine, "local", Revisions()).estimate  # type: ignore[arg-type]
     assert found is not None and (found.before is not None, found.after is not None) == (known, known)

@@ -72,3 +72,24 @@ product.unlink()
 step.run()
 """
     assert ask(code).count("x: made it") == 3
+
+
+def test_a_forge_without_a_c_compiler_is_told_what_to_install(ask, checkout):
+    go = checkout / "go"
+    go.write_text("#!/bin/sh\necho go version go1.26.3 linux/amd64\n")
+    go.chmod(0o755)
+    text = ask("import forge; print(forge.version()); forge.make()", PATH=str(checkout))
+    assert text.startswith("1.26.") and "install a C compiler (gcc)" in text
+
+
+def test_the_forge_is_had_only_where_it_is_asked_for(ask):
+    code = """
+import plan
+from steps import Step
+plan.Step.fresh = lambda step: step.name != "forge"
+plan.forge.step.__class__.run = lambda step: print("ran", step.name)
+for wanted in ([], ["aws"], ["aws", "forge"]):
+    print(wanted, plan.main(wanted))
+"""
+    text = ask(code, PATH="/bin")
+    assert text.count("everything is in place") == 2 and text.count("needed: forge") == 1

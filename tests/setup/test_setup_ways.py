@@ -199,6 +199,8 @@ def test_a_cloud_that_there_is_not_is_named_before_anything_is_done(ask, checkou
         ("demo", "aws gcp", "demo plays on one cloud, with CLOUD=aws or CLOUD=gcp"),
         ("live", "gcp", "tests/e2e/live.py --cloud gcp"),
         ("live", "aws gcp", "live plays on one cloud, with CLOUD=aws or CLOUD=gcp"),
+        ("review-demo", "aws", "tools/setup aws forge\n.venv/bin/python -m everspot_local.demo.review"),
+        ("review-demo", "gcp", "review-demo plays on AWS, with CLOUD=aws, and not on gcp"),
         ("bench", "gcp", "bench plays on AWS, with CLOUD=aws, and not on gcp"),
     ],
 )

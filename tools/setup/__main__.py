@@ -1,6 +1,6 @@
 """`make setup`: all that the demo needs, below `.venv` and `.everspot`. Runs on the standard library alone.
 
-Arguments: the clouds whose providers are to be had, `aws` if none is named.
+Arguments: the clouds whose providers are to be had, `aws` if none is named, and `forge` for a forge to review upon.
 """
 
 import sys

@@ -7,27 +7,33 @@ from collections.abc import Sequence
 import dataset
 import engine
 import environment
+import forge
 import provider
 from steps import Step, chain, report, say
 
 USUAL = ("aws",)
+FORGE = "forge"
 
 
-def main(clouds: Sequence[str] = ()) -> int:
-    """Run all steps that are needed; return the exit status. `clouds`: those whose providers are to be had."""
+def main(wanted: Sequence[str] = ()) -> int:
+    """Run all steps that are needed; return the exit status. `wanted`: the clouds whose providers are to be had, and
+    `forge` for that of `make review-demo`."""
     began = time.monotonic()
-    clouds = clouds or USUAL
+    clouds = [each for each in wanted if each != FORGE] or USUAL
+    last = [forge.step] if FORGE in wanted else []
     unknown = sorted(set(clouds) - set(provider.steps))
     if unknown:
         return report([f"no cloud {', '.join(unknown)}; there are {', '.join(provider.steps)} (CLOUD=...)"])
     failures: list[str] = []
     providers = [provider.steps[cloud] for cloud in dict.fromkeys(clouds)]
-    needed = [s for s in (environment.venv, dataset.step, engine.step, *providers, *_last(clouds)) if not s.fresh()]
+    needed = [
+        s for s in (environment.venv, dataset.step, engine.step, *providers, *last, *_last(clouds)) if not s.fresh()
+    ]
     if not needed:
         say("everything is in place")
         return 0
     say(f"needed: {', '.join(s.name for s in needed)}")
-    threads = [chain([environment.venv, dataset.step], failures), chain([engine.step, *providers], failures)]
+    threads = [chain([environment.venv, dataset.step], failures), chain([engine.step, *providers, *last], failures)]
     for thread in threads:
         thread.join()
     if not failures:

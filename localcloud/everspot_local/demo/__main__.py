@@ -9,13 +9,11 @@ import argparse
 import contextlib
 import json
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from datetime import timedelta
 from pathlib import Path
-from types import FrameType
 
 from pulumi import automation
 from rich.console import Console
@@ -33,19 +31,10 @@ CHECKPOINT_STEPS = 500  # as the job specs beside this file say
 console = Console()
 
 
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM: everything is taken down, then the process ends with 128 and the signal's number."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
 def main() -> int:
     """Run the demonstration; returns the exit code."""
     options = _options()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
+    processes.listen()
     processes.adopt_orphans()
     phases = Phases(console)
     site = site_of(options.cloud)
@@ -58,7 +47,7 @@ def main() -> int:
     try:
         checks = _play(world, options.limit, phases)
         code = 0
-    except Interrupted as interrupted:
+    except processes.Interrupted as interrupted:
         _say("[yellow]interrupted: taking everything down[/]")
         code = 128 + interrupted.number
     except (DemoError, subprocess.SubprocessError, automation.CommandError) as error:
@@ -157,10 +146,6 @@ def _verdict(checks: list[Check], home: Path, minutes: float) -> int:
 
 def _say(line: str) -> None:
     console.print(f"  {line}", highlight=False)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise Interrupted(number)
 
 
 def _options() -> argparse.Namespace:

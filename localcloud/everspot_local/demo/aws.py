@@ -10,7 +10,7 @@ from everspot_local.demo.site import Environment, Site
 
 def leftovers(env: Environment, cluster: str) -> list[str]:
     """Every resource that the cluster could have left behind, by kind and id; empty when all is gone."""
-    ec2 = _client(env, "ec2")
+    ec2 = client(env, "ec2")
     found = [f"instance {i['InstanceId']}" for i in _instances(ec2)]
     found += [
         f"fleet {f['FleetId']}" for f in ec2.describe_fleets()["Fleets"] if not f["FleetState"].startswith("deleted")
@@ -23,12 +23,12 @@ def leftovers(env: Environment, cluster: str) -> list[str]:
     ]
     found += [f"launch template {t['LaunchTemplateId']}" for t in ec2.describe_launch_templates()["LaunchTemplates"]]
     found += [f"volume {v['VolumeId']}" for v in ec2.describe_volumes()["Volumes"]]
-    found += [f"bucket {b['Name']}" for b in _client(env, "s3").list_buckets()["Buckets"] if cluster in b["Name"]]
-    found += [f"queue {url}" for url in _client(env, "sqs").list_queues().get("QueueUrls", [])]
-    found += [f"rule {r['Name']}" for r in _client(env, "events").list_rules()["Rules"] if cluster in r["Name"]]
-    groups = _client(env, "autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
+    found += [f"bucket {b['Name']}" for b in client(env, "s3").list_buckets()["Buckets"] if cluster in b["Name"]]
+    found += [f"queue {url}" for url in client(env, "sqs").list_queues().get("QueueUrls", [])]
+    found += [f"rule {r['Name']}" for r in client(env, "events").list_rules()["Rules"] if cluster in r["Name"]]
+    groups = client(env, "autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
     found += [f"auto scaling group {g['AutoScalingGroupName']}" for g in groups]
-    iam = _client(env, "iam")
+    iam = client(env, "iam")
     found += [f"role {r['RoleName']}" for r in iam.list_roles()["Roles"] if cluster in r["RoleName"]]
     found += [f"profile {p['InstanceProfileName']}" for p in iam.list_instance_profiles()["InstanceProfiles"]]
     return found
@@ -36,10 +36,11 @@ def leftovers(env: Environment, cluster: str) -> list[str]:
 
 def launched(env: Environment) -> list[str]:
     """The instances that the scheduler has launched for jobs and that have not ended."""
-    return [i["InstanceId"] for i in _instances(_client(env, "ec2")) if _tags(i).get(LAUNCH_TAG)]
+    return [i["InstanceId"] for i in _instances(client(env, "ec2")) if _tags(i).get(LAUNCH_TAG)]
 
 
-def _client(env: Environment, service: str) -> Any:
+def client(env: Environment, service: str) -> Any:
+    """A client of one service of the local cloud, with the user's own keys."""
     return boto3.client(
         service, endpoint_url=env["AWS_ENDPOINT_URL"], region_name=env["AWS_REGION"],
         aws_access_key_id=env["AWS_ACCESS_KEY_ID"], aws_secret_access_key=env["AWS_SECRET_ACCESS_KEY"],

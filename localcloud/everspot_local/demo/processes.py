@@ -7,8 +7,23 @@ import signal
 import time
 from datetime import timedelta
 from pathlib import Path
+from types import FrameType
 
 _PR_SET_CHILD_SUBREAPER = 36
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM: everything is taken down, then the process ends with 128 and the signal's number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def listen() -> None:
+    """Have Ctrl-C and SIGTERM raise `Interrupted`."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
 
 
 def adopt_orphans() -> None:
@@ -50,6 +65,10 @@ def end_descendants(grace: timedelta = timedelta(seconds=5)) -> dict[int, str]:
         time.sleep(0.1)
     _reap()
     return stubborn
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise Interrupted(number)
 
 
 def _signal_all(number: signal.Signals) -> None:

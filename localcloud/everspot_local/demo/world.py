@@ -44,11 +44,17 @@ class DemoWorld:
         """The market's own log, from which the bill can be summed independently."""
         return self.state_dir / "market.jsonl"
 
+    @property
+    def project(self) -> Path:
+        """The copy of the stacks that the engine runs."""
+        return self.home / "project"
+
     # The local cloud -------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Start the local cloud and take over the environment that it names."""
-        self.local("up", "--cloud", self.site.cloud, "--time-scale", f"{self.time_scale:g}", "--port", "0")
+    def start(self, *options: str) -> None:
+        """Start the local cloud and take over the environment that it names. `options`: more of `everspot-local up`."""
+        scale = f"{self.time_scale:g}"
+        self.local("up", "--cloud", self.site.cloud, "--time-scale", scale, "--port", "0", *options)
         self.env = self.local_json("env")
         os.environ.update(self.env)  # the engine is started by this process, and found by PATH
 
@@ -83,7 +89,7 @@ class DemoWorld:
 
         It runs from a copy: creating a stack writes a salt into its settings file, and those are under version control.
         """
-        project = self.home / "project"
+        project = self.project
         if not project.exists():
             shutil.copytree(ROOT / "stacks", project / "stacks", ignore=shutil.ignore_patterns("__pycache__"))
             shutil.copy(ROOT / "Pulumi.yaml", project)

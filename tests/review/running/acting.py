@@ -6,6 +6,7 @@ triggers, permissions and environments, which only a forge decides.
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,6 +33,8 @@ class Acted:
 def shipped(desk: Desk) -> None:
     """Put the workflows into the project, as a user has them."""
     shutil.copytree(ROOT / ".github", desk.root / ".github", dirs_exist_ok=True)
+    path = desk.root / ".github/workflows/apply.yml"
+    path.write_text(re.sub(r"^  queue: max\b.*\n", "", path.read_text(), flags=re.M))  # of May 2026; act refuses it
 
 
 def act(desk: Desk, hub: Double, workflow: str, event: str, payload: dict[str, Any], **env: str) -> Acted:

@@ -1,0 +1,119 @@
+"""`make review-demo`: a change's way on a real forge and its runner, all on this machine; no cloud account is needed.
+
+A developer opens a pull request, the shipped workflows preview and comment it, a second push edits the comment, a
+change over budget is blocked, the mended one is merged, and exactly what was reviewed is applied on the local cloud.
+What is then changed by hand is found as drift. Exit code 0 only if every promise was kept.
+"""
+
+import argparse
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from pulumi import automation
+from requests import RequestException
+from rich.console import Console
+from rich.table import Table
+
+from everspot_local.demo import processes
+from everspot_local.demo.checks import Check
+from everspot_local.demo.phases import Phases
+from everspot_local.demo.review.gitea import Gitea, programs
+from everspot_local.demo.review.walk import Walk
+from everspot_local.demo.site import site_of
+from everspot_local.demo.world import ROOT, DemoError, DemoWorld
+
+PROGRAMS = ROOT / ".everspot" / "toolchain" / "forge"
+TIME_SCALE = 60.0
+
+
+def main() -> int:
+    """Walk; returns the exit code."""
+    options = _options()
+    console = Console(stderr=options.json)
+    processes.listen()
+    processes.adopt_orphans()
+    home: Path = (options.out or ROOT / ".everspot" / "review-demo").resolve()
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    phases, checks, code = Phases(console), [], 1
+    world = DemoWorld(site_of("aws"), home=home, time_scale=TIME_SCALE, say=lambda line: _say(console, line))
+    walk = Walk(world, phases)
+    try:
+        _walk(walk)
+        code = 0
+    except processes.Interrupted as interrupted:
+        console.print("[yellow]interrupted: taking everything down[/]")
+        code = 128 + interrupted.number
+    except (DemoError, RequestException, subprocess.SubprocessError, automation.CommandError) as error:
+        console.print(str(error)[-4000:], style="red", markup=False, highlight=False)
+    finally:
+        with contextlib.suppress(DemoError, KeyboardInterrupt):
+            world.local("down")
+        stubborn = processes.end_descendants()
+    checks = walk.checks
+    if code == 0:
+        told = f"{len(stubborn)} had to be ended: {list(stubborn.values())[:3]}" if stubborn else "all ended when asked"
+        checks.append(Check("no process is left", not stubborn, told))
+        code = 0 if all(check.holds for check in checks) else 1
+    _show(console, checks, phases, kept=code == 0)
+    console.print(f"comments, logs and reports: {home}", highlight=False)
+    if options.json:
+        sys.stdout.write(json.dumps(_document(checks, phases, kept=code == 0), indent=2) + "\n")
+    return code
+
+
+def _walk(walk: Walk) -> None:
+    lacking = [path for path in programs(PROGRAMS) if not path.exists()]
+    if lacking:
+        raise DemoError(f"{lacking[0]} is missing: `make review-demo` builds it")
+    walk.provision()
+    with Gitea(PROGRAMS, walk.world.home / "forge", walk.given()) as forge:
+        walk.settle(forge)
+        walk.open()
+        walk.push_again()
+        walk.overspend()
+        walk.mend_and_merge()
+        walk.push_past_review()
+        walk.meddle()
+        walk.keep_secrets()
+
+
+def _show(console: Console, checks: list[Check], phases: Phases, *, kept: bool) -> None:
+    words = "What was merged is what was reviewed" if kept else "Broken promises"
+    table = Table(title=f"{words}: {phases.minutes:.1f} minutes")
+    for column in ("promise", "kept", "figure"):
+        table.add_column(column)
+    for check in checks:
+        table.add_row(check.name, "[green]yes[/]" if check.holds else "[red]NO[/]", check.figure)
+    console.print(table)
+    console.print(phases.line(), highlight=False)
+
+
+def _document(checks: list[Check], phases: Phases, *, kept: bool) -> dict[str, object]:
+    return {
+        "kept": kept,
+        "promises": [asdict(check) for check in checks],
+        "seconds": {name: round(seconds, 1) for name, seconds in phases.done},
+    }
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(f"  {line}", highlight=False)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make review-demo", description=__doc__)
+    parser.add_argument(
+        "--out", type=Path, help="folder of comments, logs and reports (default: .everspot/review-demo)"
+    )
+    parser.add_argument("--json", action="store_true", help="answer with JSON on standard output")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

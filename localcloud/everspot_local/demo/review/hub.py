@@ -1,0 +1,138 @@
+"""What the people of the walk do on the forge, by its REST interface: repositories, pull requests, runs, issues."""
+
+import base64
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import requests
+
+from everspot_local.demo.world import DemoError
+
+T = TypeVar("T")
+LOOK = 0.5
+"""Seconds between two looks."""
+RUNS_IN = timedelta(minutes=20)
+ENDED = "completed"
+
+
+class ForgeRefused(DemoError):
+    """The forge said no. `status`: of its answer."""
+
+    def __init__(self, asked: str, status: int, text: str) -> None:
+        super().__init__(f"{asked}: {status} {text[:500]}")
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of a workflow that has ended. `log`: what its jobs printed, by their names."""
+
+    id: int
+    good: bool
+    jobs: dict[str, str]
+    log: str
+
+
+@dataclass(frozen=True)
+class Hub:
+    """The forge as the user of one token sees it. `repo`: OWNER/NAME."""
+
+    url: str
+    token: str = field(repr=False)
+    repo: str = ""
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """One call: JSON in, and JSON or a text out.
+
+        Raises:
+            ForgeRefused: for any answer but 2xx.
+        """
+        headers = {"Authorization": f"token {self.token}"}
+        answer = requests.request(method, f"{self.url}/api/v1{path}", json=body, headers=headers, timeout=60)
+        if not answer.ok:
+            raise ForgeRefused(f"{method} {path}", answer.status_code, answer.text)
+        told = answer.headers.get("Content-Type", "").startswith("application/json") and answer.text.strip()
+        return answer.json() if told else answer.text
+
+    def of(self, method: str, path: str, body: Any = None) -> Any:
+        """One call about the repository."""
+        return self.call(method, f"/repos/{self.repo}{path}", body)
+
+    def serve_action(self, name: str, folder: Path) -> None:
+        """Make a folder the action `actions/NAME@v4`, which this forge cannot download."""
+        self.call("POST", "/orgs/actions/repos", {"name": name, "default_branch": "main"})
+        content = base64.b64encode((folder / "action.yml").read_bytes()).decode()
+        files = [{"operation": "create", "path": "action.yml", "content": content}]
+        self.call("POST", f"/repos/actions/{name}/contents", {"branch": "main", "message": name, "files": files})
+        self.call("POST", f"/repos/actions/{name}/tags", {"tag_name": "v4", "target": "main"})
+
+    def open_pull(self, branch: str, title: str) -> int:
+        """Open a pull request into main; returns its number."""
+        return int(self.of("POST", "/pulls", {"head": branch, "base": "main", "title": title})["number"])
+
+    def merge(self, number: int) -> None:
+        """Merge a pull request into one commit.
+
+        Raises:
+            ForgeRefused: if the forge does not let it be merged.
+        """
+        self.of("POST", f"/pulls/{number}/merge", {"Do": "squash"})
+
+    def comments(self, number: int) -> list[dict[str, Any]]:
+        """All comments of a pull request or an issue."""
+        return list(self.of("GET", f"/issues/{number}/comments"))
+
+    def issues(self, state: str) -> list[dict[str, Any]]:
+        """The issues in a state, `open` or `closed`."""
+        return list(self.of("GET", f"/issues?type=issues&state={state}"))
+
+    def knows(self, branch: str, revision: str) -> None:
+        """Wait until the forge has digested a push, which takes it a second or two."""
+        known = (branch, revision)
+        wait(lambda: known in self.branches().items(), f"the branch {branch} at {revision[:8]}")
+
+    def branches(self) -> dict[str, str]:
+        """The revision of each branch."""
+        return {str(each["name"]): str(each["commit"]["id"]) for each in self.of("GET", "/branches") or ()}
+
+    def ran(self, event: str, revision: str = "", after: int = 0) -> Run:
+        """The newest run of an event, once it has ended. `revision`: which the run is about; `after`: a run, the number
+        of which is smaller."""
+
+        def ended() -> list[Any]:
+            found = self.of("GET", "/actions/runs?limit=50")["workflow_runs"]
+            mine = [each for each in found if each["event"] == event and each["id"] > after]
+            if revision:
+                mine = [each for each in mine if each["head_sha"] == revision]
+            return mine if mine and all(each["status"] == ENDED for each in mine) else []
+
+        newest = max(wait(ended, f"the {event} run of {revision[:8]}", RUNS_IN), key=lambda each: int(each["id"]))
+        jobs = self.of("GET", f"/actions/runs/{newest['id']}/jobs")["jobs"]
+        ends = {str(job["name"]): str(job["conclusion"]) for job in jobs}
+        printed = [f"--- {job['name']}\n{self._printed(job)}" for job in jobs if job["conclusion"] != "skipped"]
+        return Run(int(newest["id"]), newest["conclusion"] == "success", ends, "\n".join(printed))
+
+    def _printed(self, job: dict[str, Any]) -> str:
+        return str(self.of("GET", f"/actions/jobs/{job['id']}/logs"))
+
+
+def wait(look: Callable[[], T], what: str, limit: timedelta = timedelta(minutes=2)) -> T:
+    """Look again and again until there is something.
+
+    Raises:
+        DemoError: if there is nothing within the limit.
+    """
+    until = time.monotonic() + limit.total_seconds()
+    while time.monotonic() < until:
+        try:
+            if found := look():
+                return found
+        except ForgeRefused as refused:
+            if refused.status != 404:
+                raise
+        time.sleep(LOOK)
+    raise DemoError(f"waited {limit} for {what}")

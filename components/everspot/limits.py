@@ -104,6 +104,7 @@ def build_manifest(
     fleet: FleetOffer | None = None,
     elastic: Elastic | None = None,
     notifications: Notifications | None = None,
+    scheduler_type: str = "",
     shares: Mapping[str, float] | None = None,
     shared_instances: bool = False,
     monitoring: Monitoring | None = None,
@@ -117,9 +118,8 @@ def build_manifest(
 
     `machine`: what the agents' launch template gives an instance apart from the manifest. `facts`: region, control_url,
     data_url, account if the cloud has one, and for a manifest that names the queue, queue_url. `standing`,
-    `fleet`, `elastic`, `notifications`, `shares`, `shared_instances`, `monitoring` and `federation` are for
-    `cluster.json` only,
-    `metrics` for the scheduler.
+    `fleet`, `elastic`, `notifications`, `scheduler_type`, `shares`, `shared_instances`, `monitoring` and `federation`
+    are for `cluster.json` only, `metrics` for the scheduler.
     """
     common = Manifest(
         cluster=cluster,
@@ -141,6 +141,7 @@ def build_manifest(
         "fleet": fleet,
         "elastic": elastic,
         "notifications": notifications,
+        "scheduler_type": scheduler_type,
         "shares": dict(shares or {}),
         "shared_instances": shared_instances,
         "monitoring": monitoring,

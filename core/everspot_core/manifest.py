@@ -232,6 +232,9 @@ class Manifest(Document):
         default=None,
         description="In `cluster.json` only: what the scheduler may launch. None: it launches and releases nothing.",
     )
+    scheduler_type: str = Field(
+        default="", description="In `cluster.json` only: the scheduler's machine, which takes of quotas too."
+    )
     shares: dict[str, float] = Field(
         default_factory=dict,
         description="In `cluster.json` only: the weight of each team (the jobs' tag Team) where jobs wait for their "

@@ -45,10 +45,12 @@ def test_with_nothing_standing_an_hour_is_the_schedulers_and_the_endpoints() -> 
     assert idle == "nothing running: $0.081 (scheduler t3.small $0.021, 6 interface endpoints $0.060)"
     assert standing == "standing: nothing"
     assert elastic == "elastic: up to $45.38 more (8 instances of g5.12xlarge at $5.672)"
-    # 48 vCPUs of a g5.12xlarge, and 8 of them in either market.
+    # 48 vCPUs of a g5.12xlarge, and 8 of them in either market; the scheduler's 2 are of another family.
     assert quotas == (
         "vCPU quotas, at most: 384 of L-3819A6DF (All G and VT Spot Instance Requests), "
-        "384 of L-DB2E81BA (Running On-Demand G and VT instances); `everspot doctor` says what the account has"
+        "384 of L-DB2E81BA (Running On-Demand G and VT instances), "
+        "2 of L-1216C47A (Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances); "
+        "`everspot doctor` says what the account has"
     )
     assert rest == "Volumes, buckets, requests, data transfer and taxes are not counted."
 

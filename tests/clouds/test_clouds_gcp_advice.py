@@ -70,9 +70,10 @@ def test_a_quota_that_is_full_is_named_and_doctor_says_so_before(site: GoogleSit
     site.cloud.do("quota", code="PREEMPTIBLE_NVIDIA_L4_GPUS", value=1)
     manifest = site.manifest().model_copy(update={"standing": Standing(spot_units=2, weights={FOUR: 1})})
     checks = provider("gcp").checks(REGION, manifest, builtin(), site.clock)
-    (short,) = [check for check in checks if check.name == "quota"]
+    everywhere, short = [check for check in checks if check.name == "quota"]
+    assert everywhere.detail.startswith("GPUS_ALL_REGIONS: ") and everywhere.verdict is Verdict.OK
     assert (short.verdict, short.detail) == (
-        Verdict.FAIL, "PREEMPTIBLE_NVIDIA_L4_GPUS: 1; 2 standing instances of g2-standard-4 take 2",
+        Verdict.FAIL, "PREEMPTIBLE_NVIDIA_L4_GPUS: 1; the cluster takes 2 at most: standing 2",
     )  # fmt: skip
     assert "metric=PREEMPTIBLE_NVIDIA_L4_GPUS" in short.fix
     answer = cloud.launch(site.intent((FOUR, A), jobs=2, whole=True))

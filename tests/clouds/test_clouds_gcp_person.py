@@ -1,13 +1,17 @@
 """What a person asks of a cluster on Google: doctor's checks, what is left of it, and the way into an instance."""
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from everspot_clouds.base import Check, CloudError, NotOffered, Verdict
+from everspot_clouds.gcp.hourly import Upkeep, hourly_cost
 from everspot_clouds.registry import provider
 from everspot_core.catalogue import builtin
+from everspot_core.fleet import CapacitySpec, TypeChoice
+from everspot_core.hourly import ElasticCap
 from everspot_core.manifest import Elastic, Manifest, Standing
 from everspot_core.market import Market
 from everspot_local.cloud import LocalCloud
@@ -81,16 +85,41 @@ def test_doctor_tells_groups_that_are_whole_and_why_others_are_not(site: GoogleS
     assert dry.detail.startswith("train-standard: 2 of 4 ZONE_RESOURCE_POOL_EXHAUSTED")
 
 
-def test_doctor_holds_quotas_against_what_is_declared(site: GoogleSite) -> None:
+def declared(site: GoogleSite, **more: Any) -> Manifest:
     standing = Standing(on_demand_units=2, spot_units=1, weights={FOUR: 1})
-    elastic = Elastic(types=[FOUR], markets=[Market.SPOT], max_instances=2, template=TEMPLATE, template_version="",
-                      places={A: "net"})  # fmt: skip
-    manifest = site.manifest().model_copy(update={"standing": standing, "elastic": elastic})
-    found = checked(site, manifest)["quota"]
-    assert {check.detail.partition(":")[0] for check in found} <= {
-        "NVIDIA_L4_GPUS", "PREEMPTIBLE_NVIDIA_L4_GPUS", "GPUS_ALL_REGIONS",
-    }  # fmt: skip
-    assert found and all(check.verdict in (Verdict.OK, Verdict.SKIP) for check in found)
+    elastic = Elastic(types=[FOUR, "g2-standard-24"], markets=[Market.SPOT, Market.ON_DEMAND], max_instances=2,
+                      template=TEMPLATE, template_version="", places={A: "net"})  # fmt: skip
+    parts = {"standing": standing, "elastic": elastic, "scheduler_type": "e2-small", **more}
+    return site.manifest().model_copy(update=parts)
+
+
+def test_doctor_holds_all_of_a_cluster_against_its_quotas(site: GoogleSite) -> None:
+    found = {check.detail.partition(":")[0]: check for check in checked(site, declared(site))["quota"]}
+    assert {metric: check.detail.partition(" at most: ")[2] for metric, check in found.items()} == {
+        "CPUS": "the scheduler 2",
+        "NVIDIA_L4_GPUS": "standing 2 and launched 4",  # the larger type has two
+        "PREEMPTIBLE_NVIDIA_L4_GPUS": "standing 1 and launched 4",
+        "GPUS_ALL_REGIONS": "standing 3 and launched 4",  # whichever market they are launched on
+    }
+    assert all(check.verdict is Verdict.OK for check in found.values())
+
+
+@pytest.mark.parametrize(("limit", "verdict"), [(0, Verdict.FAIL), (5, Verdict.WARN), (7, Verdict.OK)])
+def test_gpus_in_all_regions_are_a_quota_like_others(site: GoogleSite, limit: int, verdict: Verdict) -> None:
+    site.cloud.do("quota", code="GPUS_ALL_REGIONS", value=limit)
+    (found,) = [c for c in checked(site, declared(site))["quota"] if c.detail.startswith("GPUS_ALL_REGIONS")]
+    assert found.verdict is verdict
+
+
+def test_a_preview_says_the_same_figures_as_doctor(site: GoogleSite) -> None:
+    types = (TypeChoice(name=FOUR), TypeChoice(name="g2-standard-24"))
+    shape = CapacitySpec(types=types, target=3, on_demand_base=2)
+    cap = ElasticCap(instances=2, usd_per_hour=None, markets=(Market.SPOT, Market.ON_DEMAND))
+    told = hourly_cost(REGION, builtin(), shape, Upkeep(scheduler_type="e2-small"), cap)
+    both = Standing(on_demand_units=2, spot_units=1, weights={FOUR: 1, "g2-standard-24": 1})
+    for check in checked(site, declared(site, standing=both))["quota"]:
+        metric, most = re.fullmatch(r"(\w+): .* takes (\d+) at most: .*", check.detail).groups()
+        assert f"{most} of {metric}" in told
 
 
 def test_everything_that_costs_money_is_told_and_other_clusters_are_not(site: GoogleSite) -> None:

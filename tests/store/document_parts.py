@@ -183,6 +183,7 @@ def a_manifest() -> Manifest:
             zones={"g5.xlarge": ["eu-west-1a"]},
             max_prices={"g5.xlarge": 1.5},
         ),
+        scheduler_type="t3.small",
         shares={"vision": 2.0},
         shared_instances=True,
         federation=(

@@ -13,7 +13,7 @@ from everspot_core.market import Market
 from everspot_clouds.aws import endpoints
 from everspot_clouds.aws.alarms import USD_A_MONTH as MONITORING_USD_A_MONTH
 from everspot_clouds.aws.fleet import Ec2Capacity
-from everspot_clouds.aws.quotas import Launchable, launchable, most_vcpus
+from everspot_clouds.aws.quotas import Launchable, launchable, most_vcpus, quota_of
 
 _HOURS_A_MONTH = 730
 
@@ -39,7 +39,7 @@ def hourly_cost(region: str, known: Catalogue, capacity: Ec2Capacity, always: Al
         _nothing_running(region, known, always),
         standing_told(capacity, rates, unit="unit", chooser="EC2 chooses"),
         cap_told(rates, cap),
-        *_quotas(region, known, capacity, cap),
+        *_quotas(region, known, capacity, cap, always.scheduler_type),
     ]
     return told_hour(region, known, capacity, lines)
 
@@ -69,11 +69,16 @@ def launched_under(cap: ElasticCap | None, types: Sequence[str], known: Catalogu
     return launchable(cap.instances, cap.usd_per_hour, cap.markets, types, known, region)
 
 
-def _quotas(region: str, known: Catalogue, capacity: Ec2Capacity, cap: ElasticCap | None) -> list[str]:
+def _quotas(
+    region: str, known: Catalogue, capacity: Ec2Capacity, cap: ElasticCap | None, scheduler_type: str
+) -> list[str]:
     """The account's quotas that the whole cluster at once may need. `everspot doctor` checks whether the account has
     them."""
     standing = {Market.ON_DEMAND: capacity.on_demand_target, Market.SPOT: capacity.spot_target}
     weights = derived_weights(capacity, known.types)
     found = most_vcpus(standing, launched_under(cap, list(weights), known, region), weights, known.types)
+    own = quota_of(scheduler_type, Market.ON_DEMAND)
+    if own is not None and scheduler_type in known.types:
+        found[own] = found.get(own, 0) + known.types[scheduler_type].vcpus
     told = ", ".join(f"{count:,} of {quota.code} ({quota.name})" for quota, count in found.items())
     return [f"vCPU quotas, at most: {told}; `everspot doctor` says what the account has"] if told else []

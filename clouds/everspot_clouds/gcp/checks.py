@@ -1,25 +1,24 @@
 """Checks of `everspot doctor` that ask Google Cloud: credentials, clock, why a group lacks instances, and quotas."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from everspot_core.catalogue import Catalogue
 from everspot_core.clock import Clock
-from everspot_core.counting import counted
 from everspot_core.manifest import Manifest
 from everspot_core.market import Market
 
 from everspot_clouds.base import Check, CloudError, Trouble, Verdict
-from everspot_clouds.gcp.quotas import ALL_REGIONS, CONSOLE, QuotaReach, reaches
+from everspot_clouds.gcp.claims import LAUNCHED, QuotaClaim, claims, most
+from everspot_clouds.gcp.quotas import ALL_REGIONS, CONSOLE, reaches
 from everspot_clouds.gcp.rules import CLUSTER_LABEL
 
 if TYPE_CHECKING:
     from everspot_clouds.gcp.rest import Api
 
 SKEW = timedelta(seconds=60)
-_STANDING = "standing instance"  # a group counts machines
 _MATTER = {Trouble.CAPACITY: "capacity", Trouble.QUOTA: "quota", Trouble.CREDENTIALS: "credentials"}
 """The group of checks that an error belongs to. An error that is not listed belongs to the group of the check that met
 it."""
@@ -102,33 +101,39 @@ def _groups(api: "Api", region: str, cluster: str) -> list[Check]:
 
 
 def _quotas(api: "Api", region: str, manifest: Manifest, catalogue: Catalogue) -> list[Check]:
-    """One check for each quota that counts for the groups, and for what may be launched on top of them. None for a
-    cluster that declares neither."""
+    """One check for each quota that the cluster may take of at once. None for one that declares no capacity."""
     standing, elastic = manifest.standing, manifest.elastic
     if standing is None and elastic is None:
         return []
     limits = _limits(api.get("compute", f"projects/{api.project}/regions/{region}"))
-    everywhere = _limits(api.get("compute", f"projects/{api.project}")).get(ALL_REGIONS)
-    wanted: list[tuple[str, int, list[str], Market]] = []
-    if standing is not None:
-        for market, units in ((Market.ON_DEMAND, standing.on_demand_units), (Market.SPOT, standing.spot_units)):
-            wanted.append((_STANDING, units, list(standing.weights), market))
-    if elastic is not None:
-        wanted += [("launched instance", elastic.max_instances, elastic.types, market) for market in elastic.markets]
-    checks = []
-    for noun, count, types, market in wanted:
-        if count > 0:
-            found = reaches(count, types, catalogue.types, market, limits)
-            # What may be launched makes do with what there is: only where nothing fits at all it is a failure.
-            suffices = any(r.enough if noun == _STANDING else (r.limit is None or r.limit > 0) for r in found)
-            checks += [_check(count, noun, reach, suffices) for reach in found]
-    gpus = any(
-        catalogue.types[n].gpus for _, count, types, _ in wanted for n in types if count and n in catalogue.types
+    everywhere = _limits(api.get("compute", f"projects/{api.project}"))
+    limits |= {ALL_REGIONS: everywhere[ALL_REGIONS]} if ALL_REGIONS in everywhere else {}
+    counts = {Market.ON_DEMAND: standing.on_demand_units, Market.SPOT: standing.spot_units} if standing else {}
+    parts = claims(
+        manifest.scheduler_type,
+        counts,
+        standing.weights if standing is not None else (),
+        elastic.max_instances if elastic is not None else 0,
+        elastic.markets if elastic is not None else (),
+        elastic.types if elastic is not None else (),
     )
-    if everywhere is not None and everywhere <= 0 and gpus:
-        fix = f"ask for more: {CONSOLE.format(metric=ALL_REGIONS)}"
-        checks.append(Check("quota", "quota", Verdict.FAIL, f"{ALL_REGIONS}: {everywhere:g}", fix))
-    return checks
+    lacking = _lacking(parts, catalogue, limits)
+    found = most(parts, catalogue.types, limits)
+    return [_check(metric, takes, limits.get(metric), metric in lacking) for metric, takes in sorted(found.items())]
+
+
+def _lacking(parts: Sequence[QuotaClaim], catalogue: Catalogue, limits: Mapping[str, float]) -> set[str]:
+    """The metrics for want of which some part cannot be at all, with any of its types. What may be launched makes do
+    with what there is: only where nothing fits it is a failure."""
+    lacking, known = set(), catalogue.types
+    for part in parts:
+        found = [each for market in part.markets for each in reaches(part.count, part.types, known, market, limits)]
+        fits = any(each.limit is None or (each.limit > 0 if part.part == LAUNCHED else each.enough) for each in found)
+        if found and not fits:
+            lacking |= {each.metric for each in found}
+        if limits.get(ALL_REGIONS, 1) <= 0 and any(known[name].gpus for name in part.types if name in known):
+            lacking.add(ALL_REGIONS)
+    return lacking
 
 
 def _limits(answer: Mapping[str, Any]) -> dict[str, float]:
@@ -137,13 +142,12 @@ def _limits(answer: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _check(count: int, noun: str, reach: QuotaReach, suffices: bool) -> Check:
-    types = ", ".join(reach.types)
-    if reach.limit is None:
-        return Check("quota", "quota", Verdict.SKIP, f"{reach.metric}: not told by the region")
-    verb = "takes" if count == 1 else "take"
-    said = f"{reach.metric}: {reach.limit:g}; {counted(count, noun)} of {types} {verb} {reach.least:g}"
-    if reach.enough:
+def _check(metric: str, takes: Mapping[str, float], limit: float | None, lacking: bool) -> Check:
+    if limit is None:
+        return Check("quota", "quota", Verdict.SKIP, f"{metric}: not told by the region")
+    parts = " and ".join(f"{part} {units:g}" for part, units in takes.items())
+    said = f"{metric}: {limit:g}; the cluster takes {sum(takes.values()):g} at most: {parts}"
+    if limit >= sum(takes.values()):
         return Check("quota", "quota", Verdict.OK, said)
-    fix = f"ask for more: {CONSOLE.format(metric=reach.metric)}"
-    return Check("quota", "quota", Verdict.WARN if suffices else Verdict.FAIL, said, fix)
+    fix = f"ask for more: {CONSOLE.format(metric=metric)}"
+    return Check("quota", "quota", Verdict.FAIL if lacking else Verdict.WARN, said, fix)

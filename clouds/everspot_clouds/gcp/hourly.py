@@ -1,7 +1,6 @@
 """What an hour of a cluster costs at list prices: with nothing running, for what stands, and at the cap of the rest."""
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from everspot_core.catalogue import Catalogue
@@ -11,7 +10,7 @@ from everspot_core.market import Market
 
 from everspot_clouds.gcp import fixed_prices as fixed
 from everspot_clouds.gcp.alarms import ALERTS
-from everspot_clouds.gcp.quotas import metrics_of
+from everspot_clouds.gcp.claims import claims, most
 
 NAT_USD_PER_HOUR = float(fixed.NAT_VM.usd)
 """Of Cloud NAT for each machine, up to 32 machines; besides its price per GB."""
@@ -39,7 +38,7 @@ def hourly_cost(region: str, known: Catalogue, capacity: CapacitySpec, always: U
         _nothing_running(region, known, always),
         standing_told(capacity, rates, unit="instance", chooser="the groups choose"),
         cap_told(rates, cap),
-        *_quotas(capacity, cap, known),
+        *_quotas(capacity, cap, known, always.scheduler_type),
     ]
     return told_hour(region, known, capacity, lines)
 
@@ -61,24 +60,11 @@ def _nothing_running(region: str, known: Catalogue, always: Upkeep) -> str:
     return f"nothing running: {'' if scheduler is not None else 'at least '}${total:.3f} ({', '.join(parts)})"
 
 
-def _quotas(capacity: CapacitySpec, cap: ElasticCap | None, known: Catalogue) -> list[str]:
+def _quotas(capacity: CapacitySpec, cap: ElasticCap | None, known: Catalogue, scheduler_type: str) -> list[str]:
     """The project's quotas that everything at once may need. Whether it has them is asked by doctor."""
+    types = [choice.name for choice in capacity.types]
     standing = {Market.ON_DEMAND: capacity.on_demand_target, Market.SPOT: capacity.spot_target}
-    elastic = dict.fromkeys(cap.markets, cap.instances) if cap is not None else {}
-    found: dict[str, float] = {}
-    for counts in (standing, elastic):
-        for metric, most in _most(counts, capacity, known).items():
-            found[metric] = found.get(metric, 0) + most
-    told = ", ".join(f"{count:,.0f} of {metric}" for metric, count in sorted(found.items()) if count)
+    launched, markets = (cap.instances, cap.markets) if cap is not None else (0, ())
+    found = most(claims(scheduler_type, standing, types, launched, markets, types), known.types, {})
+    told = ", ".join(f"{sum(parts.values()):,.0f} of {metric}" for metric, parts in sorted(found.items()))
     return [f"quotas, at most: {told}; `everspot doctor` says what the project has"] if told else []
-
-
-def _most(counts: Mapping[Market, int], capacity: CapacitySpec, known: Catalogue) -> dict[str, float]:
-    """What so many machines take of each quota, if all are of the type that takes the most of it."""
-    most: dict[str, float] = {}
-    for market, count in counts.items():
-        for choice in capacity.types:
-            kind, metrics = known.types.get(choice.name), metrics_of(choice.name, market)
-            if kind is not None and metrics:
-                most[metrics[0]] = max(most.get(metrics[0], 0), count * (kind.gpus or kind.vcpus))
-    return most

@@ -85,11 +85,11 @@ def reaches(
         if stated:
             groups.setdefault(stated, []).append(name)
     return [
-        QuotaReach(metric, tuple(names), limits.get(metric), min(count * _units(known[name]) for name in names))
+        QuotaReach(metric, tuple(names), limits.get(metric), min(count * units_of(known[name]) for name in names))
         for metric, names in groups.items()
     ]
 
 
-def _units(kind: InstanceType) -> float:
+def units_of(kind: InstanceType) -> float:
     """What an instance takes of its quota: its GPUs, or its vCPUs if it has none."""
     return float(kind.gpus or math.ceil(kind.vcpus))

@@ -62,6 +62,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "chargeback",
         "Show who bears a month's costs: each team, and what nobody asked for, in lines that add up to the whole.",
     ),
+    "reconcile": (
+        "reconcile",
+        "Compare a month of the ledger with the cloud's own bill, by instance and hour.",
+    ),
     "anomalies": (
         "anomalies",
         "Show what is not as usual: jobs far over their estimate, teams over their norm, idle instances, dear pools.",

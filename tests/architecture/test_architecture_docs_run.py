@@ -1,5 +1,6 @@
 """What the documents tell a user to type is run: each `everspot` command and job file, on a cluster in a folder."""
 
+import gzip
 import io
 import os
 import re
@@ -67,6 +68,15 @@ def write_job(folder: Path, text: str) -> Path:
     return path
 
 
+def write_bill(path: Path) -> None:
+    """A part of a cloud's bill for October, which has nothing of the cluster."""
+    row = {
+        "ResourceId": f"i-{path.stem[-5]}", "ChargePeriodStart": "2026-10-01T00:00:00Z", "BillingCurrency": "USD",
+        "ChargePeriodEnd": "2026-10-01T01:00:00Z", "BilledCost": "1.5", "ChargeCategory": "Usage",
+    }  # fmt: skip
+    path.write_bytes(gzip.compress(f"{','.join(row)}\n{','.join(row.values())}\n".encode()))
+
+
 def everspot(*arguments: str) -> tuple[int, str]:
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
     code = 0
@@ -100,6 +110,8 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     (data / "images").write_bytes(b"as if")
     for dataset in ("fashion-mnist", "flowers"):
         store.datasets.put(dataset, data)
+    for part in ("october-1.csv.gz", "october-2.csv.gz"):
+        write_bill(tmp_path / "home" / part)
     for name, text in jobs():
         if name in ("README.md", "docs/quickstart.md"):
             write_job(tmp_path / "home", text)

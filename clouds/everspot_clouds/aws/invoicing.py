@@ -20,6 +20,7 @@ CUR_2 = BillTable(
     charge="line_item_line_item_type",
     service="line_item_product_code",
     tags="resource_tags",
+    meters=("line_item_usage_type",),
     charges=MappingProxyType(
         {
             "Usage": "Usage",
@@ -53,6 +54,8 @@ INVOICING = Invoicing(
     billing_account_type="Account",
     sub_account_type="Account",
     meters=("SpotUsage", "BoxUsage"),
+    # With the region's code in front and the type behind; by the side of it are DataTransfer, CPUCredits and more.
+    hours=r"(?:[A-Z0-9]+-)?(?:BoxUsage|SpotUsage|DedicatedUsage|HostBoxUsage|ReservedHostUsage)(?::.*)?",
     # A bill names an instance by its id; tools that enrich bills, by its ARN.
     resource=r"(?:arn:aws[a-z-]*:ec2:[^:]*:[^:]*:instance/)?(i-[0-9a-z]+)",
     account=r"https?://[^/]+/(\d{12})/",

@@ -5,9 +5,14 @@ resource is the field `resource.global_name`, whose end is the instance's numeri
 an instance and hour (cores, memory, accelerators), and labels as lists of keys and values.
 """
 
+from dataclasses import replace
+
 from everspot_core.governance.invoicing import FOCUS_TABLE, Invoicing
 
 from everspot_clouds.gcp.rules import CLUSTER_LABEL
+
+FOCUS = replace(FOCUS_TABLE, meters=("SkuMeter", "ChargeDescription"), tags_beside=("x_Labels",))
+"""The SKU is in the description where no meter is named, and labels may stand apart from tags."""
 
 INVOICING = Invoicing(
     provider="Google Cloud",
@@ -17,9 +22,11 @@ INVOICING = Invoicing(
     billing_account_type="Billing Account",
     sub_account_type="Project",
     meters=("Spot", "On-demand"),
+    # Cores, memory and accelerators are the instance's time; its traffic is billed under the same resource.
+    hours=r"(?i)(?!.*(?:egress|ingress|network|transfer|snapshot|license|external ip)).*",
     resource=r"(?:(?://)?compute\.googleapis\.com/projects/[^/]+/zones/[^/]+/instances?/)?(\d+)",
     account="",
     cluster_tag=CLUSTER_LABEL,
     tag_prefixes=(),
-    tables=(FOCUS_TABLE,),
+    tables=(FOCUS,),
 )

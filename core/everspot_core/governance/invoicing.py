@@ -12,8 +12,10 @@ class BillTable:
 
     `costs`: the column of each cost that it has, by what it is called here (`billed`, `effective`). `charges`: the
     categories of FOCUS (Usage, Purchase, Tax, Credit, Adjustment) by the table's own words; empty: they are FOCUS's.
-    `tags` may be JSON text or a list of keys and values. `committed`: a column that has a value where a commitment
-    covers the row, or the words of `charge` that say so.
+    `tags` may be JSON text or a list of keys and values; `tags_beside` are more of them. `meters`: what was measured,
+    the first that has a value counts.
+    `committed`: a column that has a value where a commitment covers the row; `committed_words`: those of `charge` that
+    say so.
     """
 
     name: str
@@ -25,6 +27,8 @@ class BillTable:
     charge: str
     service: str
     tags: str
+    meters: tuple[str, ...] = ()
+    tags_beside: tuple[str, ...] = ()
     charges: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     correction: str = ""
     committed: str = ""
@@ -46,6 +50,7 @@ FOCUS_TABLE = BillTable(
     charge="ChargeCategory",
     service="ServiceName",
     tags="Tags",
+    meters=("SkuMeter", "x_UsageType"),
     correction="ChargeClass",
     committed="CommitmentDiscountId",
 )
@@ -59,6 +64,7 @@ class Invoicing:
     - `provider`, `issuer`: the cloud, and who sends the invoice. `service`, `transfer`: what sells instances, and what
       sells traffic. `billing_account_type`, `sub_account_type`: its words for both.
     - `meters`: of an hour of an instance, on Spot and on-demand; the type follows.
+    - `hours`: a pattern of the meters of an instance's time, apart from those of its traffic and other things.
     - `resource`: a pattern whose first group is an instance's id in a bill's name of the resource.
     - `account`: a pattern whose first group is the account in the URL of a cluster's queue; empty: it is not in it.
     - `cluster_tag`: which instances of a bill are a cluster's. `tag_prefixes`: what a bill puts before tags' keys.
@@ -72,6 +78,7 @@ class Invoicing:
     billing_account_type: str
     sub_account_type: str
     meters: tuple[str, str]
+    hours: str
     resource: str
     account: str
     cluster_tag: str
@@ -82,6 +89,10 @@ class Invoicing:
         """The instance that a bill's resource is; None if it is something else."""
         found = re.fullmatch(self.resource, resource.strip())
         return found[1] if found is not None else None
+
+    def measures_time(self, meter: str) -> bool:
+        """Whether a row of this meter is an instance's time; yes where the bill does not say."""
+        return not meter or re.fullmatch(self.hours, meter) is not None
 
     def account_of(self, queue_url: str | None) -> str | None:
         """The account that the URL of a cluster's queue names; None if it names none."""

@@ -11,6 +11,7 @@ BILLING = BillingRules(minimum=timedelta(minutes=1), free_within=None, left_out=
 JOBS = CloudRules(variables=("PRETEND_",), secrets={"vault:NAME": "vault:[a-z]+"})
 INVOICING = Invoicing(
     provider="Pretence", issuer="Pretence", service="Pretended Compute", transfer="Pretended Traffic",
-    billing_account_type="Account", sub_account_type="Account", meters=("Spot", "Usual"), resource=r"(p-\d+)",
+    billing_account_type="Account", sub_account_type="Account", meters=("Spot", "Usual"), hours=".*",
+    resource=r"(p-\d+)",
     account="", cluster_tag="pretend-cluster", tag_prefixes=(), tables=(FOCUS_TABLE,),
 )  # fmt: skip

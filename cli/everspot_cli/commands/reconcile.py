@@ -1,0 +1,183 @@
+"""`everspot reconcile`: the ledger beside the cloud's own bill."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from everspot_core.counting import counted
+from everspot_core.governance.reconcile import BillSide, Found, reconcile
+from rich.text import Text
+
+from everspot_cli.commands.options import Json, Month, session_of
+from everspot_cli.errors import CliError, Exit
+from everspot_cli.governance.bill_files import BillFile
+from everspot_cli.governance.reading import MonthLedger, month_of, read_month
+from everspot_cli.governance.reconciling import reconcile_document
+from everspot_cli.report.terminal import money
+from everspot_cli.session import Session
+from everspot_cli.tables import facts, sheet
+
+SHOWN = 5
+_SAID = {
+    Found.BOTH: "in both",
+    Found.HERE: "only in the ledger",
+    Found.THERE: "only in the bill",
+    Found.UNPRICED: "without a price in the ledger",
+    Found.NOT_YET: "later than anything in the bill",
+}
+
+
+class BillCost(StrEnum):
+    """Which cost of a bill is compared."""
+
+    BILLED = "billed"
+    EFFECTIVE = "effective"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("reconcile")(reconcile_bill)
+
+
+def reconcile_bill(
+    context: typer.Context,
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE…", help="The bill: CSV or JSON lines, gzip or plain; all its parts."),
+    ],
+    month: Month = None,
+    cost: Annotated[
+        BillCost, typer.Option("--cost", help="billed: what is invoiced; effective: with commitments spread.")
+    ] = BillCost.BILLED,
+    tolerance: Annotated[
+        float,
+        typer.Option("--tolerance", metavar="PERCENT", min=0, help="Exit with 1 if the gap is larger."),
+    ] = 1.0,
+    json: Json = False,
+) -> None:
+    """Compare a month of the ledger with the cloud's own bill, by instance and hour.
+
+    The bill is FOCUS 1.0 or 1.2, or CUR 2.0. Compared is the time of the cluster's instances; everything else in
+    the bill is counted apart, by what it is. The gap adds up what each instance has too much on either side.
+    """
+    session = session_of(context, json)
+    chosen = month_of(month, session.now)
+    if tolerance != tolerance or tolerance == float("inf"):
+        raise CliError("--tolerance: has to be a number of percent, such as 1", Exit.USAGE)
+    for path in files:
+        if not path.is_file():
+            raise CliError(f"there is no file {path}", Exit.NOT_FOUND)
+    ledger = read_month(session, chosen)
+    bill, tables, repeated = _read(session, ledger, files, cost)
+    document = reconcile_document(ledger, bill, reconcile(ledger.rows, bill), tables, repeated, tolerance)
+    if session.json:
+        session.answer(document)
+    else:
+        _print(session, document)
+    if not document["within_tolerance"]:
+        raise typer.Exit(Exit.USER)
+
+
+def _read(session: Session, ledger: MonthLedger, files: list[Path], cost: BillCost) -> tuple[BillSide, list[str], int]:
+    invoicing, seen = session.cloud.invoicing, set[int]()
+    bill = BillSide(
+        month=ledger.month,
+        known=frozenset(one.launch.instance_id for one in ledger.material.bill.instances),
+        cluster=session.manifest.cluster,
+        cluster_tag=invoicing.cluster_tag,
+    )
+    opened = [BillFile(path, invoicing, cost.value, seen) for path in files]
+    for file in opened:
+        for row in file.rows():
+            bill.take(row)
+    _check(bill, ledger.month.name)
+    return bill, [file.table.name for file in opened if file.table is not None], sum(f.repeated for f in opened)
+
+
+def _check(bill: BillSide, month: str) -> None:
+    if not bill.rows:
+        raise CliError("the bill has no rows")
+    if sum(count.rows for count in bill.other_months.values()) == bill.rows:
+        months = ", ".join(sorted(bill.other_months))
+        raise CliError(f"the bill has no row of {month}; its rows are of {months}", hint="--month chooses")
+    if not bill.resources:
+        raise CliError("the bill names no resource in any row", hint="have it exported with the ids of resources")
+
+
+def _print(session: Session, document: dict[str, Any]) -> None:
+    table = sheet(("INSTANCE TIME", f"{document['step'].upper()}S", "LEDGER", "BILL", "DIFFERENCE"), left=1)
+    for found, said in _SAID.items():
+        one = document[found.value]
+        if one["count"]:
+            difference = one["here_usd"] - one["there_usd"]
+            table.add_row(said, str(one["count"]), money(one["here_usd"]), money(one["there_usd"]), money(difference))
+    table.add_section()
+    table.add_row("compared", "", *(money(document[name]) for name in ("here_usd", "there_usd", "difference_usd")))
+    session.console.print(table)
+    _print_largest(session, document)
+    for key, lines in document["by_tag"].items():
+        tags = sheet((key.upper(), "INSTANCES", "LEDGER", "BILL", "DIFFERENCE"), left=1, fold=(key.upper(),))
+        for line in lines:
+            amounts = (money(line[name]) for name in ("here_usd", "there_usd", "difference_usd"))
+            tags.add_row(Text(line["value"] or "(without the tag)"), str(line["instances"]), *amounts)
+        session.console.print()
+        session.console.print(tags)
+    session.console.print()
+    session.console.print(facts(_beside(document)))
+    verdict = "within" if document["within_tolerance"] else "more than"
+    session.console.print(
+        f"\nThe gap over all instances is {money(document['gap_usd'])}, {document['gap_percent']:.2f} %: {verdict} the "
+        f"tolerance of {document['tolerance_percent']:g} %.",
+        style="green" if document["within_tolerance"] else "bold red",
+        soft_wrap=True,
+    )
+
+
+def _print_largest(session: Session, document: dict[str, Any]) -> None:
+    rows = [
+        (abs(row["difference_usd"]), row, said)
+        for found, said in _SAID.items()
+        if found is not Found.NOT_YET
+        for row in document[found.value]["largest"]
+        if row["difference_usd"]
+    ]
+    if not rows:
+        return
+    table = sheet(("LARGEST", "FROM", "", "LEDGER", "BILL"), left=3)
+    for _, row, said in sorted(rows, key=lambda one: (-one[0], one[1]["resource"]))[:SHOWN]:
+        start = f"{row['start']:%Y-%m-%d %H:%M}"
+        table.add_row(Text(row["resource"]), start, said, money(row["here_usd"]), money(row["there_usd"]))
+    session.console.print()
+    session.console.print(table)
+
+
+def _beside(document: dict[str, Any]) -> list[tuple[str, str | None]]:
+    """What was not compared, by what it is."""
+
+    def told(counts: dict[str, dict[str, Any]]) -> str | None:
+        return "; ".join(f"{name}: {_rows(one)}" for name, one in counts.items()) or None
+
+    def some(one: dict[str, Any]) -> str | None:
+        return _rows(one) if one["rows"] else None
+
+    until, free = document["billed_until"], document["free_here"]
+    return [
+        ("table", ", ".join(document["tables"])),
+        ("bill until", f"{until:%Y-%m-%d %H:%M} UTC" if until else None),
+        ("month", None if document["complete"] else f"{document['month']} is not over"),
+        ("free spot", f"{counted(free, document['step'])} of instances that the cloud took so soon" if free else None),
+        ("corrections in it", some(document["corrections"])),
+        ("commitments in it", some(document["committed"])),
+        ("not usage", told(document["other_charges"])),
+        ("other months", told(document["other_months"])),
+        ("the cluster's, but no instance time", told(document["beside"])),
+        ("not the cluster's", some(document["elsewhere"])),
+        ("repeated rows", str(document["repeated_rows"]) if document["repeated_rows"] else None),
+        ("not in the ledger", ", ".join(document["left_out"])),
+        *(("note", note) for note in document["notes"]),
+    ]
+
+
+def _rows(one: dict[str, Any]) -> str:
+    return f"{money(one['usd'])} in {counted(one['rows'], 'row')}"

@@ -1,0 +1,135 @@
+"""Reads the files of a cloud's bill: CSV or JSON lines, plain or compressed by gzip. Whatever is wrong is told by line,
+and nothing is compared then."""
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from everspot_core.governance.bill_rows import BillRow, UnknownTable, read_row, table_of
+from everspot_core.governance.invoicing import BillTable, Invoicing
+from everspot_core.problems import Problem
+
+from everspot_cli.errors import CliError, Exit, listed
+
+_GZIP, _PARQUET, _ZIP = b"\x1f\x8b", b"PAR1", b"PK\x03\x04"
+_LONGEST_LINE = 1 << 22  # characters; a bill's lines have some thousands
+_WRONG_AT_MOST = 200  # problems, after which a file is not read on
+
+
+class BillFile:
+    """One file. `table`: known once `rows` has begun. `repeated`: rows of instances that were there before, in every
+    cell, and are therefore left out."""
+
+    def __init__(self, path: Path, invoicing: Invoicing, cost: str, seen: set[int]) -> None:
+        self._path, self._invoicing, self._cost, self._seen = path, invoicing, cost, seen
+        self.table: BillTable | None = None
+        self.repeated = 0
+
+    def rows(self) -> Iterator[BillRow]:
+        """Its rows.
+
+        Raises:
+            CliError: if it cannot be read, or anything in it is not as it has to be.
+        """
+        wrong: list[Problem] = []
+        with self._opened() as text:
+            for number, raw in self._records(text):
+                found = self._row(number, raw, wrong)
+                if found is not None:
+                    yield found
+                if len(wrong) >= _WRONG_AT_MOST:
+                    break
+        if wrong:
+            raise CliError(f"{self._path} has faults, so nothing was compared", problems=listed(wrong))
+        if self.table is None:
+            raise CliError(f"{self._path} has no rows")
+
+    def _row(self, number: int, raw: Mapping[Any, Any], wrong: list[Problem]) -> BillRow | None:
+        if self.table is None:
+            # Of JSON lines. They leave out what has no value, which most rows' resources have not.
+            self.table = self._known([*dict.fromkeys([*raw, *(table.resource for table in self._invoicing.tables)])])
+        if None in raw or None in raw.values():
+            wrong.append(Problem(f"line {number}", "has more or fewer cells than the header"))
+            return None
+        found = read_row(raw, self.table, self._invoicing, self._cost)
+        if not isinstance(found, BillRow):
+            wrong.extend(Problem(f"line {number}, {problem.path}", problem.reason) for problem in found)
+            return None
+        if found.instance is not None:
+            digest = hash(tuple(map(str, raw.values())))
+            if digest in self._seen:
+                self.repeated += 1
+                return None
+            self._seen.add(digest)
+        return found
+
+    def _known(self, columns: Sequence[str]) -> BillTable:
+        try:
+            table = table_of(columns, self._invoicing)
+        except UnknownTable as error:
+            raise CliError(f"{self._path} {error}", hint="docs/governance.md says which exports are read") from None
+        if self._cost not in table.costs:
+            has = ", ".join(table.costs)
+            raise CliError(f"--cost: {table.name} has no {self._cost} cost; it has {has}", Exit.USAGE)
+        if table.costs[self._cost] not in columns:
+            raise CliError(f"{self._path} lacks the column {table.costs[self._cost]} of {table.name}")
+        return table
+
+    @contextmanager
+    def _opened(self) -> Iterator[io.TextIOBase]:
+        try:
+            with self._path.open("rb") as file, self._unpacked(file) as data:
+                yield io.TextIOWrapper(data, encoding="utf-8-sig", newline="")
+        except FileNotFoundError:
+            raise CliError(f"there is no file {self._path}", Exit.NOT_FOUND) from None
+        except (OSError, EOFError) as error:
+            raise CliError(f"{self._path} cannot be read: {error}") from None
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise CliError(f"{self._path} is neither CSV nor JSON lines: {error}") from None
+
+    def _unpacked(self, file: BinaryIO) -> BinaryIO:
+        magic = file.read(4)
+        file.seek(0)
+        if magic == _PARQUET:
+            raise CliError(f"{self._path} is Parquet", hint="have the export made as CSV (gzip), or convert it to CSV")
+        if magic == _ZIP:
+            raise CliError(f"{self._path} is a ZIP archive", hint="unpack it first")
+        return gzip.open(file) if magic[:2] == _GZIP else file  # type: ignore[return-value]
+
+    def _records(self, text: io.TextIOBase) -> Iterator[tuple[int, Mapping[Any, Any]]]:
+        lines = self._lines(text)
+        first = next((line for line in lines if line.strip()), "")
+        if first.lstrip().startswith("{"):
+            yield from self._objects(chain([first], lines))
+            return
+        reader = csv.DictReader(chain([first], lines), strict=True)
+        names = list(reader.fieldnames or [])
+        if names:
+            self.table = self._known(names)
+        for raw in reader:
+            yield reader.line_num, raw
+
+    def _objects(self, lines: Iterator[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                # Numbers stay as they are written: not a digit of a dollar is lost.
+                raw = json.loads(line, parse_float=str, parse_int=str, parse_constant=str)
+            except (ValueError, RecursionError) as error:
+                raise CliError(f"{self._path}: line {number} is not JSON: {error}") from None
+            if not isinstance(raw, dict):
+                raise CliError(f"{self._path}: line {number} is not a JSON object")
+            yield number, {name: "" if value is None else value for name, value in raw.items()}
+
+    def _lines(self, text: io.TextIOBase) -> Iterator[str]:
+        while line := text.readline(_LONGEST_LINE + 1):
+            if len(line) > _LONGEST_LINE:
+                raise CliError(f"{self._path} has a line of more than {_LONGEST_LINE:,} characters")
+            yield line

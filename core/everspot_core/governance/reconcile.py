@@ -1,0 +1,252 @@
+"""The ledger beside the cloud's own bill, by instance and hour: what both have, what only one has, and by how much they
+differ.
+
+Compared is what both count: the time of the cluster's instances. Everything else of the bill is counted apart, by what
+it is: credits, taxes and purchases, other months, other things of the same cluster, and what is not the cluster's.
+Where a bill has days or months instead of hours, the ledger is added up to the same.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from fractions import Fraction
+
+from everspot_core.governance.bill_rows import BillRow, plain_key
+from everspot_core.governance.month import Month
+from everspot_core.governance.usage import Sums, UsageRow
+from everspot_core.prices import total
+
+_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
+_ZERO = Fraction(0)
+USAGE = "Usage"
+
+
+class BillStep(StrEnum):
+    """The length of time for which the rows of a bill are."""
+
+    HOUR = "hour"
+    DAY = "day"
+    MONTH = "month"
+
+    def begin(self, moment: datetime) -> datetime:
+        """The beginning of the step that contains a moment, in UTC."""
+        if self is BillStep.MONTH:
+            return Month.of(moment).begin
+        hour = moment.replace(minute=0, second=0, microsecond=0)
+        return hour if self is BillStep.HOUR else hour.replace(hour=0)
+
+
+class Found(StrEnum):
+    """Where an instance's time was found, and how the amounts are to be taken.
+
+    BOTH: in both. HERE, THERE: in one only. UNPRICED: the ledger knows no price of it, so only the bill's counts.
+    NOT_YET: only in the ledger, later than anything in the bill, which lags behind.
+    """
+
+    BOTH = "both"
+    HERE = "only_here"
+    THERE = "only_there"
+    UNPRICED = "unpriced_here"
+    NOT_YET = "not_billed_yet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """One instance in one step. Dollars are exact."""
+
+    resource: str
+    start: datetime
+    here: Fraction
+    there: Fraction
+    found: Found
+
+    @property
+    def difference(self) -> Fraction:
+        """Ours less theirs."""
+        return self.here - self.there
+
+
+@dataclass(slots=True)
+class Count:
+    """Rows of a bill that are not compared, and their dollars."""
+
+    rows: int = 0
+    usd: Fraction = _ZERO
+
+    def add(self, cost: Fraction) -> None:
+        """Count one row."""
+        self.rows += 1
+        self.usd += cost
+
+
+@dataclass(slots=True, kw_only=True)
+class BillSide:
+    """What a bill has of a cluster and a month, as `take` was told row by row.
+
+    `known`: the ids of all instances of the ledger. `cluster`, `cluster_tag`: whose tags count as the cluster's.
+    `rows`: all that there were, and `resources`: those that name one.
+    """
+
+    month: Month
+    known: frozenset[str]
+    cluster: str
+    cluster_tag: str
+    costs: dict[tuple[str, datetime], Fraction] = field(default_factory=lambda: defaultdict(Fraction))
+    tags: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    longest: timedelta = timedelta(0)
+    until: datetime | None = None
+    other_charges: dict[str, Count] = field(default_factory=lambda: defaultdict(Count))
+    other_months: dict[str, Count] = field(default_factory=lambda: defaultdict(Count))
+    beside: dict[str, Count] = field(default_factory=lambda: defaultdict(Count))
+    elsewhere: Count = field(default_factory=Count)
+    corrections: Count = field(default_factory=Count)
+    committed: Count = field(default_factory=Count)
+    rows: int = 0
+    resources: int = 0
+
+    def take(self, row: BillRow) -> None:
+        """Count one row where it belongs."""
+        self.rows += 1
+        self.resources += bool(row.resource)
+        if not self.month.contains(row.start):
+            self.other_months[Month.of(row.start).name].add(row.cost)
+            return
+        if row.charge != USAGE:
+            self.other_charges[row.charge or "(no category)"].add(row.cost)
+            return
+        if row.end - row.start <= _DAY:
+            self.until = max(self.until or row.end, row.end)
+        instance = row.instance
+        if not self._ours(row):
+            self.elsewhere.add(row.cost)
+        elif instance is None or not row.timed:
+            self.beside[(row.service if instance is None else row.meter) or "(not named)"].add(row.cost)
+        else:
+            self._instance(instance, row)
+
+    def _ours(self, row: BillRow) -> bool:
+        if row.instance in self.known:
+            return True
+        wanted = plain_key(self.cluster_tag)
+        return any(plain_key(key) == wanted and value == self.cluster for key, value in row.tags.items())
+
+    def _instance(self, instance: str, row: BillRow) -> None:
+        self.costs[instance, row.start] += row.cost
+        self.longest = max(self.longest, row.end - row.start)
+        self.tags[instance] = {**self.tags.get(instance, {}), **row.tags}
+        if row.correction:
+            self.corrections.add(row.cost)
+        if row.committed:
+            self.committed.add(row.cost)
+
+    @property
+    def step(self) -> BillStep:
+        """The step of its rows."""
+        if self.longest <= _HOUR:
+            return BillStep.HOUR
+        return BillStep.DAY if self.longest <= _DAY else BillStep.MONTH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciliation:
+    """Every instance and step of both sides, by time. `free`: steps in which the cloud took an instance so soon that
+    nothing is billed, which a bill does not have."""
+
+    pairs: tuple[Pair, ...]
+    free: int
+    step: BillStep
+
+    def of(self, found: Found) -> list[Pair]:
+        """Those of one sort."""
+        return [pair for pair in self.pairs if pair.found is found]
+
+    @property
+    def compared(self) -> list[Pair]:
+        """Everything that the bill could have."""
+        return [pair for pair in self.pairs if pair.found is not Found.NOT_YET]
+
+    @property
+    def here(self) -> Fraction:
+        """Dollars of the ledger that are compared."""
+        return total(pair.here for pair in self.compared)
+
+    @property
+    def there(self) -> Fraction:
+        """Dollars of the bill that are compared."""
+        return total(pair.there for pair in self.compared)
+
+    @property
+    def gap(self) -> Fraction:
+        """By how much instances differ, over the whole time, whichever side has more: what one has too much does not
+        make up for what another has too little. A shift between two hours of one instance is no gap."""
+        each: dict[str, Fraction] = defaultdict(Fraction)
+        for pair in self.compared:
+            each[pair.resource] += pair.difference
+        return total(abs(difference) for difference in each.values())
+
+
+def reconcile(rows: Iterable[UsageRow], bill: BillSide) -> Reconciliation:
+    """Put the ledger's rows of a month beside a bill."""
+    step = bill.step
+    there: dict[tuple[str, datetime], Fraction] = defaultdict(Fraction)
+    for (resource, start), cost in bill.costs.items():
+        there[resource, step.begin(start)] += cost
+    ours: dict[tuple[str, datetime], list[UsageRow]] = defaultdict(list)
+    for row in rows:
+        if row.kind.here:
+            ours[row.resource, step.begin(row.hour)].append(row)
+    pairs, free = [], 0
+    for key in sorted({*ours, *there}, key=lambda key: (key[1], key[0])):
+        own = ours.get(key, [])
+        found = _found(own, key in there, key[1], bill.until)
+        if found is None:
+            free += 1
+            continue
+        pairs.append(
+            Pair(resource=key[0], start=key[1], here=Sums.of(own).cost, there=there.get(key, _ZERO), found=found)
+        )
+    return Reconciliation(pairs=tuple(pairs), free=free, step=step)
+
+
+def _found(own: list[UsageRow], there: bool, start: datetime, until: datetime | None) -> Found | None:
+    """Where it was found; None for what is free and therefore in no bill."""
+    if not own:
+        return Found.THERE
+    if not all(row.known for row in own):
+        return Found.UNPRICED
+    if there:
+        return Found.BOTH
+    if all(row.free for row in own):
+        return None
+    return Found.NOT_YET if until is not None and start >= until else Found.HERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagLine:
+    """What both sides have of the instances to which the bill gives one value of a tag; empty: none."""
+
+    value: str
+    here: Fraction
+    there: Fraction
+    resources: int
+
+
+def by_tag(result: Reconciliation, bill: BillSide, key: str) -> list[TagLine]:
+    """The differences by the bill's own values of a tag, the largest first. They add up to the whole difference."""
+    wanted = plain_key(key)
+    groups: dict[str, list[Pair]] = defaultdict(list)
+    for pair in result.compared:
+        tags = {plain_key(name): value for name, value in bill.tags.get(pair.resource, {}).items()}
+        groups[tags.get(wanted, "")].append(pair)
+    lines = [
+        TagLine(
+            value=value,
+            here=total(p.here for p in own),
+            there=total(p.there for p in own),
+            resources=len({p.resource for p in own}),
+        )
+        for value, own in groups.items()
+    ]
+    return sorted(lines, key=lambda line: (-abs(line.here - line.there), line.value))

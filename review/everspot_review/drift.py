@@ -19,7 +19,7 @@ from everspot_clouds.registry import LOOKED_AT, added_by_hand
 from everspot_review.engine import PREVIEWED_IN, Engine, EngineError
 from everspot_review.logged import name_of
 from everspot_review.report import PropertyChange
-from everspot_review.values import at, masked, shown
+from everspot_review.values import at, confidential, masked, told
 
 DRIFTED = 7
 """What a refresh with --expect-no-changes ends with if there are some (pulumi/pkg, cmd/pulumi/cmd/exit_codes.go)."""
@@ -119,4 +119,6 @@ def _outcomes(lines: Sequence[str]) -> Iterator[DriftedResource]:
 def _changes(step: Mapping[str, Any]) -> Iterator[PropertyChange]:
     old, new = ((step.get(side) or {}).get("outputs") or {} for side in ("old", "new"))
     for path in sorted(step.get("detailedDiff") or step.get("diffs") or ()):
-        yield PropertyChange(path=path, before=shown(at(old, path)), after=shown(at(new, path)))
+        hide = confidential(old, path) or confidential(new, path)
+        before, after = told(at(old, path), at(new, path), hide=hide)
+        yield PropertyChange(path=path, before=before, after=after)

@@ -54,7 +54,7 @@ def effects(
             found += _of_a_template(step, kinds)
         if step.type in kinds.stateful:
             found += _of_what_is_stored(step, kinds)
-        if step.loosened:
+        if deed(step) is Deed.UPDATE:
             found += _loosened(step)
     return tuple(sorted(found, key=lambda effect: (not effect.harm, effect.resource)))
 
@@ -136,7 +136,9 @@ def _of_what_is_stored(step: LoggedStep, kinds: ResourceKinds) -> list[JobEffect
 
 
 def _loosened(step: LoggedStep) -> list[JobEffect]:
-    assert step.old is not None and step.new is not None  # noqa: S101 - `loosened` compared both
+    """What a step takes away of a resource's protection, alone or beside other changes."""
+    if step.old is None or step.new is None:
+        return []
     found = []
     if step.old.protected and not step.new.protected:
         found.append(_effect(step, "no longer protected: a later change may delete or replace it.", harm=True))

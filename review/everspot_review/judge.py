@@ -1,6 +1,7 @@
 """From the engine's event log to the report on an environment."""
 
 from everspot_clouds.base.resources import ResourceKinds
+from everspot_core.declared import secret
 from everspot_core.estimate.model import Estimate
 
 from everspot_review.digest import compared, digest
@@ -14,7 +15,7 @@ from everspot_review.report import (
     PropertyChange,
     ResourceStep,
 )
-from everspot_review.values import MISSING, NOT_KNOWN, differences, masked, shown, structure
+from everspot_review.values import MISSING, NOT_KNOWN, confidential, differences, masked, structure, told
 
 _MOST_CHANGES = 200
 """Properties of one resource that are told; a document of more is nobody's to read, and the digest has all."""
@@ -98,25 +99,32 @@ def _changes(step: LoggedStep) -> list[PropertyChange]:
 def _property(old: ResourceState, new: ResourceState, path: str, *, replaces: bool) -> list[PropertyChange]:
     """A property's change. Of a document within a text, such as a policy or packed user data, what differs in it."""
     one, other = compared(old, path), compared(new, path)
-    before, after = shown(one), shown(other)
-    if before is None and after is None:
+    if one is MISSING and other is MISSING:
         return [PropertyChange(path=path, after=NOT_KNOWN, replaces=replaces)] if replaces else []
-    if "[secret]" in (before, after):  # a text that stops being secret may be the secret still
-        before, after = (None if side is None else "[secret]" for side in (before, after))
-        return [PropertyChange(path=path, before=before, after=after, replaces=replaces)]
-    parts = _parts(one, other, path)
-    if parts:
-        return [PropertyChange(path=p, before=shown(a), after=shown(b), replaces=replaces) for p, a, b in parts]
-    return [PropertyChange(path=path, before=before, after=after, replaces=replaces)]
+    hide = any(confidential(side.inputs, path) for side in (old, new))
+    if not hide and not secret(one) and not secret(other) and (parts := _parts(one, other)):
+        return [_change(f"{path}{_joint(rel)}{rel}", told(a, b, hide=h), replaces=replaces) for rel, a, b, h in parts]
+    return [_change(path, told(one, other, hide=hide), replaces=replaces)]
 
 
-def _parts(one: object, other: object, path: str) -> list[tuple[str, object, object]]:
+def _change(path: str, sides: tuple[str | None, str | None], *, replaces: bool) -> PropertyChange:
+    return PropertyChange(path=path, before=sides[0], after=sides[1], replaces=replaces)
+
+
+def _joint(path: str) -> str:
+    """What stands between a property and the path of a part of it."""
+    return "" if not path or path.startswith("[") else "."
+
+
+def _parts(one: object, other: object) -> list[tuple[str, object, object, bool]]:
+    """What differs within documents: path, both sides, and whether their name says that they are secret."""
     if one is MISSING or other is MISSING:
         return []
     inner, outer = structure(one), structure(other)
     if (inner, outer) == (one, other) or type(inner) is not type(outer):
         return []
-    return list(differences(inner, outer, path))
+    found = differences(inner, outer)
+    return [(path, a, b, confidential(inner, path) or confidential(outer, path)) for path, a, b in found]
 
 
 def _loosened(step: LoggedStep) -> list[PropertyChange]:

@@ -27,23 +27,44 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/]{24,}={0,2}")
 _CREDENTIALS = re.compile(
     r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
     r"|\bgh[pousr]_[A-Za-z0-9]{30,}|\bgithub_pat_\w{30,}|\bglpat-[\w-]{16,}|\bxox[abprs]-[\w-]{10,}|\bsk-[\w-]{20,}"
-    r"|\bAIza[\w-]{35}|\bpul-[0-9a-f]{40}"
+    r"|\bAIza[\w-]{35}|\bpul-[0-9a-f]{40}|\bhf_[A-Za-z0-9]{30,}|(?<=[Bb]earer )[\w.~+/-]{16,}=*"
     r"|\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]+"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
     r"|(?<=://)[^/\s:@\"]+:[^/\s@\"]+(?=@)",
     re.DOTALL,
 )
+_NAME = r"(?:password|passwd|passphrase|secret|(?<!http)token|api[_-]?key|access[_-]?key|private[_-]?key|credential)s?"
 _NAMED = re.compile(
-    r"((?:password|passwd|secret|token|api[_-]?key|access[_-]?key|credential)s?[\"']?\s*[:=]\s*\\?[\"']?)"
-    r"([^\s\"'\\,;}&]{6,})",
+    rf"({_NAME}[\"']?\s*[:=]\s*|--{_NAME}\s+)(?:(\\?[\"'])(?:(?!\2).){{4,}}\2|\\?[\"']?[^\s\"'\\,;}}&]{{6,}})",
     re.IGNORECASE,
 )
+_SECRET_KEY = re.compile(rf"{_NAME}(?:[_-]?string)?$", re.IGNORECASE)
+_REFERENCES = ("arn:", "projects/", "${")
+"""How a text begins that says where a secret is kept, and is none."""
 
 
 def masked(text: str) -> str:
     """The text without what looks like a credential: a second net under the engine's own marks, for what somebody
     wrote into a setting or a script without calling it a secret."""
-    return _NAMED.sub(rf"\1{SECRET}", _CREDENTIALS.sub(SECRET, text))
+    return _NAMED.sub(rf"\1\2{SECRET}\2", _CREDENTIALS.sub(SECRET, text))
+
+
+def confidential(value: Any, path: str) -> bool:
+    """Whether the name of what lies at a path says that it is a secret: its own key, or the name that stands beside a
+    `value`, as lists of variables have it."""
+    keys = split(path)
+    names = [key for key in keys if isinstance(key, str)]
+    if names and _SECRET_KEY.search(names[-1]):
+        return True
+    return bool(keys) and str(keys[-1]).lower() == "value" and _of_a_secret(_walked(value, keys[:-1]))
+
+
+def _of_a_secret(pair: Any) -> bool:
+    """Whether an object is a name with a value, of which the name says that it is a secret."""
+    if not isinstance(pair, Mapping):
+        return False
+    named = [one for key, one in pair.items() if str(key).lower() in ("name", "key")]
+    return any(isinstance(name, str) and _SECRET_KEY.search(name) for name in named)
 
 
 def split(path: str) -> tuple[str | int, ...]:
@@ -56,7 +77,11 @@ def split(path: str) -> tuple[str | int, ...]:
 
 def at(value: Any, path: str) -> Any:
     """What is found at a path, or MISSING. Within a secret, all is that secret."""
-    for key in split(path):
+    return _walked(value, split(path))
+
+
+def _walked(value: Any, keys: tuple[str | int, ...]) -> Any:
+    for key in keys:
         if secret(value):
             return value
         if isinstance(value, Mapping) and str(key) in value:
@@ -123,14 +148,36 @@ def shown(value: Any) -> str | None:
     return f"{text[: LONGEST - 60]}… ({len(text)} characters)"
 
 
+def told(before: Any, after: Any, *, hide: bool = False) -> tuple[str | None, str | None]:
+    """Both sides of a difference for people. `hide`: whether their name says that they are secret. A text that stops
+    being a secret, or becomes one, may be the secret still."""
+    sides = shown(before), shown(after)
+    if SECRET in sides or (hide and any(_hides(value) for value in (before, after))):
+        return sides[0] and SECRET, sides[1] and SECRET
+    return sides
+
+
+def _hides(value: Any) -> bool:
+    return isinstance(value, str) and bool(value) and not unknown(value) and not value.startswith(_REFERENCES)
+
+
 def _without_marks(value: Any) -> Any:
     if secret(value):
         return SECRET
     if unknown(value):
         return NOT_KNOWN
     if isinstance(value, Mapping):
-        return {str(key): _without_marks(one) for key, one in value.items()}
+        pair = _of_a_secret(value)
+        return {str(key): _under(str(key), one, pair=pair) for key, one in value.items()}
     return [_without_marks(one) for one in value] if isinstance(value, list) else value
+
+
+def _under(key: str, value: Any, *, pair: bool) -> Any:
+    if _SECRET_KEY.search(key) is None and not (pair and key.lower() == "value"):
+        return _without_marks(value)
+    if isinstance(value, list):
+        return [_under(key, each, pair=pair) for each in value]
+    return SECRET if _hides(value) else _without_marks(value)
 
 
 def _below(path: str, key: str) -> str:

@@ -1,9 +1,11 @@
 """What a change means for jobs and for what is stored, on both clouds."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from everspot_clouds.registry import resource_kinds
 from everspot_core.declared import UNKNOWN
 from everspot_core.market import Market
 from everspot_review.events import read
@@ -75,6 +77,18 @@ def test_protection_that_ends_is_a_harm(report: Callable[..., EnvironmentReport]
     ]
     (step,) = [step for step in found.steps if step.name == "everspot-local-fleet-on-demand"]
     assert [(c.path, c.before, c.after) for c in step.changes] == [("(protected)", "true", "false")]
+
+
+def test_protection_that_ends_beside_another_change_is_a_harm_too() -> None:
+    urn = "urn:pulumi:dev::p::aws:s3/bucket:Bucket::data"
+    sides = {
+        side: {"urn": urn, "type": "aws:s3/bucket:Bucket", "custom": True, "inputs": inputs, "protect": protect}
+        for side, inputs, protect in (("old", {"tags": {}}, True), ("new", {"tags": {"Team": "ml"}}, False))
+    }
+    metadata = {"op": "update", "urn": urn, "type": "aws:s3/bucket:Bucket", "detailedDiff": {"tags": UP}, **sides}
+    log = read([json.dumps({"resourcePreEvent": {"metadata": metadata}}), END])
+    found = judge(log, environment="dev", stack="dev", kinds=resource_kinds())
+    assert told(found) == {"data": [("no longer protected: a later change may delete or replace it.", True)]}
 
 
 def size(value: Any) -> dict[str, Any]:

@@ -66,6 +66,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "reconcile",
         "Compare a month of the ledger with the cloud's own bill, by instance and hour.",
     ),
+    "audit": (
+        "audit",
+        "Audit a month: utilisation, idle time, right-sizing, lost work, and the three measures that would save most.",
+    ),
     "anomalies": (
         "anomalies",
         "Show what is not as usual: jobs far over their estimate, teams over their norm, idle instances, dear pools.",

@@ -53,6 +53,7 @@ def test_a_young_cluster_and_an_empty_one_get_no_advice(world):
     world.launch("i-base", 0)
     world.to(3 * DAY)
     rows = told(world, "--discount", "compute-1y=28", "--json").json["plans"]
+    assert "Nothing is advised: 3.0 days are known, and 14 is the least to judge by." in told(world).out
     assert {row["why_not"] for row in rows} == {"3.0 days are known, and 14 is the least to judge by"}
 
 

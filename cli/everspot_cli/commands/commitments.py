@@ -57,7 +57,10 @@ def _print(session: Session, answer: dict[str, Any]) -> None:
     for row in advised:
         why = "as given" if row["discount_from"] == "given" else f"{row['source']}, {row['as_of']}"
         console.print(Text(f"{row['plan']}: {percent(100 * row['discount'])} off the list price ({why})", style="dim"))
-    for row in (row for row in rows if not row["advice"]):
+    young = answer["hours"] < answer["least_hours"]
+    if rows and young:
+        console.print(f"Nothing is advised: {rows[0]['why_not']}.")
+    for row in (row for row in rows if not row["advice"] and not young):
         known = f"{money(row['floor_usd_per_hour'])} an hour at list price is its floor"
         most = f"; the cloud names {percent(100 * row['at_most'])} as the most" if row["at_most"] else ""
         told = f"{row['plan']} ({row['name']}), {row['scope']}: {known}. Not advised: {row['why_not']}{most}."

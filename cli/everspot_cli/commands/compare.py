@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
+from everspot_core.counting import counted
 from rich.table import Table
 from rich.text import Text
 
@@ -97,7 +98,12 @@ def _check(job_id: str | None, a: list[str] | None, b: list[str] | None, metric:
 
 def _print_sets(session: Session, answer: dict[str, Any]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("", f"A: {answer['a']['jobs']} jobs", f"B: {answer['b']['jobs']} jobs", "B - A", "95 % interval"):
+    for name in (
+        "",
+        *(f"{side.upper()}: {counted(answer[side]['jobs'], 'job')}" for side in ("a", "b")),
+        "B - A",
+        "95 % interval",
+    ):
         table.add_column(name, justify="right" if name else "left")
     for row in answer["measures"]:
         shown = _shown(row["unit"])

@@ -1,0 +1,103 @@
+"""`everspot audit`: what a month's dollars were spent on, and what would have saved most of them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from everspot_cli.commands.options import Json, Month, session_of
+from everspot_cli.governance.audit_page import (
+    KIND_COLUMNS,
+    POOL_COLUMNS,
+    SIZE_COLUMNS,
+    audit_page,
+    kind_cells,
+    lost_words,
+    measure_words,
+    part,
+    pool_cells,
+    size_cells,
+    total,
+    why_not,
+)
+from everspot_cli.governance.auditing import audit_document
+from everspot_cli.governance.reading import month_of, read_month
+from everspot_cli.governance.writing import write_file
+from everspot_cli.report.terminal import money
+from everspot_cli.session import Session
+from everspot_cli.tables import facts, sheet
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("audit")(audit)
+
+
+def audit(
+    context: typer.Context,
+    month: Month = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page; it needs no network.")
+    ] = None,
+    discount: Annotated[
+        list[str] | None,
+        typer.Option("--discount", metavar="PLAN=PERCENT", help="For commitments, as in `everspot commitments`."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Audit a month: utilisation, idle time, right-sizing, lost work, and the three measures that would save most.
+
+    Each saving is computed from what happened in the month, and says how. A measure whose saving is unknown, or is
+    none, is not recommended. The sums are those of the report.
+    """
+    session = session_of(context, json)
+    chosen = month_of(month, session.now)
+    fleet = session.manifest.fleet
+    ledger = read_month(session, chosen)
+    document = audit_document(ledger, session.manifest, discount or [], fleet.types if fleet is not None else ())
+    if html is not None:
+        write_file(html, audit_page(document, session.manifest.cluster), "--html")
+    if session.json:
+        session.answer(document)
+    else:
+        _print(session, document)
+
+
+def _print(session: Session, document: dict[str, Any]) -> None:
+    console, over = session.console, "" if document["complete"] else ", not over yet"
+    head = [
+        ("audit of", f"cluster {session.manifest.cluster}, {document['month']}{over}"),
+        ("as of", f"{document['as_of']:%Y-%m-%d %H:%M:%S} UTC"),
+        ("cost", total(document)),
+        ("utilisation", f"{part(document['utilisation'])} of the agents' hours worked for jobs"),
+        ("lost work", lost_words(document)),
+    ]
+    console.print(facts(head))
+    console.print(Text("\nWhat would have saved most", style="bold"))
+    for place, found in enumerate(document["measures"], 1):
+        console.print(Text(f"{place}. {found['measure']}: {money(found['saving_usd'])}", style="bold green"))
+        console.print(Text(f"   {measure_words(found)}"))
+    if not document["measures"]:
+        console.print("No measure is known to have saved anything in this month.")
+    console.print(Text("\n".join(map(why_not, document["other_measures"])), style="dim"))
+    for title, columns, rows, left in (
+        ("Where the dollars went", KIND_COLUMNS, kind_cells(document), 1),
+        ("Pools", POOL_COLUMNS, pool_cells(document), 3),
+        ("Jobs on larger types than they needed", SIZE_COLUMNS, size_cells(document), 3),
+    ):
+        if rows:
+            console.print(Text(f"\n{title}", style="bold"))
+            console.print(_table(columns, rows, left))
+    left_out = f"Not in these figures: {', '.join(document['left_out'])}."
+    notes = [*document["notes"], document["definitions"]["measures"], left_out, session.scale_note()]
+    console.print(Text("\n" + "\n".join(filter(None, notes)), style="dim"))
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> RenderableType:
+    table = sheet([name.upper() for name in columns], left=left)
+    for row in rows:
+        table.add_row(*row)
+    return table

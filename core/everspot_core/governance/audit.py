@@ -1,0 +1,150 @@
+"""What a month's dollars were spent on, by kind and pool, and what was lost: the facts of an audit.
+
+All of it is sums over the usage rows of the month, so it adds up with the report and with what is charged.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+
+from everspot_core.attempts import Interruption
+from everspot_core.cost import JobBill
+from everspot_core.governance.month import Month
+from everspot_core.governance.usage import Sums, UsageKind, UsageRow
+from everspot_core.market import PoolKey
+from everspot_core.prices import HOUR, total
+from everspot_core.records import JobRecord, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class KindSum:
+    """One kind of use. `hours`: of instances, times shares. `share`: of the dollars of the cluster's own instances;
+    None of what is beside them."""
+
+    kind: UsageKind
+    hours: Fraction
+    usd: Fraction
+    share: Fraction | None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSum:
+    """One pool of agents. `used`: the share of its hours in which jobs worked."""
+
+    pool: PoolKey
+    hours: Fraction
+    used: Fraction
+    usd: Fraction
+    idle_usd: Fraction
+    lost_usd: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class LostWork:
+    """What interruptions took, and jobs without success. `usd`: of the time lost. `steps_redone` is at least this, if
+    `is_least`. `failed_usd`: of jobs that ended as FAILED, `cancelled_usd` as CANCELLED, time lost included."""
+
+    usd: Fraction
+    interruptions: int
+    with_notice: int
+    steps_redone: int
+    is_least: bool
+    failed_usd: Fraction
+    cancelled_usd: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class MonthFacts:
+    """The facts of a month. `usd`: of the cluster's own instances, as the report counts it. `utilisation`: the share of
+    the agents' hours in which jobs worked, and `usd_worked`: of all dollars; None without any."""
+
+    usd: Fraction
+    known: bool
+    unpriced_hours: Fraction
+    utilisation: Fraction | None
+    usd_worked: Fraction | None
+    kinds: tuple[KindSum, ...]
+    pools: tuple[PoolSum, ...]
+    lost: LostWork
+
+
+def facts_of(
+    rows: Sequence[UsageRow], jobs: Iterable[JobBill], records: Mapping[str, JobRecord], month: Month
+) -> MonthFacts:
+    """The facts of a month. `rows`: of this month."""
+    here = [row for row in rows if row.kind.here]
+    agents = [row for row in here if row.kind is not UsageKind.SCHEDULER]
+    whole = Sums.of(here)
+    worked, hours = Sums.of(r for r in agents if r.kind is UsageKind.WORK), Sums.of(agents).seconds
+    return MonthFacts(
+        usd=whole.cost,
+        known=whole.known,
+        unpriced_hours=whole.unpriced_seconds / HOUR,
+        utilisation=worked.seconds / hours if hours else None,
+        usd_worked=worked.cost / whole.cost if whole.cost else None,
+        kinds=tuple(_kinds(rows, whole.cost)),
+        pools=tuple(_pools(agents)),
+        lost=_lost(rows, jobs, records, month),
+    )
+
+
+def _kinds(rows: Sequence[UsageRow], whole: Fraction) -> Iterable[KindSum]:
+    for kind in UsageKind:
+        own = Sums.of(row for row in rows if row.kind is kind)
+        if own.seconds or own.cost:
+            share = own.cost / whole if kind.here and whole else None
+            yield KindSum(kind, own.seconds / HOUR, own.cost, share)
+
+
+def _pools(agents: Iterable[UsageRow]) -> list[PoolSum]:
+    """The dearest first."""
+    pools: dict[PoolKey, list[UsageRow]] = defaultdict(list)
+    for row in agents:
+        if row.launch is not None:
+            pools[PoolKey(row.launch.instance_type, row.launch.zone, row.launch.market)].append(row)
+    found = []
+    for pool, own in pools.items():
+        seconds = total(r.seconds for r in own)
+        worked = total(r.seconds for r in own if r.kind is UsageKind.WORK)
+        found.append(
+            PoolSum(
+                pool=pool,
+                hours=seconds / HOUR,
+                used=worked / seconds if seconds else Fraction(0),
+                usd=total(r.cost for r in own),
+                idle_usd=total(r.cost for r in own if r.kind in (UsageKind.IDLE, UsageKind.SHARED)),
+                lost_usd=total(r.cost for r in own if r.kind is UsageKind.LOST),
+            )
+        )
+    return sorted(found, key=lambda p: (-p.usd, p.pool))
+
+
+def _lost(
+    rows: Sequence[UsageRow], jobs: Iterable[JobBill], records: Mapping[str, JobRecord], month: Month
+) -> LostWork:
+    strokes = [s for job in jobs for s in interruptions_in(job, month)]
+    ended: dict[JobState, Fraction] = defaultdict(Fraction)
+    for row in rows:
+        record = records.get(row.job_id) if row.job_id is not None else None
+        if record is not None:
+            ended[record.state] += row.cost
+    return LostWork(
+        usd=total(r.cost for r in rows if r.kind is UsageKind.LOST),
+        interruptions=len(strokes),
+        with_notice=sum(s.with_notice for s in strokes),
+        steps_redone=sum(s.steps_redone or 0 for s in strokes),
+        is_least=any(s.steps_redone_is_least for s in strokes),
+        failed_usd=ended[JobState.FAILED],
+        cancelled_usd=ended[JobState.CANCELLED],
+    )
+
+
+def interruptions_in(job: JobBill, month: Month) -> list[Interruption]:
+    """The interruptions of a job that came in a month."""
+
+    def came_at(stroke: Interruption) -> datetime:
+        return stroke.attempt.notice_at or stroke.attempt.end or stroke.attempt.start
+
+    return [stroke for stroke in job.interruptions if month.contains(came_at(stroke))]

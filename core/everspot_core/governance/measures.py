@@ -1,0 +1,246 @@
+"""Measures that would have made a month cheaper: each with its saving, computed from what happened in that month.
+
+A measure whose saving is unknown, or is none, is not recommended; why not is said. Each saving is computed alone: two
+measures may concern the same dollars, and then save less together.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+
+from everspot_core.attempts import Attempt
+from everspot_core.catalogue import Catalogue, InstanceType
+from everspot_core.cost import Bill
+from everspot_core.counting import counted
+from everspot_core.fit import Shape, fits
+from everspot_core.governance.audit import interruptions_in
+from everspot_core.governance.commitments import Advice, HourlyUse, region
+from everspot_core.governance.month import Month
+from everspot_core.governance.usage import UsageKind, UsageRow
+from everspot_core.job import JobSubmission, Priority
+from everspot_core.market import Market
+from everspot_core.prices import HOUR, exact, seconds_between, total
+from everspot_core.records import Event, EventKind, JobRecord
+
+HEADROOM = Fraction(5, 4)
+"""What a job is to have of memory, as a multiple of the most that it was seen to hold."""
+LEAST_SPOT_HOURS = 1
+"""Hours of work on Spot from which on a type's price there is known."""
+_JOB = (UsageKind.WORK, UsageKind.LOST)
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One measure. `saving_usd`: None: none is known, and `how` says why; else `how` says how it was computed."""
+
+    name: str
+    what: str
+    saving_usd: Fraction | None
+    how: str
+    jobs: tuple[str, ...] = ()
+
+    @property
+    def recommended(self) -> bool:
+        """Whether it is known to save something."""
+        return self.saving_usd is not None and self.saving_usd > 0
+
+
+def best(measures: Iterable[Measure], most: int = 3) -> list[Measure]:
+    """The recommended measures that save most."""
+    worthy = [m for m in measures if m.recommended]
+    return sorted(worthy, key=lambda m: (-(m.saving_usd or 0), m.name))[:most]
+
+
+def end_idle_instances(rows: Iterable[UsageRow]) -> Measure:
+    """Let instances go that do nothing."""
+    found = [r for r in rows if r.kind is UsageKind.IDLE and r.seconds >= HOUR]
+    return Measure(
+        "end-idle-instances",
+        "declare less standing capacity, or a shorter idle limit: jobs that wait get elastic capacity",
+        total(r.cost for r in found if r.known),
+        f"the cost of {len(found)} hours in which an instance did nothing from beginning to end; shorter pauses are "
+        "not counted, since jobs that come soon need the instances",
+    )
+
+
+def move_to_spot(rows: Sequence[UsageRow], jobs: Mapping[str, JobSubmission]) -> Measure:
+    """Have on-demand work of jobs that can wait done on Spot."""
+    name, what = "move-to-spot", "let normal jobs without a deadline run on Spot: less standing on-demand capacity"
+    rates, moved, saved, hours = _spot_rates(rows), set[str](), Fraction(0), Fraction(0)
+    for row in rows:
+        job = jobs.get(row.job_id) if row.job_id is not None else None
+        if row.kind is not UsageKind.WORK or row.launch is None or job is None or not row.known:
+            continue
+        rate = rates.get((row.launch.instance_type, region(row.launch)))
+        waits = job.spec.priority is Priority.NORMAL and job.deadline_at is None
+        if row.launch.market is not Market.ON_DEMAND or not waits or rate is None:
+            continue
+        saved += row.cost - row.seconds * rate / HOUR
+        hours += row.seconds / HOUR
+        moved.add(job.job_id)
+    if not moved:
+        return Measure(name, what, None, "no such job worked on-demand on a type that also ran on Spot in this month")
+    how = (
+        f"{float(hours):,.1f} on-demand hours of {counted(len(moved), 'job')}, less what an hour of work on the same "
+        "types cost on Spot in this month: boot, redone work and free time included as if they had been billed"
+    )
+    return Measure(name, what, saved, how, tuple(sorted(moved)))
+
+
+def _spot_rates(rows: Iterable[UsageRow]) -> dict[tuple[str, str], Fraction]:
+    """USD for an hour of work on Spot, all in, by type and region, where there was enough of it."""
+    paid: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
+    worked: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
+    unknown = set()
+    for row in rows:
+        if row.launch is None or row.launch.market is not Market.SPOT or row.kind not in (*_JOB, UsageKind.BOOT):
+            continue
+        kind = row.launch.instance_type, region(row.launch)
+        paid[kind] += row.cost + row.waived
+        if row.kind is UsageKind.WORK:
+            worked[kind] += row.seconds / HOUR
+        if not row.known:
+            unknown.add(kind)
+    return {k: paid[k] / worked[k] for k in worked if worked[k] >= LEAST_SPOT_HOURS and k not in unknown}
+
+
+@dataclass(frozen=True, slots=True)
+class Oversized:
+    """A job that ran on a larger machine than its memory needed, only because of what it asked for. `usd`: what it cost
+    there in the month; `saving_usd`: at the ratio of list prices."""
+
+    job_id: str
+    instance_type: str
+    asked_gib: float
+    used_gib: float
+    would_do: str
+    usd: Fraction
+    saving_usd: Fraction
+
+
+def oversized(
+    rows: Iterable[UsageRow],
+    jobs: Mapping[str, JobSubmission],
+    records: Mapping[str, JobRecord],
+    catalogue: Catalogue,
+    allowed: Collection[str],
+) -> list[Oversized]:
+    """The jobs whose measured memory, with headroom, fits a cheaper type with the same processors and GPUs.
+
+    `allowed`: the types that may take its place, which are those of the cluster. Of jobs that share instances, and of
+    those of which nothing was measured, nothing is said."""
+    spent: dict[tuple[str, str, str], Fraction] = defaultdict(Fraction)
+    for row in rows:
+        if row.kind in _JOB and row.launch is not None and row.job_id in jobs and row.known:
+            spent[row.job_id or "", row.launch.instance_type, region(row.launch)] += row.cost
+    found = []
+    for (job_id, kind, place), usd in sorted(spent.items()):
+        record, asked = records.get(job_id), jobs[job_id].spec.resources
+        used = record.progress.memory_gib if record is not None else None
+        there, listed = catalogue.types.get(kind), catalogue.on_demand(kind, place)
+        if used is None or there is None or listed is None or asked.shared:
+            continue
+        need = asked.model_copy(update={"memory_gib": max(0.001, float(HEADROOM) * used)})
+        other = _cheaper(there, catalogue, place, [t for t in allowed if t != kind])
+        fit = [(usd_, t) for usd_, t in other if fits(need, Shape.of(t)) and not fits(asked, Shape.of(t))]
+        if fit:
+            price, instead = min(fit, key=lambda pair: (pair[0], pair[1].name))
+            ratio = exact(price) / exact(listed.usd_per_hour)
+            found.append(Oversized(job_id, kind, asked.memory_gib, used, instead.name, usd, usd * (1 - ratio)))
+    return sorted(found, key=lambda o: (-o.saving_usd, o.job_id))
+
+
+def _cheaper(
+    there: InstanceType, catalogue: Catalogue, place: str, names: Iterable[str]
+) -> list[tuple[float, InstanceType]]:
+    """The cheaper ones of these types with the same processors and GPUs, so that nothing says that they are slower."""
+    listed = catalogue.on_demand(there.name, place)
+    found = []
+    for name in sorted(set(names)):
+        other, price = catalogue.types.get(name), catalogue.on_demand(name, place)
+        same = other is not None and (other.arch, other.vcpus, other.gpus, other.gpu, other.gpu_memory_gib) == (
+            there.arch, there.vcpus, there.gpus, there.gpu, there.gpu_memory_gib,
+        )  # fmt: skip
+        if other is None or not same or price is None or listed is None:
+            continue
+        if price.usd_per_hour < listed.usd_per_hour:
+            found.append((price.usd_per_hour, other))
+    return found
+
+
+def ask_for_less_memory(found: Sequence[Oversized], measured: int) -> Measure:
+    """Have jobs ask for the memory that they use. `measured`: of how many jobs the memory is known."""
+    name, what = (
+        "ask-for-less-memory",
+        "lower `resources.memory_gib` of these jobs to what they use, with a quarter more",
+    )
+    if not found:
+        none = "no job ran on a larger type for the sake of memory alone that it did not use"
+        return Measure(name, what, None, none if measured else "the memory of no job was measured")
+    how = (
+        "what these jobs cost on their types, at the ratio of the list prices of types with as many processors and GPUs"
+    )
+    jobs = tuple(sorted({o.job_id for o in found}))
+    return Measure(name, what, total(o.saving_usd for o in found), how, jobs)
+
+
+def checkpoint_more_often(
+    rows: Sequence[UsageRow], bill: Bill, events: Mapping[str, Sequence[Event]], month: Month, pace: float
+) -> Measure:
+    """Halve the time between checkpoints of jobs that lose work without notice. `pace`: seconds of market time in a
+    real second, because programs report real time."""
+    ends = {i.launch.instance_id: i.end for i in bill.instances}
+    name, what = "checkpoint-more-often", "halve `checkpoint.every` of these jobs"
+    saved, named = Fraction(0), []
+    for job in bill.jobs:
+        strokes = [s for s in interruptions_in(job, month) if not s.with_notice]
+        redone = total(_redone(s.attempt, ends) for s in strokes)
+        own = [r for r in rows if r.job_id == job.job_id and r.kind in _JOB]
+        seconds = total(r.seconds for r in own)
+        written = [
+            e.data.get("seconds")
+            for e in events.get(job.job_id, ())
+            if e.kind is EventKind.CHECKPOINTED and e.data.get("trigger") == "interval" and month.contains(e.at)
+        ]
+        if not redone or not seconds or not all(r.known for r in own):
+            continue
+        if not written or not all(isinstance(x, int | float) and not isinstance(x, bool) for x in written):
+            continue
+        more = sum((exact(float(x)) * exact(pace) for x in written if isinstance(x, int | float)), Fraction(0))
+        gain = (redone / 2 - more) * total(r.cost for r in own) / seconds
+        if gain > 0:
+            saved += gain
+            named.append(job.job_id)
+    if not named:
+        return Measure(
+            name, what, None, "no job lost more work without notice than further checkpoints would have cost"
+        )
+    how = (
+        "half of the work that was lost without notice, less as many checkpoints again as were written, at their length"
+    )
+    return Measure(name, what, saved, how, tuple(sorted(named)))
+
+
+def _redone(attempt: Attempt, ends: Mapping[str, datetime]) -> Fraction:
+    """Seconds of work that an attempt did after its last durable checkpoint. Its instance may have ended before the
+    loss was found."""
+    durable = attempt.durable_at or attempt.training_at
+    known = [m for m in (attempt.end, ends.get(attempt.instance_id or "")) if m is not None]
+    return max(Fraction(0), seconds_between(durable, min(known))) if durable is not None and known else Fraction(0)
+
+
+def commit_to_use(found: Sequence[tuple[HourlyUse, Advice]]) -> Measure:
+    """Commit to the floor of on-demand use. `found`: of the month's hours; plans overlap, so the best one counts."""
+    name = "commit-to-use"
+    if not found:
+        why = "no plan with a known discount saves on the month's floor of on-demand use, or too little is known of it"
+        return Measure(name, "a commitment to the cloud", None, why)
+    use, advice = max(found, key=lambda pair: pair[1].saved_usd)
+    years = counted(use.plan.years, "year")
+    what = (
+        f"{use.plan.name}, {years}: ${advice.pays_usd:,.4f} an hour for {use.scope}; ${advice.owed_usd:,.2f} are owed"
+    )
+    how = f"a replay of {len(use.dollars)} hours at {100 * (1 - advice.break_even):.1f} % off the list price"
+    return Measure(name, what, exact(round(advice.saved_usd, 9)), how)

@@ -9,7 +9,9 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +20,7 @@ from tempfile import TemporaryFile
 from everspot_core.documents import format_duration
 
 from everspot_review.errors import UnavailableError
-from everspot_review.identity import renew
+from everspot_review.identity import IdentityError, renew
 
 ENGINE = "pulumi"
 PREVIEWED_IN = timedelta(minutes=30)
@@ -35,6 +37,9 @@ OWN_PACK = "everspot-policy"
 
 ENDS_IN = timedelta(minutes=5)
 """Time for the engine to finish its present step, once it was asked to stop. It keeps its state and frees its lock."""
+
+RENEWED_IN = timedelta(minutes=3)
+"""Time after which identity tokens are renewed while the engine runs: GitHub's are good for five minutes."""
 
 TOLD = 16_000
 """Characters of the engine's last words that are kept."""
@@ -68,13 +73,15 @@ class Ended:
 @dataclass(frozen=True)
 class Engine:
     """The engine upon one project. `packs`: folders of the rules, which come from elsewhere than from the change;
-    `variables`: the environment that it is run in; `ends_in`: time to stop when asked."""
+    `variables`: the environment that it is run in; `ends_in`: time to stop when asked; `renews_in`: after which
+    identity tokens are renewed."""
 
     project: Path
     program: str
     packs: tuple[Path, ...] = ()
     variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
     ends_in: timedelta = ENDS_IN
+    renews_in: timedelta = RENEWED_IN
 
     @classmethod
     def find(cls, project: Path, packs: Sequence[Path] = (), variables: Mapping[str, str] = os.environ) -> "Engine":
@@ -186,7 +193,7 @@ class Engine:
             )  # fmt: skip
             late = killed = False
             try:
-                process.wait(limit.total_seconds())
+                self._waited(process, limit)
             except subprocess.TimeoutExpired:
                 late, killed = True, _stopped(process, self.ends_in)
             except BaseException:  # a job that is cancelled: the engine gets to end its step and to free its lock
@@ -197,6 +204,25 @@ class Engine:
             more += f"\nstopped: it had not ended within {format_duration(limit)}"
         told = (more.strip() or said.strip()) if arguments[0] == "stack" else f"{said}\n{more}".strip()
         return Ended(process.returncode, process.pid, told[-TOLD:], late, killed), said
+
+    def _waited(self, process: "subprocess.Popen[bytes]", limit: timedelta) -> None:
+        """Wait for a run, with fresh identity tokens all the time: what a cloud gives for one lasts an hour, and then
+        its client hands over what the file holds.
+
+        Raises:
+            TimeoutExpired: if it takes longer than it may.
+        """
+        ends = time.monotonic() + limit.total_seconds()
+        while True:
+            left = ends - time.monotonic()
+            try:
+                process.wait(max(0.0, min(left, self.renews_in.total_seconds())))
+                return
+            except subprocess.TimeoutExpired:
+                if left <= self.renews_in.total_seconds():
+                    raise
+            with suppress(IdentityError):  # the next one may be had, and an update that is cut off is worse
+                renew(self.variables)
 
 
 def _pack(pack: Path, path: str | None) -> Path | None:

@@ -2,6 +2,7 @@
 
     VERB.STACK.jsonl  the event log that `preview`, `refresh` or `up` writes, VERB.STACK.code how it ends (0),
     VERB.STACK.told   what it prints on standard error, VERB.STACK.hangs   that it ignores being asked to stop,
+    VERB.STACK.waits  that it ends as soon as the job's first identity token is another one,
     stacks.json, state.STACK.json   what `stack ls` and `stack export` answer,
     lock.STACK        what `up` and `refresh --yes` say instead, until `cancel` removes it
 
@@ -41,6 +42,13 @@ def main() -> int:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         (here / "hanging").write_text(str(os.getpid()))
         time.sleep(600)
+    if (here / f"{verb}.{stack}.waits").exists():
+        token = Path(os.environ["EVERSPOT_ID_TOKENS"].partition("=")[0])
+        first, ends = token.read_text(), time.monotonic() + 60
+        while token.read_text() == first:
+            if time.monotonic() > ends:
+                return 255
+            time.sleep(0.01)
     told, code = here / f"{verb}.{stack}.told", here / f"{verb}.{stack}.code"
     sys.stderr.write(told.read_text() if told.exists() else "")
     return int(code.read_text()) if code.exists() else 0

@@ -1,8 +1,10 @@
 """The job's identity tokens: one for each cloud, renewed before each run of the engine, told to nobody else."""
 
+import dataclasses
 import json
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -70,6 +72,17 @@ def test_tokens_are_renewed_before_each_run(
     preview(engine, "dev", Revisions())
     assert (tmp_path / "a").read_text() != first
     assert all("ACTIONS_ID_TOKEN_REQUEST_TOKEN" not in call["env"] for call in desk.calls())
+
+
+def test_tokens_are_renewed_while_a_run_lasts(
+    runner: tuple[dict[str, str], list[str]], desk: Desk, tmp_path: Path
+) -> None:
+    engine = Engine.find(desk.root, variables={**desk.env, **runner[0]})
+    often = dataclasses.replace(engine, ends_in=timedelta(0), renews_in=timedelta(milliseconds=10))
+    (desk.engine / "up.dev.waits").touch()  # ends once there was a token beside the first
+    done = often.up("dev", tmp_path / "log", timedelta(minutes=2))
+    assert (done.code, done.late) == (0, False)
+    assert len(runner[1]) > 2
 
 
 def test_a_job_without_the_permission_is_told_so_without_a_word_of_a_token(

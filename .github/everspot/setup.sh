@@ -13,8 +13,13 @@ engine=3.259.0
 
 if ! command -v everspot >/dev/null; then
   python3 -m venv "$RUNNER_TEMP/reviewer"
-  if [ -n "${EVERSPOT_RELEASE:-}" ]; then what="everspot[cli,review,policy]==$EVERSPOT_RELEASE"; else what="./$reviewer[cli,review,policy]"; fi
-  "$RUNNER_TEMP/reviewer/bin/pip" install -q "$what"
+  if [ -n "${EVERSPOT_RELEASE:-}" ]; then
+    "$RUNNER_TEMP/reviewer/bin/pip" install -q "everspot[cli,review,policy]==$EVERSPOT_RELEASE"
+  elif [ -f "$reviewer/requirements.txt" ]; then # what `everspot init` has written: the release that this branch names
+    "$RUNNER_TEMP/reviewer/bin/pip" install -q -r "$reviewer/requirements.txt"
+  else
+    "$RUNNER_TEMP/reviewer/bin/pip" install -q "./$reviewer[cli,review,policy]"
+  fi
   echo "$RUNNER_TEMP/reviewer/bin" >>"$GITHUB_PATH"
 fi
 

@@ -91,6 +91,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "estimate",
         "Show what environments cost a month, from their settings alone: low, expected, high, all on-demand.",
     ),
+    "init": (
+        "init",
+        "Begin a project of environments that are changed by pull requests: settings, program, workflows, and the "
+        "steps.",
+    ),
     "gc": ("gc", "Show what nobody needs any more in the data bucket, and how large it is; with --delete, remove it."),
     "doctor": (
         "doctor",

@@ -20,6 +20,12 @@ from everspot_clouds.gcp import estimate as gcp
 from everspot_clouds.gcp.foreseen import foreseen as gcp_foreseen
 
 _CLOUDS = {"aws": aws.asked, "gcp": gcp.asked}
+_STATE: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "aws": {"aws:kms/key:Key": {"enableKeyRotation": True}, "aws:s3/bucket:Bucket": {}},
+    "gcp": {"gcp:kms/cryptoKey:CryptoKey": {}, "gcp:storage/bucket:Bucket": {}},
+}
+"""What a bootstrap's state lies in: all of it that costs money."""
+
 _NO_REGIONS: Mapping[str, str] = {}
 
 
@@ -32,27 +38,40 @@ class Environment:
 
 
 def environment(stack: str, config: Mapping[str, Any]) -> Environment:
-    """What the settings of a stack declare. `config`: the file's `config`. Sections other than a cluster cost nothing.
+    """What the settings of a stack declare. `config`: the file's `config`. What an account has once costs what its
+    state lies in.
 
     Raises:
         BadInputs: naming everything for which the cluster cannot be priced.
     """
     problems = Problems()
     regions = {cloud: str(config[f"{cloud}:region"]) for cloud in _CLOUDS if config.get(f"{cloud}:region")}
+    found = _state(stack, config.get("everspot:bootstrap"))
     settings = config.get("everspot:cluster")
     if settings is None:
-        return Environment((), regions)
+        return Environment(tuple(found), regions)
     here = problems.at("everspot:cluster")
-    found: list[Declared] = []
     if here.need(isinstance(settings, Mapping), "", "has to be a mapping"):
         cloud = settings.get("cloud")
         if here.need(cloud in _CLOUDS, "cloud", f"is not one of {', '.join(_CLOUDS)}"):
             problems.need(cloud in regions, f"{cloud}:region", "is missing")
             if check_shape(here, settings) and cloud in regions:
                 own = aws_foreseen(here, stack, settings) if cloud == "aws" else None
-                found = gcp_foreseen(here, stack, settings, regions[cloud]) if own is None else own
+                found += gcp_foreseen(here, stack, settings, regions[cloud]) if own is None else own
     problems.raise_any(f"Stack {stack}")
     return Environment(tuple(found), regions)
+
+
+def _state(stack: str, settings: Any) -> list[Declared]:
+    """What a bootstrap declares that costs money; nothing where its settings cannot be read."""
+    given = settings if isinstance(settings, Mapping) else {}
+    tags = given.get("tags")
+    owned = {"tags": tags, "labels": {str(k).lower(): v for k, v in tags.items()}} if isinstance(tags, Mapping) else {}
+    kinds = _STATE.get(str(given.get("cloud")), {})
+    return [
+        Declared(f"urn:pulumi:{stack}::everspot::{kind}::everspot-bootstrap-state", kind, {**owned, **inputs})
+        for kind, inputs in kinds.items()
+    ]
 
 
 def estimated(

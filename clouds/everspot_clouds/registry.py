@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from everspot_clouds.base.drift import AddedByHand, KeptResource
     from everspot_clouds.base.resources import ResourceKinds
+    from everspot_clouds.base.starting import CloudStarter
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,17 @@ def commitment_plans(cloud: str) -> "tuple[CommitmentPlan, ...]":
         raise UnknownCloud(f"this version has no adapter for {cloud}; it knows {', '.join(sorted(CLOUDS))}")
     sells = cloud if cloud in LOOKED_AT else USUAL
     return cast("tuple[CommitmentPlan, ...]", import_module(f"everspot_clouds.{sells}.commitments").PLANS)
+
+
+def starter(cloud: str) -> "CloudStarter":
+    """What a new project begins with on a cloud.
+
+    Raises:
+        UnknownCloud: if nothing can be declared there.
+    """
+    if cloud not in LOOKED_AT:
+        raise UnknownCloud(f"{cloud!r} is none; there is {', '.join(LOOKED_AT)}")
+    return cast("CloudStarter", import_module(f"everspot_clouds.{cloud}.starting").STARTER)
 
 
 def job_rules() -> "CloudRules":

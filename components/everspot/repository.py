@@ -4,15 +4,14 @@ import re
 from enum import StrEnum
 from typing import NotRequired, TypedDict
 
+from everspot_clouds.base.starting import REPOSITORY, REPOSITORY_ID
 from everspot_core.problems import Problems, shown
 
 ISSUER = "https://token.actions.githubusercontent.com"
 """Who signs the identity tokens of GitHub's jobs (GitHub documentation, "OpenID Connect reference")."""
 
-_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})/[A-Za-z0-9._-]{1,100}")
 _BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
 _ENVIRONMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_ID = re.compile(r"[1-9]\d{0,18}")
 
 
 class ReviewPart(StrEnum):
@@ -45,11 +44,13 @@ class RepositoryArgs(TypedDict):
 def check_repository(problems: Problems, given: RepositoryArgs) -> None:
     """Add everything that is wrong with a repository."""
     name = given["name"]
-    problems.need(bool(_NAME.fullmatch(name)), "name", f"{shown(name)} has to be OWNER/NAME, without wildcards")
+    problems.need(bool(REPOSITORY.fullmatch(name)), "name", f"{shown(name)} has to be OWNER/NAME, without wildcards")
     for key, path in (("id", "id"), ("owner_id", "ownerId")):
         value = given.get(key)
         if value is not None:
-            problems.need(bool(_ID.fullmatch(str(value))), path, f"{shown(value)} has to be a number, in quotes")
+            problems.need(
+                bool(REPOSITORY_ID.fullmatch(str(value))), path, f"{shown(value)} has to be a number, in quotes"
+            )
     problems.need(("id" in given) == ("owner_id" in given), "", "id and ownerId go together: a token has both or none")
     branch, environment = given.get("branch", "main"), given.get("environment", "production")
     problems.need(bool(_BRANCH.fullmatch(branch)), "branch", f"{shown(branch)} is no name of a branch")

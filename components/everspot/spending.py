@@ -1,12 +1,10 @@
 """Budgets of teams that the cloud itself watches over."""
 
-import re
 from collections.abc import Sequence
 from typing import TypedDict
 
+from everspot_clouds.base.starting import TEAM
 from everspot_core.problems import Problems, shown
-
-_TEAM = re.compile(r"[A-Za-z0-9 ._-]{1,40}")
 
 
 class TeamBudgetArgs(TypedDict):
@@ -24,7 +22,7 @@ def check_budgets(problems: Problems, budgets: Sequence[TeamBudgetArgs]) -> None
     for index, budget in enumerate(budgets):
         here, team = problems.at(f"budgets[{index}]"), budget["team"]
         told = "has to be 1 to 40 letters, digits, spaces, dots, dashes and underscores"
-        here.need(bool(_TEAM.fullmatch(team)), "team", f"{shown(team)} {told}")
+        here.need(bool(TEAM.fullmatch(team)), "team", f"{shown(team)} {told}")
         here.need(team not in seen, "team", f"{shown(team)} has a budget already")
         here.number(budget["usd_per_month"], "usdPerMonth", 1, 100_000_000)
         seen.add(team)

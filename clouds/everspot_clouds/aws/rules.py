@@ -31,6 +31,12 @@ Secrets Manager or in Parameter Store."""
 LAUNCH_TAG = "everspot:launch"
 """Tag of launched instances: the token of the launch intent."""
 
+BOOTSTRAP = "everspot-bootstrap"
+"""How the names of the roles and policies begin that an account's bootstrap stack makes."""
+
+STATE_ALIAS = "alias/everspot-state"
+"""The name of the key of stacks' states, as their settings know it."""
+
 FLEET_ROLE = ("ec2fleet.amazonaws.com", "AWSServiceRoleForEC2Fleet")
 SPOT_ROLE = ("spot.amazonaws.com", "AWSServiceRoleForEC2Spot")
 SCALING_ROLE = ("autoscaling.amazonaws.com", "AWSServiceRoleForAutoScaling")

@@ -4,6 +4,7 @@ import json
 from typing import NotRequired, TypedDict
 
 import pulumi
+from everspot_clouds.aws.rules import STATE_ALIAS
 from everspot_core.problems import Problems, shown
 from pulumi_aws import iam, kms
 
@@ -15,9 +16,6 @@ from everspot.aws.spending import AwsSpendingArgs, add_spending, check_spending
 from everspot.aws.state_bucket import BUCKET_NAME, add_state_bucket
 from everspot.parts import outputs
 from everspot.repository import ISSUER, RepositoryArgs, ReviewPart, check_repository
-
-ALIAS = "alias/everspot-state"
-"""The name by which stacks' settings know the key: `secretsprovider: awskms://alias/everspot-state?region=…`."""
 
 
 class AwsBootstrapArgs(TypedDict):
@@ -96,7 +94,7 @@ class AwsBootstrap(pulumi.ComponentResource):
         if "spending" in args:
             add_spending(self, name, args["spending"], args["tags"])
         self.state_url = pulumi.Output.concat("s3://", bucket.bucket, "?region=", region)
-        self.secrets_provider = pulumi.Output.concat("awskms:///", ALIAS, "?region=", region)
+        self.secrets_provider = pulumi.Output.concat("awskms:///", STATE_ALIAS, "?region=", region)
         self.register_outputs(outputs(self))
 
     def _key(self, account: pulumi.Output[str], partition: pulumi.Output[str]) -> kms.Key:
@@ -110,7 +108,7 @@ class AwsBootstrap(pulumi.ComponentResource):
             # Without the key no state can be read any more.
             opts=pulumi.ResourceOptions(parent=self, protect=True, retain_on_delete=True),
         )
-        kms.Alias(f"{self._name}-state-alias", name=ALIAS, target_key_id=key.key_id, opts=self._child)
+        kms.Alias(f"{self._name}-state-alias", name=STATE_ALIAS, target_key_id=key.key_id, opts=self._child)
         return key
 
     def _github(self) -> pulumi.Output[str]:

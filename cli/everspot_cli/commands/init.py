@@ -1,0 +1,165 @@
+"""`everspot init`: a new project of environments that are changed by pull requests."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from everspot_clouds.base.starting import REPOSITORY, REPOSITORY_ID, TEAM, CloudStarter, ProjectAnswers
+from everspot_clouds.registry import LOOKED_AT, starter
+from everspot_core.problems import Problems, shown
+
+from everspot_cli import starting
+from everspot_cli.commands.options import Json, session_of
+from everspot_cli.errors import CliError, Exit, listed
+from everspot_cli.session import Session
+
+PAGE = "SETUP.md"
+ASKED = ("cloud", "account", "region", "team", "repository")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("init")(init)
+
+
+def init(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="The folder of the project.")] = Path(),
+    cloud: Annotated[str | None, typer.Option("--cloud", help=f"The cloud: {', '.join(LOOKED_AT)}.")] = None,
+    account: Annotated[str | None, typer.Option("--account", help="The account's number, or the project's id.")] = None,
+    region: Annotated[
+        str | None, typer.Option("--region", help="The region of the state and of both clusters.")
+    ] = None,
+    team: Annotated[str | None, typer.Option("--team", help="The team that pays: the tag Team.")] = None,
+    repository: Annotated[
+        str | None, typer.Option("--repository", metavar="OWNER/NAME", help="The repository on GitHub.")
+    ] = None,
+    repository_ids: Annotated[
+        str | None,
+        typer.Option("--repository-ids", metavar="ID,OWNER_ID", help="Both ids, if they are known already."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: the options have all answers.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there and differ.")] = False,
+    json: Json = False,
+) -> None:
+    """Begin a project of environments that are changed by pull requests: settings, program, workflows, and the steps.
+
+    It asks five questions and writes files, and does nothing else: SETUP.md says which commands to run, in which order,
+    what each does and what it costs.
+    """
+    session = session_of(context, json)
+    given = {"cloud": cloud, "account": account, "region": region, "team": team, "repository": repository}
+    words = _asked(given, ask=not (yes or session.json))
+    chosen, answers = _checked(words, repository_ids)
+    files = starting.files_of(chosen, answers)
+    steps = chosen.steps(answers)
+    costs = starting.costs_of(steps, files)
+    files[PAGE] = starting.page(answers, steps, costs)
+    written = _write(folder, files, force=force)
+    if session.json:
+        session.answer({"folder": str(folder), "written": written, "steps": starting.document(steps, costs)})
+        return
+    _tell(session, folder, written, [f"{step.title}: {starting.told(step, costs.get(step.stack))}" for step in steps])
+
+
+def _asked(given: dict[str, str | None], *, ask: bool) -> dict[str, str]:
+    """The answers: the options', and of people for the rest.
+
+    Raises:
+        CliError: naming all options that are missing where nobody is asked.
+    """
+    missing = [name for name in ASKED if given[name] is None]
+    if missing and not ask:
+        options = ", ".join(f"--{name}" for name in missing)
+        raise CliError(f"missing: {options}", Exit.USAGE, hint="without --yes and --json they are asked for")
+    found = {name: value for name, value in given.items() if value is not None}
+    for name in missing:
+        question, usual = _question(name, found.get("cloud", ""))
+        found[name] = typer.prompt(question, default=usual, err=True)
+    return {name: value.strip() for name, value in found.items()}
+
+
+def _question(name: str, cloud: str) -> tuple[str, str | None]:
+    """The question for an answer, and what is proposed."""
+    known = starter(cloud) if cloud in LOOKED_AT else None
+    questions = {
+        "cloud": (f"Cloud ({', '.join(LOOKED_AT)})", None),
+        "account": (f"Which {known.account if known else 'account'}", None),
+        "region": ("Region", known.usual_region if known else None),
+        "team": ("Team that pays", "ml-platform"),
+        "repository": ("Repository on GitHub (OWNER/NAME)", None),
+    }
+    return questions[name]
+
+
+def _checked(words: dict[str, str], ids: str | None) -> tuple[CloudStarter, ProjectAnswers]:
+    """The answers, parsed.
+
+    Raises:
+        CliError: naming everything that is wrong with them.
+    """
+    problems = Problems()
+    cloud, team, repository = words["cloud"], words["team"], words["repository"]
+    known = problems.need(cloud in LOOKED_AT, "cloud", f"{shown(cloud)} is none; there is {', '.join(LOOKED_AT)}")
+    told = f"{shown(team)} has to be 1 to 40 letters, digits, spaces, dots, dashes and underscores"
+    problems.need(bool(TEAM.fullmatch(team)), "team", told)
+    fits = bool(REPOSITORY.fullmatch(repository))
+    problems.need(fits, "repository", f"{shown(repository)} has to be OWNER/NAME, as GitHub writes it")
+    pair = tuple(part.strip() for part in ids.split(",")) if ids is not None else ()
+    sound = ids is None or (len(pair) == 2 and all(REPOSITORY_ID.fullmatch(part) for part in pair))
+    problems.need(sound, "repository-ids", f"{shown(ids)} has to be two numbers with a comma between them")
+    answers = ProjectAnswers(
+        words["account"], words["region"], team, repository, (pair[0], pair[1]) if pair and sound else None
+    )
+    chosen = starter(cloud if known else LOOKED_AT[0])
+    if known:
+        chosen.check(problems, answers)
+    if problems.found:
+        raise CliError("the project cannot be begun", Exit.USAGE, problems=listed(problems.found))
+    return chosen, answers
+
+
+def _write(folder: Path, files: dict[str, str], *, force: bool) -> list[str]:
+    """Write the files. Those that are there already, with the same text, stay.
+
+    Raises:
+        CliError: naming all files that would be overwritten, before anything is written; or if one cannot be written.
+    """
+    differ = [name for name, text in files.items() if not _free(folder / name, text)]
+    if differ and not force:
+        problems = [{"field": name, "problem": "is there already, with another text"} for name in differ]
+        raise CliError("nothing is overwritten", Exit.USER, hint="--force overwrites these", problems=problems)
+    written: list[str] = []
+    for name, text in files.items():
+        path = folder / name
+        if path.is_file() and name not in differ:
+            continue
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise CliError(f"{path} cannot be written: {error.strerror}", Exit.USER) from None
+        written.append(name)
+    return written
+
+
+def _free(path: Path, text: str) -> bool:
+    """Whether a file may be written: there is none, or it says the same."""
+    if path.is_symlink() or path.is_dir():
+        return False
+    try:
+        return path.read_bytes() == text.encode()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+
+
+def _tell(session: Session, folder: Path, written: list[str], steps: list[str]) -> None:
+    console = session.console
+    console.print(
+        f"Written to {folder}: {', '.join(written) or 'nothing, all was there'}.", markup=False, soft_wrap=True
+    )
+    console.print(f"\nThe order, with its commands in {folder / PAGE}:\n", markup=False, soft_wrap=True)
+    for number, step in enumerate(steps, 1):
+        console.print(f"{number}. {step}", markup=False, soft_wrap=True)

@@ -1,0 +1,125 @@
+"""A new project: the files of its first commit, and the page that says what to do, in which order, at what cost."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import yaml
+from everspot_clouds.base.starting import CloudStarter, ProjectAnswers, SetupStep
+from everspot_clouds.estimating import environment, estimated
+from everspot_core.problems import BadInputs
+
+PACKAGED = Path(__file__).parent / "project"
+"""The files that are the same in every project."""
+
+IGNORED = (".venv/", ".state/", "__pycache__/", "bootstrap.json", "reports/")
+EXTRAS = "cli,components,policy,review"
+
+USUAL_TEAM = "[ml-platform]"
+"""The teams of the packaged rules, for which the project's own stands."""
+
+PAGE = """\
+# Setting up
+
+Written by `everspot init` for {account}, {region}. Each step says what it does and what it costs; run the commands in
+this order, in this folder, as an administrator of the account. Nothing is done before you do it.
+"""
+
+
+@dataclass(frozen=True)
+class SetupCost:
+    """Dollars a month of one stack. `unknown`: what has no price here."""
+
+    low: float
+    expected: float
+    high: float
+    unknown: tuple[str, ...] = ()
+
+
+def files_of(starter: CloudStarter, given: ProjectAnswers) -> dict[str, str]:
+    """The texts of a project's files by their paths, but for the page."""
+    found = {"Pulumi.yaml": _packaged("Pulumi.yaml")}
+    found["requirements.txt"] = f"everspot[{EXTRAS}]=={version('everspot')}\n"
+    found[".gitignore"] = "".join(f"{line}\n" for line in IGNORED)
+    for path in sorted((PACKAGED / "program").glob("*.py.txt")):
+        found[f"stacks/{path.name.removesuffix('.txt')}"] = path.read_text(encoding="utf-8")
+    found["stacks/rules.yaml"] = _packaged("rules.yaml").replace(USUAL_TEAM, f'["{given.team}"]')
+    for stack, text in starter.settings(given).items():
+        found[f"stacks/Pulumi.{stack}.yaml"] = text
+    for kind, folder in (("workflows", "workflows"), ("scripts", "everspot")):
+        for path in sorted((PACKAGED / kind).iterdir()):
+            found[f".github/{folder}/{path.name}"] = path.read_text(encoding="utf-8")
+    return found
+
+
+def _packaged(name: str) -> str:
+    return (PACKAGED / name).read_text(encoding="utf-8")
+
+
+def cost_of(stack: str, text: str) -> SetupCost | None:
+    """What a stack's settings cost a month; None if they cannot be priced."""
+    try:
+        declared = environment(stack, yaml.safe_load(text)["config"])
+    except BadInputs:
+        return None
+    found = estimated([], declared.resources, regions=declared.regions)
+    if found.after is None:
+        return None
+    total = found.after.total
+    return SetupCost(total.low, total.expected, total.high, tuple(found.unknown))
+
+
+def costs_of(steps: Sequence[SetupStep], files: Mapping[str, str]) -> dict[str, SetupCost | None]:
+    """What the stacks of some steps cost a month, by stack."""
+    return {step.stack: cost_of(step.stack, files[f"stacks/Pulumi.{step.stack}.yaml"]) for step in steps if step.stack}
+
+
+def told(step: SetupStep, cost: SetupCost | None) -> str:
+    """What a step costs, in a sentence."""
+    if not step.stack:
+        return step.costs or "Costs nothing."
+    if cost is None:
+        return "What it costs is unknown."
+    if cost.high == 0 and not cost.unknown:
+        return "Costs nothing."
+    spread = f" ({_usd(cost.low)} to {_usd(cost.high)})" if cost.high > cost.low else ""
+    lacking = " Some of it has no known price: `everspot estimate` names it." if cost.unknown else ""
+    return f"Costs {_usd(cost.expected)} a month{spread}, and what is paid by use.{lacking}"
+
+
+def page(given: ProjectAnswers, steps: Sequence[SetupStep], costs: Mapping[str, SetupCost | None]) -> str:
+    """The page of the steps, in Markdown."""
+    parts = [PAGE.format(account=given.account, region=given.region)]
+    for number, step in enumerate(steps, 1):
+        parts.append(f"## {number}. {step.title}\n\n{step.why} {told(step, costs.get(step.stack))}\n")
+        if step.commands:
+            parts.append("```\n{}\n```\n".format("\n".join(step.commands)))
+    parts.append("`everspot estimate` says in full what the stacks cost.\n")
+    return "\n".join(parts)
+
+
+def document(steps: Sequence[SetupStep], costs: Mapping[str, SetupCost | None]) -> list[dict[str, Any]]:
+    """The steps, for programs."""
+    return [
+        {
+            "title": step.title,
+            "why": step.why,
+            "commands": list(step.commands),
+            "stack": step.stack or None,
+            "usd_per_month": _figures(costs.get(step.stack)),
+            "costs": told(step, costs.get(step.stack)),
+        }
+        for step in steps
+    ]
+
+
+def _figures(cost: SetupCost | None) -> dict[str, Any] | None:
+    return None if cost is None else {
+        "low": cost.low, "expected": cost.expected, "high": cost.high, "unknown": list(cost.unknown)
+    }  # fmt: skip
+
+
+def _usd(amount: float) -> str:
+    return f"${amount:,.0f}" if amount >= 100 else f"${amount:,.2f}"

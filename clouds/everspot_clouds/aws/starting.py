@@ -1,0 +1,138 @@
+"""What a new project on AWS begins with."""
+
+import re
+from collections.abc import Mapping
+from string import Template
+
+from everspot_core.problems import Problems, shown
+
+from everspot_clouds.aws.rules import BOOTSTRAP, STATE_ALIAS
+from everspot_clouds.base import walk
+from everspot_clouds.base.starting import ProjectAnswers, SetupStep
+
+_ACCOUNT = re.compile(r"\d{12}")
+_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
+
+BOOTSTRAP_SETTINGS = """\
+# Once per account, by hand and before everything else: the state of all stacks, the roles of the repository's jobs, and
+# the account's watch over spending. SETUP.md has the commands.
+config:
+  aws:region: $region
+  everspot:bootstrap:
+    cloud: aws
+    tags: {Project: everspot, Team: "$team"}
+    repository: {name: $repository$ids}
+    # Who is told when a team's month becomes dear. The bill has to be split by the tag Team first: that is
+    # `allocationTags: [Project, Team, Environment, ModelVersion]`, in the account that pays, a day after the first use.
+    # spending:
+    #   emails: [you@example.com]
+    #   budgets: [{team: "$team", usdPerMonth: 1000}]
+    #   anomalies: {usd: 100}
+"""
+ACCOUNT_SETTINGS = """\
+# Once per account, before any cluster: the service-linked roles that EC2 Fleet and Spot need.
+config:
+  aws:region: $region
+  everspot:account:
+    cloud: aws
+    tags: {Project: everspot, Team: "$team"}
+"""
+DEV_SETTINGS = """\
+# For trying things: one zone (endpoints cost money per zone), a store that goes with the stack, and no instance but the
+# scheduler while no job waits.
+config:
+  aws:region: $region
+  everspot:cluster:
+    cloud: aws
+    tags: {Project: everspot, Team: "$team"}
+    permissionsBoundaryArn: $boundary
+    imageParameter: /everspot/image/dev
+    zones: [${region}a]
+    retainStore: false
+    capacity:
+      instanceTypes: [g4dn.xlarge, g5.xlarge, g6.xlarge]
+      elastic: {maxInstances: 4, maxUsdPerHour: 10}
+"""
+PROD_SETTINGS = """\
+# `protect` refuses to delete or replace the buckets and the fleets. A preview names the zones that the region does not
+# have, and the types that a zone does not offer.
+config:
+  aws:region: $region
+  everspot:cluster:
+    cloud: aws
+    tags: {Project: everspot, Team: "$team"}
+    permissionsBoundaryArn: $boundary
+    imageParameter: /everspot/image/prod
+    zones: [${region}a, ${region}b, ${region}c]
+    protect: true
+    capacity:
+      standing: {target: 4, onDemandBase: 1, weightBy: gpu}
+      elastic: {maxInstances: 8, maxUsdPerHour: 20}
+      instanceTypes: [g5.xlarge, g5.2xlarge, g6.xlarge, g6.2xlarge]
+"""
+MAKES = (
+    "Makes the bucket and the key for the state of stacks, the identity provider of GitHub, the roles that jobs take "
+    "to preview, to look for drift and to deploy, and the boundary of all roles that deployments make."
+)
+IMAGE = (
+    "Bakes the image that instances start from, and writes its id into the parameter that the settings name. "
+    "training_image/bake/ of Everspot's sources has the Packer template."
+)
+
+
+class AwsStarter:
+    """AWS's part of a new project."""
+
+    account = "account (12 digits)"
+    usual_region = "us-east-2"
+
+    def check(self, problems: Problems, given: ProjectAnswers) -> None:
+        """Add what is wrong with account, region and team."""
+        fits = bool(_ACCOUNT.fullmatch(given.account))
+        problems.need(fits, "account", f"{shown(given.account)} has to be 12 digits: `aws sts get-caller-identity`")
+        known = bool(_REGION.fullmatch(given.region))
+        problems.need(known, "region", f"{shown(given.region)} is no region, such as {self.usual_region}")
+
+    def settings(self, given: ProjectAnswers) -> Mapping[str, str]:
+        """The settings files' texts by stack."""
+        name = {"region": given.region, "team": given.team, "repository": given.repository}
+        known = f', id: "{given.ids[0]}", ownerId: "{given.ids[1]}"' if given.ids else ""
+        boundary = f"arn:{partition(given.region)}:iam::{given.account}:policy/{BOOTSTRAP}-boundary"
+        words = {**name, "ids": known, "boundary": boundary}
+        texts = {"bootstrap": BOOTSTRAP_SETTINGS, "account": ACCOUNT_SETTINGS, "dev": DEV_SETTINGS}
+        return {stack: Template(text).substitute(words) for stack, text in {**texts, "prod": PROD_SETTINGS}.items()}
+
+    def steps(self, given: ProjectAnswers) -> list[SetupStep]:
+        """The steps until the first reviewed change."""
+        state = f"s3://everspot-state-{given.account}?region={given.region}"
+        secrets = f"awskms:///{STATE_ALIAS}?region={given.region}"
+        role = f"arn:{partition(given.region)}:iam::{given.account}:role/{BOOTSTRAP}-".__add__
+        variables = {
+            "EVERSPOT_STATE": state,
+            "EVERSPOT_AWS_REGION": given.region,
+            "EVERSPOT_AWS_PREVIEW_ROLE": role("preview"),
+            "EVERSPOT_AWS_DRIFT_ROLE": role("drift"),
+            "EVERSPOT_AWS_DEPLOY_ROLE": role("deploy"),
+            "EVERSPOT_POLICY_SETTINGS": "stacks/rules.yaml",
+        }
+        signed_in = f'test "$(aws sts get-caller-identity --query Account --output text)" = {given.account}'
+        return [
+            walk.installed(),
+            *walk.ids(given),
+            walk.bootstrapped(MAKES, before=(signed_in,)),
+            walk.moved(state, secrets),
+            *walk.stacks_made(secrets),
+            SetupStep(
+                "Image", IMAGE, costs="An instance for about half an hour, and the snapshot: $0.05 a GB and month."
+            ),
+            *walk.published(given, variables),
+        ]
+
+
+def partition(region: str) -> str:
+    """The partition of AWS that a region belongs to, as ARNs name it."""
+    begins = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
+    return next((name for start, name in begins.items() if region.startswith(start)), "aws")
+
+
+STARTER = AwsStarter()

@@ -1,0 +1,62 @@
+"""What a cloud has to say of a new project: what is asked, its settings files, and the steps until the first review."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from everspot_core.problems import Problems
+
+REPOSITORY = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})/[A-Za-z0-9._-]{1,100}")
+"""OWNER/NAME of a repository, as GitHub allows it; no wildcards."""
+
+REPOSITORY_ID = re.compile(r"[1-9]\d{0,18}")
+"""The id of a repository, or of its owner."""
+
+TEAM = re.compile(r"[A-Za-z0-9 ._-]{1,40}")
+"""A team's name, as budgets and tags take it on every cloud."""
+
+
+@dataclass(frozen=True)
+class ProjectAnswers:
+    """What is known of a new project. `account`: of the cloud; `repository`: OWNER/NAME; `ids`: the repository's and
+    its owner's, empty where they are not known yet."""
+
+    account: str
+    region: str
+    team: str
+    repository: str
+    ids: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class SetupStep:
+    """One step of setting up. `why`: what it does, in sentences; `commands`: as they are typed; `stack`: whose
+    settings say what it costs by the month; `costs`: what is known of that besides."""
+
+    title: str
+    why: str
+    commands: tuple[str, ...] = ()
+    stack: str = ""
+    costs: str = ""
+
+
+class CloudStarter(Protocol):
+    """What one cloud brings to a new project. `account`: what an account is called there, with its form."""
+
+    @property
+    def account(self) -> str:
+        """Return what an account is called, for the question."""
+
+    @property
+    def usual_region(self) -> str:
+        """Return a region to propose."""
+
+    def check(self, problems: Problems, given: ProjectAnswers) -> None:
+        """Add what is wrong with account, region and team, by these names."""
+
+    def settings(self, given: ProjectAnswers) -> Mapping[str, str]:
+        """Return the text of each stack's settings file by the stack's name, in the order in which they are applied."""
+
+    def steps(self, given: ProjectAnswers) -> list[SetupStep]:
+        """Return the steps from an empty account to the first reviewed change."""

@@ -1,0 +1,100 @@
+"""The steps of setting up a new project that are the same on every cloud, with what each cloud puts into them."""
+
+from collections.abc import Mapping, Sequence
+
+from everspot_clouds.base.starting import ProjectAnswers, SetupStep
+
+LOCAL = "export PULUMI_BACKEND_URL=file://$PWD/.state PULUMI_CONFIG_PASSPHRASE=first"
+STACKS = ("account", "dev", "prod")
+
+
+def installed() -> SetupStep:
+    """The program's environment."""
+    why = (
+        "Installs what the stacks' program and your own commands need. Pulumi itself is installed apart, from its site."
+    )
+    return SetupStep(
+        "Install", why, ("python3 -m venv .venv", ".venv/bin/pip install -r requirements.txt", ". .venv/bin/activate")
+    )
+
+
+def ids(given: ProjectAnswers) -> list[SetupStep]:
+    """Where the repository's ids are not known: how they are found."""
+    if given.ids is not None:
+        return []
+    why = (
+        "Write both numbers into stacks/Pulumi.bootstrap.yaml, in quotes, as `id` and `ownerId` of `repository`. "
+        "Without them, whoever takes over the repository's name is trusted, and repositories made after June 2026 are "
+        "not."
+    )
+    return [SetupStep("Name the repository for good", why, (f"gh api repos/{given.repository} --jq '.id, .owner.id'",))]
+
+
+def bootstrapped(what: str, before: Sequence[str] = ()) -> SetupStep:
+    """The bootstrap stack, applied by hand. `what`: what it makes."""
+    own = "You apply it yourself, as an administrator: no job of the repository may ever change it."
+    why = f"{what} {own} Its state lies in .state/ for the moment."
+    commands = (*before, LOCAL, "pulumi stack init bootstrap", "pulumi up --stack bootstrap")
+    return SetupStep("Bootstrap", why, commands, stack="bootstrap")
+
+
+def moved(state: str, secrets: str) -> SetupStep:
+    """The bootstrap's own state, into the bucket that it has made. `state`, `secrets`: the backend and the provider of
+    secrets, as the commands take them."""
+    why = "Moves the bootstrap's own state into the bucket that it has made; from now on its secrets are under the key."
+    return SetupStep(
+        "Move the state",
+        why,
+        (
+            "pulumi stack export --stack bootstrap --file bootstrap.json",
+            f"export PULUMI_BACKEND_URL='{state}'",
+            "sed -i '/^encryptionsalt:/d' stacks/Pulumi.bootstrap.yaml",
+            f"pulumi stack init bootstrap --secrets-provider '{secrets}'",
+            "pulumi stack import --stack bootstrap --file bootstrap.json",
+            "pulumi preview --stack bootstrap --expect-no-changes",
+            "rm -r bootstrap.json .state; unset PULUMI_CONFIG_PASSPHRASE",
+        ),
+    )
+
+
+def stacks_made(secrets: str) -> list[SetupStep]:
+    """The other stacks, of which only the account's is applied by hand."""
+    makes = [f"pulumi stack init {name} --secrets-provider '{secrets}'" for name in STACKS]
+    why = "Makes the stacks, without anything in them. Each command writes the stack's key into its settings file."
+    account = "What an account has once besides: it is the same for all clusters."
+    return [
+        SetupStep("Make the stacks", why, tuple(makes)),
+        SetupStep("Account", account, ("pulumi up --stack account",), stack="account"),
+    ]
+
+
+def published(given: ProjectAnswers, variables: Mapping[str, str]) -> list[SetupStep]:
+    """The forge's settings, and the first push. `variables`: of the repository, by name."""
+    sets = [f"gh variable set {name} --body '{value}'" for name, value in variables.items()]
+    repository = given.repository
+    settings = (
+        "git add -A && git commit -m 'Environments' && git push -u origin HEAD:main",
+        f"gh api -X PUT repos/{repository}/environments/production",
+        *sets,
+    )
+    why = (
+        "Pushes the files, which applies nothing as long as the variables are not set; makes the environment whose "
+        "jobs may write; and tells the workflows where the state lies and which identities they have. Give the "
+        "environment required reviewers, and protect `main`: the checks files, preview and comment, and an owner's "
+        "review of `.github/`."
+    )
+    first = (
+        "Edit stacks/Pulumi.dev.yaml, and open a pull request. Its comment says what would be made, what a month of it "
+        "costs, and which rules it breaks. After the merge the job `apply` makes it, once production's reviewers agree."
+    )
+    commands = (
+        "git switch -c first",
+        "git commit -am 'Our first environment'",
+        "git push -u origin first",
+        "gh pr create --fill",
+    )
+    return [
+        SetupStep("Publish", why, settings),
+        SetupStep("The first reviewed change", first, commands, stack="dev"),
+        SetupStep("Production", "The same with stacks/Pulumi.prod.yaml, in a pull request of its own.", stack="prod"),
+    ]

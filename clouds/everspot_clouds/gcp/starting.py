@@ -1,0 +1,142 @@
+"""What a new project on Google Cloud begins with."""
+
+import re
+from collections.abc import Mapping
+from string import Template
+
+from everspot_core.problems import Problems, shown
+
+from everspot_clouds.base import walk
+from everspot_clouds.base.starting import ProjectAnswers, SetupStep
+
+_PROJECT = re.compile(r"[a-z][a-z0-9-]{4,28}[a-z0-9]")
+_REGION = re.compile(r"[a-z]+(-[a-z]+)+\d+")
+_LABEL = re.compile(r"[a-z0-9_-]{1,63}")
+
+OTHER_ZONES = {"us-east1": "bcd", "europe-west1": "bcd"}
+"""The regions whose zones do not begin with a (Compute Engine documentation, "Available regions and zones")."""
+
+SERVICES = ("cloudkms", "cloudresourcemanager", "iam", "iamcredentials", "serviceusage", "storage", "sts")
+"""What the bootstrap itself calls; the account's stack switches on the rest."""
+
+BOOTSTRAP_SETTINGS = """\
+# Once per project, by hand and before everything else: the state of all stacks, and the service accounts of the
+# repository's jobs. SETUP.md has the commands.
+config:
+  gcp:project: $account
+  gcp:region: $region
+  everspot:bootstrap:
+    cloud: gcp
+    tags: {Project: everspot, Team: "$team"}
+    repository: {name: $repository$ids}
+    # Who is told when a team's month becomes dear.
+    # spending:
+    #   billingAccount: XXXXXX-XXXXXX-XXXXXX
+    #   budgets: [{team: "$team", usdPerMonth: 1000}]
+"""
+ACCOUNT_SETTINGS = """\
+# Once per project, before any cluster: Google's services that clusters use are switched on.
+config:
+  gcp:project: $account
+  gcp:region: $region
+  everspot:account:
+    cloud: gcp
+    tags: {Project: everspot, Team: "$team"}
+"""
+DEV_SETTINGS = """\
+# For trying things: a store that goes with the stack, and no instance but the scheduler while no job waits.
+config:
+  gcp:project: $account
+  gcp:region: $region
+  everspot:cluster:
+    cloud: gcp
+    tags: {Project: everspot, Team: "$team"}
+    imageFamily: everspot-dev
+    zones: [$zones]
+    retainStore: false
+    capacity:
+      instanceTypes: [g2-standard-4, g2-standard-8, g2-standard-12]
+      elastic: {maxInstances: 4, maxUsdPerHour: 10}
+"""
+PROD_SETTINGS = """\
+# `protect` refuses to delete or replace the buckets and the groups. A preview names the zones that the region does not
+# have, and the types that a zone does not offer.
+config:
+  gcp:project: $account
+  gcp:region: $region
+  everspot:cluster:
+    cloud: gcp
+    tags: {Project: everspot, Team: "$team"}
+    imageFamily: everspot-prod
+    zones: [$zones]
+    protect: true
+    capacity:
+      standing: {target: 4, onDemandBase: 1}
+      elastic: {maxInstances: 8, maxUsdPerHour: 20}
+      instanceTypes: [g2-standard-4, g2-standard-8, g2-standard-12]
+"""
+MAKES = (
+    "Makes the bucket and the key for the state of stacks, the pool of identities that lets in the jobs of the "
+    "repository, and the service accounts that they become to preview, to look for drift and to deploy."
+)
+IMAGE = (
+    "Bakes the image that instances start from, in the family that the settings name. training_image/bake/ of "
+    "Everspot's sources has the Packer template."
+)
+
+
+class GcpStarter:
+    """Google Cloud's part of a new project."""
+
+    account = "project (its id)"
+    usual_region = "us-central1"
+
+    def check(self, problems: Problems, given: ProjectAnswers) -> None:
+        """Add what is wrong with project, region and team."""
+        told = f"{shown(given.account)} has to be a project's id: 6 to 30 lower-case letters, digits and dashes"
+        problems.need(bool(_PROJECT.fullmatch(given.account)), "account", told)
+        known = bool(_REGION.fullmatch(given.region))
+        problems.need(known, "region", f"{shown(given.region)} is no region, such as {self.usual_region}")
+        told = f"{shown(given.team)} becomes a label: lower-case letters, digits, dashes and underscores"
+        problems.need(bool(_LABEL.fullmatch(given.team)), "team", told)
+
+    def settings(self, given: ProjectAnswers) -> Mapping[str, str]:
+        """The settings files' texts by stack."""
+        zones = ", ".join(f"{given.region}-{letter}" for letter in OTHER_ZONES.get(given.region, "abc"))
+        known = f', id: "{given.ids[0]}", ownerId: "{given.ids[1]}"' if given.ids else ""
+        words = {"account": given.account, "region": given.region, "team": given.team, "zones": zones}
+        words |= {"repository": given.repository, "ids": known}
+        texts = {"bootstrap": BOOTSTRAP_SETTINGS, "account": ACCOUNT_SETTINGS, "dev": DEV_SETTINGS}
+        return {stack: Template(text).substitute(words) for stack, text in {**texts, "prod": PROD_SETTINGS}.items()}
+
+    def steps(self, given: ProjectAnswers) -> list[SetupStep]:
+        """The steps until the first reviewed change."""
+        state = f"gs://everspot-state-{given.account}"
+        key = f"projects/{given.account}/locations/{given.region}/keyRings/everspot/cryptoKeys/state"
+        email = f"everspot-{{}}@{given.account}.iam.gserviceaccount.com".format
+        variables = {
+            "EVERSPOT_STATE": state,
+            "EVERSPOT_GOOGLE_PROVIDER": "projects/NUMBER/locations/global/workloadIdentityPools/everspot-reviews/"
+            "providers/github",
+            "EVERSPOT_GOOGLE_PREVIEW_ACCOUNT": email("preview"),
+            "EVERSPOT_GOOGLE_DRIFT_ACCOUNT": email("drift"),
+            "EVERSPOT_GOOGLE_DEPLOY_ACCOUNT": email("deploy"),
+            "EVERSPOT_POLICY_SETTINGS": "stacks/rules.yaml",
+        }
+        services = " ".join(f"{name}.googleapis.com" for name in SERVICES)
+        numbered = "NUMBER stands for the project's number, which the bootstrap's output `identityProvider` has."
+        image = "An instance for about half an hour, and the image: $0.05 a GB and month."
+        published = walk.published(given, variables)
+        return [
+            walk.installed(),
+            *walk.ids(given),
+            walk.bootstrapped(MAKES, before=(f"gcloud services enable {services} --project {given.account}",)),
+            walk.moved(state, f"gcpkms://{key}"),
+            *walk.stacks_made(f"gcpkms://{key}"),
+            SetupStep("Image", IMAGE, costs=image),
+            SetupStep(published[0].title, f"{published[0].why} {numbered}", published[0].commands),
+            *published[1:],
+        ]
+
+
+STARTER = GcpStarter()

@@ -1,0 +1,144 @@
+"""`everspot init`: what it asks, what it refuses, and what it writes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import everspot
+from everspot_core.problems import Problems
+
+ROOT = Path(__file__).parents[2]
+AWS = {"cloud": "aws", "account": "123456789012", "region": "us-east-2", "team": "vision", "repository": "Org/fleets"}
+GCP = {**AWS, "cloud": "gcp", "account": "my-project", "region": "us-central1"}
+
+
+def options(given: dict[str, str]) -> list[str]:
+    return [word for name, value in given.items() for word in (f"--{name}", value)]
+
+
+def begun(folder: Path, given: dict[str, str], *more: str) -> Any:
+    done = everspot("init", str(folder), *options(given), "--yes", "--json", *more)
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
+def test_what_it_writes_is_what_this_repository_runs():
+    done = subprocess.run([sys.executable, ROOT / "tools/packaged.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("given", [AWS, GCP], ids=["aws", "gcp"])
+def test_a_project_has_settings_program_workflows_and_the_order_of_commands(tmp_path: Path, given: dict[str, str]):
+    told = begun(tmp_path, given, "--repository-ids", "11,22")
+    written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert written == set(told["written"])
+    for name in ("review.yml", "apply.yml", "drift.yml"):
+        assert (tmp_path / ".github/workflows" / name).read_bytes() == (ROOT / ".github/workflows" / name).read_bytes()
+    for path in (ROOT / "stacks").glob("*.py"):
+        assert (tmp_path / "stacks" / path.name).read_bytes() == path.read_bytes()
+    read = {
+        path.name.split(".")[1]: yaml.safe_load(path.read_text())["config"]
+        for path in (tmp_path / "stacks").glob("Pulumi.*.yaml")
+    }
+    assert set(read) == {"bootstrap", "account", "dev", "prod"}
+    assert read["bootstrap"]["everspot:bootstrap"]["repository"] == {"name": "Org/fleets", "id": "11", "ownerId": "22"}
+    assert {
+        section["tags"]["Team"] for config in read.values() for section in config.values() if "tags" in section
+    } == {"vision"}
+    assert yaml.safe_load((tmp_path / "stacks/rules.yaml").read_text())["environments"]["*"]["teams"] == ["vision"]
+    assert "everspot[" in (tmp_path / "requirements.txt").read_text()
+    page = (tmp_path / "SETUP.md").read_text()
+    assert all(command in page for step in told["steps"] for command in step["commands"])
+    titles = [step["title"] for step in told["steps"]]
+    assert (
+        titles.index("Bootstrap") < titles.index("Move the state") < titles.index("Account") < titles.index("Publish")
+    )
+
+
+def test_what_steps_cost_is_what_everspot_estimate_says(tmp_path: Path):
+    steps = {step["stack"]: step for step in begun(tmp_path, AWS)["steps"] if step["stack"]}
+    for stack in ("bootstrap", "dev", "prod"):
+        file = tmp_path / f"stacks/Pulumi.{stack}.yaml"
+        told = json.loads(everspot("estimate", "--settings", str(file), "--json").out)
+        total = told["environments"][stack]["after"]["total"]
+        figures = steps[stack]["usd_per_month"]
+        assert (figures["low"], figures["expected"], figures["high"]) == pytest.approx(
+            (total["low"], total["expected"], total["high"])
+        )
+        assert 0 < figures["low"] <= figures["expected"] <= figures["high"]
+    assert steps["bootstrap"]["costs"].startswith("Costs $1.00 a month")
+    assert steps["account"]["costs"] == "Costs nothing."
+
+
+def test_in_a_region_without_known_prices_costs_are_unknown_and_never_nothing(tmp_path: Path):
+    steps = {step["stack"]: step for step in begun(tmp_path, {**AWS, "region": "eu-north-1"})["steps"]}
+    assert "Costs nothing" not in steps["dev"]["costs"] and "nknown" in steps["dev"]["costs"].replace(
+        "no known", "unknown"
+    )
+
+
+def test_the_ids_are_asked_of_the_forge_where_they_are_not_known(tmp_path: Path):
+    titles = [step["title"] for step in begun(tmp_path, AWS)["steps"]]
+    assert "Name the repository for good" in titles
+    assert "id" not in yaml.safe_load((tmp_path / "stacks/Pulumi.bootstrap.yaml").read_text())["config"][
+        "everspot:bootstrap"
+    ]["repository"]  # fmt: skip
+
+
+def test_all_that_is_wrong_is_told_at_once_and_nothing_is_written(tmp_path: Path):
+    bad = {"cloud": "aws", "account": "12", "region": "Ohio", "team": "a/b: {", "repository": "everybody/*"}
+    done = everspot("init", str(tmp_path / "new"), *options(bad), "--repository-ids", "1", "--yes", "--json")
+    fields = [problem["field"] for problem in json.loads(done.err)["problems"]]
+    assert (done.code, sorted(fields)) == (2, ["account", "region", "repository", "repository-ids", "team"])
+    assert not (tmp_path / "new").exists()
+    done = everspot("init", str(tmp_path / "new"), *options({**bad, "cloud": "azure"}), "--yes")
+    assert done.code == 2 and "there is aws, gcp" in done.err
+    done = everspot("init", str(tmp_path / "new"), *options({**GCP, "team": "Vision", "account": "UP"}), "--yes")
+    assert done.code == 2 and "becomes a label" in done.err and "project's id" in done.err
+
+
+def test_without_anybody_to_ask_every_missing_option_is_named(tmp_path: Path):
+    done = everspot("init", str(tmp_path), "--cloud", "aws", "--yes")
+    assert done.code == 2
+    assert all(f"--{name}" in done.err for name in ("account", "region", "team", "repository"))
+
+
+def test_people_are_asked_what_the_options_do_not_say(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-m", "everspot_cli.main", "init", str(tmp_path), "--cloud", "gcp", "--account", "my-project"],
+        input="\n\nOrg/fleets\n", capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Region [us-central1]" in done.stderr and "Team that pays [ml-platform]" in done.stderr
+    assert "1. Install" in done.stdout
+    assert "gcp:region: us-central1" in (tmp_path / "stacks/Pulumi.dev.yaml").read_text()
+
+
+def test_files_that_are_there_are_named_and_overwritten_only_by_force(tmp_path: Path):
+    begun(tmp_path, AWS)
+    assert begun(tmp_path, AWS)["written"] == []  # the same once more changes nothing
+    changed = tmp_path / "stacks/Pulumi.dev.yaml"
+    changed.write_text("config: {}\n")
+    (tmp_path / "SETUP.md").unlink()
+    (tmp_path / "SETUP.md").symlink_to(tmp_path / "elsewhere")
+    done = everspot("init", str(tmp_path), *options(AWS), "--yes", "--json")
+    assert done.code == 1
+    told = json.loads(done.err)
+    assert [problem["field"] for problem in told["problems"]] == ["stacks/Pulumi.dev.yaml", "SETUP.md"]
+    assert changed.read_text() == "config: {}\n" and not (tmp_path / "elsewhere").exists()
+    (tmp_path / "SETUP.md").unlink()
+    assert begun(tmp_path, AWS, "--force")["written"] == ["stacks/Pulumi.dev.yaml", "SETUP.md"]
+
+
+def test_every_cloud_is_checked_by_its_own_rules():
+    from everspot_clouds.base.starting import ProjectAnswers
+    from everspot_clouds.registry import LOOKED_AT, starter
+
+    for cloud in LOOKED_AT:
+        problems = Problems()
+        starter(cloud).check(problems, ProjectAnswers("", "", "", "o/n"))
+        assert {problem.path for problem in problems.found} >= {"account", "region"}

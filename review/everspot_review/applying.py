@@ -4,7 +4,7 @@ preview again → refused: exit 1 │ nothing to do: exit 0 │ not what was rev
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -14,11 +14,14 @@ from tempfile import TemporaryDirectory
 from everspot_review.engine import PREVIEWED_IN, UPDATED_IN, Ended, Engine
 from everspot_review.errors import ReviewExit
 from everspot_review.forge import Forge
-from everspot_review.locks import Here, held, left_by_this_workflow, locked, told_of
+from everspot_review.locks import Here, Lock, held, left_by_this_repository, locked, told_of
 from everspot_review.previewing import Revisions, preview
 from everspot_review.refusals import ForgeError
 from everspot_review.report import EnvironmentReport
 from everspot_review.values import masked
+
+CLOCKS = timedelta(minutes=5)
+"""How far the clocks of a runner and of the forge may be apart."""
 
 TOLD = 2_000
 """Characters of the engine's last words that are told of an update that failed."""
@@ -75,12 +78,13 @@ class Workflow:
         number = variables.get("GITHUB_RUN_ID", "")
         return cls(now, forge, int(number) if number.isdecimal() else 0)
 
-    def others(self) -> list[int] | None:
-        """Other runs of this workflow that are in progress; None if that cannot be known."""
-        if self.forge is None or not self.run:
+    def others(self, locks: Sequence[Lock]) -> list[int] | None:
+        """Other runs of this repository that may hold one of the locks, since they were there when it was taken; None
+        if that cannot be known."""
+        if self.forge is None or not self.run or not locks:
             return None
         try:
-            return self.forge.other_runs(self.run)
+            return self.forge.other_runs(self.run, max(lock.since for lock in locks) + CLOCKS)
         except (ForgeError, KeyError, TypeError, ValueError):
             return None
 
@@ -118,9 +122,9 @@ def _updated(
     ended = _up(engine, environment, limit)
     if ended.code and locked(ended.told):
         locks = held(ended.told)
-        if not left_by_this_workflow(locks, here, workflow.began, workflow.others()):
+        if not left_by_this_repository(locks, here, workflow.began, workflow.others(locks)):
             return ApplyOutcome(environment, Applied.LOCKED, told_of(environment, locks, here), seen)
-        tell(f"{environment}: freed the lock that an earlier run of this workflow left: {locks[0].said}")
+        tell(f"{environment}: freed the lock that an earlier run of this repository left: {locks[0].said}")
         engine.cancel(environment)
         ended = _up(engine, environment, limit)
     if ended.code == 0:

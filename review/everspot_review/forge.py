@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -142,15 +142,20 @@ class Forge:
         """Open an issue. Made once, as `comment` is."""
         return _issue(self._json("POST", f"{self._repo}/issues", {"title": title, "body": body}, once=True))
 
-    def other_runs(self, run: int) -> list[int]:
-        """The runs of the same workflow as `run` that have not ended, that one left out."""
-        workflow = self._json("GET", f"{self._repo}/actions/runs/{run}")["path"]
-        found = [
-            item
-            for status in ("in_progress", "queued", "waiting")
-            for item in self._json("GET", f"{self._repo}/actions/runs?status={status}&per_page={PAGE}")["workflow_runs"]
-        ]
-        return sorted({int(item["id"]) for item in found if item.get("path") == workflow} - {run})
+    def other_runs(self, run: int, until: datetime) -> list[int]:
+        """The runs of this repository, of whatever workflow, that had begun at `until` and have not ended, `run` left
+        out. One that does not say when it began counts.
+
+        Raises:
+            ForgeError: if there are more than a page of them, too.
+        """
+        found: set[int] = set()
+        for status in ("in_progress", "queued", "waiting"):
+            told = self._json("GET", f"{self._repo}/actions/runs?status={status}&per_page={PAGE}")
+            if int(told.get("total_count") or 0) > len(told["workflow_runs"]):
+                raise ForgeError(f"more than {PAGE} runs are {status}")
+            found |= {int(item["id"]) for item in told["workflow_runs"] if _began(item) <= until}
+        return sorted(found - {run})
 
     def edit_issue(self, number: int, **fields: str) -> None:
         """Change an issue: `title`, `body`, or `state` ("open", "closed")."""
@@ -239,6 +244,14 @@ _OPENER = urllib.request.build_opener(_SameOrigin)
 
 def _login(item: Mapping[str, Any]) -> str:
     return str((item.get("user") or {}).get("login") or "")
+
+
+def _began(item: Mapping[str, Any]) -> datetime:
+    """When a run began; long ago, if it does not say."""
+    try:
+        return datetime.fromisoformat(str(item["run_started_at"]))
+    except (KeyError, ValueError):
+        return datetime.min.replace(tzinfo=UTC)
 
 
 def _issue(item: Mapping[str, Any]) -> Issue:

@@ -64,14 +64,16 @@ def held(told: str) -> list[Lock]:
     ]
 
 
-def left_by_this_workflow(locks: list[Lock], here: Here, began: datetime, others: list[int] | None) -> bool:
-    """Whether all locks are what an earlier run of this very workflow left, so that they may be removed.
+def left_by_this_repository(locks: list[Lock], here: Here, began: datetime, others: list[int] | None) -> bool:
+    """Whether all locks are what an earlier run of this repository's workflows left, so that they may be removed. All
+    runners of a forge have the same user, so that it tells nothing of the workflow.
 
     Args:
         locks: those that are held.
         here: this process.
         began: when this run of the workflow began, with its zone.
-        others: runs of the same workflow that are in progress now, this one left out; None if that is not known.
+        others: runs of the repository, of whatever workflow, that were there when the locks were taken and are in
+            progress now, this one left out; None if that is not known.
     """
     return bool(locks) and others == [] and all(lock.user == here.user and lock.since < began for lock in locks)
 

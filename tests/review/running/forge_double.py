@@ -119,7 +119,8 @@ class Double(ThreadingHTTPServer):
         return Answer(200, item)
 
     def _runs(self, method: str, query: dict[str, str], body: Any) -> Answer:
-        return Answer(200, {"workflow_runs": [run for run in self.runs if run["status"] == query.get("status")]})
+        found = [run for run in self.runs if run["status"] == query.get("status")]
+        return Answer(200, {"total_count": len(found), "workflow_runs": found[: min(int(query["per_page"]), 100)]})
 
     def _run(self, method: str, query: Any, body: Any, number: str) -> Answer:
         return Answer(200, {"id": int(number), "path": ".github/workflows/apply.yml", "status": "in_progress"})

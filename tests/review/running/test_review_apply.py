@@ -150,12 +150,19 @@ def test_a_lock_that_an_earlier_run_of_the_workflow_left_is_freed(desk: Desk, hu
 @pytest.mark.parametrize(
     ("holder", "others", "token"),
     [
+        ("ME@fv-az1 (pid 77) at 2026-03-01T11:00:00Z", [-9], True),
         ("alice@laptop (pid 77) at 2026-03-01T11:00:00Z", [], True),
         ("ME@fv-az1 (pid 77) at 2026-03-01T12:00:01Z", [], True),
         ("ME@fv-az1 (pid 77) at 2026-03-01T11:00:00Z", [9], True),
         ("ME@fv-az1 (pid 77) at 2026-03-01T11:00:00Z", [], False),
     ],
-    ids=["somebody else's", "younger than this run", "another run in progress", "on a person's machine"],
+    ids=[
+        "another workflow's",
+        "somebody else's",
+        "younger than this run",
+        "another run in progress",
+        "on a person's machine",
+    ],
 )
 def test_any_other_lock_stays_and_its_holder_is_named(
     desk: Desk, hub: Double, engine: Engine, holder: str, others: list[int], token: bool
@@ -163,7 +170,10 @@ def test_any_other_lock_stays_and_its_holder_is_named(
     holder = holder.replace("ME", Here.own().user)
     locked(desk, holder)
     digest = preview(engine, "dev", Revisions()).digest
-    hub.runs = [{"id": n, "path": ".github/workflows/apply.yml", "status": "in_progress"} for n in (RUN, *others)]
+    hub.runs = [
+        {"id": abs(n), "path": f".github/workflows/{'apply' if n > 0 else 'destroy'}.yml", "status": "in_progress"}
+        for n in (RUN, *others)
+    ]
     done = apply(engine, "dev", digest, Workflow(BEGAN, forge(desk), RUN) if token else Workflow(BEGAN))
     assert (done.word, desk.verbs()[-1]) == (Applied.LOCKED, "up")
     assert f"the stack is locked by {holder.split(' ')[0]} (process 77) since 2026-03-01" in done.said

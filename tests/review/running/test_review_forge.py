@@ -1,6 +1,7 @@
 """The forge's client against a double with GitHub's limits, and the one comment that it keeps."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -188,16 +189,23 @@ def test_pulls_of_a_commit_are_found_on_either_forge(double: Double) -> None:
     assert forge(double).pulls_of("d" * 40) == []
 
 
-def test_other_runs_of_the_workflow_are_those_that_have_not_ended(github: Double) -> None:
-    path = ".github/workflows/apply.yml"
+def test_other_runs_are_those_that_were_there_and_have_not_ended(github: Double) -> None:
+    def run(number: int, status: str, **more: Any) -> dict[str, Any]:
+        return {"id": number, "path": ".github/workflows/apply.yml", "status": status, **more}
+
+    until, before, after = datetime(2026, 3, 1, 12, tzinfo=UTC), "2026-03-01T11:59:59Z", "2026-03-01T12:00:01Z"
     github.runs = [
-        {"id": RUN, "path": path, "status": "in_progress"},
-        {"id": 1, "path": path, "status": "completed"},
-        {"id": 2, "path": ".github/workflows/review.yml", "status": "in_progress"},
+        run(RUN, "in_progress", run_started_at=before),
+        run(1, "completed", run_started_at=before),
+        run(2, "in_progress", run_started_at=after),
     ]
-    assert forge(github).other_runs(RUN) == []
-    github.runs.append({"id": 3, "path": path, "status": "queued"})
-    assert forge(github).other_runs(RUN) == [3]
+    assert forge(github).other_runs(RUN, until) == []
+    github.runs += [run(3, "waiting", run_started_at=before), run(4, "queued")]
+    github.runs.append({**run(5, "in_progress", run_started_at=before), "path": ".github/workflows/destroy.yml"})
+    assert forge(github).other_runs(RUN, until) == [3, 4, 5]
+    github.runs += [run(100 + n, "in_progress", run_started_at=after) for n in range(100)]
+    with pytest.raises(ForgeError, match="more than 100 runs are in_progress"):
+        forge(github).other_runs(RUN, until)
 
 
 def test_one_issue_is_kept_for_what_has_drifted(double: Double) -> None:

@@ -9,7 +9,6 @@ from everspot_core.launching import LaunchTrouble
 from everspot_core.records import Market, Notice, NoticeKind, Request
 from everspot_core.schedule import Behaviour, PoolKey
 from everspot_scheduler.elastic.refusals import REST, REST_MOST
-from everspot_scheduler.observe import BEATS_UNREAD
 from everspot_scheduler.pools import PRESUMED
 from everspot_store import ManualClock
 from scheduler_helpers import folder_store
@@ -173,8 +172,7 @@ def test_a_pool_whose_instance_says_that_it_is_taken_gave_notice_whoever_ends_th
     notice = Notice(kind=NoticeKind.INTERRUPTION, source="metadata", seen_at=at)
     here.agents[name].record = here.agents[name].record.model_copy(update={"notice": notice})
     here.cloud.left[SPOT] = 0
-    beats = BEATS_UNREAD * here.manifest.limits.beat_every
-    here.run(int(beats / SECOND) + 2)
+    here.run(2)
     assert (seen(here, alone).up, seen(here, alone).since) == (False, at)
     here.cloud.terminate([name])
     here.later(minutes=3)

@@ -1,0 +1,83 @@
+"""How many heartbeats a tick reads, and how soon it sees what they tell."""
+
+from datetime import timedelta
+
+import pytest
+from everspot_core.manifest import Manifest
+from everspot_core.records import Assignment, InstanceRecord, InstanceState, Market, Notice, NoticeKind, Order, Role
+from everspot_scheduler.declaration import Declaration
+from everspot_scheduler.observe import BUSY_READS, Observer
+from everspot_store import Bucket, ManualClock, Store
+from everspot_store.testing import MemoryBackend
+
+
+class Counting(MemoryBackend):
+    """Counts the heartbeats that are read."""
+
+    reads = 0
+
+    def get(self, key):
+        self.reads += key.startswith("instances/")
+        return super().get(key)
+
+
+class Fleet:
+    """Instances with a job each, and one scheduler's observer, which has looked once."""
+
+    def __init__(self, count: int) -> None:
+        self.clock, self.backend = ManualClock(), Counting()
+        buckets = [Bucket("memory:///control", self.backend, self.clock)]
+        buckets.append(Bucket("memory:///data", MemoryBackend(), self.clock))
+        self.store = Store(*buckets, self.clock)
+        manifest = Manifest(cluster="c", cloud="aws", control_url="memory:///control", data_url="memory:///data")
+        self.names = [f"i-{number:03}" for number in range(count)]
+        now = self.clock.now()
+        for name in self.names:
+            told = Assignment(instance_id=name, job_id=f"j{name}", epoch=1, order=Order.RUN, changed_at=now)
+            self.store.assignments.create(name, told)
+            self.beat(name)
+        self.observer = Observer(self.store, Declaration(self.store, manifest))
+        self.look()
+
+    def beat(self, name: str, notice: Notice | None = None) -> None:
+        self.store.instances.put(
+            name,
+            InstanceRecord(
+                instance_id=name, cluster="c", role=Role.AGENT, instance_type="c6i.large", zone="a", vcpus=2,
+                memory_gib=4, market=Market.SPOT, state=InstanceState.BUSY, job_id=f"j{name}", epoch=1,
+                booted_at=self.clock.now(), updated_at=self.clock.now(), notice=notice,
+            ),
+        )  # fmt: skip
+
+    def look(self) -> tuple[int, set[str]]:
+        """The heartbeats that a tick reads, and the instances of whose notice it knows then."""
+        before = self.backend.reads
+        seen = self.observer.look()
+        return self.backend.reads - before, {name for name, i in seen.instances.items() if i.value.notice is not None}
+
+
+def noticed(fleet: Fleet) -> Notice:
+    return Notice(kind=NoticeKind.INTERRUPTION, source="metadata", seen_at=fleet.clock.now())
+
+
+def test_a_notice_of_a_busy_instance_is_read_in_the_next_tick_and_nothing_else_is() -> None:
+    fleet = Fleet(3)
+    assert fleet.look() == (0, set())
+    fleet.beat("i-001", noticed(fleet))
+    assert fleet.look() == (1, {"i-001"})
+    assert fleet.look() == (0, {"i-001"})
+
+
+@pytest.mark.parametrize("left", [1, BUSY_READS // 2])
+def test_however_many_tell_something_a_tick_reads_a_hundred_the_longest_unread_first(left: int) -> None:
+    fleet = Fleet(2 * BUSY_READS + left)
+    for name in fleet.names:
+        fleet.beat(name, noticed(fleet))
+    fleet.clock.advance(timedelta(seconds=5))
+    reads, known = fleet.look()
+    assert (reads, len(known)) == (BUSY_READS, BUSY_READS)
+    for name in known:
+        fleet.beat(name, noticed(fleet))  # they must not keep the others waiting
+    reads, known = fleet.look()
+    assert (reads, len(known)) == (BUSY_READS, 2 * BUSY_READS)
+    assert len(fleet.look()[1]) == len(fleet.names)

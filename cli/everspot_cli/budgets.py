@@ -1,7 +1,7 @@
 """The budgets of teams and of the environment, and what is spent and will be spent, by the bill's rules."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
@@ -69,6 +69,21 @@ def read(session: Session) -> BudgetReading:
     span = min(LATELY, now - first) if first is not None else timedelta(0)
     rows = _rows(budgets, found, lately, going_on, span, now)
     return BudgetReading(budgets, tuple(rows), note)
+
+
+def figure(value: float) -> str:
+    """An amount for people: two digits, and more where these would hide everything."""
+    return f"{value:,.2f}" if value >= 1 or value == 0 else f"{value:.4f}"
+
+
+def used_up(rows: Iterable[BudgetRow]) -> list[str]:
+    """A sentence for each cap of which nothing is left."""
+    spent_ones = (row for row in rows if row.cap is not None and row.spent >= row.cap)
+    return [
+        f"Nothing is left for {f'team {row.team}' if row.team else 'the environment'} "
+        f"until {row.until:%Y-%m-%d %H:%M} UTC: its jobs wait."
+        for row in spent_ones
+    ]
 
 
 def _rows(

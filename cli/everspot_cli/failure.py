@@ -3,6 +3,7 @@ output."""
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from everspot_core.counting import counted
@@ -25,9 +26,32 @@ _TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*)(?:Error|Exception|Interrupt|Exit|Warning|Fault|Corrupt|Denied|Stop)\b")
 
 
+@dataclass(frozen=True)
+class Failure:
+    """Why a job failed. `ending`: exit code, instance, and how often; `lines`: what the program printed last."""
+
+    head: str
+    ending: str
+    lines: tuple[str, ...]
+
+
 def failure(row: dict[str, Any], events: Sequence[Event]) -> RenderableType | None:
     """The exception and the last lines. None for a job that has neither failed nor waits to be retried after an
     error."""
+    why = failure_of(row, events)
+    if why is None:
+        return None
+    more = (
+        f"The last {counted(len(why.lines), 'line')}; all of them: everspot logs {row['job_id']}" if why.lines else ""
+    )
+    shown = [Text("\n".join(why.lines))] if why.lines else []
+    return Group(
+        Text(why.head, style="bold red"), Text(why.ending, style="dim"), *shown, Text(f"{more}\n", style="dim")
+    )
+
+
+def failure_of(row: dict[str, Any], events: Sequence[Event]) -> Failure | None:
+    """The same as words."""
     told = next((e for e in reversed(events) if e.kind is EventKind.ERROR), None)
     failed = row["state"] == JobState.FAILED.value
     if not failed and (told is None or row["last_reason"] not in _OWN):
@@ -35,11 +59,9 @@ def failure(row: dict[str, Any], events: Sequence[Event]) -> RenderableType | No
     message, text = _words(row, told, events)
     lines = own_lines(text)
     first = message or exception_of(lines) or (lines[-1] if lines else "the program ended without a word")
-    head = Text(_short(first.strip().splitlines()[0] if first.strip() else first), style="bold red")
+    head = _short(first.strip().splitlines()[0] if first.strip() else first)
     shown = [line for line in lines[-LINES:] if line.strip() != first.strip()]
-    more = f"The last {counted(len(shown), 'line')}; all of them: everspot logs {row['job_id']}" if shown else ""
-    parts = [head, Text(_ending(row, told), style="dim"), *([Text("\n".join(map(_short, shown)))] if shown else [])]
-    return Group(*parts, Text(f"{more}\n", style="dim"))
+    return Failure(head, _ending(row, told), tuple(map(_short, shown)))
 
 
 def _words(row: dict[str, Any], told: Event | None, events: Sequence[Event]) -> tuple[str, str]:

@@ -21,6 +21,8 @@ from everspot_cli.views import instance_rows
 
 CHEAPEST = 5
 """The number of pools that are listed without any instance or refusal."""
+CELLS = ("$/H", "SCORE", "BUSY", "IDLE", "COMING", "LAUNCHED", "TAKEN", "LASTS", "REFUSED")
+"""The names of a pool's figures."""
 COMING, IDLE, BUSY = "BOOTING", "READY", "BUSY"
 
 
@@ -135,6 +137,22 @@ def of_interest(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _is_known(row: dict[str, Any]) -> bool:
     return bool(row["instances"] or row["launched"] or row["refusals"] or row["lifetimes_hours"] or row["over_norm"])
+
+
+def cells(row: dict[str, Any], now: datetime) -> list[str]:
+    """The figures of a pool's row, in the order of `CELLS`. A ! marks the one by which the pool is over its norm."""
+    usd, each = row["usd_per_hour"], row["hours_per_interruption"]
+    refused = f"{row['refusals']}, {humane(row['refused_at'], now)}" if row["refused_at"] else "—"
+    worse = row["over_norm"]
+    taken = str(row["interrupted"] or "—")
+    return [
+        (f"{usd:.4f}" if usd is not None else "—") + " !" * (Norm.PRICE in worse),
+        str(row["placement_score"] or "—"),
+        *(str(row[name] or "—") for name in ("busy", "idle", "coming", "launched")),
+        taken + " !" * (Norm.INTERRUPTIONS in worse),
+        duration(each * 3600 if each is not None else None),
+        refused,
+    ]
 
 
 def as_json(session: Session, found: Read) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The events of a job as lines for people."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -27,26 +28,53 @@ _LONGEST = 160  # characters of a value
 _LEFT_OUT = ("traceback",)  # shown above the history, where it explains something
 
 
-def history(events: Sequence[Event], *, whole: bool = False) -> Table:
+@dataclass(frozen=True)
+class Chapter:
+    """A line of a history: one event, or several checkpoints of an attempt. `attempt` 0: before the first; `left_out`:
+    it stands for so many others, and says nothing else."""
+
+    at: datetime
+    attempt: int
+    kind: EventKind
+    what: str
+    where: str
+    detail: str
+    left_out: int = 0
+
+
+def chapters(events: Sequence[Event], *, whole: bool = False) -> list[Chapter]:
     """A job's events, oldest first. Unless `whole`, consecutive checkpoints are one line, and the middle of a long
     history and the durations of first steps are left out."""
-    table = sheet(("TIME", "ATT.", "WHAT", "WHERE", "DETAIL"), left=5, fold=("DETAIL",))
-    dated = len({event.at.date() for event in events}) > 1
     runs = [[event] for event in events] if whole else _runs([e for e in events if e.kind is not EventKind.STEPPED])
     hidden = 0 if whole else max(0, len(runs) - HEAD - TAIL)
-    for number, run in enumerate(runs):
-        if hidden > 1 and HEAD <= number < HEAD + hidden:
-            if number == HEAD:
-                table.add_row("…", "", "", "", Text(f"{hidden} more, with --events", style="dim"))
+    told = [_chapter(run) for run in runs]
+    if hidden < 2:
+        return told
+    middle = replace(told[HEAD], what="", where="", detail="", left_out=hidden)
+    return [*told[:HEAD], middle, *told[HEAD + hidden :]]
+
+
+def _chapter(run: Sequence[Event]) -> Chapter:
+    first, last = run[0], run[-1]
+    count = f" x{len(run)}" if len(run) > 1 else ""
+    detail = words(first) if len(run) == 1 else _many(run)
+    return Chapter(last.at, first.epoch, first.kind, f"{first.kind.value}{count}", first.instance_id or "", detail)
+
+
+def history(events: Sequence[Event], *, whole: bool = False) -> Table:
+    """The chapters as a table."""
+    table = sheet(("TIME", "ATT.", "WHAT", "WHERE", "DETAIL"), left=5, fold=("DETAIL",))
+    several_days = len({event.at.date() for event in events}) > 1
+    for told in chapters(events, whole=whole):
+        if told.left_out:
+            table.add_row("…", "", "", "", Text(f"{told.left_out} more, with --events", style="dim"))
             continue
-        first, last = run[0], run[-1]
-        count = f" x{len(run)}" if len(run) > 1 else ""
         table.add_row(
-            stamp(last.at, dated=dated),
-            str(first.epoch or "—"),
-            Text(f"{first.kind.value}{count}", style=_STYLE.get(first.kind, "")),
-            first.instance_id or "—",
-            Text(words(first) if len(run) == 1 else _many(run)),
+            stamp(told.at, dated=several_days),
+            str(told.attempt or "—"),
+            Text(told.what, style=_STYLE.get(told.kind, "")),
+            told.where or "—",
+            Text(told.detail),
         )
     return table
 

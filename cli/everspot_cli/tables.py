@@ -80,9 +80,14 @@ def word(state: str) -> Text:
 def status(row: dict[str, Any]) -> Text:
     """A job's state in its colour, with a mark if its deadline has passed. A failed job with a deadline stays late."""
     text = word(row["status"])
-    if row["deadline"] == "missed" and row["status"] != "FAILED":
+    if late(row):
         text.append(", late", style="bold red")
     return text
+
+
+def late(row: dict[str, Any]) -> bool:
+    """Whether a job's deadline has passed, which for a failed one goes without saying."""
+    return bool(row["deadline"] == "missed" and row["status"] != "FAILED")
 
 
 def steps(row: dict[str, Any]) -> str:
@@ -104,8 +109,8 @@ def jobs_table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Tab
         figures = (steps(row), *durations, str(row["interruptions"]))
         submitted = humane(row["submitted_at"], now)
         whose = f"\n  {belongs(row)}" if row["visit_of"] else ""
-        wide.add_row(f"{row['job_id']}{whose}", row["priority"], submitted, status(row), _where(row, " "), *figures)
-        on = "".join(f"\n  {line}" for line in _where(row, "\n").splitlines()) if row["owner"] or row["away"] else ""
+        wide.add_row(f"{row['job_id']}{whose}", row["priority"], submitted, status(row), place(row, " "), *figures)
+        on = "".join(f"\n  {line}" for line in place(row, "\n").splitlines()) if row["owner"] or row["away"] else ""
         narrow.add_row(f"{row['job_id']}{whose}{on}", status(row), *figures)
     return wide if fits(wide, width) else narrow
 
@@ -116,7 +121,8 @@ def fits(table: Table, width: int) -> bool:
     return Measurement.get(console, console.options, table).maximum <= width
 
 
-def _where(row: dict[str, Any], between: str) -> str:
+def place(row: dict[str, Any], between: str = " ") -> str:
+    """The instance that a job has, or where it is away; `—` if it has none."""
     if not row["instance_type"]:
         return row["owner"] or where(row).replace(": ", f":{between}") or "—"
     return f"{row['instance_type']}{between}{row['zone']} {row['market']}"
@@ -140,7 +146,7 @@ def instances_table(rows: Sequence[dict[str, Any]], width: int) -> Table:
     narrow = sheet(("INSTANCE", "STATE", "JOB", "AGE"), left=3, fold=("JOB",))
     for row in rows:
         job = row["job_id"] or ", ".join(row["residents"]) or "—"
-        age, notice = duration(row["age_seconds"]), _notice(row)
+        age, notice = duration(row["age_seconds"]), notice_words(row)
         wide.add_row(
             row["instance_id"], row["instance_type"], row["zone"], row["market"], row["role"], word(row["state"]),
             job, notice or "—", age,
@@ -154,7 +160,8 @@ def instances_table(rows: Sequence[dict[str, Any]], width: int) -> Table:
     return wide if fits(wide, width) else narrow
 
 
-def _notice(row: dict[str, Any]) -> str:
+def notice_words(row: dict[str, Any]) -> str:
+    """What is known of an instance's end or trouble; empty if nothing is."""
     if row["interrupted"]:
         return "taken by the cloud"
     if row.get("detail") and not row["notice"]:

@@ -9,10 +9,10 @@ from everspot_core.budgets import ENVIRONMENT, MOST, Allowance, Caps, Period, Un
 from rich.table import Table
 from rich.text import Text
 
-from everspot_cli.budgets import BudgetReading, BudgetRow, read
-from everspot_cli.commands.control import user
+from everspot_cli.budgets import BudgetReading, BudgetRow, figure, read, used_up
 from everspot_cli.commands.options import Json, session_of
 from everspot_cli.errors import CliError, Exit
+from everspot_cli.requests import user
 from everspot_cli.session import Session
 from everspot_cli.tables import sheet
 
@@ -122,10 +122,7 @@ def _answer(reading: BudgetReading, rows: list[BudgetRow]) -> dict[str, Any]:
 def _print(session: Session, reading: BudgetReading, rows: list[BudgetRow]) -> None:
     session.console.print(_table(rows))
     notes = ["█ spent  ▒ committed to what runs, until its expected end  ░ left. Forecast: as in the last 24 hours."]
-    for row in rows:
-        if row.cap is not None and row.spent >= row.cap:
-            whose = f"team {row.team}" if row.team else "the environment"
-            notes.append(f"Nothing is left for {whose} until {row.until:%Y-%m-%d %H:%M} UTC: its jobs wait.")
+    notes += used_up(rows)
     if all(row.cap is None for row in rows):
         notes.append("No cap is set: everspot budget set --per month --dollars 500")
     notes += [word for word in (reading.note, session.scale_note()) if word]
@@ -136,17 +133,13 @@ def _table(rows: list[BudgetRow]) -> Table:
     table = sheet(["WHOSE", "PER", "", "SPENT", "COMMITTED", "FORECAST", "CAP", ""], left=3)
     before = None
     for row in rows:
-        figures = [_figure(value) for value in (row.spent, row.committed, row.forecast)]
+        figures = [figure(value) for value in (row.spent, row.committed, row.forecast)]
         whose = "" if row.team == before else row.team or "environment"
         before = row.team
         unit = "$" if row.unit is Unit.DOLLARS else row.unit.words
-        cap = _figure(row.cap) if row.cap is not None else "—"
+        cap = figure(row.cap) if row.cap is not None else "—"
         table.add_row(whose, row.period.value, unit, *figures, cap, _bar(row))
     return table
-
-
-def _figure(value: float) -> str:
-    return f"{value:,.2f}" if value >= 1 or value == 0 else f"{value:.4f}"
 
 
 def _bar(row: BudgetRow) -> Text:

@@ -1,20 +1,17 @@
 """`everspot cancel`, `interrupt` and `drain`: requests, written into the store for the scheduler to carry out."""
 
-import getpass
-import secrets
 from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
 from everspot_core.documents import format_duration
 from everspot_core.launching import launched_ids
-from everspot_core.lease import pending
-from everspot_core.records import EventKind, InstanceState, JobRecord, JobState, Request
+from everspot_core.records import InstanceState, JobState
 
-from everspot_cli.chaining import live_run
 from everspot_cli.commands.options import JobId, Json, duration_of, session_of
 from everspot_cli.errors import CliError
-from everspot_cli.finding import find_job, record_of
+from everspot_cli.finding import find_job
+from everspot_cli.requests import ask_cancel, ask_interrupt, request_of
 from everspot_cli.session import Session
 
 POLL = timedelta(seconds=1)
@@ -25,19 +22,6 @@ def register(app: typer.Typer) -> None:
     app.command("cancel")(cancel)
     app.command("interrupt")(interrupt)
     app.command("drain")(drain)
-
-
-def user() -> str:
-    """The name of the user on this machine."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"
-
-
-def request_of(session: Session, note: str = "") -> Request:
-    """A request by this user, at this moment."""
-    return Request(at=session.now, by=user(), note=note)
 
 
 def _say(session: Session, answer: dict[str, Any], words: str) -> None:
@@ -53,18 +37,8 @@ def cancel(context: typer.Context, job_id: JobId, json: Json = False) -> None:
     For a series, this ends the run that is alive or comes next, and with it the series.
     """
     session = session_of(context, json)
-    submission = find_job(session, job_id)
-    record = _record(session, submission.job_id)
-    if record.state.final:
-        following = live_run(session, submission)
-        if following is None:
-            raise CliError(f"{submission.job_id} has already ended: {record.state.value}")
-        submission = following
-    new = session.store.cancels.create(submission.job_id, request_of(session)) is not None
-    words = f"{submission.job_id} will be cancelled" if new else f"{submission.job_id} is being cancelled already"
-    if submission.series is not None:
-        words += f", and its series {submission.series.id} ends"
-    _say(session, {"job_id": submission.job_id, "cancel": "requested" if new else "already requested"}, words)
+    asked = ask_cancel(session, find_job(session, job_id))
+    _say(session, asked.answer, asked.words)
 
 
 def interrupt(
@@ -79,29 +53,8 @@ def interrupt(
     and otherwise on the same one.
     """
     session = session_of(context, json)
-    submission = find_job(session, job_id)
-    record = _record(session, submission.job_id)
-    if record.state.final:
-        raise CliError(f"{submission.job_id} has already ended: {record.state.value}")
-    if not record.state.owned:
-        raise CliError(
-            f"{submission.job_id} has no instance to be interrupted on ({record.state.value})",
-            hint=f"`everspot job {submission.job_id}` tells what it waits for",
-        )
-    drill = f"{session.now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
-    session.store.drills.create(f"{submission.job_id}/{drill}", request_of(session, note))
-    session.store.event_writer(submission.job_id, record.epoch, "cli").emit(
-        EventKind.DRILL, by=user(), note=note, drill=drill
-    )
-    _say(
-        session,
-        {"job_id": submission.job_id, "drill": drill, "instance_id": record.owner},
-        f"{submission.job_id} will be interrupted on {record.owner}. Watch it resume: everspot job {submission.job_id}",
-    )
-
-
-def _record(session: Session, job_id: str) -> JobRecord:
-    return record_of(session, job_id) or pending(job_id, session.now)
+    asked = ask_interrupt(session, find_job(session, job_id), note)
+    _say(session, asked.answer, asked.words)
 
 
 def drain(

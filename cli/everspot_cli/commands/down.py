@@ -13,10 +13,11 @@ from everspot_core.documents import format_duration
 from everspot_core.manifest import Manifest
 from everspot_store import NoCluster, StoreMissing
 
-from everspot_cli.commands.control import owned, request_of
+from everspot_cli.commands.control import owned
 from everspot_cli.commands.options import Json, duration_of, session_of
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.nearby import with_local_cloud
+from everspot_cli.requests import request_of
 from everspot_cli.session import Session
 from everspot_cli.stacks import Stack
 from everspot_cli.target import Target

@@ -6,15 +6,14 @@ from typing import Annotated, Any
 
 import typer
 from everspot_core.counting import counted
-from everspot_core.norms import Norm
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from everspot_cli.commands.options import Json, Watch, session_of
-from everspot_cli.fleet import CHEAPEST, as_json, notes, of_interest, pool_rows, read
+from everspot_cli.fleet import CELLS, CHEAPEST, as_json, cells, notes, of_interest, pool_rows, read
 from everspot_cli.session import Session
-from everspot_cli.tables import duration, fits, humane, sheet
+from everspot_cli.tables import fits, sheet
 
 
 def register(app: typer.Typer) -> None:
@@ -79,26 +78,10 @@ def _lines(session: Session, live: bool) -> dict[str, str]:
 
 def _table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Table:
     """The table of the pools. In a narrow terminal, zone and market are below the type."""
-    figures = ("$/H", "SCORE", "BUSY", "IDLE", "COMING", "LAUNCHED", "TAKEN", "LASTS", "REFUSED")
-    wide = sheet(("TYPE", "ZONE", "MARKET", *figures), left=3)
-    narrow = sheet(("POOL", *figures[:5], "LAUN-\nCHED", *figures[6:]), left=1, fold=("REFUSED",))
+    wide = sheet(("TYPE", "ZONE", "MARKET", *CELLS), left=3)
+    narrow = sheet(("POOL", *CELLS[:5], "LAUN-\nCHED", *CELLS[6:]), left=1, fold=("REFUSED",))
     for row in rows:
-        cells = _cells(row, now)
-        wide.add_row(row["instance_type"], row["zone"], row["market"], *cells)
-        narrow.add_row(f"{row['instance_type']}\n  {row['zone']}\n  {row['market']}", *cells)
+        figures = cells(row, now)
+        wide.add_row(row["instance_type"], row["zone"], row["market"], *figures)
+        narrow.add_row(f"{row['instance_type']}\n  {row['zone']}\n  {row['market']}", *figures)
     return wide if fits(wide, width) else narrow
-
-
-def _cells(row: dict[str, Any], now: datetime) -> list[str]:
-    usd, each = row["usd_per_hour"], row["hours_per_interruption"]
-    refused = f"{row['refusals']}, {humane(row['refused_at'], now)}" if row["refused_at"] else "—"
-    worse = row["over_norm"]
-    taken = str(row["interrupted"] or "—")
-    return [
-        (f"{usd:.4f}" if usd is not None else "—") + " !" * (Norm.PRICE in worse),
-        str(row["placement_score"] or "—"),
-        *(str(row[name] or "—") for name in ("busy", "idle", "coming", "launched")),
-        taken + " !" * (Norm.INTERRUPTIONS in worse),
-        duration(each * 3600 if each is not None else None),
-        refused,
-    ]

@@ -7,9 +7,9 @@ import typer
 from everspot_core.documents import format_duration
 from everspot_core.records import InstanceRecord, InstanceState, Order, Role, RollRequest
 
-from everspot_cli.commands.control import user
 from everspot_cli.commands.options import Json, duration_of, session_of
 from everspot_cli.errors import CliError, Exit
+from everspot_cli.requests import user
 from everspot_cli.session import Session
 
 POLL = timedelta(seconds=1)

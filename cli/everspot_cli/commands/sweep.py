@@ -10,11 +10,11 @@ from everspot_core.sweep import Direction, SweepRecord, SweepSpec
 from rich.table import Table
 from rich.text import Text
 
-from everspot_cli.commands.control import user
 from everspot_cli.commands.options import Json, session_of
 from everspot_cli.commands.submit.command import check
 from everspot_cli.commands.submit.deadline import bounded
 from everspot_cli.errors import CliError
+from everspot_cli.requests import user
 from everspot_cli.session import Session
 from everspot_cli.sweeping.reading import read_sweep
 from everspot_cli.sweeping.runner import SweepRun, SweepStanding, Trial, trial_of

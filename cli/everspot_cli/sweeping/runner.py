@@ -20,8 +20,8 @@ from everspot_store import JobExists
 
 from everspot_cli.abroad import spent_abroad
 from everspot_cli.chaining import timed
-from everspot_cli.commands.control import user
 from everspot_cli.commands.submit.command import note_submitted, send
+from everspot_cli.requests import user
 from everspot_cli.session import Session
 from everspot_cli.specs import Overrides, read_spec
 from everspot_cli.sweeping import study as optuna

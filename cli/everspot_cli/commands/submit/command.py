@@ -12,7 +12,6 @@ from everspot_core.records import EventKind
 from everspot_store import StoreError, StoreUnavailable
 
 from everspot_cli.chaining import earlier_of, timed
-from everspot_cli.commands.control import user
 from everspot_cli.commands.options import Env, Json, Name, Set, WaitForCapacity, session_of
 from everspot_cli.commands.submit.deadline import bounded, deadline_warnings, refuse_too_early, warn
 from everspot_cli.commands.submit.dry_run import dry_run as show_dry_run
@@ -20,6 +19,7 @@ from everspot_cli.commands.submit.fleet import cluster_rules, fleet_of, possible
 from everspot_cli.commands.submit.ignored import NAME as IGNORE_FILE
 from everspot_cli.commands.submit.ignored import ignored_in
 from everspot_cli.errors import CliError, Exit, gathered
+from everspot_cli.requests import user
 from everspot_cli.session import Session
 from everspot_cli.specs import Overrides, read_spec
 from everspot_cli.supplies import supplied

@@ -10,12 +10,12 @@ import typer
 from everspot_core.job import JobSubmission
 from everspot_core.records import JobState
 
-from everspot_cli.commands.control import user
 from everspot_cli.commands.options import EndedJobId, Env, Json, Name, Set, WaitForCapacity, session_of
 from everspot_cli.commands.submit.command import answer_submitted, check, created, note_submitted
 from everspot_cli.commands.submit.deadline import bounded
 from everspot_cli.errors import CliError
 from everspot_cli.finding import find_job, record_of
+from everspot_cli.requests import user
 from everspot_cli.session import Session
 from everspot_cli.specs import Overrides, changed
 

@@ -1,0 +1,88 @@
+"""What is told of one job, as names and values: for the terminal and for the page."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from everspot_core.documents import format_duration
+from everspot_core.records import JobState
+
+from everspot_cli.abroad import away_words, trip_words
+from everspot_cli.tables import belongs, dated, duration, steps
+from everspot_cli.waiting import on_demand_words, wait_pool
+
+DETAIL = 6  # lines of what was said last
+
+
+def job_facts(
+    row: dict[str, Any], spec: dict[str, Any], now: datetime, *, explained: bool
+) -> list[tuple[str, str | int | None]]:
+    """Names and values of a row of `job_row`, in the order in which they are shown. A value of None or "" is not known.
+
+    `spec`: the job's file as JSON has it; `explained`: whether its failure is told elsewhere.
+    """
+    metrics = ", ".join(f"{name} {value:.4g}" for name, value in sorted(row["metrics"].items()))
+    program = spec["recipe"] or " ".join(spec["entrypoint"] or [])
+    where = f"{row['owner']} ({row['instance_type']} {row['zone']} {row['market']})" if row["instance_type"] else None
+    wanted = ", ".join(f"{name} {value:g}" if not isinstance(value, str) else f"{name} {value}"
+                       for name, value in spec["resources"].items() if value)  # fmt: skip
+    return [
+        ("job", row["job_id"]),
+        ("status", row["status"]),
+        ("waits because", row["waits_because"]),
+        ("waits for", wait_pool(row)),
+        ("on-demand", on_demand_words(row, now)),
+        ("waits since", dated(row["waits_since"], now) if row["waits_since"] else None),
+        ("runs", program),
+        ("needs", wanted),
+        ("priority", row["priority"]),
+        ("steps", steps(row)),
+        ("metrics", metrics),
+        ("on", where or row["owner"]),
+        ("visit of", belongs(row)),
+        ("away", away_words(row, now)),
+        ("has been", trip_words(row)),
+        ("interruptions", row["interruptions"]),
+        ("errors", row["errors"] or None),
+        ("attempt", row["attempt"] or None),
+        ("retry of", row["retry_of"]),
+        ("submitted", dated(row["submitted_at"], now) + (f" by {row['user']}" if row["user"] else "")),
+        ("after", ", ".join(row["after"])),
+        ("begins", dated(row["start_at"], now) if row["start_at"] and not row["attempt"] else None),
+        ("window", row["window"]),
+        ("series", _series(row, spec)),
+        ("deadline", deadline_words(row, now)),
+        ("total duration", duration(row["total_duration_seconds"])),
+        ("job duration", duration(row["job_duration_seconds"])),
+        ("last attempt ended by", row["last_reason"]),
+        ("exit code", None if explained or not JobState(row["state"]).final else row["exit_code"]),
+        ("detail", None if explained else _cut(row["detail"])),
+    ]
+
+
+def deadline_words(row: dict[str, Any], now: datetime) -> str | None:
+    """A deadline in the words of its state: still open, kept, or missed and by how much."""
+    at, state = row["deadline_at"], row["deadline"]
+    if at is None or state is None:
+        return f"{at:%Y-%m-%d %H:%M} UTC" if at is not None else None
+    if state == "open":
+        return dated(at, now)
+    ended = row["changed_at"] if JobState(row["state"]).final else now
+    late = (ended - at).total_seconds()
+    if state == "kept":
+        return f"kept with {duration(-late)} to spare ({at:%Y-%m-%d %H:%M} UTC)"
+    by = f" by {duration(late)}{'' if JobState(row['state']).final else ' so far'}" if late > 0 else ": the job failed"
+    return f"missed{by} ({at:%Y-%m-%d %H:%M} UTC)"
+
+
+def _series(row: dict[str, Any], spec: dict[str, Any]) -> str | None:
+    """The number of the run in its series, and the interval of the series."""
+    if row["series"] is None or spec["every"] is None:
+        return None
+    skip = f", skipped if {spec['skip_if']}" if spec["skip_if"] else ""
+    return f"run {row['run']} of {row['series']}, every {format_duration(timedelta(seconds=spec['every']))}{skip}"
+
+
+def _cut(detail: str) -> str:
+    lines = detail.splitlines()
+    more = f"\n… {len(lines) - DETAIL} more lines" if len(lines) > DETAIL else ""
+    return "\n".join(lines[:DETAIL]) + more

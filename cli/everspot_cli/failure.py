@@ -27,7 +27,7 @@ _EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*)(?:Error|Exception|Interrupt|Exit|
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailureWords:
     """Why a job failed. `ending`: exit code, instance, and how often; `lines`: what the program printed last."""
 
     head: str
@@ -50,7 +50,7 @@ def failure(row: dict[str, Any], events: Sequence[Event]) -> RenderableType | No
     )
 
 
-def failure_of(row: dict[str, Any], events: Sequence[Event]) -> Failure | None:
+def failure_of(row: dict[str, Any], events: Sequence[Event]) -> FailureWords | None:
     """The same as words."""
     told = next((e for e in reversed(events) if e.kind is EventKind.ERROR), None)
     failed = row["state"] == JobState.FAILED.value
@@ -61,7 +61,7 @@ def failure_of(row: dict[str, Any], events: Sequence[Event]) -> Failure | None:
     first = message or exception_of(lines) or (lines[-1] if lines else "the program ended without a word")
     head = _short(first.strip().splitlines()[0] if first.strip() else first)
     shown = [line for line in lines[-LINES:] if line.strip() != first.strip()]
-    return Failure(head, _ending(row, told), tuple(map(_short, shown)))
+    return FailureWords(head, _ending(row, told), tuple(map(_short, shown)))
 
 
 def _words(row: dict[str, Any], told: Event | None, events: Sequence[Event]) -> tuple[str, str]:

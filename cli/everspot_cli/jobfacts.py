@@ -7,6 +7,7 @@ from everspot_core.documents import format_duration
 from everspot_core.records import JobState
 
 from everspot_cli.abroad import away_words, trip_words
+from everspot_cli.reasons import because
 from everspot_cli.tables import belongs, dated, duration, steps
 from everspot_cli.waiting import on_demand_words, wait_pool
 
@@ -53,7 +54,7 @@ def job_facts(
         ("deadline", deadline_words(row, now)),
         ("total duration", duration(row["total_duration_seconds"])),
         ("job duration", duration(row["job_duration_seconds"])),
-        ("last attempt ended by", row["last_reason"]),
+        ("last attempt ended", _ending(row["last_reason"])),
         ("exit code", None if explained or not JobState(row["state"]).final else row["exit_code"]),
         ("detail", None if explained else _cut(row["detail"])),
     ]
@@ -72,6 +73,10 @@ def deadline_words(row: dict[str, Any], now: datetime) -> str | None:
         return f"kept with {duration(-late)} to spare ({at:%Y-%m-%d %H:%M} UTC)"
     by = f" by {duration(late)}{'' if JobState(row['state']).final else ' so far'}" if late > 0 else ": the job failed"
     return f"missed{by} ({at:%Y-%m-%d %H:%M} UTC)"
+
+
+def _ending(reason: str | None) -> str | None:
+    return f"by {reason}: {because(reason)}" if reason else None
 
 
 def _series(row: dict[str, Any], spec: dict[str, Any]) -> str | None:

@@ -21,12 +21,14 @@ class Wanted:
     """The choice of jobs. Each field narrows it.
 
     `since`: leaves out jobs that had ended before; `archived`: includes all archived jobs. Without either, archived
-    jobs of the last day are included. `names`: patterns such as `fashion-*`, over names and ids. `states`: words of the
-    STATUS column. `tags`: with these values. `limit`: the newest.
+    jobs of the last day are included. `tables`: none that is archived, so that the archive is not listed. `names`:
+    patterns such as `fashion-*`, over names and ids. `states`: words of the STATUS column. `tags`: with these values.
+    `limit`: the newest.
     """
 
     active: bool = False
     archived: bool = False
+    tables: bool = False
     since: datetime | None = None
     names: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
@@ -64,7 +66,7 @@ def _read(session: Session, wanted: Wanted) -> tuple[list[Dossier], set[str]]:
         job: Dossier(submission=doc.value, record=records[job].value if job in records else None)
         for job, doc in jobs.items()
     }
-    if not wanted.active:
+    if not (wanted.active or wanted.tables):
         # The archive last: what has left the tables by now is there.
         since = wanted.since or (None if wanted.archived else session.now - RECENT)
         found.update(store.archive.scan(since, session.now))

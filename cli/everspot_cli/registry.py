@@ -96,6 +96,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Begin a project of environments that are changed by pull requests: settings, program, workflows, and the "
         "steps.",
     ),
+    "ui": ("ui", "Show jobs, fleet and spending on a page in the browser, kept up to date until Ctrl-C."),
     "gc": ("gc", "Show what nobody needs any more in the data bucket, and how large it is; with --delete, remove it."),
     "doctor": (
         "doctor",

@@ -16,7 +16,7 @@ from everspot_cli.session import Session
 
 
 @dataclass(frozen=True)
-class Asked:
+class Requested:
     """A request that was written. `answer`: for programs; `words`: for people."""
 
     answer: dict[str, Any]
@@ -36,7 +36,7 @@ def request_of(session: Session, note: str = "") -> Request:
     return Request(at=session.now, by=user(), note=note)
 
 
-def ask_cancel(session: Session, submission: JobSubmission) -> Asked:
+def ask_cancel(session: Session, submission: JobSubmission) -> Requested:
     """Ask for a job's end; where it is an ended run of a series, for the end of the run that is alive or comes next.
 
     Raises:
@@ -52,10 +52,10 @@ def ask_cancel(session: Session, submission: JobSubmission) -> Asked:
     words = f"{submission.job_id} will be cancelled" if new else f"{submission.job_id} is being cancelled already"
     if submission.series is not None:
         words += f", and its series {submission.series.id} ends"
-    return Asked({"job_id": submission.job_id, "cancel": "requested" if new else "already requested"}, words)
+    return Requested({"job_id": submission.job_id, "cancel": "requested" if new else "already requested"}, words)
 
 
-def ask_interrupt(session: Session, submission: JobSubmission, note: str = "") -> Asked:
+def ask_interrupt(session: Session, submission: JobSubmission, note: str = "") -> Requested:
     """Ask for a drill: the job checkpoints, gives its instance back, and resumes.
 
     Raises:
@@ -74,7 +74,7 @@ def ask_interrupt(session: Session, submission: JobSubmission, note: str = "") -
     session.store.event_writer(submission.job_id, record.epoch, "cli").emit(
         EventKind.DRILL, by=user(), note=note, drill=drill
     )
-    return Asked(
+    return Requested(
         {"job_id": submission.job_id, "drill": drill, "instance_id": record.owner},
         f"{submission.job_id} will be interrupted on {record.owner}. Watch it resume: everspot job {submission.job_id}",
     )

@@ -19,6 +19,8 @@ DEPLOYED = [
     "stacks",
     "Pulumi.yaml",
 ]
+PAGE = ROOT / "cli/everspot_cli/ui/loopback.py"
+"""The page of `everspot ui` is served on this machine alone: one file of it says so."""
 LOCAL_ADDRESS = re.compile(r"127\.0\.0\.1|localhost|0\.0\.0\.0:|\[::1\]|/_market")
 
 
@@ -36,7 +38,8 @@ def text(path: Path) -> str:
 
 
 def test_only_the_local_cloud_knows_its_address() -> None:
-    found = [f"{p.relative_to(ROOT)}: {m.group()}" for p in tracked(*DEPLOYED) for m in LOCAL_ADDRESS.finditer(text(p))]
+    files = [path for path in tracked(*DEPLOYED) if path != PAGE]
+    found = [f"{p.relative_to(ROOT)}: {m.group()}" for p in files for m in LOCAL_ADDRESS.finditer(text(p))]
     assert found == []
 
 

@@ -33,8 +33,8 @@ def test_the_commands_are_these():
     assert list(COMMANDS) == [
         "submit", "retry", "sweep", "jobs", "job", "logs", "cancel", "interrupt", "exec", "forward", "data", "pull",
         "drain", "roll", "down", "instances", "fleet", "federation", "report", "compare", "export", "chargeback",
-        "reconcile", "audit", "anomalies", "budget", "commitments", "simulate", "prices", "estimate", "init", "gc",
-        "doctor", "review", "changes", "use", "clusters",
+        "reconcile", "audit", "anomalies", "budget", "commitments", "simulate", "prices", "estimate", "init", "ui",
+        "gc", "doctor", "review", "changes", "use", "clusters",
     ]  # fmt: skip
 
 

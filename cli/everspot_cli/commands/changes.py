@@ -11,7 +11,7 @@ from rich.text import Text
 from everspot_cli.commands.options import Json, session_of
 from everspot_cli.tables import fits, sheet
 
-_UNKNOWN = "unknown"
+UNKNOWN = "unknown"
 
 
 def register(app: typer.Typer) -> None:
@@ -60,22 +60,23 @@ def _table(found: list[AppliedChange], width: int) -> Table:
     wide = sheet(("AT", "ENVIRONMENT", "PULL REQUEST", "BY", "REVISION", "DID", "$/MONTH"), left=6)
     narrow = sheet(("AT", "PULL REQUEST", "$/MONTH"), left=2, fold=("PULL REQUEST",))
     for change in found:
-        at, pull, cost = f"{change.at:%Y-%m-%d %H:%M}", change.pull_request, _cost(change)
+        at, pull, cost = f"{change.at:%Y-%m-%d %H:%M}", change.pull_request, cost_words(change)
         title = Text(f"#{pull.number} {pull.title}" if pull is not None else "—")
-        by, did = Text(pull.author or "—" if pull is not None else "—"), _did(change)
+        by, did = Text(pull.author or "—" if pull is not None else "—"), did_words(change)
         wide.add_row(at, change.environment, title, by, change.revision[:12] or "—", did, cost)
         narrow.add_row(f"{at}\n  {change.environment}", Text(f"{title.plain}\n  {did}"), cost)
     return wide if fits(wide, width) else narrow
 
 
-def _did(change: AppliedChange) -> str:
+def did_words(change: AppliedChange) -> str:
+    """What was done, such as `2 create, 1 update`."""
     return ", ".join(f"{count} {deed}" for deed, count in change.steps.items()) or "—"
 
 
-def _cost(change: AppliedChange) -> str:
+def cost_words(change: AppliedChange) -> str:
     """The expected dollars before and after; `unknown` where nobody knew."""
     estimate = change.estimate
     if estimate is None:
-        return _UNKNOWN
+        return UNKNOWN
     sides = (estimate.before, estimate.after)
-    return " → ".join(_UNKNOWN if side is None else f"{side.total.expected:,.2f}" for side in sides)
+    return " → ".join(UNKNOWN if side is None else f"{side.total.expected:,.2f}" for side in sides)

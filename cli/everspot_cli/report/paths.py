@@ -1,6 +1,7 @@
 """Each job's path as SVG: a row for each job, a bar for each attempt, the time lost between and within them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 
@@ -26,35 +27,63 @@ _LEGEND = "".join(
 )
 
 
+@dataclass(frozen=True)
+class Path:
+    """What is drawn of a job. `now`: where a path ends whose job has not ended."""
+
+    job_id: str
+    submitted_at: datetime
+    record: JobRecord
+    attempts: tuple[Attempt, ...]
+    interruptions: tuple[Interruption, ...]
+    now: datetime
+
+    @property
+    def end(self) -> datetime:
+        """The end of the job, or now."""
+        ends: Sequence[datetime] = [a.end or self.now for a in self.attempts]
+        return max([*ends, self.record.changed_at]) if self.record.state.final else self.now
+
+
 def draw_paths(material: Material, only: str | None = None) -> str:
     """The drawing, `<svg>…</svg>`; empty if no job has had an instance."""
-    chosen = [b for b in material.bill.jobs if b.attempts and only in (None, b.job_id)]
-    if not chosen:
-        return ""
     order = {job: index for index, job in enumerate(material.submissions)}
-    newest = sorted(chosen, key=lambda b: b.attempts[0].start)[-ROWS:]
-    start = min(material.submissions[b.job_id].submitted_at for b in newest)
-    axis = Axis.over(start, max(_end(material, b) for b in newest))
+    chosen = [_path(material, b) for b in material.bill.jobs if b.attempts and only in (None, b.job_id)]
+    return draw(chosen, order)
+
+
+def _path(material: Material, own: JobBill) -> Path:
+    job = own.job_id
+    submitted, record = material.submissions[job].submitted_at, material.records[job]
+    return Path(job, submitted, record, own.attempts, own.interruptions, material.as_of)
+
+
+def draw(paths: Sequence[Path], order: Mapping[str, int]) -> str:
+    """The drawing of some jobs, each of which has had an instance; empty if there are none. `order`: the number of each
+    job, which gives its colour."""
+    if not paths:
+        return ""
+    newest = sorted(paths, key=lambda p: p.attempts[0].start)[-ROWS:]
+    axis = Axis.over(min(p.submitted_at for p in newest), max(p.end for p in newest))
     height = TOP + ROW * len(newest) + 8
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="Path of each job over its attempts">',
         *grid(axis, height),
     ]
     for index, own in enumerate(newest):
-        parts += _row(material, axis, own, TOP + index * ROW, order[own.job_id])
-    left = len(chosen) - len(newest)
+        parts += _row(axis, own, TOP + index * ROW, order[own.job_id])
+    left = len(paths) - len(newest)
     note = f"\n<p>The {ROWS} jobs that began last; {left} older ones are left out of it.</p>" if left else ""
     return "\n".join([*parts, "</svg>", f'<p class="legend">{_LEGEND}</p>']) + note
 
 
-def _row(material: Material, axis: Axis, own: JobBill, top: int, colour: int) -> list[str]:
-    record, middle = material.records[own.job_id], top + ROW / 2
-    submitted, until = material.submissions[own.job_id].submitted_at, _end(material, own)
+def _row(axis: Axis, own: Path, top: int, colour: int) -> list[str]:
+    record, middle, until = own.record, top + ROW / 2, own.end
     parts = [
         f'<text class="name" x="4" y="{middle - 1}">{escape(own.job_id)}</text>',
         f'<text class="id" x="4" y="{middle + 10}"><tspan class="{_TONE.get(record.state.value, "run")}">'
         f"{record.state.value}</tspan> {escape(_words(own))}</text>",
-        _bar(axis, submitted, until, middle, 2, 'class="waiting"', f"{own.job_id}: from submission to its end"),
+        _bar(axis, own.submitted_at, until, middle, 2, 'class="waiting"', f"{own.job_id}: from submission to its end"),
     ]
     strokes = {id(stroke.attempt): stroke for stroke in own.interruptions}
     for number, attempt in enumerate(own.attempts, 1):
@@ -107,13 +136,7 @@ def _bar(axis: Axis, start: datetime, end: datetime, middle: float, height: floa
     )
 
 
-def _words(own: JobBill) -> str:
+def _words(own: Path) -> str:
     attempts, count = len(own.attempts), len(own.interruptions)
     said = counted(attempts, "attempt")
     return f"{said}, {counted(count, 'interruption')}" if count else said
-
-
-def _end(material: Material, own: JobBill) -> datetime:
-    record: JobRecord = material.records[own.job_id]
-    ends: Sequence[datetime] = [a.end or material.as_of for a in own.attempts]
-    return max([*ends, record.changed_at]) if record.state.final else material.as_of

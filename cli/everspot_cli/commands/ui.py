@@ -1,0 +1,62 @@
+"""`everspot ui`: the page."""
+
+import os
+import sys
+import webbrowser
+from typing import Annotated
+
+import typer
+from everspot_core.extras import check
+
+from everspot_cli.commands.options import Json, session_of
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("ui")(ui)
+
+
+def ui(
+    context: typer.Context,
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", min=0, max=65535, help="Its port. Default: one that is free.")
+    ] = 0,
+    no_open: Annotated[
+        bool, typer.Option("--no-open", help="Print its address and open no browser. So it is with --json.")
+    ] = False,
+    actions: Annotated[
+        bool, typer.Option("--actions", help="Let jobs be cancelled and interrupted on it; without, it only shows.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show jobs, fleet and spending on a page in the browser, kept up to date until Ctrl-C.
+
+    Only this machine can reach it, and only with the token in the address that is printed. To see it from elsewhere,
+    forward the port (ssh -L), with the same number on both sides.
+    """
+    check("everspot ui", "ui")
+    from everspot_cli.ui.guard import Guard, Keys  # only where the extra is installed
+    from everspot_cli.ui.routes import Pages
+    from everspot_cli.ui.serve import bound, serve
+    from everspot_cli.ui.sources import Sources
+
+    session = session_of(context, json)
+    pages = Pages(Sources(session), acting=actions)
+    listener = bound(port)
+    keys = Keys(port=listener.getsockname()[1])
+    if session.json:
+        session.answer({"url": keys.url, "port": keys.port, "actions": actions})
+        sys.stdout.flush()
+    else:
+        does = "shows, and takes actions" if actions else "only shows (--actions: jobs can be cancelled on it)"
+        session.console.print(f"{keys.url}\nIt {does}. Ctrl-C ends it.", markup=False, soft_wrap=True)
+        if not no_open and _browser():
+            webbrowser.open(keys.url_once())
+    serve(Guard(pages.app(), keys), listener)
+
+
+def _browser() -> bool:
+    """Whether this terminal has a desktop beside it. A browser for terminals would take it over."""
+    if not sys.stdout.isatty():
+        return False
+    return sys.platform in ("darwin", "win32") or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())

@@ -1,0 +1,109 @@
+"""The page of one job: its state and reasons, what may be done about it, its attempts and its history."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from everspot_core.attempts import Attempt
+from everspot_core.records import JobState
+
+from everspot_cli.failure import FailureWords, failure_of
+from everspot_cli.jobfacts import job_facts
+from everspot_cli.reasons import MEANING_OF_REASON
+from everspot_cli.report.paths import Path, draw
+from everspot_cli.story import Chapter, chapters
+from everspot_cli.tables import duration, late, stamp
+from everspot_cli.ui.panels.jobs import why
+from everspot_cli.ui.sources import JobRead
+from everspot_cli.views import MEANING_OF_STATUS
+
+
+@dataclass(frozen=True)
+class AttemptLine:
+    """A row of the table of attempts."""
+
+    number: int
+    place: str
+    instance: str
+    start: str
+    length: str
+    steps: str
+    end: str
+
+
+@dataclass(frozen=True)
+class HistoryLine:
+    """A row of the history. `left_out`: it stands for so many others."""
+
+    at: str
+    chapter: Chapter
+    left_out: int
+
+
+@dataclass(frozen=True)
+class JobPanel:
+    """The page. `drawing`: SVG whose texts are escaped; empty without an attempt. `summary`: read aloud when it
+    changes."""
+
+    job_id: str
+    status: str
+    meaning: str
+    late: bool
+    summary: str
+    why: tuple[str, ...]
+    facts: tuple[tuple[str, str], ...]
+    failure: FailureWords | None
+    drawing: str
+    attempts: tuple[AttemptLine, ...]
+    history: tuple[HistoryLine, ...]
+    can_cancel: bool
+    can_interrupt: bool
+
+
+def panel(read: JobRead, now: datetime, *, whole: bool = False) -> JobPanel:
+    """The page for what was read of a job. `whole`: its history is not shortened."""
+    row, state = read.row, JobState(read.row["state"])
+    failed, told = failure_of(row, read.events), [event.at for event in read.events]
+    facts = job_facts(row, read.spec, now, explained=failed is not None)
+    several_days = len({moment.date() for moment in told}) > 1
+    overdue = late(row)
+    return JobPanel(
+        job_id=row["job_id"],
+        status=row["status"],
+        meaning=MEANING_OF_STATUS[row["status"]],
+        late=overdue,
+        summary=f"{row['status']}{', late' if overdue else ''}: {MEANING_OF_STATUS[row['status']]}.",
+        why=tuple(why(row, now)),
+        facts=tuple((name, str(value)) for name, value in facts if value not in (None, "") and name not in _ABOVE),
+        failure=failed,
+        drawing=_drawing(read.path),
+        attempts=tuple(_attempt(number, a, now) for number, a in enumerate(read.path.attempts, 1)),
+        history=tuple(
+            HistoryLine(stamp(told.at, dated=several_days), told, told.left_out)
+            for told in chapters(read.events, whole=whole)
+        ),
+        can_cancel=not state.final and row["status"] != "CANCELLING",
+        can_interrupt=state.owned,
+    )
+
+
+_ABOVE = ("job", "status", "waits because")  # what stands above the facts
+
+
+def _drawing(path: Path) -> str:
+    return draw([path], {path.job_id: 0}) if path.attempts else ""
+
+
+def _attempt(number: int, attempt: Attempt, now: datetime) -> AttemptLine:
+    where: Sequence[str | None] = (attempt.instance_type, attempt.zone, attempt.market)
+    last = f"{attempt.from_step or 0} to {attempt.last_step}" if attempt.last_step is not None else "—"
+    ended = "" if attempt.end is None else MEANING_OF_REASON[attempt.reason] if attempt.reason else "not known"
+    return AttemptLine(
+        number=number,
+        place=" ".join(word for word in where if word) or "—",
+        instance=attempt.instance_id or "—",
+        start=f"{attempt.start:%Y-%m-%d %H:%M:%S}",
+        length=duration(((attempt.end or now) - attempt.start).total_seconds()),
+        steps=last,
+        end=ended or "goes on",
+    )

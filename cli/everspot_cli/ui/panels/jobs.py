@@ -1,0 +1,171 @@
+"""The page of all jobs: what lives, why it waits, was moved or is late, and what has ended of late."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from everspot_core.counting import counted
+from everspot_core.records import JobState
+
+from everspot_cli.abroad import away_words
+from everspot_cli.jobfacts import deadline_words
+from everspot_cli.reasons import because
+from everspot_cli.tables import belongs, duration, humane, late, place, steps
+from everspot_cli.views import MEANING_OF_STATUS
+from everspot_cli.waiting import on_demand_words, sentences
+
+SHOWN = 200
+"""The most rows of a table; `more` times as many are shown on demand."""
+_LONGEST = 200  # characters of a reason
+
+
+@dataclass(frozen=True)
+class Filter:
+    """The choice of rows. `words`: a part of the id or name; `team` and `status`: exactly; empty: any. `times`: how
+    many times `SHOWN` rows are shown."""
+
+    words: str = ""
+    team: str = ""
+    status: str = ""
+    times: int = 1
+
+    def takes(self, row: dict[str, Any]) -> bool:
+        """Whether a row is chosen."""
+        if self.team and row["tags"].get("Team", "") != self.team:
+            return False
+        if self.status and row["status"] != self.status:
+            return False
+        text = f"{row['job_id']} {row['name']}".lower()
+        return self.words.strip().lower() in text
+
+
+@dataclass(frozen=True)
+class JobLine:
+    """A row of the table. `why`: reasons, each a sentence; `percent`: of its steps, None if they are not known."""
+
+    job_id: str
+    whose: str
+    status: str
+    late: bool
+    why: tuple[str, ...]
+    place: str
+    steps: str
+    percent: int | None
+    since: str
+    held: str
+    interruptions: int
+    priority: str
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The rows of a table, and how many were left out."""
+
+    shown: tuple[JobLine, ...]
+    left_out: int
+
+
+@dataclass(frozen=True)
+class JobsPanel:
+    """The page. `summary`: one sentence, read aloud when it changes; `counts`: figures and what they count."""
+
+    summary: str
+    counts: tuple[tuple[int, str], ...]
+    waiting: tuple[str, ...]
+    live: Lines
+    ended: Lines
+    teams: tuple[str, ...]
+    statuses: tuple[str, ...]
+
+
+def panel(rows: Sequence[dict[str, Any]], now: datetime, chosen: Filter | None = None) -> JobsPanel:
+    """The page for the rows of `everspot jobs`. Counts and reasons are of all rows, the tables of the chosen ones."""
+    chosen = chosen or Filter()
+    counts = _counts(rows)
+    live = [row for row in rows if not _over(row)]
+    ended = sorted((row for row in rows if _over(row)), key=lambda row: row["changed_at"], reverse=True)
+    return JobsPanel(
+        summary=", ".join(f"{number} {what}" for number, what in counts) + ".",
+        counts=counts,
+        waiting=tuple(sentences(live, now)),
+        live=_lines(live, now, chosen),
+        ended=_lines(ended, now, chosen),
+        teams=tuple(sorted({row["tags"].get("Team", "") for row in rows} - {""})),
+        statuses=tuple(MEANING_OF_STATUS),
+    )
+
+
+def why(row: dict[str, Any], now: datetime) -> list[str]:
+    """The reasons that are known of a job's state: why it is late, waits, is away, has failed, or was moved."""
+    told = []
+    if late(row):
+        told.append(f"Deadline {deadline_words(row, now)}")
+    if row["waits_because"]:
+        told.append(f"Waits: {row['waits_because']}")
+        if on_demand := on_demand_words(row, now):
+            told.append(f"On-demand {on_demand}")
+    if row["away"]:
+        told.append(away_words(row, now) or "")
+    if row["status"] == "FAILED" and row["detail"]:
+        told.append(row["detail"].strip().splitlines()[0])
+    told += _moved(row)
+    return [words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…" for words in told]
+
+
+def _moved(row: dict[str, Any]) -> list[str]:
+    """How often it left an instance, and why the last time. Of an ended job the last reason is that of its end."""
+    times = counted(row["interruptions"], "time")
+    if _over(row):
+        return [f"Was interrupted {times}"] if row["interruptions"] else []
+    if not row["last_reason"]:
+        return []
+    often = f" {times}, last" if row["interruptions"] else ""
+    return [f"Left its instance{often} because {because(row['last_reason'])}"]
+
+
+def _over(row: dict[str, Any]) -> bool:
+    return bool(JobState(row["state"]).final)
+
+
+def _counts(rows: Sequence[dict[str, Any]]) -> tuple[tuple[int, str], ...]:
+    found = Counter(row["status"] for row in rows)
+    overdue = sum(late(row) and not _over(row) for row in rows)
+    figures = (
+        (found["RUNNING"] + found["STALLED"], "running"),
+        (found["STARTING"], "starting"),
+        (found["PENDING"] + found["RECOVERING"], "waiting"),
+        (found["AWAY"], "away"),
+        (overdue, "late"),
+        (found["SUCCEEDED"], "succeeded"),
+        (found["FAILED"] + found["CANCELLED"], "failed or cancelled"),
+    )
+    always = ("running", "waiting", "late")
+    return tuple((number, what) for number, what in figures if number or what in always)
+
+
+def _lines(rows: Sequence[dict[str, Any]], now: datetime, chosen: Filter) -> Lines:
+    taken = [row for row in rows if chosen.takes(row)]
+    most = SHOWN * max(1, chosen.times)
+    return Lines(tuple(_line(row, now) for row in taken[:most]), max(0, len(taken) - most))
+
+
+def _line(row: dict[str, Any], now: datetime) -> JobLine:
+    total, team = row["total_steps"], row["tags"].get("Team")
+    visit = belongs(row)
+    whose = [f"visit of {visit}" if visit else "", f"team {team}" if team else "", row["user"] or ""]
+    return JobLine(
+        job_id=row["job_id"],
+        whose=", ".join(word for word in whose if word),
+        status=row["status"],
+        late=late(row),
+        why=tuple(why(row, now)),
+        place=place(row),
+        steps=steps(row),
+        percent=min(100, 100 * row["step"] // total) if total else None,
+        since=humane(row["submitted_at"], now),
+        held=duration(row["job_duration_seconds"]),
+        interruptions=row["interruptions"],
+        priority=row["priority"],
+    )

@@ -1,0 +1,115 @@
+"""The page of the spending: teams against their budgets, and what everything has cost."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from everspot_core.budgets import Unit
+
+from everspot_cli.budgets import BudgetReading, BudgetRow, figure, used_up
+from everspot_cli.report.cards import cards
+from everspot_cli.report.terminal import money, percent
+from everspot_cli.tables import duration
+
+
+@dataclass(frozen=True)
+class BudgetLine:
+    """A row of the table of budgets. `share` and `bound`: of the cap, spent and committed, 0 to 100 together; None
+    without a cap. `verdict`: how the cap stands, in words."""
+
+    whose: str
+    period: str
+    unit: str
+    spent: str
+    committed: str
+    forecast: str
+    cap: str
+    share: float | None
+    bound: float
+    verdict: str
+    tone: str
+
+
+@dataclass(frozen=True)
+class SpendingPanel:
+    """The budgets."""
+
+    summary: str
+    lines: tuple[BudgetLine, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CostPanel:
+    """The costs of all that was trained. `cards`: HTML whose texts are escaped; `teams`: rows of cells."""
+
+    as_of: str
+    cards: str
+    columns: tuple[str, ...]
+    teams: tuple[tuple[str, ...], ...]
+    left_out: str
+
+
+def panel(reading: BudgetReading) -> SpendingPanel:
+    """The budgets, as `everspot budget` reads them."""
+    lines = tuple(_line(row) for row in reading.rows)
+    over = sum(line.tone == "bad" for line in lines)
+    near = sum(line.tone == "run" for line in lines)
+    return SpendingPanel(
+        summary=f"{over} of {len(lines)} budgets used up, {near} that the forecast passes.",
+        lines=lines,
+        notes=(*used_up(reading.rows), *([reading.note] if reading.note else [])),
+    )
+
+
+def costs(report: dict[str, Any]) -> CostPanel:
+    """The costs, as `everspot report` has them."""
+    rows: Sequence[dict[str, Any]] = report["cost_by_tag"].get("Team", [])
+    teams = tuple(
+        (
+            row["value"],
+            money(row["cost_usd"]),
+            money(row["on_demand_cost_usd"]),
+            percent(row["savings_percent"]),
+            str(row["jobs"]),
+            duration(row["lost_seconds"]),
+        )
+        for row in rows
+    )
+    return CostPanel(
+        as_of=report["as_of"][:19].replace("T", " "),
+        cards=cards(report),
+        columns=("Team", "Cost", "On-demand", "Saved", "Jobs", "Time lost"),
+        teams=teams,
+        left_out=", ".join(report["left_out"]),
+    )
+
+
+def _line(row: BudgetRow) -> BudgetLine:
+    share, bound, verdict, tone = _against(row)
+    return BudgetLine(
+        whose=row.team or "environment",
+        period=row.period.value,
+        unit="$" if row.unit is Unit.DOLLARS else row.unit.words,
+        spent=figure(row.spent),
+        committed=figure(row.committed),
+        forecast=figure(row.forecast),
+        cap=figure(row.cap) if row.cap is not None else "none",
+        share=share,
+        bound=bound,
+        verdict=verdict,
+        tone=tone,
+    )
+
+
+def _against(row: BudgetRow) -> tuple[float | None, float, str, str]:
+    """Shares of the cap in percent, and how it stands."""
+    if row.cap is None:
+        return None, 0.0, "no cap", "soft"
+    if row.spent >= row.cap:
+        return 100.0, 0.0, "used up" if row.cap else "nothing may run", "bad"
+    share = 100 * row.spent / row.cap
+    bound = min(100 - share, 100 * row.committed / row.cap)
+    if row.forecast > row.cap:
+        return share, bound, f"{share:.0f} % spent, and the forecast passes the cap", "run"
+    return share, bound, f"{share:.0f} % spent", "good"

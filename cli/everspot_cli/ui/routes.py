@@ -1,0 +1,182 @@
+"""The page's addresses, and what each answers."""
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from everspot_cli.errors import CliError
+from everspot_cli.ui.actions import ACTIONS, Action
+from everspot_cli.ui.panels import changes, fleet, job, jobs, spending
+from everspot_cli.ui.reading import Reading
+from everspot_cli.ui.sources import JobRead, Sources
+from everspot_cli.views import MEANING_OF_STATUS
+
+PART = "x-everspot-part"
+"""Header of a request for the part of a page that is kept up to date."""
+KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+ASSETS = {
+    "report.css": ("report", "page.css"),  # the look of the report
+    **{name: ("ui", "assets", name) for name in ("ui.css", "ui.js", "idiomorph.min.js", "icon.svg")},
+}
+REMEMBERED = 32
+"""The most answers to actions that wait for the page that shows them."""
+
+
+class Pages:
+    """The answers. `acting`: whether actions are offered and carried out."""
+
+    def __init__(self, sources: Sources, *, acting: bool) -> None:
+        self._sources, self._session, self._acting = sources, sources.session, acting
+        self._cluster = sources.session.manifest.cluster
+        self._said: OrderedDict[str, str] = OrderedDict()
+        self._templates = Environment(
+            loader=PackageLoader("everspot_cli", "ui/templates"), autoescape=True, undefined=StrictUndefined,
+            trim_blocks=True, lstrip_blocks=True,
+        )  # fmt: skip
+        self._templates.filters["drawn"] = Markup  # for SVG and cards, whose makers escape their texts
+
+    def app(self) -> Starlette:
+        """The application."""
+        return Starlette(
+            routes=[
+                Route("/", self.jobs),
+                Route("/jobs/{job}", self.job),
+                Route("/jobs/{job}/{action}", self.confirm, methods=["GET"]),
+                Route("/jobs/{job}/{action}", self.act, methods=["POST"]),
+                Route("/fleet", self.fleet),
+                Route("/spending", self.spending),
+                Route("/changes", self.changes),
+                Route("/assets/{name}", self.asset),
+            ],
+            exception_handlers={HTTPException: self.refused},
+        )
+
+    def jobs(self, request: Request) -> Response:
+        """All jobs."""
+        asked = request.query_params
+        every = asked.get("past") == "all"
+        chosen = jobs.Filter(
+            asked.get("q", ""), asked.get("team", ""), asked.get("status", ""), _number(asked.get("times"))
+        )
+        reading = self._sources.all_jobs if every else self._sources.jobs
+        return self._page(
+            request, "jobs.html", reading,
+            lambda rows: {"panel": jobs.panel(rows, self._session.now, chosen)},
+            title="Jobs", chosen=chosen, every=every, meanings=MEANING_OF_STATUS,
+        )  # fmt: skip
+
+    def job(self, request: Request) -> Response:
+        """One job."""
+        name, whole = request.path_params["job"], request.query_params.get("history") == "all"
+        said = self._said.get(request.query_params.get("said", ""), "")
+
+        def shown(read: JobRead | None) -> dict[str, Any]:
+            if read is None:
+                raise HTTPException(404, f"There is no job {name}.")
+            return {"panel": job.panel(read, self._session.now, whole=whole)}
+
+        actions = ACTIONS if self._acting else {}
+        return self._page(
+            request, "job.html", self._sources.job(name), shown,
+            title=name, name=name, said=said, actions=actions, whole=whole,
+        )  # fmt: skip
+
+    def fleet(self, request: Request) -> Response:
+        """Pools and instances."""
+        every = request.query_params.get("pools") == "all"
+        return self._page(
+            request, "fleet.html", self._sources.fleet,
+            lambda read: {"panel": fleet.panel(read, self._session.now, every=every)},
+            title="Fleet", every=every,
+        )  # fmt: skip
+
+    def spending(self, request: Request) -> Response:
+        """Budgets, and what everything has cost."""
+        bill = self._sources.report.current()
+        costs = spending.costs(bill.value) if bill.value is not None else None
+        return self._page(
+            request, "spending.html", self._sources.budgets, lambda read: {"panel": spending.panel(read)},
+            title="Spending", costs=costs, costs_trouble=bill.trouble,
+        )  # fmt: skip
+
+    def changes(self, request: Request) -> Response:
+        """What was reviewed and applied, and what it costs."""
+        return self._page(
+            request, "changes.html", self._sources.changes, lambda read: {"panel": changes.panel(read)}, title="Changes"
+        )
+
+    def confirm(self, request: Request) -> Response:
+        """The question whether an action is meant."""
+        name, action = self._action(request)
+        return self._html("confirm.html", request, title=action.question, name=name, action=action, error="")
+
+    def act(self, request: Request) -> Response:
+        """Carry an action out, by the function of the command."""
+        name, action = self._action(request)
+        read = self._sources.job(name).current().value
+        if read is None:
+            raise HTTPException(404, f"There is no job {name}.")
+        try:
+            words = action.ask(self._session, read.submission).words
+        except CliError as error:
+            return self._html(
+                "confirm.html", request, 409, title=action.question, name=name, action=action, error=str(error)
+            )
+        self._sources.changed(name)
+        key = secrets.token_hex(8)
+        self._said[key] = f"{words[:1].upper()}{words[1:]}"
+        while len(self._said) > REMEMBERED:
+            self._said.popitem(last=False)
+        return RedirectResponse(f"/jobs/{name}?said={key}", status_code=303)
+
+    def asset(self, request: Request) -> Response:
+        """A file of the page itself."""
+        name = request.path_params["name"]
+        if name not in ASSETS:
+            raise HTTPException(404, "There is no such file.")
+        text = resources.files("everspot_cli").joinpath(*ASSETS[name]).read_text()
+        return Response(text, media_type=KINDS[name.rpartition(".")[2]])
+
+    def refused(self, request: Request, error: Exception) -> Response:
+        """A page that says why there is none."""
+        assert isinstance(error, HTTPException)  # noqa: S101 - by the table of handlers
+        return self._html("refused.html", request, error.status_code, title="Not here", why=error.detail)
+
+    def _action(self, request: Request) -> tuple[str, Action]:
+        if not self._acting:
+            raise HTTPException(403, "This page only shows: `everspot ui --actions` offers actions.")
+        if request.path_params["action"] not in ACTIONS:
+            raise HTTPException(404, "There is no such action.")
+        return request.path_params["job"], ACTIONS[request.path_params["action"]]
+
+    def _page(self, request: Request, template: str, reading: Reading[Any], shown: Any, **more: Any) -> Response:
+        """A page with what was read last, or with none where nothing was."""
+        snapshot = reading.current()
+        told = shown(snapshot.value) if snapshot.at is not None else {"panel": None}
+        return self._html(template, request, snapshot=snapshot, **told, **more)
+
+    def _html(self, template: str, request: Request, status: int = 200, **values: Any) -> Response:
+        common: Mapping[str, Any] = {
+            "cluster": self._cluster,
+            "store_url": self._session.store_url,
+            "path": request.url.path,
+            "part": PART in request.headers,
+            "scale_note": self._session.scale_note(),
+            "snapshot": None,
+        }
+        text = self._templates.get_template(template).render({**common, **values})
+        return HTMLResponse(text, status_code=status)
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 5 else 1

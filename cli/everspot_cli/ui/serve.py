@@ -1,0 +1,48 @@
+"""Serves the page on this machine's own address until Ctrl-C."""
+
+import os
+import socket
+import sys
+from typing import NoReturn
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from everspot_cli.errors import CliError, Exit
+from everspot_cli.ui.loopback import ADDRESS
+
+
+def bound(port: int) -> socket.socket:
+    """A socket of this machine alone that listens on a port, or with 0 on a free one.
+
+    Raises:
+        CliError: if the port is taken, or not for this user.
+    """
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((ADDRESS, port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        raise CliError(f"port {port} cannot be used: {reason}", hint="without --port a free one is taken") from None
+    return listener
+
+
+def serve(app: ASGIApp, listener: socket.socket) -> NoReturn:
+    """Serve until Ctrl-C, and end the program at once."""
+    config = uvicorn.Config(
+        app, loop="asyncio", http="h11", ws="none", lifespan="off", log_config=None, access_log=False,
+        server_header=False, timeout_graceful_shutdown=1,
+    )  # fmt: skip
+    code = Exit.OK
+    try:
+        uvicorn.Server(config).run(sockets=[listener])
+    except KeyboardInterrupt:
+        code = Exit.INTERRUPTED
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Python would wait for the threads of a reading, and they for a store that perhaps does not answer. Nothing is
+    # left to be done: what a thread writes is one conditional write, which is in effect or is not.
+    os._exit(int(code))

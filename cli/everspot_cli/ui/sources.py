@@ -1,0 +1,141 @@
+"""What the page reads, by the functions of the commands."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from everspot_core.attempts import attempts, interruptions
+from everspot_core.job import JobSubmission
+from everspot_core.lease import pending
+from everspot_core.records import Event
+
+from everspot_cli import budgets, fleet
+from everspot_cli.queue import Wanted, job_rows
+from everspot_cli.report.gather import gather
+from everspot_cli.report.model import build
+from everspot_cli.report.paths import Path
+from everspot_cli.session import Session
+from everspot_cli.ui.reading import Reading
+from everspot_cli.views import job_row
+from everspot_cli.waiting import explain
+
+LIVELY = timedelta(seconds=2)
+SLOW = timedelta(seconds=60)
+RARE = timedelta(minutes=5)
+"""The least pauses: of what jobs and instances do; of the month's spending, and of the archive's list; of the bill of
+everything that ever was."""
+KEPT = 64
+"""The most jobs of which a reading is kept."""
+
+
+@dataclass(frozen=True)
+class JobRead:
+    """One job: its row as `everspot job --json` has it, its file, what happened, and its path."""
+
+    row: dict[str, Any]
+    spec: dict[str, Any]
+    events: list[Event]
+    path: Path
+    submission: JobSubmission
+
+
+@dataclass(frozen=True)
+class FleetRead:
+    """The pools and instances, and what `everspot fleet` says below its table."""
+
+    pools: list[dict[str, Any]]
+    instances: list[dict[str, Any]]
+    notes: list[str]
+
+
+class Sources:
+    """The readings of one cluster. Thread-safe."""
+
+    def __init__(self, session: Session, **timing: Any) -> None:
+        self.session, self._timing = session, timing
+        self.jobs = self._reading(RecentJobs(session).rows, LIVELY)
+        self.all_jobs = self._reading(lambda: job_rows(fresh(session), Wanted(archived=True)).rows, SLOW)
+        self.fleet = self._reading(lambda: _fleet(fresh(session)), LIVELY)
+        self.budgets = self._reading(lambda: budgets.read(fresh(session)), SLOW)
+        self.report = self._reading(lambda: _report(fresh(session)), RARE)
+        self.changes = self._reading(session.store.changes.all, SLOW)
+        self._each: OrderedDict[str, Reading[JobRead | None]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def job(self, job_id: str) -> Reading[JobRead | None]:
+        """The reading of one job; it reads None if there is none with this id."""
+        with self._lock:
+            if job_id not in self._each:
+                self._each[job_id] = self._reading(lambda: _job(fresh(self.session), job_id), LIVELY)
+            self._each.move_to_end(job_id)
+            while len(self._each) > KEPT:
+                self._each.popitem(last=False)
+            return self._each[job_id]
+
+    def changed(self, job_id: str) -> None:
+        """Have what shows a job read it again."""
+        self.job(job_id).stale()
+        self.jobs.stale()
+
+    def _reading(self, read: Callable[[], Any], least: timedelta) -> Reading[Any]:
+        return Reading(read, lambda: self.session.now, least, **self._timing)
+
+
+def fresh(session: Session) -> Session:
+    """The same session, which reads anew what may have been changed since: `cluster.json` and the price tables."""
+    again = replace(session, json=True)  # it prints nothing
+    again.__dict__.update({name: getattr(session, name) for name in ("clock", "target", "store")})
+    return again
+
+
+class RecentJobs:
+    """The jobs of the tables, and those archived since a day. The archive is listed once in `SLOW`, and when a job has
+    left the tables: a listing of it is long."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._known: dict[str, dict[str, Any]] = {}
+        self._listed_at: datetime | None = None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of `everspot jobs`, newest first."""
+        session = fresh(self._session)
+        rows = job_rows(session, Wanted(tables=True)).rows
+        here = {row["job_id"] for row in rows}
+        left = any(not (job in here or row["archived"]) for job, row in self._known.items())
+        now = session.now
+        if left or self._listed_at is None or session.clock.to_real(now - self._listed_at) >= SLOW:
+            rows, self._listed_at = job_rows(session).rows, now
+        else:
+            rows += [row for job, row in self._known.items() if row["archived"] and job not in here]
+        self._known = {row["job_id"]: {**row, "archived": row["job_id"] not in here} for row in rows}
+        return sorted(self._known.values(), key=lambda row: (row["submitted_at"], row["job_id"]), reverse=True)
+
+
+def _job(session: Session, job_id: str) -> JobRead | None:
+    store = session.store
+    dossier = store.dossier(job_id)
+    if dossier is None:
+        return None
+    record, events, now = dossier.record, dossier.events, session.now
+    owner = store.instances.get(record.owner) if record is not None and record.owner else None
+    owners = {owner.value.instance_id: owner.value} if owner is not None else {}
+    cancelling = store.cancels.get(job_id) is not None
+    row = job_row(dossier.submission, record, events, now, cancelling, owners)
+    explain(session, [row])
+    told = attempts(events)
+    record = record or pending(job_id, dossier.submission.submitted_at)
+    path = Path(job_id, dossier.submission.submitted_at, record, tuple(told), tuple(interruptions(told)), now)
+    return JobRead(row, dossier.submission.spec.model_dump(mode="json"), events, path, dossier.submission)
+
+
+def _fleet(session: Session) -> FleetRead:
+    found = fleet.read(session, live=False)
+    return FleetRead(fleet.pool_rows(found), found.instances, fleet.notes(session, found, session.now))
+
+
+def _report(session: Session) -> dict[str, Any]:
+    return build(gather(session), session.now.date())

@@ -1,0 +1,104 @@
+"""`everspot ui` as a process of its own, and a client that holds its token."""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+CLOCK = "1e-6@1772539200"  # two days after the world's T0, where it stays
+
+
+@dataclass
+class Reply:
+    """An answer of the page."""
+
+    status: int
+    headers: dict[str, str]
+    text: str
+
+
+@dataclass
+class Served:
+    """A page that is served. `cookie`: what a browser holds that came with the token."""
+
+    process: subprocess.Popen[str]
+    answer: dict[str, Any]
+    cookie: str = field(default="")
+
+    @property
+    def port(self) -> int:
+        return int(self.answer["port"])
+
+    @property
+    def origin(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def ask(self, path: str, method: str = "GET", *, host: str | None = None, **headers: str) -> Reply:
+        """A request without a cookie of its own."""
+        line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            line.request(method, path, headers={"Host": host or f"127.0.0.1:{self.port}", **named})
+            answer = line.getresponse()
+            told = {name.lower(): value for name, value in answer.getheaders()}
+            return Reply(answer.status, told, answer.read().decode())
+        finally:
+            line.close()
+
+    def enter(self) -> None:
+        """Come in by the printed address."""
+        asked = urlsplit(self.answer["url"])
+        self.cookie = self.ask(f"/?{asked.query}").headers["set-cookie"].partition(";")[0]
+
+    def get(self, path: str, **headers: str) -> Reply:
+        """A page, with the cookie."""
+        return self.ask(path, **{"Cookie": self.cookie, **headers})
+
+    def post(self, path: str, **headers: str) -> Reply:
+        """A form sent from the page itself."""
+        return self.ask(path, "POST", **{"Cookie": self.cookie, "Origin": self.origin, **headers})
+
+    def until(self, path: str, told: Callable[[str], bool], limit: float = 120) -> str:
+        """A page once it tells something."""
+        end = time.monotonic() + limit
+        while time.monotonic() < end:
+            text = self.get(path).text
+            if told(text):
+                return text
+            time.sleep(0.2)
+        raise AssertionError(f"{path} did not come to tell it; at last: {text}")
+
+    def end(self) -> int:
+        """Ctrl-C; the exit code."""
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(60)
+
+
+@contextmanager
+def served(store: str, *options: str, env: dict[str, str] | None = None) -> Iterator[Served]:
+    """The page over a store, entered."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "everspot_cli.main", "--store", store, "ui", "--json", *options],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})},
+    )  # fmt: skip
+    assert process.stdout is not None and process.stderr is not None
+    try:
+        lines = []
+        while not lines or lines[-1] != "}\n":
+            lines.append(process.stdout.readline())
+            assert lines[-1], process.stderr.read()
+        page = Served(process, json.loads("".join(lines)))
+        page.enter()
+        yield page
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()

@@ -4,9 +4,11 @@ import csv
 import gzip
 import io
 import json
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+from focus_data_toolkit.cli import main as toolkit
 from report_helpers import T0
 
 MARCH = ("--month", "2026-03")
@@ -95,6 +97,26 @@ def test_json_lines_may_leave_out_what_has_no_value(past, own, tmp_path):
     found = compared(past, path)
     assert (found["gap_usd"], found["other_charges"]["Tax"]["rows"]) == (0, 1)
     assert {line["value"] for line in found["by_tag"]["Team"]} == {"v"}
+
+
+@pytest.mark.parametrize("vendor", ["aws", "gcp"])
+def test_bills_that_somebody_else_has_made_up_are_read_without_a_fault(past, own, tmp_path, vendor):
+    with redirect_stdout(io.StringIO()):
+        assert toolkit(f"generate --provider {vendor} --focus-version 1.2 --rows 60 --out {tmp_path}".split()) == 0
+    (path,) = tmp_path.glob("focus_1_2_*.csv")
+    found = compared(past, path, written(tmp_path / "own.csv", own))
+    assert (found["gap_usd"], found["rows"]) == (0, 60 + len(own))
+    assert sum(one["rows"] for one in found["other_months"].values()) == 60
+    month = next(iter(found["other_months"]))
+    assert past.run("reconcile", str(path), "--month", month).code == 2  # it has not begun
+
+
+def test_a_month_without_instances_on_either_side_says_so(world, past, tmp_path):
+    cells = ROW.replace("i-base", "vol-1").replace("2026-03", "2026-02").split(",")
+    path = written(tmp_path / "bill.csv", [dict(zip(HEADER.split(","), cells, strict=True))])
+    told = past.run("reconcile", str(path), "--month", "2026-02")
+    assert told.code == 0
+    assert "Neither side has time of instances in 2026-02: nothing was compared." in told.out
 
 
 def test_a_missing_instance_and_one_too_many_are_named_and_do_not_make_up_for_each_other(past, own, tmp_path):

@@ -206,10 +206,11 @@ def test_a_shift_between_two_hours_is_no_gap_but_two_instances_do_not_make_up_fo
 
 
 def test_differences_by_the_bill_s_tags_add_up():
-    theirs = bill(charged("i-1", 0, 2), charged("i-2", 0, 2, Tags='{"user_team": "speech"}'))
+    theirs = bill(charged("i-1", 0, 2), charged("i-2", 0, 2, Tags='{"user_team": "speech"}'),
+                  charged("i-4", 0, 1, Tags=""))  # fmt: skip
     found = reconcile([used("i-1", 0, 1), used("i-2", 0, 5), used("i-3", 0, 1)], theirs)
     lines = by_tag(found, theirs, "Team")
-    assert [(line.value, line.here, line.there, line.resources) for line in lines] == [
-        ("speech", 5, 2, 1), ("", 1, 0, 1), ("vision", 1, 2, 1),
+    assert [(line.value, line.billed, line.here, line.there, line.resources) for line in lines] == [
+        ("speech", True, 5, 2, 1), ("", False, 1, 0, 1), ("", True, 0, 1, 1), ("vision", True, 1, 2, 1),
     ]  # fmt: skip
     assert sum(line.here - line.there for line in lines) == found.here - found.there

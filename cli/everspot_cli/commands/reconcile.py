@@ -44,7 +44,7 @@ def reconcile_bill(
     context: typer.Context,
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE…", help="The bill: CSV or JSON lines, gzip or plain; all its parts."),
+        typer.Argument(metavar="FILE", help="The bill: CSV or JSON lines, gzip or plain; all its parts."),
     ],
     month: Month = None,
     cost: Annotated[
@@ -120,11 +120,15 @@ def _print(session: Session, document: dict[str, Any]) -> None:
         tags = sheet((key.upper(), "INSTANCES", "LEDGER", "BILL", "DIFFERENCE"), left=1, fold=(key.upper(),))
         for line in lines:
             amounts = (money(line[name]) for name in ("here_usd", "there_usd", "difference_usd"))
-            tags.add_row(Text(line["value"] or "(without the tag)"), str(line["instances"]), *amounts)
+            without = "(without the tag)" if line["in_bill"] else "(not in the bill)"
+            tags.add_row(Text(line["value"] or without), str(line["instances"]), *amounts)
         session.console.print()
         session.console.print(tags)
     session.console.print()
     session.console.print(facts(_beside(document)))
+    if not any(document[found.value]["count"] for found in Found):
+        session.console.print(f"\nNeither side has time of instances in {document['month']}: nothing was compared.")
+        return
     verdict = "within" if document["within_tolerance"] else "more than"
     session.console.print(
         f"\nThe gap over all instances is {money(document['gap_usd'])}, {document['gap_percent']:.2f} %: {verdict} the "
@@ -172,11 +176,16 @@ def _beside(document: dict[str, Any]) -> list[tuple[str, str | None]]:
         ("not usage", told(document["other_charges"])),
         ("other months", told(document["other_months"])),
         ("the cluster's, but no instance time", told(document["beside"])),
-        ("not the cluster's", some(document["elsewhere"])),
+        ("not the cluster's", _elsewhere(document["elsewhere"])),
         ("repeated rows", str(document["repeated_rows"]) if document["repeated_rows"] else None),
         ("not in the ledger", ", ".join(document["left_out"])),
         *(("note", note) for note in document["notes"]),
     ]
+
+
+def _elsewhere(one: dict[str, Any]) -> str | None:
+    instances = f", {counted(one['instances'], 'instance')} among them" if one["instances"] else ""
+    return f"{_rows(one)}{instances}" if one["rows"] else None
 
 
 def _rows(one: dict[str, Any]) -> str:

@@ -30,7 +30,16 @@ def line_cells(line: dict[str, Any]) -> list[str]:
 def stage_cells(run: dict[str, Any]) -> list[list[str]]:
     """A row for each stage of a run, and one for all of them with what was gained."""
     rows = [
-        ["", "", stage["stage"], least(stage["cost_usd"], stage["known"]), str(len(stage["jobs"])), "", "", ""]
+        [
+            run["pipeline"],
+            "",
+            stage["stage"],
+            least(stage["cost_usd"], stage["known"]),
+            str(len(stage["jobs"])),
+            "",
+            "",
+            "",
+        ]
         for stage in run["stages"]
     ]
     state = "" if run["ended_at"] is not None else " (goes on)"

@@ -40,7 +40,7 @@ def reconcile_document(
         "other_charges": _counts(bill.other_charges),
         "other_months": _counts(bill.other_months),
         "beside": _counts(bill.beside),
-        "elsewhere": _count(bill.elsewhere),
+        "elsewhere": {**_count(bill.elsewhere), "instances": len(bill.strangers)},
         "corrections": _count(bill.corrections),
         "committed": _count(bill.committed),
         "repeated_rows": repeated,
@@ -77,6 +77,7 @@ def _tag_lines(result: Reconciliation, bill: BillSide, key: str) -> list[dict[st
     return [
         {
             "value": line.value or None,
+            "in_bill": line.billed,
             "instances": line.resources,
             "here_usd": usd(line.here),
             "there_usd": usd(line.there),

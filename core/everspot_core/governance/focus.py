@@ -21,13 +21,14 @@ from everspot_core.governance.month import Month
 from everspot_core.governance.usage import UsageKind, UsageRow
 from everspot_core.job import JobSubmission
 from everspot_core.market import Market
-from everspot_core.prices import HOUR, rounded
+from everspot_core.prices import HOUR
 
 PLACES = 12
 """Decimals of costs, prices and quantities."""
 UNKNOWN_ACCOUNT = "unknown"
 """Stands for an account that the cluster does not know."""
 _NULL = ""
+_UNIT = 10**PLACES
 _COMMITMENT = ("Category", "Id", "Name", "Quantity", "Status", "Type", "Unit")
 _PRICING = ("ContractedUnitPrice", "EffectiveCost", "ListUnitPrice")
 _WORDS = {
@@ -123,21 +124,21 @@ def _money(row: UsageRow) -> dict[str, str]:
     cost = Fraction(0) if row.kind is UsageKind.ABROAD else row.cost
     listed = cost + row.waived
     quantity, unit = _quantity(row)
-    per_unit = (listed / quantity, cost / quantity) if quantity else (Fraction(0), Fraction(0))
     spot = row.launch is not None and row.launch.market is Market.SPOT
+    billed, amount = _decimal(cost), _decimal(quantity)
     return {
-        "BilledCost": _decimal(cost),
-        "EffectiveCost": _decimal(cost),
-        "ContractedCost": _decimal(cost),
+        "BilledCost": billed,
+        "EffectiveCost": billed,
+        "ContractedCost": billed,
         "ListCost": _decimal(listed),
-        "ListUnitPrice": _decimal(per_unit[0]),
-        "ContractedUnitPrice": _decimal(per_unit[1]),
+        "ListUnitPrice": _decimal(listed / quantity if quantity else listed),
+        "ContractedUnitPrice": _decimal(cost / quantity if quantity else cost),
         "PricingCategory": "Dynamic" if spot else "Standard",
-        "PricingQuantity": _decimal(quantity),
+        "PricingQuantity": amount,
         "PricingUnit": unit,
         "PricingCurrency": "USD",
         **{f"PricingCurrency{name}": _NULL for name in _PRICING},
-        "ConsumedQuantity": _decimal(quantity),
+        "ConsumedQuantity": amount,
         "ConsumedUnit": unit,
     }
 
@@ -214,8 +215,10 @@ def _own(row: UsageRow, context: FocusContext) -> dict[str, str]:
 
 
 def _decimal(amount: Fraction) -> str:
-    text = f"{rounded(amount, PLACES):f}"
-    return text.rstrip("0").rstrip(".") or "0"
+    """Half up, as bills do; never negative. In whole numbers, because a month has a hundred thousand rows."""
+    above, below = amount.numerator, amount.denominator
+    whole, rest = divmod((2 * above * _UNIT + below) // (2 * below), _UNIT)
+    return f"{whole}.{rest:0{PLACES}d}".rstrip("0") if rest else str(whole)
 
 
 def _stamp(moment: datetime) -> str:

@@ -86,7 +86,7 @@ class BillSide:
     """What a bill has of a cluster and a month, as `take` was told row by row.
 
     `known`: the ids of all instances of the ledger. `cluster`, `cluster_tag`: whose tags count as the cluster's.
-    `rows`: all that there were, and `resources`: those that name one.
+    `rows`: all that there were, and `resources`: those that name one. `strangers`: instances of somebody else.
     """
 
     month: Month
@@ -101,6 +101,7 @@ class BillSide:
     other_months: dict[str, Count] = field(default_factory=lambda: defaultdict(Count))
     beside: dict[str, Count] = field(default_factory=lambda: defaultdict(Count))
     elsewhere: Count = field(default_factory=Count)
+    strangers: set[str] = field(default_factory=set)
     corrections: Count = field(default_factory=Count)
     committed: Count = field(default_factory=Count)
     rows: int = 0
@@ -121,6 +122,8 @@ class BillSide:
         instance = row.instance
         if not self._ours(row):
             self.elsewhere.add(row.cost)
+            if instance is not None:
+                self.strangers.add(instance)
         elif instance is None or not row.timed:
             self.beside[(row.service if instance is None else row.meter) or "(not named)"].add(row.cost)
         else:
@@ -225,9 +228,11 @@ def _found(own: list[UsageRow], there: bool, start: datetime, until: datetime | 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagLine:
-    """What both sides have of the instances to which the bill gives one value of a tag; empty: none."""
+    """What both sides have of the instances to which the bill gives one value of a tag; empty: none. Instances that the
+    bill does not have at all are a line of their own, with `billed` False."""
 
     value: str
+    billed: bool
     here: Fraction
     there: Fraction
     resources: int
@@ -236,17 +241,18 @@ class TagLine:
 def by_tag(result: Reconciliation, bill: BillSide, key: str) -> list[TagLine]:
     """The differences by the bill's own values of a tag, the largest first. They add up to the whole difference."""
     wanted = plain_key(key)
-    groups: dict[str, list[Pair]] = defaultdict(list)
+    groups: dict[tuple[bool, str], list[Pair]] = defaultdict(list)
     for pair in result.compared:
         tags = {plain_key(name): value for name, value in bill.tags.get(pair.resource, {}).items()}
-        groups[tags.get(wanted, "")].append(pair)
+        groups[pair.resource in bill.tags, tags.get(wanted, "")].append(pair)
     lines = [
         TagLine(
             value=value,
+            billed=billed,
             here=total(p.here for p in own),
             there=total(p.there for p in own),
             resources=len({p.resource for p in own}),
         )
-        for value, own in groups.items()
+        for (billed, value), own in groups.items()
     ]
-    return sorted(lines, key=lambda line: (-abs(line.here - line.there), line.value))
+    return sorted(lines, key=lambda line: (-abs(line.here - line.there), line.billed, line.value))

@@ -178,8 +178,9 @@ def _of_instance(
     tallies: dict[tuple[datetime, UsageKind, str | None, int | None], _Tally] = {}
     for usage in instance.usages:
         mine = [a for a in held if a.job_id == usage.job_id] if usage.job_id is not None else []
-        for piece in _pieces(usage, [booted, *(a.start for a in mine)], window):
-            epoch = next((a.epoch for a in reversed(mine) if a.start <= piece.start), mine[0].epoch if mine else None)
+        starts = [a.start for a in mine]
+        for piece in _pieces(usage, [booted, *starts], window):
+            epoch = mine[max(0, bisect_right(starts, piece.start) - 1)].epoch if mine else None
             key = _hour(piece.start), _kind(usage, piece, booted), usage.job_id, epoch
             tally = tallies.setdefault(key, _Tally())
             seconds = seconds_between(piece.start, piece.end) * usage.share

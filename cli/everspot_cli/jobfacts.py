@@ -9,9 +9,15 @@ from everspot_core.records import JobState
 from everspot_cli.abroad import away_words, trip_words
 from everspot_cli.reasons import because
 from everspot_cli.tables import belongs, dated, duration, steps
-from everspot_cli.waiting import on_demand_words, wait_pool
+from everspot_cli.waiting import on_demand_words, submitted, wait_pool
 
 DETAIL = 6  # lines of what was said last
+
+
+def _waits_since(row: dict[str, Any], now: datetime) -> str | None:
+    """Since when it waits for this reason; it may have waited for others before."""
+    since = row["waits_since"]
+    return f"{dated(since, now)} for this reason; {submitted([row], now)}" if since else None
 
 
 def job_facts(
@@ -32,7 +38,7 @@ def job_facts(
         ("waits because", row["waits_because"]),
         ("waits for", wait_pool(row)),
         ("on-demand", on_demand_words(row, now)),
-        ("waits since", dated(row["waits_since"], now) if row["waits_since"] else None),
+        ("waits since", _waits_since(row, now)),
         ("runs", program),
         ("needs", wanted),
         ("priority", row["priority"]),

@@ -118,8 +118,16 @@ def _sentence(words: str, waiting: Sequence[dict[str, Any]], now: datetime) -> s
 
 
 def _so_long(waiting: Sequence[dict[str, Any]], now: datetime) -> str:
+    """Since when it has been so, and since when they are there at all: a new reason begins anew."""
     since = min((row["waits_since"] for row in waiting if row["waits_since"] is not None), default=None)
-    return f" (for {duration((now - since).total_seconds())})" if since is not None else ""
+    if since is None:
+        return ""
+    return f" (for {duration((now - since).total_seconds())}; {submitted(waiting, now)})"
+
+
+def submitted(waiting: Sequence[dict[str, Any]], now: datetime) -> str:
+    """When the first of these jobs was submitted: `submitted 3h12m ago`."""
+    return f"submitted {humane(min(row['submitted_at'] for row in waiting), now)}"
 
 
 def on_demand_words(row: dict[str, Any], now: datetime) -> str | None:

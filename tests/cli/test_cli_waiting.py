@@ -53,7 +53,9 @@ def test_a_waiting_job_says_what_the_scheduler_has_found_and_when(world, monkeyp
     world.submit("b", resources={"gpus": 1})
     assert why(tick=True)[0] == "the cluster is being drained"
     assert "gpus" in world.run("job", "b").out
-    assert "Waiting: a, because the cluster is being drained (for" in world.run("jobs").out
+    shown = world.run("jobs").out
+    assert re.search(r"Waiting: a, because the cluster is being drained \(for \w+; submitted \w+ ago\)", shown)
+    assert re.search(r"for this reason; submitted\s+\w+ ago", world.run("job", "a").out)
     world.clock.advance(timedelta(minutes=5))
     assert why(tick=False) == ("the scheduler has been silent for 5m00s, so nothing starts", None)
     assert "silent" in world.run("jobs").out and "silent" in world.run("job", "b").out

@@ -4,6 +4,7 @@ It is for who has no engine and no credentials: the price of a change in a fork.
 give the same figures; tests hold the two together.
 """
 
+import math
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
@@ -93,7 +94,7 @@ def _known_keys(problems: Problems, capacity: Mapping[str, Any]) -> bool:
     for part, names in _NUMBERS.items():
         for name in names:
             value = capacity.get(part, {}).get(name, 0)
-            right = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+            right = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
             sound &= problems.need(right, f"capacity.{part}.{name}", "has to be a number, 0 or more")
     for part, name in (("standing", "target"), ("elastic", "maxInstances")):
         if part in capacity:

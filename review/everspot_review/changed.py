@@ -135,6 +135,10 @@ class Project:
             raise ChangeError(f"{name!r} is no revision")
         return _git(self.root, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
 
+    def behind(self, base: str) -> int:
+        """How many commits of a revision HEAD has not."""
+        return int(_git(self.root, "rev-list", "--count", f"HEAD..{self.revision(base)}"))
+
     def _has_cluster(self, name: str) -> bool:
         try:
             text = self.file(name).read_text()

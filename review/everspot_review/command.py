@@ -121,7 +121,8 @@ def preview_command(
     """Preview environments and write a report on each to DIR/ENV.json. Whether they may be merged, `comment` says."""
     found, chosen, gone = _chosen(project, environments, base, bystanders)
     engine = Engine.find(project, policy or ())
-    revisions = Revisions(_base(found, base), found.revision("HEAD"))
+    known = _base(found, base)
+    revisions = Revisions(known, found.revision("HEAD"), found.behind(known) if known else 0)
     given = () if json else (_line,)
     reports = preview_all(engine, found, chosen, gone, revisions, out, _duration(limit), given)
     _answer(context, json, {"reports": [report.model_dump(mode="json") for report in reports]}, [])

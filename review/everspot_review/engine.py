@@ -46,9 +46,11 @@ TOLD = 16_000
 
 KEPT_BACK = (
     "GITHUB_TOKEN", "GH_TOKEN", "GITEA_TOKEN", "ACTIONS_RUNTIME_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_TOKEN",
-    "ACTIONS_ID_TOKEN_REQUEST_URL",
+    "ACTIONS_ID_TOKEN_REQUEST_URL", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE",
+    "GITHUB_STEP_SUMMARY",
 )  # fmt: skip
-"""Variables of the job that the program of a change must not have: with them it could write the comment itself."""
+"""Variables of the job that the program of a change must not have: with them it could write the comment itself, or say
+what the steps after it run. The job's scripts keep the same ones from the building of its packages."""
 
 QUIET = {"PULUMI_DEBUG_COMMANDS": "true", "PULUMI_SKIP_UPDATE_CHECK": "true", "PULUMI_SUPPRESS_COPILOT_LINK": "true"}
 """The first is what makes the engine take --event-log (pulumi/pkg, cmd/pulumi/operations)."""

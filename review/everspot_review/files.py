@@ -23,7 +23,7 @@ class _Strict(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
-            if key.value in seen:
+            if str(key.value) in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"{key.value} is written twice", key.start_mark)
             seen.add(str(key.value))
         return dict(super().construct_mapping(node, deep=deep))
@@ -71,7 +71,7 @@ def problems(path: Path) -> list[str]:
         if path.stat().st_size > LARGEST:
             return [f"has {path.stat().st_size} bytes; {LARGEST} are allowed"]
         found: Any = yaml.load(path.read_text(encoding="utf-8"), Loader=_Strict)  # noqa: S506 - a safe one, but stricter
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:  # ValueError: a day that is none, say
         return [f"cannot be read: {' '.join(str(error).split())[:300]}"]
     if not isinstance(found, dict):
         return ["has to be a mapping with `config`"]

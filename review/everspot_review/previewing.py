@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 
 from everspot_clouds.estimating import estimated
 from everspot_clouds.registry import resource_kinds
+from everspot_core.counting import counted
 from everspot_core.estimate.model import Estimate
 
 from everspot_review.changed import Project
@@ -28,10 +29,12 @@ TOLD = 4_000
 
 @dataclass(frozen=True)
 class Revisions:
-    """The revisions that a change lies between; empty where they are not known."""
+    """The revisions that a change lies between; empty where they are not known. `behind`: commits of the base that the
+    change has not."""
 
     base: str = ""
     head: str = ""
+    behind: int = 0
 
 
 def preview(
@@ -73,6 +76,14 @@ def _budgeted(engine: Engine, environment: str, seen: EventLog, estimate: Estima
     names = {rule.rule for rule in broken}
     rules = sorted((*broken, *seen.rules), key=lambda rule: rule.level != "mandatory")
     return replace(seen, rules=tuple(rules), passed=tuple(name for name in seen.passed if name not in names))
+
+
+def _behind(commits: int) -> Diagnostic:
+    text = (
+        f"The branch lacks {counted(commits, 'commit')} of the one that it goes into. What these changed may be shown "
+        "as undone, and after the merge something else would happen than is shown: bring them into the branch first."
+    )
+    return Diagnostic(severity="warning", text=text)
 
 
 def _priced(seen: EventLog, *, failed: bool) -> Estimate | None:
@@ -135,6 +146,8 @@ def preview_all(
         report = removed(engine, name, revisions) if name in gone else preview(engine, name, revisions, limit)
         if report is None:
             continue
+        if revisions.behind:
+            report = report.model_copy(update={"diagnostics": (*report.diagnostics, _behind(revisions.behind))})
         (out / f"{name}.json").write_bytes(report.to_json())
         found.append(report)
         for each in tell:

@@ -80,6 +80,8 @@ def test_everything_that_is_wrong_is_named_at_once(file: Path, capsys: pytest.Ca
     assert code == 1
     assert "everspot:cluster.capacity.standing.target: has to be a number, 0 or more" in err
     assert "everspot:cluster.capacity.elastic.maxInstances: is missing" in err
+    file.write_text(SETTINGS.replace("TARGET", ".inf"))
+    assert "standing.target: has to be a number, 0 or more" in run(capsys, "--settings", str(file))[2]
     file.write_text(
         SETTINGS.replace("TARGET", "2").replace("m6i.large", "m6i.lager").replace("onDemandBase: 1", "onDemandBase: 3")
     )

@@ -16,7 +16,14 @@ import sys
 import time
 from pathlib import Path
 
-KEPT = ("GITHUB_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_TOKEN", "PULUMI_DEBUG_COMMANDS", "AWS_ROLE_ARN")
+KEPT = (
+    "GITHUB_TOKEN",
+    "ACTIONS_ID_TOKEN_REQUEST_TOKEN",
+    "GITHUB_ENV",
+    "GITHUB_PATH",
+    "PULUMI_DEBUG_COMMANDS",
+    "AWS_ROLE_ARN",
+)
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ import pytest
 from desk import OTHER, SAME, UPDATE, Desk, rule
 from everspot_review.applying import Applied, Workflow, apply
 from everspot_review.commenting import comment_on, reports_of, stamped
-from everspot_review.engine import Ended, Engine, EngineError
+from everspot_review.engine import KEPT_BACK, Ended, Engine, EngineError
 from everspot_review.errors import ReviewError
 from everspot_review.forge import Forge
 from everspot_review.job import PullEvent
@@ -220,7 +220,7 @@ def test_the_lock_that_a_killed_engine_kept_is_freed_and_no_other(
 
 
 def test_the_change_s_program_gets_nothing_of_what_the_job_may_do_at_the_forge(desk: Desk, engine: Engine) -> None:
-    desk.env |= {"GITHUB_TOKEN": "t", "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "t", "AWS_ROLE_ARN": "arn"}
+    desk.env |= dict.fromkeys(KEPT_BACK, "the-job-s-own") | {"AWS_ROLE_ARN": "arn"}
     desk.answers("preview", "dev", [UPDATE])
     preview(Engine.find(desk.root, variables=desk.env), "dev", Revisions())
     assert desk.calls()[-1]["env"] == {"AWS_ROLE_ARN": "arn", "PULUMI_DEBUG_COMMANDS": "true"}

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from desk import Desk
+from desk import UPDATE, Desk
 from everspot_review.changed import ChangeError, Project
 from everspot_review.files import problems
 
@@ -70,6 +70,12 @@ def test_only_the_change_counts_and_not_what_came_to_the_base_meanwhile(desk: De
     desk.commit()
     desk.git("checkout", "-q", "more")
     assert touched(desk, "main") == (["dev"], [])
+    desk.answers("preview", "dev", [UPDATE])
+    done = desk.run("preview", "--base", "main", "--out", "reports", "--json")
+    (report,) = json.loads(done.stdout)["reports"]
+    (said,) = report["diagnostics"]
+    assert said["severity"] == "warning"
+    assert said["text"].startswith("The branch lacks 1 commit of the one that it goes into.")
 
 
 @pytest.mark.parametrize("base", ["nowhere", "--output=/tmp/x", "-p"])
@@ -95,6 +101,8 @@ def test_a_name_that_no_stack_can_have_is_refused(desk: Desk) -> None:
         ("config: !!python/object/apply:os.system [id]\n", "could not determine a constructor"),
         ("- a\n", "has to be a mapping"),
         ("a: b: c\n", "cannot be read"),
+        ("config:\n  ? [a]\n  : b\n", "cannot be read"),
+        ("config: {a:b: 2026-99-99}\n", "cannot be read"),
     ],
 )
 def test_a_file_that_is_no_settings_is_told_without_running_anything(desk: Desk, text: str, told: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from acting import ROOT, act, of_pull, shipped
 from desk import OTHER, UPDATE, Desk, rule
+from everspot_review.engine import KEPT_BACK
 from forge_double import RUN, Double
 
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
@@ -120,3 +121,21 @@ def test_scripts_are_right(tmp_path: Path) -> None:
     assert told["EVERSPOT_ID_TOKENS"] == wanted
     kept = json.loads((tmp_path / "google.json").read_text())
     assert kept["credential_source"] == {"file": f"{tmp_path}/id-token-google"}
+
+
+def test_packages_of_the_change_are_built_without_what_the_job_may_do(tmp_path: Path) -> None:
+    tools, program = tmp_path / "bin", tmp_path / "change"
+    program.mkdir()
+    tools.mkdir()
+    pip = 'mkdir -p "$3/bin"; printf \'#!/bin/sh\\nenv >>"$SEEN"\\n\' >"$3/bin/pip"; chmod +x "$3/bin/pip"'
+    for name, text in (("everspot", "exit 0"), ("pulumi", "exit 0"), ("python3", pip)):
+        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tools / name).chmod(0o755)
+    job = {"PATH": f"{tools}:/usr/bin:/bin", "SEEN": str(tmp_path / "seen"), "RUNNER_TEMP": str(tmp_path)}
+    own = dict.fromkeys(KEPT_BACK, "the-job-s-own")
+    script = ROOT / ".github/everspot/setup.sh"
+    for requirements in (False, True):
+        (program / "requirements.txt").write_text("acme\n") if requirements else None
+        subprocess.run(["bash", script, "base", "change"], cwd=tmp_path, env={**job, **own}, check=True)
+    seen = (tmp_path / "seen").read_text()
+    assert (seen.count(f"SEEN={job['SEEN']}"), [name for name in KEPT_BACK if f"{name}=" in seen]) == (2, [])

@@ -38,13 +38,19 @@ if ! command -v pulumi >/dev/null; then
   cd - >/dev/null
 fi
 
+# Packages of the change run their own code while they are built. It gets no more of the job than its program does.
+alone() {
+  env -u ACTIONS_ID_TOKEN_REQUEST_TOKEN -u ACTIONS_ID_TOKEN_REQUEST_URL -u ACTIONS_RUNTIME_TOKEN -u GITHUB_TOKEN \
+    -u GH_TOKEN -u GITEA_TOKEN -u GITHUB_ENV -u GITHUB_PATH -u GITHUB_OUTPUT -u GITHUB_STATE -u GITHUB_STEP_SUMMARY "$@"
+}
+
 if [ -n "${EVERSPOT_VENV:-}" ]; then
   ln -sfn "$EVERSPOT_VENV" "$program/.venv"
 else
   python3 -m venv "$program/.venv"
   if [ -f "$program/requirements.txt" ]; then
-    "$program/.venv/bin/pip" install -q -r "$program/requirements.txt"
+    alone "$program/.venv/bin/pip" install -q -r "$program/requirements.txt"
   else
-    "$program/.venv/bin/pip" install -q "./$program[components]"
+    alone "$program/.venv/bin/pip" install -q "./$program[components]"
   fi
 fi

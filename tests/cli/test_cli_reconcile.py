@@ -210,6 +210,15 @@ def test_a_file_that_is_not_what_it_seems_is_refused_by_name(past, tmp_path, nam
     assert "Traceback" not in answer.err
 
 
+def test_what_a_bill_says_cannot_drive_a_terminal(past, own, tmp_path):
+    rows = [dict(own[0]), own[0] | {"ChargeCategory": "\x1b[2J\x1b]0;x\x07"}, own[1] | {"SkuMeter": "\x1b[31mBytes"}]
+    rows[0]["Tags"] = json.dumps({"Team": "\x1b[5mvision"})
+    told = past.run("reconcile", str(written(tmp_path / "bill.csv", rows)), *MARCH)
+    assert told.code == 1
+    assert "vision" in told.out and "Bytes" in told.out
+    assert "\x1b" not in told.out and "\x07" not in told.out
+
+
 def test_no_file_and_a_tolerance_that_is_none_are_refused(past, tmp_path):
     assert past.run("reconcile", str(tmp_path / "none.csv"), *MARCH).code == 3
     path = written(tmp_path / "bill.csv", [{"a": "b"}])

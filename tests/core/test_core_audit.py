@@ -1,11 +1,13 @@
 """The bill against the script that shares no code with it, over random markets."""
 
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 
 from everspot_clouds.aws.rules import BILLING as AWS
 from everspot_clouds.gcp.rules import BILLING as GOOGLE
 from everspot_core.catalogue import builtin
 from everspot_core.cost import bill
+from everspot_core.governance.usage import usage_rows
 from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
 from everspot_core.prices import exact
 from everspot_core.records import Market
@@ -64,3 +66,7 @@ def test_bill_and_independent_sum_are_exactly_equal(audit_bill, market, until, n
     lines += [{"event": "end", "at": at(s).isoformat(), "id": i, "interrupted": taken} for i, s, taken in ends]
     theirs = {row["id"]: row["cost"] for row in audit_bill.audit(lines, at(until), cloud)}
     assert {i.launch.instance_id: i.cost for i in ours.instances} == theirs
+    by_hours: dict[str, Fraction] = dict.fromkeys(theirs, Fraction(0))
+    for row in usage_rows(ours):
+        by_hours[row.resource] += row.cost
+    assert by_hours == theirs

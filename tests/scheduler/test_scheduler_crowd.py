@@ -15,6 +15,7 @@ from everspot_clouds.aws.cloud import AwsCloud
 from everspot_clouds.aws.rules import BILLING
 from everspot_core.catalogue import builtin
 from everspot_core.cost import Bill, bill
+from everspot_core.governance.usage import Sums, usage_rows
 from everspot_core.manifest import Limits
 from everspot_core.prices import total
 from everspot_core.records import JobState, Market
@@ -191,3 +192,4 @@ def test_a_crowd_is_served_within_the_cap_and_the_buckets_and_the_bill_is_the_cl
     assert {i.launch.instance_id: i.cost for i in ours.instances} == theirs
     assert len(theirs) == CAP and sum(theirs.values()) > 0
     assert sum(part.cost for part in ours.jobs) + total(u.cost for u in ours.idle) == sum(theirs.values())
+    assert Sums.of(usage_rows(ours)).cost == sum(theirs.values())

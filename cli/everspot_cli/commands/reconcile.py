@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 from everspot_core.counting import counted
+from everspot_core.faults import legible
 from everspot_core.governance.reconcile import BillSide, Found, reconcile
 from rich.text import Text
 
@@ -121,7 +122,7 @@ def _print(session: Session, document: dict[str, Any]) -> None:
         for line in lines:
             amounts = (money(line[name]) for name in ("here_usd", "there_usd", "difference_usd"))
             without = "(without the tag)" if line["in_bill"] else "(not in the bill)"
-            tags.add_row(Text(line["value"] or without), str(line["instances"]), *amounts)
+            tags.add_row(Text(legible(line["value"] or without)), str(line["instances"]), *amounts)
         session.console.print()
         session.console.print(tags)
     session.console.print()
@@ -151,7 +152,7 @@ def _print_largest(session: Session, document: dict[str, Any]) -> None:
     table = sheet(("LARGEST", "FROM", "", "LEDGER", "BILL"), left=3)
     for _, row, said in sorted(rows, key=lambda one: (-one[0], one[1]["resource"]))[:SHOWN]:
         start = f"{row['start']:%Y-%m-%d %H:%M}"
-        table.add_row(Text(row["resource"]), start, said, money(row["here_usd"]), money(row["there_usd"]))
+        table.add_row(Text(legible(row["resource"])), start, said, money(row["here_usd"]), money(row["there_usd"]))
     session.console.print()
     session.console.print(table)
 
@@ -160,7 +161,7 @@ def _beside(document: dict[str, Any]) -> list[tuple[str, str | None]]:
     """What was not compared, by what it is."""
 
     def told(counts: dict[str, dict[str, Any]]) -> str | None:
-        return "; ".join(f"{name}: {_rows(one)}" for name, one in counts.items()) or None
+        return "; ".join(f"{legible(name)}: {_rows(one)}" for name, one in counts.items()) or None
 
     def some(one: dict[str, Any]) -> str | None:
         return _rows(one) if one["rows"] else None

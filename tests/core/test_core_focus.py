@@ -1,6 +1,7 @@
 """FOCUS rows: nothing is lost in them, on whichever cloud."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -21,7 +22,7 @@ def submission(**fields) -> JobSubmission:
 
 
 def context(invoicing, **fields) -> FocusContext:
-    return FocusContext(cluster="c", invoicing=invoicing, billing_account="b-1", sub_account="p-1", as_of=at(9000),
+    return FocusContext(cluster="c", invoicing=invoicing, account="p-1", as_of=at(9000),
                         submissions={"job-1": submission(**fields)})  # fmt: skip
 
 
@@ -60,3 +61,18 @@ def test_a_visit_s_rows_name_its_home_and_tags_are_text_of_json():
     found = [r for r in focus_rows(rows_of(), context(AWS, visit=visit)) if r["x_JobId"]]
     assert {r["x_HomeCluster"] for r in found} == {"alpha"}
     assert {r["Tags"] for r in found} == {json.dumps({"Team": "=cmd()"})}
+
+
+@pytest.mark.parametrize(
+    ("invoicing", "account", "payer", "names"),
+    [
+        (AWS, "123456789012", None, ("123456789012", "123456789012")),
+        (AWS, "123456789012", "999999999999", ("999999999999", "123456789012")),
+        (AWS, None, None, ("unknown", "unknown")),
+        (GOOGLE, "project-1", None, ("unknown", "project-1")),  # a project never is a billing account
+        (GOOGLE, "project-1", "01A2B3-C4D5E6-F70819", ("01A2B3-C4D5E6-F70819", "project-1")),
+    ],
+)
+def test_an_account_that_is_not_known_is_called_unknown(invoicing, account, payer, names):
+    (row, *_) = focus_rows(rows_of(), replace(context(invoicing), account=account, payer=payer))
+    assert (row["BillingAccountId"], row["SubAccountId"]) == names

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from everspot_core.counting import counted
-from everspot_core.governance.focus import UNKNOWN_ACCOUNT, FocusContext, focus_rows, unpriced
+from everspot_core.governance.focus import FocusContext, focus_rows, unpriced
 from everspot_core.governance.usage import Sums, UsageKind, UsageRow
 from everspot_core.prices import HOUR
 
@@ -42,7 +42,9 @@ def export(
     billing_account: Annotated[
         str | None,
         typer.Option(
-            "--billing-account", metavar="ID", help="The account that pays. Default: the account of the instances."
+            "--billing-account",
+            metavar="ID",
+            help="The account that pays. Default: that of the instances, if it can.",
         ),
     ] = None,
     json: Json = False,
@@ -82,12 +84,11 @@ def _columns(session: Session, ledger: MonthLedger, rows: list[dict[str, str]]) 
 
 def _context(session: Session, ledger: MonthLedger, billing_account: str | None) -> FocusContext:
     manifest, invoicing = session.manifest, session.cloud.invoicing
-    account = manifest.account or invoicing.account_of(manifest.queue_url) or UNKNOWN_ACCOUNT
     return FocusContext(
         cluster=manifest.cluster,
         invoicing=invoicing,
-        billing_account=billing_account or account,
-        sub_account=account,
+        account=manifest.account or invoicing.account_of(manifest.queue_url),
+        payer=billing_account,
         as_of=ledger.material.as_of,
         submissions=ledger.material.submissions,
         tags=dict(manifest.elastic.tags) if manifest.elastic is not None else {},

@@ -59,6 +59,7 @@ INVOICING = Invoicing(
     # A bill names an instance by its id; tools that enrich bills, by its ARN.
     resource=r"(?:arn:aws[a-z-]*:ec2:[^:]*:[^:]*:instance/)?(i-[0-9a-z]+)",
     account=r"https?://[^/]+/(\d{12})/",
+    account_pays=True,
     cluster_tag=CLUSTER_TAG,
     tag_prefixes=("user:", "user_"),
     tables=(FOCUS_TABLE, CUR_2),

@@ -26,6 +26,7 @@ INVOICING = Invoicing(
     hours=r"(?i)(?!.*(?:egress|ingress|network|transfer|snapshot|license|external ip)).*",
     resource=r"(?:(?://)?compute\.googleapis\.com/projects/[^/]+/zones/[^/]+/instances?/)?(\d+)",
     account="",
+    account_pays=False,
     cluster_tag=CLUSTER_LABEL,
     tag_prefixes=(),
     tables=(FOCUS,),

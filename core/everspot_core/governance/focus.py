@@ -43,16 +43,27 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FocusContext:
-    """What rows have in common. `billing_account`, `sub_account`: ids. `tags`: of the cluster's instances; a job's own
-    win over them. `as_of`: the moment up to which everything counts."""
+    """What rows have in common. `account`: of the instances; None: not known. `payer`: the billing account, where it is
+    told. `tags`: of the cluster's instances; a job's own win over them. `as_of`: the moment up to which everything
+    counts."""
 
     cluster: str
     invoicing: Invoicing
-    billing_account: str
-    sub_account: str
+    account: str | None
+    payer: str | None = None
     as_of: datetime
     submissions: Mapping[str, JobSubmission]
     tags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def sub_account(self) -> str:
+        """The account of the instances, as rows name it."""
+        return self.account or UNKNOWN_ACCOUNT
+
+    @property
+    def billing_account(self) -> str:
+        """The account that pays, as rows name it."""
+        return self.payer or (self.sub_account if self.invoicing.account_pays else UNKNOWN_ACCOUNT)
 
 
 def focus_rows(rows: Iterable[UsageRow], context: FocusContext) -> list[dict[str, str]]:

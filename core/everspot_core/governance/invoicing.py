@@ -67,6 +67,7 @@ class Invoicing:
     - `hours`: a pattern of the meters of an instance's time, apart from those of its traffic and other things.
     - `resource`: a pattern whose first group is an instance's id in a bill's name of the resource.
     - `account`: a pattern whose first group is the account in the URL of a cluster's queue; empty: it is not in it.
+    - `account_pays`: whether an account of instances is a billing account too, unless another one pays for it.
     - `cluster_tag`: which instances of a bill are a cluster's. `tag_prefixes`: what a bill puts before tags' keys.
     - `tables`: of its bill, FOCUS's first.
     """
@@ -81,6 +82,7 @@ class Invoicing:
     hours: str
     resource: str
     account: str
+    account_pays: bool
     cluster_tag: str
     tag_prefixes: tuple[str, ...]
     tables: tuple[BillTable, ...]

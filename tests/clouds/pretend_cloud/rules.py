@@ -13,5 +13,5 @@ INVOICING = Invoicing(
     provider="Pretence", issuer="Pretence", service="Pretended Compute", transfer="Pretended Traffic",
     billing_account_type="Account", sub_account_type="Account", meters=("Spot", "Usual"), hours=".*",
     resource=r"(p-\d+)",
-    account="", cluster_tag="pretend-cluster", tag_prefixes=(), tables=(FOCUS_TABLE,),
+    account="", account_pays=True, cluster_tag="pretend-cluster", tag_prefixes=(), tables=(FOCUS_TABLE,),
 )  # fmt: skip

@@ -1,13 +1,17 @@
-"""What was added by hand and no refresh sees: on AWS asked of moto, on Google Cloud of answers such as its API's."""
+"""What was added by hand and no refresh sees: on AWS asked of moto, on Google Cloud of the local one."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import boto3
 import pytest
 from everspot_clouds.base.drift import KeptResource
 from everspot_clouds.gcp import drift as gcp
+from everspot_clouds.gcp.errors import ApiError
 from everspot_clouds.registry import UnknownCloud, added_by_hand
+from everspot_local.cloud import LocalCloud
+from google_site import GoogleSite
 
 POLICY = json.dumps({"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]})
 TRUST = json.dumps({"Version": "2012-10-17", "Statement": []})
@@ -52,68 +56,51 @@ def test_rules_and_policies_that_are_in_no_state_are_found_and_declared_ones_are
     assert {each.urn for each in found} == {resources[0].urn, resources[3].urn}
 
 
-class Answers:
-    """Google's API, as far as the look asks it."""
-
-    project = "acme"
-
-    def __init__(self, answers: dict[str, Any]) -> None:
-        self.answers = answers
-
-    def pages(self, product: str, path: str, **_: Any) -> list[Any]:
-        return [self.answers[f"{product} {path}"]]
-
-    def get(self, product: str, path: str, **_: Any) -> Any:
-        return self.answers[f"{product} {path}"]
-
-    def post(self, product: str, path: str, body: Any = None, **_: Any) -> Any:
-        assert body == {"options": {"requestedPolicyVersion": 3}}
-        return self.answers[f"{product} {path}"]
-
-    def call(self, method: str, product: str, path: str, *, query: Any) -> Any:
-        assert (method, query) == ("POST", {"options.requestedPolicyVersion": 3})
-        return self.answers[f"{product} {path}"]
-
-    def close(self) -> None:
-        pass
+PROJECT = "everspot-local"
 
 
-def bound(*pairs: tuple[str, str]) -> dict[str, Any]:
-    return {"bindings": [{"role": role, "members": [member]} for role, member in pairs]}
+def bound(site: GoogleSite, product: str, path: str, verb: str, *pairs: tuple[str, str]) -> None:
+    """Write a policy that binds each role to its member, as a person does by hand; an account that was just made is
+    seen some seconds later."""
+    bindings = [{"role": role, "members": [member]} for role, member in pairs]
+    body: dict[str, Any] = {"bindings": bindings}
+    for _ in range(600):
+        try:
+            site.api.call(verb, product, path, body=body if product == "storage" else {"policy": body})
+            return
+        except ApiError as error:
+            if "does not exist" not in str(error):
+                raise
+            site.clock.sleep(timedelta(seconds=5))
+    raise AssertionError("the account was never seen")
 
 
-def test_firewall_rules_and_bindings_that_are_in_no_state_are_found_on_google_cloud(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    email = "agent@acme.iam.gserviceaccount.com"
-    account, network = f"projects/acme/serviceAccounts/{email}", "https://x/projects/acme/global/networks/net"
-    allowed = [{"IPProtocol": "tcp", "ports": ["22"]}]
-    api = Answers({
-        "compute projects/acme/global/firewalls": {"items": [
-            {"name": "declared", "network": network, "allowed": allowed},
-            {"name": "by-hand", "network": network, "allowed": allowed, "sourceRanges": ["0.0.0.0/0"]},
-            {"name": "elsewhere", "network": f"{network}-2", "allowed": allowed},
-        ]},
-        "resourcemanager projects/acme:getIamPolicy": bound(
-            ("roles/mine", f"serviceAccount:{email}"), ("roles/owner", f"serviceAccount:{email}"),
-            ("roles/owner", "user:boss@acme.test"),
-        ),
-        f"iam {account}:getIamPolicy": bound(("roles/iam.serviceAccountUser", "user:eve@acme.test")),
-        "storage b/data/iam": bound(
-            ("roles/storage.legacyBucketOwner", "projectOwner:acme"), ("roles/storage.objectViewer", "allUsers"),
-        ),
-    })  # fmt: skip
-    monkeypatch.setattr(gcp, "open_api", lambda clock, project: api)
+def test_firewall_rules_and_bindings_that_are_in_no_state_are_found_on_google_cloud(google: LocalCloud) -> None:
+    site = GoogleSite(google)
+    site.build()
+    site.do("POST", "global/networks", {"name": "elsewhere", "autoCreateSubnetworks": False})
+    for name, network in (("declared", "net"), ("by-hand", "net"), ("others", "elsewhere")):
+        body = {"name": name, "network": f"global/networks/{network}", "sourceRanges": ["0.0.0.0/0"],
+                "allowed": [{"IPProtocol": "tcp", "ports": ["22"]}]}  # fmt: skip
+        site.do("POST", "global/firewalls", body)
+    made = site.api.post("iam", f"projects/{PROJECT}/serviceAccounts", {"accountId": "agent-1"})
+    email, account = made["email"], made["name"]
+    mine, boss = f"serviceAccount:{email}", "user:boss@acme.test"
+    site.api.call("POST", "storage", "b", query={"project": PROJECT}, body={"name": "data-1"})
+    roles = (("roles/viewer", mine), ("roles/owner", mine), ("roles/owner", boss))
+    bound(site, "resourcemanager", f"projects/{PROJECT}:setIamPolicy", "POST", *roles)
+    bound(site, "iam", f"{account}:setIamPolicy", "POST", ("roles/iam.serviceAccountUser", "user:eve@acme.test"))
+    bound(site, "storage", "b/data-1/iam", "PUT", ("roles/storage.objectViewer", "allUsers"))
     found = added_by_hand("gcp", [
-        kept(gcp.NETWORK, "projects/acme/global/networks/net", project="acme", name="net"),
-        kept(gcp.FIREWALL, "declared", project="acme", name="declared"),
-        kept(gcp.ACCOUNT, account, project="acme", email=email),
-        kept(gcp.PROJECT_ROLES[0], "b", project="acme", role="roles/mine", member=f"serviceAccount:{email}"),
-        kept(gcp.BUCKET, "data", project="acme", name="data"),
+        kept(gcp.NETWORK, f"projects/{PROJECT}/global/networks/net", project=PROJECT, name="net"),
+        kept(gcp.FIREWALL, "declared", project=PROJECT, name="declared"),
+        kept(gcp.ACCOUNT, account, project=PROJECT, email=email),
+        kept(gcp.PROJECT_ROLES[0], "b", project=PROJECT, role="roles/viewer", member=mine),
+        kept(gcp.BUCKET, "data-1", project=PROJECT, name="data-1"),
     ])  # fmt: skip
     assert [(each.kind, each.what) for each in found] == [
         ("firewall rule", "by-hand allows tcp 22 from 0.0.0.0/0"),
-        ("role of the account", "roles/owner in project acme"),
+        ("role of the account", f"roles/owner in project {PROJECT}"),
         ("use of the account", "roles/iam.serviceAccountUser for user:eve@acme.test"),
         ("use of the bucket", "roles/storage.objectViewer for allUsers"),
     ]

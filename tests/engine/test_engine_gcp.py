@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import yaml
 from everspot.gcp import deployers
+from everspot_clouds.base.drift import KeptResource
+from everspot_clouds.registry import added_by_hand
 from everspot_local.gcp.callers import OWNER_TOKEN
 from everspot_local.gcp.project import PROJECT
 
@@ -81,6 +83,24 @@ def drift(google: Any) -> list[tuple[str, dict[str, Any]]]:
     return [(s["op"], s.get("detailedDiff") or {}) for s in steps if s["op"] not in ("same", "read", "refresh")]
 
 
+def found_beside_the_state(google: Any) -> None:
+    """The second look: it finds nothing in what the provider has made, and what was added by hand until it is gone."""
+    kept = KeptResource.of_state(json.loads(google.pulumi("stack", "export", stack=STACK)))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in google.env.items():
+            patch.setenv(name, value)
+        assert added_by_hand("gcp", kept) == []
+        (network,) = listed(google, f"{GLOBAL}/networks")
+        door = {"name": "by-hand", "network": network["selfLink"], "sourceRanges": ["0.0.0.0/0"],
+                "allowed": [{"IPProtocol": "tcp", "ports": ["22"]}]}  # fmt: skip
+        ask(google, f"{GLOBAL}/firewalls", "POST", door)
+        google.wait(lambda: named(google, f"{GLOBAL}/firewalls", "by-hand"))
+        (seen,) = added_by_hand("gcp", kept)
+        assert (seen.kind, seen.what) == ("firewall rule", "by-hand allows tcp 22 from 0.0.0.0/0")
+        ask(google, f"{GLOBAL}/firewalls/by-hand", "DELETE")
+        google.wait(lambda: not named(google, f"{GLOBAL}/firewalls", "by-hand"))
+
+
 def test_a_cluster_comes_up_stays_is_put_right_changes_in_place_and_goes(google: Any) -> None:
     told = google.preview(STACK).told
     assert "An hour of the cluster, at list prices of europe-west4" in told
@@ -96,6 +116,7 @@ def test_a_cluster_comes_up_stays_is_put_right_changes_in_place_and_goes(google:
     assert spot["properties"]["scheduling"]["preemptionNoticeDuration"]["seconds"] == "120"
     # A second one changes nothing, and nothing is found to have drifted.
     google.up(STACK, "--refresh", "--expect-no-changes")
+    found_beside_the_state(google)
 
     firewalls = named(google, f"{GLOBAL}/firewalls", "")
     ask(google, f"{GLOBAL}/firewalls/{min(firewalls)}", "DELETE")

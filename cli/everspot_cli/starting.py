@@ -65,7 +65,7 @@ def cost_of(stack: str, text: str) -> SetupCost | None:
     except BadInputs:
         return None
     found = estimated([], declared.resources, regions=declared.regions)
-    if found.after is None:
+    if found.after is None or found.after.nothing_known:
         return None
     total = found.after.total
     return SetupCost(total.low, total.expected, total.high, tuple(found.unknown))

@@ -52,6 +52,7 @@ class Costing:
     types: dict[str, InstanceType] = field(default_factory=dict)
     used: dict[str, list[str]] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
+    unpriced: list[str] = field(default_factory=list)
 
     def pay(
         self,
@@ -72,6 +73,11 @@ class Costing:
 
     def lack(self, resource: Declared, why: str) -> None:
         """Note that what a resource costs is not known."""
+        self.unpriced.append(resource.name)
+        self.lack_part(resource, why)
+
+    def lack_part(self, resource: Declared, why: str) -> None:
+        """Note that a part of what a resource costs is not known."""
         self.unknown.append(f"{resource.name}: {why}")
 
     def stand_in(self, same: Sequence[str], what: str) -> None:
@@ -96,6 +102,7 @@ class Costing:
             dates=(self.as_of,) if self.fixed or self.standing or self.elastic else (),
             by_use=tuple(f"{what}: {', '.join(sorted(names))}" for what, names in sorted(self.used.items())),
             unknown=tuple(dict.fromkeys(self.unknown)),
+            unpriced=tuple(dict.fromkeys(self.unpriced)),
         )
 
 

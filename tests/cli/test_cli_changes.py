@@ -48,6 +48,15 @@ def test_a_narrow_terminal_gets_all_that_matters(world: Any) -> None:
 def test_a_side_that_is_not_known_is_told_as_such(world: Any) -> None:
     unknown = Estimate(before=None, after=figures(5), prices_as_of=date(2026, 2, 1))
     world.store.changes.add(a_change(world, 1, estimate=unknown))
+    none = figures(1).model_copy(
+        update={"unpriced": ("fleet",), "total": Range(low=0, expected=0, high=0, on_demand=0)}
+    )
+    least = figures(7).model_copy(update={"unpriced": ("fleet",)})
+    world.store.changes.add(
+        a_change(world, 2, estimate=Estimate(before=none, after=least, prices_as_of=date(2026, 2, 1)))
+    )
+    assert "unknown → at least 7.00" in world.run("changes").out
+    assert world.run("changes", "--json").json[1]["before"] is None
     assert "unknown → 5.00" in world.run("changes").out
     assert world.run("changes", "--json").json[0]["before"] is None
 

@@ -60,6 +60,33 @@ def test_what_is_not_known_is_named_and_is_no_zero() -> None:
     assert estimated([], [one("aws:autoscaling/group:Group", minSize=1)]).unknown != ()
 
 
+LIMITLESS = {"instanceTypes": ["c6i.large"], "elastic": {"maxInstances": UNKNOWN, "maxUsdPerHour": 5}}
+"""The elastic capacity of a component whose limit only the update will know."""
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        one(SPOT, targetCapacitySpecification=UNKNOWN),
+        one("aws:rds/instance:Instance"),
+        one("aws:autoscaling/group:Group", desiredCapacity=UNKNOWN, minSize=0),
+        one("aws:ec2/vpcEndpoint:VpcEndpoint", vpcEndpointType=UNKNOWN, subnetIds=["a"]),
+        one("everspot:index:AwsElasticCapacity", capacity=LIMITLESS),
+        one("everspot:index:GcpElasticCapacity", capacity=LIMITLESS),
+    ],
+    ids=lambda resource: resource.type,
+)
+def test_what_has_no_price_is_told_beside_the_figures_and_alone_makes_them_unknown(resource: Declared) -> None:
+    alone, beside = (priced(resource, *more).after for more in ((), (one("aws:kms/key:Key"),)))
+    assert alone is not None and (alone.unpriced, alone.nothing_known) == (("it",), True)
+    assert beside is not None and (beside.unpriced, beside.nothing_known) == (("it",), False)
+
+
+def test_a_part_without_a_price_leaves_a_resource_its_figures() -> None:
+    (found,) = [priced(*resources("aws-dev")).after]
+    assert found is not None and found.unpriced == ()
+
+
 @pytest.mark.parametrize(
     ("resource", "usd"),
     [

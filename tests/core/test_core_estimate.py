@@ -141,6 +141,7 @@ def test_what_no_price_is_known_of_is_named_and_is_in_no_figure() -> None:
     found = estimate(AskedFor(), AskedFor(standing=(ask(2, "a", "q"), ask(1, "r", name="other"))), KNOWN, as_of=DAY)
     assert found.unknown == ("fleet: no spot price of q is known", "other: no spot price of r is known")
     assert found.after is not None and {part.name for part in found.after.parts} == {"fleet"}
+    assert found.after.unpriced == ("other",)
 
 
 def test_a_side_that_is_not_known_has_no_figures() -> None:

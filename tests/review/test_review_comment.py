@@ -113,6 +113,19 @@ def test_a_failed_preview_costs_nobody_knows_what_and_never_nothing(report: Repo
     assert failed.blocked and failed.digest == ""
 
 
+def test_what_has_no_price_makes_a_figure_the_least_and_alone_unknown(report: Reports) -> None:
+    def unpriced(usd: float) -> str:
+        found = estimate(410, usd)
+        assert found.after is not None
+        after = found.after.model_copy(update={"unpriced": ("fleet",)})
+        return comment([report("aws-target-up", estimate=found.model_copy(update={"after": after}))])
+
+    assert "`$410 → at least $64`" in unpriced(64)
+    nothing = unpriced(0)
+    assert "`$410 → unknown`" in nothing and "$0" not in nothing.partition("#### What it costs")[0]
+    assert "| all | `$328 / $410 / $615` | `unknown` |" in nothing
+
+
 def test_a_report_is_the_same_after_it_was_stored(report: Reports) -> None:
     for name in ("aws-rules", "aws-failed", "gcp-destroy"):
         one = report(name, estimate=estimate(1, 2))

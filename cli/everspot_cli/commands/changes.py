@@ -50,7 +50,7 @@ def _row(change: AppliedChange) -> dict[str, Any]:
 
 def _side(figures: CostFigures | None) -> dict[str, Any] | None:
     """One side of a change, in USD per month; None if it is not known."""
-    if figures is None:
+    if figures is None or figures.nothing_known:
         return None
     teams = {team: found.model_dump() for team, found in sorted(figures.teams.items())}
     return {"total": figures.total.model_dump(), "teams": teams}
@@ -74,9 +74,15 @@ def did_words(change: AppliedChange) -> str:
 
 
 def cost_words(change: AppliedChange) -> str:
-    """The expected dollars before and after; `unknown` where nobody knew."""
+    """The expected dollars before and after; `unknown` where nobody knew; the least where something has no price."""
     estimate = change.estimate
     if estimate is None:
         return UNKNOWN
     sides = (estimate.before, estimate.after)
-    return " → ".join(UNKNOWN if side is None else f"{side.total.expected:,.2f}" for side in sides)
+    return " → ".join(map(_expected, sides))
+
+
+def _expected(side: CostFigures | None) -> str:
+    if side is None or side.nothing_known:
+        return UNKNOWN
+    return f"{'at least ' if side.unpriced else ''}{side.total.expected:,.2f}"

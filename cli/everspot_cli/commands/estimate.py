@@ -118,7 +118,8 @@ def _show(session: Session, name: str, one: Estimate, *, compared: bool) -> None
     after, console = one.after, session.console
     assert after is not None  # noqa: S101 - settings that cannot be read are an error
     if not after.parts and not (compared and one.before and one.before.parts):
-        console.print(f"{name}: nothing that costs by the month", markup=False)
+        unpriced = f"what {', '.join(after.unpriced)} cost is unknown"
+        console.print(f"{name}: {unpriced if after.unpriced else 'nothing that costs by the month'}", markup=False)
         return
     console.print(_table(name, after))
     if compared and one.before is not None:
@@ -142,7 +143,7 @@ def _table(name: str, figures: CostFigures) -> Table:
             table.add_row(kind, team, *_cells(ranges))
         if several:
             table.add_row("all", team, *_cells([total]), style="bold")
-    table.add_row("total", "", *_cells([figures.total]), style="bold")
+    table.add_row("total at least" if figures.unpriced else "total", "", *_cells([figures.total]), style="bold")
     return table
 
 

@@ -6,7 +6,7 @@ A resource of a type that is neither priced here nor free is told as unknown. Wh
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from everspot_core.declared import Declared
+from everspot_core.declared import Declared, unknown
 from everspot_core.estimate.asked import AskedFor
 
 from everspot_clouds.aws import estimate_machines as machines
@@ -78,7 +78,11 @@ def _metrics(costing: Costing, resource: Declared) -> None:
 
 
 def _endpoint(costing: Costing, resource: Declared) -> None:
-    if resource.inputs.get("vpcEndpointType") not in ("Interface", "GatewayLoadBalancer"):
+    kind = resource.inputs.get("vpcEndpointType")
+    if unknown(kind):
+        costing.lack(resource, "its kind is not known")
+        return
+    if kind not in ("Interface", "GatewayLoadBalancer"):
         return  # a gateway endpoint is free
     subnets = resource.inputs.get("subnetIds")
     if not isinstance(subnets, list | tuple):

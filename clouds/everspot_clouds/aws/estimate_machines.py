@@ -94,7 +94,7 @@ def _candidates(configs: Any) -> tuple[TypeOption, ...]:
 def _extras(costing: Costing, resource: Declared, template: Declared | None) -> tuple[Extra, ...]:
     """What each instance of a template costs besides its price."""
     if template is None:
-        costing.lack(resource, "its launch template is not among the resources: volumes are not counted")
+        costing.lack_part(resource, "its launch template is not among the resources: volumes are not counted")
         return ()
     found = []
     if part(template.inputs, "monitoring", "enabled"):
@@ -108,10 +108,10 @@ def _volume(costing: Costing, template: Declared, mapping: Any) -> Fraction | No
     """A volume's month, None if it is not known."""
     gib, kind = number(part(mapping, "ebs", "volumeSize")), part(mapping, "ebs", "volumeType")
     if gib is None:
-        costing.lack(template, "the size of its volumes is not known: they are not counted")
+        costing.lack_part(template, "the size of its volumes is not known: they are not counted")
         return None
     if kind != "gp3":
-        costing.lack(template, f"volumes of type {kind} have no price here")
+        costing.lack_part(template, f"volumes of type {kind} have no price here")
         return None
     free_iops, free_mibs = fixed.GP3_FREE
     iops = max(0, (number(part(mapping, "ebs", "iops")) or 0) - free_iops)
@@ -123,8 +123,8 @@ def group(templates: Sequence[Declared], costing: Costing, resource: Declared) -
     """An Auto Scaling group, at the size that it begins with."""
     template = nearest(resource, templates)
     kind = None if template is None else template.inputs.get("instanceType")
-    size = number(resource.inputs.get("desiredCapacity"))
-    size = number(resource.inputs.get("minSize")) if size is None else size
+    wanted = resource.inputs.get("desiredCapacity")
+    size = number(resource.inputs.get("minSize") if wanted is None else wanted)
     if resource.inputs.get("mixedInstancesPolicy") or kind is None or unknown(kind) or size is None:
         return costing.lack(resource, "its instance type or its size is not known")
     if costing.region is None:
@@ -138,7 +138,7 @@ def instance(costing: Costing, resource: Declared) -> None:
     kind = resource.inputs.get("instanceType")
     if kind is None or unknown(kind) or costing.region is None:
         return costing.lack(resource, "its instance type or region is not known")
-    costing.lack(resource, "its volumes are not counted")
+    costing.lack_part(resource, "its volumes are not counted")
     costing.standing.append(_others(resource, costing.region, str(kind), Fraction(1)))
     return None
 
@@ -165,7 +165,10 @@ def elastic(templates: Sequence[Declared], zones: Sequence[str], costing: Costin
         return costing.lack(resource, "its limits are not known: it was declared by an earlier release")
     if costing.region is None:
         return costing.lack(resource, "its region is not known")
-    limit, most = capacity.get("maxPrice"), elastic.get("maxUsdPerHour")
+    most = number(elastic.get("maxInstances"))
+    if most is None:
+        return costing.lack(resource, "its limit of instances is not known")
+    limit = capacity.get("maxPrice")
     chosen, declared = choices(capacity)
     costing.types.update({kind.name: kind for kind in declared})
     costing.elastic.append(
@@ -174,8 +177,8 @@ def elastic(templates: Sequence[Declared], zones: Sequence[str], costing: Costin
             team=team_of(resource.inputs.get("tags")),
             region=costing.region,
             markets=markets_of(elastic),
-            most=int(number(elastic.get("maxInstances")) or 0),
-            most_usd_per_hour=number(most),
+            most=int(most),
+            most_usd_per_hour=number(elastic.get("maxUsdPerHour")),
             candidates=tuple(
                 TypeOption(
                     instance_type=choice.name,

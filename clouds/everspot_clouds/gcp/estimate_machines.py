@@ -89,9 +89,9 @@ def _extras(costing: Costing, template: Declared) -> tuple[Extra, ...]:
     for disk in items(template.inputs.get("disks")):
         gib, kind = number(part(disk, "diskSizeGb")), part(disk, "diskType") or "pd-standard"
         if gib is None:
-            costing.lack(template, "the size of its disks is not known: they are not counted")
+            costing.lack_part(template, "the size of its disks is not known: they are not counted")
         elif kind not in fixed.DISK_GIB:
-            costing.lack(template, f"disks of type {kind} have no price here: they are not counted")
+            costing.lack_part(template, f"disks of type {kind} have no price here: they are not counted")
         else:
             usd += gib * fixed.DISK_GIB[kind].usd_per_month
     return (Extra(kind="volumes", usd_per_month=usd),) if usd else ()
@@ -103,6 +103,9 @@ def elastic(templates: Sequence[Declared], costing: Costing, resource: Declared)
     limits = part(capacity, "elastic")
     if not isinstance(limits, Mapping) or not isinstance(capacity, Mapping):
         return costing.lack(resource, "its limits are not known: it was declared by an earlier release")
+    most = number(limits.get("maxInstances"))
+    if most is None:
+        return costing.lack(resource, "its limit of instances is not known")
     template = nearest(resource, templates, within=True)
     region = (_region(template) if template is not None else None) or costing.region
     if region is None:
@@ -115,7 +118,7 @@ def elastic(templates: Sequence[Declared], costing: Costing, resource: Declared)
             team=team_of(resource.inputs.get("tags")),
             region=region,
             markets=markets_of(limits),
-            most=int(number(limits.get("maxInstances")) or 0),
+            most=int(most),
             most_usd_per_hour=number(limits.get("maxUsdPerHour")),
             candidates=tuple(TypeOption(instance_type=choice.name, zones=choice.zones) for choice in chosen),
             zones=texts(limits.get("zones")),

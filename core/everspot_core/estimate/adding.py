@@ -93,15 +93,18 @@ def _side(
     known = catalogue.with_types(side.types)
     rates = PoolRates(known, recent)
     lines: list[CostLine] = []
-    unknown = list(side.unknown)
+    unknown, unpriced = list(side.unknown), list(side.unpriced)
     for ask in side.standing:
         found, lacking = standing_lines(ask, rates, standing if ask.agents else ())
         lines, unknown = lines + found, unknown + lacking
+        unpriced += [ask.name] if lacking and not found else []
     for more in side.elastic:
         found, lacking = elastic_lines(more, rates, known, recent, elastic)
         lines, unknown = lines + found, unknown + lacking
+        unpriced += [more.name] if lacking and not found else []
     lines += [ask.line for ask in side.fixed]
-    return _Side(_figures(lines), tuple(dict.fromkeys(unknown)), frozenset(rates.dates) | frozenset(side.dates))
+    figures = _figures(lines).model_copy(update={"unpriced": tuple(sorted(set(unpriced)))})
+    return _Side(figures, tuple(dict.fromkeys(unknown)), frozenset(rates.dates) | frozenset(side.dates))
 
 
 def _figures(lines: Iterable[CostLine]) -> CostFigures:

@@ -113,7 +113,7 @@ class FixedAsk:
 @dataclass(frozen=True, kw_only=True)
 class AskedFor:
     """All that one side of a change asks for. `types`: declared in place; `dates`: of the fixed prices in use; `by_use`
-    and `unknown`: as in `Estimate`."""
+    and `unknown`: as in `Estimate`; `unpriced`: as in `CostFigures`."""
 
     standing: tuple[StandingAsk, ...] = ()
     elastic: tuple[ElasticAsk, ...] = ()
@@ -122,3 +122,4 @@ class AskedFor:
     dates: tuple[date, ...] = ()
     by_use: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    unpriced: tuple[str, ...] = ()

@@ -36,11 +36,18 @@ class CostPart(Stored):
 
 
 class CostFigures(Stored):
-    """One side of a change: the total, which the teams add up to and the parts add up to."""
+    """One side of a change: the total, which the teams add up to and the parts add up to. `unpriced`: names of the
+    resources of which nothing is in it, because no price is known: with any of them, the total is the least."""
 
     total: Range
     teams: dict[str, Range]
     parts: tuple[CostPart, ...]
+    unpriced: tuple[str, ...] = ()
+
+    @property
+    def nothing_known(self) -> bool:
+        """Whether something costs, and of nothing is known what."""
+        return bool(self.unpriced) and self.total.high == 0
 
 
 class Estimate(Stored):

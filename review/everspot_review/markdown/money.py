@@ -21,8 +21,10 @@ def amount(usd: float) -> str:
 
 
 def expected(figures: CostFigures | None) -> str:
-    """What is expected of one side, in a word."""
-    return "unknown" if figures is None else amount(figures.total.expected)
+    """What is expected of one side, in a word; the least where something has no price."""
+    if figures is None or figures.nothing_known:
+        return "unknown"
+    return f"{'at least ' if figures.unpriced else ''}{amount(figures.total.expected)}"
 
 
 def change(estimate: Estimate | None) -> str:
@@ -41,7 +43,7 @@ def rows(report: EnvironmentReport) -> list[str]:
         return []
     before, after = report.estimate.before, report.estimate.after
     name = cell(report.environment)
-    totals = (None if side is None else side.total for side in (before, after))
+    totals = (None if side is None or side.nothing_known else side.total for side in (before, after))
     found = [_row(name, "all", *totals)]
     teams = sorted({*(before.teams if before else ()), *(after.teams if after else ())})
     if len(teams) > 1 and (before is None or before != after):

@@ -91,7 +91,8 @@ def _line(change: AppliedChange) -> ChangeLine:
 
 
 def _side(change: AppliedChange, name: str) -> CostFigures | None:
-    return getattr(change.estimate, name) if change.estimate is not None else None
+    side: CostFigures | None = getattr(change.estimate, name) if change.estimate is not None else None
+    return None if side is None or side.nothing_known else side
 
 
 def _signed(usd: float) -> str:

@@ -200,11 +200,11 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", list(FILES))
-def test_a_file_that_is_not_what_it_seems_is_refused_by_name(past, tmp_path, name):
+def test_a_file_that_is_not_what_it_seems_is_refused_by_name(world, tmp_path, name):
     data, said = FILES[name]
     path = tmp_path / f"{name}.bill"
     path.write_bytes(data)
-    answer = past.run("reconcile", str(path), *MARCH)
+    answer = world.run("reconcile", str(path), *MARCH)
     assert answer.code == 1
     assert said in " ".join(answer.err.split())
     assert "Traceback" not in answer.err

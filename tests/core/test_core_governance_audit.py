@@ -14,6 +14,7 @@ from everspot_core.governance.measures import (
     end_idle_instances,
     move_to_spot,
     oversized,
+    small_on_gpus,
 )
 from everspot_core.governance.month import Month
 from everspot_core.governance.usage import Sums, UsageKind, usage_rows
@@ -113,6 +114,19 @@ def test_a_job_is_oversized_for_its_memory_alone(asked, used, allowed, would_do)
         assert found[0].saving_usd == LISTED - Fraction("0.085")
     shared = {"job-1": job(resources={"vcpus": 2, "memory_gib": 8, "shared": True})}
     assert oversized(usage_rows(bill), shared, {"job-1": record(memory_gib=1.0)}, builtin(), {"c6i.large"}) == []
+
+
+@pytest.mark.parametrize(("used", "told"), [(6.4, True), (6.5, False), (None, False)])
+def test_a_job_that_needs_at_most_half_of_its_gpu_is_told_without_a_saving(used, told):
+    """A T4 has 16 GiB; with a quarter more 6.4 are 8."""
+    bill = compute([launch(market=Market.ON_DEMAND, instance_type="g4dn.xlarge")], [end(HOUR)],
+                   events={"job-1": worked("job-1", "i-1", Market.ON_DEMAND, 0, HOUR, "g4dn.xlarge")})  # fmt: skip
+    found = small_on_gpus(usage_rows(bill), {"job-1": record(gpu_memory_gib=used)}, builtin())
+    assert [(s.job_id, s.gpu, s.memory_gib, s.usd) for s in found] == (
+        [("job-1", "T4", 16, Fraction("0.526"))] if told else []
+    )
+    cpu = compute([launch()], [end(HOUR)], events={"job-1": worked("job-1", "i-1", Market.SPOT, 0, HOUR)})
+    assert small_on_gpus(usage_rows(cpu), {"job-1": record(gpu_memory_gib=1.0)}, builtin()) == []
 
 
 @pytest.mark.parametrize(("took", "saves"), [(10.0, 100.0), (109.0, 1.0), (111.0, None), (None, None)])

@@ -60,6 +60,9 @@ def test_the_floor_bears_a_night_without_use_and_no_peaks():
 def test_use_that_has_shrunk_counts_as_it_is_now():
     assert use([5.0] * 703 + [2.0] * 17).floor == 5.0, "less than a day is no trend"
     assert use([5.0] * 400 + [2.0] * 320).floor == 2.0
+    # 30 hours are less than a twentieth of the month, and more than that of its later half; before, they were the past.
+    assert use([5.0] * 690 + [2.0] * 30).floor == 2.0
+    assert use([2.0] * 30 + [5.0] * 690).floor == 5.0
     assert advised(use([5.0] * 360 + [0.0] * 360), 0.5) is None
 
 

@@ -1,7 +1,10 @@
 """A scheduler that finds something unusual: it is written, told once whoever schedules, and over when it is over."""
 
+import json
 from datetime import date, timedelta
 
+import boto3
+from everspot_clouds.aws.cloud import AwsCloud
 from everspot_core.governance.anomalies import DailySpending
 from everspot_core.ledger import PricePoint
 from everspot_core.notify import Notifications
@@ -106,3 +109,24 @@ def test_a_note_that_cannot_be_read_is_written_anew_and_stops_no_tick(cluster: C
     cluster.run(2)
     later(cluster, 3 * HOUR)
     assert kinds(cluster) == [("idle-fleet", "fleet")]
+
+
+def test_a_topic_of_the_local_cloud_gets_it_beside_the_note_in_the_bucket(s3_cluster: Cluster):
+    cluster = s3_cluster
+    sns, sqs = (boto3.client(name, region_name="us-east-1") for name in ("sns", "sqs"))
+    topic = sns.create_topic(Name="anomalies")["TopicArn"]
+    queue = sqs.create_queue(QueueName="anomalies")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn)
+    cluster.declare(notifications=Notifications(topic_arn=topic))
+    cluster.cloud.notify = AwsCloud.open(cluster.manifest, cluster.clock).notify  # type: ignore[method-assign]
+    cluster.agent("i-1", Market.ON_DEMAND)
+    cluster.run(2)
+    later(cluster, 3 * HOUR)
+    settle(cluster, lambda: any(key.startswith("_anomaly/") for key in cluster.store.told.scan()))
+    (sent,) = [json.loads(m["Body"]) for m in sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]]
+    assert sent["Subject"] == "idle-fleet: fleet (cluster test)"
+    assert sent["Message"].splitlines() == [
+        "1 of 1 instances have had no work for 2h or longer: $0.09 an hour (cluster test)",
+        "everspot anomalies",
+    ]

@@ -10,10 +10,13 @@ from rich.text import Text
 
 from everspot_cli.commands.options import Json, Month, session_of
 from everspot_cli.governance.audit_page import (
+    GPU_COLUMNS,
     KIND_COLUMNS,
     POOL_COLUMNS,
     SIZE_COLUMNS,
+    SMALL_ON_GPUS,
     audit_page,
+    gpu_cells,
     kind_cells,
     lost_words,
     measure_words,
@@ -87,6 +90,7 @@ def _print(session: Session, document: dict[str, Any]) -> None:
         ("Where the dollars went", KIND_COLUMNS, kind_cells(document), 1),
         ("Pools", POOL_COLUMNS, pool_cells(document), 3),
         ("Jobs on larger types than they needed", SIZE_COLUMNS, size_cells(document), 3),
+        (SMALL_ON_GPUS, GPU_COLUMNS, gpu_cells(document), 3),
     ):
         if rows:
             console.print(Text(f"\n{title}", style="bold"))

@@ -11,6 +11,8 @@ from everspot_cli.report.terminal import money, percent
 
 KIND_COLUMNS = ("kind", "cost", "share", "hours")
 POOL_COLUMNS = ("type", "zone", "market", "hours", "used", "cost", "idle", "lost")
+SMALL_ON_GPUS = "Jobs that need at most half of their GPU's memory"
+GPU_COLUMNS = ("job", "ran on", "GPU", "memory GiB", "used GiB", "cost")
 SIZE_COLUMNS = ("job", "ran on", "would do", "asked GiB", "used GiB", "cost", "would save")
 
 
@@ -61,6 +63,21 @@ def size_cells(document: dict[str, Any]) -> list[list[str]]:
     ]
 
 
+def gpu_cells(document: dict[str, Any]) -> list[list[str]]:
+    """A row for each job that held at most half of its GPU's memory."""
+    return [
+        [
+            s["job_id"],
+            s["instance_type"],
+            s["gpu"],
+            f"{s['gpu_memory_gib']:g}",
+            f"{s['used_gpu_memory_gib']:g}",
+            money(s["cost_usd"]),
+        ]
+        for s in document["small_on_gpus"]
+    ]
+
+
 def lost_words(document: dict[str, Any]) -> str:
     """What was lost, in a sentence."""
     lost = document["lost"]
@@ -93,7 +110,7 @@ def audit_page(document: dict[str, Any], cluster: str) -> str:
     scale = document["time_scale"]
     market = f" · market time, {scale:g} times as fast as real time" if scale != 1 else ""
     title = f"Audit of {document['month']}"
-    sizes = size_cells(document)
+    sizes, small = size_cells(document), gpu_cells(document)
     return framed(
         f"Everspot: {title}, {cluster}",
         [
@@ -104,6 +121,7 @@ def audit_page(document: dict[str, Any], cluster: str) -> str:
             section("Where the dollars went", table(KIND_COLUMNS, kind_cells(document), 1)),
             section("Pools", table(POOL_COLUMNS, pool_cells(document), 3)),
             section("Jobs on larger types than they needed", table(SIZE_COLUMNS, sizes, 3)) if sizes else "",
+            section(SMALL_ON_GPUS, table(GPU_COLUMNS, small, 3)) if small else "",
             _words("Lost work", [lost_words(document)]),
             _words("Not recommended", [why_not(m) for m in document["other_measures"]]),
             _words("Definitions", [f"{name}: {said}" for name, said in document["definitions"].items()]),

@@ -17,6 +17,7 @@ from everspot_core.governance.measures import (
     end_idle_instances,
     move_to_spot,
     oversized,
+    small_on_gpus,
 )
 from everspot_core.manifest import Manifest
 from everspot_core.records import Role
@@ -64,6 +65,17 @@ def audit_document(
         **_facts(facts),
         "rightsizing": [_oversized(o) for o in large],
         "rightsizing_measured_jobs": measured,
+        "small_on_gpus": [
+            {
+                "job_id": s.job_id,
+                "instance_type": s.instance_type,
+                "gpu": s.gpu,
+                "gpu_memory_gib": s.memory_gib,
+                "used_gpu_memory_gib": round(s.used_gib, 3),
+                "cost_usd": usd(s.usd),
+            }
+            for s in small_on_gpus(rows, material.records, material.catalogue)
+        ],
         "measures": [_measure(m) for m in chosen],
         "other_measures": [_measure(m) for m in measures if m not in chosen],
         "notes": [*([material.note] if material.note else []), *material.bill.notes],

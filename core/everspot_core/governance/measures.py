@@ -170,6 +170,35 @@ def _cheaper(
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class SmallOnGpu:
+    """A job that held at most half of its GPU's memory. `usd`: what it cost there in the month. What it would cost on a
+    smaller GPU is not known, since nothing tells how fast it would be."""
+
+    job_id: str
+    instance_type: str
+    gpu: str
+    memory_gib: float
+    used_gib: float
+    usd: Fraction
+
+
+def small_on_gpus(rows: Iterable[UsageRow], records: Mapping[str, JobRecord], catalogue: Catalogue) -> list[SmallOnGpu]:
+    """The jobs whose measured GPU memory, with headroom, is at most half of what each GPU has; the dearest first."""
+    spent: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
+    for row in rows:
+        if row.kind in _JOB and row.launch is not None and row.job_id is not None and row.known:
+            spent[row.job_id, row.launch.instance_type] += row.cost
+    found = []
+    for (job_id, kind), usd in spent.items():
+        record, there = records.get(job_id), catalogue.types.get(kind)
+        used = record.progress.gpu_memory_gib if record is not None else None
+        if used is None or there is None or there.gpu is None or float(HEADROOM) * used > there.gpu_memory_gib / 2:
+            continue
+        found.append(SmallOnGpu(job_id, kind, there.gpu, there.gpu_memory_gib, used, usd))
+    return sorted(found, key=lambda s: (-s.usd, s.job_id))
+
+
 def ask_for_less_memory(found: Sequence[Oversized], measured: int) -> Measure:
     """Have jobs ask for the memory that they use. `measured`: of how many jobs the memory is known."""
     name, what = (

@@ -186,12 +186,12 @@ def apply_command(
         _note(outcomes[-1].said)
         if lost := record(engine, outcomes[-1], seen.pull if seen is not None else None):
             _note(lost)
-            summarize(f"- {lost}")
+            summarize(f"- {code(lost, 500)}")
         if forge is not None and seen is not None and seen.number:
             stamped(forge, seen, outcomes[-1], datetime.now(UTC), author)
         if outcomes[-1].word.exit is not ReviewExit.OK:
             break  # the next ones may refer to this one
-    summarize("\n".join(f"- {outcome.said}" for outcome in outcomes))
+    summarize("\n".join(f"- {code(outcome.said, 4_000)}" for outcome in outcomes))
     document = {"environments": [{"environment": o.environment, "outcome": o.word, "said": o.said} for o in outcomes]}
     _answer(context, json, document, [])
     raise typer.Exit(outcomes[-1].word.exit if outcomes else ReviewExit.OK)

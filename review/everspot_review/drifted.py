@@ -4,6 +4,7 @@ from everspot_review.drift import Drift
 from everspot_review.forge import Forge
 from everspot_review.job import run_link
 from everspot_review.logged import name_of
+from everspot_review.markdown.safe import code
 from everspot_review.publish import Published, Voice, keep_issue
 
 LONGEST = 60_000
@@ -17,9 +18,10 @@ def told(drift: Drift) -> str:
         lines.append(f"{'-' if resource.gone else '~'} {resource.type} {resource.name}{' is gone' * resource.gone}")
         lines += [f"    {c.path}: {c.before or '(none)'} → {c.after or '(none)'}" for c in resource.changes]
     lines += [f"+ {each.kind} on {name_of(each.urn)}, added by hand: {each.what}" for each in drift.added]
+    blind = [code(why, 500) for why in drift.blind]
     if not lines:
         clean = f"{drift.environment}: as it was left"
-        return "\n".join([f"{clean}, as far as could be seen" if drift.blind else clean, *drift.blind]) + "\n"
+        return "\n".join([f"{clean}, as far as could be seen" if drift.blind else clean, *blind]) + "\n"
     shown, room = [], LONGEST
     for each in (line.replace("```", "'''").replace("\n", " ").replace("\r", " ") for line in lines):
         room -= len(each) + 1
@@ -28,7 +30,7 @@ def told(drift: Drift) -> str:
         shown.append(each)
     left = [f"… and {len(lines) - len(shown)} lines more: everspot review drift"] if len(shown) < len(lines) else []
     heading = f"{drift.environment} is not as its last update left it:"
-    return "\n".join([heading, "", "```diff", *shown, *left, "```", *drift.blind, ""])
+    return "\n".join([heading, "", "```diff", *shown, *left, "```", *blind, ""])
 
 
 def keep(forge: Forge, drift: Drift, author: str | None = None) -> Published:

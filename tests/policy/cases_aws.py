@@ -103,6 +103,12 @@ NEW = {"securityGroupId": "sg-1", "ipProtocol": "tcp", "fromPort": 443, "toPort"
 c.good({**NEW, "cidrIpv4": "10.0.0.0/8"}, {**NEW, "referencedSecurityGroupId": "sg-2"}, {**NEW, "cidrIpv4": UNKNOWN})
 c.bad({**NEW, "cidrIpv4": "0.0.0.0/0"}, "cidrIpv4").bad({**NEW, "cidrIpv6": "::/0"}, "cidrIpv6", engine=False)
 
+c.of("aws-nothing-open", "aws:ec2/managedPrefixList:ManagedPrefixList")
+c.good({"entries": [{"cidr": "10.0.0.0/8"}]}, {"entries": UNKNOWN})
+c.bad({"entries": [{"cidr": "10.0.0.0/8"}, {"cidr": "0.0.0.0/0"}]}, "entries[1].cidr", engine=False)
+c.of("aws-nothing-open", "aws:ec2/managedPrefixListEntry:ManagedPrefixListEntry")
+c.good({"cidr": "10.1.0.0/16"}).bad({"cidr": "::/0"}, "cidr", engine=False)
+
 c.of("aws-no-nat", "aws:ec2/natGateway:NatGateway").bad(
     {"subnetId": LATEST, "allocationId": "eipalloc-1", "tags": TAGS}, ""
 )
@@ -154,6 +160,8 @@ c.good({"userData": encoded('{"token_limit": 20480000, "password": "${PASSWORD}"
 c.bad({"userData": encoded(f"export AWS_ACCESS_KEY_ID={KEY}")}, "userData")
 c.bad({"userData": encoded("-----BEGIN RSA PRIVATE KEY-----", packed=True)}, "userData", engine=False)
 c.bad({"userData": encoded("wandb login --token=abcdef0123456789")}, "userData", engine=False)
+c.bad({"userData": encoded(f"git clone https://ci:glpat-{'aB3-' * 6}@gitlab.com/a")}, "userData", engine=False)
+c.bad({"userData": encoded(f"serve --with sk-ant-{'aB3-' * 6}")}, "userData", engine=False)
 c.bad({"userData": encoded(f"aws_secret_access_key = {'aB3/' * 10}")}, "userData", engine=False)
 IN_LINES = base64.encodebytes(f"#!/bin/sh\n# {'a' * 80}\nexport KEY={KEY}".encode()).decode()
 c.bad({"userData": IN_LINES}, "userData", engine=False)
@@ -325,6 +333,10 @@ c.good(
 )
 TRUST = "assumeRolePolicy.Statement[0]"
 c.bad({"assumeRolePolicy": document({**ROLE_TRUST, "Principal": {"AWS": "*"}})}, TRUST)
+OTHER = "arn:aws:iam::123456789012:oidc-provider/gitlab.com"
+ELSEWHERE = {**ROLE_TRUST, "Action": "sts:AssumeRoleWithWebIdentity", "Principal": {"Federated": OTHER}}
+c.good({"assumeRolePolicy": document({**ELSEWHERE, "Condition": {"StringEquals": {"gitlab.com:sub": "acme"}}})})
+c.bad({"assumeRolePolicy": document(ELSEWHERE)}, TRUST, engine=False)
 for condition in (
     {"StringNotEquals": {"aws:PrincipalOrgID": "o-1"}},
     {"StringEqualsIfExists": {"aws:PrincipalOrgID": "o-1"}},

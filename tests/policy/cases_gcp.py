@@ -66,6 +66,10 @@ c.good(
     {**RULE, "action": "deny", "match": {"srcIpRanges": ["0.0.0.0/0"]}},
 )
 c.bad({**RULE, "match": {**MATCH, "srcIpRanges": ["0.0.0.0/0"]}}, "match.srcIpRanges", engine=False)
+c.of("gcp-nothing-open", "gcp:compute/regionNetworkFirewallPolicyWithRules:RegionNetworkFirewallPolicyWithRules")
+c.good({"rules": [{**RULE, "match": {"srcIpRanges": ["10.0.0.0/8"]}}]}, {"rules": UNKNOWN})
+OUT, EVERYBODY = {**RULE, "direction": "EGRESS"}, {"srcIpRanges": ["0.0.0.0/0"]}
+c.bad({"rules": [OUT, {**RULE, "match": EVERYBODY}]}, "rules[1].match.srcIpRanges", engine=False)
 
 c.of("gcp-no-nat", "gcp:compute/routerNat:RouterNat")
 c.bad(
@@ -197,7 +201,17 @@ c.good(
     {"oidc": {"issuerUri": "https://issuer.example.com"}},
     {**ISSUER, "attributeCondition": "assertion.repository_id == '4711'"},
     {**ISSUER, "attributeCondition": UNKNOWN},
+    {**ISSUER, "attributeCondition": "assertion.repository in ['acme/a', 'acme/b']"},
+    {**ISSUER, "attributeCondition": "assertion.repository == 'acme/a' || assertion.repository == 'acme/b'"},
+    {**ISSUER, "attributeCondition": "assertion.sub.startsWith('repo:acme/a:')"},
 )
+for condition in (
+    "true || assertion.repository == 'acme/a'",
+    "assertion.repository == assertion.repository",
+    "!assertion.repository.startsWith('acme/')",
+    "assertion.sub.startsWith('')",
+):
+    c.bad({**ISSUER, "attributeCondition": condition}, "attributeCondition", engine=False)
 c.bad(ISSUER, "attributeCondition")
 c.bad({**ISSUER, "attributeCondition": "assertion.repository_owner == 'acme'"}, "attributeCondition", engine=False)
 

@@ -141,6 +141,8 @@ def trust_named(subject: Subject) -> Iterator[Problem]:
                 yield Problem(path, "trusts everybody")
             if kind == "Federated" and GITHUB in name and not _one_repository(statement):
                 yield Problem(path, "trusts jobs of more than one repository of GitHub")
+            elif kind == "Federated" and ":saml-provider/" not in name and not any(conditions(statement)):
+                yield Problem(path, f"trusts everybody whom {name.rpartition('/')[2]} signs for")
 
 
 ORGANIZED = (

@@ -15,6 +15,8 @@ BOUND_ADDRESS = "aws:ec2/eipAssociation:EipAssociation"
 GROUPS = ("aws:ec2/securityGroup:SecurityGroup", "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup")
 OLD_RULE = "aws:ec2/securityGroupRule:SecurityGroupRule"
 RULES_IN = ("aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule",)
+LISTS = ("aws:ec2/managedPrefixList:ManagedPrefixList", "aws:ec2/managedPrefixListEntry:ManagedPrefixListEntry")
+"""Ranges by a name, which rules of groups refer to."""
 NAT = "aws:ec2/natGateway:NatGateway"
 
 
@@ -54,7 +56,7 @@ def no_public_address(subject: Subject) -> Iterator[Problem]:
     title="No port is open to everybody",
     remedy="Name the security groups or the ranges that may come in. What serves the public on purpose is an exception "
     "with its reason.",
-    types=(*GROUPS, OLD_RULE, *RULES_IN),
+    types=(*GROUPS, OLD_RULE, *RULES_IN, *LISTS),
     twins=("CKV_AWS_24", "CKV_AWS_25", "CKV_AWS_260", "CKV_AWS_277"),
 )
 def nothing_open(subject: Subject) -> Iterator[Problem]:
@@ -62,6 +64,8 @@ def nothing_open(subject: Subject) -> Iterator[Problem]:
     inputs = subject.inputs
     if subject.type in RULES_IN:
         named = [("", inputs, ("cidrIpv4", "cidrIpv6"))]
+    elif subject.type in LISTS:
+        named = [("", inputs, ("cidr",)), *((path, each, ("cidr",)) for path, each in objects(inputs, "entries"))]
     elif subject.type == OLD_RULE:
         named = [("", inputs, ("cidrBlocks", "ipv6CidrBlocks"))] if inputs.get("type") == "ingress" else []
     else:

@@ -22,9 +22,10 @@ BROAD = re.compile(r"gcp:(projects|folder|organizations)/")
 DEFAULT_ACCOUNT = re.compile(r"(default|\d+-compute@developer\.gserviceaccount\.com)")
 GITHUB = "https://token.actions.githubusercontent.com"
 REPOSITORY = re.compile(
-    r"(assertion\.(repository|repository_id)|attribute\.(repository|repository_id)|google\.subject|assertion\.sub)"
-    r"\s*(==|in\b|\.startsWith\b)"
+    r"(?<!!)\b(assertion\.(repository|repository_id)|attribute\.(repository|repository_id)|google\.subject|assertion\.sub)"
+    r"\s*(==|in\b|\.startsWith\b)[\s(\[]*['\"][^'\"]{2,}"
 )
+"""A comparison with a text: with itself, everything is equal."""
 
 
 def grants(subject: Subject) -> Iterator[tuple[str, str, list[str]]]:
@@ -123,7 +124,7 @@ def trust_named(subject: Subject) -> Iterator[Problem]:
     if text(mapping(subject.inputs.get("oidc")).get("issuerUri")).rstrip("/") != GITHUB:
         return
     condition = subject.inputs.get("attributeCondition")
-    if not hidden(condition) and not REPOSITORY.search(text(condition)):
+    if not hidden(condition) and not all(REPOSITORY.search(each) for each in text(condition).split("||")):
         yield Problem("attributeCondition", "has to compare repository_id or repository")
 
 

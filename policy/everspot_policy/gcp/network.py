@@ -10,8 +10,8 @@ from everspot_policy.reading import hidden, mapping, objects, text, yes
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule
 
 FIREWALL = "gcp:compute/firewall:Firewall"
-POLICY_RULES = ("gcp:compute/*irewallPolicyRule:*",)
-"""Rules of firewall policies: hierarchical, of networks and of regions."""
+POLICY_RULES = ("gcp:compute/*irewallPolicyRule:*", "gcp:compute/*irewallPolicyWithRules:*")
+"""Rules of firewall policies, hierarchical, of networks and of regions: by themselves, and within the policy."""
 
 
 @rule(
@@ -44,17 +44,18 @@ def no_public_address(subject: Subject) -> Iterator[Problem]:
 )
 def nothing_open(subject: Subject) -> Iterator[Problem]:
     """Rules that let in from everywhere, and are not switched off."""
-    inputs = subject.inputs
-    if yes(inputs.get("disabled")) or (text(inputs.get("direction")) or "INGRESS") != "INGRESS":
-        return
-    if subject.type == FIREWALL:
-        # A tag or an account beside a range only adds to who may come in.
-        path, ranges = "sourceRanges", inputs.get("sourceRanges") if inputs.get("allows") else None
-    else:
-        allow = text(inputs.get("action")) in ("allow", "goto_next", "apply_security_profile_group")
-        path, ranges = "match.srcIpRanges", mapping(inputs.get("match")).get("srcIpRanges") if allow else None
-    for found in open_ranges(ranges):
-        yield Problem(path, f"{found} is everybody")
+    within = objects(subject.inputs, "rules") if "WithRules:" in subject.type else [("", subject.inputs)]
+    for place, each in within:
+        if yes(each.get("disabled")) or (text(each.get("direction")) or "INGRESS") != "INGRESS":
+            continue
+        if subject.type == FIREWALL:
+            # A tag or an account beside a range only adds to who may come in.
+            path, ranges = "sourceRanges", each.get("sourceRanges") if each.get("allows") else None
+        else:
+            allow = text(each.get("action")) in ("allow", "goto_next", "apply_security_profile_group")
+            path, ranges = "match.srcIpRanges", mapping(each.get("match")).get("srcIpRanges") if allow else None
+        for found in open_ranges(ranges):
+            yield Problem(f"{place}.{path}".lstrip("."), f"{found} is everybody")
 
 
 @rule(

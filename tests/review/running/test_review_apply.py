@@ -11,6 +11,8 @@ import pytest
 from desk import OTHER, SAME, UPDATE, Desk, rule
 from everspot_review.applying import Applied, Workflow, apply
 from everspot_review.commenting import comment_on, reports_of, stamped
+from everspot_review.drift import Drift
+from everspot_review.drifted import told
 from everspot_review.engine import KEPT_BACK, Ended, Engine, EngineError
 from everspot_review.errors import ReviewError
 from everspot_review.forge import Forge
@@ -271,3 +273,14 @@ def test_what_is_missing_is_told_in_one_sentence(desk: Desk) -> None:
         Engine.find(desk.root, [Path("nothing")], variables=desk.env)
     done = desk.run("apply", "dev", GITHUB_TOKEN="")
     assert (done.returncode, "GITHUB_API_URL" in done.stderr and "Traceback" not in done.stderr) == (1, True)
+
+
+def test_words_of_the_engine_are_no_markup_in_the_summary(desk: Desk, engine: Engine) -> None:
+    words, summary = "@acme/owners ![x](https://evil.test/x)", desk.engine / "summary"
+    desk.answers("preview", "dev", [UPDATE])
+    digest = preview(engine, "dev", Revisions()).digest
+    desk.answers("up", "dev", [], code=1, told=words)
+    done = desk.run("apply", "dev", "--reviewed", digest, GITHUB_STEP_SUMMARY=str(summary))
+    assert (done.returncode, words in done.stderr) == (1, True)
+    assert summary.read_text() == f"- `dev: the update failed: {words}`\n"
+    assert f"`{words}`" in told(Drift("dev", blind=(words,)))

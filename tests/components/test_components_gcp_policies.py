@@ -151,3 +151,5 @@ def test_what_a_new_scheduler_asks_for_is_known_before_it_boots(declare: Declare
     assert needed <= waits["train-scheduler-template"]
     assert "train-identity-agent-leave" in waits["train-fleet-spot-agent"]
     assert {"train-network-in-health", "train-network-out-https"} <= waits["train-fleet-spot"]
+    # In a new project Pub/Sub has no account of its own before it is used.
+    assert "train-events-subscription" in waits["train-events-dead-publisher"] & waits["train-events-dead-taker"]

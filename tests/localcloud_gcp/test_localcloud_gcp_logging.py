@@ -138,3 +138,19 @@ def test_a_filter_that_is_not_known_is_refused_when_the_sink_is_made(kit: Any, t
 )
 def test_a_sink_that_logging_does_not_take_is_refused(kit: Any, change: Any, status: int) -> None:
     assert kit.call("POST", SINKS, {**SINK, **change}).status == status
+
+
+def test_google_makes_a_services_agent_when_it_is_used_and_grants_it_nothing_before(kit: Any) -> None:
+    def granted(name: str) -> Any:
+        member = f"serviceAccount:service-100000000001@gcp-sa-{name}.iam.gserviceaccount.com"
+        bindings = [{"role": "roles/pubsub.publisher", "members": [member]}]
+        return kit.call("POST", f"/pubsub/v1/{TOPIC}:setIamPolicy", {"policy": {"bindings": bindings}})
+
+    kit.call("PUT", f"/pubsub/v1/{TOPIC}", {})
+    for name in ("pubsub", "logging"):
+        refused = granted(name)
+        assert refused.status == 400 and f"gcp-sa-{name}.iam.gserviceaccount.com does not exist" in str(refused.body)
+    kit.call("PUT", f"/pubsub/v1/{ROOT}/subscriptions/ends", {"topic": TOPIC})
+    assert (granted("pubsub").status, granted("logging").status) == (200, 400)
+    assert kit.call("POST", f"{SINKS}?uniqueWriterIdentity=true", SINK).status == 200
+    assert granted("logging").status == 200

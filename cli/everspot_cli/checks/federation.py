@@ -5,7 +5,10 @@ from everspot_cli.peers import USER, peer_rows, seen
 from everspot_cli.session import Session
 
 _GROUP, _NAME = "cluster", "peers"
-_FIX = "no jobs go there until then; those that are there stay: docs/federation.md"
+_FIX = (
+    "no jobs go there until then; those that are there stay. Where it cannot be reached: has the scheduler's network a "
+    "way out, as the preview asks for? docs/federation.md"
+)
 
 
 def peers_check(session: Session) -> Check:

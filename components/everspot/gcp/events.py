@@ -95,14 +95,16 @@ class GcpInterruptionEvents(pulumi.ComponentResource):
         agent = project.apply(
             lambda found: f"serviceAccount:service-{found['number']}@gcp-sa-pubsub.iam.gserviceaccount.com"
         )
+        # In a new project Google makes the agent when Pub/Sub is used, and grants it nothing before.
+        used = pulumi.ResourceOptions.merge(self._child, pulumi.ResourceOptions(depends_on=[source]))
         pubsub.SubscriptionIAMMember(
             f"{self._name}-dead-taker",
             subscription=source.id,
             role="roles/pubsub.subscriber",
             member=agent,
-            opts=self._child,
+            opts=used,
         )
-        self._let_publish("dead-publisher", dead, agent)
+        self._let_publish("dead-publisher", dead, agent, used)
 
     def _sink(self, cluster: str, topic: "pubsub.Topic") -> None:
         sink = logging.ProjectSink(
@@ -116,11 +118,17 @@ class GcpInterruptionEvents(pulumi.ComponentResource):
         # The role that Google's documentation names ("Set destination permissions"), on this topic alone.
         self._let_publish("publisher", topic, sink.writer_identity)
 
-    def _let_publish(self, suffix: str, topic: "pubsub.Topic", member: pulumi.Input[str]) -> None:
+    def _let_publish(
+        self,
+        suffix: str,
+        topic: "pubsub.Topic",
+        member: pulumi.Input[str],
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
         pubsub.TopicIAMMember(
             f"{self._name}-{suffix}",
             topic=topic.id,
             role="roles/pubsub.publisher",
             member=member,
-            opts=self._child,
+            opts=opts or self._child,
         )

@@ -94,11 +94,13 @@ class _State:
         directory = Directory(self.accounts.known, self.roles.permissions)
         self.pools = IdentityPools(now, PROJECT, NUMBER)
         self.policies = Policies(now, directory, PROJECT, project.market.delays.access if strict else timedelta())
-        self.pubsub = PubSub(now, project.market.clock.to_real, self._may_forward)
+        self.pubsub = PubSub(
+            now, project.market.clock.to_real, self._may_forward, lambda: self.accounts.service_used(PUBSUB_AGENT)
+        )
         self.objects = Objects(_StorageClock(project))
         held = self.held
         self.kms = Kms(now, self.policies, held)
-        self.sinks = Sinks(now, PROJECT, NUMBER, self._may_publish, self.pubsub.publish)
+        self.sinks = Sinks(now, PROJECT, NUMBER, self._may_publish, self.pubsub.publish, self.accounts.service_used)
         self.buckets = BucketDocuments(
             self.objects, now, NUMBER, lambda: f"{project.endpoint}/storage/v1", self._usable, strict=strict
         )

@@ -22,8 +22,12 @@ KEPT = timedelta(days=30)
 """From deletion until an account cannot be brought back."""
 NAME_BYTES, DESCRIPTION_BYTES = 100, 256
 _ID = re.compile(r"[a-z]([-a-z0-9]{4,28}[a-z0-9])")
+_LOGGING, _PUBSUB = (f"service-{{n}}@gcp-sa-{name}.iam.gserviceaccount.com" for name in ("logging", "pubsub"))
+_LATE_AGENTS = (_LOGGING, _PUBSUB)
+"""Those that there are only once their service is used: "Google Cloud creates the service agent at some point after you
+activate and use the API" ("Service agents"), and none can be granted a role before ("Create and grant roles to service
+agents"); as met with topics' policies: https://github.com/hashicorp/terraform-provider-google/issues/10114."""
 _AGENTS = (
-    "service-{n}@gcp-sa-logging.iam.gserviceaccount.com", "service-{n}@gcp-sa-pubsub.iam.gserviceaccount.com",
     "service-{n}@gcp-sa-monitoring-notification.iam.gserviceaccount.com",
     "service-{n}@gcp-sa-secretmanager.iam.gserviceaccount.com",
     "service-{n}@gs-project-accounts.iam.gserviceaccount.com",
@@ -62,6 +66,7 @@ class Accounts:
         self._late = SEEN_AFTER if strict else timedelta()
         self._accounts: list[ServiceAccount] = []
         self._agents = {agent.format(n=number) for agent in _AGENTS}
+        self._later = {agent.format(n=number) for agent in _LATE_AGENTS}
         self._count = 0
 
     def create(self, account_id: str, body: Mapping[str, Any]) -> ServiceAccount:
@@ -93,6 +98,11 @@ class Accounts:
     def known(self, email: str) -> bool:
         """Whether the rest of the cloud finds an account of this name, Google's own included."""
         return email in self._agents or any(a.email == email and self._seen(a) for a in self._living())
+
+    def service_used(self, agent: str) -> None:
+        """Google makes the agent of a service that is used for the first time. `agent`: its email."""
+        if agent in self._later:
+            self._agents.add(agent)
 
     def unique_id(self, email: str) -> str:
         """The number of an account, Google's own included; empty if there is no such account."""

@@ -39,6 +39,7 @@ class Sinks:
         number: its number.
         may_publish: whether a member may publish to a topic.
         publish: publishes messages to a topic.
+        used: is told the writer of a sink, which Google makes with the first one.
     """
 
     def __init__(
@@ -48,10 +49,11 @@ class Sinks:
         number: str,
         may_publish: Callable[[str, str], bool],
         publish: Callable[[str, list[Mapping[str, Any]]], Any],
+        used: Callable[[str], None],
     ) -> None:
         self._now, self._project = now, project
         self._own = f"serviceAccount:service-{number}@gcp-sa-logging.iam.gserviceaccount.com"
-        self._may_publish, self._publish = may_publish, publish
+        self._may_publish, self._publish, self._used = may_publish, publish, used
         self._sinks: dict[str, Document] = {}
 
     def create(self, body: Mapping[str, Any], *, unique: bool) -> Document:
@@ -73,6 +75,7 @@ class Sinks:
             "resourceName": f"projects/{self._project}/sinks/{name}",
         }  # fmt: skip
         self._sinks[name] = made
+        self._used(str(made["writerIdentity"]).removeprefix("serviceAccount:"))
         return made
 
     def get(self, name: str) -> Document:
@@ -97,6 +100,7 @@ class Sinks:
         changed["writerIdentity"] = self._own if unique else held["writerIdentity"]
         changed["updateTime"] = stamp(self._now())
         self._sinks[name] = changed
+        self._used(str(changed["writerIdentity"]).removeprefix("serviceAccount:"))
         return changed
 
     def delete(self, name: str) -> None:

@@ -68,6 +68,7 @@ class PubSub:
         now: market time.
         to_real: how long a span of it takes.
         may_forward: whether Pub/Sub's own account may take from a subscription and publish to a topic.
+        used: is told of each new subscription: Google makes that account with the first one.
     """
 
     def __init__(
@@ -75,8 +76,9 @@ class PubSub:
         now: Callable[[], datetime],
         to_real: Callable[[timedelta], timedelta],
         may_forward: Callable[[str, str], bool],
+        used: Callable[[], None] = lambda: None,
     ) -> None:
-        self._now, self._to_real, self._may_forward = now, to_real, may_forward
+        self._now, self._to_real, self._may_forward, self._used = now, to_real, may_forward, used
         self._ready = threading.Condition()
         self.topics: dict[str, dict[str, Any]] = {}
         self.subscriptions: dict[str, Subscription] = {}
@@ -126,6 +128,7 @@ class PubSub:
             self.topic(made["topic"])
             self._check_dead_letters(made)
             self.subscriptions[name] = Subscription(made)
+        self._used()
         return made
 
     def subscription(self, name: str) -> Subscription:

@@ -159,8 +159,10 @@ class Datasets:
 
         Raises:
             DatasetMissing: if there is none, or the beginning fits several.
+            DigestMismatch: if its list of files is not the one that its digest names: somebody wrote over it.
         """
-        if digest is not None and len(digest) == hashlib.sha256().digest_size * 2:
+        exactly = digest is not None and len(digest) == hashlib.sha256().digest_size * 2
+        if exactly:
             exact = self._table.get(f"{name}/{digest}")
             versions = [exact.value] if exact is not None else []
         else:
@@ -169,7 +171,11 @@ class Datasets:
             raise DatasetMissing(name, digest, "does not exist")
         if digest is not None and len(versions) > 1:
             raise DatasetMissing(name, digest, f"is the beginning of {len(versions)} versions")
-        return versions[0]
+        found = versions[0]
+        actual, wanted = _digest(found.files), digest if exactly else found.digest
+        if found.name != name or (found.digest, actual) != (wanted, wanted):
+            raise DigestMismatch(f"the list of dataset {name}@{wanted}", str(wanted), actual)
+        return found
 
     def fetch(self, dataset: Dataset, folder: Path) -> None:
         """Fetch the files that are not in `folder` yet, and check every digest. The folder is created; a fetch that was

@@ -252,3 +252,21 @@ def test_what_killed_processes_left_goes_when_room_is_short_and_what_is_fetched_
         with pytest.raises(NoRoom):
             cache.make_room(500)
     assert left() == {"c.part"}
+
+
+def test_a_list_that_was_written_over_is_taken_for_no_version(store: Store, folder: Path, tmp_path: Path) -> None:
+    whole = store.datasets.put("digits", folder)
+    (folder / "a.bin").write_bytes(b"poison")
+    other = store.datasets.put("other", folder)
+    key = f"datasets/digits/{whole.digest}.json"
+    forged = whole.model_copy(update={"files": other.files})
+    renamed = other.model_copy(update={"name": "digits"})
+    for document in (forged, renamed, other):
+        store.data.put(key, document.to_json())
+        with pytest.raises(DigestMismatch, match=f"digits@{whole.digest}"):
+            store.datasets.find("digits", whole.digest)
+    store.data.put(key, forged.to_json())
+    with pytest.raises(DigestMismatch):
+        store.datasets.find("digits")
+    store.data.put(key, whole.to_json())
+    assert store.datasets.find("digits", whole.digest) == whole

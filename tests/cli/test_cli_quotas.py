@@ -36,7 +36,7 @@ def quotas(market: LocalCloud, world: Any) -> Any:
     url = f"s3://control-of-test?region={REGION}"
     manifest = Manifest(
         cluster="test", cloud="aws", region=REGION, control_url=url, data_url=url,
-        standing=Standing(on_demand_units=2, spot_units=16, weights=WEIGHTS),
+        standing=Standing(on_demand_units=2, spot_units=16, weights=WEIGHTS), scheduler_type="t3.small",
     )  # fmt: skip
     s3.put_object(Bucket="control-of-test", Key="cluster.json", Body=manifest.to_json())
     world.url = url
@@ -63,6 +63,19 @@ def test_doctor_says_whether_the_quotas_reach_the_target(market: LocalCloud, quo
     assert "40 vCPUs, enough for 10 of 16 units" in short["detail"]
     assert short["fix"].endswith("/services/ec2/quotas/L-3819A6DF")
     assert quotas()["L-DB2E81BA"]["verdict"] == "ok"  # on-demand has a quota of its own
+
+
+def test_the_schedulers_machine_takes_of_a_quota_first(market: LocalCloud, quotas: Any) -> None:
+    own = Elastic(
+        types=["m6i.large"], markets=[Market.ON_DEMAND], max_instances=3, template="lt-1", template_version="1",
+        places={},
+    )  # fmt: skip
+    for value, verdict, left in ((8, "ok", "6 vCPUs"), (1, "fail", "0 vCPUs, enough for 0 of 3")):
+        market.do("quota", code="L-1216C47A", value=value)
+        scheduler, launched = (c for c in quotas(own) if "L-1216C47A" in c["detail"])
+        assert (scheduler["verdict"], launched["verdict"]) == (verdict, verdict)
+        assert f"{value} vCPUs; the scheduler, t3.small, takes 2" in scheduler["detail"]
+        assert left in launched["detail"]
 
 
 def test_doctor_holds_what_may_be_launched_against_what_the_standing_fleets_leave(

@@ -14,7 +14,7 @@ from everspot_core.manifest import Elastic, Manifest
 from everspot_core.market import Market
 
 from everspot_clouds.aws import rules
-from everspot_clouds.aws.quotas import CONSOLE, Launchable, Reach, enough, launchable, needs
+from everspot_clouds.aws.quotas import CONSOLE, Launchable, Reach, enough, launchable, needs, quota_of
 from everspot_clouds.base import Check, Trouble, Verdict
 
 LINKED_ROLES = (rules.FLEET_ROLE[1], rules.SPOT_ROLE[1])
@@ -146,6 +146,7 @@ def _quotas(service_quotas: Any, manifest: Manifest, catalogue: Catalogue) -> li
         for page in service_quotas.get_paginator("list_service_quotas").paginate(ServiceCode="ec2")
         for quota in page["Quotas"]
     }
+    first = _scheduler_quota(manifest.scheduler_type, catalogue, values)
     found = needs(
         {Market.ON_DEMAND: standing.on_demand_units, Market.SPOT: standing.spot_units} if standing else {},
         standing.weights if standing else {},
@@ -153,13 +154,26 @@ def _quotas(service_quotas: Any, manifest: Manifest, catalogue: Catalogue) -> li
         catalogue.types,
         values,
     )
-    checks = []
+    checks = [first] if first is not None else []
     for need in found:
         # Elastic capacity makes do with what there is: only a quota that allows none at all is a failure.
         suffices = enough(need.count, need.found) if need.standing else any(r.units != 0 for r in need.found)
         noun = "unit" if need.standing else "launched instance"
         checks += [_check(need.count, noun, reach, suffices) for reach in need.found]
     return checks
+
+
+def _scheduler_quota(kind: str, catalogue: Catalogue, values: dict[str, float]) -> Check | None:
+    """What the scheduler's machine takes of its quota, which `values` has less of from then on. None: its type or the
+    quota is not known."""
+    quota, known = quota_of(kind, Market.ON_DEMAND), catalogue.types.get(kind)
+    if quota is None or known is None or quota.code not in values:
+        return None
+    there = values[quota.code]
+    values[quota.code] = max(0.0, there - known.vcpus)
+    said = f"{quota.name} ({quota.code}): {there:g} vCPUs; the scheduler, {kind}, takes {known.vcpus}"
+    verdict = Verdict.OK if there >= known.vcpus else Verdict.FAIL
+    return Check("quota", "quota", verdict, said, "" if there >= known.vcpus else _QUOTA_FIX.format(code=quota.code))
 
 
 def _launchable(elastic: Elastic, catalogue: Catalogue, region: str) -> Launchable:

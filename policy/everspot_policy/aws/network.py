@@ -1,6 +1,7 @@
 """Who reaches what, and by which address."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from everspot_core.problems import Problem
 
@@ -60,8 +61,9 @@ def no_public_address(subject: Subject) -> Iterator[Problem]:
     twins=("CKV_AWS_24", "CKV_AWS_25", "CKV_AWS_260", "CKV_AWS_277"),
 )
 def nothing_open(subject: Subject) -> Iterator[Problem]:
-    """Ways in from everywhere: within a group, or as resources of their own, in both of their forms."""
+    """Ways in from everywhere: within a group, by a list's name, or as resources of their own, in both of their forms."""
     inputs = subject.inputs
+    named: list[tuple[str, Mapping[str, Any], tuple[str, ...]]]
     if subject.type in RULES_IN:
         named = [("", inputs, ("cidrIpv4", "cidrIpv6"))]
     elif subject.type in LISTS:

@@ -1,0 +1,102 @@
+"""A real browser without a window, and what it is asked about a page."""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, Request, Route, expect, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+VARIABLE = "EVERSPOT_BROWSER"
+LIMIT = 240_000  # milliseconds: a machine may be slow
+SHOT = {"reduced_motion": "reduce"}
+
+
+def executable() -> str:
+    """The browser. Where there is none, the test is skipped; where one is named, and in CI, it fails."""
+    named = os.environ.get(VARIABLE)
+    found = next(filter(None, map(shutil.which, [named] if named else NAMES)), None)
+    if found:
+        return found
+    words = f"no {named or 'Chromium'} here: install it (`apt-get install chromium`), or name a browser in {VARIABLE}"
+    if named or os.environ.get("CI") == "true":
+        pytest.fail(words, pytrace=False)
+    pytest.skip(words)
+
+
+@contextmanager
+def browser() -> Iterator[Browser]:
+    """The browser, of which each context is as a profile of its own."""
+    path = executable()
+    expect.set_options(timeout=LIMIT)
+    root = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=path, args=[*root, "--disable-gpu"], timeout=LIMIT)
+        yield started
+        started.close()
+
+
+class Seen:
+    """A page with what went wrong on it: errors of scripts, what the policy refused, and what it asked of others."""
+
+    def __init__(self, browser: Browser, origin: str, **options: Any) -> None:
+        self.context = browser.new_context(**{**SHOT, **options})
+        self.context.set_default_timeout(LIMIT)
+        self.page: Page = self.context.new_page()
+        self.wrong: list[str] = []
+        self.origin = origin
+        self.page.on("console", lambda message: self.wrong.append(message.text) if message.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.route("**/*", self._own)
+
+    def _own(self, route: Route, request: Request) -> None:
+        if request.url.startswith(f"{self.origin}/"):
+            route.continue_()
+        else:
+            self.wrong.append(f"asked for {request.url}")
+            route.abort()
+
+    def go(self, path: str) -> Page:
+        self.page.goto(f"{self.origin}{path}")
+        return self.page
+
+    def asked(self, times: int = 1) -> None:
+        """Wait until the page has asked for news so many times more."""
+        count = "Number(document.documentElement.dataset.asked || 0)"
+        before = self.page.evaluate(count)
+        end = time.monotonic() + LIMIT / 1000
+        while self.page.evaluate(count) < before + times:  # the page's policy forbids what polls within it
+            assert time.monotonic() < end, "the page does not ask for news"
+            self.page.wait_for_timeout(200)
+
+    def focused(self) -> str:
+        """The id of what has the focus, or its tag."""
+        return str(self.page.evaluate("document.activeElement.id || document.activeElement.tagName"))
+
+    def tab_to(self, id: str, most: int = 80) -> None:
+        """Press Tab until an element has the focus."""
+        for _ in range(most):
+            self.page.keyboard.press("Tab")
+            if self.focused() == id:
+                return
+        raise AssertionError(f"{most} times Tab do not lead to {id}")
+
+    def violations(self) -> str:
+        """What axe-core finds; empty if nothing."""
+        found = Axe().run(self.page)
+        return found.generate_report() if found.violations_count else ""
+
+
+@contextmanager
+def seen(browser: Browser, page: Any, **options: Any) -> Iterator[Seen]:
+    """A profile that has come in by the printed address. When it ends, nothing may have gone wrong."""
+    view = Seen(browser, page.origin, **options)
+    view.page.goto(page.answer["url"])
+    yield view
+    view.context.close()
+    assert view.wrong == []

@@ -61,7 +61,7 @@ def no_public_address(subject: Subject) -> Iterator[Problem]:
     twins=("CKV_AWS_24", "CKV_AWS_25", "CKV_AWS_260", "CKV_AWS_277"),
 )
 def nothing_open(subject: Subject) -> Iterator[Problem]:
-    """Ways in from everywhere: within a group, by a list's name, or as resources of their own, in both of their forms."""
+    """Ways in from everywhere: within a group or a list, or as resources of their own, in both of their forms."""
     inputs = subject.inputs
     named: list[tuple[str, Mapping[str, Any], tuple[str, ...]]]
     if subject.type in RULES_IN:

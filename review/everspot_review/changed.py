@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-import yaml
+from everspot_core.yaml_text import BadYaml, load
 
 from everspot_review.errors import ReviewError
 
@@ -141,9 +141,8 @@ class Project:
 
     def _has_cluster(self, name: str) -> bool:
         try:
-            text = self.file(name).read_text()
-            declared: Any = yaml.safe_load(text)
-        except (OSError, UnicodeDecodeError, yaml.YAMLError):
+            declared: Any = load(self.file(name).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, BadYaml):
             return True  # the preview says what is wrong with it
         config = declared.get("config") if isinstance(declared, dict) else None
         keys: Iterable[str] = config if isinstance(config, dict) else ()
@@ -153,9 +152,9 @@ class Project:
 def _settings(root: Path, text: str) -> str:
     """The folder of the settings that a Pulumi.yaml names, from the repository's root."""
     try:
-        declared: Any = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ChangeError(f"Pulumi.yaml cannot be read: {' '.join(str(error).split())}") from None
+        declared: Any = load(text)
+    except BadYaml as error:
+        raise ChangeError(f"Pulumi.yaml {error}") from None
     folder = declared.get("stackConfigDir") if isinstance(declared, dict) else None
     inside = root.resolve().relative_to(_top(root).resolve()).as_posix().strip(".")
     return "/".join(part for part in (inside, str(folder or "").strip("/.")) if part)

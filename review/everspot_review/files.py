@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from everspot_clouds.estimating import Environment, estimated
 from everspot_clouds.estimating import environment as environment_of
 from everspot_core.problems import BadInputs
+from everspot_core.yaml_text import BadYaml, load
 
 from everspot_review.markdown.money import change
 
@@ -15,18 +15,7 @@ SECTIONS = ("config", "secretsprovider", "encryptionsalt", "encryptedkey", "envi
 """What the engine reads of a stack's settings (pulumi/sdk, workspace/project.go, `ProjectStack`)."""
 
 LARGEST = 1 << 20
-
-
-class _Strict(yaml.SafeLoader):
-    """Refuses a key that is written twice, of which YAML's reader would keep the last without a word."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if str(key.value) in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value} is written twice", key.start_mark)
-            seen.add(str(key.value))
-        return dict(super().construct_mapping(node, deep=deep))
+MOST_VALUES = 200_000
 
 
 @dataclass(frozen=True)
@@ -51,14 +40,14 @@ def checked(environment: str, path: Path, before: str | None) -> Checked:
         return Checked(())
     try:
         was = _declared(environment, before).resources if before is not None else ()
-    except (BadInputs, yaml.YAMLError):
+    except (BadInputs, BadYaml):
         was = None  # it was wrong before, and what it cost is not known
     return Checked((), change(estimated(was, after.resources, regions=after.regions)).strip("`"))
 
 
 def _declared(name: str, text: str) -> Environment:
     """What a settings file declares, as far as it costs money."""
-    found: Any = yaml.safe_load(text)
+    found: Any = load(text, nodes=MOST_VALUES)
     config = found.get("config") if isinstance(found, dict) else None
     return environment_of(name, config if isinstance(config, dict) else {})
 
@@ -70,8 +59,10 @@ def problems(path: Path) -> list[str]:
             return ["is a link: write the settings into the file itself"]
         if path.stat().st_size > LARGEST:
             return [f"has {path.stat().st_size} bytes; {LARGEST} are allowed"]
-        found: Any = yaml.load(path.read_text(encoding="utf-8"), Loader=_Strict)  # noqa: S506 - a safe one, but stricter
-    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:  # ValueError: a day that is none, say
+        found: Any = load(path.read_text(encoding="utf-8"), nodes=MOST_VALUES)
+    except BadYaml as error:
+        return [str(error)]
+    except (OSError, UnicodeDecodeError) as error:
         return [f"cannot be read: {' '.join(str(error).split())[:300]}"]
     if not isinstance(found, dict):
         return ["has to be a mapping with `config`"]

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Room → (folder, what it may import beside itself and the standard library).
 ROOMS: dict[str, tuple[str, set[str]]] = {
-    "everspot_core": ("core", {"pydantic", "numpy"}),
+    "everspot_core": ("core", {"pydantic", "numpy", "yaml"}),
     "everspot_store": ("store", {"everspot_core", "obstore", "pydantic"}),
     "everspot_clouds": ("clouds", {"everspot_core", "everspot_store", "boto3", "botocore", "google", "requests"}),
     # The store: what guards a destroy asks it whether jobs run.
@@ -50,7 +50,7 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
     # Only its `engine.py` runs the engine and only its `forge.py` speaks to a forge.
     "everspot_review": (
         "review",
-        {"everspot_core", "everspot_store", "everspot_clouds", "pulumi", "pydantic", "typer", "yaml"},
+        {"everspot_core", "everspot_store", "everspot_clouds", "pulumi", "pydantic", "typer"},
     ),
     "everspot_local": (
         "localcloud",

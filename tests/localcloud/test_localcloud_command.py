@@ -1,5 +1,6 @@
 """The `everspot-local` command and its daemon, as a user meets them."""
 
+import io
 import json
 import os
 import signal
@@ -8,12 +9,14 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 from everspot_local.address import alive
+from everspot_local.main import main
 
 SCRIPT = Path(__file__).with_name("local_machine.py")
 
@@ -24,12 +27,26 @@ class Command:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    def up(self, *options: str) -> str:
+        """A real process, whose end leaves the daemon to nobody."""
+        command = [sys.executable, "-m", "everspot_local.main", "up", *options, "--state-dir", str(self.folder)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
     def __call__(self, *arguments: str, code: int = 0, env: dict[str, str] | None = None) -> str:
-        command = [sys.executable, "-m", "everspot_local.main", *arguments, "--state-dir", str(self.folder)]
-        told = os.environ | (env or {})
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=told)
-        assert done.returncode == code, done.stderr
-        return done.stdout if code == 0 else done.stderr
+        """What it says, in this process: on standard output, or on standard error if it fails."""
+        out, err, ended = io.StringIO(), io.StringIO(), 0
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            for name, value in (env or {}).items():
+                patch.setenv(name, value)
+            patch.setattr(sys, "argv", ["everspot-local", *arguments, "--state-dir", str(self.folder)])
+            try:
+                main()
+            except SystemExit as error:
+                ended = error.code or 0  # type: ignore[assignment]
+        assert ended == code, err.getvalue()
+        return err.getvalue() if code else out.getvalue()
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self(*arguments, "--json"))
@@ -39,7 +56,7 @@ class Command:
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     command = Command(Path(tmp_path_factory.mktemp("command")) / "local")
     boot = f"{sys.executable} {SCRIPT}"
-    command("up", "--time-scale", "120", "--boot-command", boot, "--quota", "L-34B43A08=64")
+    command.up("--time-scale", "120", "--boot-command", boot, "--quota", "L-34B43A08=64")
     yield command
     command("down")
 
@@ -143,7 +160,7 @@ def test_controls_answer_errors_in_json(local: Command) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_however_the_daemon_ends_its_instances_end_too(tmp_path: Path, helpers: Any, number: int) -> None:
     local = Command(tmp_path / "local")
-    pid = local.json("up", "--time-scale", "120", "--boot-command", f"{sys.executable} {SCRIPT}")["pid"]
+    pid = json.loads(local.up("--time-scale", "120", "--boot-command", f"{sys.executable} {SCRIPT}", "--json"))["pid"]
     answer = client(local, "ec2").run_instances(
         ImageId="ami-12c6146b", InstanceType="m6i.large", MinCount=1, MaxCount=1, UserData='{"do": "run"}'
     )

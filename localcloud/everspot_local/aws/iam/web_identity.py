@@ -13,10 +13,10 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
-from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from google.auth import jwt
+from google.auth.exceptions import InvalidValue
 from moto.core.responses import ActionResult
 from moto.iam.models import iam_backends
 from moto.sts.responses import TokenResponse
@@ -79,26 +79,31 @@ def assume_role_with_web_identity(self: TokenResponse) -> ActionResult:
 
 
 def _claims(token: str) -> dict[str, Any]:
-    parts = token.split(".")
     try:
-        header, claims = (json.loads(_bytes(part)) for part in parts[:2])
-        signature = _bytes(parts[2])
+        claims, kid = jwt.decode(token, verify=False), str(jwt.decode_header(token).get("kid"))
         issuer, ends = str(claims["iss"]).removeprefix("https://"), int(claims["exp"])
-    except (ValueError, IndexError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise Refused("InvalidIdentityToken", _UNREADABLE) from None
     if issuer != ISSUER:
         raise Refused("InvalidIdentityToken", f"No OpenIDConnect provider found in your account for https://{issuer}")
-    _check_signature(str(header.get("kid")), f"{parts[0]}.{parts[1]}".encode(), signature)
-    now = int(datetime.now(UTC).timestamp())
-    if ends <= now:
+    key = _key(kid)
+    try:
+        jwt.decode(token, certs={kid: key})
+    except InvalidValue:  # signed, but not in date, or signed in another way than Google does
+        now = int(datetime.now(UTC).timestamp())
+        if ends > now:
+            raise Refused("InvalidIdentityToken", _UNSIGNED) from None
         said = f"Token expired: current date/time {now} must be before the expiration date/time {ends}"
-        raise Refused("ExpiredTokenException", said)
+        raise Refused("ExpiredTokenException", said) from None
+    except ValueError:
+        raise Refused("InvalidIdentityToken", _UNSIGNED) from None
     if not claims.get("aud") or not claims.get("sub"):
         raise Refused("InvalidIdentityToken", "Incorrect token audience")
-    return claims  # type: ignore[no-any-return]
+    return dict(claims)
 
 
-def _check_signature(kid: str, signed: bytes, signature: bytes) -> None:
+def _key(kid: str) -> bytes:
+    """Google's key of an id, as PEM."""
     try:
         status, body = account.current().machines.neighbour.send("GET", CERTIFICATES)
     except Silent:
@@ -111,10 +116,7 @@ def _check_signature(kid: str, signed: bytes, signature: bytes) -> None:
     if key is None:
         raise Refused("InvalidIdentityToken", _UNSIGNED)
     numbers = RSAPublicNumbers(*(int.from_bytes(_bytes(key[part]), "big") for part in ("e", "n")))
-    try:
-        numbers.public_key().verify(signature, signed, PKCS1v15(), SHA256())
-    except InvalidSignature:
-        raise Refused("InvalidIdentityToken", _UNSIGNED) from None
+    return numbers.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
 def _role(arn: str, action: str, who: str) -> Any:

@@ -7,15 +7,14 @@ Tokens keep real time: those who verify them do. Sources: Compute Engine documen
 
 import base64
 import hashlib
-import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
-from cryptography.hazmat.primitives.hashes import SHA256
+from google.auth import jwt
+from google.auth.crypt import RSASigner
 
 ISSUER = "https://accounts.google.com"
 PATH = "/oauth2/v3/certs"
@@ -33,9 +32,7 @@ class Signer:
             "iss": ISSUER, "aud": audience, "azp": unique_id, "sub": unique_id, "iat": seconds,
             "exp": seconds + int(LIFE.total_seconds()), "email": email, "email_verified": True, **more,
         }  # fmt: skip
-        header = {"alg": "RS256", "kid": self.key["kid"], "typ": "JWT"}
-        signed = f"{_text(json.dumps(header).encode())}.{_text(json.dumps(claims).encode())}"
-        return f"{signed}.{_text(self._private.sign(signed.encode(), PKCS1v15(), SHA256()))}"
+        return str(jwt.encode(RSASigner(self._private, self.key["kid"]), claims).decode())
 
     @cached_property
     def key(self) -> dict[str, str]:

@@ -1,139 +1,18 @@
-"""The image's files: parsed by what reads them, or by the nearest thing that is here."""
+"""The image's provisioning, Packer templates and container: parsed by what reads them, or by the nearest thing here."""
 
-import configparser
 import re
 import shutil
 import subprocess
-from datetime import timedelta
 from pathlib import Path
 
 import hcl2
 import pytest
-from everspot_clouds.registry import CLOUDS, provider
-from everspot_core.market import Market
-from everspot_train.agent.main import DEFAULT_HOME, RUNTIME_VARIABLE
+from everspot_clouds.registry import CLOUDS
 
 BAKE = Path(__file__).parents[2] / "training_image" / "bake"
 
 
 UNITS = sorted(path.name for suffix in ("service", "path", "timer") for path in BAKE.glob(f"*.{suffix}"))
-
-
-def unit(name: str) -> configparser.RawConfigParser:
-    # A key given twice is refused, but where systemd wants a command on each line.
-    parser = configparser.RawConfigParser(strict=name != "everspot-gpus.service")
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
-    parser.read_string((BAKE / name).read_text())
-    return parser
-
-
-def environment(service: configparser.SectionProxy) -> dict[str, str]:
-    assignments = re.findall(r'"([^"]*)"|(\S+)', service["Environment"])
-    return dict((quoted or plain).split("=", 1) for quoted, plain in assignments)
-
-
-def test_the_agent_is_not_root_and_cannot_become_it() -> None:
-    service = unit("everspot-agent.service")["Service"]
-    assert service["User"] == service["Group"] == "everspot"
-    assert service["NoNewPrivileges"] == "yes"
-    assert service["CapabilityBoundingSet"] == service["AmbientCapabilities"] == ""
-    assert service["ProtectSystem"] == "strict"
-    assert service["RestrictSUIDSGID"] == "yes"
-    written = {
-        key for key in service if key.startswith(("ReadWritePaths", "SupplementaryGroups", "PermissionsStartOnly"))
-    }
-    assert written == set()
-
-
-def test_the_unit_and_the_agent_agree() -> None:
-    service = unit("everspot-agent.service")["Service"]
-    given = environment(service)
-    assert given["EVERSPOT_HOME"] == f"/var/lib/{service['StateDirectory']}" == DEFAULT_HOME
-    assert "EVERSPOT_STOP_SECONDS" not in given, "the cloud's rules say how long a stop may take"
-    given_up = timedelta(seconds=float(service["TimeoutStopSec"].removesuffix("s")))
-    longest = max(provider(cloud).stop_within(market) for cloud in CLOUDS for market in Market)
-    assert given_up >= longest + timedelta(seconds=10)
-    assert service["ExecStart"] == "/opt/everspot/bin/everspot-agent"
-    assert service["KillMode"] == "mixed", "SIGTERM must not reach the training process before its checkpoint"
-    assert service["OOMPolicy"] == "continue", "the kernel killing a training process must not stop the agent"
-    assert service["Restart"] == "on-failure", "an agent that has left for good must stay away"
-
-
-def test_poweroff_is_one_file_that_only_the_agent_can_write() -> None:
-    agent, path = unit("everspot-agent.service")["Service"], unit("everspot-poweroff.path")
-    command = environment(agent)["EVERSPOT_POWEROFF"].split()
-    assert command == ["/usr/bin/touch", path["Path"]["PathExists"]]
-    assert path["Path"]["PathExists"].startswith(f"/run/{agent['RuntimeDirectory']}/")
-    assert agent["RuntimeDirectoryPreserve"] == "yes", "else the file is gone before anybody looks"
-    off = unit("everspot-poweroff.service")["Service"]
-    assert (off["Type"], off["ExecStart"]) == ("oneshot", "/usr/bin/systemctl --no-block poweroff")
-    assert path["Path"]["Unit"] == "everspot-poweroff.service"
-    assert path["Install"]["WantedBy"] == "multi-user.target"
-
-
-@pytest.mark.parametrize(
-    ("uptime", "files", "called"),
-    [
-        (599.9, {}, ""),
-        (600.0, {}, "--no-block poweroff"),
-        (600.0, {"boot-deadline": "1200\n"}, ""),
-        (1200.0, {"boot-deadline": "1200\n"}, "--no-block poweroff"),
-        (601.0, {"boot-deadline": "soon; reboot"}, "--no-block poweroff"),
-        (9999.0, {"reported": ""}, "stop everspot-boot-deadline.timer"),
-    ],
-)
-def test_an_instance_whose_agent_never_reports_ends_itself(
-    tmp_path: Path, uptime: float, files: dict[str, str], called: str
-) -> None:
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    (tmp_path / "uptime").write_text(f"{uptime} 77.0\n")
-    systemctl = tmp_path / "systemctl"
-    systemctl.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/called\n')
-    systemctl.chmod(0o755)
-    command = ["bash", BAKE / "boot-deadline.sh", tmp_path, tmp_path / "uptime"]
-    answer = subprocess.run(command, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, text=True)
-    assert answer.returncode == 0, answer.stderr
-    assert ((tmp_path / "called").read_text().strip() if (tmp_path / "called").exists() else "") == called
-
-
-def test_the_boot_deadline_looks_where_the_agent_writes() -> None:
-    agent, deadline = unit("everspot-agent.service")["Service"], unit("everspot-boot-deadline.service")["Service"]
-    command = deadline["ExecStart"].split()
-    assert command[0] == "/opt/everspot/sbin/boot-deadline.sh"
-    assert command[1] == environment(agent)[RUNTIME_VARIABLE] == f"/run/{agent['RuntimeDirectory']}"
-    assert unit("everspot-boot-deadline.timer")["Install"]["WantedBy"] == "timers.target"
-
-
-def test_jobs_have_gpus_and_control_groups_under_the_hardened_unit() -> None:
-    agent, gpus = unit("everspot-agent.service"), unit("everspot-gpus.service")
-    service = agent["Service"]
-    assert service["Delegate"] == "yes"
-    # Each of these takes devices or the control groups away, the middle one by the DeviceAllow that it implies.
-    shut = {"PrivateDevices", "DevicePolicy", "DeviceAllow", "ProtectClock", "ProtectControlGroups"}
-    assert not shut & set(service)
-    assert "everspot-gpus.service" in agent["Unit"]["After"]
-    assert "User" not in gpus["Service"], "loading a module is root's"
-    assert gpus["Unit"]["Before"] == "everspot-agent.service"
-    assert set(environment(service)["EVERSPOT_SWEEP"].split(":")) == {"/tmp", "/var/tmp", "/dev/shm"}
-    assert service["PrivateTmp"] == "yes", "else what is swept is not the agent's alone"
-
-
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
-def test_systemd_understands_the_units_and_finds_them_hardened(tmp_path: Path) -> None:
-    # The user and the program exist on the image only.
-    timer, gpus = tmp_path / "everspot-boot-deadline.timer", tmp_path / "everspot-gpus.service"
-    for name in UNITS:
-        text = (BAKE / name).read_text().replace("/opt/everspot/bin/everspot-agent", "/bin/true")
-        text = text.replace("/opt/everspot/sbin/boot-deadline.sh", "/bin/true")
-        text = text.replace("-/usr/bin/nvidia", "-/bin/true /usr/bin/nvidia")  # there on machines with GPUs only
-        (tmp_path / name).write_text(text.replace("=everspot\nGroup=everspot", "=daemon\nGroup=daemon"))
-    service, path = tmp_path / "everspot-agent.service", tmp_path / "everspot-poweroff.path"
-    verdict = subprocess.run(["systemd-analyze", "verify", service, path, timer, gpus], capture_output=True, text=True)
-    assert (verdict.returncode, verdict.stderr.strip()) == (0, "")
-    command = ["systemd-analyze", "security", "--offline=true", "--threshold=40", service]
-    exposure = subprocess.run(command, capture_output=True, text=True)
-    assert exposure.returncode == 0, exposure.stdout[-300:]
 
 
 def test_the_provisioning_script_parses_and_stops_at_the_first_error() -> None:

@@ -25,10 +25,7 @@ from provision_helpers import (
     NOW,
     OFTEN,
     ON_DEMAND,
-    SMALL,
     SPOT,
-    TICK,
-    TYPE,
     WORK,
     World,
     decide,
@@ -42,7 +39,6 @@ from provision_helpers import (
     outlook,
     pool,
 )
-from view_helpers import measured_view
 
 BLINKING = Behaviour(up=True, since=NOW, first=NOW - 9 * HOUR, ups=(0.05,) * DISBELIEF, downs=(1.0,) * DISBELIEF)
 
@@ -214,119 +210,3 @@ def test_after_on_demand_ran_dry_the_job_starts_earlier():
     # A pool that never ran dry is there too.
     pools = [pool(), burnt, pool(ON_DEMAND, "b")]
     assert one(decide(job(due=due, work=WORK), pools=pools), Launch).market is SPOT
-
-
-def test_two_jobs_do_not_get_the_same_scarce_instance():
-    jobs = [job(name, due=20 + n, work=WORK) for n, name in enumerate("xyz")]
-    pools = [pool(available=1), pool(zone="b", usd=1.5, available=1), pool(ON_DEMAND)]
-    launched = {a.job_id: (a.zone, a.market) for a in decide(jobs, pools=pools) if isinstance(a, Launch)}
-    assert launched["x"] == ("a", SPOT)
-    assert launched["y"] == ("b", SPOT)
-    assert launched.get("z", ("a", ON_DEMAND)) == ("a", ON_DEMAND)
-
-
-def test_never_back_into_the_pool_that_just_gave_notice_while_another_one_gives():
-    noticed = pool(usd=0.5, noticed_at=NOW - timedelta(minutes=5))
-    view = job(due=20, work=WORK)
-    assert one(decide(view, pools=[noticed, pool(zone="b"), pool(ON_DEMAND)]), Launch).zone == "b"
-    assert one(decide(view, pools=[noticed, pool(ON_DEMAND)]), Launch).zone == "a"
-
-
-@pytest.mark.parametrize("view", [job(due=20, work=WORK), job()])
-def test_spot_that_costs_more_than_on_demand_is_not_taken(view):
-    """Not even where its pool ranks first for other reasons, and not by a job that goes back to spot."""
-    gave_notice = pool(zone="cheap", usd=2.0, refused_at=(NOW,) * 4)
-    dear = pool(zone="dear", usd=4.0)
-    assert one(decide(view, pools=[gave_notice, dear, pool(ON_DEMAND)]), Launch).zone == "cheap"
-    running, held = holding(view, instance("i-0", ON_DEMAND, ago=40))
-    assert one(decide(running, held, [dear, pool(ON_DEMAND)]), Stay).instance_id == "i-0"
-
-
-def test_a_job_without_a_deadline_takes_on_demand_where_spot_is_dear():
-    launch = one(decide(job(), pools=[pool(usd=4.0), pool(ON_DEMAND)]), Launch)
-    assert (launch.market, launch.why) == (ON_DEMAND, Why.OTHER_MARKET)
-
-
-def test_of_on_demand_types_the_one_in_time_is_taken_then_the_cheapest():
-    slow = InstanceType(name="slow", vcpus=8, memory_gib=32, gpus=1, gpu_memory_gib=24)
-    pools = [pool(ON_DEMAND), pool(ON_DEMAND, kind=slow, usd=1.0)]
-    for due, name in ((20.3, "slow"), (20.2, "t"), (10.25, "t")):
-        for work, length in ((WORK, None), (None, timedelta(hours=10))):
-            view = job(due=due, work=work, expected_duration=length, speeds={"slow": 0.5})
-            assert one(decide(view, pools=pools), Launch).instance_type == name
-    # Too late for both: the earlier one. A reserved one that is late is of no use.
-    late = job(due=10.0, work=WORK, ago=1, speeds={"slow": 0.5})
-    assert one(decide(late, pools=pools), Launch).instance_type == "t"
-    reserved = [pools[0], replace(pools[1], reserved=True)]
-    assert one(decide(job(due=15, work=WORK, speeds={"slow": 0.5}), pools=reserved), Launch).instance_type == "t"
-
-
-def test_a_pool_that_refused_just_now_comes_last():
-    refused = pool(ON_DEMAND, "a", usd=1.0, refused_at=(NOW - timedelta(minutes=1),))
-    long_ago = pool(ON_DEMAND, "a", usd=1.0, refused_at=(NOW - timedelta(days=1),))
-    for work in (WORK, None):
-        view = job(due=20, work=work)
-        assert one(decide(view, pools=[refused, pool(ON_DEMAND, "b")]), Launch).zone == "b"
-        assert one(decide(view, pools=[long_ago, pool(ON_DEMAND, "b")]), Launch).zone == "a"
-        both = [refused, pool(ON_DEMAND, "b", refused_at=(NOW,))]
-        assert one(decide(view, pools=both), Launch).zone == "a"  # the turn goes round
-
-
-def test_speed_counts_for_the_last_safe_moment():
-    """Spot of the usual type; on-demand is twice as fast, so that 10 h of work take 5 h there."""
-    fast = InstanceType(name="fast", vcpus=8, memory_gib=32, gpus=1, gpu_memory_gib=24)
-    pools = [pool(), pool(ON_DEMAND, kind=fast, usd=5.0)]
-    for due, market in ((LATEST - 5, SPOT), (LATEST - 5.01, ON_DEMAND)):
-        view = job(due=due, work=WORK, speeds={"fast": 2.0})
-        assert one(decide(view, pools=pools), Launch).market is market
-
-
-def test_a_type_of_no_speed_is_left_alone():
-    view = job(due=20, work=WORK, speeds={"t": 1.0, "broken": 0.0})
-    broken = TYPE.model_copy(update={"name": "broken"})
-    pools = [pool(kind=broken, usd=0.1), pool(ON_DEMAND, kind=broken, usd=0.1), pool(usd=2.0), pool(ON_DEMAND)]
-    assert one(decide(view, pools=pools), Launch).instance_type == "t"
-
-
-def test_the_smaller_type_is_launched_after_many_losses_if_it_is_the_better_one():
-    """It uses 12 of the 24 GiB that it asked for, with mixed precision."""
-    view = job(
-        due=60,
-        work=WORK,
-        preempted_at=OFTEN,
-        measured=measured_view(vcpus=4, memory_gib=8, gpu_memory_gib=12, mixed=True),
-        speeds={"t": 1.0, "small": 0.9},
-    )
-    pools = [pool(), pool(ON_DEMAND), pool(kind=SMALL, usd=0.3)]
-    launch = one(decide(view, pools=pools), Launch)
-    assert (launch.instance_type, launch.why) == ("small", Why.SMALLER_TYPE)
-    usual = one(decide(view, pools=[*pools[:2], pool(kind=SMALL, usd=2.0)]), Launch)
-    assert (usual.instance_type, usual.why) == ("t", Why.SPOT_AVAILABLE)
-    for other in (replace(view, preempted_at=()), replace(view, measured=None)):
-        assert one(decide(other, pools=pools), Launch).instance_type == "t"
-
-
-def test_safety_does_not_rest_on_a_type_that_is_too_small():
-    view = job(
-        due=LATEST - 1,
-        work=WORK,
-        ago=5,
-        preempted_at=OFTEN,
-        measured=measured_view(vcpus=4, memory_gib=8, gpu_memory_gib=12, mixed=True),
-        speeds={"t": 1.0, "small": 2.0},
-    )
-    launch = one(decide(view, pools=[pool(), pool(ON_DEMAND), pool(ON_DEMAND, kind=SMALL)]), Launch)
-    assert (launch.instance_type, launch.market) == ("t", ON_DEMAND)
-
-
-def test_a_pool_that_is_presumed_to_be_back_and_is_asked_for_another_job_has_been_away_all_the_time():
-    """Else the outage of a lasting drought would begin anew with every request, and no job would see its age."""
-    gone = Behaviour().seen(True, NOW - 99 * HOUR).seen(False, NOW - 30 * HOUR)
-    presumed = gone.presumed(NOW - TICK)
-    assert (presumed.up, presumed.age(NOW), presumed.outage(NOW)) == (True, TICK / HOUR, 30.0)
-    assert presumed.seen(False, NOW).outage(NOW) == 0.0 == Behaviour().seen(True, NOW - HOUR).outage(NOW)
-    jobs = [job(name, due=11, work=WORK) for name in ("first", "second")]
-    actions = decide(jobs, (), [pool(behaviour=presumed, available=1), pool(ON_DEMAND)])
-    first, second = (next(a for a in actions if a.job_id == name) for name in ("first", "second"))
-    assert isinstance(first, Launch) and first.market is SPOT
-    assert second.why is Why.ON_DEMAND_PAYS and second.figures["down_hours"] == 30.0

@@ -21,7 +21,7 @@ from everspot_review.report import (
 def an_estimate() -> Estimate:
     usd = every_field(Range, low=80.5, expected=90.25, high=120, on_demand=210)
     part = every_field(CostPart, name="c-fleet-spot", kind="spot instances", team="vision", range=usd)
-    figures = every_field(CostFigures, total=usd, teams={"vision": usd}, parts=(part,))
+    figures = every_field(CostFigures, total=usd, teams={"vision": usd}, parts=(part,), unpriced=("queue",))
     known = {"prices_as_of": date(2026, 1, 1), "by_use": ("requests",), "unknown": ("queue: no price",)}
     found: Estimate = every_field(Estimate, before=figures, after=figures, **known)
     return found

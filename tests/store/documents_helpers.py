@@ -31,6 +31,7 @@ from everspot_core.changeover import Changeovers, PartTimes
 from everspot_core.documents import Document
 from everspot_core.dossier import Dossier
 from everspot_core.federation.offer import OfferState, VisitOffer
+from everspot_core.governance.anomalies import Anomalies, Anomaly, DailySpending
 from everspot_core.ledger import EndRecord, FaultKind, FaultRecord, LaunchRecord, PricePoint
 from everspot_core.records import (
     Assignment,
@@ -134,6 +135,11 @@ def examples() -> dict[str, Document]:
     took = every_field(PartTimes, part="boot", seconds=[41.5, 38.25], **pool)
     found["Changeovers"] = every_field(Changeovers, updated_at=AT, counted={"resnet-1": 2}, times=[took])
     found["TeamUsage"] = every_field(TeamUsage, at=AT, dollars={"vision": 1.5})
+    unusual = every_field(
+        Anomaly, kind="idle-fleet", subject="fleet", words="2 of 3", figures={"idle": 2.0}, since=AT, over_at=AT
+    )
+    found["Anomalies"] = every_field(Anomalies, scheduler_id="s-1", updated_at=AT, open=[unusual], over=[unusual])
+    found["DailySpending"] = every_field(DailySpending, updated_at=AT, days={AT.date(): {"vision": 1.5}})
     allowance = every_field(Allowance, dollars=12.5, gpu_hours=8)
     caps = every_field(Caps, day=allowance, month=allowance)
     found["Budgets"] = every_field(Budgets, environment=caps, teams={"vision": caps}, changed_at=AT, changed_by="ann")

@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[2]
 FREE = {
     "counted",
     "dollars",
+    "days",
+    "figures",
     "shares",
     "parameters",
     "env",

@@ -107,6 +107,8 @@ def reading(place: BootstrapPlace, part: ReviewPart) -> Document:
         allow("Look", sorted(actions - objects), ["*"]),
         allow("AskForRunningJobs", sorted(objects), [control, f"{control}/*"]),
     ]
+    if part is not ReviewPart.PREVIEW:  # a refresh asks whether each bucket is there, which is a listing to IAM
+        statements.append(allow("SeeBuckets", ["s3:ListBucket"], [f"arn:{place.partition}:s3:::{CLUSTERS}"]))
     return document(statements)
 
 

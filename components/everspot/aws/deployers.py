@@ -62,7 +62,7 @@ DRIFT = frozenset(
     action for action in DEPLOY if action.partition(":")[2].startswith(("Describe", "Get", "List"))
 ) - _actions(
     autoscaling="DescribeScalingActivities",
-    ec2="DescribeAddressesAttribute DescribeNetworkInterfaces",
+    ec2="DescribeAddressesAttribute",
     iam="ListInstanceProfilesForRole",
     s3="ListBucketVersions",
 )

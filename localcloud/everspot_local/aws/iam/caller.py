@@ -27,14 +27,28 @@ class Denial:
 
 @dataclass
 class Caller:
-    """A principal that is held to its policies. `read`: brings them, parsed."""
+    """A principal that is held to its policies. `read`: brings them, parsed; `bound`: brings its permissions boundary,
+    None if it has none."""
 
     principal: str
     read: Callable[[], list[Mapping[str, Any]]]
+    bound: Callable[[], Mapping[str, Any] | None] = lambda: None
 
     @cached_property
     def _documents(self) -> list[Mapping[str, Any]]:
         return self.read()
+
+    @cached_property
+    def _boundary(self) -> Mapping[str, Any] | None:
+        return self.bound()
+
+    def _decide(self, call: Call) -> PolicyDecision:
+        """What policies and boundary say together: both have to allow (IAM user guide, "Permissions boundaries for IAM
+        entities")."""
+        verdict = decide(self._documents, call)
+        if verdict is PolicyDecision.ALLOW and self._boundary is not None:
+            return decide([self._boundary], call)
+        return verdict
 
     def denied(self, calls: Iterable[Call]) -> Denial | None:
         """The first of some calls that it may not make; a condition that is not known is no permission."""
@@ -42,7 +56,7 @@ class Caller:
             if call.action in FREE:
                 continue
             try:
-                verdict = decide(self._documents, call)
+                verdict = self._decide(call)
             except UnknownCondition:
                 log.exception("%s is refused", call.action)
                 verdict = PolicyDecision.IMPLICIT

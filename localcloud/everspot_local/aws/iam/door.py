@@ -63,7 +63,7 @@ def _enter(handler: Any, s3_resource: str | None) -> None:
     except ServiceException:  # it names something that does not exist, which the service itself will say
         calls = [Call(f"{service}:{action}", "*")]
     held = key if here.options.iam_enforce else None
-    caller = Caller(principal, lambda: [_document(policy) for policy in held.collect_policies()]) if held else None
+    caller = _caller(principal, held) if held else None
     enter(caller)
     denied = caller.denied(call for call in calls if not call.later) if caller else None
     _book(here, principal, service, action, calls, denied)
@@ -86,6 +86,14 @@ def _role_key(handler: Any) -> AssumedRoleAccessKey | None:
         )
     except CreateAccessKeyFailure:
         return None
+
+
+def _caller(principal: str, key: AssumedRoleAccessKey) -> Caller:
+    def bound() -> dict[str, Any] | None:
+        arn = key.backend.get_role(key._owner_role_name).permissions_boundary_arn
+        return _document(key.backend.get_policy(arn)) if arn else None
+
+    return Caller(principal, lambda: [_document(policy) for policy in key.collect_policies()], bound)
 
 
 def _document(policy: Any) -> dict[str, Any]:

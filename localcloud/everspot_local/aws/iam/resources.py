@@ -1,7 +1,7 @@
 """Stands in for the Service Authorization Reference: which action and resources a call is checked for.
 
-It knows the resources of the calls that Everspot makes from instances; for others the resource is `*`, so that a
-policy that names resources does not allow them.
+It knows the resources of the calls that Everspot makes from instances, and of IAM's and KMS's; for others the resource
+is `*`, so that a policy that names resources does not allow them.
 """
 
 import json
@@ -17,6 +17,7 @@ from moto.s3.models import s3_backends
 from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.ec2.fleet_targets import read_targets
 from everspot_local.aws.iam.launches import Launch, arn, by_kind, calls_of_launch, requested, tagged
+from everspot_local.aws.iam.named import iam_calls, kms_calls, s3_control
 from everspot_local.aws.iam.policy_language import Call, Context
 
 # Actions whose permission has another name than the call.
@@ -32,9 +33,8 @@ S3_PARTS = {
     "replication": "ReplicationConfiguration",
     "requestpayment": "BucketRequestPayment",
 }
-# Services whose permissions are those of another (Service Authorization Reference, "Amazon S3": TagResource), or have
-# another prefix than the calls (the same, "Service Quotas").
-PREFIXES = {"s3control": "s3", "service-quotas": "servicequotas"}
+# Services whose permissions have another prefix than the calls (Service Authorization Reference, "Service Quotas").
+PREFIXES = {"service-quotas": "servicequotas"}
 FLEET_TAGS_BY = ("RunInstances", "CreateFleet")
 SQS_ACTIONS = {
     "SendMessageBatch": "SendMessage",
@@ -52,6 +52,12 @@ def calls_of(handler: Any, service: str, action: str, s3_resource: str | None) -
         return [Call(f"sqs:{SQS_ACTIONS.get(action, action)}", _queue(handler), context)]
     if service == "ec2":
         return list(_ec2(handler, action, context))
+    if service == "iam":
+        return list(iam_calls(action, handler.params, context))
+    if service == "kms":
+        return list(kms_calls(action, _parameters(handler), str(handler.region), context))
+    if service == "s3control":
+        return [Call(f"s3:{action}", s3_control(str(handler.uri)), context)]
     if service == "ssm" and (name := _parameters(handler).get("Name")):
         arn = f"arn:aws:ssm:{handler.region}:{ACCOUNT}:parameter/{str(name).lstrip('/')}"
         return [Call(f"ssm:{action}", arn, context)]

@@ -1,0 +1,106 @@
+"""Stands in for the Service Authorization Reference of IAM, KMS and S3 Control: which resource a call names.
+
+Sources: Service Authorization Reference, "Actions, resources, and condition keys for AWS Identity and Access
+Management", "… for AWS Key Management Service", "… for Amazon S3"; IAM API Reference, AddRoleToInstanceProfile (who
+puts a role into a profile passes it to EC2).
+"""
+
+import base64
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from moto.core.exceptions import ServiceException
+from moto.iam.exceptions import NotFoundException
+from moto.iam.models import iam_backends
+from moto.kms.models import kms_backends
+
+from everspot_local.aws.account import ACCOUNT
+from everspot_local.aws.iam.policy_language import Call, Context
+
+_IAM = f"arn:aws:iam::{ACCOUNT}:"
+_KEY_ID = 36  # characters that moto's ciphertexts begin with
+BOUND_BY = "iam:permissionsboundary"
+"""The boundary that a request sets, or that the role has which it is about."""
+
+
+def iam_calls(action: str, asked: Mapping[str, Any], context: Context) -> Iterator[Call]:
+    """What a call of IAM is checked for. `asked`: its parameters."""
+    name = f"iam:{action}"
+    role, profile = asked.get("RoleName"), asked.get("InstanceProfileName")
+    if profile is not None:
+        yield Call(name, f"{_IAM}instance-profile/{profile}", context)
+        if action == "AddRoleToInstanceProfile":
+            yield Call("iam:PassRole", _role_arn(role), {**context, "iam:passedtoservice": ("ec2.amazonaws.com",)})
+    elif role is not None:
+        bound = asked.get("PermissionsBoundary") or _boundary_of(str(role))
+        yield Call(name, _role_arn(role, asked.get("Path")), {**context, BOUND_BY: (bound,)} if bound else context)
+    elif action == "CreateServiceLinkedRole":
+        service = str(asked.get("AWSServiceName"))
+        arn = f"{_IAM}role/aws-service-role/{service}/AWSServiceRole"
+        yield Call(name, arn, {**context, "iam:awsservicename": (service,)})
+    else:
+        yield Call(name, _other(asked), context)
+
+
+def _other(asked: Mapping[str, Any]) -> str:
+    """What is neither a role nor a profile."""
+    for parameter in ("PolicyArn", "OpenIDConnectProviderArn"):
+        if asked.get(parameter):
+            return str(asked[parameter])
+    if asked.get("PolicyName"):
+        return f"{_IAM}policy/{asked['PolicyName']}"
+    if asked.get("Url"):
+        return f"{_IAM}oidc-provider/{str(asked['Url']).removeprefix('https://')}"
+    return "*"
+
+
+def _role_arn(name: object, path: object = None) -> str:
+    try:
+        return str(iam_backends[ACCOUNT]["aws"].get_role(str(name)).arn)
+    except NotFoundException:
+        return f"{_IAM}role{path or '/'}{name}"
+
+
+def _boundary_of(role: str) -> str | None:
+    try:
+        found = iam_backends[ACCOUNT]["aws"].get_role(role).permissions_boundary_arn
+    except NotFoundException:
+        return None
+    return str(found) if found else None
+
+
+def kms_calls(action: str, asked: Mapping[str, Any], region: str, context: Context) -> Iterator[Call]:
+    """What a call of KMS is checked for: the key, which a ciphertext names by itself; of an alias, both."""
+    name = f"kms:{action}"
+    alias = asked.get("AliasName")
+    key = asked.get("TargetKeyId") or asked.get("KeyId") or alias or _key_of(asked.get("CiphertextBlob"))
+    if alias:
+        yield Call(name, f"arn:aws:kms:{region}:{ACCOUNT}:{alias}", context)
+    yield Call(name, _key_arn(str(key), region) if key else "*", context)
+
+
+def _key_of(ciphertext: object) -> str | None:
+    if not isinstance(ciphertext, str):
+        return None
+    try:
+        return base64.b64decode(ciphertext)[:_KEY_ID].decode()
+    except ValueError:
+        return None
+
+
+def _key_arn(key: str, region: str) -> str:
+    if re.match(r"arn:[^:]*:kms:[^:]*:[^:]*:key/", key):
+        return key
+    backend = kms_backends[ACCOUNT][region]
+    try:
+        return str(backend.keys[backend.any_id_to_key_id(key)].arn)
+    except (KeyError, ServiceException):  # which the service itself will say
+        return f"arn:aws:kms:{region}:{ACCOUNT}:key/{key}"
+
+
+def s3_control(uri: str) -> str:
+    """The resource whose tags a request of S3 Control is about: its ARN stands in the path."""
+    found = re.search(r"/tags/(arn:[^?]+)", unquote(uri))
+    return found[1] if found else "*"

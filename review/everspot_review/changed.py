@@ -83,10 +83,10 @@ class Project:
 
     def environments(self) -> list[str]:
         """All environments, in the order in which they are applied: what an account has once comes before clusters,
-        which refer to it."""
+        which refer to it, and its bootstrap first."""
         found = list((_top(self.root) / self.settings).glob("Pulumi.*.yaml"))
         names = [name for path in found if (name := self.environment(f"{self.settings}/{path.name}".lstrip("/")))]
-        return sorted(names, key=lambda name: (self._has_cluster(name), name))
+        return sorted(names, key=lambda name: (self._has_cluster(name), not self.by_hand(name), name))
 
     def touched(self, base: str, bystanders: Sequence[str] = ()) -> Touched:
         """What has changed since the revision that HEAD and `base` have in common. `bystanders`: patterns of
@@ -139,14 +139,23 @@ class Project:
         """How many commits of a revision HEAD has not."""
         return int(_git(self.root, "rev-list", "--count", f"HEAD..{self.revision(base)}"))
 
+    def by_hand(self, name: str) -> bool:
+        """Whether an administrator applies an environment: what it makes is what jobs are held to."""
+        return "bootstrap" in (self._sections(name) or ())
+
     def _has_cluster(self, name: str) -> bool:
+        found = self._sections(name)
+        return found is None or "cluster" in found or not {"account", "bootstrap"} & found
+
+    def _sections(self, name: str) -> set[str] | None:
+        """What an environment declares; None if its file cannot be read: the preview says what is wrong with it."""
         try:
             declared: Any = load(self.file(name).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, BadYaml):
-            return True  # the preview says what is wrong with it
+            return None
         config = declared.get("config") if isinstance(declared, dict) else None
         keys: Iterable[str] = config if isinstance(config, dict) else ()
-        return not any(str(key).endswith(":account") for key in keys) or any(str(k).endswith(":cluster") for k in keys)
+        return {str(key).rpartition(":")[2] for key in keys}
 
 
 def _settings(root: Path, text: str) -> str:

@@ -172,6 +172,9 @@ def apply_command(
     compared."""
     began, limits = datetime.now(UTC), (_duration(limit), _duration(update_limit))
     found, chosen, _ = _chosen(project, environments, base, bystanders)
+    for name in [name for name in chosen if base and found.by_hand(name)]:
+        chosen.remove(name)
+        _note(f"{name}: an administrator applies it by hand (pulumi up --stack {name}): it holds jobs to what they may")
     if reviewed is not None and len(chosen) != 1:
         raise _Usage("--reviewed is the digest of one environment: name that one")
     engine = Engine.find(project, policy or ())

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import everspot
 from everspot_core.problems import Problems
+
+from tests.cli.conftest import everspot
 
 ROOT = Path(__file__).parents[2]
 AWS = {"cloud": "aws", "account": "123456789012", "region": "us-east-2", "team": "vision", "repository": "Org/fleets"}

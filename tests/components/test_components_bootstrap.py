@@ -87,7 +87,7 @@ def test_previews_and_looks_for_drift_only_read() -> None:
     for part in (ReviewPart.PREVIEW, ReviewPart.DRIFT):
         documents = [document(PLACE) for document in bootstrap_policies.documents(part).values()]
         found = {a.split(":")[1] for d in documents for s in d["Statement"] for a in s["Action"]}
-        assert {a for a in found if not a.startswith(("Describe", "Get", "List"))} == {"Decrypt"}
+        assert {a for a in found if not a.startswith(("Describe", "Get", "List", "View"))} == {"Decrypt"}
         assert not may(part, "s3:GetObject", "arn:aws:s3:::everspot-prod-store-data-1/jobs/x")
         assert may(part, "s3:GetObject", "arn:aws:s3:::everspot-prod-store-control-1/cluster.json")
         assert may(part, "s3:GetObject", f"{BUCKET}/.pulumi/stacks/everspot/prod.json")
@@ -245,42 +245,6 @@ def test_runners_of_a_forge_without_identity_tokens_take_roles_by_their_own(decl
     assert {part: [s["Principal"]["AWS"] for s in found] for part, found in trusted.items()} == {
         ReviewPart.PREVIEW: [[runner("p")]], ReviewPart.DRIFT: [[runner("d")]], ReviewPart.DEPLOY: [[runner("d")]],
     }  # fmt: skip
-
-
-SPENDING: Any = {
-    "emails": ["a@example.com"],
-    "budgets": [{"team": "research", "usd_per_month": 1500.0}, {"team": "vision lab", "usd_per_month": 20.5}],
-    "anomalies": {"usd": 50.0},
-    "allocation_tags": ["Team", "ModelVersion"],
-}
-
-
-def test_spending_is_watched_by_team(declare: Declare) -> None:
-    recorder, _ = bootstrap(declare, spending=SPENDING)
-    budget = recorder.inputs("everspot-bootstrap-budget-research")
-    assert (budget["limitAmount"], budget["limitUnit"], budget["timeUnit"]) == ("1500.00", "USD", "MONTHLY")
-    assert budget["costFilters"] == [{"name": "TagKeyValue", "values": ["user:Team$research"]}]
-    assert [(n["notificationType"], n["threshold"]) for n in budget["notifications"]] == [
-        ("ACTUAL", 80), ("ACTUAL", 100), ("FORECASTED", 100),
-    ]  # fmt: skip
-    assert all(n["subscriberEmailAddresses"] == ["a@example.com"] for n in budget["notifications"])
-    monitor = json.loads(recorder.inputs("everspot-bootstrap-anomalies")["monitorSpecification"])
-    assert (monitor["Tags"]["Key"], monitor["Tags"]["Values"]) == ("Team", ["research", "vision lab"])
-    told = recorder.inputs("everspot-bootstrap-anomalies-told")
-    assert (told["frequency"], told["subscribers"]) == ("DAILY", [{"type": "EMAIL", "address": "a@example.com"}])
-    assert told["thresholdExpression"]["dimension"]["values"] == ["50.00"]
-    tags = recorder.of("aws:costexplorer/costAllocationTag:CostAllocationTag")
-    assert {tag.inputs["tagKey"] for tag in tags} == {"Team", "ModelVersion"}
-
-
-def test_a_topic_is_told_at_once_and_a_monitor_that_exists_is_used(declare: Declare) -> None:
-    topic, monitor = "arn:aws:sns:us-east-1:123456789012:costs", "arn:aws:ce::123456789012:anomalymonitor/1-2"
-    given = {"topic_arn": topic, "anomalies": {"usd": 10, "monitor_arn": monitor}}
-    recorder, _ = bootstrap(declare, spending=given)
-    assert recorder.of("aws:costexplorer/anomalyMonitor:AnomalyMonitor") == []
-    told = recorder.inputs("everspot-bootstrap-anomalies-told")
-    assert (told["frequency"], told["monitorArnLists"]) == ("IMMEDIATE", [monitor])
-    assert told["subscribers"] == [{"type": "SNS", "address": topic}]
 
 
 def test_all_that_is_wrong_is_told_at_once(declare: Declare) -> None:

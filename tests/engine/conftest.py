@@ -192,9 +192,9 @@ def copied(home: Path) -> Path:
 
 
 @contextmanager
-def running(home: Path, cloud: str) -> Iterator[Rig]:
+def running(home: Path, cloud: str, *options: str) -> Iterator[Rig]:
     state = ["--state-dir", str(home / "local")]
-    local(["up", "--cloud", cloud, "--no-processes", "--port", "0", *state])
+    local(["up", "--cloud", cloud, "--no-processes", "--port", "0", *options, *state])
     try:
         env = json.loads(local(["env", "--json", *state]))
         with pytest.MonkeyPatch.context() as patch:
@@ -203,6 +203,12 @@ def running(home: Path, cloud: str) -> Iterator[Rig]:
             yield Rig(home, {**env, **watched}, automation.PulumiCommand())
     finally:
         local(["down", *state])
+
+
+@pytest.fixture(scope="session")
+def on_local_cloud() -> Callable[..., Any]:
+    """Run a local cloud for a project of one's own."""
+    return running
 
 
 def standing_only(settings: Path) -> None:

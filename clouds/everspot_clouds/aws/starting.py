@@ -8,7 +8,7 @@ from everspot_core.problems import Problems, shown
 
 from everspot_clouds.aws.rules import BOOTSTRAP, STATE_ALIAS
 from everspot_clouds.base import walk
-from everspot_clouds.base.starting import ProjectAnswers, SetupStep
+from everspot_clouds.base.starting import ProjectAnswers, SetupStep, there
 
 _ACCOUNT = re.compile(r"\d{12}")
 _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
@@ -50,7 +50,7 @@ config:
     zones: [${region}a]
     retainStore: false
     capacity:
-      instanceTypes: [g4dn.xlarge, g5.xlarge, g6.xlarge]
+      instanceTypes: [$dev]
       elastic: {maxInstances: 4, maxUsdPerHour: 10}
 """
 PROD_SETTINGS = """\
@@ -68,8 +68,11 @@ config:
     capacity:
       standing: {target: 4, onDemandBase: 1, weightBy: gpu}
       elastic: {maxInstances: 8, maxUsdPerHour: 20}
-      instanceTypes: [g5.xlarge, g5.2xlarge, g6.xlarge, g6.2xlarge]
+      instanceTypes: [$prod]
 """
+DEV_TYPES = ("g4dn.xlarge", "g5.xlarge", "g6.xlarge")
+PROD_TYPES = ("g5.xlarge", "g5.2xlarge", "g6.xlarge", "g6.2xlarge")
+
 MAKES = (
     "Makes the bucket and the key for the state of stacks, the identity provider of GitHub, the roles that jobs take "
     "to preview, to look for drift and to deploy, and the boundary of all roles that deployments make."
@@ -99,6 +102,7 @@ class AwsStarter:
         known = f', id: "{given.ids[0]}", ownerId: "{given.ids[1]}"' if given.ids else ""
         boundary = f"arn:{partition(given.region)}:iam::{given.account}:policy/{BOOTSTRAP}-boundary"
         words = {**name, "ids": known, "boundary": boundary}
+        words |= {"dev": there(given.region, DEV_TYPES), "prod": there(given.region, PROD_TYPES)}
         texts = {"bootstrap": BOOTSTRAP_SETTINGS, "account": ACCOUNT_SETTINGS, "dev": DEV_SETTINGS}
         return {stack: Template(text).substitute(words) for stack, text in {**texts, "prod": PROD_SETTINGS}.items()}
 

@@ -1,10 +1,11 @@
 """What a cloud has to say of a new project: what is asked, its settings files, and the steps until the first review."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from everspot_core.catalogue import builtin
 from everspot_core.problems import Problems
 
 REPOSITORY = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})/[A-Za-z0-9._-]{1,100}")
@@ -39,6 +40,13 @@ class SetupStep:
     commands: tuple[str, ...] = ()
     stack: str = ""
     costs: str = ""
+
+
+def there(region: str, types: Sequence[str]) -> str:
+    """Those of some instance types that the catalogue has in a region, with commas; all of them where it knows none of
+    the region: a preview names the ones that are not offered."""
+    offered = builtin().offered(region)
+    return ", ".join(name for name in types if not offered or name in offered)
 
 
 class CloudStarter(Protocol):

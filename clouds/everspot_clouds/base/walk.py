@@ -34,7 +34,7 @@ def bootstrapped(what: str, before: Sequence[str] = ()) -> SetupStep:
     """The bootstrap stack, applied by hand. `what`: what it makes."""
     own = "You apply it yourself, as an administrator: no job of the repository may ever change it."
     why = f"{what} {own} Its state lies in .state/ for the moment."
-    commands = (*before, LOCAL, "pulumi stack init bootstrap", "pulumi up --stack bootstrap")
+    commands = (*before, "mkdir -p .state", LOCAL, "pulumi stack init bootstrap", "pulumi up --stack bootstrap")
     return SetupStep("Bootstrap", why, commands, stack="bootstrap")
 
 

@@ -7,7 +7,7 @@ from string import Template
 from everspot_core.problems import Problems, shown
 
 from everspot_clouds.base import walk
-from everspot_clouds.base.starting import ProjectAnswers, SetupStep
+from everspot_clouds.base.starting import ProjectAnswers, SetupStep, there
 
 _PROJECT = re.compile(r"[a-z][a-z0-9-]{4,28}[a-z0-9]")
 _REGION = re.compile(r"[a-z]+(-[a-z]+)+\d+")
@@ -55,7 +55,7 @@ config:
     zones: [$zones]
     retainStore: false
     capacity:
-      instanceTypes: [g2-standard-4, g2-standard-8, g2-standard-12]
+      instanceTypes: [$types]
       elastic: {maxInstances: 4, maxUsdPerHour: 10}
 """
 PROD_SETTINGS = """\
@@ -73,8 +73,10 @@ config:
     capacity:
       standing: {target: 4, onDemandBase: 1}
       elastic: {maxInstances: 8, maxUsdPerHour: 20}
-      instanceTypes: [g2-standard-4, g2-standard-8, g2-standard-12]
+      instanceTypes: [$types]
 """
+TYPES = ("g2-standard-4", "g2-standard-8", "g2-standard-12")
+
 MAKES = (
     "Makes the bucket and the key for the state of stacks, the pool of identities that lets in the jobs of the "
     "repository, and the service accounts that they become to preview, to look for drift and to deploy."
@@ -105,7 +107,7 @@ class GcpStarter:
         zones = ", ".join(f"{given.region}-{letter}" for letter in OTHER_ZONES.get(given.region, "abc"))
         known = f', id: "{given.ids[0]}", ownerId: "{given.ids[1]}"' if given.ids else ""
         words = {"account": given.account, "region": given.region, "team": given.team, "zones": zones}
-        words |= {"repository": given.repository, "ids": known}
+        words |= {"repository": given.repository, "ids": known, "types": there(given.region, TYPES)}
         texts = {"bootstrap": BOOTSTRAP_SETTINGS, "account": ACCOUNT_SETTINGS, "dev": DEV_SETTINGS}
         return {stack: Template(text).substitute(words) for stack, text in {**texts, "prod": PROD_SETTINGS}.items()}
 

@@ -100,7 +100,9 @@ def trust(provider: str, repository: RepositoryArgs | None, part: ReviewPart, ro
 
 def reading(place: BootstrapPlace, part: ReviewPart) -> Document:
     """What a preview reads, or what a look for drift does. No statement of it writes."""
-    actions = deployers.PREVIEW if part is ReviewPart.PREVIEW else deployers.PREVIEW | deployers.DRIFT
+    actions = (
+        deployers.PREVIEW if part is ReviewPart.PREVIEW else deployers.PREVIEW | deployers.DRIFT | deployers.BOOTSTRAP
+    )
     objects = {action for action in actions if action in ("s3:GetObject", "s3:GetObjectTagging", "s3:ListBucket")}
     control = CONTROL.format(partition=place.partition)
     statements = [

@@ -69,6 +69,15 @@ DRIFT = frozenset(
 """Further calls of a refresh that changes nothing, and of the look for what was added by hand: those of `DEPLOY` that
 read, but for those that only come before something is deleted."""
 
+BOOTSTRAP = _actions(
+    budgets="ListTagsForResource ViewBudget",
+    ce="GetAnomalyMonitors GetAnomalySubscriptions ListCostAllocationTags ListTagsForResource",
+    iam="GetOpenIDConnectProvider GetPolicy GetPolicyVersion",
+    kms="GetKeyPolicy GetKeyRotationStatus ListAliases ListResourceTags",
+)
+"""Further calls of a refresh of the bootstrap stack. Those of `budgets` and `ce` show in no test: Service Authorization
+Reference, AWS Budgets and AWS Cost Explorer Service."""
+
 ACCOUNT = _actions(
     iam="CreateServiceLinkedRole TagRole",
     kms="CreateGrant ListGrants RevokeGrant",

@@ -7,6 +7,7 @@ import pytest
 from desk import UPDATE, Desk
 from everspot_review.changed import ChangeError, Project
 from everspot_review.files import problems
+from forge_double import Double
 
 ROOT = Path(__file__).parents[3]
 
@@ -43,6 +44,15 @@ def test_its_own_file_touches_one_environment_and_the_program_all(
 
 def test_what_an_account_has_once_comes_before_what_refers_to_it(desk: Desk) -> None:
     assert Project.read(desk.root).environments() == ["zaccount", "dev", "prod"]
+
+
+def test_a_bootstrap_comes_first_and_no_job_applies_it(desk: Desk, hub: Double) -> None:
+    desk.write("stacks/Pulumi.zbootstrap.yaml", "config:\n  everspot:bootstrap: {cloud: aws}\n")
+    desk.commit()
+    assert Project.read(desk.root).environments() == ["zbootstrap", "zaccount", "dev", "prod"]
+    done = desk.run("apply", "--base", "HEAD~1", "--json")
+    assert (done.returncode, json.loads(done.stdout)["environments"], desk.verbs()) == (0, [], [])
+    assert "zbootstrap: an administrator applies it by hand" in done.stderr
 
 
 def test_a_renamed_file_is_one_environment_gone_and_another_come(desk: Desk) -> None:

@@ -24,7 +24,12 @@ from everspot_local.aws.refusals import Refused
 from everspot_local.aws.signatures import check_region
 from everspot_local.market.clock import stamp
 
-CODES = {"ec2": "UnauthorizedOperation", "ssm": "AccessDeniedException", "events": "AccessDeniedException"}
+CODES = {
+    "ec2": "UnauthorizedOperation",
+    "ssm": "AccessDeniedException",
+    "events": "AccessDeniedException",
+    "kms": "AccessDeniedException",
+}
 
 
 def enter_normal(self: Any, resource: str = "*") -> None:

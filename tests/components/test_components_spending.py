@@ -1,0 +1,51 @@
+"""The account's watch over spending that a bootstrap declares on AWS."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from everspot import AwsBootstrap
+
+Declare = Callable[..., tuple[Any, dict[str, Any]]]
+TAGS = {"Project": "vision", "Team": "ml", "Environment": "bootstrap"}
+
+
+def bootstrap(declare: Declare, spending: Any) -> Any:
+    args: Any = {"tags": TAGS, "repository": {"name": "Org/fleets"}, "spending": spending}
+    return declare(lambda: {"state": AwsBootstrap("everspot-bootstrap", args).state_url})[0]
+
+
+SPENDING: Any = {
+    "emails": ["a@example.com"],
+    "budgets": [{"team": "research", "usd_per_month": 1500.0}, {"team": "vision lab", "usd_per_month": 20.5}],
+    "anomalies": {"usd": 50.0},
+    "allocation_tags": ["Team", "ModelVersion"],
+}
+
+
+def test_spending_is_watched_by_team(declare: Declare) -> None:
+    recorder = bootstrap(declare, SPENDING)
+    budget = recorder.inputs("everspot-bootstrap-budget-research")
+    assert (budget["limitAmount"], budget["limitUnit"], budget["timeUnit"]) == ("1500.00", "USD", "MONTHLY")
+    assert budget["costFilters"] == [{"name": "TagKeyValue", "values": ["user:Team$research"]}]
+    assert [(n["notificationType"], n["threshold"]) for n in budget["notifications"]] == [
+        ("ACTUAL", 80), ("ACTUAL", 100), ("FORECASTED", 100),
+    ]  # fmt: skip
+    assert all(n["subscriberEmailAddresses"] == ["a@example.com"] for n in budget["notifications"])
+    monitor = json.loads(recorder.inputs("everspot-bootstrap-anomalies")["monitorSpecification"])
+    assert (monitor["Tags"]["Key"], monitor["Tags"]["Values"]) == ("Team", ["research", "vision lab"])
+    told = recorder.inputs("everspot-bootstrap-anomalies-told")
+    assert (told["frequency"], told["subscribers"]) == ("DAILY", [{"type": "EMAIL", "address": "a@example.com"}])
+    assert told["thresholdExpression"]["dimension"]["values"] == ["50.00"]
+    tags = recorder.of("aws:costexplorer/costAllocationTag:CostAllocationTag")
+    assert {tag.inputs["tagKey"] for tag in tags} == {"Team", "ModelVersion"}
+
+
+def test_a_topic_is_told_at_once_and_a_monitor_that_exists_is_used(declare: Declare) -> None:
+    topic, monitor = "arn:aws:sns:us-east-1:123456789012:costs", "arn:aws:ce::123456789012:anomalymonitor/1-2"
+    given = {"topic_arn": topic, "anomalies": {"usd": 10, "monitor_arn": monitor}}
+    recorder = bootstrap(declare, given)
+    assert recorder.of("aws:costexplorer/anomalyMonitor:AnomalyMonitor") == []
+    told = recorder.inputs("everspot-bootstrap-anomalies-told")
+    assert (told["frequency"], told["monitorArnLists"]) == ("IMMEDIATE", [monitor])
+    assert told["subscribers"] == [{"type": "SNS", "address": topic}]

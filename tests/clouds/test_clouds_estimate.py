@@ -82,6 +82,15 @@ def test_what_has_no_price_is_told_beside_the_figures_and_alone_makes_them_unkno
     assert beside is not None and (beside.unpriced, beside.nothing_known) == (("it",), False)
 
 
+def test_the_public_address_of_each_instance_costs_as_long_as_it_runs() -> None:
+    face = {"associatePublicIpAddress": "true"}
+    template = one("aws:ec2/launchTemplate:LaunchTemplate", instanceType="c6i.large", networkInterfaces=[face])
+    group = one("aws:autoscaling/group:Group", desiredCapacity=2)
+    after = priced(template, group).after
+    assert after is not None
+    assert {p.kind: p.range.expected for p in after.parts}["public addresses"] == 7.30
+
+
 def test_a_part_without_a_price_leaves_a_resource_its_figures() -> None:
     (found,) = [priced(*resources("aws-dev")).after]
     assert found is not None and found.unpriced == ()

@@ -99,6 +99,9 @@ def _extras(costing: Costing, resource: Declared, template: Declared | None) -> 
     found = []
     if part(template.inputs, "monitoring", "enabled"):
         found.append(Extra(kind="detailed monitoring", usd_per_month=fixed.DETAILED.usd_per_month))
+    public = [part(face, "associatePublicIpAddress") for face in items(template.inputs.get("networkInterfaces"))]
+    if any(str(asked).lower() == "true" for asked in public):  # the provider takes it as a text
+        found.append(Extra(kind="public addresses", usd_per_month=fixed.ADDRESS.usd_per_month))
     volumes = [_volume(costing, template, mapping) for mapping in items(template.inputs.get("blockDeviceMappings"))]
     usd = sum((volume for volume in volumes if volume is not None), Fraction(0))
     return (*found, Extra(kind="volumes", usd_per_month=usd)) if usd else tuple(found)

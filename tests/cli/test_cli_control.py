@@ -120,6 +120,7 @@ def test_doctor_is_content_with_a_living_cluster(world):
         "instances": "ok",
         "faults": "ok",
         "queue": "ok",
+        "peers": "ok",
         "prices": "warn",  # nobody has read any for this cluster
     }
     assert world.store.control.list("doctor/") == []

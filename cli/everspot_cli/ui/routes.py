@@ -3,6 +3,7 @@
 import secrets
 from collections import OrderedDict
 from collections.abc import Mapping
+from datetime import datetime
 from importlib import resources
 from typing import Any
 
@@ -71,7 +72,7 @@ class Pages:
         reading = self._sources.all_jobs if every else self._sources.jobs
         return self._page(
             request, "jobs.html", reading,
-            lambda rows: {"panel": jobs.panel(rows, self._session.now, chosen)},
+            lambda rows, now: {"panel": jobs.panel(rows, now, chosen)},
             title="Jobs", chosen=chosen, every=every, meanings=MEANING_OF_STATUS,
         )  # fmt: skip
 
@@ -80,10 +81,10 @@ class Pages:
         name, whole = request.path_params["job"], request.query_params.get("history") == "all"
         said = self._said.get(request.query_params.get("said", ""), "")
 
-        def shown(read: JobRead | None) -> dict[str, Any]:
+        def shown(read: JobRead | None, now: datetime) -> dict[str, Any]:
             if read is None:
                 raise HTTPException(404, f"There is no job {name}.")
-            return {"panel": job.panel(read, self._session.now, whole=whole)}
+            return {"panel": job.panel(read, now, whole=whole)}
 
         actions = ACTIONS if self._acting else {}
         return self._page(
@@ -96,7 +97,7 @@ class Pages:
         every = request.query_params.get("pools") == "all"
         return self._page(
             request, "fleet.html", self._sources.fleet,
-            lambda read: {"panel": fleet.panel(read, self._session.now, every=every)},
+            lambda read, now: {"panel": fleet.panel(read, now, every=every)},
             title="Fleet", every=every,
         )  # fmt: skip
 
@@ -105,15 +106,16 @@ class Pages:
         bill = self._sources.report.current()
         costs = spending.costs(bill.value) if bill.value is not None else None
         return self._page(
-            request, "spending.html", self._sources.budgets, lambda read: {"panel": spending.panel(read)},
+            request, "spending.html", self._sources.budgets, lambda read, _: {"panel": spending.panel(read)},
             title="Spending", costs=costs, costs_trouble=bill.trouble,
         )  # fmt: skip
 
     def changes(self, request: Request) -> Response:
         """What was reviewed and applied, and what it costs."""
         return self._page(
-            request, "changes.html", self._sources.changes, lambda read: {"panel": changes.panel(read)}, title="Changes"
-        )
+            request, "changes.html", self._sources.changes, lambda read, _: {"panel": changes.panel(read)},
+            title="Changes",
+        )  # fmt: skip
 
     def confirm(self, request: Request) -> Response:
         """The question whether an action is meant."""
@@ -160,9 +162,9 @@ class Pages:
         return request.path_params["job"], ACTIONS[request.path_params["action"]]
 
     def _page(self, request: Request, template: str, reading: Reading[Any], shown: Any, **more: Any) -> Response:
-        """A page with what was read last, or with none where nothing was."""
+        """A page with what was read last, as of then, or with nothing where nothing was."""
         snapshot = reading.current()
-        told = shown(snapshot.value) if snapshot.at is not None else {"panel": None}
+        told = shown(snapshot.value, snapshot.at) if snapshot.at is not None else {"panel": None}
         return self._html(template, request, snapshot=snapshot, **told, **more)
 
     def _html(self, template: str, request: Request, status: int = 200, **values: Any) -> Response:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from everspot_core.dossier import Dossier
-from everspot_core.records import InstanceRecord, JobState
+from everspot_core.records import Event, EventKind, InstanceRecord, JobState
 
 from everspot_cli.session import Session, side_by_side
 from everspot_cli.views import job_row
@@ -14,6 +14,8 @@ from everspot_cli.waiting import explain
 
 RECENT = timedelta(days=1)
 """How long archived jobs are listed by default."""
+FEW = 10
+"""Up to so many instances are read one by one."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +47,17 @@ class Rows:
     count: int
 
 
-def job_rows(session: Session, wanted: Wanted | None = None) -> Rows:
+def job_rows(session: Session, wanted: Wanted | None = None, told: dict[str, list[Event]] | None = None) -> Rows:
     """The rows of the chosen jobs. It takes one listing for each kind of document, and reads the documents that
-    changed."""
+    changed.
+
+    `told`: for who asks again and again, the events of jobs that have ended, which are read once and kept there.
+    """
     wanted = wanted or Wanted()
     dossiers, cancels = _read(session, wanted)
     chosen = [d for d in dossiers if _of_interest(d, wanted, d.job_id in cancels, session.now)]
     chosen.sort(key=lambda d: (d.submission.submitted_at, d.job_id), reverse=True)
-    shown = _with_events(session, chosen[: wanted.limit])
+    shown = _with_events(session, chosen[: wanted.limit], told if told is not None else {})
     owners = _owners(session, shown)
     rows = [job_row(d.submission, d.record, d.events, session.now, d.job_id in cancels, owners) for d in shown]
     explain(session, rows)
@@ -89,7 +94,7 @@ def _of_interest(dossier: Dossier, wanted: Wanted, cancelling: bool, now: dateti
     return not wanted.states or job_row(dossier.submission, record, [], now, cancelling)["status"] in wanted.states
 
 
-def _with_events(session: Session, dossiers: list[Dossier]) -> list[Dossier]:
+def _with_events(session: Session, dossiers: list[Dossier], told: dict[str, list[Event]]) -> list[Dossier]:
     """The jobs whose record lacks something, with their events: the last step of succeeded jobs, and the time with an
     instance if an older release wrote the record."""
     silent = [
@@ -101,10 +106,15 @@ def _with_events(session: Session, dossiers: list[Dossier]) -> list[Dossier]:
     ]
     if not silent:
         return dossiers
-    events = session.store.events_of(silent, brief=True)
+    events = session.store.events_of([job for job in silent if job not in told], brief=True)
+    told |= {job: own for job, own in events.items() if any(e.kind is EventKind.FINISHED for e in own)}
+    events |= {job: told[job] for job in silent if job in told}
     return [d.model_copy(update={"events": events[d.job_id]}) if d.job_id in events else d for d in dossiers]
 
 
 def _owners(session: Session, dossiers: list[Dossier]) -> dict[str, InstanceRecord]:
     names = {d.record.owner for d in dossiers if d.record is not None and d.record.owner is not None}
-    return {name: doc.value for name, doc in session.store.instances.read(sorted(names)).items()} if names else {}
+    table = session.store.instances
+    # Of many a listing tells which have changed; of few it is more than they are.
+    found = table.read(sorted(names)) if len(names) <= FEW else table.scan(wanted=names.__contains__)
+    return {name: doc.value for name, doc in found.items()}

@@ -81,6 +81,9 @@ def test_the_archive_is_listed_when_a_job_has_left_the_tables_and_otherwise_seld
     monkeypatch.setattr(world.clock, "scale", 1.0, raising=False)
     scan = session.store.archive.scan
     monkeypatch.setattr(session.store.archive, "scan", lambda *given: listed.append(1) or scan(*given))
+    asked: list[str] = []
+    events_of = session.store.events_of
+    monkeypatch.setattr(session.store, "events_of", lambda jobs, **more: asked.extend(jobs) or events_of(jobs, **more))
     recent = RecentJobs(session)
 
     def look(seconds: float) -> tuple[set[str], int]:
@@ -96,3 +99,4 @@ def test_the_archive_is_listed_when_a_job_has_left_the_tables_and_otherwise_seld
     assert look(2) == ({"first", "second"}, 1), "it is found where it went"
     assert look(2) == ({"first", "second"}, 0)
     assert look(61)[1] == 1
+    assert sorted(asked) == ["first", "second"], "the events of what has ended are read once"

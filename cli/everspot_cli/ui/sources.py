@@ -99,18 +99,20 @@ class RecentJobs:
         self._session = session
         self._known: dict[str, dict[str, Any]] = {}
         self._listed_at: datetime | None = None
+        self._told: dict[str, list[Event]] = {}
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of `everspot jobs`, newest first."""
         session = fresh(self._session)
-        rows = job_rows(session, Wanted(tables=True)).rows
+        rows = job_rows(session, Wanted(tables=True), self._told).rows
         here = {row["job_id"] for row in rows}
         left = any(not (job in here or row["archived"]) for job, row in self._known.items())
         now = session.now
         if left or self._listed_at is None or session.clock.to_real(now - self._listed_at) >= SLOW:
-            rows, self._listed_at = job_rows(session).rows, now
+            rows, self._listed_at = job_rows(session, told=self._told).rows, now
         else:
             rows += [row for job, row in self._known.items() if row["archived"] and job not in here]
+        self._told = {job: events for job, events in self._told.items() if job in here}
         self._known = {row["job_id"]: {**row, "archived": row["job_id"] not in here} for row in rows}
         return sorted(self._known.values(), key=lambda row: (row["submitted_at"], row["job_id"]), reverse=True)
 

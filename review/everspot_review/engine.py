@@ -142,8 +142,14 @@ class Engine:
         """
         for stack in json.loads(self.ask("stack", "ls", "--json")):
             if str(stack["name"]).rsplit("/", 1)[-1] == environment:
-                return int(stack.get("resourceCount") or 0)
+                count = stack.get("resourceCount")
+                return int(count) if count is not None else self._counted(environment)
         return 0
+
+    def _counted(self, environment: str) -> int:
+        """The resources of a state, where the list of stacks does not tell how many there are."""
+        kept = self.state(environment).get("deployment")
+        return len(kept.get("resources") or ()) if isinstance(kept, dict) else 0
 
     def state(self, environment: str) -> dict[str, object]:
         """A stack's state as it is kept: secrets are ciphertext.

@@ -33,7 +33,9 @@ def desk(tmp_path: Path) -> Desk:
     found.write("stacks/__main__.py", "")
     found.git("init", "-q", "-b", "main")
     found.commit("base")
-    (engine / "stacks.json").write_text(json.dumps([{"name": "dev", "resourceCount": 3}, {"name": "prod"}]))
+    (engine / "stacks.json").write_text(
+        json.dumps([{"name": "dev", "resourceCount": 3}, {"name": "prod", "resourceCount": 0}])
+    )
     return found
 
 

@@ -237,6 +237,13 @@ def test_an_environment_whose_settings_are_deleted_is_refused_while_its_stack_ha
     assert "the stack dev still has 3 resources" in report["diagnostics"][0]["text"]
 
 
+def test_a_stack_whose_count_is_not_told_is_counted_and_not_taken_for_empty(desk: Desk, engine: Engine) -> None:
+    (desk.engine / "stacks.json").write_text(json.dumps([{"name": "organization/everspot/dev"}, {"name": "prod"}]))
+    for name, resources in (("dev", [{"urn": "a"}, {"urn": "b"}]), ("prod", None)):
+        (desk.engine / f"state.{name}.json").write_text(json.dumps({"deployment": {"resources": resources}}))
+    assert [engine.resources(name) for name in ("dev", "prod", "nowhere")] == [2, 0, 0]
+
+
 def test_a_failed_engine_is_told_by_its_last_words(desk: Desk, engine: Engine) -> None:
     (desk.engine / "preview.dev.code").write_text("255")
     (desk.engine / "preview.dev.told").write_text("error: passphrase must be set")

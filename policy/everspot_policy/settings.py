@@ -49,10 +49,13 @@ class EnvironmentRules(_Written):
 
 
 class RuleException(_Written):
-    """A rule that need not hold for one resource, until a day."""
+    """A rule that need not hold for one resource, or for a whole stack, until a day."""
 
     rule: str = Field(description="The rule's id.")
-    resource: str = Field(min_length=1, description="The resource's name in the program, or its URN.")
+    resource: str = Field(
+        min_length=1,
+        description="The resource's name in the program, or its URN; of a whole stack, the stack's name.",
+    )
     reason: str = Field(min_length=8, description="Why, for who reads it in a year.")
     until: date = Field(description="Last day on which it holds, in UTC.")
     environments: tuple[str, ...] = Field((), description="Where; everywhere if nothing is said.")

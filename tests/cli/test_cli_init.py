@@ -119,6 +119,31 @@ def test_people_are_asked_what_the_options_do_not_say(tmp_path: Path):
     assert "gcp:region: us-central1" in (tmp_path / "stacks/Pulumi.dev.yaml").read_text()
 
 
+def test_an_input_that_ends_names_the_options_that_are_missing(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-m", "everspot_cli.main", "init", str(tmp_path / "new"), "--cloud", "aws"],
+        input="123456789012\n", capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path,
+    )  # fmt: skip
+    assert (done.returncode, (tmp_path / "new").exists()) == (2, False)
+    assert "missing: --region, --team, --repository" in done.stderr
+
+
+@pytest.mark.parametrize("given", [AWS, GCP], ids=["aws", "gcp"])
+def test_the_commands_can_be_pasted_and_the_environment_is_closed_before_anything_is_pushed(
+    tmp_path: Path, given: dict[str, str]
+):
+    steps = {step["title"]: step["commands"] for step in begun(tmp_path, given, "--repository-ids", "11,22")["steps"]}
+    text = "\n".join(line for commands in steps.values() for line in commands)
+    done = subprocess.run(["sh", "-n"], input=text, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "NUMBER" not in text
+    (push,) = (index for index, line in enumerate(steps["Publish"]) if "git push" in line)
+    closed = " ".join(steps["Publish"][:push])
+    assert "deployment_branch_policy[custom_branch_policies]=true" in closed
+    assert "deployment-branch-policies -f name=main" in closed
+    assert "git init" in closed and "git remote add origin https://github.com/Org/fleets.git" in closed
+
+
 def test_files_that_are_there_are_named_and_overwritten_only_by_force(tmp_path: Path):
     begun(tmp_path, AWS)
     assert begun(tmp_path, AWS)["written"] == []  # the same once more changes nothing

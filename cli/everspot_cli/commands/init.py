@@ -1,5 +1,6 @@
 """`everspot init`: a new project of environments that are changed by pull requests."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -70,13 +71,22 @@ def _asked(given: dict[str, str | None], *, ask: bool) -> dict[str, str]:
     """
     missing = [name for name in ASKED if given[name] is None]
     if missing and not ask:
-        options = ", ".join(f"--{name}" for name in missing)
-        raise CliError(f"missing: {options}", Exit.USAGE, hint="without --yes and --json they are asked for")
+        raise _unanswered(missing, "without --yes and --json they are asked for")
     found = {name: value for name, value in given.items() if value is not None}
     for name in missing:
         question, usual = _question(name, found.get("cloud", ""))
-        found[name] = typer.prompt(question, default=usual, err=True)
+        try:
+            found[name] = typer.prompt(question, default=usual, err=True)
+        except typer.Abort:
+            if sys.stdin.isatty():
+                raise
+            unanswered = [each for each in missing if each not in found]
+            raise _unanswered(unanswered, "standard input ended, and nobody can be asked") from None
     return {name: value.strip() for name, value in found.items()}
+
+
+def _unanswered(names: list[str], hint: str) -> CliError:
+    return CliError(f"missing: {', '.join(f'--{name}' for name in names)}", Exit.USAGE, hint=hint)
 
 
 def _question(name: str, cloud: str) -> tuple[str, str | None]:

@@ -4,7 +4,12 @@ from collections.abc import Mapping, Sequence
 
 from everspot_clouds.base.starting import ProjectAnswers, SetupStep
 
-LOCAL = "export PULUMI_BACKEND_URL=file://$PWD/.state PULUMI_CONFIG_PASSPHRASE=first"
+LOCAL = (
+    "mkdir -p .state",
+    "export PULUMI_BACKEND_URL=file://$PWD/.state PULUMI_CONFIG_PASSPHRASE=first",
+)
+"""The engine opens a folder as its backend, and makes none."""
+BOOTSTRAP_FILE = "stacks/Pulumi.bootstrap.yaml"
 STACKS = ("account", "dev", "prod")
 
 
@@ -23,9 +28,9 @@ def ids(given: ProjectAnswers) -> list[SetupStep]:
     if given.ids is not None:
         return []
     why = (
-        "Write both numbers into stacks/Pulumi.bootstrap.yaml, in quotes, as `id` and `ownerId` of `repository`. "
+        f"Write both numbers into {BOOTSTRAP_FILE}, in quotes, as `id` and `ownerId` of `repository`. "
         "Without them, whoever takes over the repository's name is trusted, and repositories made after June 2026 are "
-        "not."
+        f"not. Where there is no repository yet, `gh repo create {given.repository} --private` makes one."
     )
     return [SetupStep("Name the repository for good", why, (f"gh api repos/{given.repository} --jq '.id, .owner.id'",))]
 
@@ -34,13 +39,14 @@ def bootstrapped(what: str, before: Sequence[str] = ()) -> SetupStep:
     """The bootstrap stack, applied by hand. `what`: what it makes."""
     own = "You apply it yourself, as an administrator: no job of the repository may ever change it."
     why = f"{what} {own} Its state lies in .state/ for the moment."
-    commands = (*before, "mkdir -p .state", LOCAL, "pulumi stack init bootstrap", "pulumi up --stack bootstrap")
+    commands = (*before, *LOCAL, "pulumi stack init bootstrap", "pulumi up --stack bootstrap")
     return SetupStep("Bootstrap", why, commands, stack="bootstrap")
 
 
 def moved(state: str, secrets: str) -> SetupStep:
     """The bootstrap's own state, into the bucket that it has made. `state`, `secrets`: the backend and the provider of
-    secrets, as the commands take them."""
+    secrets, as the commands take them. An import keeps the provider of secrets that the state was exported with,
+    whatever the stack was made with: so it is changed after it."""
     why = "Moves the bootstrap's own state into the bucket that it has made; from now on its secrets are under the key."
     return SetupStep(
         "Move the state",
@@ -48,11 +54,13 @@ def moved(state: str, secrets: str) -> SetupStep:
         (
             "pulumi stack export --stack bootstrap --file bootstrap.json",
             f"export PULUMI_BACKEND_URL='{state}'",
-            "sed -i '/^encryptionsalt:/d' stacks/Pulumi.bootstrap.yaml",
+            f"sed -i.old '/^encryptionsalt:/d' {BOOTSTRAP_FILE} && rm {BOOTSTRAP_FILE}.old",
             f"pulumi stack init bootstrap --secrets-provider '{secrets}'",
             "pulumi stack import --stack bootstrap --file bootstrap.json",
+            f"pulumi stack change-secrets-provider --stack bootstrap '{secrets}'",
+            "unset PULUMI_CONFIG_PASSPHRASE",
             "pulumi preview --stack bootstrap --expect-no-changes",
-            "rm -r bootstrap.json .state; unset PULUMI_CONFIG_PASSPHRASE",
+            "rm -r bootstrap.json .state",
         ),
     )
 
@@ -69,19 +77,27 @@ def stacks_made(secrets: str) -> list[SetupStep]:
 
 
 def published(given: ProjectAnswers, variables: Mapping[str, str]) -> list[SetupStep]:
-    """The forge's settings, and the first push. `variables`: of the repository, by name."""
-    sets = [f"gh variable set {name} --body '{value}'" for name, value in variables.items()]
+    """The forge's settings, and the first push. `variables`: of the repository, by name; a value that a command
+    completes has it as `$(…)`."""
+    quoted = {name: f'"{value}"' if "$(" in value else f"'{value}'" for name, value in variables.items()}
+    sets = [f"gh variable set {name} --body {value}" for name, value in quoted.items()]
     repository = given.repository
+    environment = f"repos/{repository}/environments/production"
     settings = (
+        f"gh api -X PUT {environment} -F 'deployment_branch_policy[protected_branches]=false'"
+        " -F 'deployment_branch_policy[custom_branch_policies]=true'",
+        f"gh api -X POST {environment}/deployment-branch-policies -f name=main",
+        "git init -b main",
+        f"git remote get-url origin || git remote add origin https://github.com/{repository}.git",
         "git add -A && git commit -m 'Environments' && git push -u origin HEAD:main",
-        f"gh api -X PUT repos/{repository}/environments/production",
         *sets,
     )
     why = (
-        "Pushes the files, which applies nothing as long as the variables are not set; makes the environment whose "
-        "jobs may write; and tells the workflows where the state lies and which identities they have. Give the "
-        "environment required reviewers, and protect `main`: the checks files, preview and comment, and an owner's "
-        "review of `.github/`."
+        "Makes the environment whose jobs may write, for the branch `main` alone: in one that any branch may deploy "
+        "to, whoever may push takes the role that deploys. Pushes the files, which applies nothing as long as the "
+        "variables are not set, and tells the workflows where the state lies and which identities they have. Give the "
+        "environment required reviewers, which in a private repository only GitHub Enterprise has, and protect "
+        "`main`: the checks files, preview and comment, and an owner's review of `.github/`."
     )
     first = (
         "Edit stacks/Pulumi.dev.yaml, and open a pull request. Its comment says what would be made, what a month of it "

@@ -116,9 +116,10 @@ class GcpStarter:
         state = f"gs://everspot-state-{given.account}"
         key = f"projects/{given.account}/locations/{given.region}/keyRings/everspot/cryptoKeys/state"
         email = f"everspot-{{}}@{given.account}.iam.gserviceaccount.com".format
+        number = f"$(gcloud projects describe {given.account} --format='value(projectNumber)')"
         variables = {
             "EVERSPOT_STATE": state,
-            "EVERSPOT_GOOGLE_PROVIDER": "projects/NUMBER/locations/global/workloadIdentityPools/everspot-reviews/"
+            "EVERSPOT_GOOGLE_PROVIDER": f"projects/{number}/locations/global/workloadIdentityPools/everspot-reviews/"
             "providers/github",
             "EVERSPOT_GOOGLE_PREVIEW_ACCOUNT": email("preview"),
             "EVERSPOT_GOOGLE_DRIFT_ACCOUNT": email("drift"),
@@ -126,9 +127,7 @@ class GcpStarter:
             "EVERSPOT_POLICY_SETTINGS": "stacks/rules.yaml",
         }
         services = " ".join(f"{name}.googleapis.com" for name in SERVICES)
-        numbered = "NUMBER stands for the project's number, which the bootstrap's output `identityProvider` has."
         image = "An instance for about half an hour, and the image: $0.05 a GB and month."
-        published = walk.published(given, variables)
         return [
             walk.installed(),
             *walk.ids(given),
@@ -136,8 +135,7 @@ class GcpStarter:
             walk.moved(state, f"gcpkms://{key}"),
             *walk.stacks_made(f"gcpkms://{key}"),
             SetupStep("Image", IMAGE, costs=image),
-            SetupStep(published[0].title, f"{published[0].why} {numbered}", published[0].commands),
-            *published[1:],
+            *walk.published(given, variables),
         ]
 
 

@@ -1,8 +1,12 @@
-"""A process to be killed: counts up in one document and creates others, by conditional writes, until it dies.
+"""Processes to be killed: each counts up in one document and creates others, by conditional writes, until it dies.
 
-usage: hammer.py FOLDER NAME. Prints a line for every write that was answered, before the next one begins.
+usage: hammer.py FOLDER. Reads names, and for each starts a process of that name and prints its id: to start it anew
+would take longer than it lives. A process writes a line into NAME.log beside the folder for every write that was
+answered, before the next one begins.
 """
 
+import os
+import signal
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +16,17 @@ from everspot_store import Bucket, Table
 
 
 def main() -> None:
-    folder, name = Path(sys.argv[1]), sys.argv[2]
+    folder = Path(sys.argv[1])
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the dead are gone at once
+    for line in sys.stdin:
+        if (pid := os.fork()) == 0:
+            hammer(folder, line.strip())
+        print(pid, flush=True)
+
+
+def hammer(folder: Path, name: str) -> None:
+    """Write until the end."""
+    sys.stdout = (folder.parent / f"{name}.log").open("w")
     table = Table(Bucket.open(folder.as_uri()), "cancels", Request)
     at = datetime(2026, 1, 1, tzinfo=UTC)
     payload = folder.parent / f"payload-{name}"

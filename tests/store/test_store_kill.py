@@ -1,10 +1,14 @@
 """Real processes, killed and stopped at seeded moments, leave a consistent folder."""
 
 import hashlib
+import os
 import random
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,32 +20,70 @@ HAMMER = Path(__file__).with_name("hammer.py")
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def start(folder: Path, name: str) -> subprocess.Popen[str]:
-    process = subprocess.Popen([sys.executable, HAMMER, folder, name], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    return process
+class Writer:
+    """A process that writes until it is killed."""
+
+    def __init__(self, pid: int, log: Path) -> None:
+        self.pid, self.log = pid, log
+        while not (log.exists() and log.read_text().startswith("ready\n")):
+            time.sleep(0.002)
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+    def ended(self) -> list[list[str]]:
+        """What it said that was answered, once it is dead."""
+        while Path(f"/proc/{self.pid}").exists():
+            time.sleep(0.002)
+        complete = self.log.read_text().rpartition("\n")[0]
+        return [line.split() for line in complete.splitlines()[1:]]
 
 
-def ended(process: subprocess.Popen[str]) -> list[list[str]]:
-    process.kill()
-    output, _ = process.communicate(timeout=300)
-    complete = output.rpartition("\n")[0]
-    return [line.split() for line in complete.splitlines()]
+Start = Callable[[str], Writer]
 
 
-def test_a_killed_writer_leaves_every_object_whole_and_every_answered_write_there(tmp_path: Path) -> None:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A bucket's."""
+    made = tmp_path / "bucket"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def start(folder: Path) -> Iterator[Start]:
+    """Starts writers by their names."""
+    process = subprocess.Popen(
+        [sys.executable, HAMMER, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    assert process.stdin is not None and process.stdout is not None
+    started: list[Writer] = []
+
+    def begin(name: str) -> Writer:
+        process.stdin.write(f"{name}\n")
+        started.append(Writer(int(process.stdout.readline()), folder.parent / f"{name}.log"))
+        return started[-1]
+
+    with process:
+        yield begin
+        for writer in started:
+            with suppress(ProcessLookupError):
+                writer.kill()
+        process.stdin.close()
+
+
+def test_a_killed_writer_leaves_every_object_whole_and_every_answered_write_there(folder: Path, start: Start) -> None:
     """24 kills, two processes at a time on the same keys, at moments drawn from a seed."""
-    folder = tmp_path / "bucket"
-    folder.mkdir()
     draw = random.Random(20)
     highest = 0
     for round_ in range(12):
-        processes = {name: start(folder, name) for name in (f"a{round_}", f"b{round_}")}
+        processes = {name: start(name) for name in (f"a{round_}", f"b{round_}")}
         time.sleep(draw.uniform(0.01, 0.25))
         answers = {}
         for name, process in processes.items():
             time.sleep(draw.uniform(0, 0.01))
-            answers[name] = ended(process)
+            process.kill()
+            answers[name] = process.ended()
         bucket = Bucket.open(folder.as_uri())
         table = Table(bucket, "cancels", Request)
 
@@ -72,22 +114,18 @@ def test_a_killed_writer_leaves_every_object_whole_and_every_answered_write_ther
     assert highest > 12
 
 
-def test_many_writers_count_without_losing_a_number(tmp_path: Path) -> None:
-    folder = tmp_path / "bucket"
-    folder.mkdir()
-    processes = [start(folder, name) for name in "abc"]
+def test_many_writers_count_without_losing_a_number(start: Start) -> None:
+    processes = [start(name) for name in "abc"]
     time.sleep(1.5)
     for process in processes:
         process.kill()
-    counted = [int(value) for process in processes for verb, value in ended(process) if verb == "counted"]
+    counted = [int(value) for process in processes for verb, value in process.ended() if verb == "counted"]
     assert len(counted) == len(set(counted))
     missing = set(range(1, max(counted) + 1)) - set(counted)
     assert len(missing) <= len(processes), "each killed writer may have died before it told of one write"
 
 
-def test_litter_of_the_dead_is_not_listed(tmp_path: Path) -> None:
-    folder = tmp_path / "bucket"
-    folder.mkdir()
+def test_litter_of_the_dead_is_not_listed(folder: Path, tmp_path: Path) -> None:
     bucket = Bucket.open(folder.as_uri())
     (folder / ".everspot-store" / "tmp" / "1-x").write_bytes(b"half")
     bucket.put("a", b"1")

@@ -60,6 +60,18 @@ def test_a_project_has_settings_program_workflows_and_the_order_of_commands(tmp_
     )
 
 
+@pytest.mark.parametrize("given", [AWS, GCP], ids=["aws", "gcp"])
+def test_the_review_of_files_finds_nothing_wrong_with_what_was_written(tmp_path: Path, given: dict[str, str]):
+    begun(tmp_path, given)
+    author = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+    for words in (["init", "-q"], ["add", "-A"], [*author, "commit", "-qm", "Environments"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    done = everspot("review", "files", "--project", str(tmp_path), "--base", "0" * 40, "--json")
+    found = json.loads(done.out)
+    assert (done.code, found["problems"]) == (0, {})
+    assert {"bootstrap", "dev", "prod"} <= set(found["prices"])
+
+
 def test_what_steps_cost_is_what_everspot_estimate_says(tmp_path: Path):
     steps = {step["stack"]: step for step in begun(tmp_path, AWS)["steps"] if step["stack"]}
     for stack in ("bootstrap", "dev", "prod"):

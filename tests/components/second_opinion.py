@@ -30,6 +30,10 @@ QUIETLY = ("--output", "json", "--quiet", "--compact", "--skip-download")  # the
 SAME_AS = {"google_compute_region_instance_template": "google_compute_instance_template"}
 
 
+UNREAD = ("aws:costexplorer/", "gcp:billing/")
+"""What the providers built here have no names for, and Checkov no checks."""
+
+
 @dataclass(frozen=True, order=True)
 class Finding:
     """One check that one resource failed."""
@@ -61,7 +65,7 @@ def judged(folder: Path, stacks: dict[str, list[Subject]]) -> dict[str, set[Find
 def _plan(subjects: Iterable[Subject], bridges: dict[str, ProviderResources]) -> dict[str, Any]:
     """The document of a plan that would make all of them."""
     resources, references = [], []
-    made = [s for s in subjects if s.type.startswith(("aws:", "gcp:"))]
+    made = [s for s in subjects if s.type.startswith(("aws:", "gcp:")) and not s.type.startswith(UNREAD)]
     upstream = {s.name: _bridge(s, bridges).mapping(s.type) for s in made}
     for subject in made:
         mapping = upstream[subject.name]

@@ -8,8 +8,9 @@ import pytest
 from everspot import GcpBootstrap
 from everspot.common import BadComponentInputs
 from everspot.gcp import deployers
-from everspot.gcp.bootstrap_grants import only, permissions
+from everspot.gcp.bootstrap_grants import CONTROL, clusters_buckets, only, permissions
 from everspot.repository import ReviewPart
+from everspot_local.gcp.iam.conditions import holds
 from everspot_local.gcp.iam.permissions import KNOWN
 
 Declare = Callable[..., tuple[Any, dict[str, Any]]]
@@ -108,6 +109,20 @@ def test_objects_are_read_in_the_state_and_in_control_buckets_alone_and_the_stat
     assert "store-control-" in bound[f"{NAME}-preview-control-read"]["condition"]["expression"]
     state = {b.name: b.inputs["bucket"] for b in recorder.of("gcp:storage/bucketIAMMember:BucketIAMMember")}
     assert state == {f"{NAME}-{part}-state": "everspot-state-everspot-local" for part in ReviewPart}
+
+
+@pytest.mark.parametrize(
+    ("name", "listed", "changed"),
+    [
+        ("projects/_/buckets/everspot-dev-store-control-1/objects/cluster.json", True, True),
+        ("projects/_/buckets/everspot-dev-store-data-1/objects/jobs/x", False, True),
+        ("projects/_/buckets/everspot-state-p/objects/.pulumi/stacks/everspot/dev.json", False, False),
+        ("projects/_/buckets/somebodys", False, True),
+    ],
+)
+def test_conditions_tell_control_buckets_and_the_states_own_from_others(name: str, listed: bool, changed: bool) -> None:
+    assert holds(CONTROL.expression, {"resource.name": name}) is listed
+    assert holds(clusters_buckets().expression, {"resource.name": name}) is changed
 
 
 def test_a_team_has_a_budget_at_the_billing_account(declare: Declare) -> None:

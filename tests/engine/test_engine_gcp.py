@@ -2,6 +2,7 @@
 right when something of it was changed behind its back, changes in place, and goes without a trace."""
 
 import json
+import time
 import urllib.request
 from typing import Any
 
@@ -12,6 +13,7 @@ from everspot_clouds.base.drift import KeptResource
 from everspot_clouds.registry import added_by_hand
 from everspot_local.gcp.callers import OWNER_TOKEN
 from everspot_local.gcp.project import PROJECT
+from pulumi.automation import CommandError
 
 pytestmark = pytest.mark.engine
 STACK = "local-gcp"
@@ -177,3 +179,21 @@ def test_a_project_is_set_up_and_deployers_need_exactly_what_is_listed(google: A
     assert google.unlisted(deployers) == set()
     listed = deployers.PREVIEW | deployers.DEPLOY | deployers.ACCOUNT
     assert listed - google.asked["preview"] - google.asked["deploy"] == set()
+
+
+def test_a_bootstrap_is_made_as_soon_as_its_key_may_be_used_and_then_nothing_changes(google: Any) -> None:
+    """A grant takes effect within two minutes of Google's time: until then no bucket can be made with the key."""
+    file = google.project / "stacks" / "Pulumi.gcp-bootstrap.yaml"
+    file.write_text(file.read_text().replace("my-project", "everspot-local"))
+    for _ in range(20):
+        try:
+            google.up("gcp-bootstrap")
+            break
+        except CommandError as late:
+            assert "Permission denied on Cloud KMS key" in str(late)
+            time.sleep(1)
+    assert google.outputs["stateUrl"] == "gs://everspot-state-everspot-local"
+    provider = google.outputs["identityProvider"]
+    found = ask(google, f"/iam/v1/{provider}")
+    assert found["attributeCondition"].startswith("assertion.repository_id == ")
+    assert google.preview("gcp-bootstrap").changes == {}

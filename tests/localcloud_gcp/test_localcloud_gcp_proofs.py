@@ -138,11 +138,24 @@ def test_a_disabled_or_deleted_pool_takes_no_proof_and_keeps_its_name(from_aws: 
     assert kit.call("POST", f"{POOLS}?workloadIdentityPoolId=everspot-peers", {}).status == 409
 
 
+OIDC: dict[str, Any] = {
+    "oidc": {"issuerUri": "https://token.actions.githubusercontent.com"},
+    "attributeMapping": {"google.subject": "assertion.sub"},
+    "attributeCondition": 'assertion.repository_id == "11"',
+}
+
+
 @pytest.mark.parametrize(
     "body",
     [
         {"aws": {"accountId": "12"}},
-        {"oidc": {"issuerUri": "https://example.org"}},
+        {},
+        {"oidc": {"issuerUri": "https://example.org"}},  # which says nothing of the subject
+        {**OIDC, "aws": {"accountId": "123456789012"}},
+        {**OIDC, "oidc": {"issuerUri": "http://example.org"}},
+        {**OIDC, "attributeCondition": ""},  # all of GitHub has this issuer
+        {**OIDC, "attributeCondition": "assertion.repositories == '1'"},
+        {**OIDC, "oidc": {**OIDC["oidc"], "allowedAudiences": ["a"] * 11}},
         {"aws": {"accountId": "123456789012"}, "attributeMapping": {"attribute.role": "assertion.arn"}},
         {"aws": {"accountId": "123456789012"}, "attributeMapping": {**MAPPING, "role": "assertion.arn"}},
         {"aws": {"accountId": "123456789012"}, "attributeMapping": {"google.subject": "assertion.sub"}},
@@ -155,6 +168,7 @@ def test_a_provider_that_iam_does_not_take_is_refused(kit: Any, body: Any) -> No
     assert kit.call("POST", f"{POOLS}?workloadIdentityPoolId=everspot-peers", {}).status == 200
     path = f"{POOLS}/everspot-peers/providers?workloadIdentityPoolProviderId="
     assert kit.call("POST", f"{path}aws-prod", body).status == 400
+    assert kit.call("POST", f"{path}github", OIDC).status == 200
     sound = {"aws": {"accountId": "123456789012"}}
     assert [kit.call("POST", f"{path}{name}", sound).status for name in ("gcp-x", "abc", "Abcd", "good")] == [
         400, 400, 400, 200,

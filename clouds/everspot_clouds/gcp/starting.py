@@ -79,7 +79,8 @@ TYPES = ("g2-standard-4", "g2-standard-8", "g2-standard-12")
 
 MAKES = (
     "Makes the bucket and the key for the state of stacks, the pool of identities that lets in the jobs of the "
-    "repository, and the service accounts that they become to preview, to look for drift and to deploy."
+    "repository, and the service accounts that they become to preview, to look for drift and to deploy. Where it ends "
+    "with `Permission denied on Cloud KMS key`, run it again after two minutes: within that time a grant takes effect."
 )
 IMAGE = (
     "Bakes the image that instances start from, in the family that the settings name. training_image/bake/ of "

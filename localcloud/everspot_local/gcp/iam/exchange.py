@@ -73,6 +73,8 @@ class Exchange:
                 'The target service indicated by the "audience" parameters is invalid. This might either be because the'
                 " pool or provider is disabled or deleted or because it doesn't exist.",
             )
+        if not provider.told.get("aws"):
+            raise Refusal("invalid_grant", "Tokens of other issuers than AWS are not verified here.")
         if body.get("subjectTokenType") != AWS_REQUEST:
             raise Refusal("invalid_request", f"Invalid subjectTokenType for a provider of AWS: it is {AWS_REQUEST}.")
         assertion = self._asserted(str(body.get("subjectToken") or ""), audience)

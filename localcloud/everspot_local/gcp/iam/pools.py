@@ -1,9 +1,9 @@
 """Stands in for workload identity pools and their providers: who of another cloud may be somebody here.
 
-There are providers for AWS alone. A name that was deleted is taken for thirty days. Attributes and conditions are
-written in the same part of the expression language as conditions of bindings, of other values; what it does not know
-is refused when a provider is made. Source: IAM API, `projects.locations.workloadIdentityPools` (discovery document, and
-its schemas' limits).
+There are providers for AWS, and for issuers of OpenID Connect, whose tokens nobody verifies here: they are refused. A
+name that was deleted is taken for thirty days. Attributes and conditions are written in the same part of the expression
+language as conditions of bindings, of other values; what it does not know is refused when a provider is made. Source:
+IAM API, `projects.locations.workloadIdentityPools` (discovery document, and its schemas' limits).
 """
 
 import re
@@ -27,9 +27,20 @@ _ID = re.compile(r"[a-z0-9-]{4,32}")
 _ACCOUNT = re.compile(r"\d{12}")
 _KEY = re.compile(r"google\.(subject|groups)|attribute\.[a-z0-9_]{1,90}")
 _POOLS = "iam.projects.locations.workloadIdentityPools"
+_AUDIENCES_AT_MOST, _AUDIENCE_AT_MOST = 10, 256
 _LIMITS = {"displayName": 32, "description": 256, "attributeCondition": 4096}
 _COMMON = {"displayName", "description", "disabled"}
-_CHANGED = {"attributeMapping", "attributeCondition", "aws", *_COMMON}
+_CHANGED = {"attributeMapping", "attributeCondition", "aws", "oidc", *_COMMON}
+GITHUB = "https://token.actions.githubusercontent.com"
+CLAIMS = tuple(
+    f"assertion.{name}"
+    for name in (
+        *("actor", "actor_id", "aud", "base_ref", "environment", "event_name", "head_ref", "iss", "job_workflow_ref"),
+        *("ref", "ref_type", "repository", "repository_id", "repository_owner", "repository_owner_id"),
+        *("repository_visibility", "run_id", "sha", "sub", "workflow"),
+    )
+)
+"""What GitHub's tokens have (GitHub documentation, "OpenID Connect reference")."""
 
 
 @dataclass
@@ -171,21 +182,40 @@ class IdentityPools:
 
 
 def _read_provider(made: Kept) -> None:
-    told = made.told
-    account = (told.get("aws") or {}).get("accountId", "")
-    if not _ACCOUNT.fullmatch(account):
-        raise bad(f"{account!r} is no AWS account id: twelve digits. Other providers than AWS are not known here.")
-    mapping = told.get("attributeMapping") or {SUBJECT: "assertion.arn"}
+    told, oidc = made.told, made.told.get("oidc")
+    if bool(told.get("aws")) == bool(oidc):
+        raise bad("A provider is one of aws and oidc. Others are not known here.")
+    claims, usual = (MAPPED, {SUBJECT: "assertion.arn"}) if not oidc else (CLAIMS, {})
+    _check_issuer(told) if oidc else _check_account(told)
+    mapping = told.get("attributeMapping") or usual
     if SUBJECT not in mapping:
         raise bad(f"attributeMapping: a mapping of {SUBJECT} is required.")
     if unknown := sorted(key for key in mapping if not _KEY.fullmatch(key)):
         raise bad(f"attributeMapping: {', '.join(unknown)} is no attribute.")
     try:
-        made.mapping = {key: compiled(text, MAPPED) for key, text in mapping.items()}
+        made.mapping = {key: compiled(text, claims) for key, text in mapping.items()}
         condition = told.get("attributeCondition")
-        made.condition = compiled(condition, (*MAPPED, *mapping)) if condition else None
+        made.condition = compiled(condition, (*claims, *mapping)) if condition else None
     except BadExpression as error:
         raise bad(f"An expression cannot be evaluated: {error}.") from None
+
+
+def _check_account(told: Document) -> None:
+    account = told["aws"].get("accountId", "")
+    if not _ACCOUNT.fullmatch(account):
+        raise bad(f"{account!r} is no AWS account id: twelve digits.")
+
+
+def _check_issuer(told: Document) -> None:
+    """An issuer of everybody's tokens needs a condition that looks at them (IAM documentation, "Configure Workload
+    Identity Federation with deployment pipelines")."""
+    issuer, audiences = str(told["oidc"].get("issuerUri", "")), told["oidc"].get("allowedAudiences") or []
+    if not issuer.startswith("https://"):
+        raise bad("oidc.issuerUri: it must be an https URL.")
+    if len(audiences) > _AUDIENCES_AT_MOST or any(len(each) > _AUDIENCE_AT_MOST for each in audiences):
+        raise bad(f"oidc.allowedAudiences: at most {_AUDIENCES_AT_MOST} of {_AUDIENCE_AT_MOST} characters.")
+    if issuer == GITHUB and "assertion." not in str(told.get("attributeCondition") or ""):
+        raise bad("The attribute condition must reference one of the provider's claims.")
 
 
 def _check_words(told: Document) -> None:

@@ -45,6 +45,10 @@ PREDEFINED: dict[str, frozenset[str]] = {
         "roles/owner": KNOWN,
         "roles/editor": _editing(),
         "roles/viewer": _reading(),
+        "roles/cloudkms.cryptoKeyDecrypter": (
+            "cloudkms.cryptoKeyVersions.useToDecrypt",
+            "cloudkms.locations.get", "cloudkms.locations.list", "resourcemanager.projects.get",
+        ),
         "roles/cloudkms.cryptoKeyEncrypterDecrypter": (
             "cloudkms.cryptoKeyVersions.useToDecrypt", "cloudkms.cryptoKeyVersions.useToEncrypt",
             "cloudkms.locations.get", "cloudkms.locations.list", "resourcemanager.projects.get",

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import World, tell_past
 from everspot_core.applied import PullRequest
 from test_cli_changes import a_change
 from ui_helpers import CLOCK, Served, served
+
+from tests.cli.conftest import World, tell_past
 
 EVIL = "<script>alert(1)</script>"
 BAD_LINK = {"number": 8, "title": EVIL, "url": "javascript:alert(1)"}

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from conftest import World, tell_past
 from ui_helpers import CLOCK, Served, served
+
+from tests.cli.conftest import World, tell_past
 
 
 @pytest.fixture(scope="module")

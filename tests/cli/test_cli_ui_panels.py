@@ -4,12 +4,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from conftest import T0, World
 from everspot_cli.reasons import MEANING_OF_REASON
 from everspot_cli.ui.panels.jobs import SHOWN, Filter, panel, why
 from everspot_cli.ui.sources import RecentJobs
 from everspot_core.records import Reason
 from everspot_store import Store
+
+from tests.cli.conftest import T0, World
 
 NOW = T0 + timedelta(hours=3)
 ROW: dict[str, Any] = {

@@ -18,5 +18,5 @@ def settings(environ: Mapping[str, str]) -> PolicySettings:
     path = environ.get(SETTINGS, "")
     if not path:
         return PolicySettings()
-    with Path(path).open(encoding="utf-8") as file:
+    with Path(path).absolute().open(encoding="utf-8") as file:
         return read(file.read(LARGEST + 1), path)

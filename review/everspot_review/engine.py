@@ -33,6 +33,7 @@ JUDGED_IN = timedelta(minutes=2)
 """Longest wait for a pack's own answer."""
 
 OWN_PACK = "everspot-policy"
+OWN_SETTINGS = "EVERSPOT_POLICY_SETTINGS"
 """The name of our pack's program."""
 
 ENDS_IN = timedelta(minutes=5)
@@ -105,7 +106,10 @@ class Engine:
             words = "a program, such as everspot-policy, or a folder with PulumiPolicy.yaml"
             raise EngineError(f"no policy pack: {', '.join(lacking)} ({words})")
         judges = tuple(place.resolve() for place in found.values() if place is not None)
-        return cls(project.resolve(), program, judges, dict(variables))
+        known = dict(variables)
+        if rules := known.get(OWN_SETTINGS):  # a pack is started in another folder than the one that this is said in
+            known[OWN_SETTINGS] = str(Path(rules).absolute())
+        return cls(project.resolve(), program, judges, known)
 
     def preview(self, environment: str, log: Path, limit: timedelta = PREVIEWED_IN) -> Ended:
         """What an update would do, told in the event log. Takes no lock."""

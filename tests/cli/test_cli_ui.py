@@ -69,7 +69,7 @@ def test_fleet_and_spending_tell_what_the_commands_tell(cluster: World, page: Se
     assert "m6i.large" in text and "/jobs/going" in text
     text = page.until("/spending", lambda text: "Cost by team" in text)
     spent = cluster.run("report", "--json", env={"EVERSPOT_CLOCK": CLOCK}).json["cost_usd"]
-    assert f"${spent:,.2f}" in text
+    assert f"${spent:,.2f}" in text and "No budget is set" in text
 
 
 def test_changes_tell_what_each_did_to_the_cost_of_a_month(cluster: World, page: Served) -> None:
@@ -105,6 +105,7 @@ def test_a_store_that_cannot_be_read_is_told_with_the_last_good_reading_and_foun
         control.rename(world.root / "away")
         lost = page.until("/", lambda text: 'id="trouble"' in text)
         assert "/jobs/here" in lost and "What is below is of 2026-03-03 12:00:" in lost
+        assert "UTC. It is tried again" in lost
         (world.root / "away").rename(control)
         page.until("/", lambda text: 'id="trouble"' not in text and "/jobs/here" in text)
 

@@ -26,7 +26,7 @@ ACTIONS: dict[str, Action] = {
         label="Cancel the job",
         question="Cancel this job?",
         meaning="It ends at its next step, and its instance is free for others at once. What it has checkpointed "
-        "stays; `everspot retry` goes on from there. If it belongs to a series, the series ends, too.",
+        "stays: a retry goes on from there. If it belongs to a series, the series ends, too.",
         command="everspot cancel",
         ask=ask_cancel,
     ),

@@ -58,6 +58,12 @@ def test_nothing_is_said_where_no_budget_is_passed(desk: Desk, text: str, packs:
     assert previewed(desk, *packs)["rules"] == []
 
 
+def test_the_settings_may_be_named_from_where_one_is(desk: Desk) -> None:
+    desk.write("rules.yaml", "environments: {dev: {budgetUsdPerMonth: 3}}")
+    desk.env["EVERSPOT_POLICY_SETTINGS"] = "rules.yaml"
+    assert [rule["rule"] for rule in previewed(desk, "everspot-policy")["rules"]] == ["cost-within-budget"]
+
+
 def test_an_exception_excuses_it_until_its_day_and_says_why(desk: Desk) -> None:
     reason = "The whole team trains for the deadline."
     exception = f"exceptions: [{{rule: cost-within-budget, resource: dev, reason: {reason}, until: 2999-01-01}}]"

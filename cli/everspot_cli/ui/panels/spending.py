@@ -55,8 +55,10 @@ def panel(reading: BudgetReading) -> SpendingPanel:
     lines = tuple(_line(row) for row in reading.rows)
     over = sum(line.tone == "bad" for line in lines)
     near = sum(line.tone == "run" for line in lines)
+    capped = sum(row.cap is not None for row in reading.rows)
+    told = f"{over} of {capped} budgets used up, {near} that the forecast passes."
     return SpendingPanel(
-        summary=f"{over} of {len(lines)} budgets used up, {near} that the forecast passes.",
+        summary=told if capped else "No budget is set: nothing limits what is spent.",
         lines=lines,
         notes=(*used_up(reading.rows), *([reading.note] if reading.note else [])),
     )

@@ -5,6 +5,7 @@ Everything that is not named here is moto as it comes: S3, SQS, EventBridge, IAM
 
 from moto.autoscaling import models as autoscaling_models
 from moto.autoscaling.responses import AutoScalingResponse
+from moto.budgets.responses import BudgetsResponse
 from moto.cloudwatch.models import CloudWatchBackend
 from moto.core.authorization import ActionAuthenticatorMixin
 from moto.core.base_backend import BackendDict
@@ -25,7 +26,7 @@ from moto.servicequotas.responses import ServiceQuotasResponse
 from moto.sqs.models import Queue, SQSBackend
 from moto.sts.responses import TokenResponse
 
-from everspot_local.aws import pages, refusals, service_quotas, sqs
+from everspot_local.aws import budgets, pages, refusals, service_quotas, sqs
 from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.autoscaling import groups as autoscaling
 from everspot_local.aws.autoscaling import refresh
@@ -55,6 +56,9 @@ _REPLACED: list[tuple[object, str, object]] = [
     (AutoScalingResponse, "start_instance_refresh", refresh.start_instance_refresh),
     (AutoScalingResponse, "describe_instance_refreshes", refresh.describe_instance_refreshes),
     (AutoScalingResponse, "cancel_instance_refresh", refresh.cancel_instance_refresh),
+    (BudgetsResponse, "create_budget", budgets.create_budget),
+    (BudgetsResponse, "list_tags_for_resource", budgets.list_tags_for_resource),
+    (BudgetsResponse, "describe_subscribers_for_notification", budgets.describe_subscribers_for_notification),
     (NatGatewayBackend, "delete_nat_gateway", ways_out.delete_nat_gateway),
     (IAMBackend, "create_service_linked_role", roles.create_service_linked_role),
     (BaseResponse, "call_action", refusals.call_action),

@@ -1,0 +1,30 @@
+"""AWS Budgets, as far as the provider reads a budget back: whom it tells, and its tags."""
+
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+ACCOUNT = "123456789012"
+
+
+def test_a_budget_keeps_whom_it_tells_and_its_tags(kit: Any) -> None:
+    budgets = kit.client("budgets")
+    limit = {"Amount": "10", "Unit": "USD"}
+    budget = {"BudgetName": "team", "BudgetLimit": limit, "TimeUnit": "MONTHLY", "BudgetType": "COST"}
+    told = {"NotificationType": "ACTUAL", "ComparisonOperator": "GREATER_THAN", "Threshold": 80.0}
+    who = [{"SubscriptionType": "EMAIL", "Address": "a@example.com"}]
+    tags = [{"Key": "Team", "Value": "team"}]
+    given = {"NotificationsWithSubscribers": [{"Notification": told, "Subscribers": who}], "ResourceTags": tags}
+    budgets.create_budget(AccountId=ACCOUNT, Budget=budget, **given)
+    asked = {"AccountId": ACCOUNT, "BudgetName": "team", "Notification": told}
+    assert budgets.describe_subscribers_for_notification(**asked)["Subscribers"] == who
+    arn = f"arn:aws:budgets::{ACCOUNT}:budget/team"
+    assert budgets.list_tags_for_resource(ResourceARN=arn)["ResourceTags"] == tags
+    for call, words in (
+        (budgets.describe_subscribers_for_notification, {**asked, "Notification": {**told, "Threshold": 90.0}}),
+        (budgets.list_tags_for_resource, {"ResourceARN": f"{arn}-other"}),
+    ):
+        with pytest.raises(ClientError) as refused:
+            call(**words)
+        assert refused.value.response["Error"]["Code"] == "NotFoundException"

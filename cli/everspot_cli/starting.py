@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,8 @@ import yaml
 from everspot_clouds.base.starting import CloudStarter, ProjectAnswers, SetupStep
 from everspot_clouds.estimating import environment, estimated
 from everspot_core.problems import BadInputs
+
+from everspot_cli.installing import own_requirement
 
 PACKAGED = Path(__file__).parent / "project"
 """The files that are the same in every project."""
@@ -19,6 +20,12 @@ EXTRAS = "cli,components,policy,review"
 
 USUAL_TEAM = "[ml-platform]"
 """The teams of the packaged rules, for which the project's own stands."""
+
+LOCAL = """\
+# A path of this machine: a runner cannot install from it. Before the first push, name a URL of your fork with a commit,
+# everspot[{extras}] @ git+https://github.com/OWNER/everspot@COMMIT
+# or a release that the index of packages has.
+"""
 
 PAGE = """\
 # Setting up
@@ -41,7 +48,7 @@ class SetupCost:
 def files_of(starter: CloudStarter, given: ProjectAnswers) -> dict[str, str]:
     """The texts of a project's files by their paths, but for the page."""
     found = {"Pulumi.yaml": _packaged("Pulumi.yaml")}
-    found["requirements.txt"] = f"everspot[{EXTRAS}]=={version('everspot')}\n"
+    found["requirements.txt"] = _requirements()
     found[".gitignore"] = "".join(f"{line}\n" for line in IGNORED)
     for path in sorted((PACKAGED / "program").glob("*.py.txt")):
         found[f"stacks/{path.name.removesuffix('.txt')}"] = path.read_text(encoding="utf-8")
@@ -52,6 +59,12 @@ def files_of(starter: CloudStarter, given: ProjectAnswers) -> dict[str, str]:
         for path in sorted((PACKAGED / kind).iterdir()):
             found[f".github/{folder}/{path.name}"] = path.read_text(encoding="utf-8")
     return found
+
+
+def _requirements() -> str:
+    """The packages of the program: the Everspot that runs, from where it was installed."""
+    found = own_requirement(EXTRAS)
+    return (LOCAL.format(extras=EXTRAS) if found.local else "") + f"{found.line}\n"
 
 
 def _packaged(name: str) -> str:

@@ -89,7 +89,7 @@ def published(given: ProjectAnswers, variables: Mapping[str, str]) -> list[Setup
         f"gh api -X POST {environment}/deployment-branch-policies -f name=main",
         "git init -b main",
         f"git remote get-url origin || git remote add origin https://github.com/{repository}.git",
-        "git add -A && git commit -m 'Environments' && git push -u origin HEAD:main",
+        "! grep 'file:' requirements.txt && git add -A && git commit -m 'Environments' && git push -u origin HEAD:main",
         *sets,
     )
     why = (
@@ -97,7 +97,9 @@ def published(given: ProjectAnswers, variables: Mapping[str, str]) -> list[Setup
         "to, whoever may push takes the role that deploys. Pushes the files, which applies nothing as long as the "
         "variables are not set, and tells the workflows where the state lies and which identities they have. Give the "
         "environment required reviewers, which in a private repository only GitHub Enterprise has, and protect "
-        "`main`: the checks files, preview and comment, and an owner's review of `.github/`."
+        "`main`: the checks files, preview and comment, and an owner's review of `.github/`. Nothing is pushed while "
+        "requirements.txt names a path of this machine (`file:`), from which no runner can install: put a URL of your "
+        "fork there (`git+https://…@COMMIT`), or a release."
     )
     first = (
         "Edit stacks/Pulumi.dev.yaml, and open a pull request. Its comment says what would be made, what a month of it "

@@ -1,0 +1,40 @@
+"""How the `everspot` that runs was installed, as a line of requirements that installs the same again."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import distribution
+from typing import Any
+
+PACKAGE = "everspot"
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """A line of requirements. `local`: it names a place on this machine, from which no other machine can install."""
+
+    line: str
+    local: bool
+
+
+def own_requirement(extras: str) -> Requirement:
+    """What installs the `everspot` that runs, with some extras, such as `cli,review`."""
+    found = distribution(PACKAGE)
+    origin = found.read_text("direct_url.json")
+    return requirement(extras, found.version, json.loads(origin) if origin else None)
+
+
+def requirement(extras: str, version: str, origin: Mapping[str, Any] | None) -> Requirement:
+    """What installs a version again. `origin`: what the installer noted of a URL (direct_url.json, PEP 610), which has
+    no password; None where the package came from an index."""
+    name = f"{PACKAGE}[{extras}]"
+    if origin is None:
+        return Requirement(f"{name}=={version}", local=False)
+    url = str(origin["url"])
+    local = url.startswith("file:")
+    control = origin.get("vcs_info")
+    if control is not None:
+        url = f"{control['vcs']}+{url}@{control['commit_id']}"
+    if folder := origin.get("subdirectory"):
+        url = f"{url}#subdirectory={folder}"
+    return Requirement(f"{name} @ {url}", local=local)

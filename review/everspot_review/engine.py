@@ -18,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from everspot_core.documents import format_duration
+from everspot_core.yaml_text import load
 
 from everspot_review.errors import UnavailableError
 from everspot_review.identity import IdentityError, renew
@@ -33,8 +34,16 @@ JUDGED_IN = timedelta(minutes=2)
 """Longest wait for a pack's own answer."""
 
 OWN_PACK = "everspot-policy"
-OWN_SETTINGS = "EVERSPOT_POLICY_SETTINGS"
 """The name of our pack's program."""
+
+OWN_SETTINGS = "EVERSPOT_POLICY_SETTINGS"
+"""The variable that names our pack's settings."""
+
+BUDGET = "budgetUsdPerMonth"
+"""The setting of our pack that has a month's budget."""
+
+ALL = "*"
+"""The environment of our pack's settings that stands for all."""
 
 ENDS_IN = timedelta(minutes=5)
 """Time for the engine to finish its present step, once it was asked to stop. It keeps its state and frees its lock."""
@@ -137,6 +146,22 @@ class Engine:
                 raise EngineError(f"{pack} does not judge the cost: {ended.told or f'exit code {ended.code}'}")
             found += [json.dumps(event) for event in json.loads(out)]
         return found
+
+    @property
+    def judges_budgets(self) -> bool:
+        """Whether our pack is among the packs. It is known by the name of its program."""
+        return any(pack.name == OWN_PACK for pack in self.packs)
+
+    def has_budget(self, environment: str) -> bool:
+        """Whether our pack's settings give an environment a budget, be the pack there or not. What is wrong in them is
+        for the pack to tell."""
+        try:
+            settings = load(Path(self.variables[OWN_SETTINGS]).read_text(encoding="utf-8"))
+        except (KeyError, OSError, ValueError):
+            return False
+        named = settings.get("environments") if isinstance(settings, dict) else None
+        own = [named.get(name) for name in (environment, ALL)] if isinstance(named, dict) else []
+        return any(isinstance(one, dict) and one.get(BUDGET) is not None for one in own)
 
     def resources(self, environment: str) -> int:
         """How many resources a stack has; 0 where there is no such stack.

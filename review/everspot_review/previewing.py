@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 from everspot_clouds.estimating import estimated
 from everspot_clouds.registry import resource_kinds
 from everspot_core.counting import counted
-from everspot_core.estimate.model import Estimate
+from everspot_core.estimate.model import CostFigures, Estimate
 
 from everspot_review.changed import Project
-from everspot_review.engine import PREVIEWED_IN, Ended, Engine
+from everspot_review.engine import OWN_PACK, PREVIEWED_IN, Ended, Engine
 from everspot_review.errors import ReviewError
 from everspot_review.events import EventLogError, read, read_file
 from everspot_review.judge import judge
@@ -75,7 +75,23 @@ def _budgeted(engine: Engine, environment: str, seen: EventLog, estimate: Estima
     broken = read(engine.over_budget(environment, estimate.after.total.high)).rules
     names = {rule.rule for rule in broken}
     rules = sorted((*broken, *seen.rules), key=lambda rule: rule.level != "mandatory")
-    return replace(seen, rules=tuple(rules), passed=tuple(name for name in seen.passed if name not in names))
+    passed = tuple(name for name in seen.passed if name not in names)
+    said = (*seen.diagnostics, *_unjudged(engine, environment, estimate.after))
+    return replace(seen, rules=tuple(rules), passed=passed, diagnostics=said)
+
+
+def _unjudged(engine: Engine, environment: str, figures: CostFigures) -> list[Diagnostic]:
+    """What of a month's cost is not held against the environment's budget, if it has one and there are packs."""
+    if not engine.packs or not engine.has_budget(environment):
+        return []
+    if not engine.judges_budgets:
+        text = f"This change is not judged against the budget: no policy pack has the file name {OWN_PACK}."
+    elif figures.unpriced:
+        names = ", ".join(figures.unpriced)
+        text = f"What the budget is compared with lacks the cost of {names}: no price is known."
+    else:
+        return []
+    return [Diagnostic(severity="warning", text=text)]
 
 
 def _behind(commits: int) -> Diagnostic:

@@ -91,6 +91,40 @@ def test_the_public_address_of_each_instance_costs_as_long_as_it_runs() -> None:
     assert {p.kind: p.range.expected for p in after.parts}["public addresses"] == 7.30
 
 
+@pytest.mark.parametrize(
+    ("scheduling", "expected_usd"), [({}, 7.30), ({"provisioningModel": "SPOT"}, 3.65)], ids=["standard", "Spot"]
+)
+def test_the_external_address_of_each_machine_costs_less_on_spot(scheduling: Any, expected_usd: float) -> None:
+    faces = [{"accessConfigs": [{"networkTier": "PREMIUM"}]}, {"accessConfigs": []}, {}]
+    kinds = ("gcp:compute/instanceTemplate:InstanceTemplate", "gcp:compute/instanceGroupManager:InstanceGroupManager")
+    template = one(kinds[0], machineType="g2-standard-4", networkInterfaces=faces, scheduling=scheduling)
+    after = priced(template, one(kinds[1], targetSize=2, zone="us-central1-a")).after
+    assert after is not None
+    (found,) = [part.range for part in after.parts if part.kind == "public addresses"]
+    assert (found.expected, found.on_demand) == (expected_usd, 7.30)
+
+
+def test_external_addresses_that_are_not_known_are_named() -> None:
+    kinds = ("gcp:compute/instanceTemplate:InstanceTemplate", "gcp:compute/instanceGroupManager:InstanceGroupManager")
+    template = one(kinds[0], machineType="g2-standard-4", networkInterfaces=[{"accessConfigs": UNKNOWN}])
+    told = priced(template, one(kinds[1], targetSize=2, zone="us-central1-a")).unknown
+    assert "it: whether its machines have external addresses is not known: they are not counted" in told
+
+
+@pytest.mark.parametrize(("public", "named"), [(True, 1), (UNKNOWN, 1), (False, 0), (None, 0)])
+def test_public_addresses_by_a_subnet_are_named(public: Any, named: int) -> None:
+    told = priced(one("aws:ec2/subnet:Subnet", mapPublicIpOnLaunch=public)).unknown
+    assert len(told) == named
+    assert all("mapPublicIpOnLaunch gives a public address, $3.65 a month" in words for words in told)
+
+
+def test_conditions_of_alert_policies_may_cost_nothing_yet_and_what_they_read_is_named() -> None:
+    found = priced(one("gcp:monitoring/alertPolicy:AlertPolicy", conditions=[{}, {}]))
+    assert found.after is not None
+    assert (found.after.total.low, found.after.total.expected, found.after.total.high) == (0, 3, 3)
+    assert found.by_use == ("alert policies also by the time series that they read: it",)
+
+
 def test_a_part_without_a_price_leaves_a_resource_its_figures() -> None:
     (found,) = [priced(*resources("aws-dev")).after]
     assert found is not None and found.unpriced == ()

@@ -124,6 +124,40 @@ def test_a_limit_bounds_the_highest_price() -> None:
     assert total(ask(1, "a", candidates=limited)) == (146, 292, 328.5, 730)
 
 
+def limited(name: str, usd: str) -> TypeOption:
+    return TypeOption(instance_type=name, max_price=Fraction(usd))
+
+
+def test_a_limit_below_every_known_price_buys_nothing_and_says_why() -> None:
+    told = "fleet: no spot a is bought: its maxPrice allows $0.1 an hour, and its lowest known price is $0.2"
+    alone = AskedFor(standing=(ask(2, candidates=(limited("a", "0.1"),)),))
+    found = estimate(AskedFor(), alone, KNOWN, as_of=DAY)
+    assert found.unknown == (told,)
+    assert found.after is not None and (found.after.unpriced, found.after.nothing_known) == (("fleet",), True)
+    beside = AskedFor(standing=(ask(2, candidates=(limited("a", "0.1"), TypeOption(instance_type="b"))),))
+    found = estimate(AskedFor(), beside, KNOWN, as_of=DAY)
+    assert found.unknown == (told,)
+    assert found.after is not None and found.after.unpriced == ()
+    assert found.after.total.model_dump() == figures(AskedFor(standing=(ask(2, "b"),))).total.model_dump() | {
+        "on_demand": 1460.0  # the limit is one of Spot alone
+    }
+
+
+def test_elastic_capacity_whose_limit_is_below_every_known_price_has_no_figure() -> None:
+    more = ElasticAsk(
+        name="more",
+        team="red",
+        region=REGION,
+        markets=(Market.SPOT,),
+        most=3,
+        most_usd_per_hour=None,
+        candidates=(limited("a", "0.1"),),
+    )
+    found = estimate(AskedFor(), AskedFor(elastic=(more,)), KNOWN, as_of=DAY)
+    assert found.unknown[0].startswith("more: no spot a is bought: its maxPrice allows $0.1 an hour")
+    assert found.after is not None and (found.after.unpriced, found.after.nothing_known) == (("more",), True)
+
+
 def test_the_last_instance_may_bring_more_units_than_are_missing() -> None:
     mixed = (TypeOption(instance_type="a"), TypeOption(instance_type="c", weight=Fraction(4)))
     # 3 units, at the most 6: a costs 0.4 a unit, and c, which is a unit's 2.25 / 4, is not chosen

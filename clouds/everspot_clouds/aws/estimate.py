@@ -53,6 +53,7 @@ def _rules(templates: Sequence[Declared], zones: Sequence[str]) -> Mapping[str, 
         "aws:ec2/vpcEndpoint:VpcEndpoint": _endpoint,
         "aws:ec2/natGateway:NatGateway": _nat,
         "aws:ec2/eip:Eip": _address,
+        "aws:ec2/subnet:Subnet": _subnet,
         "aws:kms/key:Key": _key,
         "aws:cloudwatch/metricAlarm:MetricAlarm": _alarm,
         "aws:cloudwatch/compositeAlarm:CompositeAlarm": _composite_alarm,
@@ -100,6 +101,17 @@ def _nat(costing: Costing, resource: Declared) -> None:
 
 def _address(costing: Costing, resource: Declared) -> None:
     costing.pay(resource, "public addresses", fixed.ADDRESS.usd_per_month, team=team_of(resource.inputs.get("tags")))
+
+
+def _subnet(costing: Costing, resource: Declared) -> None:
+    public = resource.inputs.get("mapPublicIpOnLaunch")
+    if unknown(public) or str(public).lower() == "true":
+        usd = float(fixed.ADDRESS.usd_per_month)
+        costing.lack_part(
+            resource,
+            f"mapPublicIpOnLaunch gives a public address, ${usd:.2f} a month, to each of its instances whose template "
+            "says nothing of one: these are not counted",
+        )
 
 
 def _key(costing: Costing, resource: Declared) -> None:

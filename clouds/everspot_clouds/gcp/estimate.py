@@ -11,7 +11,7 @@ from functools import partial
 from everspot_core.declared import Declared
 from everspot_core.estimate.asked import AskedFor, FixedAsk
 
-from everspot_clouds.costing import Costing, Rule, apply, by_use, declared_types, number, part, region_told
+from everspot_clouds.costing import Costing, Rule, apply, by_use, declared_types, part, region_told
 from everspot_clouds.gcp import estimate_machines as machines
 from everspot_clouds.gcp import fixed_prices as fixed
 from everspot_clouds.gcp.costless import FREE
@@ -131,6 +131,7 @@ def _alerts(costing: Costing, resource: Declared) -> None:
     if not isinstance(conditions, list | tuple):
         costing.lack(resource, "the number of its conditions is not known")
         return
-    usd = number(len(conditions)) or Fraction(0)
+    usd = len(conditions) * fixed.ALERT.usd_per_month
     team = machines.team_by_labels(resource.inputs.get("userLabels"))
-    costing.pay(resource, "alarms", usd * fixed.ALERT.usd_per_month, team=team)
+    costing.pay(resource, "alarms", usd, team=team, low=Fraction(0))  # Google may not charge for them yet
+    costing.by_use(resource, "alert policies also by the time series that they read")

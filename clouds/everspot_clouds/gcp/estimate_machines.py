@@ -51,7 +51,7 @@ def group(templates: Sequence[Declared], costing: Costing, resource: Declared) -
             candidates=candidates,
             zones=texts(inputs.get("distributionPolicyZones")),
             prefer=Prefer.ORDER,  # lower ranks are tried first
-            extras=_extras(costing, template),
+            extras=_extras(costing, template, spot=spot),
             agents=part(labels, ROLE_LABEL) != "scheduler",
         )
     )
@@ -83,8 +83,15 @@ def _candidates(policy: Any, template: Mapping[str, Any]) -> tuple[TypeOption, .
     return (TypeOption(instance_type=name),)
 
 
-def _extras(costing: Costing, template: Declared) -> tuple[Extra, ...]:
-    """The disks of each machine."""
+def _extras(costing: Costing, template: Declared, *, spot: bool) -> tuple[Extra, ...]:
+    """The disks and the external addresses of each machine. `spot`: none of them is on-demand."""
+    addresses = _addresses(costing, template)
+    each = fixed.SPOT_ADDRESS if spot else fixed.ADDRESS
+    public = Extra(
+        kind="public addresses",
+        usd_per_month=addresses * each.usd_per_month,
+        on_demand=addresses * fixed.ADDRESS.usd_per_month,
+    )
     usd = Fraction(0)
     for disk in items(template.inputs.get("disks")):
         gib, kind = number(part(disk, "diskSizeGb")), part(disk, "diskType") or "pd-standard"
@@ -94,7 +101,16 @@ def _extras(costing: Costing, template: Declared) -> tuple[Extra, ...]:
             costing.lack_part(template, f"disks of type {kind} have no price here: they are not counted")
         else:
             usd += gib * fixed.DISK_GIB[kind].usd_per_month
-    return (Extra(kind="volumes", usd_per_month=usd),) if usd else ()
+    return tuple(one for one in (Extra(kind="volumes", usd_per_month=usd), public) if one.usd_per_month)
+
+
+def _addresses(costing: Costing, template: Declared) -> int:
+    """External IPv4 addresses of each machine; those of IPv6 are free."""
+    faces = template.inputs.get("networkInterfaces")
+    given = [face.get("accessConfigs") for face in items(faces)]
+    if unknown(faces) or any(unknown(access) for access in given):
+        costing.lack_part(template, "whether its machines have external addresses is not known: they are not counted")
+    return sum(len(access) for access in given if isinstance(access, list | tuple))
 
 
 def elastic(templates: Sequence[Declared], costing: Costing, resource: Declared) -> None:
@@ -122,7 +138,9 @@ def elastic(templates: Sequence[Declared], costing: Costing, resource: Declared)
             most_usd_per_hour=number(limits.get("maxUsdPerHour")),
             candidates=tuple(TypeOption(instance_type=choice.name, zones=choice.zones) for choice in chosen),
             zones=texts(limits.get("zones")),
-            extras=() if template is None else _extras(costing, template),
+            extras=()
+            if template is None
+            else _extras(costing, template, spot=Market.ON_DEMAND not in markets_of(limits)),
         )
     )
     return None

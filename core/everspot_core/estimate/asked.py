@@ -17,10 +17,17 @@ UNTAGGED = "untagged"
 
 @dataclass(frozen=True, kw_only=True)
 class Extra:
-    """What every instance costs besides its own price, USD a month of running: its volume, its monitoring."""
+    """What every instance costs besides its own price, USD a month of running: its volume, its monitoring.
+    `on_demand`: the same for an on-demand instance; None if it is no other."""
 
     kind: str
     usd_per_month: Fraction
+    on_demand: Fraction | None = None
+
+    @property
+    def without_spot(self) -> Fraction:
+        """What it costs beside an on-demand instance."""
+        return self.usd_per_month if self.on_demand is None else self.on_demand
 
 
 @dataclass(frozen=True, kw_only=True)

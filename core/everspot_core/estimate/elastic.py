@@ -28,10 +28,12 @@ def elastic_lines(
     """The lines of elastic capacity, and what of it is not known. `used`: which instances were elastic lately."""
     if ask.most == 0:
         return [], []
-    dearest = [price for c in ask.candidates if (price := _dearest(c, ask, rates)) is not None]
+    dearest = {c.instance_type: price for c in ask.candidates if (price := _dearest(c, ask, rates)) is not None}
+    unknown = _beyond(ask, rates)
     if not dearest:
-        return [], [f"{ask.name}: no price of {', '.join(c.instance_type for c in ask.candidates)} is known"]
-    hour = ask.most * max(dearest)
+        names = ", ".join(c.instance_type for c in ask.candidates)
+        return [], unknown or [f"{ask.name}: no price of {names} is known"]
+    hour = ask.most * max(dearest.values())
     if ask.most_usd_per_hour is not None:
         hour = min(hour, ask.most_usd_per_hour)
     found = _replayed(ask, rates, catalogue, recent, used) if recent is not None else None
@@ -43,10 +45,22 @@ def elastic_lines(
     )
     lines = [CostLine(name=ask.name, kind="elastic instances", team=ask.team, cost=cost)]
     for extra in ask.extras:
-        expected = extra.usd_per_month * found.hours / HOURS_A_MONTH if found else Fraction(0)
-        cost = Cost(high=extra.usd_per_month * ask.most, expected=expected, on_demand=expected)
+        months = found.hours / HOURS_A_MONTH if found else Fraction(0)
+        cost = Cost(
+            high=extra.usd_per_month * ask.most,
+            expected=extra.usd_per_month * months,
+            on_demand=extra.without_spot * months,
+        )
         lines.append(CostLine(name=ask.name, kind=extra.kind, team=ask.team, cost=cost))
-    return lines, []
+    return lines, unknown
+
+
+def _beyond(ask: ElasticAsk, rates: PoolRates) -> list[str]:
+    """The types that get no Spot because of their limit, in words."""
+    if Market.SPOT not in ask.markets:
+        return []
+    told = [rates.beyond_limit(candidate, ask.zones, ask.region) for candidate in ask.candidates]
+    return [f"{ask.name}: {words}" for words in told if words]
 
 
 def _dearest(candidate: TypeOption, ask: ElasticAsk, rates: PoolRates) -> Fraction | None:

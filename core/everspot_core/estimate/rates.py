@@ -1,7 +1,7 @@
 """Prices of pools as an estimate takes them: the catalogue's, and those that a ledger or a market has seen."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from fractions import Fraction
 
@@ -37,15 +37,16 @@ class PoolRates:
         return None if price is None else self._noted(price)
 
     def pool(self, candidate: TypeOption, zone: str, region: str) -> PoolRate | None:
-        """The spot prices of a candidate in a zone, None if none is known.
+        """The spot prices of a candidate in a zone, None if none is known, or if its limit is below all of them: such
+        a pool gives nothing.
 
         Nobody pays more than the candidate's own limit, and without one no more than on-demand. `zone`: empty if it is
         not known.
         """
         known = self._known(candidate.instance_type, zone, region)
-        if known is None:
-            return None
         limit = candidate.max_price
+        if known is None or (limit is not None and known.low > limit):
+            return None
         if limit is None:
             limit = self.on_demand(candidate.instance_type, region)
         low, expected, high = (
@@ -58,6 +59,18 @@ class PoolRates:
         allowed = [zone for zone in zones if not candidate.zones or zone in candidate.zones]
         found = [self.pool(candidate, zone, region) for zone in allowed or ("",)]
         return [rate for rate in found if rate is not None]
+
+    def beyond_limit(self, candidate: TypeOption, zones: Sequence[str], region: str) -> str:
+        """That a candidate gets no Spot because of its limit, in words with both prices; empty if that is not so."""
+        limit = candidate.max_price
+        free = self.pools(replace(candidate, max_price=None), zones, region) if limit is not None else []
+        lowest = min((pool.low for pool in free), default=None)
+        if limit is None or lowest is None or lowest <= limit:
+            return ""
+        return (
+            f"no spot {candidate.instance_type} is bought: its maxPrice allows ${_hourly(limit)} an hour, and its "
+            f"lowest known price is ${_hourly(lowest)}"
+        )
 
     def on_demand_pool(self, candidate: TypeOption, region: str) -> PoolRate | None:
         """The on-demand price of a candidate as that of a pool, None if it is not known."""
@@ -81,3 +94,8 @@ class PoolRates:
         if price.as_of is not None:
             self.dates.add(price.as_of)
         return exact(price.usd_per_hour)
+
+
+def _hourly(usd: Fraction) -> str:
+    """Dollars of an hour as a list of prices has them, without zeros at their end."""
+    return f"{float(usd):.6f}".rstrip("0").rstrip(".")

@@ -33,8 +33,11 @@ def standing_lines(ask: StandingAsk, rates: PoolRates, used: Sequence[Stretch]) 
     if ask.units == 0:
         return [], []
     pools, lacking = _priced(ask, rates)
+    beyond = _beyond(ask, rates)
+    lacking = [name for name in lacking if name not in beyond]
     kind = "on-demand instances" if ask.market is Market.ON_DEMAND else "spot instances"
-    unknown = [f"{ask.name}: no {ask.market.value} price of {', '.join(lacking)} is known"] if lacking else []
+    unknown = [f"{ask.name}: {words}" for words in beyond.values()]
+    unknown += [f"{ask.name}: no {ask.market.value} price of {', '.join(lacking)} is known"] if lacking else []
     listed = [r for c in ask.candidates if (r := rates.on_demand_pool(c, ask.region)) is not None]
     if not pools or not listed:
         return [], unknown or [f"{ask.name}: no on-demand price of its types is known"]
@@ -58,7 +61,7 @@ def standing_lines(ask: StandingAsk, rates: PoolRates, used: Sequence[Stretch]) 
             low=fewest * each,
             expected=_within(chosen.instances, fewest, many) * each,
             high=many * each,
-            on_demand=instead.instances * each,
+            on_demand=instead.instances * extra.without_spot,
         )
         lines.append(CostLine(name=ask.name, kind=extra.kind, team=ask.team, cost=cost))
     return lines, unknown
@@ -80,6 +83,14 @@ def _priced(ask: StandingAsk, rates: PoolRates) -> tuple[list[PoolRate], list[st
         pools += known
         lacking += [] if known else [candidate.instance_type]
     return pools, lacking
+
+
+def _beyond(ask: StandingAsk, rates: PoolRates) -> dict[str, str]:
+    """The types whose limit is below every known spot price, and that in words: they give nothing."""
+    if ask.market is Market.ON_DEMAND:
+        return {}
+    told = {c.instance_type: rates.beyond_limit(c, ask.zones, ask.region) for c in ask.candidates}
+    return {name: words for name, words in told.items() if words}
 
 
 def _most_units(ask: StandingAsk) -> Fraction:

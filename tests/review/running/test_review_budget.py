@@ -20,9 +20,15 @@ def settings(desk: Desk, text: str) -> None:
     desk.env["EVERSPOT_POLICY_SETTINGS"] = str(desk.root / "rules.yaml")
 
 
-def previewed(desk: Desk, *packs: str) -> dict[str, Any]:
-    """The report on a preview of dev that would make an address."""
-    desk.answers("preview", "dev", [address()])
+def database() -> dict[str, Any]:
+    """An event about a resource that has no price here."""
+    text = json.dumps(step("create", "data", None, {"tags": {"Team": "a"}}))
+    return dict(json.loads(text.replace("aws:sqs/queue:Queue", "aws:rds/instance:Instance")))
+
+
+def previewed(desk: Desk, *packs: str, more: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
+    """The report on a preview of dev that would make an address, and `more`."""
+    desk.answers("preview", "dev", [address(), *more])
     options = [word for pack in packs for word in ("--policy", pack)]
     done = desk.run("preview", "dev", "--json", "--out", str(desk.engine / "reports"), *options)
     assert done.returncode == 0, done.stderr
@@ -56,6 +62,30 @@ def test_a_budget_that_the_estimate_passes_blocks_with_the_comment_s_own_figure(
 def test_nothing_is_said_where_no_budget_is_passed(desk: Desk, text: str, packs: list[str]) -> None:
     settings(desk, text)
     assert previewed(desk, *packs)["rules"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("environments: {dev: {budgetUsdPerMonth: 3}}", 1),
+        ("environments: {'*': {budgetUsdPerMonth: 3}}", 1),
+        ("environments: {dev: {}}", 0),
+    ],
+)
+def test_a_budget_that_no_pack_judges_is_told_so(desk: Desk, text: str, told: int) -> None:
+    settings(desk, text)
+    desk.write("other/PulumiPolicy.yaml", "runtime: python\n")
+    report = previewed(desk, str(desk.root / "other"))
+    words = [one["text"] for one in report["diagnostics"]]
+    assert sum("not judged against the budget" in each for each in words) == told
+    assert report["rules"] == []
+
+
+def test_what_has_no_price_is_told_beside_the_budget(desk: Desk) -> None:
+    settings(desk, "environments: {dev: {budgetUsdPerMonth: 4}}")
+    (said,) = previewed(desk, "everspot-policy", more=(database(),))["diagnostics"]
+    assert said["text"] == "What the budget is compared with lacks the cost of data: no price is known."
+    assert previewed(desk, "everspot-policy")["diagnostics"] == []
 
 
 def test_the_settings_may_be_named_from_where_one_is(desk: Desk) -> None:

@@ -13,11 +13,12 @@ from google.protobuf import empty_pb2
 from pulumi.runtime.proto import analyzer_pb2 as pb
 from pulumi.runtime.proto import analyzer_pb2_grpc, plugin_pb2
 
+from everspot_policy.excepting import idle
 from everspot_policy.judgement import Judgement, weigh
 from everspot_policy.request import struck, subject
 from everspot_policy.rule import Level, Rule, Severity, Subject, problems
 from everspot_policy.rules import RULES
-from everspot_policy.settings import PolicySettings
+from everspot_policy.settings import PolicySettings, RuleException
 from everspot_policy.stack import COST, STACK_RULES, StackRule
 
 NAME = "everspot"
@@ -42,6 +43,7 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
         self._stack = ""
         self._levels: dict[str, Level] = {}
         self._high: float | None = None
+        self._ended: set[RuleException] = set()
 
     def ConfigureStack(
         self, request: pb.AnalyzerStackConfigureRequest, context: Any
@@ -118,22 +120,32 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
             for urn, listed in by_urn.items():
                 about = known.get(urn, Subject("", {}, name=self._stack, environment=self._stack))
                 answer.diagnostics.append(self._diagnostic(self._weigh(rule, listed, about, level), urn, secrets))
+        for exception, told in idle(self._settings, judged, self._stack, self._today(), self._ended):
+            if self._level(exception.rule) is not Level.OFF:
+                excepted = RULES.get(exception.rule) or STACK_RULES[exception.rule]
+                answer.diagnostics.append(self._told(excepted, struck(told, secrets), Level.ADVISORY, ""))
         return answer
 
     def _level(self, rule: str) -> Level:
         return self._levels.get(rule) or self._settings.level(rule, self._stack)
 
     def _weigh(self, rule: Rule | StackRule, found: list[Problem], about: Subject, level: Level) -> Judgement:
-        return weigh(rule, found, about, level, self._settings, self._today())
+        judgement = weigh(rule, found, about, level, self._settings, self._today())
+        if judgement.expired is not None:
+            self._ended.add(judgement.expired)
+        return judgement
 
     def _diagnostic(self, judgement: Judgement, urn: str, secrets: Iterable[str]) -> pb.AnalyzeDiagnostic:
+        return self._told(judgement.rule, struck(str(judgement), secrets), judgement.level, urn)
+
+    def _told(self, rule: Rule | StackRule, text: str, level: Level, urn: str) -> pb.AnalyzeDiagnostic:
         return pb.AnalyzeDiagnostic(
-            policyName=judgement.rule.id,
+            policyName=rule.id,
             policyPackName=NAME,
             policyPackVersion=self._version,
-            description=judgement.rule.title,
-            message=f"{judgement.rule.title}\n{struck(str(judgement), secrets)}",
-            enforcementLevel=LEVELS[judgement.level],
-            severity=SEVERITIES[judgement.rule.severity],
+            description=rule.title,
+            message=f"{rule.title}\n{text}",
+            enforcementLevel=LEVELS[level],
+            severity=SEVERITIES[rule.severity],
             urn=urn,
         )

@@ -62,8 +62,12 @@ class RuleException(_Written):
 
     def covers(self, rule: str, subject: Subject) -> bool:
         """Whether it is about this rule and this resource, whatever the day."""
-        here = not self.environments or subject.environment in self.environments
-        return here and self.rule == rule and self.resource in (subject.name, subject.urn)
+        named = self.resource in (subject.name, subject.urn)
+        return self.is_for(subject.environment) and self.rule == rule and named
+
+    def is_for(self, environment: str) -> bool:
+        """Whether it is about this environment."""
+        return not self.environments or environment in self.environments
 
 
 class PolicySettings(_Written):

@@ -39,7 +39,8 @@ Found = tuple[str, Problem]
 
 @dataclass(frozen=True)
 class StackRule:
-    """A rule about a whole stack; its words are those of `Rule`."""
+    """A rule about a whole stack; its words are those of `Rule`. `whole`: what it says is of the stack itself, and of
+    none of its resources."""
 
     id: str
     level: Level
@@ -47,6 +48,7 @@ class StackRule:
     title: str
     remedy: str
     look: Callable[[Sequence[Subject], Bounds], Iterator[Found]] = field(repr=False)
+    whole: bool = False
 
 
 def _within_budget(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[Found]:
@@ -105,6 +107,7 @@ STACK_RULES: dict[str, StackRule] = {
             "Lower what the stack may buy, or raise budgetUsdPerMonth in the settings, with whoever pays. It compares "
             "with the high end of the estimate, which the rule is told (highUsdPerMonth).",
             _within_budget,
+            whole=True,
         ),
         StackRule(
             "one-team",
@@ -123,6 +126,7 @@ STACK_RULES: dict[str, StackRule] = {
             "Lower onDemandBase, or raise onDemandShare in the settings. An environment counts as development by its "
             "name: dev, test, staging, sandbox, local.",
             _on_demand_share,
+            whole=True,
         ),
         StackRule(
             "aws-bucket-has-policy",

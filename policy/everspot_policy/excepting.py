@@ -1,0 +1,53 @@
+"""Exceptions of the settings that excuse nothing: whoever wrote one believes otherwise."""
+
+from collections.abc import Collection, Iterator, Sequence
+from datetime import date
+
+from everspot_core.problems import cut, near
+
+from everspot_policy.rule import Subject
+from everspot_policy.rules import RULES
+from everspot_policy.settings import PolicySettings, RuleException
+from everspot_policy.stack import STACK_RULES
+
+_NAME_AT_MOST = 200  # characters of a resource that the settings name
+
+
+def idle(
+    settings: PolicySettings,
+    subjects: Sequence[Subject],
+    stack: str,
+    today: date,
+    told: Collection[RuleException] = (),
+) -> Iterator[tuple[RuleException, str]]:
+    """Exceptions for this stack that have ended, or that meet none of its resources, each with a sentence.
+
+    `subjects`: all resources of the stack; `told`: those whose end is told already, where a resource breaks the rule.
+    """
+    for each in settings.exceptions:
+        if not each.is_for(stack):
+            continue
+        name = cut(each.resource, _NAME_AT_MOST)
+        if each.until < today:
+            if each not in told:
+                ended = f"the exception for {name} ended on {each.until.isoformat()}"
+                yield each, f"covers nothing: {ended}. Take it out of the settings, or set a later day."
+        elif lacking := _lacking(each, subjects, stack):
+            yield each, f"covers nothing: the exception for {name}, until {each.until.isoformat()}: {lacking}"
+
+
+def _lacking(exception: RuleException, subjects: Sequence[Subject], stack: str) -> str:
+    """Why an exception meets nothing, in a sentence; empty if it meets something."""
+    if exception.rule in STACK_RULES:
+        if STACK_RULES[exception.rule].whole:
+            told = f"the rule is about the stack as a whole, and `resource` has to be the stack's name, {stack}."
+            return "" if exception.resource == stack else told
+        judged = list(subjects)
+    else:
+        judged = [each for each in subjects if RULES[exception.rule].concerns(each.type)]
+    if any(exception.resource in (each.name, each.urn) for each in judged):
+        return ""
+    if any(exception.resource in (each.name, each.urn) for each in subjects):
+        return "the rule is not about resources of this type."
+    meant = near(exception.resource, [each.name for each in judged])
+    return f"no resource of this stack has that name{meant}. `environments` says where an exception is for."

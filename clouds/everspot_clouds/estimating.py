@@ -18,6 +18,7 @@ from everspot_clouds.aws.foreseen import foreseen as aws_foreseen
 from everspot_clouds.foreseeing import check_shape
 from everspot_clouds.gcp import estimate as gcp
 from everspot_clouds.gcp.foreseen import foreseen as gcp_foreseen
+from everspot_clouds.setting_names import check_names
 
 _CLOUDS = {"aws": aws.asked, "gcp": gcp.asked}
 _STATE: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
@@ -42,13 +43,15 @@ def environment(stack: str, config: Mapping[str, Any]) -> Environment:
     state lies in.
 
     Raises:
-        BadInputs: naming everything for which the cluster cannot be priced.
+        BadInputs: naming every setting that there is not, and everything for which the cluster cannot be priced.
     """
     problems = Problems()
+    check_names(problems, config)
     regions = {cloud: str(config[f"{cloud}:region"]) for cloud in _CLOUDS if config.get(f"{cloud}:region")}
     found = _state(stack, config.get("everspot:bootstrap"))
     settings = config.get("everspot:cluster")
     if settings is None:
+        problems.raise_any(f"Stack {stack}")
         return Environment(tuple(found), regions)
     here = problems.at("everspot:cluster")
     if here.need(isinstance(settings, Mapping), "", "has to be a mapping"):

@@ -10,7 +10,7 @@ from typing import Any
 
 from everspot_core.declared import UNKNOWN, Declared
 from everspot_core.fleet import TypeChoice
-from everspot_core.problems import Problems, near
+from everspot_core.problems import Problems
 
 PREFIX = "everspot-"
 """What comes before a stack's name in the name of its cluster."""
@@ -68,7 +68,7 @@ def check_shape(problems: Problems, settings: Mapping[str, Any]) -> bool:
     for key in ("tags", "federation", "zones"):
         wanted: type = dict if key == "tags" else list
         sound &= problems.need(isinstance(settings.get(key, wanted()), wanted), key, "is of the wrong kind")
-    return sound and _known_keys(problems, capacity)
+    return sound and _right_numbers(problems, capacity)
 
 
 def check_listed(problems: Problems, types: Sequence[TypeChoice], known: Container[str]) -> bool:
@@ -86,11 +86,8 @@ _NUMBERS = {
 }
 
 
-def _known_keys(problems: Problems, capacity: Mapping[str, Any]) -> bool:
+def _right_numbers(problems: Problems, capacity: Mapping[str, Any]) -> bool:
     sound = True
-    parts = ("instanceTypes", "standing", "elastic", "maxPrice", "notice")
-    for key in capacity:
-        sound &= problems.need(key in parts, f"capacity.{key}", f"is not a setting{near(str(key), parts)}")
     for part, names in _NUMBERS.items():
         for name in names:
             value = capacity.get(part, {}).get(name, 0)

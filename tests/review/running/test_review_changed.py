@@ -146,6 +146,15 @@ def test_the_command_says_what_is_touched_and_what_is_gone(desk: Desk) -> None:
     assert desk.run("files", "--base", "HEAD~1").returncode == 0
 
 
+def test_a_mistyped_setting_ends_the_command_with_what_was_meant(desk: Desk) -> None:
+    text = (ROOT / "stacks/Pulumi.local.yaml").read_text()
+    desk.write("stacks/Pulumi.dev.yaml", text.replace("    capacity:", "    retainStore_: 1\n    capacity:"))
+    desk.commit()
+    done = desk.run("files", "--base", "HEAD~1")
+    assert (done.returncode, desk.calls()) == (1, [])
+    assert "everspot:cluster.retainStore_: is not a setting (did you mean retainStore?)" in done.stdout
+
+
 def test_the_price_of_a_change_is_told_from_the_settings_alone(desk: Desk) -> None:
     text = (ROOT / "stacks/Pulumi.local.yaml").read_text()
     assert "target: 1" in text

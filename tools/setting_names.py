@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+"""Write clouds/everspot_clouds/setting_names.json, the names of all settings by cloud and section, from the schema.
+
+setting_names.py        after `python components/schema.py > components/schema.json`
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+WRITTEN = ROOT / "clouds/everspot_clouds/setting_names.json"
+SECTIONS = {"bootstrap": "Bootstrap", "account": "AccountSetup", "cluster": "TrainingCluster"}
+CLOUDS = ("Aws", "Gcp")
+
+
+def names(schema: Mapping[str, Any]) -> str:
+    """By cloud and section, each setting with those in it: null where it holds a plain value or keys of one's own."""
+    found = {
+        cloud.lower(): {
+            section: _below(schema, schema["resources"][f"everspot:index:{cloud}{kind}"]["inputProperties"])
+            for section, kind in SECTIONS.items()
+        }
+        for cloud in CLOUDS
+    }
+    return json.dumps(found, indent=1, sort_keys=True) + "\n"
+
+
+def _below(schema: Mapping[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, what in properties.items():
+        kind = what.get("items", what).get("$ref", "").removeprefix("#/types/")
+        inner = schema["types"].get(kind, {}).get("properties")
+        found[name] = _below(schema, inner) if inner else None
+    return found
+
+
+if __name__ == "__main__":
+    WRITTEN.write_text(names(json.loads((ROOT / "components/schema.json").read_text())))

@@ -59,6 +59,26 @@ def test_a_bill_that_agrees_has_no_gap(past, own, tmp_path):
     assert found["by_tag"]["Team"][0]["difference_usd"] == 0
 
 
+def test_an_export_of_an_unfinished_hour_is_compared_up_to_its_own_moment(past, tmp_path, monkeypatch):
+    # i-base and i-brain run on: twenty minutes after the export the ledger has more of the hour that it was made in.
+    monkeypatch.setenv("EVERSPOT_CLOCK", f"1e-12@{T0.timestamp() + 2.5 * 3600:.0f}")
+    path = tmp_path / "bill.csv"
+    path.write_text(past.run("export", "focus", *MARCH).out)
+    monkeypatch.setenv("EVERSPOT_CLOCK", f"1e-12@{T0.timestamp() + 2.5 * 3600 + 1200:.0f}")
+    found = compared(past, path)
+    assert found["gap_usd"] == 0 and found["bill_as_of"].startswith("2026-03-01T14:30:00")
+    assert found["here_usd"] == found["there_usd"] > 0
+    told = past.run("reconcile", str(path), *MARCH)
+    assert "2026-03-01 14:30:00 UTC, as the bill says" in told.out
+
+    cut = list(csv.DictReader(io.StringIO(path.read_text())))
+    found = compared(past, written(tmp_path / "cur.csv", as_cur(cut)))  # a cloud's table does not say the moment
+    assert found["gap_usd"] == pytest.approx(0, abs=1e-6)
+    assert found["not_whole_yet"]["count"] > 0 and found["bill_as_of"] is None
+    told = past.run("reconcile", str(tmp_path / "cur.csv"), *MARCH)
+    assert "in the bill's newest hour, not whole yet" in told.out
+
+
 def as_cur(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     """The same in AWS's own table: a row for each instance and hour."""
     hours: dict[tuple[str, str], float] = {}

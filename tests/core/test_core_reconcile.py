@@ -191,6 +191,23 @@ def test_what_is_no_time_of_instances_is_counted_by_what_it_is():
     assert dict(theirs.costs) == {("i-1", at(0)): 1, ("i-2", at(0)): -1, ("i-2", at(HOUR)): 0}
 
 
+def test_the_newest_hour_of_a_month_that_is_not_over_is_not_compared_unless_the_bill_says_up_to_when_it_counts():
+    ours = [used("i-1", 0, 1), used("i-1", HOUR, 4), used("i-2", HOUR, 4), used("i-1", 2 * HOUR, 4)]
+    whole, newest = charged("i-1", 0, 1), charged("i-1", HOUR, 2)
+    found = reconcile(ours, bill(whole, newest), over=False)
+    assert [pair.found for pair in found.pairs] == [Found.BOTH, Found.NOT_WHOLE, Found.NOT_WHOLE, Found.NOT_YET]
+    assert (found.here, found.there, found.gap) == (1, 1, 0)
+    assert reconcile(ours, bill(whole, newest)).gap == 2 + 4  # of a month that is over, all counts
+    stated = bill(charged("i-1", 0, 1, x_AsOf="2026-03-01T13:30:00Z"), charged("i-1", HOUR, 2))
+    assert stated.as_of == at(1.5 * HOUR)
+    assert reconcile(ours, stated, over=False).gap == 2 + 4
+
+
+def test_what_states_the_moment_of_a_bill_has_to_be_a_time():
+    (problem,) = read(x_AsOf="soon")
+    assert problem.startswith("x_AsOf: is 'soon', not a time")
+
+
 def test_a_bill_by_days_is_compared_by_days():
     ours = [used("i-1", 0, 1), used("i-1", 11 * HOUR, 2), used("i-1", 12 * HOUR, 4)]
     found = reconcile(ours, bill(charged("i-1", -12 * HOUR, 3, 86_400), charged("i-1", 12 * HOUR, 4, 86_400)))

@@ -26,6 +26,7 @@ _SAID = {
     Found.THERE: "only in the bill",
     Found.UNPRICED: "without a price in the ledger",
     Found.NOT_YET: "later than anything in the bill",
+    Found.NOT_WHOLE: "in the bill's newest {step}, not whole yet",
 }
 
 
@@ -60,7 +61,9 @@ def reconcile_bill(
     """Compare a month of the ledger with the cloud's own bill, by instance and hour.
 
     The bill is FOCUS 1.0 or 1.2, or CUR 2.0. Compared is the time of the cluster's instances; everything else in
-    the bill is counted apart, by what it is. The gap adds up what each instance has too much on either side.
+    the bill is counted apart, by what it is. Of a month that is not over, both sides count up to the moment that the
+    bill states (x_AsOf), or else without its newest hour. The gap adds up what each instance has too much on either
+    side.
     """
     session = session_of(context, json)
     chosen = month_of(month, session.now)
@@ -71,7 +74,10 @@ def reconcile_bill(
             raise CliError(f"there is no file {path}", Exit.NOT_FOUND)
     ledger = read_month(session, chosen)
     bill, tables, repeated = _read(session, ledger, files, cost)
-    document = reconcile_document(ledger, bill, reconcile(ledger.rows, bill), tables, repeated, tolerance)
+    if bill.as_of is not None and bill.as_of < min(ledger.material.as_of, chosen.end):
+        ledger = read_month(session, chosen, bill.as_of)  # its last hour is cut there, so the ledger's is, too
+    found = reconcile(ledger.rows, bill, over=ledger.over)
+    document = reconcile_document(ledger, bill, found, tables, repeated, tolerance)
     if session.json:
         session.answer(document)
     else:
@@ -112,7 +118,13 @@ def _print(session: Session, document: dict[str, Any]) -> None:
         one = document[found.value]
         if one["count"]:
             difference = one["here_usd"] - one["there_usd"]
-            table.add_row(said, str(one["count"]), money(one["here_usd"]), money(one["there_usd"]), money(difference))
+            table.add_row(
+                said.format(step=document["step"]),
+                str(one["count"]),
+                money(one["here_usd"]),
+                money(one["there_usd"]),
+                money(difference),
+            )
     table.add_section()
     table.add_row("compared", "", *(money(document[name]) for name in ("here_usd", "there_usd", "difference_usd")))
     session.console.print(table)
@@ -143,7 +155,7 @@ def _print_largest(session: Session, document: dict[str, Any]) -> None:
     rows = [
         (abs(row["difference_usd"]), row, said)
         for found, said in _SAID.items()
-        if found is not Found.NOT_YET
+        if found.compared
         for row in document[found.value]["largest"]
         if row["difference_usd"]
     ]
@@ -166,10 +178,11 @@ def _beside(document: dict[str, Any]) -> list[tuple[str, str | None]]:
     def some(one: dict[str, Any]) -> str | None:
         return _rows(one) if one["rows"] else None
 
-    until, free = document["billed_until"], document["free_here"]
+    until, free, cut = document["billed_until"], document["free_here"], document["bill_as_of"]
     return [
         ("table", ", ".join(document["tables"])),
         ("bill until", f"{until:%Y-%m-%d %H:%M} UTC" if until else None),
+        ("both sides as of", f"{cut:%Y-%m-%d %H:%M:%S} UTC, as the bill says" if cut else None),
         ("month", None if document["complete"] else f"{document['month']} is not over"),
         ("free spot", f"{counted(free, document['step'])} of instances that the cloud took so soon" if free else None),
         ("corrections in it", some(document["corrections"])),

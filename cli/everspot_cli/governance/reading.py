@@ -39,9 +39,10 @@ def month_of(text: str | None, now: datetime) -> Month:
     return month
 
 
-def read_month(session: Session, month: Month) -> MonthLedger:
-    """Read the cluster, bring its ledger up to date, and cut out one month."""
-    material = gather(session)
+def read_month(session: Session, month: Month, as_of: datetime | None = None) -> MonthLedger:
+    """Read the cluster, bring its ledger up to date, and cut out one month. With `as_of` it is the ledger of that
+    moment, and is not brought up to date."""
+    material = gather(session, as_of)
     rows = usage_rows(material.bill, reported_at(session), material.records, since=month.begin, until=month.end)
     return MonthLedger(month, month.over(material.as_of), material, rows)
 

@@ -27,6 +27,7 @@ def reconcile_document(
         "tables": list(dict.fromkeys(tables)),
         "step": result.step.value,
         "billed_until": bill.until,
+        "bill_as_of": bill.as_of,
         "here_usd": usd(result.here),
         "there_usd": usd(result.there),
         "difference_usd": usd(result.here - result.there),

@@ -21,7 +21,8 @@ _LONGEST = timedelta(days=32)  # of what one row is charged for: a month, where 
 class BillRow:
     """One row. `resource`: as the bill has it, and `instance`: its id, if it is one. `charge`: a category of FOCUS, or
     the table's own word where that is not known. `tags`: with keys as people wrote them, as far as the bill keeps
-    them. `timed`: whether it is an instance's time, and not, say, its traffic."""
+    them. `timed`: whether it is an instance's time, and not, say, its traffic. `as_of`: up to when
+    everything counts, where the row says it."""
 
     start: datetime
     end: datetime
@@ -35,6 +36,7 @@ class BillRow:
     tags: Mapping[str, str]
     correction: bool
     committed: bool
+    as_of: datetime | None = None
 
 
 class UnknownTable(ValueError):
@@ -74,6 +76,7 @@ def read_row(
         problems.append(Problem(table.currency, f"is {shown(currency)}; the ledger has dollars ({CURRENCY}) only"))
     if start is not None and end is not None and not timedelta(0) < end - start <= _LONGEST:
         problems.append(Problem(table.end, "has to be after the start, by a month at most"))
+    as_of = _moment(raw, table.as_of, problems) if _text(raw.get(table.as_of)) else None
     if problems or start is None or end is None or amount is None:
         return problems
     word = _text(raw.get(table.charge))
@@ -95,6 +98,7 @@ def read_row(
             for key, value in _tags(raw.get(column))
         },
         correction=bool(table.correction) and _text(raw.get(table.correction)) != "",
+        as_of=as_of,
         committed=word in table.committed_words or bool(table.committed and _text(raw.get(table.committed))),
     )
 

@@ -221,7 +221,8 @@ def _own(row: UsageRow, context: FocusContext) -> dict[str, str]:
         "x_OnDemandCost": _decimal(row.on_demand_cost),
         "x_WaivedCost": _decimal(row.waived),
         "x_AbroadCost": _decimal(row.cost if row.kind is UsageKind.ABROAD else Fraction(0)),
-        "x_AsOf": _stamp(context.as_of),
+        # To the microsecond, so that what is compared with it is cut at the very moment.
+        "x_AsOf": context.as_of.isoformat().replace("+00:00", "Z"),
     }
 
 

@@ -15,7 +15,7 @@ class BillTable:
     `tags` may be JSON text or a list of keys and values; `tags_beside` are more of them. `meters`: what was measured,
     the first that has a value counts.
     `committed`: a column that has a value where a commitment covers the row; `committed_words`: those of `charge` that
-    say so.
+    say so. `as_of`: a column that says up to when everything counts, which clouds' tables have not.
     """
 
     name: str
@@ -33,6 +33,7 @@ class BillTable:
     correction: str = ""
     committed: str = ""
     committed_words: tuple[str, ...] = ()
+    as_of: str = ""
 
     @property
     def required(self) -> tuple[str, ...]:
@@ -53,6 +54,7 @@ FOCUS_TABLE = BillTable(
     meters=("SkuMeter", "x_UsageType"),
     correction="ChargeClass",
     committed="CommitmentDiscountId",
+    as_of="x_AsOf",
 )
 """Cost and Usage of the FinOps Open Cost and Usage Specification, 1.0 to 1.2, whoever exports it."""
 

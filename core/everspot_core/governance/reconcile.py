@@ -43,6 +43,7 @@ class Found(StrEnum):
 
     BOTH: in both. HERE, THERE: in one only. UNPRICED: the ledger knows no price of it, so only the bill's counts.
     NOT_YET: only in the ledger, later than anything in the bill, which lags behind.
+    NOT_WHOLE: in the newest step of the bill of a month that is not over, which may have a part of it only.
     """
 
     BOTH = "both"
@@ -50,6 +51,12 @@ class Found(StrEnum):
     THERE = "only_there"
     UNPRICED = "unpriced_here"
     NOT_YET = "not_billed_yet"
+    NOT_WHOLE = "not_whole_yet"
+
+    @property
+    def compared(self) -> bool:
+        """Whether the bill could have all of it."""
+        return self not in (Found.NOT_YET, Found.NOT_WHOLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +93,7 @@ class BillSide:
     """What a bill has of a cluster and a month, as `take` was told row by row.
 
     `known`: the ids of all instances of the ledger. `cluster`, `cluster_tag`: whose tags count as the cluster's.
+    `as_of`: up to when its rows of the cluster's instances count everything; None where they do not say.
     `rows`: all that there were, and `resources`: those that name one. `strangers`: instances of somebody else.
     """
 
@@ -97,6 +105,7 @@ class BillSide:
     tags: dict[str, Mapping[str, str]] = field(default_factory=dict)
     longest: timedelta = timedelta(0)
     until: datetime | None = None
+    as_of: datetime | None = None
     other_charges: dict[str, Count] = field(default_factory=lambda: defaultdict(Count))
     other_months: dict[str, Count] = field(default_factory=lambda: defaultdict(Count))
     beside: dict[str, Count] = field(default_factory=lambda: defaultdict(Count))
@@ -139,6 +148,8 @@ class BillSide:
         self.costs[instance, row.start] += row.cost
         self.longest = max(self.longest, row.end - row.start)
         self.tags[instance] = {**self.tags.get(instance, {}), **row.tags}
+        if row.as_of is not None:
+            self.as_of = min(self.as_of or row.as_of, row.as_of)
         if row.correction:
             self.corrections.add(row.cost)
         if row.committed:
@@ -150,6 +161,14 @@ class BillSide:
         if self.longest <= _HOUR:
             return BillStep.HOUR
         return BillStep.DAY if self.longest <= _DAY else BillStep.MONTH
+
+    @property
+    def newest(self) -> datetime | None:
+        """The beginning of the last step that it has, which may not be whole; None where it says up to when it counts,
+        and of a bill by months."""
+        if self.as_of is not None or self.until is None or self.step is BillStep.MONTH:
+            return None
+        return self.step.begin(self.until - timedelta(seconds=1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +187,7 @@ class Reconciliation:
     @property
     def compared(self) -> list[Pair]:
         """Everything that the bill could have."""
-        return [pair for pair in self.pairs if pair.found is not Found.NOT_YET]
+        return [pair for pair in self.pairs if pair.found.compared]
 
     @property
     def here(self) -> Fraction:
@@ -190,9 +209,10 @@ class Reconciliation:
         return total(abs(difference) for difference in each.values())
 
 
-def reconcile(rows: Iterable[UsageRow], bill: BillSide) -> Reconciliation:
-    """Put the ledger's rows of a month beside a bill."""
-    step = bill.step
+def reconcile(rows: Iterable[UsageRow], bill: BillSide, *, over: bool = True) -> Reconciliation:
+    """Put the ledger's rows of a month beside a bill. `over`: whether the month is; until then the bill's newest step
+    is not compared, because the cloud may not have counted all of it."""
+    step, newest = bill.step, None if over else bill.newest
     there: dict[tuple[str, datetime], Fraction] = defaultdict(Fraction)
     for (resource, start), cost in bill.costs.items():
         there[resource, step.begin(start)] += cost
@@ -207,6 +227,8 @@ def reconcile(rows: Iterable[UsageRow], bill: BillSide) -> Reconciliation:
         if found is None:
             free += 1
             continue
+        if newest is not None and key[1] == newest and found in (Found.BOTH, Found.HERE):
+            found = Found.NOT_WHOLE
         pairs.append(
             Pair(resource=key[0], start=key[1], here=Sums.of(own).cost, there=there.get(key, _ZERO), found=found)
         )

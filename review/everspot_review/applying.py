@@ -1,23 +1,26 @@
 """Updates of environments after the merge: only of what was reviewed, and by the rules.
 
-preview again → refused: exit 1 │ nothing to do: exit 0 │ not what was reviewed: exit 3 → update → told in the comment
+preview again → refused: exit 1 │ nothing to do: exit 0 │ applied already, or not what was reviewed: exit 3 → update
+→ told in the comment; of an update that failed also what is left, with which a later run goes on
 """
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from everspot_review.engine import PREVIEWED_IN, UPDATED_IN, Ended, Engine
-from everspot_review.errors import ReviewExit
+from everspot_review.errors import ReviewError, ReviewExit
 from everspot_review.forge import Forge
+from everspot_review.kept import Kept
 from everspot_review.locks import Here, Lock, held, left_by_this_repository, locked, told_of
 from everspot_review.previewing import Revisions, preview
 from everspot_review.refusals import ForgeError
 from everspot_review.report import EnvironmentReport
+from everspot_review.rest import Rest, rest_of, unknown
 from everspot_review.values import masked
 
 CLOCKS = timedelta(minutes=5)
@@ -34,6 +37,7 @@ class Applied(StrEnum):
     UPDATED = "updated"
     REFUSED = "refused"
     NOT_REVIEWED = "not reviewed"
+    ALREADY = "applied already"
     LOCKED = "locked"
     FAILED = "failed"
 
@@ -48,6 +52,7 @@ _EXITS = {
     Applied.UPDATED: ReviewExit.OK,
     Applied.REFUSED: ReviewExit.REFUSED,
     Applied.NOT_REVIEWED: ReviewExit.NOT_REVIEWED,
+    Applied.ALREADY: ReviewExit.NOT_REVIEWED,
     Applied.LOCKED: ReviewExit.LOCKED,
     Applied.FAILED: ReviewExit.REFUSED,
 }
@@ -55,12 +60,15 @@ _EXITS = {
 
 @dataclass(frozen=True)
 class ApplyOutcome:
-    """What has become of an environment, in a word and in a sentence. `report`: what the preview before it found."""
+    """What has become of an environment, in a word and in a sentence. `report`: what the preview before it found;
+    `rest`: what an update that failed has left; `continued`: whether the update was one of such a rest."""
 
     environment: str
     word: Applied
     said: str
     report: EnvironmentReport
+    rest: Rest | None = None
+    continued: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,21 +105,38 @@ def apply(
     revisions: Revisions | None = None,
     limits: tuple[timedelta, timedelta] = (PREVIEWED_IN, UPDATED_IN),
     tell: Callable[[str], None] = lambda _: None,
+    kept: Kept | None = None,
 ) -> ApplyOutcome:
-    """Update an environment, if that would do what was reviewed. `reviewed`: the digest of the preview that was, empty
-    if there was none; `limits`: of preview and update.
+    """Update an environment, if that would do what was reviewed, or what an update that failed has left of that.
+    `reviewed`: the digest of the preview that was, empty if there was none; `limits`: of preview and update; `kept`:
+    what our comment keeps of this environment at this revision.
 
     Raises:
         EngineError: if the engine cannot be run.
     """
-    seen = preview(engine, environment, revisions or Revisions(), limits[0])
+    known = revisions or Revisions()
+    seen = preview(engine, environment, known, limits[0])
     if seen.blocked:
         return ApplyOutcome(environment, Applied.REFUSED, f"{environment}: {_refusal(seen)}", seen)
     if not seen.steps and seen.outcome.value == "unchanged":
         return ApplyOutcome(environment, Applied.UNCHANGED, f"{environment}: nothing to do", seen)
-    if not reviewed or seen.digest != reviewed:
+    if kept is not None and kept.applied:
+        said = f"{environment}: applied already at {kept.at}; another change needs a pull request of its own"
+        return ApplyOutcome(environment, Applied.ALREADY, said, seen)
+    if not reviewed or seen.digest not in {reviewed, kept.rest if kept is not None else reviewed}:
         return ApplyOutcome(environment, Applied.NOT_REVIEWED, _unlike(environment, seen.digest, reviewed), seen)
-    return _updated(engine, environment, workflow, seen, limits[1], tell)
+    if continued := seen.digest != reviewed:
+        tell(f"{environment}: goes on with the rest of {known.head[:12]}, whose update failed")
+    done = replace(_updated(engine, environment, workflow, seen, limits[1], tell), continued=continued)
+    return replace(done, rest=_left(engine, seen, known, limits[0])) if done.word is Applied.FAILED else done
+
+
+def _left(engine: Engine, seen: EnvironmentReport, revisions: Revisions, limit: timedelta) -> Rest:
+    """What an update that failed has left to do, by a preview right after it."""
+    try:
+        return rest_of(seen, preview(engine, seen.environment, revisions, limit))
+    except ReviewError as error:
+        return unknown(seen.environment, masked(str(error)))
 
 
 def _updated(
@@ -170,4 +195,20 @@ def _unlike(environment: str, now: str, reviewed: str) -> str:
 def stamp(outcome: ApplyOutcome, now: datetime) -> str:
     """The line on an environment in the comment."""
     sign = "✅" if outcome.word.exit is ReviewExit.OK else "🛑"
-    return f"- {sign} **{outcome.environment}**: {outcome.word.value} at {now.astimezone(UTC):%Y-%m-%d %H:%M UTC}"
+    went_on = f", went on with the rest of {outcome.report.head[:12]}" if outcome.continued else ""
+    return f"- {sign} **{outcome.environment}**: {outcome.word.value} at {minute(now)}{went_on}"
+
+
+def minute(now: datetime) -> str:
+    """A time as it is told to people."""
+    return f"{now.astimezone(UTC):%Y-%m-%d %H:%M UTC}"
+
+
+def kept_after(outcome: ApplyOutcome, now: datetime, before: Kept | None) -> Kept | None:
+    """What our comment keeps of an environment from now on. `before`: what it kept until now."""
+    revision = outcome.report.head
+    if not revision or outcome.word not in (Applied.UPDATED, Applied.UNCHANGED, Applied.FAILED):
+        return before
+    if outcome.word is not Applied.FAILED:
+        return Kept(revision, minute(now))
+    return Kept(revision, minute(now), outcome.rest.digest) if outcome.rest and outcome.rest.digest else None

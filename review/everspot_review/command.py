@@ -34,7 +34,7 @@ HELP = (
 app = typer.Typer(
     name="review", help=HELP, no_args_is_help=True,
     epilog="Exit codes: 0 done, 1 refused (a preview failed, a rule is broken, an update failed), 2 usage, 3 not what "
-    "was reviewed, 4 engine or forge unavailable, 6 locked by another update, 7 drifted.",
+    "was reviewed, or applied already, 4 engine or forge unavailable, 6 locked by another update, 7 drifted.",
 )  # fmt: skip
 
 Root = Annotated[Path, typer.Option("--project", metavar="DIR", help="The folder of Pulumi.yaml.")]
@@ -169,7 +169,7 @@ def apply_command(
     json: AsJson = False,
 ) -> None:
     """Update environments, each only if it would do what was reviewed: it is previewed again, and the digests are
-    compared."""
+    compared. After an update that failed, run it again: it goes on with what is left."""
     began, limits = datetime.now(UTC), (_duration(limit), _duration(update_limit))
     found, chosen, _ = _chosen(project, environments, base, bystanders)
     for name in [name for name in chosen if base and found.by_hand(name)]:
@@ -182,20 +182,27 @@ def apply_command(
     revision = found.revision("HEAD")
     seen = reviewed_of(forge, revision, author) if forge is not None and reviewed is None else None
     outcomes: list[ApplyOutcome] = []
+    lines: list[str] = []
     for name in chosen:
         digest = reviewed if reviewed is not None else (seen.digests.get(name, "") if seen else "")
         workflow, revisions = Workflow.here(forge, began), Revisions("", revision)
-        outcomes.append(apply(engine, name, digest, workflow, revisions, limits, _note))
+        kept = seen.kept.get(name) if seen is not None else None
+        outcomes.append(apply(engine, name, digest, workflow, revisions, limits, _note, kept))
         _note(outcomes[-1].said)
-        if lost := record(engine, outcomes[-1], seen.pull if seen is not None else None):
-            _note(lost)
-            summarize(f"- {code(lost, 500)}")
-        if forge is not None and seen is not None and seen.number:
-            stamped(forge, seen, outcomes[-1], datetime.now(UTC), author)
+        lines.append(outcomes[-1].said)
+        lost = record(engine, outcomes[-1], seen.pull if seen is not None else None)
+        for line in filter(None, (lost, stamped(forge, seen, outcomes[-1], datetime.now(UTC), author))):
+            _note(line)
+            lines.append(line)
         if outcomes[-1].word.exit is not ReviewExit.OK:
             break  # the next ones may refer to this one
-    summarize("\n".join(f"- {code(outcome.said, 4_000)}" for outcome in outcomes))
-    document = {"environments": [{"environment": o.environment, "outcome": o.word, "said": o.said} for o in outcomes]}
+    summarize("\n".join(f"- {code(line, 4_000)}" for line in lines))
+    document = {
+        "environments": [
+            {"environment": o.environment, "outcome": o.word, "said": o.said, "rest": o.rest.digest if o.rest else None}
+            for o in outcomes
+        ]
+    }
     _answer(context, json, document, [])
     raise typer.Exit(outcomes[-1].word.exit if outcomes else ReviewExit.OK)
 

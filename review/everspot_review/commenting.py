@@ -6,20 +6,23 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from everspot_review.applying import ApplyOutcome, stamp
+from everspot_review.applying import Applied, ApplyOutcome, kept_after, stamp
 from everspot_review.errors import ReviewError
 from everspot_review.forge import Forge
 from everspot_review.job import PullEvent, run_link, summarize
+from everspot_review.kept import kept_of, with_kept
 from everspot_review.markdown import MARKER, comment, summary
 from everspot_review.previewing import LIST
 from everspot_review.publish import Voice, publish
 from everspot_review.refusals import ForgeError
 from everspot_review.report import EnvironmentReport
-from everspot_review.reviewed import Reviewed, with_head
+from everspot_review.reviewed import Reviewed, head_of, with_head
 
 APPLIED = "<!-- everspot-applied -->"
 LONGEST = 65_000
 """Characters of a comment that is edited: GitHub takes 65,536."""
+
+NO_COMMENT = "there is no comment of ours"
 
 
 @dataclass(frozen=True)
@@ -73,22 +76,58 @@ def comment_on(
         return CommentOutcome(f"overtaken: the reports are about {', '.join(sorted(h[:12] for h in heads))}", body)
     forge = forge_of()
     text = with_head(body, event.head) if reports else None
-    word = publish(forge, Voice.of(forge, MARKER, author), event.number, event.head, text)
+    word = publish(forge, Voice.of(forge, MARKER, author), event.number, event.head, text, carried)
     return CommentOutcome(word.value, text or body)
 
 
-def stamped(forge: Forge, seen: Reviewed, outcome: ApplyOutcome, now: datetime, author: str | None = None) -> None:
-    """Say in the comment what has become of an environment. That this fails is no reason to fail: the update is made.
-    Its reason goes to the summary."""
+def carried(old: str, new: str) -> str:
+    """A new comment with what the old one tells of the time after the merge, if both are about the same revision."""
+    if not head_of(new) or head_of(old) != head_of(new):
+        return new
+    text = with_kept(new, kept_of(old))
+    _, mark, tail = old.replace("\r\n", "\n").rpartition(f"\n{APPLIED}\n")
+    whole = f"{text.rstrip()}\n{APPLIED}\n{tail}" if mark else text
+    return whole if len(whole) <= LONGEST else text
+
+
+def stamped(
+    forge: Forge | None, seen: Reviewed | None, outcome: ApplyOutcome, now: datetime, author: str | None = None
+) -> str:
+    """Say in the comment what has become of an environment, and keep there what is left of it. That this fails is no
+    reason to fail: the update is made. Returns what to do after an update that failed, or why nothing could be kept."""
     try:
-        mine = Voice.of(forge, MARKER, author).mine(forge.comments(seen.number))
-        if mine is None:
-            return
-        text = with_stamp(mine.body, stamp(outcome, now), outcome.environment)
-        if len(text) <= LONGEST:
-            forge.edit(mine.id, text)
+        why = _stamped(forge, seen, outcome, now, author) if forge is not None and seen is not None else NO_COMMENT
     except ForgeError as error:
-        summarize(f"- the comment could not be edited: {error}")
+        why = str(error)
+    name, rest = outcome.environment, outcome.rest
+    if rest is None:
+        return f"{name}: the comment could not be edited: {why}" if why not in ("", NO_COMMENT) else ""
+    if not rest.digest:
+        return rest.said
+    if not why:
+        return f"{rest.said}. Mend the cause and run this again: it goes on with the rest"
+    by_hand = f"`everspot review apply {name} --reviewed {rest.digest}` goes on with it at this revision"
+    return f"{rest.said}. It is not kept in a comment ({why}): mend the cause, and {by_hand}"
+
+
+def _stamped(forge: Forge, seen: Reviewed, outcome: ApplyOutcome, now: datetime, author: str | None) -> str:
+    """Edit the comment; returns why it was not."""
+    mine = Voice.of(forge, MARKER, author).mine(forge.comments(seen.number)) if seen.number else None
+    if mine is None:
+        return NO_COMMENT
+    name, kept = outcome.environment, kept_of(mine.body)
+    before = kept.pop(name, None)
+    if before is not None and before.applied and outcome.word in (Applied.UNCHANGED, Applied.ALREADY):
+        return ""  # what it says of the update stays
+    after = kept_after(outcome, now, before)
+    text = mine.body
+    if head_of(mine.body) == seen.head:
+        text = with_kept(mine.body, {**kept, **({name: after} if after is not None else {})})
+    text = with_stamp(text, stamp(outcome, now), name)
+    if len(text) > LONGEST:
+        return "the comment has no room for more"
+    forge.edit(mine.id, text)
+    return ""
 
 
 def with_stamp(body: str, text: str, environment: str) -> str:

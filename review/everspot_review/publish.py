@@ -4,6 +4,7 @@ Ours is what we wrote: its author is us and its first line is our marker. Anybod
 author's comment with it is neither edited nor believed.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -51,9 +52,17 @@ class Voice:
         return min(own, key=lambda issue: issue.number, default=None)
 
 
-def publish(forge: Forge, voice: Voice, number: int, head: str, body: str | None) -> Published:
+def publish(
+    forge: Forge,
+    voice: Voice,
+    number: int,
+    head: str,
+    body: str | None,
+    joined: Callable[[str, str], str] = lambda _, new: new,
+) -> Published:
     """Write or edit the one comment of a pull request. `head`: the revision that was looked at; `body`: None where
-    there is nothing to say, which is said only if something else had been.
+    there is nothing to say, which is said only if something else had been; `joined`: what the text becomes of the old
+    and the new one.
 
     Raises:
         ForgeError: if the forge refuses.
@@ -65,6 +74,8 @@ def publish(forge: Forge, voice: Voice, number: int, head: str, body: str | None
         if found is None and body is None:
             return Published.NOTHING
         text = body if body is not None else f"{voice.marker}\nNo environment changes any more.\n"
+        if found is not None:
+            text = joined(found.body, text)
         if found is not None and _plain(found.body) == _plain(text):
             return Published.UNCHANGED
         try:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from everspot_review.forge import Forge, Pull
+from everspot_review.kept import Kept, kept_of
 from everspot_review.markdown import MARKER, digests
 from everspot_review.publish import Voice
 
@@ -20,11 +21,12 @@ _PLACE = 2
 @dataclass(frozen=True)
 class Reviewed:
     """What was reviewed in a pull request. `pull`: None if the commit came from none; `digests`: by environment;
-    `why`: why there is none, a sentence."""
+    `kept`: what has become of environments at this commit; `why`: why there is no digest, a sentence."""
 
     pull: Pull | None = None
     digests: Mapping[str, str] = field(default_factory=dict)
     why: str = ""
+    kept: Mapping[str, Kept] = field(default_factory=dict)
 
     @property
     def number(self) -> int:
@@ -67,4 +69,5 @@ def reviewed_of(forge: Forge, commit: str, author: str | None = None) -> Reviewe
         about = f"the comment on pull request {pull.number} is about {head[:12] or 'nothing'}"
         why = f"{about}, and its last revision is {pull.head[:12]}"
         return Reviewed(pull, why=why)
-    return Reviewed(pull, digests(mine.body))
+    kept = {name: item for name, item in kept_of(mine.body).items() if item.revision == commit}
+    return Reviewed(pull, digests(mine.body), kept=kept)

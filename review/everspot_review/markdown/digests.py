@@ -1,7 +1,7 @@
 """The two first lines of a comment: by the one it is known again, and in the other stands what was reviewed."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from everspot_review.report import EnvironmentReport
 
@@ -19,13 +19,13 @@ def digest_line(reports: Sequence[EnvironmentReport]) -> tuple[str, tuple[str, .
     for report in sorted(reports, key=lambda report: report.environment):
         if not report.digest or report.environment in told:
             continue
-        cost = len(_packed({report.environment: report.digest}))
+        cost = len(packed({report.environment: report.digest}))
         if cost > room:
             left.append(report.environment)
             continue
         told[report.environment] = report.digest
         room -= cost
-    return f"{_BEGIN}{_packed(told)}{_END}", tuple(left)
+    return f"{_BEGIN}{packed(told)}{_END}", tuple(left)
 
 
 def digests(body: str) -> dict[str, str]:
@@ -48,7 +48,7 @@ def digests(body: str) -> dict[str, str]:
     return {name: digest for name, digest in told.items() if isinstance(digest, str)}
 
 
-def _packed(told: dict[str, str]) -> str:
+def packed(told: Mapping[str, object]) -> str:
     """JSON in which no comment ends, whatever an environment is called."""
     text = json.dumps(told, sort_keys=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("--", "\\u002d\\u002d")

@@ -4,6 +4,7 @@
     VERB.STACK.told   what it prints on standard error, VERB.STACK.hangs   that it ignores being asked to stop,
     VERB.STACK.waits  that it ends as soon as the job's first identity token is another one,
     stacks.json, state.STACK.json   what `stack ls` and `stack export` answer,
+    after.STACK.jsonl, after.STACK.code   what `preview` answers from the next `up` on,
     lock.STACK        what `up` and `refresh --yes` say instead, until `cancel` removes it
 
 Each call is noted in calls.jsonl, with the variables that it was given.
@@ -43,6 +44,9 @@ def main() -> int:
     if lock.exists() and (verb == "up" or "--yes" in words):
         sys.stderr.write(lock.read_text().replace("PID", str(os.getpid())))
         return 1
+    for kind in ("jsonl", "code"):
+        if verb == "up" and (after := here / f"after.{stack}.{kind}").exists():
+            after.rename(here / f"preview.{stack}.{kind}")
     if "--event-log" in words and (log := here / f"{verb}.{stack}.jsonl").exists():
         Path(words[words.index("--event-log") + 1]).write_text(log.read_text())
     if (here / f"{verb}.{stack}.hangs").exists():

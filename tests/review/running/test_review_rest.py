@@ -1,0 +1,159 @@
+"""After an update that failed: a later run goes on with what is left of the reviewed, and with nothing else. After one
+that was made: it is not made again."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from desk import SAME, Desk, rule, step
+from everspot_review.commenting import carried
+from everspot_review.forge import Forge
+from everspot_review.kept import Kept, kept_of, with_kept
+from everspot_review.markdown import digests
+from everspot_review.refusals import Patience
+from everspot_review.reviewed import reviewed_of
+from forge_double import BOT, Double
+
+Steps = list[dict[str, Any]]
+HEAD, REST = "a" * 40, "b" * 64
+
+
+def changed(*names: str, to: int = 2) -> Steps:
+    return [step("update", name, {"delaySeconds": 1}, {"delaySeconds": to}) for name in names]
+
+
+def merged(desk: Desk, hub: Double, steps: Steps) -> str:
+    """A change of dev that was previewed, commented, and merged as the commit that is returned."""
+    desk.answers("preview", "dev", steps)
+    head = desk.commit()
+    hub.head, hub.merged_as[head] = head, 7
+    reports = str(desk.engine / "reports")
+    assert desk.run("preview", "dev", "--out", reports).returncode == 0
+    assert desk.run("comment", reports, "--number", "7", "--head", head).returncode == 0
+    return head
+
+
+def fails(desk: Desk, left: Steps, code: int = 0) -> None:
+    """Have the next update fail, and previews after it find this."""
+    desk.answers("after", "dev", left, code)
+    desk.answers("up", "dev", [], code=1, told="error: the cloud is full")
+
+
+def test_an_update_that_failed_half_way_goes_on_with_the_rest_and_with_the_rest_of_that(
+    desk: Desk, hub: Double, tmp_path: Path
+) -> None:
+    head = merged(desk, hub, changed("a", "b", "c"))
+    reviewed = digests(hub.comments[0]["body"])
+    for left in (changed("b", "c"), changed("c")):
+        fails(desk, left)
+        done = desk.run("apply", "dev", GITHUB_STEP_SUMMARY=str(tmp_path / "summary"))
+        assert (done.returncode, "run this again: it goes on with the rest" in done.stderr) == (1, True), done.stderr
+        assert "**dev**: failed at" in hub.comments[0]["body"]
+    assert digests(hub.comments[0]["body"]) == reviewed and "it goes on" in (tmp_path / "summary").read_text()
+    desk.answers("up", "dev", [])
+    done = desk.run("apply", "dev")
+    assert (done.returncode, desk.verbs().count("up")) == (0, 3), done.stderr
+    assert f"dev: goes on with the rest of {head[:12]}, whose update failed" in done.stderr
+    assert f"UTC, went on with the rest of {head[:12]}\n" in hub.comments[0]["body"]
+    assert kept_of(hub.comments[0]["body"])["dev"].applied
+
+
+@pytest.mark.parametrize(
+    ("left", "code", "why"),
+    [
+        (changed("b", "z"), 0, "this was not reviewed: z (update)"),
+        ([step("delete", "b", {"delaySeconds": 1}, None)], 0, "this was not reviewed: b (delete)"),
+        ([], 255, "nobody knows what is left"),
+        ([*changed("b"), rule()], 1, "what is left breaks a mandatory rule"),
+    ],
+    ids=["another resource", "another deed", "no preview", "a rule"],
+)
+def test_a_rest_that_was_not_reviewed_is_not_kept(desk: Desk, hub: Double, left: Steps, code: int, why: str) -> None:
+    merged(desk, hub, changed("a", "b"))
+    fails(desk, left, code)
+    done = desk.run("apply", "dev")
+    assert (done.returncode, why in done.stderr) == (1, True), done.stderr
+    assert "open a pull request that touches Pulumi.dev.yaml" in done.stderr
+    assert kept_of(hub.comments[0]["body"]) == {}
+    desk.answers("up", "dev", [])
+    desk.answers("preview", "dev", [each for each in left if "resourcePreEvent" in each] or changed("b"))
+    assert (desk.run("apply", "dev").returncode, desk.verbs().count("up")) == (3, 1)
+
+
+def test_what_differs_from_the_kept_rest_is_not_applied(desk: Desk, hub: Double) -> None:
+    merged(desk, hub, changed("a", "b"))
+    fails(desk, changed("b"))
+    assert desk.run("apply", "dev").returncode == 1
+    desk.answers("preview", "dev", changed("b", to=3))
+    done = desk.run("apply", "dev")
+    assert (done.returncode, "is not what was reviewed" in done.stderr, desk.verbs().count("up")) == (3, True, 1)
+    desk.answers("preview", "dev", changed("b"))
+    desk.answers("up", "dev", [])
+    assert desk.run("apply", "dev").returncode == 0, "it is still kept"
+
+
+def test_without_a_comment_the_rest_is_applied_by_its_digest(desk: Desk) -> None:
+    desk.answers("preview", "dev", changed("a", "b"))
+    told = desk.run("preview", "dev", "--out", str(desk.engine / "reports")).stdout
+    fails(desk, changed("b"))
+    done = desk.run("apply", "dev", "--reviewed", told.split()[-1])
+    digest = done.stderr.partition("--reviewed ")[2][:64]
+    assert (done.returncode, len(digest)) == (1, 64), done.stderr
+    desk.answers("up", "dev", [])
+    assert desk.run("apply", "dev", "--reviewed", digest).returncode == 0
+
+
+def test_what_was_applied_is_not_applied_again_by_an_older_run(desk: Desk, hub: Double) -> None:
+    merged(desk, hub, changed("a"))
+    assert desk.run("apply", "dev").returncode == 0
+    told = hub.comments[0]["body"]
+    again = desk.run("apply", "dev")  # a later pull request has undone it: the same would be done once more
+    assert (again.returncode, desk.verbs().count("up")) == (3, 1)
+    assert "dev: applied already at 2" in again.stderr and "needs a pull request of its own" in again.stderr
+    desk.answers("preview", "dev", [SAME])
+    assert (desk.run("apply", "dev").returncode, hub.comments[0]["body"]) == (0, told)
+
+
+def test_only_our_comment_s_fourth_line_on_this_revision_is_believed(desk: Desk, hub: Double) -> None:
+    head = merged(desk, hub, changed("a"))
+    forge = Forge.from_environment(desk.env, Patience(sleep=lambda _: None))
+    ours, entry = hub.comments[0], Kept(head, "2026-03-01 12:00 UTC", REST)
+    plain, forged = ours["body"], with_kept(ours["body"], {"dev": entry})
+    ours["body"] = forged
+    assert reviewed_of(forge, head).kept == {"dev": entry}
+    line = forged.split("\n")[3]
+    ours["body"] = f"{plain}\n{line}\n"
+    hub.said("mallory", forged)
+    assert (reviewed_of(forge, head).kept, reviewed_of(forge, head).number) == ({}, 7)
+    ours["body"] = with_kept(plain, {"dev": replace(entry, revision="c" * 40)})
+    assert reviewed_of(forge, head).kept == {} and ours["user"]["login"] == BOT
+
+
+def test_a_review_of_a_new_revision_drops_what_was_kept_and_one_of_the_same_does_not(desk: Desk, hub: Double) -> None:
+    head = merged(desk, hub, changed("a", "b"))
+    fails(desk, changed("b"))
+    assert desk.run("apply", "dev").returncode == 1
+    reports = str(desk.engine / "reports")
+    for revision, kept in ((head, ["dev"]), (desk.commit(), [])):
+        hub.head = revision
+        assert desk.run("preview", "dev", "--out", reports).returncode == 0
+        assert desk.run("comment", reports, "--number", "7", "--head", revision).returncode == 0
+        body = hub.comments[0]["body"]
+        assert (list(kept_of(body)), "**dev**: failed at" in body) == (kept, bool(kept))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[1]", "{", '{"dev": 1}', '{"dev": {"at": "x", "rest": "", "revision": "aaaaaaa"}}', '{"dev": {"rest": ""}}'],
+)
+def test_what_is_no_entry_is_left_out(text: str) -> None:
+    assert kept_of(f"1\n2\n3\n<!-- everspot-kept {text} -->\n") == {}
+
+
+def test_the_line_takes_any_name_and_is_replaced_whole() -> None:
+    name, body = "a--><b>\n", f"1\n2\n<!-- everspot-head {HEAD} -->\n\nrest\n"
+    one = {name: Kept(HEAD, "2026-03-01 12:00 UTC", REST)}
+    told = with_kept(body, one)
+    assert (kept_of(told), kept_of(with_kept(told, {})), with_kept(told, {})) == (one, {}, body)
+    assert carried(told, body) == told and told.split("\n")[3].count("-->") == 1

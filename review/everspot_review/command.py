@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from everspot_core.documents import parse_duration
 
-from everspot_review.applying import ApplyOutcome, Workflow, apply
+from everspot_review.applying import Applied, ApplyOutcome, Workflow, apply
 from everspot_review.changed import Project
 from everspot_review.commenting import CommentOutcome, comment_on, reports_of, stamped
 from everspot_review.drift import Drift, drift
@@ -194,7 +194,7 @@ def apply_command(
         for line in filter(None, (lost, stamped(forge, seen, outcomes[-1], datetime.now(UTC), author))):
             _note(line)
             lines.append(line)
-        if outcomes[-1].word.exit is not ReviewExit.OK:
+        if outcomes[-1].word.exit is not ReviewExit.OK and outcomes[-1].word is not Applied.ALREADY:
             break  # the next ones may refer to this one
     summarize("\n".join(f"- {code(line, 4_000)}" for line in lines))
     document = {
@@ -204,7 +204,7 @@ def apply_command(
         ]
     }
     _answer(context, json, document, [])
-    raise typer.Exit(outcomes[-1].word.exit if outcomes else ReviewExit.OK)
+    raise typer.Exit(next((o.word.exit for o in reversed(outcomes) if o.word.exit), ReviewExit.OK))
 
 
 @app.command("drift")

@@ -23,13 +23,13 @@ def changed(*names: str, to: int = 2) -> Steps:
     return [step("update", name, {"delaySeconds": 1}, {"delaySeconds": to}) for name in names]
 
 
-def merged(desk: Desk, hub: Double, steps: Steps) -> str:
-    """A change of dev that was previewed, commented, and merged as the commit that is returned."""
+def merged(desk: Desk, hub: Double, steps: Steps, *more: str) -> str:
+    """A change of dev, and of `more`, that was previewed, commented, and merged as the commit that is returned."""
     desk.answers("preview", "dev", steps)
     head = desk.commit()
     hub.head, hub.merged_as[head] = head, 7
     reports = str(desk.engine / "reports")
-    assert desk.run("preview", "dev", "--out", reports).returncode == 0
+    assert desk.run("preview", "dev", *more, "--out", reports).returncode == 0
     assert desk.run("comment", reports, "--number", "7", "--head", head).returncode == 0
     return head
 
@@ -115,6 +115,21 @@ def test_what_was_applied_is_not_applied_again_by_an_older_run(desk: Desk, hub: 
     assert (desk.run("apply", "dev").returncode, hub.comments[0]["body"]) == (0, told)
 
 
+def test_the_rest_of_one_environment_is_applied_where_another_was_applied_and_has_moved_on(
+    desk: Desk, hub: Double
+) -> None:
+    desk.answers("preview", "prod", changed("a", "b"))
+    merged(desk, hub, changed("a"), "prod")
+    desk.answers("after", "prod", changed("b"))
+    desk.answers("up", "prod", [], code=1)
+    assert desk.run("apply", "dev", "prod").returncode == 1
+    assert [kept_of(hub.comments[0]["body"])[name].applied for name in ("dev", "prod")] == [True, False]
+    desk.answers("up", "prod", [])
+    done = desk.run("apply", "dev", "prod")
+    assert (done.returncode, desk.verbs().count("up")) == (3, 3), done.stderr
+    assert "dev: applied already" in done.stderr and "prod: updated" in done.stderr
+
+
 def test_only_our_comment_s_fourth_line_on_this_revision_is_believed(desk: Desk, hub: Double) -> None:
     head = merged(desk, hub, changed("a"))
     forge = Forge.from_environment(desk.env, Patience(sleep=lambda _: None))
@@ -135,10 +150,10 @@ def test_a_review_of_a_new_revision_drops_what_was_kept_and_one_of_the_same_does
     fails(desk, changed("b"))
     assert desk.run("apply", "dev").returncode == 1
     reports = str(desk.engine / "reports")
-    for revision, kept in ((head, ["dev"]), (desk.commit(), [])):
-        hub.head = revision
+    for kept in (["dev"], []):
+        revision = hub.head = head if kept else desk.commit()
         assert desk.run("preview", "dev", "--out", reports).returncode == 0
-        assert desk.run("comment", reports, "--number", "7", "--head", revision).returncode == 0
+        assert desk.run("comment", reports, "--number", "7", "--head", revision).stdout == "comment: edited\n"
         body = hub.comments[0]["body"]
         assert (list(kept_of(body)), "**dev**: failed at" in body) == (kept, bool(kept))
 

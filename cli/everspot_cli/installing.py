@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import distribution
+from importlib.metadata import distributions, version
 from typing import Any
 
 PACKAGE = "everspot"
@@ -19,9 +19,10 @@ class Requirement:
 
 def own_requirement(extras: str) -> Requirement:
     """What installs the `everspot` that runs, with some extras, such as `cli,review`."""
-    found = distribution(PACKAGE)
-    origin = found.read_text("direct_url.json")
-    return requirement(extras, found.version, json.loads(origin) if origin else None)
+    # Beside the installed one there may be what a build has left in the checkout, which says nothing of its origin.
+    notes = (one.read_text("direct_url.json") for one in distributions(name=PACKAGE))
+    origin = next((json.loads(note) for note in notes if note), None)
+    return requirement(extras, version(PACKAGE), origin)
 
 
 def requirement(extras: str, version: str, origin: Mapping[str, Any] | None) -> Requirement:

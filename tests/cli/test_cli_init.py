@@ -131,6 +131,44 @@ def test_people_are_asked_what_the_options_do_not_say(tmp_path: Path):
     assert "gcp:region: us-central1" in (tmp_path / "stacks/Pulumi.dev.yaml").read_text()
 
 
+def test_an_answer_is_judged_as_it_is_given_and_asked_again(tmp_path: Path):
+    answers = ["azure", "gcp", "UP", "my-project", "us-east2", "us-east1", "Vision", "vision", "fleets", "Org/fleets"]
+    done = subprocess.run(
+        [sys.executable, "-m", "everspot_cli.main", "init", str(tmp_path)],
+        input="\n".join(answers) + "\n", capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (
+        "'azure' is none; there is aws, gcp" in done.stderr and "(there is us-east1, us-east4, us-east5)" in done.stderr
+    )
+    assert done.stderr.count("Which project") == 2 and "becomes a label" in done.stderr
+    assert "gcp:region: us-east1" in (tmp_path / "stacks/Pulumi.dev.yaml").read_text()
+
+
+def test_a_wrong_option_is_told_before_anybody_is_asked(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-m", "everspot_cli.main", "init", str(tmp_path / "new"), "--cloud", "azure"],
+        input="", capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path,
+    )  # fmt: skip
+    assert (done.returncode, "Which" in done.stderr) == (2, False)
+    assert "there is aws, gcp" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "region", "meant"),
+    [(AWS, "us-east-9", "there is us-east-1, us-east-2"), (GCP, "europe-wst4", "mean europe-west4")],
+    ids=["aws", "gcp"],
+)
+def test_a_region_that_is_not_known_is_refused_with_the_nearest_unless_it_may_be_newer(
+    tmp_path: Path, given: dict[str, str], region: str, meant: str
+):
+    done = everspot("init", str(tmp_path / "new"), *options({**given, "region": region}), "--yes", "--json")
+    (problem,) = json.loads(done.err)["problems"]
+    assert (done.code, problem["field"]) == (2, "region")
+    assert meant in problem["problem"] and "--unlisted-region" in problem["problem"]
+    begun(tmp_path / "new", {**given, "region": region}, "--unlisted-region")
+
+
 def test_an_input_that_ends_names_the_options_that_are_missing(tmp_path: Path):
     done = subprocess.run(
         [sys.executable, "-m", "everspot_cli.main", "init", str(tmp_path / "new"), "--cloud", "aws"],

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 from everspot_clouds.base.starting import REPOSITORY, REPOSITORY_ID, TEAM, CloudStarter, ProjectAnswers
 from everspot_clouds.registry import LOOKED_AT, starter
-from everspot_core.problems import Problems, shown
+from everspot_core.faults import legible
+from everspot_core.problems import Problem, Problems, shown
 
 from everspot_cli import starting
 from everspot_cli.commands.options import Json, session_of
@@ -31,6 +32,9 @@ def init(
     region: Annotated[
         str | None, typer.Option("--region", help="The region of the state and of both clusters.")
     ] = None,
+    unlisted_region: Annotated[
+        bool, typer.Option("--unlisted-region", help="Take a region that is newer than the list of regions.")
+    ] = False,
     team: Annotated[str | None, typer.Option("--team", help="The team that pays: the tag Team.")] = None,
     repository: Annotated[
         str | None, typer.Option("--repository", metavar="OWNER/NAME", help="The repository on GitHub.")
@@ -50,8 +54,8 @@ def init(
     """
     session = session_of(context, json)
     given = {"cloud": cloud, "account": account, "region": region, "team": team, "repository": repository}
-    words = _asked(given, ask=not (yes or session.json))
-    chosen, answers = _checked(words, repository_ids)
+    words = _asked(given, unlisted_region, ask=not (yes or session.json))
+    chosen, answers = _checked(words, repository_ids, unlisted_region)
     files = starting.files_of(chosen, answers)
     steps = chosen.steps(answers)
     costs = starting.costs_of(steps, files)
@@ -63,26 +67,39 @@ def init(
     _tell(session, folder, written, [f"{step.title}: {starting.told(step, costs.get(step.stack))}" for step in steps])
 
 
-def _asked(given: dict[str, str | None], *, ask: bool) -> dict[str, str]:
-    """The answers: the options', and of people for the rest.
+def _asked(given: dict[str, str | None], unlisted: bool, *, ask: bool) -> dict[str, str]:
+    """The answers: the options', and of people for the rest. What people answer is judged at once, and asked again.
 
     Raises:
-        CliError: naming all options that are missing where nobody is asked.
+        CliError: naming all options that are missing where nobody is asked, or that are wrong before anybody is.
     """
     missing = [name for name in ASKED if given[name] is None]
     if missing and not ask:
         raise _unanswered(missing, "without --yes and --json they are asked for")
     found = {name: value for name, value in given.items() if value is not None}
+    if missing and (wrong := _faults(found, None, unlisted)):
+        raise CliError("the project cannot be begun", Exit.USAGE, problems=listed(wrong))
     for name in missing:
-        question, usual = _question(name, found.get("cloud", ""))
         try:
-            found[name] = typer.prompt(question, default=usual, err=True)
+            found[name] = _answer(name, found, unlisted)
         except typer.Abort:
             if sys.stdin.isatty():
                 raise
             unanswered = [each for each in missing if each not in found]
             raise _unanswered(unanswered, "standard input ended, and nobody can be asked") from None
     return {name: value.strip() for name, value in found.items()}
+
+
+def _answer(name: str, found: dict[str, str], unlisted: bool) -> str:
+    """What somebody answers, once it is right."""
+    question, usual = _question(name, found.get("cloud", ""))
+    while True:
+        answer = str(typer.prompt(question, default=usual, err=True)).strip()
+        wrong = [problem for problem in _faults({**found, name: answer}, None, unlisted) if problem.path == name]
+        if not wrong:
+            return answer
+        for problem in wrong:
+            typer.echo(f"  {legible(problem.reason)}", err=True)
 
 
 def _unanswered(names: list[str], hint: str) -> CliError:
@@ -102,31 +119,38 @@ def _question(name: str, cloud: str) -> tuple[str, str | None]:
     return questions[name]
 
 
-def _checked(words: dict[str, str], ids: str | None) -> tuple[CloudStarter, ProjectAnswers]:
+def _checked(words: dict[str, str], ids: str | None, unlisted: bool) -> tuple[CloudStarter, ProjectAnswers]:
     """The answers, parsed.
 
     Raises:
         CliError: naming everything that is wrong with them.
     """
-    problems = Problems()
-    cloud, team, repository = words["cloud"], words["team"], words["repository"]
-    known = problems.need(cloud in LOOKED_AT, "cloud", f"{shown(cloud)} is none; there is {', '.join(LOOKED_AT)}")
-    told = f"{shown(team)} has to be 1 to 40 letters, digits, spaces, dots, dashes and underscores"
-    problems.need(bool(TEAM.fullmatch(team)), "team", told)
-    fits = bool(REPOSITORY.fullmatch(repository))
-    problems.need(fits, "repository", f"{shown(repository)} has to be OWNER/NAME, as GitHub writes it")
+    if wrong := _faults(words, ids, unlisted):
+        raise CliError("the project cannot be begun", Exit.USAGE, problems=listed(wrong))
+    return starter(words["cloud"]), _answers(words, ids, unlisted)
+
+
+def _answers(words: dict[str, str], ids: str | None, unlisted: bool) -> ProjectAnswers:
     pair = tuple(part.strip() for part in ids.split(",")) if ids is not None else ()
-    sound = ids is None or (len(pair) == 2 and all(REPOSITORY_ID.fullmatch(part) for part in pair))
+    known = (pair[0], pair[1]) if len(pair) == 2 else None
+    account, region, team, repository = (words.get(name, "") for name in ASKED[1:])
+    return ProjectAnswers(account, region, team, repository, known, unlisted_region=unlisted)
+
+
+def _faults(words: dict[str, str], ids: str | None, unlisted: bool) -> list[Problem]:
+    """Everything that is wrong with the answers that are there."""
+    problems, given = Problems(), _answers(words, ids, unlisted)
+    cloud = words.get("cloud", "")
+    known = problems.need(cloud in LOOKED_AT, "cloud", f"{shown(cloud)} is none; there is {', '.join(LOOKED_AT)}")
+    told = f"{shown(given.team)} has to be 1 to 40 letters, digits, spaces, dots, dashes and underscores"
+    problems.need(bool(TEAM.fullmatch(given.team)), "team", told)
+    fits = bool(REPOSITORY.fullmatch(given.repository))
+    problems.need(fits, "repository", f"{shown(given.repository)} has to be OWNER/NAME, as GitHub writes it")
+    sound = ids is None or (given.ids is not None and all(REPOSITORY_ID.fullmatch(part) for part in given.ids))
     problems.need(sound, "repository-ids", f"{shown(ids)} has to be two numbers with a comma between them")
-    answers = ProjectAnswers(
-        words["account"], words["region"], team, repository, (pair[0], pair[1]) if pair and sound else None
-    )
-    chosen = starter(cloud if known else LOOKED_AT[0])
     if known:
-        chosen.check(problems, answers)
-    if problems.found:
-        raise CliError("the project cannot be begun", Exit.USAGE, problems=listed(problems.found))
-    return chosen, answers
+        starter(cloud).check(problems, given)
+    return [problem for problem in problems.found if problem.path in words or problem.path == "repository-ids"]
 
 
 def _write(folder: Path, files: dict[str, str], *, force: bool) -> list[str]:

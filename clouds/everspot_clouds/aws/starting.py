@@ -4,11 +4,12 @@ import re
 from collections.abc import Mapping
 from string import Template
 
+import boto3
 from everspot_core.problems import Problems, shown
 
 from everspot_clouds.aws.rules import BOOTSTRAP, STATE_ALIAS
 from everspot_clouds.base import walk
-from everspot_clouds.base.starting import ProjectAnswers, SetupStep, there
+from everspot_clouds.base.starting import ProjectAnswers, SetupStep, check_region, there
 
 _ACCOUNT = re.compile(r"\d{12}")
 _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
@@ -94,7 +95,8 @@ class AwsStarter:
         fits = bool(_ACCOUNT.fullmatch(given.account))
         problems.need(fits, "account", f"{shown(given.account)} has to be 12 digits: `aws sts get-caller-identity`")
         known = bool(_REGION.fullmatch(given.region))
-        problems.need(known, "region", f"{shown(given.region)} is no region, such as {self.usual_region}")
+        if problems.need(known, "region", f"{shown(given.region)} is no region, such as {self.usual_region}"):
+            check_region(problems, given, regions())
 
     def settings(self, given: ProjectAnswers) -> Mapping[str, str]:
         """The settings files' texts by stack."""
@@ -131,6 +133,12 @@ class AwsStarter:
             ),
             *walk.published(given, variables),
         ]
+
+
+def regions() -> list[str]:
+    """EC2's regions in all partitions, as far as the installed client knows them."""
+    session = boto3.Session()
+    return [name for each in session.get_available_partitions() for name in session.get_available_regions("ec2", each)]
 
 
 def partition(region: str) -> str:

@@ -1,12 +1,12 @@
 """What a cloud has to say of a new project: what is asked, its settings files, and the steps until the first review."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from everspot_core.catalogue import builtin
-from everspot_core.problems import Problems
+from everspot_core.problems import Problems, near, shown
 
 REPOSITORY = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})/[A-Za-z0-9._-]{1,100}")
 """OWNER/NAME of a repository, as GitHub allows it; no wildcards."""
@@ -21,13 +21,14 @@ TEAM = re.compile(r"[A-Za-z0-9 ._-]{1,40}")
 @dataclass(frozen=True)
 class ProjectAnswers:
     """What is known of a new project. `account`: of the cloud; `repository`: OWNER/NAME; `ids`: the repository's and
-    its owner's, empty where they are not known yet."""
+    its owner's, empty where they are not known yet. `unlisted_region`: the region may be newer than Everspot's list."""
 
     account: str
     region: str
     team: str
     repository: str
     ids: tuple[str, str] | None = None
+    unlisted_region: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,15 @@ def there(region: str, types: Sequence[str]) -> str:
     the region: a preview names the ones that are not offered."""
     offered = builtin().offered(region)
     return ", ".join(name for name in types if not offered or name in offered)
+
+
+def check_region(problems: Problems, given: ProjectAnswers, known: Collection[str]) -> None:
+    """Add that a region is not among the known ones, with the nearest of them, unless it may be newer."""
+    area = given.region.rstrip("0123456789")
+    alike = sorted(name for name in known if name.rstrip("0123456789") == area)
+    nearest = f" (there is {', '.join(alike)})" if alike else near(given.region, known)
+    told = f"{shown(given.region)} is no region that Everspot knows{nearest}"
+    problems.need(given.unlisted_region or given.region in known, "region", f"{told}; --unlisted-region takes a newer")
 
 
 class CloudStarter(Protocol):

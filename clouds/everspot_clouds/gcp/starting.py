@@ -7,12 +7,24 @@ from string import Template
 from everspot_core.problems import Problems, shown
 
 from everspot_clouds.base import walk
-from everspot_clouds.base.starting import ProjectAnswers, SetupStep, there
+from everspot_clouds.base.starting import ProjectAnswers, SetupStep, check_region, there
 
 _PROJECT = re.compile(r"[a-z][a-z0-9-]{4,28}[a-z0-9]")
 _REGION = re.compile(r"[a-z]+(-[a-z]+)+\d+")
 _LABEL = re.compile(r"[a-z0-9_-]{1,63}")
 
+REGIONS = frozenset(
+    f"{area}{number}"
+    for area, numbers in {
+        "africa-south": (1,), "asia-east": (1, 2), "asia-northeast": (1, 2, 3), "asia-south": (1, 2),
+        "asia-southeast": (1, 2, 3), "australia-southeast": (1, 2), "europe-central": (2,), "europe-north": (1, 2),
+        "europe-southwest": (1,), "europe-west": (1, 2, 3, 4, 6, 8, 9, 10, 12), "me-central": (1, 2), "me-west": (1,),
+        "northamerica-northeast": (1, 2), "northamerica-south": (1,), "southamerica-east": (1,),
+        "southamerica-west": (1,), "us-central": (1,), "us-east": (1, 4, 5), "us-south": (1,), "us-west": (1, 2, 3, 4),
+    }.items()
+    for number in numbers
+)  # fmt: skip
+"""Compute Engine's regions: the regional endpoints of its discovery document compute.v1, revision 20261106."""
 OTHER_ZONES = {"us-east1": "bcd", "europe-west1": "bcd"}
 """The regions whose zones do not begin with a (Compute Engine documentation, "Available regions and zones")."""
 
@@ -99,7 +111,8 @@ class GcpStarter:
         told = f"{shown(given.account)} has to be a project's id: 6 to 30 lower-case letters, digits and dashes"
         problems.need(bool(_PROJECT.fullmatch(given.account)), "account", told)
         known = bool(_REGION.fullmatch(given.region))
-        problems.need(known, "region", f"{shown(given.region)} is no region, such as {self.usual_region}")
+        if problems.need(known, "region", f"{shown(given.region)} is no region, such as {self.usual_region}"):
+            check_region(problems, given, REGIONS)
         told = f"{shown(given.team)} becomes a label: lower-case letters, digits, dashes and underscores"
         problems.need(bool(_LABEL.fullmatch(given.team)), "team", told)
 

@@ -95,13 +95,16 @@ def files_command(context: typer.Context, base: BaseRev, project: Root = HERE, j
     }
     lines = [f"{found.file(name).name}: {text}" for name, each in seen.items() for text in each.problems]
     lines += [f"{name}: a month is expected to cost {each.price}" for name, each in seen.items() if each.price]
+    lines += [f"{name}: beside this figure: {text}" for name, c in seen.items() for text in c.uncounted]
     lines += [f"{name}: the file is right" for name, each in seen.items() if not each.problems and not each.price]
     lines += [f"Pulumi.{name}.yaml is deleted: its stack has to be empty" for name in touched.removed]
     lines = lines or ["No environment changes."]
     summarize("\n".join(f"- {code(line, 500)}" for line in lines))
     wrong = {name: list(each.problems) for name, each in seen.items() if each.problems}
     prices = {name: each.price for name, each in seen.items() if each.price}
-    _answer(context, json, {"problems": wrong, "prices": prices, "removed": list(touched.removed)}, lines)
+    usd = {name: each.figures() for name, each in seen.items() if each.estimate}
+    document = {"problems": wrong, "prices": prices, "usd_per_month": usd, "removed": list(touched.removed)}
+    _answer(context, json, document, lines)
     if wrong:
         raise typer.Exit(ReviewExit.REFUSED)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from everspot_clouds.estimating import Environment, estimated
 from everspot_clouds.estimating import environment as environment_of
+from everspot_core.estimate.model import Estimate
 from everspot_core.problems import BadInputs
 from everspot_core.yaml_text import BadYaml, load
 
@@ -21,17 +22,32 @@ MOST_VALUES = 200_000
 @dataclass(frozen=True)
 class Checked:
     """A settings file that was looked at. `problems`: all that is wrong with it, in sentences; `price`: of a month,
-    before and after the change, where Everspot's own settings say it."""
+    before and after the change, where Everspot's own settings say it; `estimate`: the same as numbers."""
 
     problems: tuple[str, ...]
     price: str = ""
+    estimate: Estimate | None = None
+
+    @property
+    def uncounted(self) -> tuple[str, ...]:
+        """What costs money and is not in the price, in sentences: what the image tells, and only the preview asks."""
+        return self.estimate.unknown if self.estimate is not None else ()
+
+    def figures(self) -> dict[str, Any] | None:
+        """The price for programs: USD a month, null for what is not known, and what is not in it."""
+        if self.estimate is None:
+            return None
+        sides = {"before": self.estimate.before, "after": self.estimate.after}
+        known = {name: side if side is None or not side.nothing_known else None for name, side in sides.items()}
+        usd = {name: side and side.total.model_dump(mode="json") for name, side in known.items()}
+        return {**usd, "uncounted": list(self.uncounted)}
 
 
 def checked(environment: str, path: Path, before: str | None) -> Checked:
     """Look at a settings file. `before`: the text that it had before the change, None if there was none."""
-    found = problems(path)
-    if found:
-        return Checked(tuple(found))
+    wrong = problems(path)
+    if wrong:
+        return Checked(tuple(wrong))
     try:
         after = _declared(environment, path.read_text(encoding="utf-8"))
     except BadInputs as bad:
@@ -42,7 +58,8 @@ def checked(environment: str, path: Path, before: str | None) -> Checked:
         was = _declared(environment, before).resources if before is not None else ()
     except (BadInputs, BadYaml):
         was = None  # it was wrong before, and what it cost is not known
-    return Checked((), change(estimated(was, after.resources, regions=after.regions)).strip("`"))
+    found = estimated(was, after.resources, regions=after.regions)
+    return Checked((), change(found).strip("`"), found)
 
 
 def _declared(name: str, text: str) -> Environment:

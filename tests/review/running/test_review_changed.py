@@ -168,3 +168,8 @@ def test_the_price_of_a_change_is_told_from_the_settings_alone(desk: Desk) -> No
     before, after = (float(side.strip(" $").replace(",", "")) for side in told["prices"]["dev"].split("→"))
     assert (done.returncode, 0 < before < after, desk.calls()) == (1, True, [])
     assert "everspot:cluster.cloud: is not one of aws, gcp" in told["problems"]["prod"]
+    usd = told["usd_per_month"]["dev"]
+    assert (round(usd["before"]["expected"]), round(usd["after"]["expected"])) == (before, after)
+    assert "everspot-dev-fleet-template: the size of its volumes is not known: they are not counted" in usd["uncounted"]
+    said = desk.run("files", "--base", "HEAD~1").stdout
+    assert "dev: beside this figure: everspot-dev-fleet-template: the size of its volumes is not known" in said

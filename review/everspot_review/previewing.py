@@ -1,5 +1,6 @@
 """Previews of environments: the engine's event log in, a report out."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -25,6 +26,11 @@ LIST = "environments.txt"
 
 TOLD = 4_000
 """Characters of the engine's last words in a report of which its event log says nothing."""
+
+_UNSTARTED = re.compile(r"^error: policy pack .* failed to start", re.MULTILINE)
+_REFUSED = re.compile(r"^ *everspot-policy: (?P<what>.+)(?P<each>(?:\n +(?:- |…).*)*)", re.MULTILINE)
+_FOLDERS = re.compile(r"^(?:/[^/\n]+)*/(?=[^/\n]+ has )")
+"""Of the file in a refusal: where it lies on the machine that ran the preview, which tells nobody anything."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ def _judged(engine: Engine, environment: str, log: Path, ended: Ended, revisions
     """The report on a run that has ended. A rule that is broken fails the engine's run, but its log has all; any other
     failure is told by the engine's own last words where its log does not tell it."""
     try:
-        seen, words = read_file(log), ended.told[-TOLD:]
+        seen, words = read_file(log), _refused_settings(ended.told) or ended.told[-TOLD:]
     except EventLogError as error:
         seen, words = EventLog(), str(error)
     judged = any(rule.level == "mandatory" for rule in seen.rules) and seen.whole and not ended.late
@@ -66,6 +72,16 @@ def _judged(engine: Engine, environment: str, log: Path, ended: Ended, revisions
         kinds=resource_kinds(), base=revisions.base, head=revisions.head, estimate=estimate,
         running=running_jobs(engine, environment), failure=failure,
     )  # fmt: skip
+
+
+def _refused_settings(told: str) -> str:
+    """What our pack says of its settings where it does not start for them; empty if the preview failed otherwise."""
+    found = _REFUSED.search(told) if _UNSTARTED.search(told) else None
+    if found is None:
+        return ""
+    each = "".join(f"\n  {line.strip()}" for line in found["each"].splitlines() if line.strip())
+    what = _FOLDERS.sub("", found["what"].strip())
+    return f"Nothing was previewed, because the rules' settings are wrong: {what}{each}"[:TOLD]
 
 
 def _budgeted(engine: Engine, environment: str, seen: EventLog, estimate: Estimate | None) -> EventLog:

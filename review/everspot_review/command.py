@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from everspot_core.counting import counted
 from everspot_core.documents import parse_duration
 
 from everspot_review.applying import Applied, ApplyOutcome, Workflow, apply
@@ -282,9 +283,9 @@ def _duration(text: str) -> timedelta:
 
 
 def _line(report: EnvironmentReport) -> None:
-    count = f"{len(report.steps)} resources change" if report.steps else "nothing changes"
+    count = f"{counted(len(report.steps), 'resource')} to change" if report.steps else "nothing changes"
     stops = sum(rule.stops for rule in report.rules)
-    rules = f", {stops} mandatory rules broken" if stops else ""
+    rules = f", {counted(stops, 'mandatory rule')} broken" if stops else ""
     digest = f", digest {report.digest}" if report.digest else ""
     sys.stdout.write(f"{report.environment}: {report.outcome.value}, {count}{rules}{digest}\n")
 

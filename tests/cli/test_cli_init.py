@@ -187,6 +187,8 @@ def test_the_commands_can_be_pasted_and_the_environment_is_closed_before_anythin
     done = subprocess.run(["sh", "-n"], input=text, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "NUMBER" not in text
+    signed_in = [line for line in steps["Bootstrap"] if "application-default login" in line]
+    assert bool(signed_in) == (given["cloud"] == "gcp")
     (push,) = (index for index, line in enumerate(steps["Publish"]) if "git push" in line)
     closed = " ".join(steps["Publish"][:push])
     assert "deployment_branch_policy[custom_branch_policies]=true" in closed

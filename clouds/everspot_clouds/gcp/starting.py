@@ -145,7 +145,13 @@ class GcpStarter:
         return [
             walk.installed(),
             *walk.ids(given),
-            walk.bootstrapped(MAKES, before=(f"gcloud services enable {services} --project {given.account}",)),
+            walk.bootstrapped(
+                MAKES,
+                before=(
+                    "gcloud auth application-default login",  # as whom Pulumi's provider acts
+                    f"gcloud services enable {services} --project {given.account}",
+                ),
+            ),
             walk.moved(state, f"gcpkms://{key}"),
             *walk.stacks_made(f"gcpkms://{key}"),
             SetupStep("Image", IMAGE, costs=image),

@@ -25,8 +25,9 @@ settings.load_profile("everspot")
 profile on the command line, tries ten times as many of them."""
 
 TESTS = Path(__file__).parent
-WAITING = ("engine/test_engine_replace", "engine/test_engine_gcp", "e2e/test_e2e_live", "engine/test_engine_review",
-           "engine/", "e2e/", "faults/", "bridge/", "agent/", "ui/", "review/", "setup/", "localcloud/")  # fmt: skip
+WAITING = ("engine/test_engine_replace", "engine/test_engine_gcp", "engine/test_engine_bootstrap", "e2e/test_e2e_live",
+           "ui/", "engine/test_engine_review", "engine/", "e2e/", "faults/", "bridge/", "agent/", "review/", "setup/",
+           "localcloud/")  # fmt: skip
 """What waits for providers, processes and markets' time, the longest first. Every other worker begins here."""
 
 COMPUTING = ("store/", "localcloud_gcp/", "cli/", "scheduler/", "core/", "core/test_core_simulate_planned",

@@ -124,6 +124,12 @@ def test_ctrl_c_ends_it_at_once_though_a_reading_hangs(world: World) -> None:
         assert time.monotonic() - began < 30
 
 
+def test_ctrl_c_has_its_exit_code_also_where_the_program_began_with_the_signal_ignored(world: World) -> None:
+    # So does a shell without job control begin what runs in its background.
+    with served(world.url, within=("sh", "-c", 'trap "" INT; exec "$@"', "sh")) as page:
+        assert page.end() == 130
+
+
 def test_a_port_that_is_taken_is_told_in_one_sentence(world: World, page: Served) -> None:
     told = world.run("ui", "--no-open", "--port", str(page.port))
     assert told.code == 1

@@ -83,10 +83,12 @@ class Served:
 
 
 @contextmanager
-def served(store: str, *options: str, env: dict[str, str] | None = None) -> Iterator[Served]:
-    """The page over a store, entered."""
+def served(
+    store: str, *options: str, env: dict[str, str] | None = None, within: tuple[str, ...] = ()
+) -> Iterator[Served]:
+    """The page over a store, entered. `within`: a command that runs it."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "everspot_cli.main", "--store", store, "ui", "--json", *options],
+        [*within, sys.executable, "-m", "everspot_cli.main", "--store", store, "ui", "--json", *options],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})},
     )  # fmt: skip
     assert process.stdout is not None and process.stderr is not None

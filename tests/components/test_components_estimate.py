@@ -113,7 +113,7 @@ def test_a_cluster_on_google_cloud(declared: Callable[..., list[Declared]]) -> N
     spec["capacity"]["elastic"] = {"max_instances": 4, "max_usd_per_hour": 10}
     found = parts(estimated([], declared(GcpTrainingCluster, spec)))
     alarms = {name: cost for (name, kind), cost in found.items() if kind == "alarms"}
-    assert len(alarms) == 4 and set(alarms.values()) == {(1.5,) * 4}
+    assert len(alarms) == 4 and set(alarms.values()) == {(0, 1.5, 1.5, 1.5)}
     assert {key: cost for key, cost in found.items() if key[0] not in alarms} == {
         # g2-standard-4 is of the lowest rank; a3-highgpu-1g of the highest
         ("everspot-dev-fleet-on-demand", "on-demand instances"): (541.90, 541.90, 10203.32, 541.90),

@@ -1,6 +1,7 @@
 """Serves the page on this machine's own address until Ctrl-C."""
 
 import os
+import signal
 import socket
 import sys
 from typing import NoReturn
@@ -36,6 +37,9 @@ def serve(app: ASGIApp, listener: socket.socket) -> NoReturn:
         app, loop="asyncio", http="h11", ws="none", lifespan="off", log_config=None, access_log=False,
         server_header=False, timeout_graceful_shutdown=1,
     )  # fmt: skip
+    # A shell without job control has what runs in its background ignore the signal. The server hears it all the same,
+    # and hands it on when it has ended.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     code = Exit.OK
     try:
         uvicorn.Server(config).run(sockets=[listener])

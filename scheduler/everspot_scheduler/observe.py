@@ -126,7 +126,8 @@ class Observer:
         now, unread = self._store.clock.monotonic(), BEATS_UNREAD * self._declaration.limits.beat_every
         busy = {name for name, a in given.items() if _takes_no_other(a.value, waiting)}
         changed = [name for name in busy & self._read.keys() & listed.keys() if self._read[name] != listed[name]]
-        later = set(sorted(changed, key=lambda name: self._read_at[name])[BUSY_READS:])
+        # One that wrote between its listing and its reading, at its first, has no moment yet at which it was current.
+        later = set(sorted(changed, key=lambda name: self._read_at.get(name, timedelta.min))[BUSY_READS:])
 
         def keep(name: str) -> bool:
             if name in busy:

@@ -28,8 +28,10 @@ class Fleet:
         self.clock, self.backend = ManualClock(), Counting()
         buckets = [Bucket("memory:///control", self.backend, self.clock)]
         buckets.append(Bucket("memory:///data", MemoryBackend(), self.clock))
-        self.store = Store(*buckets, self.clock)
-        manifest = Manifest(cluster="c", cloud="aws", control_url="memory:///control", data_url="memory:///data")
+        self.buckets, self.store = buckets, Store(*buckets, self.clock)
+        manifest = self.manifest = Manifest(
+            cluster="c", cloud="aws", control_url="memory:///control", data_url="memory:///data"
+        )
         self.names = [f"i-{number:03}" for number in range(count)]
         now = self.clock.now()
         for name in self.names:
@@ -81,3 +83,21 @@ def test_however_many_tell_something_a_tick_reads_a_hundred_the_longest_unread_f
     reads, known = fleet.look()
     assert (reads, len(known)) == (BUSY_READS, 2 * BUSY_READS)
     assert len(fleet.look()[1]) == len(fleet.names)
+
+
+def test_an_instance_that_writes_between_its_listing_and_its_first_reading_stops_no_tick() -> None:
+    fleet = Fleet(2)
+    store = Store(*fleet.buckets, fleet.clock)  # of a scheduler that has read nothing yet
+    observer = Observer(store, Declaration(store, fleet.manifest))
+    get, late = fleet.backend.get, ["i-001"]
+
+    def slow(key):
+        if key.startswith("instances/") and late:
+            fleet.beat(late.pop())
+        return get(key)
+
+    fleet.backend.get = slow
+    observer.look()
+    assert not late
+    fleet.beat("i-001", noticed(fleet))
+    assert observer.look().instances["i-001"].value.notice is not None

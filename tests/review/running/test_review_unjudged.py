@@ -7,15 +7,15 @@ from desk import Desk
 
 TOLD = """Previewing update (dev):
 @ previewing update....
-    pulumi:pulumi:Stack everspot-dev  everspot-policy: /runner/work/stacks/rules.yaml has 2 bad inputs:
+    pulumi:pulumi:Stack everspot-dev  everspot-policy: /srv/project/stacks/rules.yaml has 2 bad inputs:
     pulumi:pulumi:Stack everspot-dev    - environments.dev.budget: Extra inputs are not permitted
 Diagnostics:
   pulumi:pulumi:Stack (everspot-dev):
-    everspot-policy: /runner/work/stacks/rules.yaml has 2 bad inputs:
+    everspot-policy: /srv/project/stacks/rules.yaml has 2 bad inputs:
       - environments.dev.budget: Extra inputs are not permitted
       - exceptions[0].rule: gcp-label is no rule (did you mean gcp-labels?)
 
-    warning: using pulumi-resource-aws from $PATH at /runner/pulumi-resource-aws
+    warning: using pulumi-resource-aws from $PATH at /srv/plugins/pulumi-resource-aws
 """
 UNSTARTED = (
     'error: policy pack "everspot-policy" failed to start: could not read plugin [everspot-policy]: exit status 1\n'

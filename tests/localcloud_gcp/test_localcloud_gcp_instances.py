@@ -1,5 +1,6 @@
 """Instances: what they may be, what is told of them, how they end, and which operations tell it."""
 
+import itertools
 from datetime import datetime
 from typing import Any
 
@@ -63,6 +64,25 @@ def test_what_is_preempted_is_told_by_an_operation_of_the_system_and_deleted(net
     assert (told["user"], told["targetId"], told["status"]) == ("system", found["id"], "DONE")
     (end,) = net.log("end")
     assert end["interrupted"] and datetime.fromisoformat(end["at"]) == datetime.fromisoformat(told["endTime"])
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_life_is_as_long_in_the_api_as_in_the_markets_log_however_slow_the_machine(
+    net: Any, monkeypatch: pytest.MonkeyPatch, taken: bool
+) -> None:
+    clock = net.cloud.market.clock
+    exact, late = clock._exact, itertools.count()
+    monkeypatch.setattr(clock, "_exact", lambda: exact() + next(late))  # a second passes between any two looks at it
+    found = net.run("one")
+    if taken:
+        net.market("interrupt", instance=found["id"])
+        net.gone("one")
+        (ended,) = net.told("compute.instances.preempted")
+    else:
+        ended = net.do("DELETE", f"zones/{ZONE}/instances/one")
+    for event, told in (("launch", found["creationTimestamp"]), ("end", ended["endTime"])):
+        (line,) = net.log(event)
+        assert datetime.fromisoformat(line["at"]) == datetime.fromisoformat(told), event
 
 
 @pytest.mark.parametrize(("asked", "seconds"), [(None, 30), (120, 150)])

@@ -116,12 +116,15 @@ class Operations:
         self.finish(operation)
         return operation
 
-    def finish(self, operation: Operation, failed: list[OperationFailed] | None = None) -> None:
-        """End an operation, with what went wrong in it."""
+    def finish(
+        self, operation: Operation, failed: list[OperationFailed] | None = None, at: datetime | None = None
+    ) -> None:
+        """End an operation, with what went wrong in it. `at`: the moment it tells, where what it did happened at one;
+        else now."""
         if operation.done:
             return
-        now = moment(self._project.market.clock.now())
-        operation.document.update(status="DONE", progress=100, endTime=now, **operation.more)
+        ended = moment(self._project.market.clock.now() if at is None else at)
+        operation.document.update(status="DONE", progress=100, endTime=ended, **operation.more)
         if failed:
             errors = [{"code": f.code, "message": f.message, "errorDetails": f.details} for f in failed]
             operation.document.update(

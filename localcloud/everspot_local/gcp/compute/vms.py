@@ -5,7 +5,7 @@ nor does it restart a standard instance whose host failed: that one stays stoppe
 """
 
 import socket
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
@@ -56,7 +56,7 @@ class Vm:
             str(self.document["id"]),
             pool,
             Market.SPOT if spot else Market.ON_DEMAND,
-            compute.project.market.clock.now(),
+            datetime.fromisoformat(self.document["creationTimestamp"]).astimezone(UTC),  # it costs from the moment told
             self,
             fleet,
             notice=scheduling.notice_of(rules) + soft if spot else None,
@@ -162,17 +162,18 @@ class Vm:
         taken = self.machine.ended_by in (EndedBy.MARKET, EndedBy.LIMIT)
         self.compute.project.metadata.close(self.machine.id)
         if self._deleted or (taken and scheduling.deleted_at_end(self.document["scheduling"])):
-            self._forget()
+            self._forget(at)
         else:
-            self._finish()
+            self._finish(at)
 
-    def _forget(self) -> None:
+    def _forget(self, at: datetime | None = None) -> None:
         if self.compute.resources.get(self.path) is self.document:
             del self.compute.resources[self.path]
             self.compute.vms.pop(self.path, None)
-        self._finish()
+        self._finish(at)
 
-    def _finish(self) -> None:
+    def _finish(self, at: datetime | None) -> None:
+        """`at`: when it ended, as the market's log has it; None for one that had ended before."""
         for operation in self.ends:
-            self.compute.operations.finish(operation)
+            self.compute.operations.finish(operation, at=at)
         self.ends.clear()

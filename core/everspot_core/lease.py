@@ -11,7 +11,7 @@ change within an ownership, so that a record that does not change belongs to a d
 
 from datetime import datetime, timedelta
 
-from everspot_core.job import JobSpec
+from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.records import JobRecord, JobState, Progress, Reason
 
 _FINAL = {
@@ -49,6 +49,17 @@ class IllegalTransition(ValueError):
 def pending(job_id: str, now: datetime) -> JobRecord:
     """The record of a job for which none is stored yet."""
     return JobRecord(job_id=job_id, state=JobState.PENDING, changed_at=now)
+
+
+def waits_since(record: JobRecord | None, job: JobSubmission) -> datetime:
+    """When a waiting job began to wait: at its submission, at `start_at`, or when it last left an instance, wherever.
+    A visit goes on with the wait that began at its home."""
+    submitted = job.visit.waits_since if job.visit is not None else None
+    known = [submitted or job.submitted_at, job.start_at]
+    if record is not None:
+        known += [record.changed_at] if record.last_owner is not None else []
+        known += [trip.until for trip in record.trips if trip.usd]
+    return max(moment for moment in known if moment is not None)
 
 
 def assign(record: JobRecord | None, job_id: str, instance: str, now: datetime) -> JobRecord:

@@ -29,6 +29,7 @@ class Visit(Stored):
     control_url: str = Field(default="", description="Its control bucket, as it calls it itself.")
     job_id: str = Field(description="The job's id there.")
     number: int = Field(ge=1, description="Counts the visits of the job, to whichever cluster.")
+    waits_since: Utc | None = Field(default=None, description="When it began to wait at home; None: its submission.")
 
 
 class Berth(Stored):
@@ -51,6 +52,7 @@ class Away(Stored):
     visit: str = Field(description="Its id there.")
     number: int = Field(ge=1)
     since: Utc
+    waits_since: Utc | None = Field(default=None, description="When it had begun to wait at home; None: not told.")
     why: str = Field(default="", description="For people: why it was sent there.")
     told: str = Field(default="", description="The last state of the offer, or of the visit's record.")
     told_at: Utc | None = None

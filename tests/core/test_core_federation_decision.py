@@ -41,6 +41,12 @@ def dry(hours=1.0, **more):
     return home(feasible=False, dry_since=NOW - timedelta(hours=hours), **{"done": None, **more})
 
 
+def without_spot(hours=1.0, **more):
+    """Home has on-demand, at $20 for the rest, and has the job wait for spot."""
+    since = NOW - timedelta(hours=hours)
+    return home(**{"placed": False, "dry_since": since, "usd": 8.0, "on_demand_usd": 20.0, "done": None, **more})
+
+
 @pytest.mark.parametrize(
     ("job", "here", "peers", "to", "why"),
     [
@@ -87,6 +93,50 @@ def dry(hours=1.0, **more):
 def test_a_job_moves_for_capacity_for_its_deadline_or_for_money(job, here, peers, to, why):
     move = decide(job, here, peers, DEFAULT, NOW)
     assert (move and move.cluster, move and move.why) == (to, why)
+
+
+@pytest.mark.parametrize(
+    ("job", "here", "peers", "to"),
+    [
+        pytest.param(UNDATED, without_spot(), [place(usd=20.0)], "peer", id="no dearer than on-demand at home"),
+        pytest.param(UNDATED, without_spot(), [place(usd=20.1)], None, id="dearer, with the way"),
+        pytest.param(UNDATED, without_spot(usd=0.5, on_demand_usd=1.0), [place(usd=0.9)], "peer", id="a small job"),
+        pytest.param(UNDATED, without_spot(0.4), [place()], None, id="spot mostly comes back sooner"),
+        pytest.param(UNDATED, without_spot(), [place(placed=False, usd=9.0)], None, id="nobody goes to wait elsewhere"),
+        pytest.param(
+            UNDATED, without_spot(), [place("a", placed=False), place("b", usd=15.0)], "b", id="where it gets some"
+        ),
+        pytest.param(
+            UNDATED, without_spot(usd=None, on_demand_usd=72.0), [place(usd=None, usd_per_hour=2.9, passage_usd=2.0)],
+            "peer", id="of unknown length: a day of work has to pay for the way",
+        ),
+        pytest.param(
+            UNDATED, without_spot(usd=None, on_demand_usd=72.0), [place(usd=None, usd_per_hour=2.9, passage_usd=3.0)],
+            None, id="of unknown length: a day of work does not pay for the way",
+        ),
+        pytest.param(UNDATED, without_spot(feasible=False), [place(usd=29.9)], "peer", id="no on-demand here either"),
+        pytest.param(UNDATED, without_spot(feasible=False), [place(usd=30.1)], None, id="but not at any price"),
+        pytest.param(JOB, without_spot(done=9.0), [place()], None, id="with a deadline it waits while it is safe"),
+        pytest.param(
+            replace(UNDATED, moved_at=NOW - 0.9 * HOUR), without_spot(), [place()], None, id="it has just moved"
+        ),
+        pytest.param(replace(UNDATED, moved_at=NOW - HOUR), without_spot(), [place()], "peer", id="it has rested"),
+    ],
+)  # fmt: skip
+def test_a_job_without_a_deadline_does_not_wait_for_spot_where_a_peer_has_some_at_an_acceptable_price(
+    job, here, peers, to
+):
+    move = decide(job, here, peers, DEFAULT, NOW)
+    assert (move and (move.cluster, move.why)) == (to and (to, MoveWhy.NO_CAPACITY))
+
+
+@pytest.mark.parametrize(("vain", "minutes"), [(0, 15), (1, 15), (2, 30), (4, 120), (40, 720)])
+def test_a_cluster_where_the_job_got_no_instance_is_asked_again_ever_later(vain, minutes):
+    def asked(later):
+        job = replace(UNDATED, declined={"peer": NOW}, vain={"peer": vain})
+        return decide(job, dry(), [place()], DEFAULT, NOW + timedelta(minutes=later)) is not None
+
+    assert (asked(minutes - 1), asked(minutes)) == (False, True)
 
 
 def test_a_cluster_that_declined_is_asked_again_later_and_another_one_meanwhile():
@@ -137,6 +187,8 @@ def prospects(name: str) -> st.SearchStrategy[Prospect]:
         dry_since=past,
         passage_usd=st.floats(0, 10),
         why=st.just(""),
+        placed=st.booleans(),
+        on_demand_usd=dollars,
     )
 
 
@@ -149,6 +201,7 @@ travellers = st.builds(
     critical=st.booleans(),
     moved_at=past,
     declined=st.dictionaries(st.sampled_from("abc"), past.filter(bool)),
+    vain=st.dictionaries(st.sampled_from("abc"), st.integers(0, 9)),
 )
 terms = st.builds(
     MoveTerms,
@@ -175,7 +228,11 @@ def test_whatever_the_prospects_a_move_is_possible_allowed_and_worth_it(job, her
     assert job.moved_at is None or NOW - job.moved_at >= (by.rest if move.why is MoveWhy.CHEAPER else by.pause)
     match move.why:
         case MoveWhy.NO_CAPACITY:
-            assert not here.feasible and not job.holds
+            assert not (here.feasible and here.placed) and not job.holds
+            undated = job.deadline_at is None and not job.critical
+            assert not here.feasible or undated
+            if undated and here.on_demand_usd is not None and move.there.usd is not None:
+                assert move.there.placed and move.there.usd <= by.dearer * here.on_demand_usd
         case MoveWhy.LATE:
             assert job.deadline_at is not None and move.there.done_by <= job.deadline_at
             assert here.done_by is None or here.done_by > job.deadline_at

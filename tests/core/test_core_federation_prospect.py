@@ -11,6 +11,7 @@ from everspot_core.federation.prospect import Passage, may_move, prospect
 from everspot_core.job import JobSpec, JobSubmission, Priority, Resources
 from everspot_core.records import JobRecord, JobState, Market
 from everspot_core.schedule import Behaviour, Cap, PoolKey
+from everspot_core.visits import Visit
 from hypothesis import given
 from hypothesis import strategies as st
 from view_helpers import cluster_view, instance_view, job_view, outlook_view, pool_view
@@ -97,6 +98,27 @@ def test_nobody_is_drawn_to_where_there_is_no_spot_now_either():
     way = Passage.of(0, 0, 1)
     assert prospect(job(deadline=None), waiting, NOW).usd < 20
     assert prospect(job(deadline=None), waiting, NOW, passage=way).usd == pytest.approx(30.3)
+
+
+def test_a_cluster_that_has_the_job_wait_for_spot_has_on_demand_and_places_it_nowhere():
+    waiting, undated = market(gone(spot()), on_demand()), job(deadline=None)
+    found = prospect(undated, waiting, NOW)
+    assert (found.feasible, found.placed, found.dry_since) == (True, False, NOW - 3 * HOUR)
+    assert found.why == "none of 1 spot pools has capacity for it, and on-demand is not its turn yet"
+    assert found.on_demand_usd == pytest.approx(3.0 * 10.1)
+    assert prospect(job(deadline=None, outlook=None), waiting, NOW).on_demand_usd == pytest.approx(3.0 * 24)
+    assert prospect(undated, market(spot(), on_demand()), NOW).placed
+    assert prospect(undated, waiting, NOW, held=SPOT).placed
+    assert prospect(job(deadline=None, priority=Priority.CRITICAL), waiting, NOW).placed
+    assert prospect(undated, waiting, NOW + 24 * HOUR).placed  # which is when on-demand is its turn
+    assert prospect(undated, market(on_demand()), NOW).placed  # where there is no spot to wait for
+
+
+def test_a_visit_goes_on_with_the_wait_that_began_at_home():
+    waiting, whose = market(gone(spot()), on_demand()), {"home": "h", "job_id": "j", "number": 1}
+    for since, placed in ((NOW - 25 * HOUR, True), (NOW - 2 * HOUR, False), (None, False)):
+        submission = job(deadline=None).submission.model_copy(update={"visit": Visit(**whose, waits_since=since)})
+        assert prospect(job(deadline=None, submission=submission), waiting, NOW).placed is placed
 
 
 def test_elsewhere_a_changeover_takes_as_long_as_it_does_there():

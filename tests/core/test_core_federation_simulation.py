@@ -1,5 +1,6 @@
 """Several clusters in one simulation: what moves, what it costs, and what a drought on one side does to deadlines."""
 
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -157,6 +158,19 @@ def test_a_day_of_drought_on_one_side_misses_no_deadline_and_costs_no_more(seed)
         rest = DEFAULT.rest if then.why is MoveWhy.CHEAPER else DEFAULT.pause
         assert then.job_id != before.job_id or then.at - before.at >= rest
     assert moving.finished == 60 and moving.total_usd <= staying.total_usd
+
+
+def test_in_a_drought_of_spot_jobs_without_a_deadline_move_instead_of_waiting_for_hours():
+    """Sixty jobs of a day, half of them without a deadline; for a day one of three clusters has no spot."""
+    values = dried(generate_federated(60, 11, undated=0.5), "east", 6, 24, on_demand=False)
+    read = parse_federated(values, "w", builtin())
+    traces = traces_of(read, lambda path: pytest.fail("no files here"))
+    run, stayed = (simulate_federated(read, traces, moving=moving) for moving in (True, False))
+    moving, staying = federated_figures(run), federated_figures(stayed)
+    assert staying.undated_waits.max > 10 and moving.undated_waits.max < 3
+    assert (moving.misses, moving.finished) == (0, 60)
+    assert moving.total_usd <= 1.02 * staying.total_usd
+    assert max(Counter(move.job_id for move in run.moves).values()) <= 2
 
 
 def test_a_trace_of_a_file_counts_times_and_is_dry_when_told():

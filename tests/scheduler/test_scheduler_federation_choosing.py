@@ -3,12 +3,14 @@
 import json
 from collections.abc import Mapping
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from elastic_helpers import ElasticCluster
 from everspot_core.federation.prospect import Prospect, prospect
 from everspot_core.launching import LaunchTrouble
+from everspot_core.lease import waits_since
 from everspot_core.peers import Peer
 from everspot_core.records import Market
 from everspot_core.schedule import PoolKey
@@ -81,6 +83,33 @@ def test_a_job_leaves_a_drought_after_a_while_and_runs_where_there_is_capacity(t
     assert two.home.state("moves") == "AWAY" and two.home.state("stays") == "PENDING"
     assert two.host.state(two.home.store.records.get("moves").value.away.visit) in ("ASSIGNED", "RUNNING")
     assert two.home.store.records.get("moves").value.away.why.startswith("offer moves to host: home ")
+
+
+def test_a_job_without_a_deadline_leaves_a_drought_too_although_home_would_have_it_wait_for_spot(two: Two) -> None:
+    """Home does not ask for on-demand for it before a day has passed: so nobody there knows that it has run dry too."""
+    two.home.dry()
+    two.home.submit("known", clouds=["aws"], expected_duration="2h")
+    two.home.submit("unknown", clouds=["aws"])
+    two.live(timedelta(minutes=20))
+    assert {two.home.state("known"), two.home.state("unknown")} == {"PENDING"}
+    two.live(timedelta(minutes=40))
+    for name in ("known", "unknown"):
+        away = two.home.store.records.get(name).value.away
+        assert two.host.state(away.visit) in ("ASSIGNED", "RUNNING")
+        assert away.why.endswith("none of 1 spot pools has capacity for it, and on-demand is not its turn yet")
+        assert away.waits_since == two.home.store.jobs.get(name).value.submitted_at
+
+
+def test_a_host_that_gives_a_job_back_again_and_again_is_asked_ever_later(two: Two) -> None:
+    two.home.dry()
+    two.host.dry()  # nobody asks there, so its pools are presumed to have capacity until a visit asks
+    two.home.submit("j", clouds=["aws"], expected_duration="2h")
+    two.live(timedelta(hours=16), step=timedelta(minutes=4))
+    record = two.home.store.records.get("j").value
+    begun = [trip.since for trip in record.trips] + ([record.away.since] if record.away is not None else [])
+    pauses = [(then - trip.until) / timedelta(minutes=1) for trip, then in zip(record.trips, begun[1:], strict=False)]
+    assert len(pauses) >= 3 and all(later >= 1.5 * sooner for sooner, later in pairwise(pauses[1:])), pauses
+    assert waits_since(record, two.home.store.jobs.get("j").value) == two.home.store.jobs.get("j").value.submitted_at
 
 
 def test_home_knows_what_a_visit_has_cost_so_far_and_reckons_with_the_instance_that_it_has(

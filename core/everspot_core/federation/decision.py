@@ -2,13 +2,14 @@
 
 There are three reasons to move, in this order:
 
-1. *No capacity*: the job waits, and its cluster has had nothing for it for a while, or never will.
+1. *No capacity*: the job waits, and its cluster has had nothing for it for a while, or never will. A job without a
+   deadline is then wherever it would get an instance at once for no more than on-demand costs at home.
 2. *Late*: on-demand cannot finish it here by its deadline, but could elsewhere, and the last safe moment to leave is
    near.
 3. *Cheaper*: elsewhere the rest costs so much less that the way there is paid several times over.
 
-Whoever waits on its own account, for spot that may come back, has neither of the first two: on-demand is still to be
-had here, and in time.
+A job with a deadline that waits on its own account, for spot that may come back, has neither of the first two:
+on-demand is still to be had here, and in time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +19,9 @@ from enum import StrEnum
 from math import inf
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
+UNKNOWN_LENGTH = timedelta(days=1)
+"""A job of unknown length counts as so long where the way has to be weighed against the work: it is how long its
+cluster lets it wait for spot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +35,10 @@ class MoveTerms:
     - `saving`: the fraction of the remaining cost that a move must save, at least `saving_usd`, and at least `passages`
       times the price of the way there. Both prospects are estimates; the way is paid for certain.
     - `rest`: no job moves to save money within this time of its last move. `pause`: nor for any other reason in this.
-    - `again`: a cluster that has declined a job is not asked about it again for so long.
+    - `again`: a cluster that has declined a job is not asked about it again for so long; twice as long after each
+      visit in a row on which the job got no instance, `again_most` at most.
+    - `dearer`: where on-demand has run dry as well, a job without a deadline pays up to so many times what the rest
+      would cost on it. Prices of regions differ and the way costs something: at 1 it would find nothing to go to.
     """
 
     patience: timedelta = timedelta(minutes=30)
@@ -42,6 +49,8 @@ class MoveTerms:
     rest: timedelta = timedelta(hours=1)
     pause: timedelta = timedelta(minutes=10)
     again: timedelta = timedelta(minutes=15)
+    again_most: timedelta = timedelta(hours=12)
+    dearer: float = 1.5
 
 
 DEFAULT = MoveTerms()
@@ -52,12 +61,16 @@ class Prospect:
     """What becomes of a job if a cluster finishes it. For another cluster the way there is included everywhere.
 
     - `feasible`: the job holds instances there, or there is capacity for it now.
+    - `placed`: it holds instances there, or the plan there would have some for it now: it would not wait for spot.
+    - `on_demand_usd`: what it would cost on on-demand, of a job of unknown length UNKNOWN_LENGTH of work; None: no
+      on-demand pool there can hold it.
     - `usd`: the expected cost from now on; None if the job's length is unknown.
     - `done_by`: the latest end if it goes on-demand at once; None if nothing bounds it.
     - `usd_per_hour`: the lowest price of an hour of its work; it orders clusters where `usd` is unknown.
-    - `dry_since`: since when there has been nothing for it; None if feasible, or if there never will be.
+    - `dry_since`: since when there has been nothing for it, or no spot if it waits for that; None if it is placed, or
+      if there never will be.
     - `passage_usd`: the price of the way there.
-    - `why`: the reason in words if it is not feasible.
+    - `why`: the reason in words if it is not placed.
     """
 
     cluster: str
@@ -68,6 +81,8 @@ class Prospect:
     dry_since: datetime | None = None
     passage_usd: float = 0.0
     why: str = ""
+    placed: bool = True
+    on_demand_usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +90,8 @@ class Traveller:
     """What the decision has to know of the job itself.
 
     `holds`: it holds instances. `moved_at`: when it last came to its cluster from another one. `declined`: when each
-    cluster last declined it, or did not answer in time.
+    cluster last declined it, did not answer in time, or gave it back. `vain`: the visits in a row, up to now, on which
+    it got no instance there, of each cluster.
     """
 
     job_id: str
@@ -84,6 +100,7 @@ class Traveller:
     critical: bool = False
     moved_at: datetime | None = None
     declined: Mapping[str, datetime] = field(default_factory=dict)
+    vain: Mapping[str, int] = field(default_factory=dict)
 
 
 class MoveWhy(StrEnum):
@@ -117,22 +134,22 @@ def decide(job: Traveller, here: Prospect, peers: Sequence[Prospect], terms: Mov
     if job.moved_at is not None and now - job.moved_at < terms.pause:
         return None
     able = [p for p in peers if p.feasible and p.cluster != here.cluster and not _declined(job, p, terms, now)]
-    pressing = _pressing(job, here, able, terms, now)
-    if pressing is not None:
-        there = min(able, key=lambda p: _order(p, job.deadline_at))
-        return Move(job_id=job.job_id, why=pressing, here=here, there=there)
-    cheaper = _cheaper(job, here, able, terms, now)
-    if not cheaper:
-        return None
-    there = min(cheaper, key=lambda p: _order(p, job.deadline_at))
-    return Move(job_id=job.job_id, why=MoveWhy.CHEAPER, here=here, there=there)
+    for why, goals in (
+        (MoveWhy.NO_CAPACITY, _without_capacity(job, here, able, terms, now)),
+        (MoveWhy.LATE, _late(job, here, able, terms)),
+        (MoveWhy.CHEAPER, _cheaper(job, here, able, terms, now)),
+    ):
+        if goals:
+            there = min(goals, key=lambda p: _order(p, job.deadline_at))
+            return Move(job_id=job.job_id, why=why, here=here, there=there)
+    return None
 
 
 def well_off(job: Traveller, here: Prospect, terms: MoveTerms) -> bool:
     """Whether the job stays whatever others offer, so that they need not be looked at: it is in time here, and too
     cheap to save anything."""
     in_time = job.deadline_at is None or _in_time(here, job.deadline_at)
-    return here.feasible and in_time and here.usd is not None and here.usd <= terms.saving_usd
+    return here.feasible and here.placed and in_time and here.usd is not None and here.usd <= terms.saving_usd
 
 
 def say(move: Move) -> str:
@@ -153,21 +170,41 @@ def say(move: Move) -> str:
     return f"offer {move.job_id} to {there.cluster}: {because}"
 
 
-def _pressing(
-    job: Traveller, here: Prospect, able: Sequence[Prospect], terms: MoveTerms, now: datetime
-) -> MoveWhy | None:
-    """Why the job must not stay; None if it may, or if it would be no better off elsewhere."""
-    if not able:
-        return None
-    if not job.holds and not here.feasible:
-        lasting = here.dry_since is None or now - here.dry_since >= terms.patience
-        if lasting or job.critical:
-            return MoveWhy.NO_CAPACITY
+def _without_capacity(
+    job: Traveller, here: Prospect, able: list[Prospect], terms: MoveTerms, now: datetime
+) -> list[Prospect]:
+    """The clusters to which a job may go that waits where there has been nothing for it for long."""
+    if job.holds or (here.feasible and here.placed):
+        return []
+    undated = job.deadline_at is None and not job.critical
+    if here.feasible and not undated:
+        return []
+    lasting = here.dry_since is None or now - here.dry_since >= terms.patience
+    if not (lasting or job.critical):
+        return []
+    if not undated:
+        return able
+    if here.feasible and job.moved_at is not None and now - job.moved_at < terms.rest:
+        return []
+    most = inf if here.on_demand_usd is None else here.on_demand_usd * (1.0 if here.feasible else terms.dearer)
+    return [p for p in able if p.placed and _cost(p) <= most]
+
+
+def _cost(place: Prospect) -> float:
+    """What the rest costs there, the way included; of a job of unknown length UNKNOWN_LENGTH of work."""
+    if place.usd is not None:
+        return place.usd
+    hour = timedelta(hours=1)
+    return inf if place.usd_per_hour is None else place.usd_per_hour * (UNKNOWN_LENGTH / hour) + place.passage_usd
+
+
+def _late(job: Traveller, here: Prospect, able: list[Prospect], terms: MoveTerms) -> list[Prospect]:
+    """The clusters to which a job may go that would be late here, now that the time for it runs out."""
     if job.deadline_at is None or _in_time(here, job.deadline_at):
-        return None
+        return []
     spare = [job.deadline_at - p.done_by for p in able if p.done_by is not None]
     most = max(spare, default=timedelta(-1))
-    return MoveWhy.LATE if timedelta(0) <= most < terms.reserve else None
+    return able if timedelta(0) <= most < terms.reserve else []
 
 
 def _cheaper(
@@ -193,7 +230,10 @@ def _in_time(place: Prospect, deadline: datetime) -> bool:
 
 def _declined(job: Traveller, place: Prospect, terms: MoveTerms, now: datetime) -> bool:
     at = job.declined.get(place.cluster)
-    return at is not None and now - at < terms.again
+    if at is None:
+        return False
+    times = 1 << min(30, max(0, job.vain.get(place.cluster, 0) - 1))
+    return now - at < min(terms.again * times, max(terms.again, terms.again_most))
 
 
 def _order(place: Prospect, deadline: datetime | None) -> tuple[bool, datetime, float, float, str]:

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.job import JobSubmission
-from everspot_core.lease import DETAIL_LIMIT, IllegalTransition, pending
+from everspot_core.lease import DETAIL_LIMIT, IllegalTransition, pending, waits_since
 from everspot_core.peers import Peer
 from everspot_core.records import JobRecord, JobState, Progress, Reason
 from everspot_core.visits import Away, Berth, Origin, Trip, TripEnd, Visit, visit_id
@@ -37,7 +37,7 @@ def depart(
         raise IllegalTransition("send it away", record)
     number = max((trip.number for trip in record.trips), default=0) + 1
     visit = visit_id(origin, job.job_id, job.submitted_at, number)
-    away = Away(cluster=cluster, visit=visit, number=number, since=now, why=why)
+    away = Away(cluster=cluster, visit=visit, number=number, since=now, waits_since=waits_since(record, job), why=why)
     return record.model_copy(
         update={
             "state": JobState.AWAY,
@@ -154,7 +154,11 @@ def for_visit(
             "retry_of": None,
             "forced": True,  # home has judged its deadline
             "visit": Visit(
-                home=origin.cluster, control_url=origin.control_url, job_id=submission.job_id, number=away.number
+                home=origin.cluster,
+                control_url=origin.control_url,
+                job_id=submission.job_id,
+                number=away.number,
+                waits_since=away.waits_since,
             ),
         }
     )
@@ -227,6 +231,14 @@ _NEXT = {
     OfferState.WITHDRAWN: set[OfferState](),
     OfferState.ENDED: set[OfferState](),
 }
+
+
+def vain(trips: list[Trip]) -> dict[str, int]:
+    """How many of the last trips to each cluster, one after the other, came to nothing: no instance had the job."""
+    found: dict[str, int] = {}
+    for trip in trips:
+        found[trip.cluster] = 0 if trip.usd else found.get(trip.cluster, 0) + 1
+    return found
 
 
 def used(trips: list[Trip]) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Says what becomes of a job if a cluster finishes it: the cost, the latest end, and whether there is capacity.
+"""Says what becomes of a job if a cluster finishes it: the cost, the latest end, and whether it gets an instance now.
 
 The figures come from the functions of the market by which a plan decides there (`schedule/market`), so that a job does
 not move for what the plan at its goal would not do. The cost is that of the way in which the market policy would
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import inf
 
-from everspot_core.federation.decision import Prospect
+from everspot_core.federation.decision import UNKNOWN_LENGTH, Prospect
 from everspot_core.federation.market import ClusterMarket
 from everspot_core.market import Market
 from everspot_core.schedule.conditions import not_now
@@ -19,6 +19,7 @@ from everspot_core.schedule.market.failover import failed_over
 from everspot_core.schedule.market.lifetimes import DOWNS, learnt
 from everspot_core.schedule.market.offers import Offers, held_of, need_of, offers_of
 from everspot_core.schedule.market.policy import Held, Need, Spot, best_way, choose_market, is_safe, to_spare
+from everspot_core.schedule.market.steering import Steering
 from everspot_core.schedule.view import JobView, PoolKey, PoolView
 
 ASKING, ASKING_UPPER = timedelta(minutes=2), timedelta(minutes=10)
@@ -80,19 +81,28 @@ def prospect(
     giving = [p for p in pools if p.gives(job.nodes)]
     room = [p for p in giving if market.fits(job.nodes, p.usd_per_hour)]
     hourly = min((stock.work_usd(p) for p in room or pools), default=None)
-    why, since = "", None
-    if held is None and not room:
-        why, since = _barren(job, pools, giving, now)
+    placed, why, since = held is not None or _placed(job, market, offers, room, now), "", None
+    if not placed:
+        why, since = _barren(job, offers, giving, room, now)
     return Prospect(
         cluster=market.cluster,
         feasible=held is not None or bool(room),
+        placed=placed,
         usd=_usd(job, market, offers, held, passage, now),
+        on_demand_usd=_on_demand_usd(job, offers, passage),
         done_by=_done_by(job, market, offers, held, passage, now),
         usd_per_hour=None if hourly is None else hourly * job.nodes,
         dry_since=since,
         passage_usd=passage.usd,
         why=why,
     )
+
+
+def _placed(job: JobView, market: ClusterMarket, offers: Offers, room: list[PoolView], now: datetime) -> bool:
+    """Whether the plan there would have an instance for a job that holds none. On-demand that has run dry makes way
+    for spot."""
+    to = Steering(market, now).steer(job, None, offers, moving=False).market
+    return to is not None and any(to is Market.ON_DEMAND or p.market is to for p in room)
 
 
 def _arriving(job: JobView, market: ClusterMarket) -> JobView:
@@ -105,15 +115,32 @@ def _arriving(job: JobView, market: ClusterMarket) -> JobView:
 
 
 def _barren(
-    job: JobView, pools: tuple[PoolView, ...], giving: list[PoolView], now: datetime
+    job: JobView, offers: Offers, giving: list[PoolView], room: list[PoolView], now: datetime
 ) -> tuple[str, datetime | None]:
-    """Why there is nothing for the job, and since when; None: there never will be."""
+    """Why there is nothing for the job, and since when; None: there never will be. Where it has `room`, it waits for
+    spot on its own account."""
+    pools, waits = (*offers.spot_pools, *offers.on_demand_pools), min(now, waiting_since(job))
     if not pools:
         return "no instance type there can hold it", None
-    if giving:
-        return "the cap leaves no room for it", min(now, waiting_since(job))
+    if giving and not room:
+        return "the cap leaves no room for it", waits
+    if room:
+        pools = offers.spot_pools
     known = [p.behaviour.since for p in pools if not p.behaviour.up and p.behaviour.since is not None]
-    return f"none of {len(pools)} pools has capacity for it", max(known, default=min(now, waiting_since(job)))
+    since = max(known, default=waits)
+    if room:
+        return f"none of {len(pools)} spot pools has capacity for it, and on-demand is not its turn yet", since
+    return f"none of {len(pools)} pools has capacity for it", since
+
+
+def _on_demand_usd(job: JobView, offers: Offers, passage: Passage) -> float | None:
+    """What the rest costs on the cheapest on-demand, with a changeover and the way; None if there is none that can
+    hold it."""
+    if not offers.on_demand_pools:
+        return None
+    work = outlook_of(job)
+    span = UNKNOWN_LENGTH if work is None else work.left + work.changeover
+    return span / HOUR * offers.stock.on_demand_usd * job.nodes + passage.usd
 
 
 def _done_by(

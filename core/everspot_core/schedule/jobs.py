@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 
 from everspot_core.job import Priority
+from everspot_core.lease import waits_since
 from everspot_core.records import JobRecord, JobState, Reason
 from everspot_core.schedule.actions import Figures, Why
 from everspot_core.schedule.view import JobView, Outlook
@@ -70,11 +71,8 @@ def critical(job: JobView) -> bool:
 
 
 def waiting_since(job: JobView) -> datetime:
-    """When the job began to wait: at its submission, at `start_at`, or when it left its last instance."""
-    record, begun = job.record, max(job.submission.submitted_at, job.submission.start_at or job.submission.submitted_at)
-    if record is None or record.last_owner is None:
-        return begun
-    return max(begun, record.changed_at)
+    """When the job began to wait, as `lease.waits_since` says."""
+    return waits_since(job.record, job.submission)
 
 
 def begins_at(job: JobView) -> datetime | None:

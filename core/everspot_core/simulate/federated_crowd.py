@@ -1,7 +1,7 @@
 """Generates workloads on several clusters, from a seed: jobs with deadlines, and a drought on one side if asked for.
 
 Each cluster has two spot pools that come and go by traces of their own, and on-demand. Durations are lognormal, as in
-`crowd`; every job has a deadline, and some of them are tight.
+`crowd`; jobs have deadlines, some of them tight, unless a part of them is to have none.
 """
 
 import math
@@ -25,8 +25,10 @@ _SPARE = 3.0
 """Instances of each spot pool, over the mean number of jobs of one cluster at a time."""
 
 
-def generate_federated(jobs: int, seed: int, clusters: int = 3) -> dict[str, Any]:
+def generate_federated(jobs: int, seed: int, clusters: int = 3, undated: float = 0.0) -> dict[str, Any]:
     """A workload of `jobs` jobs, as `federated_file.parse_federated` takes it. The same seed gives the same workload.
+
+    `undated`: the probability, 0 to 1, that a job has no deadline; nothing else depends on it.
 
     Raises:
         ValueError: if `jobs` is below 1, or `clusters` is not from 2 to 8.
@@ -39,6 +41,9 @@ def generate_federated(jobs: int, seed: int, clusters: int = 3) -> dict[str, Any
     days = max(1.0, jobs / JOBS_A_DAY)
     made = [_job(number, names, days, rng) for number in range(jobs)]
     made.sort(key=lambda job: (job["arrival_hours"], job["id"]))
+    for job, drawn in zip(made, np.random.default_rng([seed, jobs]).uniform(size=jobs), strict=True):
+        if drawn < undated:
+            del job["deadline_hours"]
     load = sum(job["hours"] for job in made) / (24 * days) / clusters
     traces = {
         f"{name}-{zone}": {
@@ -56,12 +61,15 @@ def generate_federated(jobs: int, seed: int, clusters: int = 3) -> dict[str, Any
     return {"clusters": fleets, "federation": {"every_seconds": 600}, "traces": traces, "jobs": made}
 
 
-def dried(values: Mapping[str, Any], cluster: str, begin: float, hours: float) -> dict[str, Any]:
-    """The same workload with a drought: for so many hours from `begin` on a cluster gives nothing new, on-demand
-    neither, and loses its spot instances."""
+def dried(
+    values: Mapping[str, Any], cluster: str, begin: float, hours: float, *, on_demand: bool = True
+) -> dict[str, Any]:
+    """The same workload with a drought: for so many hours from `begin` on a cluster gives nothing new and loses its
+    spot instances. `on_demand`: whether it has no new on-demand instances either."""
     fleet = values["clusters"][cluster]["fleet"]
     dry, full = [begin, begin + hours], f"{cluster}-on-demand"
-    traces = dict(values["traces"]) | {full: {"generator": "full", "instances": 10_000, "dry_hours": dry}}
+    lasting: dict[str, Any] = {"generator": "full", "instances": 10_000}
+    traces = dict(values["traces"]) | {full: lasting | ({"dry_hours": dry} if on_demand else {})}
     pools = [pool | {"availability": pool.get("availability", full)} for pool in fleet["pools"]]
     for name in {pool["availability"] for pool in pools} - {full}:
         traces[name] = traces[name] | {"dry_hours": dry}

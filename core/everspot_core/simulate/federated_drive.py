@@ -15,6 +15,7 @@ from everspot_core.federation.decision import DEFAULT, Move, MoveTerms, MoveWhy,
 from everspot_core.federation.market import ClusterMarket, waited_for
 from everspot_core.federation.prospect import Passage, prospect
 from everspot_core.job import JobSubmission
+from everspot_core.lease import waits_since
 from everspot_core.records import JobRecord, Order, Reason
 from everspot_core.schedule import JobView, PoolKey, plan
 from everspot_core.schedule.jobs import critical
@@ -45,7 +46,7 @@ class FederatedMove:
 class FederatedJob:
     """A job and where it is. `at`: None on the way to `goal`. `records`: its record in each cluster that it has left.
 
-    `declined`: when each cluster last declined it.
+    `waits_since`: when it had begun to wait, as of its last departure. `declined`: when each cluster last declined it.
     """
 
     task: Task
@@ -55,6 +56,7 @@ class FederatedJob:
     goal: str
     arrives_at: datetime | None = None
     moved_at: datetime | None = None
+    waits_since: datetime | None = None
     declined: dict[str, datetime] = field(default_factory=dict)
     records: dict[str, JobRecord | None] = field(default_factory=dict)
 
@@ -241,6 +243,7 @@ class _Federation:
                     update = {"order": Order.STOP, "reason": Reason.MOVE, "changed_at": self._now}
                     machine.assignment = machine.assignment.model_copy(update=update)
             member.cluster.give_back(task, Reason.MOVE)
+        job.waits_since = waits_since(task.record, task.submission)
         job.records[job.at] = task.record
         del member.cluster.tasks[task.job.id]
         self._moves.append(
@@ -258,9 +261,9 @@ class _Federation:
         member.settle()
 
     def _arrive(self, job: FederatedJob) -> None:
-        """Put the job into the queue of its goal: at home as it was, elsewhere as a visit that was just submitted."""
+        """Put the job into the queue of its goal: at home as it was, elsewhere as a visit, whose wait goes on."""
         member, task = self._members[job.goal], job.task
-        visit = {"submitted_at": self._now, "forced": True}
+        visit = {"submitted_at": job.waits_since or self._now, "forced": True}
         task.submission = job.submission.model_copy(update=visit if job.goal != job.home else {})
         task.record = job.records.get(job.goal)
         job.at, job.arrives_at = job.goal, None

@@ -2,12 +2,13 @@
 
 from collections import Counter
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any
 
 from everspot_core.records import JobState
 from everspot_core.schedule.jobs import HOUR
 from everspot_core.simulate.federated_drive import FederatedRun
-from everspot_core.simulate.figures import SimulatedBill, bill_of, late_hours
+from everspot_core.simulate.figures import SimulatedBill, WaitingTimes, bill_of, late_hours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,8 @@ class FederatedFigures:
 
     `met_share`: of the deadlines that were not refused, the fraction that was met; 1 without any. `usd`: of all
     instances, and `egress_usd` beside it. `moves`: by reason. `moved`: jobs that moved at all. `declined`: offers that
-    the cluster asked did not take.
+    the cluster asked did not take. `undated_waits`: of the jobs without a deadline, hours for which each held no
+    instance from its submission to its end.
     """
 
     jobs: int
@@ -48,6 +50,7 @@ class FederatedFigures:
     moves: dict[str, int]
     moved: int
     declined: int
+    undated_waits: WaitingTimes
     hours: float
     clusters: dict[str, ClusterFigures]
 
@@ -82,9 +85,22 @@ def federated_figures(run: FederatedRun) -> FederatedFigures:
         moves=dict(sorted(Counter(m.why.value for m in run.moves).items())),
         moved=len({m.job_id for m in run.moves}),
         declined=run.declined,
+        undated_waits=WaitingTimes.of(_undated_waits(run, ended_at).values()),
         hours=(ended_at - min(each.began_at for each in run.runs.values())) / HOUR,
         clusters=clusters,
     )
+
+
+def _undated_waits(run: FederatedRun, ended_at: datetime) -> dict[str, float]:
+    """The hours without an instance of each job without a deadline; until `ended_at` for one that has not ended."""
+    undated = {name: job.task for name, job in run.jobs.items() if job.submission.deadline_at is None}
+    waits = {
+        name: ((task.finished_at or ended_at) - run.jobs[name].submission.submitted_at) / HOUR
+        for name, task in undated.items()
+    }
+    for attempt in (a for each in run.runs.values() for a in each.attempts if a.job_id in undated):
+        waits[attempt.job_id] -= (attempt.ended_at - attempt.began_at) / HOUR
+    return waits
 
 
 def _cluster(run: FederatedRun, name: str) -> ClusterFigures:

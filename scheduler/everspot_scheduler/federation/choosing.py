@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from everspot_core.catalogue import InstanceType, builtin
 from everspot_core.federation.decision import DEFAULT, Move, Prospect, Traveller, decide, well_off
-from everspot_core.federation.journey import GIGABYTE
+from everspot_core.federation.journey import GIGABYTE, vain
 from everspot_core.federation.market import ClusterMarket, waited_for
 from everspot_core.federation.prospect import COPIED_PER_HOUR, STAYING, Passage, may_move, prospect
 from everspot_core.peers import Peer, reachable
@@ -75,7 +75,7 @@ class Choosing:
         found = self._at(away.cluster, job, now, held=berth)
         if found is None:  # nothing is known of it now: what runs there is left alone
             return Prospect(cluster=away.cluster, feasible=True, usd=None, done_by=job.submission.deadline_at)
-        return replace(found, feasible=True) if runs else found
+        return replace(found, feasible=True, placed=True) if runs else found
 
     def _at(
         self, name: str, job: JobView, now: datetime, *, held: PoolKey | None = None, passage: Passage = STAYING
@@ -185,6 +185,7 @@ def _traveller(job: JobView, now: datetime) -> Traveller:
         critical=critical(job),
         moved_at=max(arrived, default=None),
         declined={trip.cluster: trip.until for trip in trips},
+        vain=vain(trips),
     )
 
 

@@ -48,10 +48,14 @@ def _row(cluster: ClusterFigures) -> list[str]:
 def _small_print(told: FederatedFigures) -> list[str]:
     reasons = ", ".join(f"{count} for {name}" for name, count in _words(told)) or "none"
     late = f", the latest by {told.latest_hours:.2f} h" if told.misses else ""
+    waits = told.undated_waits
+    told_waits = f"half of them waited {waits.p50:.2f} h at most, one of 20 more than {waits.p95:.2f} h."
+    waited = [f"{waits.jobs} jobs had no deadline: {told_waits}"] if waits.jobs else []
     return [
         f"{told.hours:.1f} h until the last job was over; {told.with_deadline} jobs had a deadline{late}.",
         f"Moves: {reasons}; {told.moved} of {told.jobs} jobs moved, with {told.gigabytes:,.0f} GB of checkpoints; "
         f"{told.declined} offers were declined.",
+        *waited,
         "Finished: in that cluster, of whatever home. Total: every instance from its launch to its end, and the bytes "
         "that left a cluster.",
     ]

@@ -1,6 +1,8 @@
 """Chooses the market for a job: by its deadline if it has one, else by how often it was preempted."""
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from everspot_core.records import Market
 from everspot_core.schedule.actions import Figures, Why
@@ -8,15 +10,27 @@ from everspot_core.schedule.jobs import AGED, HOUR, critical, outlook_of, waitin
 from everspot_core.schedule.market.failover import failed_over
 from everspot_core.schedule.market.offers import Offers, held_of, need_of
 from everspot_core.schedule.market.policy import MarketChoice, Need, Spot, choose_market, is_safe, to_spare
-from everspot_core.schedule.view import ClusterView, InstanceView, JobView, Outlook, pool_of
+from everspot_core.schedule.view import InstanceView, JobView, Outlook, PoolView, pool_of
 
 NO_TIME = timedelta(0)
+
+
+class Ground(Protocol):
+    """What the policy has to know beside a job and its offers: a view has it, and what is known of another cluster."""
+
+    @property
+    def pools(self) -> Iterable[PoolView]:
+        """All pools."""
+
+    @property
+    def tick(self) -> timedelta:
+        """The next decision comes after this time at the latest."""
 
 
 class Steering:
     """The market policy for the jobs of one view."""
 
-    def __init__(self, view: ClusterView, now: datetime) -> None:
+    def __init__(self, view: Ground, now: datetime) -> None:
         self._view, self._now = view, now
 
     def steer(

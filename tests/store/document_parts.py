@@ -97,7 +97,7 @@ def a_submission(spec: JobSpec) -> JobSubmission:
         forced=True,
         changeover_bound=timedelta(minutes=15),
         retry_of="resnet-0",
-        visit=every_field(Visit, home="c", control_url="s3://c", job_id="resnet", number=1),
+        visit=every_field(Visit, home="c", control_url="s3://c", job_id="resnet", number=1, waits_since=AT),
     )
 
 
@@ -128,7 +128,7 @@ def a_record() -> JobRecord:
         "progress": progress, "preemptions": 1, "errors": 1, "unstarted": ["i-0"], "from_zero": 1,
         "failed_on": ["i-0"], "failed_step": 5, "not_before": AT, "last_owner": "i-0", "last_reason": Reason.NOTICE,
         "detail": "why", "exit_code": 1, "changed_at": AT, "assigned_at": AT, "held_seconds": 60.0,
-        "away": every_field(Away, number=2, why="no capacity", told="RUNNING", told_at=AT, sent_at=AT,
+        "away": every_field(Away, waits_since=AT, number=2, why="no capacity", told="RUNNING", told_at=AT, sent_at=AT,
                             usd=0.25, berth=a_berth(), **_place("resnet-1-v2")),
         "trips": [every_field(Trip, number=1, until=AT, end=TripEnd.RETURNED, why="cheaper", step=9, usd=0.5,
                               brought_bytes=8, gpu_hours=0.1, egress_usd=0.01, **_place("resnet-1-v1"))],

@@ -36,7 +36,7 @@ def test_spending_is_watched_by_team(declare: Declare) -> None:
     assert (monitor["Tags"]["Key"], monitor["Tags"]["Values"]) == ("Team", ["research", "vision lab"])
     told = recorder.inputs("everspot-bootstrap-anomalies-told")
     assert (told["frequency"], told["subscribers"]) == ("DAILY", [{"type": "EMAIL", "address": "a@example.com"}])
-    assert told["thresholdExpression"]["dimension"]["values"] == ["50.00"]
+    assert told["thresholdExpression"]["dimension"]["values"] == ["50.0"]
     tags = recorder.of("aws:costexplorer/costAllocationTag:CostAllocationTag")
     assert {tag.inputs["tagKey"] for tag in tags} == {"Team", "ModelVersion"}
 

@@ -25,6 +25,10 @@ MOST_EMAILS = 10
 MOST_TEAMS = 10
 """Values of a tag that one monitor looks at (AWS Cost Explorer API Reference, `AnomalyMonitor`)."""
 
+UNSET = dict.fromkeys(("And", "CostCategories", "Dimensions", "Not", "Or"))
+"""What a monitor's expression does not use. The provider reads it back with every part (`ce/anomaly_monitor.go`), and
+an expression that differs in text is a new monitor."""
+
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 
 
@@ -140,7 +144,7 @@ def _anomalies(
             f"{name}-anomalies",
             name=f"{name}-teams",
             monitor_type="CUSTOM",
-            monitor_specification=json.dumps({"Tags": {"Key": "Team", "Values": teams, "MatchOptions": ["EQUALS"]}}),
+            monitor_specification=json.dumps(UNSET | {"Tags": {"Key": "Team", "MatchOptions": None, "Values": teams}}),
             tags=tags,
             opts=child,
         )
@@ -156,7 +160,7 @@ def _anomalies(
             "dimension": {
                 "key": "ANOMALY_TOTAL_IMPACT_ABSOLUTE",
                 "match_options": ["GREATER_THAN_OR_EQUAL"],
-                "values": [f"{anomalies['usd']:.2f}"],
+                "values": [str(float(anomalies["usd"]))],
             }
         },
         tags=tags,

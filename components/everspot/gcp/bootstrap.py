@@ -6,7 +6,7 @@ from typing import NotRequired, TypedDict
 import pulumi
 from everspot_clouds.gcp.labels import labels_of
 from everspot_core.problems import Problems, shown
-from pulumi_gcp import billing, serviceaccount
+from pulumi_gcp import billing, projects, serviceaccount
 
 from everspot import common
 from everspot.gcp import asking, tagging
@@ -127,6 +127,13 @@ class GcpBootstrap(pulumi.ComponentResource):
 
     def _budgets(self, given: GcpSpendingArgs) -> None:
         number = asking.number_of(self)
+        # No budget can be made or read while the API is off, and nothing else needs it.
+        on = projects.Service(
+            f"{self._name}-budgets-api",
+            service="billingbudgets.googleapis.com",
+            disable_on_destroy=False,
+            opts=pulumi.ResourceOptions(parent=self, retain_on_delete=True),
+        )
         channels = given.get("channels", [])
         told = {"monitoring_notification_channels": channels, "disable_default_iam_recipients": bool(channels)}
         for budget in given["budgets"]:
@@ -142,7 +149,7 @@ class GcpBootstrap(pulumi.ComponentResource):
                 },
                 threshold_rules=[{"threshold_percent": part, "spend_basis": basis} for basis, part in WARNINGS],
                 all_updates_rule=told if channels else None,
-                opts=self._child,
+                opts=pulumi.ResourceOptions(parent=self, depends_on=[on]),
             )
 
 

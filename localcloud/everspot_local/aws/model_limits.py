@@ -24,6 +24,7 @@ CODES = {
     "events": "ValidationException",
     "ssm": "ValidationException",
     "kms": "ValidationException",
+    "ce": "ValidationException",
 }
 _NAMES = {"L": r"\w", "N": r"\w", "Z": " \u00a0\u2000-\u200a\u202f\u3000"}
 

@@ -6,6 +6,7 @@ Everything that is not named here is moto as it comes: S3, SQS, EventBridge, IAM
 from moto.autoscaling import models as autoscaling_models
 from moto.autoscaling.responses import AutoScalingResponse
 from moto.budgets.responses import BudgetsResponse
+from moto.ce.responses import CostExplorerResponse
 from moto.cloudwatch.models import CloudWatchBackend
 from moto.core.authorization import ActionAuthenticatorMixin
 from moto.core.base_backend import BackendDict
@@ -26,7 +27,7 @@ from moto.servicequotas.responses import ServiceQuotasResponse
 from moto.sqs.models import Queue, SQSBackend
 from moto.sts.responses import TokenResponse
 
-from everspot_local.aws import budgets, pages, refusals, service_quotas, sqs
+from everspot_local.aws import budgets, cost_explorer, pages, refusals, service_quotas, sqs
 from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.autoscaling import groups as autoscaling
 from everspot_local.aws.autoscaling import refresh
@@ -59,6 +60,7 @@ _REPLACED: list[tuple[object, str, object]] = [
     (BudgetsResponse, "create_budget", budgets.create_budget),
     (BudgetsResponse, "list_tags_for_resource", budgets.list_tags_for_resource),
     (BudgetsResponse, "describe_subscribers_for_notification", budgets.describe_subscribers_for_notification),
+    *((CostExplorerResponse, method.__name__, method) for method in cost_explorer.METHODS),
     (NatGatewayBackend, "delete_nat_gateway", ways_out.delete_nat_gateway),
     (IAMBackend, "create_service_linked_role", roles.create_service_linked_role),
     (BaseResponse, "call_action", refusals.call_action),

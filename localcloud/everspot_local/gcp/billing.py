@@ -1,19 +1,22 @@
-"""Stands in for Cloud Billing as far as the provider reads a project by it: which account pays.
+"""Stands in for Cloud Billing as far as the provider reads a project by it: which account pays, and who may see it.
 
-It has no price lists and no budgets.
+It has no price lists; budgets are an API of their own.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from everspot_local.gcp.answers import ApiError
+from everspot_local.gcp.iam.policies import Policies
+from everspot_local.gcp.iam.policy_calls import Held, policy_routes
 from everspot_local.gcp.refusals import absent
 from everspot_local.gcp.router import Handler, Request
 
 ACCOUNT = "billingAccounts/000000-000000-000000"
 
 
-def routes(project: str, number: str) -> Mapping[str, Handler]:
-    """What answers, by method. `project`, `number`: the project's."""
+def routes(project: str, number: str, policies: Policies, held: Held) -> Mapping[str, Handler]:
+    """What answers, by method. `project`, `number`: the project's; `policies`, `held`: who may do what."""
 
     def get(request: Request) -> dict[str, Any]:
         if request.params["name"].removeprefix("projects/") not in (project, number):
@@ -23,4 +26,10 @@ def routes(project: str, number: str) -> Mapping[str, Handler]:
             "billingEnabled": True,
         }  # fmt: skip
 
-    return {"cloudbilling.projects.getBillingInfo": get}
+    def account(name: str) -> str:
+        if name != ACCOUNT:
+            raise ApiError(403, "forbidden", "The caller does not have permission")
+        return name
+
+    own = policy_routes("cloudbilling.billingAccounts", policies, held, account)
+    return {"cloudbilling.projects.getBillingInfo": get, **own}

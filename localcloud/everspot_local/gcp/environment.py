@@ -14,6 +14,7 @@ PREFIXES = {
     "RESOURCE_MANAGER": "/resourcemanager/v1/", "RESOURCE_MANAGER_V3": "/resourcemanager/v3/",
     "SECRET_MANAGER": "/secretmanager/v1/", "KMS": "/kms/v1/", "MONITORING": "/monitoring/",
     "SERVICE_USAGE": "/serviceusage/v1/", "CLOUD_BILLING": "/cloudbilling/v1/",
+    "BILLING_BUDGETS": "/billingbudgets/v1/",
 }  # fmt: skip
 """By the product's name in the provider's variables. Monitoring's carries no version."""
 

@@ -17,6 +17,7 @@ from werkzeug.wrappers import Response
 
 from everspot_local.gcp import billing, service_usage
 from everspot_local.gcp.answers import ApiError
+from everspot_local.gcp.budgets import Budgets
 from everspot_local.gcp.callers import ApiCaller
 from everspot_local.gcp.environment import XML
 from everspot_local.gcp.iam.accounts import Accounts
@@ -62,6 +63,7 @@ _APIS = (
     ("secretmanager.v1", "/secretmanager", True), ("cloudkms.v1", "/kms", True),
     ("monitoring.v3", "/monitoring", True), ("monitoring.v1", "/monitoring", True),
     ("serviceusage.v1", "/serviceusage", True), ("cloudbilling.v1", "/cloudbilling", True),
+    ("billingbudgets.v1", "/billingbudgets", True),
 )  # fmt: skip
 
 
@@ -107,6 +109,7 @@ class _State:
         self._now = now
         storage = JsonApi(self.buckets, self.objects, self.policies, (PROJECT, NUMBER), AGENT)
         monitoring = Monitoring(now, PROJECT, NUMBER)
+        on = {f"{name}.googleapis.com" for name in service_usage.ON}
         manager = resource_manager_routes(PROJECT, NUMBER, self.policies, held, stamp(project.market.clock.epoch))
         self.routes: dict[str, Mapping[str, Handler]] = {
             "storage.v1": storage.routes(),
@@ -124,8 +127,9 @@ class _State:
             "cloudkms.v1": self.kms.routes(),
             "monitoring.v3": monitoring.routes(),
             "monitoring.v1": monitoring.dashboard_routes(),
-            "serviceusage.v1": service_usage.routes(NUMBER),
-            "cloudbilling.v1": billing.routes(PROJECT, NUMBER),
+            "serviceusage.v1": service_usage.routes(NUMBER, on),
+            "cloudbilling.v1": billing.routes(PROJECT, NUMBER, self.policies, held),
+            "billingbudgets.v1": Budgets(PROJECT, NUMBER, lambda service: service in on or not strict).routes(),
         }
 
     def held(self, caller: ApiCaller, permission: str, resource: str) -> bool:

@@ -1,7 +1,7 @@
 """Stands in for Service Usage: which services are on in the project. Those that the local cloud has are on.
 
-A service that is off is not refused: it is not there to be called either. Nothing is switched off. Source:
-serviceusage.v1.json.
+A service that is off is not there to be called either, but for the budgets of Cloud Billing, which look here. Nothing
+is switched off. Source: serviceusage.v1.json.
 """
 
 from collections.abc import Mapping
@@ -19,9 +19,8 @@ _SERVICES = "serviceusage.services"
 Document = dict[str, Any]
 
 
-def routes(number: str) -> Mapping[str, Handler]:
-    """What answers, by method. `number`: of the project."""
-    on = {f"{name}.googleapis.com" for name in ON}
+def routes(number: str, on: set[str]) -> Mapping[str, Handler]:
+    """What answers, by method. `number`: of the project; `on`: the services that are, to which others are added."""
 
     def document(name: str) -> Document:
         return {

@@ -29,6 +29,7 @@ class Delays:
     operation: timedelta = timedelta(seconds=3)  # a change that is answered before it is done, until it is
     found: timedelta = timedelta()  # the answer that begins an operation until a read of the operation finds it
     remembered: timedelta = timedelta(hours=1)  # the end of an instance until no description tells of it
+    billed: timedelta = timedelta(hours=24)  # the first use of a tag until the bill knows it
 
     def changed(self, given: Mapping[str, Any]) -> "Delays":
         """With other spans, by name: `90s`, `2m`, or seconds.

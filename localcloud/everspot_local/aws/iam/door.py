@@ -29,6 +29,8 @@ CODES = {
     "ssm": "AccessDeniedException",
     "events": "AccessDeniedException",
     "kms": "AccessDeniedException",
+    "ce": "AccessDeniedException",
+    "budgets": "AccessDeniedException",
 }
 
 

@@ -35,6 +35,8 @@ S3_PARTS = {
 }
 # Services whose permissions have another prefix than the calls (Service Authorization Reference, "Service Quotas").
 PREFIXES = {"service-quotas": "servicequotas"}
+# AWS Budgets has one permission for all calls that look, and one for all that change (Service Authorization Reference).
+BUDGETS = {"Describe": "ViewBudget", "Create": "ModifyBudget", "Update": "ModifyBudget", "Delete": "ModifyBudget"}
 FLEET_TAGS_BY = ("RunInstances", "CreateFleet")
 SQS_ACTIONS = {
     "SendMessageBatch": "SendMessage",
@@ -63,6 +65,8 @@ def calls_of(handler: Any, service: str, action: str, s3_resource: str | None) -
         return [Call(f"ssm:{action}", arn, context)]
     if service == "sts" and (role := _parameters(handler).get("RoleArn")):
         return [Call(f"sts:{action}", str(role), context)]
+    if service == "budgets":
+        action = next((named for start, named in BUDGETS.items() if action.startswith(start)), action)
     if service == "cloudwatch" and action == "PutMetricData":
         context = {**context, "cloudwatch:namespace": (str(_parameters(handler).get("Namespace") or ""),)}
     return [Call(f"{PREFIXES.get(service, service)}:{action}", "*", context)]

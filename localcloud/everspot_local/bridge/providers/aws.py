@@ -17,6 +17,7 @@ TABLE = ProviderTable(
         "aws:sqs/redrivePolicy:RedrivePolicy": "aws_sqs_queue_redrive_policy",
         "aws:sqs/redriveAllowPolicy:RedriveAllowPolicy": "aws_sqs_queue_redrive_allow_policy",
     },
+    folders={"costexplorer": "ce"},
     fields={
         ("aws_cloudwatch_metric_alarm", "alarm_name"): "name",
         ("aws_cloudwatch_log_subscription_filter", "log_group_name"): "logGroup",

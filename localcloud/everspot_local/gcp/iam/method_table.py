@@ -68,6 +68,10 @@ _KINDS = {
     "cloudkms.projects.locations.keyRings.cryptoKeys.cryptoKeyVersions": (
         "cloudkms.cryptoKeyVersions", f"{_READ} destroy=destroy",
     ),
+    "billingbudgets.billingAccounts.budgets": (
+        "billing.budgets", f"{_READ} create=create delete=delete patch=update",
+    ),
+    "cloudbilling.billingAccounts": ("billing.accounts", _POLICY),
     "cloudbilling.projects": ("resourcemanager.projects", "getBillingInfo=get"),
     "cloudresourcemanager.projects": ("resourcemanager.projects", f"get=get {_POLICY}"),
     "iam.projects.roles": (

@@ -61,6 +61,8 @@ class Needs:
             return self._in_compute(rest.partition(".")[0], verb, params, body)
         told = ("name", "resource", "topic", "subscription", "sinkName", "parent", "project", "projectId")
         name = next((str(params[key]) for key in told if key in params), "")
+        if name.startswith("billingAccounts/"):  # the account's own policy decides, and never the project's
+            return "/".join(name.split("/")[:2])
         if product == "cloudresourcemanager" or verb == "list" or not name.startswith("projects/"):
             return f"projects/{self._project}"
         if verb == "create" and product != "cloudkms":  # what is not there yet has no policy of its own

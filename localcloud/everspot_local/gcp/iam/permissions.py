@@ -5,6 +5,8 @@ reference" and the permissions of `roles/owner`; a test finds here every permiss
 """
 
 _VERBS = {
+    "billing.accounts": "get getIamPolicy list setIamPolicy",
+    "billing.budgets": "create delete get list update",
     "cloudkms.cryptoKeyVersions": "create destroy get list restore update useToDecrypt useToEncrypt",
     "cloudkms.cryptoKeys": "create get getIamPolicy list setIamPolicy update",
     "cloudkms.keyRings": "create get getIamPolicy list setIamPolicy",

@@ -45,6 +45,11 @@ PREDEFINED: dict[str, frozenset[str]] = {
         "roles/owner": KNOWN,
         "roles/editor": _editing(),
         "roles/viewer": _reading(),
+        "roles/billing.costsManager": ("billing.accounts.get", "billing.accounts.list", *_all_of("billing.budgets")),
+        "roles/billing.viewer": (
+            "billing.accounts.get", "billing.accounts.getIamPolicy", "billing.accounts.list", "billing.budgets.get",
+            "billing.budgets.list",
+        ),
         "roles/cloudkms.cryptoKeyDecrypter": (
             "cloudkms.cryptoKeyVersions.useToDecrypt",
             "cloudkms.locations.get", "cloudkms.locations.list", "resourcemanager.projects.get",

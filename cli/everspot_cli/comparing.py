@@ -4,8 +4,10 @@ import fnmatch
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from everspot_core.cost import JobBill
 from everspot_core.counting import counted, first_few
 from everspot_core.governance.comparison import FEW, Comparison, compared
+from everspot_core.governance.usage import visit_rows
 from everspot_core.prices import Basis
 from everspot_core.records import JobState
 
@@ -24,9 +26,7 @@ def compare_sets(material: Material, jobs: Sequence[_Row], a: list[str], b: list
             reports the metric.
     """
     chosen = {"a": _chosen(jobs, a), "b": _chosen(jobs, b)}
-    unpriced = {
-        own.job_id for own in material.bill.jobs for usage in own.usages for s in usage.paid if s.basis is Basis.NONE
-    }
+    unpriced = {own.job_id for own in material.bill.jobs if not _known(own, material)}
     done = {name: [job for job in rows if job["state"] == JobState.SUCCEEDED.value] for name, rows in chosen.items()}
     _refuse(chosen, done, {"a": a, "b": b}, metric)
     named = metric or _common_metric(done["a"], done["b"])
@@ -37,6 +37,13 @@ def compare_sets(material: Material, jobs: Sequence[_Row], a: list[str], b: list
         "measures": [row for row in measures if row is not None],
         "notes": [*_notes(chosen, done, unpriced), *([] if named else ["No metric is reported by jobs of both sets."])],
     }
+
+
+def _known(own: JobBill, material: Material) -> bool:
+    """Whether all that a job cost is known, its visits to other clusters included."""
+    away = visit_rows(own.job_id, material.records[own.job_id], material.as_of)
+    here = all(s.basis is not Basis.NONE for usage in own.usages for s in usage.paid)
+    return here and all(row.known for row in away)
 
 
 def words_of(row: _Row) -> str:

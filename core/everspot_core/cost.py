@@ -228,8 +228,8 @@ def _unknown(instances: Sequence[InstanceBill], rules: BillingRules) -> list[str
     ]
     least = int(rules.minimum.total_seconds())
     return [
-        f"{name}: it was launched, and neither the cloud nor its agent ever told of it; how long it cost money is not "
-        f"known, and {least} s are billed at the least"
+        f"{name}: it was launched, and neither the cloud nor its agent ever told when it ended; how long it cost "
+        f"money is not known, and {least} s are billed at the least"
         for name in named
     ]
 

@@ -59,7 +59,10 @@ def format_duration(value: timedelta) -> str:
 def _as_utc(value: datetime) -> datetime:
     if value.tzinfo is None:
         raise ValueError("a time needs its zone, for example 2026-01-31T12:00:00Z")
-    return value.astimezone(UTC)
+    try:
+        return value.astimezone(UTC)
+    except OverflowError as error:  # pydantic takes no other error for a wrong value
+        raise ValueError("a time lies between the years 1 and 9999 in UTC") from error
 
 
 Duration = Annotated[

@@ -39,7 +39,7 @@ class PricePoint(Document):
     zone: str
     market: Market
     at: Utc
-    usd_per_hour: float
+    usd_per_hour: float = Field(ge=0, le=1e6, allow_inf_nan=False)
     source: str
 
 

@@ -166,7 +166,7 @@ class JobRecord(Document):
     exit_code: int | None = None
     changed_at: Utc
     assigned_at: Utc | None = Field(default=None, description="When its owner got it, while it has one.")
-    held_seconds: float | None = Field(
+    held_seconds: Seconds = Field(
         default=None,
         description="Market time with an instance, over all attempts that have ended. None: an older release's record.",
     )

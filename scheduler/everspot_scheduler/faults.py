@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from everspot_clouds.base import CloudInstance, Phase
 from everspot_core.ledger import FaultKind, FaultRecord
 from everspot_core.records import InstanceRecord, Role
-from everspot_store import Store
+from everspot_store import BadDocument, Store
 
 from everspot_scheduler.facts import Facts
 
@@ -57,10 +57,18 @@ class Faults:
                 continue
             if instance.phase is not Phase.ALIVE and instance.interrupted is None:
                 continue  # who ended it is not known yet
-            if instance.interrupted or name in facts.warned or self._store.past_instances.get(name) is not None:
+            if instance.interrupted or name in facts.warned or self._has_reported(name):
                 self._cleared.add(name)
                 continue
             self._write(_silent(instance, self._store))
+
+    def _has_reported(self, name: str) -> bool:
+        """Whether its last heartbeat is in the ledger, even if it cannot be read."""
+        try:
+            return self._store.past_instances.get(name) is not None
+        except BadDocument as error:
+            _log.error("%s", error)
+            return True
 
     def _write(self, fault: FaultRecord) -> None:
         name = fault.instance_id

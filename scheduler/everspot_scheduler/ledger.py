@@ -13,7 +13,7 @@ from everspot_clouds.registry import provider
 from everspot_core.budget import spent as spent_by
 from everspot_core.catalogue import Catalogue, InstanceType, builtin
 from everspot_core.job import JobSubmission
-from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
+from everspot_core.ledger import UNKNOWN, EndRecord, LaunchRecord, PricePoint
 from everspot_core.manifest import Manifest
 from everspot_core.price_table import priced
 from everspot_core.prices import PriceBook
@@ -147,11 +147,14 @@ class Ledger:
         if (told := facts.ends.get(name)) is not None:
             self.write_end(name, told.ended_at, interrupted=told.interrupted, source="describe")
             return
-        found = self._store.instances.get(name)
+        found = self._store.instances.read([name]).get(name)
         if not self.is_forgotten(name, found.etag if found is not None else "", facts):
             return
-        beat = found.value.updated_at if found is not None else self.launches[name].launched_at
-        self.write_end(name, facts.ended_at.get(name, beat), interrupted=False, source="observed")
+        if found is None and name not in facts.ended_at:  # how long it cost money is known to nobody
+            self.write_end(name, self.launches[name].launched_at, interrupted=False, source=UNKNOWN)
+            return
+        at = facts.ended_at[name] if found is None else facts.ended_at.get(name, found.value.updated_at)
+        self.write_end(name, at, interrupted=False, source="observed")
 
     def is_forgotten(self, name: str, beat: str, facts: Facts) -> bool:
         """Whether it is not described and has been silent, for the grace. `beat`: the ETag of its heartbeat."""

@@ -34,6 +34,7 @@ from everspot_store import SchedulerBeat, Store, StoreDenied, StoreMissing, Stor
 from everspot_scheduler.accounts import Accounts
 from everspot_scheduler.act import ActionResult, Actor
 from everspot_scheduler.anomalies import AnomalyWatch
+from everspot_scheduler.asides import Asides
 from everspot_scheduler.asking import Asking
 from everspot_scheduler.chains import Chains
 from everspot_scheduler.changeovers import ChangeoverLog
@@ -105,7 +106,7 @@ class Scheduler:
         self._waits, self._fleet_note = Waits(store, scheduler_id), FleetNote(store, scheduler_id)
         self._watch = Watch(store.clock, [*watchers, CloudKeeper(cloud, self._declaration, store.clock)])
         self._budgets, self._beat = Pace(max(timedelta(seconds=10), 2 * tick)), Pace(BEAT)
-        self._newcomers = Newcomers(store, tick)
+        self._newcomers, self._asides = Newcomers(store, tick), Asides()
         self._spent: dict[str, Spent] = {}
         self._digest, self._quiet, self._loaded = 0, 0, False
         now = store.clock.now()
@@ -171,7 +172,7 @@ class Scheduler:
         wanted = self._scores.wanted(self._desk.declared, len(self._waits), seen.owned(), self._ledger.catalogue)
         self._asking.scores(self._scores, wanted)
         self._acknowledge(seen, known)
-        self._notifier.look(seen, self._anomalies.open)
+        self._asides.do("notifications", lambda: self._notifier.look(seen, self._anomalies.open))
         self._changeovers.look(seen, self._ledger, self._desk)
         self._repeats.go_on(seen)  # before the runs that have ended leave the tables
         self._retirement.retire(seen, self._facts, self._ledger)
@@ -217,10 +218,11 @@ class Scheduler:
         self._desk.launch(launches, Tariff(view))
         self._desk.release(seen, lambda names: self._asking.end(self._desk, names))
         self._federation.choose(view, holds)
-        self._waits.note([*holds, *launches], self._desk.note)
-        self._fleet_note.note(view)
-        self._watch.look(view, holds, self._facts, self._ledger)
-        self._anomalies.look(view, seen, self._ledger)
+        aside = self._asides.do
+        aside("why jobs wait", lambda: self._waits.note([*holds, *launches], self._desk.note))
+        aside("the state of pools", lambda: self._fleet_note.note(view))
+        aside("the figures", lambda: self._watch.look(view, holds, self._facts, self._ledger))
+        aside("what is not as usual", lambda: self._anomalies.look(view, seen, self._ledger))
         self._watch.launches(self._desk.settled())
 
     def _plan(self, view: ClusterView) -> Sequence[Action | StandingAction]:

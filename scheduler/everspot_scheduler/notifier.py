@@ -12,7 +12,7 @@ from everspot_clouds.base import Cloud
 from everspot_core.governance.anomalies import Anomaly
 from everspot_core.notify import ANOMALY, Notification, Notifications, Occasion, due, due_anomalies
 from everspot_core.records import Request
-from everspot_store import Store
+from everspot_store import BadDocument, Store
 
 from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.observe import Observation
@@ -71,18 +71,27 @@ class Notifier:
         notifications on would hear of every job that the tables still hold."""
         for occasion in set(on) - set(self._since):
             key, now = f"{SINCE}{occasion.value}", self._store.clock.now()
-            there = None if self._was_off else self._store.told.get(key)
+            there = None if self._was_off else self._told_already(key)
             if there is None:
                 self._store.told.put(key, Request(at=now))
-            self._since[occasion] = there.value.at if there is not None else now
+            self._since[occasion] = there.at if there is not None else now
         for occasion in set(self._since) - set(on):
             self._store.told.delete(f"{SINCE}{occasion.value}")
             del self._since[occasion]
         self._was_off = False
 
+    def _told_already(self, key: str) -> Request | None:
+        """The record of this key; None: there is none that can be read."""
+        try:
+            found = self._store.told.get(key)
+        except BadDocument as error:  # it may come twice, and stops no tick
+            _log.error("%s: it is written anew", error)
+            return None
+        return found.value if found is not None else None
+
     def _send(self, settings: Notifications, found: Notification) -> None:
         """Send it, unless another scheduler has sent it meanwhile: two may overlap for a while."""
-        if self._store.told.get(found.key) is None:
+        if self._told_already(found.key) is None:
             self._cloud.notify(settings, found.subject, found.text, found.data)
 
     def _may_try(self, found: Notification) -> bool:

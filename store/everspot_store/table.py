@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Generic, TypeVar
 
 from everspot_core.documents import Document
+from everspot_core.problems import shown
 from pydantic import ValidationError
 
 from everspot_store.backend import Version, Versioned, WriteOutcome, WriteResult
@@ -35,8 +36,12 @@ class Table(Generic[D]):
     document that could not be read back, such as one with a number that JSON does not have.
     """
 
-    def __init__(self, bucket: Bucket, prefix: str, model: type[D], memo: Memo | None = None) -> None:
-        self.bucket = bucket
+    def __init__(
+        self, bucket: Bucket, prefix: str, model: type[D], memo: Memo | None = None, *, named: str | None = None
+    ) -> None:
+        """`named`: the field that repeats the id. A document under another one's id cannot be read: whoever acted on it
+        would act on the other, or look for it in vain."""
+        self.bucket, self._named = bucket, named
         self.prefix = f"{prefix}/" if prefix else ""
         self._model = model
         self._memo = memo
@@ -239,9 +244,12 @@ class Table(Generic[D]):
 
     def _parse(self, key: str, data: bytes) -> D:
         try:
-            return self._model.read(data)
+            found = self._model.read(data)
         except ValidationError as error:
             raise BadDocument(key, str(error)) from error
+        if self._named is not None and self.key(told := getattr(found, self._named)) != key:
+            raise BadDocument(key, f"its {self._named} is {shown(told)}")
+        return found
 
 
 def _readers(count: int) -> ThreadPoolExecutor:

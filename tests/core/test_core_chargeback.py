@@ -125,6 +125,7 @@ def test_jobs_chained_by_after_are_stages_and_a_fan_out_is_one():
         (0.8, 0.8, 0, None),
         (None, 0.8, None, None),
         (0.8, None, None, None),
+        (0.8, float("nan"), None, None),
     ],
 )
 def test_a_point_gained_is_a_hundredth_of_an_accuracy_over_the_run_before(before, after, gain, each):

@@ -66,6 +66,15 @@ def test_use_that_has_shrunk_counts_as_it_is_now():
     assert advised(use([5.0] * 360 + [0.0] * 360), 0.5) is None
 
 
+@pytest.mark.parametrize("days", [60, 90, 365])
+def test_nothing_is_committed_to_that_is_not_in_use_any_more(days):
+    """A fleet that was let go a day and a half ago: it had run in more than 95 % of the hours."""
+    gone = 36
+    assert advised(use([10.0] * (24 * days - gone) + [0.0] * gone), 0.5) is None
+    shrunk = advised(use([10.0] * (24 * days - gone) + [4.0] * gone), 0.5)
+    assert shrunk is not None and shrunk.covers_usd == 4.0
+
+
 def test_instances_are_committed_to_by_whole_numbers():
     found = advised(use([2.9] * 720, unit=1.0), 0.4)
     assert found is not None and (found.units, found.covers_usd) == (2, 2.0)

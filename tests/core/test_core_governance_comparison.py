@@ -69,6 +69,13 @@ def test_one_job_shows_no_spread_and_so_no_interval():
     assert found.few
 
 
+@given(st.floats(-1e6, 1e6), st.integers(2, 12), st.integers(2, 12))
+def test_equal_figures_show_no_difference_however_many_there_are(value, left, right):
+    """The mean of three times 0.1 is not 0.1, by the last bit."""
+    found = compared([value] * left, [value] * right)
+    assert (found.difference, found.shown) == (0, False)
+
+
 def test_equal_figures_differ_by_exactly_their_difference():
     found = compared([0.1] * 3, [0.3] * 3)
     assert found.low == found.high == found.difference

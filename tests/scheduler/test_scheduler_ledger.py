@@ -182,7 +182,7 @@ def test_what_cannot_be_read_stops_neither_the_ledger_nor_a_drain(cluster: Clust
 
 def test_prices_cover_each_instance_from_its_launch_and_are_noted_once(cluster: Cluster) -> None:
     start = cluster.clock.now()
-    cluster.cloud.prices = [price(cluster, start + seconds(n), 0.03 + n / 10_000) for n in (-7200, -600, 20, 50)]
+    cluster.cloud.prices = [price(cluster, start + seconds(n), 0.9 + n / 10_000) for n in (-7200, -600, 20, 50)]
     cluster.cloud.prices += [price(cluster, start, 0.9, "us-west-2a")]
     cluster.agent("i-1")
     cluster.run(30)

@@ -233,7 +233,8 @@ def test_a_scan_reads_only_what_changed(world: World) -> None:
 
 
 def test_a_document_that_could_not_be_read_back_is_not_written(world: World) -> None:
-    point = PricePoint(instance_type="t", zone="z", market=Market.SPOT, at=AT, usd_per_hour=float("nan"), source="test")
+    point = PricePoint(instance_type="t", zone="z", market=Market.SPOT, at=AT, usd_per_hour=0.1, source="test")
+    point = point.model_copy(update={"usd_per_hour": float("nan")})
     with pytest.raises(BadDocument, match="usd_per_hour"):
         world.ours.add_price(point)
     assert world.control.objects == {}

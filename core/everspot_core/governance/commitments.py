@@ -24,7 +24,7 @@ LEAST_HOURS = 14 * 24
 """Less is no ground for a year's commitment."""
 MONTH_HOURS, YEAR_HOURS = 30 * 24, 8760
 _HOUR = timedelta(hours=1)
-_WEEK_HOURS = 7 * 24
+_DAY_HOURS, _WEEK_HOURS = 24, 7 * 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,11 +67,13 @@ class HourlyUse:
 
     @property
     def floor(self) -> float:
-        """List dollars that were used in nearly every hour: of the whole span, or of its later half if that is less."""
+        """List dollars that were used in nearly every hour: of the whole span, or of its later half if that is less.
+
+        It is no more than in the last week but for a day: use that has ended is no floor, however long it lasted."""
         hours = np.asarray(self.dollars)
         if len(hours) == 0:
             return 0.0
-        return float(min(_reached(hours), _reached(hours[len(hours) // 2 :])))
+        return min(_reached(hours), _reached(hours[len(hours) // 2 :]), _lately(hours))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +132,12 @@ def _reached(hours: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]") -> floa
     """The most that was used in FLOOR_SHARE of the hours, or more of them."""
     ordered = np.sort(hours)
     return float(ordered[int((1 - FLOOR_SHARE) * len(ordered) + 1e-9)])
+
+
+def _lately(hours: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]") -> float:
+    """The most that was used in all hours of the last week but a day of them."""
+    week = np.sort(hours[-_WEEK_HOURS:])
+    return float(week[min(_DAY_HOURS, len(week) - 1)])
 
 
 def _whole(level: float, unit: float | None) -> float:

@@ -84,9 +84,9 @@ def _sample(values: Sequence[float]) -> Sample:
     if len(values) == 0 or not all(map(math.isfinite, values)):
         raise ValueError("a set to compare needs values, all of them finite")
     found = np.asarray(values, dtype=float)
-    # Equal values have no spread, though their mean may be off by the last bit.
-    spread = (0.0 if found.min() == found.max() else float(found.std(ddof=1))) if len(found) > 1 else None
-    return Sample(len(found), float(found.mean()), spread)
+    if found.min() == found.max():  # the mean of equal values may be off by the last bit, which would be a difference
+        return Sample(len(found), float(found[0]), 0.0 if len(found) > 1 else None)
+    return Sample(len(found), float(found.mean()), float(found.std(ddof=1)))
 
 
 def student_quantile(p: float, freedom: float) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from fractions import Fraction
+from math import isfinite, nan
 
 from everspot_core.job import JobSubmission
 from everspot_core.prices import exact, total
@@ -157,7 +158,7 @@ def _run(members: list[JobSubmission], outcomes: Mapping[str, JobOutcome], metri
 def _measured(last: list[JobOutcome], metric: str | None) -> tuple[str | None, float | None]:
     good = [outcome.metrics for outcome in last if outcome.succeeded]
     for name in (metric,) if metric is not None else ACCURACY:
-        values = [metrics[name] for metrics in good if name in metrics]
+        values = [metrics[name] for metrics in good if isfinite(metrics.get(name, nan))]
         if values:
             return name, sum(values) / len(values)
     return metric, None

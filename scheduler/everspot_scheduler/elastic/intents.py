@@ -121,7 +121,7 @@ class Intents:
         old = self._found[intent.name]
         written = self._store.launching.replace(intent.name, old, intent.settled(outcome))
         if written is None:
-            written = self._store.launching.get(intent.name) or old
+            written = self._store.launching.read([intent.name]).get(intent.name, old)
         self._found[intent.name] = written
         self.edition += 1
         self.launched |= dict(_places(written.value))
@@ -170,4 +170,4 @@ def _outcome(intent: LaunchIntent) -> LaunchOutcome:
 
 
 def _number(name: str) -> int:
-    return int(name) if name.isdigit() else 0
+    return int(name) if name.isdecimal() else 0

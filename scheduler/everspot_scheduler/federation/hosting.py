@@ -17,7 +17,7 @@ from everspot_core.peers import reachable
 from everspot_core.records import JobRecord, JobState, Order, Reason
 from everspot_core.schedule import Finish, Stop, Why
 from everspot_core.visits import Berth
-from everspot_store import Store, Versioned
+from everspot_store import BadDocument, Store, Versioned
 
 from everspot_scheduler.act import Actor
 from everspot_scheduler.declaration import Declaration
@@ -64,13 +64,19 @@ class Hosting:
         hosted = {visit for visit, found in scanned.items() if found.value.state.hosted}
         self._told = {visit: at for visit, at in self._told.items() if visit in hosted}
         for visit, found in scanned.items():
-            if found.value.state is OfferState.OFFERED:
-                answered = self._answer(visit, found, seen)
-                if answered is None:
-                    continue
-                found = answered
-            if found.value.state.hosted:
-                self._serve(visit, found, seen)
+            try:
+                self._go_on(visit, found, seen)
+            except BadDocument as error:
+                _log.error("visit %s stays as it is: %s", visit, error)
+
+    def _go_on(self, visit: str, found: Versioned[VisitOffer], seen: Observation) -> None:
+        if found.value.state is OfferState.OFFERED:
+            answered = self._answer(visit, found, seen)
+            if answered is None:
+                return
+            found = answered
+        if found.value.state.hosted:
+            self._serve(visit, found, seen)
 
     def _answer(self, visit: str, found: Versioned[VisitOffer], seen: Observation) -> Versioned[VisitOffer] | None:
         offer, now = found.value, self._store.clock.now()

@@ -1,0 +1,30 @@
+"""Does what is for people alone, such as notes and figures, so that it stops nothing that a tick has yet to record."""
+
+import logging
+from collections.abc import Callable
+
+from everspot_store import StoreError
+
+_log = logging.getLogger(__name__)
+
+
+class Asides:
+    """What is done beside the work of a tick. An error of the store goes on to the caller."""
+
+    def __init__(self) -> None:
+        self._doubts: dict[str, str] = {}
+
+    def do(self, what: str, call: Callable[[], object]) -> None:
+        """Do it. An error, which stored figures that make no sense may lead to, is logged once as long as it stays the
+        same. `what`: for the log."""
+        try:
+            call()
+        except StoreError:
+            raise
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            if self._doubts.get(what) != said:
+                self._doubts[what] = said
+                _log.exception("%s cannot be told, and the tick goes on", what)
+        else:
+            self._doubts.pop(what, None)

@@ -102,3 +102,17 @@ def of_store(error: "StoreError", url: str) -> CliError:
     if isinstance(error, StoreUnavailable):
         return CliError(f"the store {url} does not answer: {error}", Exit.UNAVAILABLE, hint="try again in a minute")
     return CliError(str(error), Exit.USER)
+
+
+def need(program: str, extra: str) -> None:
+    """Check that the packages of an extra are installed, before any of them is imported.
+
+    Raises:
+        CliError: if one is missing, with the sentence that says which extra to install.
+    """
+    from everspot_core.extras import check  # most commands need none
+
+    try:
+        check(program, extra)
+    except SystemExit as missing:
+        raise CliError(str(missing)) from None

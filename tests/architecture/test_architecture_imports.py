@@ -42,7 +42,7 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
         {
             "everspot_core", "everspot_store", "everspot_clouds", "everspot_scheduler",
             "typer", "click", "rich", "yaml", "pydantic", "pathspec",
-            "numpy", "matplotlib",
+            "numpy", "matplotlib", "pyarrow",
             "jinja2", "markupsafe", "starlette", "uvicorn",  # the page of `everspot ui`
             "everspot_review",  # which `commands/review.py` mounts where it is installed
         },

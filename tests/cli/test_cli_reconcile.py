@@ -195,7 +195,6 @@ ROW = "i-base,2026-03-01T12:00:00Z,2026-03-01T13:00:00Z,1,1,USD,Usage,,"
 FILES = {
     "empty": (b"", "has no rows"),
     "header": (HEADER.encode(), "the bill has no rows"),
-    "parquet": (b"PAR1\x15\x04", "is Parquet"),
     "zip": (b"PK\x03\x04more", "is a ZIP archive"),
     "cut": (gzip.compress(f"{HEADER}\n{ROW}\n".encode())[:-12], "cannot be read"),
     "binary": (b"\xff\xfe\x00\x01" * 50, "is neither CSV nor JSON lines"),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from everspot_core import extras
 from everspot_core.applied import PullRequest
 from test_cli_changes import a_change
 from ui_helpers import CLOCK, Served, served
@@ -141,3 +142,10 @@ def test_without_a_cluster_it_does_not_begin(tmp_path: Path) -> None:
     world.url = (tmp_path / "none").as_uri()
     told = world.run("ui", "--no-open")
     assert told.code == 4 and "does not exist" in told.err
+
+
+def test_without_its_extra_it_says_so_in_one_sentence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "_installed", lambda name: name not in ("starlette", "jinja2"))
+    answer = world.run("ui", "--no-open")
+    needs = "everspot ui needs starlette, jinja2, which are not installed: pip install 'everspot[ui]'"
+    assert (answer.code, " ".join(answer.err.split())) == (1, f"error: {needs}")

@@ -6,9 +6,9 @@ import webbrowser
 from typing import Annotated
 
 import typer
-from everspot_core.extras import check
 
 from everspot_cli.commands.options import Json, session_of
+from everspot_cli.errors import need
 
 
 def register(app: typer.Typer) -> None:
@@ -34,7 +34,7 @@ def ui(
     Only this machine can reach it, and only with the token in the address that is printed. To see it from elsewhere,
     forward the port (ssh -L), with the same number on both sides.
     """
-    check("everspot ui", "ui")
+    need("everspot ui", "ui")
     from everspot_cli.ui.guard import Guard, Keys  # only where the extra is installed
     from everspot_cli.ui.routes import Pages
     from everspot_cli.ui.serve import bound, serve

@@ -1,5 +1,5 @@
-"""Reads the files of a cloud's bill: CSV or JSON lines, plain or compressed by gzip. Whatever is wrong is told by line,
-and nothing is compared then."""
+"""Reads the files of a cloud's bill: CSV or JSON lines, plain or compressed by gzip, and Parquet. Whatever is wrong is
+told by line or row, and nothing is compared then."""
 
 import csv
 import gzip
@@ -16,8 +16,9 @@ from everspot_core.governance.invoicing import BillTable, Invoicing
 from everspot_core.problems import Problem
 
 from everspot_cli.errors import CliError, Exit, listed
+from everspot_cli.governance import bill_cells
 
-_GZIP, _PARQUET, _ZIP = b"\x1f\x8b", b"PAR1", b"PK\x03\x04"
+_GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
 _LONGEST_LINE = 1 << 22  # characters; a bill's lines have some thousands
 _WRONG_AT_MOST = 200  # problems, after which a file is not read on
 
@@ -38,9 +39,9 @@ class BillFile:
             CliError: if it cannot be read, or anything in it is not as it has to be.
         """
         wrong: list[Problem] = []
-        with self._opened() as text:
-            for number, raw in self._records(text):
-                found = self._row(number, raw, wrong)
+        with self._opened() as file:
+            for place, raw in self._records(file):
+                found = self._row(place, raw, wrong)
                 if found is not None:
                     yield found
                 if len(wrong) >= _WRONG_AT_MOST:
@@ -50,16 +51,16 @@ class BillFile:
         if self.table is None:
             raise CliError(f"{self._path} has no rows")
 
-    def _row(self, number: int, raw: Mapping[Any, Any], wrong: list[Problem]) -> BillRow | None:
+    def _row(self, place: str, raw: Mapping[Any, Any], wrong: list[Problem]) -> BillRow | None:
         if self.table is None:
-            # Of JSON lines. They leave out what has no value, which most rows' resources have not.
+            # Of JSON lines and Parquet. The former leave out what has no value, which most rows' resources have not.
             self.table = self._known([*dict.fromkeys([*raw, *(table.resource for table in self._invoicing.tables)])])
         if None in raw or None in raw.values():
-            wrong.append(Problem(f"line {number}", "has more or fewer cells than the header"))
+            wrong.append(Problem(place, "has more or fewer cells than the header"))
             return None
         found = read_row(raw, self.table, self._invoicing, self._cost)
         if not isinstance(found, BillRow):
-            wrong.extend(Problem(f"line {number}, {problem.path}", problem.reason) for problem in found)
+            wrong.extend(Problem(f"{place}, {problem.path}", problem.reason) for problem in found)
             return None
         if found.instance is not None:
             digest = hash(tuple(map(str, raw.values())))
@@ -82,27 +83,35 @@ class BillFile:
         return table
 
     @contextmanager
-    def _opened(self) -> Iterator[io.TextIOBase]:
+    def _opened(self) -> Iterator[BinaryIO]:
         try:
-            with self._path.open("rb") as file, self._unpacked(file) as data:
-                yield io.TextIOWrapper(data, encoding="utf-8-sig", newline="")
+            with self._path.open("rb") as file:
+                yield file
         except FileNotFoundError:
             raise CliError(f"there is no file {self._path}", Exit.NOT_FOUND) from None
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, bill_cells.BrokenParquet) as error:
             raise CliError(f"{self._path} cannot be read: {error}") from None
         except (UnicodeDecodeError, csv.Error) as error:
             raise CliError(f"{self._path} is neither CSV nor JSON lines: {error}") from None
 
-    def _unpacked(self, file: BinaryIO) -> BinaryIO:
+    def _records(self, file: BinaryIO) -> Iterator[tuple[str, Mapping[Any, Any]]]:
+        """Its rows, each with the place that is told where it is wrong."""
         magic = file.read(4)
         file.seek(0)
-        if magic == _PARQUET:
-            raise CliError(f"{self._path} is Parquet", hint="have the export made as CSV (gzip), or convert it to CSV")
+        if magic == bill_cells.MAGIC:
+            for number, raw in bill_cells.parquet_rows(self._path):
+                yield f"row {number}", raw
+            return
         if magic == _ZIP:
             raise CliError(f"{self._path} is a ZIP archive", hint="unpack it first")
+        with self._unpacked(file, magic) as data, io.TextIOWrapper(data, encoding="utf-8-sig", newline="") as text:
+            for number, raw in self._texts(text):
+                yield f"line {number}", raw
+
+    def _unpacked(self, file: BinaryIO, magic: bytes) -> BinaryIO:
         return gzip.open(file) if magic[:2] == _GZIP else file  # type: ignore[return-value]
 
-    def _records(self, text: io.TextIOBase) -> Iterator[tuple[int, Mapping[Any, Any]]]:
+    def _texts(self, text: io.TextIOBase) -> Iterator[tuple[int, Mapping[Any, Any]]]:
         lines = self._lines(text)
         first = next((line for line in lines if line.strip()), "")
         if first.lstrip().startswith("{"):

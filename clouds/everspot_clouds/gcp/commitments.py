@@ -10,7 +10,8 @@ from everspot_core.governance.commitments import CommitmentPlan
 
 _AS_OF = date(2026, 3, 1)
 _FLEXIBLE = (
-    "Google Cloud, “Compute flexible committed use discounts”, as told by Archera's Compute Engine commitment brief"
+    "Google Cloud's blog, “Flexible Committed Use Discounts” (2022); still the same in March 2026 by Archera's "
+    "Compute Engine commitment brief"
 )
 _RESOURCE = "Google Cloud, “Committed use discounts (CUDs) for Compute Engine”"
 _RATES = "cloud.google.com/compute/vm-instance-pricing"

@@ -19,14 +19,19 @@ NAT_VMS = 32
 NAT_MOST = price("0.044", "hour", "cloud.google.com/nat/pricing: a gateway of more than 32 VMs")
 NAT_GB = price("0.045", "GB", "cloud.google.com/nat/pricing: data processed, either way")
 ADDRESS = price("0.005", "hour", "cloud.google.com/vpc/pricing: an external address in use, NAT's own included")
-SPOT_ADDRESS = price("0.0025", "hour", "cloud.google.com/vpc/pricing: an external address in use by a Spot VM")
+SPOT_ADDRESS = price(
+    "0.0025", "hour", "Cloud Billing Catalog, SKU 4AF8-7C1F-39C4: External IP Charge on a Spot Preemptible VM"
+)
+"""As public programs that read the catalogue have it; the standard one is their SKU C054-7F72-A02E."""
 IDLE_ADDRESS = price("0.01", "hour", "cloud.google.com/vpc/pricing: a static external address that nothing uses")
 KEY_VERSION = price("0.06", "month", "cloud.google.com/kms/pricing: an active key version, software")
 HSM_KEY_VERSION = price("1", "month", "cloud.google.com/kms/pricing: an active symmetric key version, HSM")
 SECRET_VERSION = price("0.06", "month", "cloud.google.com/secret-manager/pricing: an active version, in each location")
-ALERT = price("1.50", "month", "cloud.google.com/stackdriver/pricing: a condition of an alerting policy")
-"""As announced. Google has put off the day from which it charges more than once (April 2025, May 2026, and by what
-others read of that page in 2026 to no sooner than September 2027): until then a condition costs nothing."""
+ALERT = price("1.50", "month", "cloud.google.com/monitoring/alerts/cost-control, 2025: the per-condition cost")
+"""As announced, with $0.35 for each million time series that conditions read, which is by use and in no figure. Google
+has put off the day from which it charges more than once (January 2025, April 2025, May 2026, and by what others read of
+its page of prices in 2026 to no sooner than September 2027): until then a condition costs nothing. The page of 2026
+still tells of both charges, without figures."""
 
 DISK_GIB = {
     "pd-standard": price("0.04", "month", "cloud.google.com/compute/disks-image-pricing: a GiB of pd-standard"),

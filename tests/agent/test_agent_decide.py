@@ -1,14 +1,13 @@
 """The agent's decisions, as tables and properties: no process, no store, no clock."""
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
-from everspot_core.manifest import Limits
-from everspot_core.records import Assignment, Notice, NoticeKind, Order, Reason
+from decide_helpers import BUSY, JOB, LIMITS, NOON, TRAINING, acts, assignment, interruption, running, seconds, world
+from everspot_core.records import Notice, NoticeKind, Order, Reason
 from everspot_train.agent.actions import (
     Abandon,
-    Action,
     AskForCheckpoint,
     AskToStop,
     Conclude,
@@ -16,52 +15,15 @@ from everspot_train.agent.actions import (
     EndAgent,
     JobKey,
     Kill,
-    Stalled,
     Take,
     Terminate,
 )
 from everspot_train.agent.decide import concluded, decide, postponed
 from everspot_train.agent.demand import KILL_GRACE, PATIENCE
-from everspot_train.agent.endings import ending_of
 from everspot_train.agent.world import LeaseView, Memory, World
 from everspot_train.rundir import Status, TrainingPhase
 from hypothesis import given
 from hypothesis import strategies as st
-
-NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-LIMITS = Limits(stop_margin=timedelta(seconds=4), orphan_limit=timedelta(minutes=5))
-JOB = JobKey("job-1", 1)
-TRAINING = Status(phase=TrainingPhase.TRAINING, step=7)
-
-
-def seconds(value: float) -> timedelta:
-    return timedelta(seconds=value)
-
-
-def assignment(job: JobKey | None = JOB, **fields: object) -> Assignment:
-    given = {"job_id": job.job_id, "epoch": job.epoch} if job else {}
-    return Assignment.model_validate({"instance_id": "i-1", "changed_at": NOON, **given, **fields})
-
-
-def interruption(after: float) -> Notice:
-    return Notice(kind=NoticeKind.INTERRUPTION, source="metadata", seen_at=NOON, action_at=NOON + seconds(after))
-
-
-def world(now: float = 100, **fields: object) -> World:
-    base = World(now=seconds(now), market=NOON + seconds(now - 100), store_seen=seconds(now))
-    return replace(base, **fields)  # type: ignore[arg-type]
-
-
-def running(now: float = 100, **fields: object) -> World:
-    given = {"assignment": assignment(), "lease": LeaseView.VALID, "running": True, "status": TRAINING}
-    return world(now, **{**given, **fields})
-
-
-def acts(memory: Memory, seen: World, limits: Limits = LIMITS) -> list[Action]:
-    return decide(memory, seen, limits)[1]
-
-
-BUSY = Memory(job=JOB)
 
 
 def test_an_assignment_is_taken_once() -> None:
@@ -248,48 +210,6 @@ def test_an_unfit_machine_gives_back_what_is_put_there_and_is_idle_as_long_as_it
     assert acts(memory, world(170, unfit="no room"), limits) == [EndAgent("no job for the idle limit", poweroff=True)]
 
 
-def train(memory: Memory, pace: float, count: int, start: float = 100, **fields: object) -> tuple[Memory, float]:
-    """`count` steps, each seen once, `pace` seconds apart."""
-    for number in range(count):
-        start += pace
-        seen = running(start, status=TRAINING.model_copy(update={"step": 100 + number}), **fields)
-        memory, actions = decide(memory, seen, LIMITS)
-        assert actions == []
-    return memory, start
-
-
-@pytest.mark.parametrize(("pace", "stalls_after"), [(0.5, 60), (30, 300)])
-def test_a_step_that_takes_ten_times_the_usual_is_a_stall_told_once(pace: float, stalls_after: float) -> None:
-    memory, last = train(BUSY, pace, 5)
-    status = TRAINING.model_copy(update={"step": 104})
-    assert acts(memory, running(last + stalls_after - 1, status=status)) == []
-    memory, actions = decide(memory, running(last + stalls_after, status=status), LIMITS)
-    assert actions == [Stalled(104, stalls_after, restart=False)]
-    memory, actions = decide(memory, running(last + 2 * stalls_after, status=status), LIMITS)
-    assert actions == []
-    train(memory, pace, 5, last + 2 * stalls_after)
-
-
-def test_a_job_that_asks_for_it_is_restarted_when_it_stalls() -> None:
-    memory, last = train(BUSY, 1, 5)
-    status = TRAINING.model_copy(update={"step": 104})
-    memory, actions = decide(memory, running(last + 60, status=status, restart_stalled=True), LIMITS)
-    assert actions == [Stalled(104, 60, restart=True), Kill()]
-    over = running(last + 61, status=status, running=False, exit_code=-9, restart_stalled=True)
-    (concludes,) = acts(memory, over)
-    assert isinstance(concludes, Conclude)
-    assert (concludes.ending.reason, concludes.ending.exit_code) == (Reason.STALLED, -9)
-    assert concludes.ending.message == "no step for 60 s after step 104"
-
-
-def test_what_is_no_training_does_not_stall() -> None:
-    memory, last = train(BUSY, 1, 5)
-    saving = TRAINING.model_copy(update={"step": 104, "phase": TrainingPhase.CHECKPOINTING})
-    memory, actions = decide(memory, running(last + 600, status=saving), LIMITS)
-    assert actions == []
-    assert acts(memory, running(last + 601, status=TRAINING.model_copy(update={"step": 104}))) == []
-
-
 def test_the_folder_of_a_silent_program_is_left_the_time_that_it_took_last() -> None:
     memory, _ = decide(BUSY, running(status=None, interruption=interruption(60), upload=seconds(20)), LIMITS)
     assert memory.stop is not None
@@ -305,40 +225,6 @@ def test_idle_and_orphaned_instances_switch_themselves_off() -> None:
     orphan = world(500, store_seen=seconds(200))
     assert acts(Memory(), orphan) == [EndAgent("the store could not be reached for the orphan limit", poweroff=True)]
     assert acts(BUSY, replace(running(500), store_seen=seconds(200))) == []
-
-
-@pytest.mark.parametrize(
-    ("asked", "exit_code", "phase", "reason"),
-    [
-        (None, 0, None, Reason.FINISHED),
-        (None, 1, None, Reason.ERROR),
-        (None, -9, TrainingPhase.TRAINING, Reason.ERROR),
-        (None, 0, TrainingPhase.FAILED, Reason.ERROR),
-        (None, 1, TrainingPhase.FINISHED, Reason.ERROR),
-        (None, 0, TrainingPhase.FINISHED, Reason.FINISHED),
-        (Reason.NOTICE, 1, TrainingPhase.FINISHED, Reason.NOTICE),
-        (None, 0, TrainingPhase.STOPPED, Reason.SHUTDOWN),
-        (None, 3, TrainingPhase.FENCED, Reason.FENCED),
-        (Reason.NOTICE, 0, TrainingPhase.STOPPED, Reason.NOTICE),
-        (Reason.NOTICE, -9, TrainingPhase.TRAINING, Reason.NOTICE),
-        (Reason.NOTICE, 0, TrainingPhase.FINISHED, Reason.FINISHED),
-        (Reason.NOTICE, 1, TrainingPhase.FAILED, Reason.NOTICE),
-        (Reason.NOTICE, 3, TrainingPhase.FENCED, Reason.FENCED),
-        (Reason.NOTICE, 0, None, Reason.NOTICE),
-        (Reason.CANCEL, 1, TrainingPhase.FAILED, Reason.CANCEL),
-    ],
-)
-def test_how_an_ending_is_judged(
-    asked: Reason | None, exit_code: int, phase: TrainingPhase | None, reason: Reason
-) -> None:
-    status = Status(phase=phase, step=5, durable_step=5) if phase else None
-    assert ending_of(asked, exit_code, status).reason is reason
-
-
-def test_a_trainer_that_was_cut_off_from_the_store_has_made_no_error() -> None:
-    status = Status(phase=TrainingPhase.FAILED, step=5, cut_off=True)
-    assert ending_of(None, 1, status).reason is Reason.SHUTDOWN
-    assert ending_of(Reason.NOTICE, 1, status).reason is Reason.NOTICE
 
 
 worlds = st.builds(

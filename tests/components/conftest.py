@@ -15,9 +15,10 @@ from everspot import AwsTrainingClusterArgs
 from pulumi.runtime import settings, stack
 from pulumi.runtime.proto.source_pb2 import StackTrace
 
-sys.path.insert(0, str(Path(__file__).parent))  # gcp_helpers
+sys.path.insert(0, str(Path(__file__).parent))  # what tests of several files share
 
 import gcp_helpers
+from federated_pair import Pair
 from stack_helpers import declared
 
 __all__ = ["declared"]
@@ -218,3 +219,9 @@ def recorder_kind() -> type[Recorder]:
 def spec() -> AwsTrainingClusterArgs:
     """A sound cluster, for a test to change."""
     return copy.deepcopy(SPEC)
+
+
+@pytest.fixture
+def pair(declare: Callable[..., tuple[Recorder, dict[str, Any]]], spec: AwsTrainingClusterArgs) -> Pair:
+    """A cluster of each cloud, to be declared with peers."""
+    return Pair(declare, spec)

@@ -5,7 +5,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import everspot
 import pytest
 from everspot import AwsTrainingCluster, AwsTrainingClusterArgs
 
@@ -280,32 +279,6 @@ def test_an_image_parameter_is_read_at_preview(declare: Declare, spec: AwsTraini
     recorder, outputs = declare(lambda: outputs_of(spec), preview=True)
     assert outputs == {} or outputs["image_id"] == "ami-fromparameter"
     assert recorder.inputs("train-fleet-template")["imageId"] == "ami-fromparameter"
-
-
-def test_the_account_gets_both_service_linked_roles_unless_it_has_them(
-    declare: Declare, spec: AwsTrainingClusterArgs
-) -> None:
-    def account(**more: bool) -> Any:
-        args: Any = {"tags": spec["tags"], **more}
-        return declare(lambda: {"r": everspot.AwsAccountSetup("account", args).spot_role_name})[0]
-
-    made = account().of("aws:iam/serviceLinkedRole:ServiceLinkedRole")
-    assert {r.inputs["awsServiceName"] for r in made} == {"ec2fleet.amazonaws.com", "spot.amazonaws.com"}
-    assert len(account(spot_role=False).of("aws:iam/serviceLinkedRole:ServiceLinkedRole")) == 1
-
-
-def test_roles_that_exist_are_taken_over_and_left_behind_and_keys_of_volumes_are_granted(
-    declare: Declare, spec: AwsTrainingClusterArgs
-) -> None:
-    key = "arn:aws:kms:eu-west-1:111122223333:key/k"
-    args: Any = {"tags": spec["tags"], "volume_key_arns": [key]}
-    recorder, _ = declare(lambda: {"r": everspot.AwsAccountSetup("account", args).spot_role_name})
-    roles = recorder.of("aws:iam/serviceLinkedRole:ServiceLinkedRole")
-    assert {r.inputs["awsServiceName"].split(".")[0] for r in roles} == {"ec2fleet", "spot", "autoscaling"}
-    grants = recorder.of("aws:kms/grant:Grant")
-    assert {g.inputs["granteePrincipal"] for g in grants} == {f"arn:{r.name}" for r in roles}
-    assert all(g.inputs["keyId"] == key and "CreateGrant" in g.inputs["operations"] for g in grants)
-    assert recorder.calls.count("aws:iam/getRole:getRole") == 3
 
 
 def user_data(template: dict[str, Any]) -> dict[str, Any]:

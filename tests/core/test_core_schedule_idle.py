@@ -5,20 +5,15 @@ from datetime import timedelta
 
 import pytest
 from everspot_core.catalogue import InstanceType
-from everspot_core.records import Assignment, InstanceState, JobState, Reason
+from everspot_core.records import Assignment, InstanceState, Reason
 from everspot_core.schedule import Assign, Cap, Launch, Leave, Release, Why, say
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from provision_helpers import (
-    HOUR,
     NOW,
     OFTEN,
     ON_DEMAND,
     SPOT,
-    TICK,
     TYPE,
     WORK,
-    World,
     decide,
     holding,
     instance,
@@ -28,7 +23,6 @@ from provision_helpers import (
     outlook,
     pool,
 )
-from workload_helpers import drive, offer, trace
 
 POOLS = [pool(), pool(ON_DEMAND)]
 LIMIT = timedelta(minutes=5)
@@ -229,91 +223,3 @@ def test_what_is_taken_at_a_time_that_nobody_told_is_left_to_the_cloud_for_as_lo
     taken = Assignment(instance_id="i-0", cordoned=True, changed_at=NOW)
     soon = idle(minutes=minutes, ending=True, deadline=None, assignment=taken, **more)
     assert kept([soon], limit=timedelta(0)) == ({"i-0": Why.NEEDED_NO_MORE} if gone else {})
-
-
-FATES = st.lists(
-    st.tuples(st.sampled_from(["boot", "lose", "pass", "cancel", "finish"]), st.integers(0, 30)), max_size=12
-)
-
-
-@given(
-    made=st.lists(st.tuples(st.sampled_from([None, 12.0, 40.0]), st.booleans(), st.integers(1, 2)), max_size=4),
-    fates=FATES,
-)
-@settings(max_examples=settings.default.max_examples * 3 // 5, deadline=None)
-def test_every_idle_instance_is_gone_within_the_limit_and_a_changeover(made, fates):
-    jobs = [job(f"j{n}", due=due, work=WORK, critical=c, nodes=nodes) for n, (due, c, nodes) in enumerate(made)]
-    world = World(jobs, (), POOLS, idle_limit=LIMIT)
-    for fate, dice in fates:
-        running = [j for j in sorted(world.jobs) if world.jobs[j].state.owned]
-        match fate:
-            case "boot":
-                world.boot()
-            case "lose" if world.instances:
-                world.lose(sorted(world.instances)[dice % len(world.instances)])
-            case "pass":
-                world.now += dice * TICK
-            case "cancel" if jobs:
-                name = sorted(world.jobs)[dice % len(jobs)]
-                world.jobs[name] = replace(world.jobs[name], cancel=True)
-            case "finish" if running:
-                finish(world, running[dice % len(running)])
-        world.settle(12)
-        for i in world.instances.values():
-            since = (i.idle_since or world.now) if i.idle and i.record is not None else None
-            world.instances[i.instance_id] = replace(i, idle_since=since)
-    for name in sorted(world.jobs):
-        world.jobs[name] = replace(world.jobs[name], cancel=True)
-    world.settle(12)
-    world.now += LIMIT + HOUR
-    world.settle(12)
-    assert world.instances == {}
-
-
-def finish(world, name):
-    view = world.jobs[name]
-    over = {"state": JobState.SUCCEEDED, "owner": None, "last_owner": view.record.owner}
-    record = view.record.model_copy(update=over)
-    world.jobs[name] = replace(view, record=record)
-
-
-# Whole workloads
-
-
-def test_a_short_gap_between_jobs_costs_less_than_a_launch_and_a_long_one_ends_the_instance():
-    """Launch and set-up take 0.25 h each; 0.5 h idle is allowed."""
-    fleet = {"pools": [offer()], "idle_limit_seconds": 1800}
-    for gap, launches in ((0.25, 1), (0.75, 2)):
-        first = {"id": "a", "hours": 1, "priority": "critical"}
-        second = {"id": "b", "hours": 1, "priority": "critical", "arrival_hours": 1.5 + gap}
-        run, told = drive([first, second], **fleet)
-        assert told.launched == launches
-        # Boot, set-up, work; the gap, or the limit and another boot; set-up, work; the limit.
-        paid = 0.25 + 1.25 + gap + 1.25 + 0.5 if launches == 1 else 2 * (0.25 + 1.25 + 0.5)
-        assert told.cost.total == pytest.approx(3 * paid)
-        assert told.idle_usd_share == pytest.approx(1 - 2.5 / paid)
-        assert {m.ended_at for m in run.machines} <= {run.ended_at, run.began_at + 2 * HOUR}
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 30), st.integers(0, 60), st.none() | st.integers(6, 90)), min_size=1, max_size=6),
-    st.lists(st.tuples(st.integers(1, 40), st.integers(0, 3)), min_size=1, max_size=6),
-    st.sampled_from([60, 300, 1800]),
-)
-@settings(max_examples=settings.default.max_examples * 2 // 5, deadline=None)
-def test_whatever_the_limit_deadlines_hold_and_nothing_idles_for_longer(made, spells, limit):
-    jobs = [
-        {"id": f"j{n}", "hours": length / 12, "arrival_hours": at / 12}
-        | ({} if slack is None else {"deadline_hours": (length + slack) / 12})
-        for n, (length, at, slack) in enumerate(made)
-    ]
-    market = trace(*spells)
-    pools = [offer(), offer("spot", 1.0, availability="t")]
-    run, told = drive(jobs, {"t": market}, pools=pools, idle_limit_seconds=limit, horizon=60)
-    assert (told.misses, told.refused) == (0, 0)
-    for machine in run.machines:
-        held = sorted((a.began_at, a.ended_at) for a in run.attempts if machine.instance_id in a.instances)
-        edges = [machine.ready_at, *(moment for span in held for moment in span), machine.ended_at]
-        gaps = [end - start for start, end in zip(edges[::2], edges[1::2], strict=True)]
-        # A tick is 300 s, and what is on its way to a job waits for it.
-        assert max(gaps) <= timedelta(seconds=limit) + timedelta(hours=0.5)

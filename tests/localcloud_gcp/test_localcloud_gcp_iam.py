@@ -1,29 +1,18 @@
 """Service accounts, custom roles, policies, and calls that are held to them."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import obstore
 import pytest
-from everspot_local.gcp.iam.conditions import BadExpression, check_expression, holds
-from everspot_local.gcp.iam.method_table import PERMISSIONS
-from everspot_local.gcp.iam.permissions import KNOWN
 from everspot_local.options import Options
+from gcp_worker import ACCOUNTS, AGENT, ON_INSTANCES, PROJECT, ROLES, ROOT, Worker, policy
 from obstore.exceptions import PermissionDeniedError
 from obstore.store import GCSStore
 
-ROOT = "projects/everspot-local"
-ACCOUNTS = f"/iam/v1/{ROOT}/serviceAccounts"
-ROLES = f"/iam/v1/{ROOT}/roles"
 REGION = f"/compute/v1/{ROOT}/regions/europe-west4"
-PROJECT = f"/resourcemanager/v1/{ROOT}"
-AGENT = "everspot-agent@everspot-local.iam.gserviceaccount.com"
 ROLE = {"roleId": "everspotAgent", "role": {"title": "Agents", "includedPermissions": ["compute.instances.delete"]}}
-ON_INSTANCES = (
-    'resource.type == "compute.googleapis.com/Instance" && resource.name.extract("/instances/{name}")'
-    '.startsWith("everspot-")'
-)
 
 
 @pytest.fixture(scope="module")
@@ -31,32 +20,6 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
     """Callers are held to their permissions."""
     folder = Path(tmp_path_factory.mktemp("iam"))
     return Options(folder, cloud="gcp", scale=120.0, boot_command=None, iam_enforce=True)
-
-
-class Worker:
-    """A service account, and what it is given."""
-
-    def __init__(self, kit: Any) -> None:
-        self.kit = kit
-        made = kit.call("POST", ACCOUNTS, {"accountId": "everspot-agent", "serviceAccount": {"displayName": "agents"}})
-        self.id = made.body["uniqueId"]
-
-    def token(self) -> str:
-        path = f"/iamcredentials/v1/projects/-/serviceAccounts/{AGENT}:generateAccessToken"
-        return str(self.kit.call("POST", path, {"scope": ["cloud-platform"]}).body["accessToken"])
-
-    def may(self, *permissions: str, condition: str = "") -> None:
-        """A custom role of its own, granted on the project."""
-        role = {"roleId": "everspotAgent", "role": {"includedPermissions": list(permissions)}}
-        assert self.kit.call("POST", ROLES, role).status == 200
-        binding: dict[str, Any] = {"role": f"{ROOT}/roles/everspotAgent", "members": [f"serviceAccount:{AGENT}"]}
-        if condition:
-            binding["condition"] = {"title": "own", "expression": condition}
-        assert self.kit.call("POST", f"{PROJECT}:setIamPolicy", policy(binding)).status == 200
-
-
-def policy(*bindings: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"policy": {"version": 3, "bindings": list(bindings), **more}}
 
 
 @pytest.fixture
@@ -317,60 +280,3 @@ def test_permissions_are_tested_on_the_project(worker: Any) -> None:
     asked = {"permissions": ["compute.networks.list", "compute.networks.delete"]}
     found = worker.kit.call("POST", f"{PROJECT}:testIamPermissions", asked, token=worker.token())
     assert found.body == {"permissions": ["compute.networks.list"]}
-
-
-def test_every_permission_that_a_call_needs_can_be_granted() -> None:
-    needed = {permission for permissions in PERMISSIONS.values() for permission in permissions}
-    assert needed - KNOWN == set()
-
-
-def test_every_method_that_is_served_says_what_it_needs(kit: Any) -> None:
-    served = {method for service in kit.cloud.side.services for method in service.routes}
-    launches = {"compute.instances.insert", "compute.instances.bulkInsert", "compute.regionInstances.bulkInsert"}
-    assert served - set(PERMISSIONS) - launches == set()
-
-
-VALUES = {
-    "resource.name": "projects/p/zones/europe-west4-a/instances/everspot-7",
-    "resource.service": "compute.googleapis.com",
-    "resource.type": "compute.googleapis.com/Instance",
-}
-
-
-@pytest.mark.parametrize(
-    ("expression", "expected"),
-    [
-        (ON_INSTANCES, True),
-        ('resource.name.endsWith("-8") || resource.type == "compute.googleapis.com/Instance"', True),
-        ('!(resource.service in ["compute.googleapis.com", "storage.googleapis.com"])', False),
-        ("resource.name.extract('zones/{zone}/') == 'europe-west4-a'", True),
-        ("resource.name.extract('buckets/{name}') != ''", False),
-        ('request.time < timestamp("2027-01-01T00:00:00Z")', False),  # this request has no time
-        ('request.time < timestamp("2027-01-01T00:00:00Z") || resource.name.startsWith("projects/p/")', True),
-        ('request.time < timestamp("2027-01-01T00:00:00Z") && resource.name == "x"', False),
-        ("resource.name", False),
-        ('resource.name in "everspot"', False),
-        ("resource.name < 3", False),
-    ],
-)
-def test_a_condition_is_evaluated(expression: str, expected: bool) -> None:
-    assert holds(expression, VALUES) is expected
-
-
-def test_a_grant_can_end_by_itself() -> None:
-    until = 'request.time < timestamp("2027-01-01T00:00:00Z")'
-    assert holds(until, {**VALUES, "request.time": datetime(2026, 12, 31, 23, tzinfo=UTC)})
-    assert not holds(until, {**VALUES, "request.time": datetime(2027, 1, 1, tzinfo=UTC)})
-    without_zone = until.replace("Z", "")
-    assert not holds(without_zone, {**VALUES, "request.time": datetime(2026, 12, 31, tzinfo=UTC)})
-
-
-@pytest.mark.parametrize(
-    "expression",
-    ["", "resource.labels", "resource.name.matches('a')", "resource.name ==", "a && b", "(true",
-     "api.getAttribute('a', '') == 'b'", "true true", "1 + 1",
-     "resource.matchTag('a', 'b')", " && ".join(["true"] * 14)],
-)  # fmt: skip
-def test_an_expression_that_is_not_known_is_refused(expression: str) -> None:
-    with pytest.raises(BadExpression):
-        check_expression(expression)

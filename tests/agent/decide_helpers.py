@@ -1,0 +1,46 @@
+"""What tests of the agent's decisions share: what an agent sees, and what it then does."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from everspot_core.manifest import Limits
+from everspot_core.records import Assignment, Notice, NoticeKind
+from everspot_train.agent.actions import Action, JobKey
+from everspot_train.agent.decide import decide
+from everspot_train.agent.world import LeaseView, Memory, World
+from everspot_train.rundir import Status, TrainingPhase
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+LIMITS = Limits(stop_margin=timedelta(seconds=4), orphan_limit=timedelta(minutes=5))
+JOB = JobKey("job-1", 1)
+TRAINING = Status(phase=TrainingPhase.TRAINING, step=7)
+
+
+def seconds(value: float) -> timedelta:
+    return timedelta(seconds=value)
+
+
+def assignment(job: JobKey | None = JOB, **fields: object) -> Assignment:
+    given = {"job_id": job.job_id, "epoch": job.epoch} if job else {}
+    return Assignment.model_validate({"instance_id": "i-1", "changed_at": NOON, **given, **fields})
+
+
+def interruption(after: float) -> Notice:
+    return Notice(kind=NoticeKind.INTERRUPTION, source="metadata", seen_at=NOON, action_at=NOON + seconds(after))
+
+
+def world(now: float = 100, **fields: object) -> World:
+    base = World(now=seconds(now), market=NOON + seconds(now - 100), store_seen=seconds(now))
+    return replace(base, **fields)  # type: ignore[arg-type]
+
+
+def running(now: float = 100, **fields: object) -> World:
+    given = {"assignment": assignment(), "lease": LeaseView.VALID, "running": True, "status": TRAINING}
+    return world(now, **{**given, **fields})
+
+
+def acts(memory: Memory, seen: World, limits: Limits = LIMITS) -> list[Action]:
+    return decide(memory, seen, limits)[1]
+
+
+BUSY = Memory(job=JOB)

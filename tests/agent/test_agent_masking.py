@@ -1,0 +1,29 @@
+"""The values of secrets are masked in what a program writes."""
+
+from itertools import pairwise
+
+from everspot_train.prepare.scrub import MASK, Scrubber
+from hypothesis import given
+from hypothesis import strategies as st
+
+WORDS = st.text(alphabet="abc", min_size=4, max_size=7)
+
+
+@given(st.lists(WORDS, max_size=4), st.text(alphabet="abcd", max_size=60), st.lists(st.integers(0, 60), max_size=8))
+def test_a_secret_is_masked_wherever_the_stream_is_cut(secrets, text, cuts):
+    whole = Scrubber(secrets)
+    expected = whole.feed(text.encode()) + whole.rest()
+    pieces = sorted({0, *(min(cut, len(text)) for cut in cuts), len(text)})
+    cut = Scrubber(secrets)
+    told = b"".join(cut.feed(text[a:b].encode()) for a, b in pairwise(pieces)) + cut.rest()
+    assert told == expected
+    assert not any(secret.encode() in piece for piece in told.split(MASK) for secret in secrets)
+
+
+def test_nothing_is_held_back_that_can_be_no_secret():
+    scrubber = Scrubber(["hunter22", "two\nlines of it"])
+    assert scrubber.feed(b"step 1\rstep 2\n") == b"step 1\rstep 2\n"
+    assert scrubber.feed(b"password hun") == b"password "
+    assert scrubber.feed(b"ter22 lines of it") == MASK + b" " + MASK
+    assert scrubber.rest() == b""
+    assert Scrubber(["abc"]).feed(b"abc") == b"abc"

@@ -1,0 +1,165 @@
+"""One job against an adversary: whatever spot capacity does, a feasible deadline is met."""
+
+from dataclasses import dataclass
+
+from everspot_core.records import Market
+from everspot_core.schedule.market.lifetimes import learnt
+from everspot_core.schedule.market.policy import Held, Need, Spot, choose_market, is_safe
+from everspot_core.schedule.market.renewal import ways
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+@dataclass(frozen=True)
+class Case:
+    """A job as it really is, within what is declared of it; all in hours. `slack`: beyond the work and a changeover."""
+
+    tick: float
+    upper: float
+    part: float
+    """Of the upper bound of the work that there really is."""
+    expected: float
+    """Of the upper bound of the work that is expected."""
+    changeover_upper: float
+    hoped: float
+    """Of the upper bound of a changeover that is expected."""
+    takes: tuple[float, ...]
+    """Parts of the upper bound that changeovers really take, in turn."""
+    slack: float
+    speed: float
+    """Of spot."""
+    tempting: bool
+    """Spot shows up only at the last moment at which it may still be taken, and that is at once."""
+
+
+def cases() -> st.SearchStrategy[Case]:
+    tick = st.sampled_from([1 / 120, 1 / 60, 1 / 6, 0.5, 1.0]) | st.floats(1 / 120, 1.0)
+    whole = st.just(1.0)
+
+    def of(t: float) -> st.SearchStrategy[Case]:
+        return st.builds(
+            Case,
+            tick=st.just(t),
+            upper=st.floats(0.5, 40.0).map(lambda n: n * t),
+            part=whole | whole | whole | st.floats(0.3, 1.0),
+            expected=whole | st.floats(0.3, 1.0),
+            changeover_upper=st.floats(0.0, 6.0).map(lambda n: n * t),
+            hoped=whole | st.floats(0.0, 1.0),
+            takes=whole.map(lambda one: (one,)) | st.lists(st.floats(0.0, 1.0), min_size=1, max_size=4).map(tuple),
+            slack=st.just(0.0) | st.floats(0.0, 40.0).map(lambda n: n * t),
+            speed=whole | st.floats(0.2, 1.0) | st.floats(0.2, 2.0),
+            tempting=st.booleans(),
+        )
+
+    return tick.flatmap(of)
+
+
+class Run:
+    """A job at the mercy of an adversary, tick by tick. `finished`: hours from its submission."""
+
+    def __init__(self, case: Case, taken_after: list[int], away_for: list[int]) -> None:
+        self.case, self.taken_after, self.away_for = case, taken_after, away_for
+        least = max(case.tick, case.changeover_upper * case.hoped)
+        slack = least + case.slack % case.tick if case.tempting else case.slack
+        self.time = case.upper + case.changeover_upper + slack
+        self.ups, self.downs = list[float](), list[float]()
+        self.now = self.done = self.changing = self.bound = 0.0
+        self.entries = self.losses = self.held_for = self.away = 0
+        self.mode, self.since = None, 0.0
+        self.modes: list[Market | None] = []
+
+    def finish(self) -> float:
+        total = self.case.upper * self.case.part
+        for _ in range(2000):
+            self._market()
+            self._choose()
+            left = (total - self.done) / (self.case.speed if self.mode is Market.SPOT else 1.0)
+            if self.mode is not None and self.changing + left <= self.case.tick + 1e-12:
+                return self.now + self.changing + left
+            self._pass()
+        raise AssertionError("it never finishes")
+
+    def _market(self) -> None:
+        """Spot goes after so many ticks on it, or while nobody is on it at the adversary's pleasure."""
+        if self.mode is Market.SPOT and self.held_for >= self._of(self.taken_after):
+            self.mode, self.away = None, self._of(self.away_for)
+            self.losses += 1
+            self.ups, self.since = [*self.ups, self.now - self.since][-20:], self.now
+        elif self.mode is not Market.SPOT and self.case.tempting:
+            self.away = int(not (is_safe(self._need()) and not is_safe(self._need(self.case.tick))))
+        elif self.mode is not Market.SPOT and self.away > 0:
+            self.away -= 1
+            if self.away == 0:
+                self.downs, self.since = [*self.downs, self.now - self.since][-20:], self.now
+
+    def _of(self, choices: list[int]) -> int:
+        return choices[self.losses % len(choices)]
+
+    def _choose(self) -> None:
+        case, was, what = self.case, self.mode, self._need()
+        held = None
+        if was is not None:
+            market = Market.SPOT if was is Market.SPOT else Market.ON_DEMAND
+            speed = case.speed if was is Market.SPOT else 1.0
+            held = Held(market=market, changing=self.bound if self.changing > 0 else 0.0, speed=speed)
+        here = Spot(
+            up=self.away == 0,
+            age=self.now - self.since,
+            ups=tuple(self.ups),
+            downs=tuple(self.downs),
+            usd=1 / case.speed,
+            on_demand_usd=3.0,
+        )
+        self.mode = choose_market(what, held, here).market
+        assert self.mode is not Market.SPOT or self.away == 0
+        assert not (was is Market.ON_DEMAND and self.mode is None)
+        self.modes.append(self.mode)
+        self.held_for = self.held_for + 1 if self.mode is was else 1
+        if self.mode is not was and self.mode is not None:
+            self.bound = case.changeover_upper
+            self.changing = self.bound * case.takes[self.entries % len(case.takes)]
+            self.entries += 1
+
+    def _need(self, later: float = 0.0) -> Need:
+        case = self.case
+        return Need(
+            time=self.time - self.now - later,
+            left=max(0.0, case.upper * case.expected - self.done),
+            left_upper=case.upper - self.done,
+            changeover=case.changeover_upper * case.hoped,
+            changeover_upper=case.changeover_upper,
+            tick=case.tick,
+        )
+
+    def _pass(self) -> None:
+        tick = self.case.tick
+        if self.mode is not None:
+            worked = max(0.0, tick - self.changing) * (self.case.speed if self.mode is Market.SPOT else 1.0)
+            self.done += worked
+            self.changing, self.bound = max(0.0, self.changing - tick), max(0.0, self.bound - tick)
+        self.now += tick
+
+
+ADVERSARY = {
+    "case": cases(),
+    "taken_after": st.just([10_000]) | st.lists(st.integers(1, 12), min_size=1, max_size=8),
+    "away_for": st.just([10_000]) | st.lists(st.integers(1, 12), min_size=1, max_size=8),
+}
+
+
+@given(**ADVERSARY)
+@settings(max_examples=settings.default.max_examples * 3, deadline=None)
+def test_whatever_spot_does_a_feasible_deadline_is_met(case, taken_after, away_for):
+    run = Run(case, taken_after, away_for)
+    assert run.finish() <= run.time + 1e-6
+
+
+@given(**ADVERSARY)
+@settings(max_examples=settings.default.max_examples * 3 // 20, deadline=None)
+def test_the_same_is_decided_twice_and_with_nothing_remembered(case, taken_after, away_for):
+    first, again = Run(case, taken_after, away_for), Run(case, taken_after, away_for)
+    first.finish()
+    learnt.cache_clear()
+    ways.cache_clear()
+    again.finish()
+    assert first.modes == again.modes

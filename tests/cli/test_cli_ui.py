@@ -9,9 +9,10 @@ import pytest
 from everspot_core import extras
 from everspot_core.applied import PullRequest
 from test_cli_changes import a_change
+from told_past import tell_past
 from ui_helpers import CLOCK, Served, served
 
-from tests.cli.conftest import World, tell_past
+from tests.cli.conftest import World
 
 EVIL = "<script>alert(1)</script>"
 BAD_LINK = {"number": 8, "title": EVIL, "url": "javascript:alert(1)"}

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
+from told_past import tell_past
 from ui_helpers import CLOCK, Served, served
 
-from tests.cli.conftest import World, tell_past
+from tests.cli.conftest import World
 
 
 @pytest.fixture(scope="module")

@@ -3,24 +3,28 @@
 import copy
 import json
 import re
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from everspot import GcpTrainingCluster
-from everspot_clouds.gcp.rules import HEALTH_PORT, MANIFEST_KEY
+from everspot_clouds.gcp.rules import HEALTH_PORT
+from gcp_cluster_helpers import (
+    ELASTIC,
+    FIREWALL,
+    GROUP,
+    SUBNETWORK,
+    TEMPLATE,
+    Cluster,
+    Declare,
+    manifest,
+    outputs_of,
+    registered,
+)
 from gcp_helpers import IMAGE, SPEC, ZONES
 
-Declare = Callable[..., tuple[Any, dict[str, Any]]]
-Cluster = Callable[..., Any]
-SUBNETWORK = "projects/everspot-local/regions/europe-west4/subnetworks/train-network-subnetwork"
-ELASTIC = {"max_instances": 8, "max_usd_per_hour": 20.0}
-
-TEMPLATE = "gcp:compute/regionInstanceTemplate:RegionInstanceTemplate"
-GROUP = "gcp:compute/regionInstanceGroupManager:RegionInstanceGroupManager"
 ROLE, MEMBER = "gcp:projects/iAMCustomRole:IAMCustomRole", "gcp:projects/iAMMember:IAMMember"
 ON_BUCKET = "gcp:storage/bucketIAMMember:BucketIAMMember"
-FIREWALL = "gcp:compute/firewall:Firewall"
 AGENT, SCHEDULER = "train-identity-agent", "train-identity-scheduler"
 EXPECTED = {
     "train": "everspot:index:GcpTrainingCluster",
@@ -58,21 +62,9 @@ EXPECTED = {
 }  # fmt: skip
 
 
-def outputs_of(args: Any) -> dict[str, Any]:
-    cluster = GcpTrainingCluster("train", args)
-    return {name: getattr(cluster, name) for name in GcpTrainingCluster.__annotations__}
-
-
 @pytest.fixture
 def cluster(declare: Declare) -> Cluster:
-    """What a cluster registers, with the spec changed by keyword; `capacity` is merged into the spec's."""
-
-    def build(capacity: Any = None, **changes: Any) -> Any:
-        args: Any = {key: value for key, value in {**copy.deepcopy(SPEC), **changes}.items() if value is not None}
-        args["capacity"] |= capacity or {}
-        return declare(lambda: outputs_of(args))[0]
-
-    return build
+    return partial(registered, declare)
 
 
 @pytest.mark.parametrize("preview", [False, True], ids=["update", "preview"])
@@ -120,109 +112,6 @@ def test_the_two_manifests_and_cluster_json_tell_each_reader_what_it_needs(clust
     assert elastic["places"] == dict.fromkeys(ZONES, SUBNETWORK)
     assert elastic["tags"]["everspot-cluster"] == "train"
     assert elastic["tags"] == recorder.inputs("train-elastic-template")["labels"]  # a request's labels replace these
-
-
-def test_every_instance_says_by_a_label_which_image_it_is_of(cluster: Cluster) -> None:
-    recorder = cluster(capacity={"elastic": ELASTIC})
-    templates = recorder.of(TEMPLATE)
-    assert len(templates) == 4
-    for args in templates:
-        assert args.inputs["labels"]["everspot-image"] == "everspot-1"
-        assert args.inputs["disks"][0]["labels"] == args.inputs["labels"]
-
-
-def test_templates_give_no_address_no_key_and_a_checked_boot(cluster: Cluster) -> None:
-    recorder = cluster(capacity={"elastic": ELASTIC})
-    templates = recorder.of(TEMPLATE)
-    assert len(templates) == 4
-    for name, template in ((args.name, args.inputs) for args in templates):
-        assert template["shieldedInstanceConfig"] == {
-            "enableSecureBoot": True, "enableVtpm": True, "enableIntegrityMonitoring": True,
-        }  # fmt: skip
-        own = name == "train-scheduler-template"
-        subnetwork = SUBNETWORK.replace("-network-subnetwork", "-network-scheduler") if own else SUBNETWORK
-        assert template["networkInterfaces"] == [{"subnetwork": subnetwork}]
-        assert template["metadata"]["enable-oslogin"] == "TRUE"
-        assert template["metadata"]["block-project-ssh-keys"] == "TRUE"
-        assert template["canIpForward"] is False
-        assert template["serviceAccount"]["scopes"] == ["https://www.googleapis.com/auth/cloud-platform"]
-        (disk,) = template["disks"]
-        assert disk["autoDelete"] and disk["boot"] and disk["sourceImage"] == IMAGE and disk["diskSizeGb"] == 75
-        assert template["labels"] == disk["labels"]
-        assert template["labels"]["everspot-cluster"] == "train" and template["labels"]["project"] == "vision"
-        assert "tags" not in template
-    assert recorder.inputs("train-scheduler-template")["labels"]["everspot-role"] == "scheduler"
-    accounts = {args.name: args.inputs["serviceAccount"]["email"].partition("@")[0] for args in templates}
-    assert accounts == {
-        "train-fleet-on-demand-agent": "train-agent", "train-fleet-spot-agent": "train-agent",
-        "train-elastic-template": "train-agent", "train-scheduler-template": "train-scheduler",
-    }  # fmt: skip
-
-
-def test_the_scheduler_gets_a_disk_that_its_own_machine_takes(cluster: Cluster) -> None:
-    recorder = cluster(capacity={"instance_types": [{"type": "a3-highgpu-1g"}]}, volume_type="hyperdisk-balanced")
-    disks = {made.inputs["machineType"]: made.inputs["disks"][0]["diskType"] for made in recorder.of(TEMPLATE)}
-    assert disks == {"a3-highgpu-1g": "hyperdisk-balanced", "e2-small": "pd-balanced"}
-
-
-def test_each_market_has_its_scheduling(cluster: Cluster) -> None:
-    recorder = cluster(capacity={"elastic": ELASTIC})
-    told = {args.name: args.inputs["scheduling"] for args in recorder.of(TEMPLATE)}
-    standard = {"automaticRestart": False, "onHostMaintenance": "TERMINATE", "provisioningModel": "STANDARD", "preemptible": False}  # noqa: E501  # fmt: skip
-    assert told["train-fleet-on-demand-agent"] == standard
-    assert told["train-fleet-spot-agent"] == {
-        "automaticRestart": False, "onHostMaintenance": "TERMINATE", "provisioningModel": "SPOT", "preemptible": True,
-        "instanceTerminationAction": "DELETE", "preemptionNoticeDuration": {"seconds": 120},
-    }  # fmt: skip
-    assert told["train-elastic-template"] == {
-        **standard, "instanceTerminationAction": "DELETE", "maxRunDuration": {"seconds": 30 * 86400},
-    }  # fmt: skip
-    assert told["train-scheduler-template"] == {**standard, "onHostMaintenance": "MIGRATE"}
-    silent = cluster(capacity={"notice": "0s"})
-    assert "preemptionNoticeDuration" not in silent.inputs("train-fleet-spot-agent")["scheduling"]
-    assert manifest(silent, "train-fleet-spot-agent")["notice"] == 0
-
-
-def test_the_groups_choose_by_price_heal_in_place_and_are_never_moved(cluster: Cluster) -> None:
-    recorder = cluster()
-    on_demand, spot = recorder.inputs("train-fleet-on-demand"), recorder.inputs("train-fleet-spot")
-    assert (on_demand["targetSize"], spot["targetSize"]) == (1, 4)
-    assert (on_demand["baseInstanceName"], spot["baseInstanceName"]) == ("train-agent-on-demand", "train-agent-spot")
-    for group in (on_demand, spot):
-        assert group["distributionPolicyTargetShape"] == "ANY"
-        assert group["distributionPolicyZones"] == ZONES
-        assert group["updatePolicy"] == {
-            "type": "OPPORTUNISTIC", "minimalAction": "REPLACE", "instanceRedistributionType": "NONE",
-            "maxSurgeFixed": 2, "maxUnavailableFixed": 2,
-        }  # fmt: skip
-        assert group["instanceLifecyclePolicy"] == {
-            "defaultActionOnFailure": "REPAIR", "forceUpdateOnRepair": "YES", "onRepair": {"allowChangingZone": "YES"},
-        }  # fmt: skip
-        assert group["autoHealingPolicies"] == {
-            "healthCheck": "projects/everspot-local/global/healthChecks/train-fleet-health", "initialDelaySec": 600,
-        }  # fmt: skip
-    # 0.74 and 0.90 on demand are within a quarter of each other; an H100 costs 13.98, and on Spot ten times an L4.
-    assert selections(on_demand) == [(0, ["g2-standard-4", "g2-standard-8"]), (1, ["a3-highgpu-1g"])]
-    assert selections(spot) == [(0, ["g2-standard-4", "g2-standard-8"]), (1, ["a3-highgpu-1g"])]
-    faster = cluster(capacity={
-        "instance_types": [{"type": "g2-standard-4"}, {"type": "a3-highgpu-1g", "throughput": 12}],
-        "standing": {"target": 2, "prefer": "price"},
-    })  # fmt: skip
-    assert selections(faster.inputs("train-fleet-spot")) == [(0, ["a3-highgpu-1g"]), (1, ["g2-standard-4"])]
-    assert selections(faster.inputs("train-fleet-on-demand")) == [(0, ["g2-standard-4"]), (1, ["a3-highgpu-1g"])]
-
-
-def test_one_type_needs_no_choice_and_may_be_spread_evenly(cluster: Cluster) -> None:
-    one = {"instance_types": [{"type": "n1-standard-8+t4"}], "standing": {"target": 2, "shape": "EVEN"}}
-    recorder = cluster(capacity=one)
-    group, template = recorder.inputs("train-fleet-spot"), recorder.inputs("train-fleet-spot-agent")
-    assert "instanceFlexibilityPolicy" not in group
-    assert group["distributionPolicyTargetShape"] == "EVEN"
-    assert group["instanceLifecyclePolicy"]["onRepair"] == {"allowChangingZone": "NO"}
-    assert (template["machineType"], template["guestAccelerators"]) == (
-        "n1-standard-8", [{"type": "nvidia-tesla-t4", "count": 1}],
-    )  # fmt: skip
-    assert template["instanceDescription"] == "Everspot n1-standard-8+t4"
 
 
 def test_the_network_lets_nothing_in_but_health_checks_and_out_to_one_port(cluster: Cluster) -> None:
@@ -287,14 +176,6 @@ def test_buckets_are_private_and_keep_nothing_that_was_deleted(cluster: Cluster)
     assert rules[1:] == [{"age": 30, "matchesPrefixes": ["agents/"]}, {"age": 60, "matchesPrefixes": ["jobs/"]}]
     key = recorder.inputs("train-store-key")
     assert key["member"] == "serviceAccount:gcs@google"
-
-
-def test_the_scheduler_is_a_group_of_one_that_is_renewed_beside_the_old_one(cluster: Cluster) -> None:
-    group = cluster().inputs("train-scheduler-group")
-    assert (group["targetSize"], group["baseInstanceName"]) == (1, "train-scheduler")
-    policy = group["updatePolicy"]
-    assert (policy["type"], policy["maxSurgeFixed"], policy["maxUnavailableFixed"]) == ("PROACTIVE", 2, 0)
-    assert group["instanceLifecyclePolicy"]["onRepair"] == {"allowChangingZone": "YES"}
 
 
 def test_events_go_by_a_sink_of_its_own_to_a_subscription_that_stays(cluster: Cluster) -> None:
@@ -364,13 +245,3 @@ def test_names_fit_for_the_longest_cluster(declare: Declare) -> None:
 def published_by(recorder: Any) -> dict[str, Any]:
     """What `cluster.json` says; the SDK takes the contents of every object for a secret."""
     return json.loads(recorder.inputs("train-manifest")["content"]["value"])
-
-
-def manifest(recorder: Any, template: str) -> dict[str, Any]:
-    return json.loads(recorder.inputs(template)["metadata"][MANIFEST_KEY])
-
-
-def selections(group: dict[str, Any]) -> list[tuple[int, list[str]]]:
-    found = group["instanceFlexibilityPolicy"]["instanceSelections"]
-    assert [one["name"] for one in found] == [f"rank-{one['rank']:.0f}" for one in found]
-    return [(int(one["rank"]), one["machineTypes"]) for one in found]

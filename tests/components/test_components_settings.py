@@ -1,107 +1,24 @@
 """Settings of a stack: the components' own inputs in camelCase, every mistake told at once."""
 
-import importlib.util
 import inspect
 import json
 import sys
 import typing
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pulumi
 import pytest
-import yaml
-from everspot.aws.capacity import check_offers
 from everspot.aws.checking import check_cluster
-from everspot.gcp import checking as gcp_checking
-from everspot_core.catalogue import region_of
-from everspot_core.problems import Problems, camel
-from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
-
-STACKS = Path(__file__).resolve().parents[2] / "stacks"
+from everspot_core.problems import camel
+from settings_helpers import Config, loaded, refusal, written
 
 
 @pytest.fixture(scope="module")
-def settings() -> Any:
-    spec = importlib.util.spec_from_file_location("everspot_stack_settings", STACKS / "settings.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(STACKS))
-        spec.loader.exec_module(module)
+def settings() -> Iterator[Any]:
+    with loaded() as module:
         yield module
-    for name in (spec.name, "choices", "choice_aws", "choice_gcp"):
-        sys.modules.pop(name, None)
-
-
-class Config:
-    """What the engine hands to a program: every setting as text."""
-
-    name = "everspot"
-
-    def __init__(self, **values: Any) -> None:
-        self.values = {name: json.dumps(value) for name, value in values.items()}
-
-    def get(self, name: str) -> str | None:
-        return self.values.get(name)
-
-
-def written(stack: str) -> Config:
-    config = yaml.safe_load((STACKS / f"Pulumi.{stack}.yaml").read_text())["config"]
-    ours = {key.split(":")[1]: value for key, value in config.items() if key.startswith("everspot:")}
-    return Config(**ours)
-
-
-@pytest.mark.parametrize(
-    ("stack", "cloud"),
-    [
-        *(("local", "aws"), ("aws-dev", "aws"), ("aws-prod", "aws")),
-        *(("local-gcp", "gcp"), ("gcp-dev", "gcp"), ("gcp-prod", "gcp")),
-    ],
-)
-def test_every_environment_is_sound(settings: Any, stack: str, cloud: str) -> None:
-    found = settings.read_settings(written(stack), stack=stack)
-    check = check_cluster if cloud == "aws" else gcp_checking.check_cluster
-    check(f"everspot-{stack}", found.cluster.args)
-    assert found.account is None
-    assert found.clouds == [cloud]
-    assert found.cluster.args["tags"]["Environment"] == stack
-
-
-@pytest.mark.parametrize("stack", ["aws-dev", "aws-prod"])
-def test_every_environment_names_types_that_all_zones_of_its_region_have(settings: Any, stack: str) -> None:
-    # As moto recorded them of AWS. All zones, because an account's us-east-2a is another's us-east-2b.
-    cluster = settings.read_settings(written(stack), stack=stack).cluster.args
-    region = region_of(cluster["zones"][0])
-    offered = [(o["InstanceType"], o["Location"]) for o in INSTANCE_TYPE_OFFERINGS["availability-zone"][region]]
-    assert len(offered) > 1000
-    problems = Problems()
-    check_offers(
-        problems, cluster["capacity"], region=region, zones=sorted({zone for _, zone in offered}), offered=offered
-    )
-    assert not problems.found
-
-
-@pytest.mark.parametrize("stack", ["account", "gcp-account"])
-def test_the_account_stack_declares_no_cluster(settings: Any, stack: str) -> None:
-    found = settings.read_settings(written(stack), stack=stack)
-    assert found.cluster is None
-    assert {"Project", "Team", "Environment"} <= found.account.args["tags"].keys()
-
-
-def test_production_is_protected_and_kept(settings: Any) -> None:
-    cluster = settings.read_settings(written("aws-prod"), stack="aws-prod").cluster.args
-    assert cluster["protect"] is True
-    assert cluster.get("retain_store", True) is True
-
-
-def test_development_costs_its_scheduler_and_its_buckets_while_nothing_runs(settings: Any) -> None:
-    capacity = settings.read_settings(written("aws-dev"), stack="aws-dev").cluster.args["capacity"]
-    assert "standing" not in capacity
-    assert capacity["elastic"]["max_instances"] == 8
 
 
 def test_every_mistake_is_told_at_once(settings: Any) -> None:
@@ -232,12 +149,6 @@ def test_the_weights_of_teams_can_be_written_into_a_stack_file(settings: Any) ->
 def test_the_cloud_of_a_section_is_one_that_there_is(settings: Any, cloud: dict[str, Any], told: str) -> None:
     text = refusal(settings, Config(cluster={"tags": TAGS, "capacity": CAPACITY, **cloud}))
     assert f"everspot:cluster.cloud: {told}; there is aws" in text
-
-
-def refusal(settings: Any, config: Config) -> str:
-    with pytest.raises(pulumi.RunError) as refused:
-        settings.read_settings(config, stack="dev")
-    return str(refused.value)
 
 
 def test_of_many_mistakes_the_first_are_told_and_the_rest_is_counted(settings: Any) -> None:

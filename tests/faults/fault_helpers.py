@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from agent_helpers import TOY
 from everspot_clouds.base import Identity
@@ -26,19 +26,7 @@ from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Limits, Manifest
 from everspot_core.records import EventKind, JobRecord, JobState, Market, Seat
 from everspot_scheduler.loop import Scheduler
-from everspot_store import (
-    Bucket,
-    Entry,
-    Fenced,
-    ManualClock,
-    Store,
-    StoreUnavailable,
-    Uploaded,
-    Version,
-    Versioned,
-    WriteOutcome,
-    WriteResult,
-)
+from everspot_store import Bucket, Fenced, ManualClock, Store, StoreUnavailable
 from everspot_store.folder import FolderBackend
 from everspot_train.agent.agent import Agent
 from everspot_train.agent.fitness import Fitness
@@ -49,93 +37,17 @@ from everspot_train.agent.process import TrainingProcess
 from everspot_train.agent.starter import Starter, Surroundings
 from everspot_train.agent.watch import Lookout
 from everspot_train.rundir import RunDir
+from knife import Cut, Knife, KnifedBackend
 
 sys.path.insert(0, str(TOY))
 from toy_train import Toy, expected
 
-R = TypeVar("R")
 LIMITS = Limits(
     lease_ttl=timedelta(seconds=15),
     beat_every=timedelta(seconds=5),
     poll_every=timedelta(seconds=0.5),
     tick_every=timedelta(seconds=1),
 )
-
-
-class Cut(BaseException):
-    """The machine is gone in the middle of what it did."""
-
-
-class Knife:
-    """Sits between one machine and the store."""
-
-    def __init__(self, dice: random.Random) -> None:
-        self.calls = 0
-        self.cut_at: int | None = None
-        self.cut_after = False
-        self.hold_at: int | None = None
-        self.hold: Callable[[str], None] = lambda key: None
-        self.loses = 0.0
-        self.rewrites: list[tuple[timedelta, str]] = []
-        self._dice = dice
-
-    def around(self, key: str, call: Callable[[], R], lost: Callable[[], R]) -> R:
-        self.calls += 1
-        number = self.calls
-        if number == self.cut_at and not self.cut_after:
-            raise Cut(key)
-        if number == self.hold_at:
-            self.hold(key)
-        if self._dice.random() < self.loses:
-            if self._dice.random() < 0.5:
-                call()
-            return lost()
-        answer = call()
-        if number == self.cut_at:
-            raise Cut(key)
-        return answer
-
-
-class KnifedBackend:
-    """A folder, reached through the knife."""
-
-    def __init__(self, inner: FolderBackend, knife: Knife, clock: ManualClock) -> None:
-        self._inner, self._knife, self._clock = inner, knife, clock
-
-    def _read(self, key: str, call: Callable[[], R]) -> R:
-        def lost() -> R:
-            raise StoreUnavailable("the answer was lost")
-
-        return self._knife.around(key, call, lost)
-
-    def _write(self, key: str, call: Callable[[], WriteResult]) -> WriteResult:
-        return self._knife.around(key, call, lambda: WriteResult(WriteOutcome.UNKNOWN))
-
-    def get(self, key: str) -> Versioned[bytes] | None:
-        return self._read(key, lambda: self._inner.get(key))
-
-    def list(self, prefix: str) -> list[Entry]:
-        return self._read(prefix, lambda: self._inner.list(prefix))
-
-    def put(self, key: str, data: bytes) -> str:
-        self._knife.rewrites.append((self._clock.monotonic(), key))
-        return self._read(key, lambda: self._inner.put(key, data))
-
-    def create(self, key: str, data: bytes) -> WriteResult:
-        return self._write(key, lambda: self._inner.create(key, data))
-
-    def replace(self, key: str, data: bytes, version: Version) -> WriteResult:
-        self._knife.rewrites.append((self._clock.monotonic(), key))
-        return self._write(key, lambda: self._inner.replace(key, data, version))
-
-    def delete(self, key: str) -> None:
-        return self._read(key, lambda: self._inner.delete(key))
-
-    def upload(self, key: str, path: Path, moved: Any = None) -> Uploaded:
-        return self._read(key, lambda: self._inner.upload(key, path, moved))
-
-    def download(self, key: str, path: Path) -> str | None:
-        return self._read(key, lambda: self._inner.download(key, path))
 
 
 class TurnTrainer:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import aws_values
 import cases_aws
 import cases_gcp
 import pytest
@@ -58,8 +59,8 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 # What the rules over a whole stack need: a standing capacity of development that is on-demand.
 STANDING = {
     "aws": [
-        Case("standing", cases_aws.FLEET, {
-            **cases_aws.fleet(terminateInstances=True, tags=cases_aws.TAGS),
+        Case("standing", aws_values.FLEET, {
+            **aws_values.fleet(terminateInstances=True, tags=aws_values.TAGS),
             "targetCapacitySpecification": {"defaultTargetCapacityType": "on-demand", "totalTargetCapacity": 99},
         }),
     ],

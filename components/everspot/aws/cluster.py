@@ -181,10 +181,8 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         self.on_demand_fleet_id, self.spot_fleet_id = fleet.on_demand_fleet_id, fleet.spot_fleet_id
         self.launch_template_id = fleet.launch_template_id
         elastic = self._elastic(identity, network, fleet, reachable) if "elastic" in args["capacity"] else None
-        own = {
-            **self._own(Role.SCHEDULER, identity, network),
-            "instance_type": args.get("scheduler_type", DEFAULT_TYPE),
-        }
+        kind = args.get("scheduler_type", DEFAULT_TYPE)
+        own = {**self._own(Role.SCHEDULER, identity, network), "instance_type": kind}
         may_launch = [] if elastic is None else [elastic]
         scraped = [self._scraped(args["prometheus"])] if "prometheus" in args else []
         own["machine"]["security_group_ids"] = [self.security_group_id, *network.outside, *scraped]
@@ -207,7 +205,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         whole = [events, store, network, identity, fleet, *may_launch, *watched, *peers, scheduler]
         guard(self, f"{name}-guard", self.control_url, whole, on=args.get("guard_jobs", True))
         always = Always(
-            scheduler_type=args.get("scheduler_type", DEFAULT_TYPE),
+            scheduler_type=kind,
             services=needed_services(network_args(name, args)),
             zones=len(args.get("zones", [])),
             monitoring="monitoring" in args,
@@ -250,10 +248,6 @@ class AwsTrainingCluster(pulumi.ComponentResource):
             self, f"{self._name}-metrics", cluster=self._name, tags=tags, vpc_id=self.vpc_id, args=prometheus
         )
 
-    @property
-    def _launched_tags(self) -> dict[str, str]:
-        return tagging.instance_tags(self._name, self._args["tags"], Role.AGENT.value)
-
     def _manifest(
         self,
         role: Role,
@@ -277,6 +271,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
             facts["places"] = elastic.places
         limits, capacity = self._args.get("limits", {}), self._args["capacity"]
         shape = capacity_of(capacity)
+        tags = tagging.instance_tags(self._name, self._args["tags"], Role.AGENT.value)
         return pulumi.Output.all(machine=launched_with(self._machine(identity)), **facts).apply(
             lambda known: build_manifest(
                 role,
@@ -288,7 +283,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
                 facts=known,
                 standing=standing_of(capacity, shape) if published else None,
                 fleet=offer_of(capacity, shape, self._args.get("zones", [])) if published else None,
-                elastic=elastic_of(capacity, self._launched_tags, known) if elastic is not None else None,
+                elastic=elastic_of(capacity, tags, known) if elastic is not None else None,
                 notifications=notifications_of(self._args.get("notifications")) if published else None,
                 scheduler_type=self._args.get("scheduler_type", DEFAULT_TYPE) if published else "",
                 shares=self._args.get("shares") if published else None,

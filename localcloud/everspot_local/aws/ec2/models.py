@@ -30,6 +30,7 @@ from everspot_local.aws.ec2.exceptions import (
 from everspot_local.aws.ec2.fleet_rules import Tokens
 from everspot_local.aws.ec2.fleets import LocalFleet
 from everspot_local.aws.ec2.instances import LocalInstance
+from everspot_local.aws.ec2.launch_data import merge_template, profile_of, provision
 from everspot_local.aws.iam import rules as iam_rules
 from everspot_local.aws.strict import strict
 from everspot_local.market.pools import MarketPool
@@ -69,7 +70,7 @@ class LocalEC2Backend(EC2Backend):
         for instance in cast(list[LocalInstance], reservation.instances):
             if profile:
                 self.associate_iam_instance_profile(instance_id=instance.id, **profile)
-            _provision(instance, kwargs["block_device_mappings"])
+            provision(instance, kwargs["block_device_mappings"])
             instance.launch(pool)
         return reservation
 
@@ -90,7 +91,7 @@ class LocalEC2Backend(EC2Backend):
         launch_rules.check_market_options(template.get("InstanceMarketOptions"), "a launch template")
         if strict():
             launch_rules.check_groups(template, kwargs)
-        _merge_template(kwargs, template, image if isinstance(image, images.LocalAmi) else None)
+        merge_template(kwargs, template, image if isinstance(image, images.LocalAmi) else None)
         self._tag_volumes(kwargs, template, market)
         pool = self.pool_for(kwargs["instance_type"], self._zone_of(kwargs))
         if strict():
@@ -100,7 +101,7 @@ class LocalEC2Backend(EC2Backend):
             raise Unsupported(f"There is no Spot market for {pool.instance_type} in {pool.zone}.")
         if pool.available(market) < count:
             raise InsufficientInstanceCapacity(pool.instance_type, pool.zone)
-        profile = _profile(kwargs, template)
+        profile = profile_of(kwargs, template)
         named = profile or kwargs
         iam_rules.check_profile(named.get("iam_instance_profile_name"), named.get("iam_instance_profile_arn"))
         return pool, profile
@@ -243,61 +244,3 @@ class LocalEC2Backend(EC2Backend):
         if zone not in account.current().market.pools.zones:
             raise InvalidParameter(f"Invalid availability zone: [{zone}]")
         return str(zone)
-
-
-def _merge_template(kwargs: dict[str, Any], template: dict[str, Any], image: images.LocalAmi | None) -> None:
-    """What a launch template says and moto overlooks. A request's own words win."""
-    interfaces = template.get("NetworkInterfaces") or []
-    if interfaces and not kwargs.get("nics"):
-        first = interfaces[0]
-        kwargs.setdefault("security_group_ids", [])
-        kwargs["security_group_ids"] = kwargs["security_group_ids"] or list(first.get("Groups") or [])
-        kwargs["subnet_id"] = kwargs.get("subnet_id") or first.get("SubnetId")
-        if kwargs.get("associate_public_ip") is None:
-            kwargs["associate_public_ip"] = first.get("AssociatePublicIpAddress")
-    if not kwargs.get("metadata_options"):
-        kwargs["metadata_options"] = template.get("MetadataOptions") or {}
-    if not kwargs.get("instance_initiated_shutdown_behavior"):
-        kwargs["instance_initiated_shutdown_behavior"] = template.get("InstanceInitiatedShutdownBehavior")
-    if template.get("EbsOptimized") and not kwargs.get("ebs_optimized"):
-        kwargs["ebs_optimized"] = True
-    if (template.get("Monitoring") or {}).get("Enabled"):
-        kwargs["monitoring_state"] = "enabled"
-    kwargs["block_device_mappings"] = _devices(
-        kwargs.get("block_device_mappings") or template.get("BlockDeviceMappings") or [], image
-    )
-
-
-def _devices(asked: list[dict[str, Any]], image: images.LocalAmi | None) -> list[dict[str, Any]]:
-    """What is asked for upon what the image brings. moto would attach a root volume of its own beside the template's,
-    and never delete either."""
-    root, gib = (image.root_device_name, image.root_gib) if image else ("/dev/sda1", images.USUAL_GIB)
-    found = {}
-    for mapping in [{"DeviceName": root}, *asked]:
-        if mapping.get("VirtualName"):  # instance store, which is no volume
-            continue
-        name = mapping.get("DeviceName") or root
-        default = {"VolumeSize": gib} if name == root else {}
-        given = {k: v for k, v in (mapping.get("Ebs") or {}).items() if v is not None}
-        found[name] = {**mapping, "DeviceName": name, "Ebs": {"DeleteOnTermination": True, **default, **given}}
-    return list(found.values())
-
-
-def _provision(instance: Any, devices: list[dict[str, Any]]) -> None:
-    """IOPS and throughput of its volumes, which moto's launches leave out."""
-    for device in devices:
-        attached = instance.block_device_mapping.get(device["DeviceName"])
-        if attached is not None:
-            volume = instance.ec2_backend.volumes[attached.volume_id]
-            volume.iops = device["Ebs"].get("Iops") or volume.iops
-            volume.throughput = device["Ebs"].get("Throughput") or volume.throughput
-
-
-def _profile(kwargs: dict[str, Any], template: dict[str, Any]) -> dict[str, str]:
-    """The template's instance profile, unless the request names one, which moto's response class associates."""
-    if kwargs.get("iam_instance_profile_name") or kwargs.get("iam_instance_profile_arn"):
-        return {}
-    profile = template.get("IamInstanceProfile") or {}
-    if profile.get("Arn"):
-        return {"iam_instance_profile_arn": profile["Arn"]}
-    return {"iam_instance_profile_name": profile["Name"]} if profile.get("Name") else {}

@@ -1,0 +1,143 @@
+"""The table for AWS: who is allowed what, and who may take a role."""
+
+from aws_values import BUCKET, FEDERATED, GITHUB, ONE, ROLE, ROLE_TRUST, TAGS, TLS
+from cases import Cases, allow, document
+from everspot_core.declared import UNKNOWN
+
+c = Cases()
+
+c.of("aws-policy-not-for-everybody", "aws:sqs/queuePolicy:QueuePolicy")
+EVENTS = {"Service": "events.amazonaws.com"}
+c.good({"policy": document(allow("sqs:SendMessage", Principal=EVENTS))}, {"policy": UNKNOWN}, {"policy": "no document"})
+c.good(
+    {"policy": document(allow("sqs:SendMessage", Principal="*", Condition={"ArnEquals": {"aws:SourceArn": ["arn:a"]}}))}
+)
+SEND = allow("sqs:SendMessage", Principal={"AWS": "*"})
+c.bad({"queueUrl": "https://sqs.us-east-1.amazonaws.com/1/q", "policy": document(TLS, SEND)}, "policy.Statement[1]")
+c.bad(
+    {"policy": document({**SEND, "Condition": {"StringNotEquals": {"aws:SourceArn": "a"}}})},
+    "policy.Statement[0]",
+    engine=False,
+)
+c.bad(
+    {"policy": document({**SEND, "Condition": {"ArnLike": {"aws:SourceArn": "*"}}})},
+    "policy.Statement[0]",
+    engine=False,
+)
+BY_ACCOUNT = {"ArnLike": {"aws:SourceArn": "arn:aws:events:us-east-1:123456789012:rule/*"}}
+BY_BUCKET = {"ArnLike": {"aws:SourceArn": "arn:aws:s3:::acme-data*"}}
+BY_PATH = {"ForAnyValue:StringLike": {"aws:PrincipalOrgPaths": "o-a1b2/r-ab12/*"}}
+BY_ITSELF = {"StringEquals": {"aws:PrincipalAccount": "${aws:ResourceAccount}"}}
+c.good(*({"policy": document({**SEND, "Condition": each})} for each in (BY_ACCOUNT, BY_BUCKET, BY_PATH, BY_ITSELF)))
+for condition in (
+    {"StringLike": {"aws:PrincipalArn": "arn:aws:iam::*:*"}},
+    {"ArnLike": {"aws:SourceArn": "arn:*:*:*:*:*"}},
+    {"ArnLike": {"aws:SourceArn": ["arn:aws:s3:::acme-data", "arn:aws:s3:::*"]}},
+    {"StringLike": {"aws:PrincipalOrgID": "o-*"}},
+    {"StringEquals": {"aws:PrincipalArn": "${aws:PrincipalArn}"}},
+    {"Null": {"aws:SourceArn": "true"}},
+    {"ForAllValues:StringEquals": {"aws:PrincipalAccount": "123456789012"}},
+):
+    c.bad({"policy": document({**SEND, "Condition": condition})}, "policy.Statement[0]", engine=False)
+c.of("aws-policy-not-for-everybody", BUCKET).good({"policy": document(TLS)}).bad(
+    {"policy": document(allow("s3:GetObject", Principal="*"))}, "policy.Statement[0]", engine=False
+)
+c.of("aws-policy-not-for-everybody", "aws:kms/key:Key")
+c.good({"policy": document(allow("kms:*", Principal={"AWS": "arn:aws:iam::123456789012:root"}))})
+c.bad(
+    {"enableKeyRotation": True, "tags": TAGS, "policy": document(allow("kms:*", Principal="*"))}, "policy.Statement[0]"
+)
+
+c.of("aws-no-star-permissions", "aws:iam/rolePolicy:RolePolicy")
+c.good(
+    {"policy": document(allow("s3:*"))}, {"policy": document(allow("*", "arn:aws:s3:::b/*"))}, {"policy": UNKNOWN}, {}
+)
+c.good({"policy": document({"Effect": "Deny", "Action": "*", "Resource": "*"})})
+c.bad({"role": "r", "policy": document(allow("s3:GetObject", "b"), allow())}, "policy.Statement[1]")
+c.bad({"policy": document(allow(["IAM:*"]))}, "policy.Statement[0]", engine=False)
+c.bad(
+    {"policy": document({"Effect": "Allow", "NotAction": "s3:*", "Resource": "*"})}, "policy.Statement[0]", engine=False
+)
+for action, resource in (
+    ("**", "*"),
+    ("*", "**"),
+    ("iam:?*", "*"),
+    ("iam:*", "arn:aws:iam::*:*"),
+    ("*", "arn:aws:iam::123456789012:*"),
+):
+    c.bad({"policy": document(allow(action, resource))}, "policy.Statement[0]", engine=False)
+c.good({"policy": document(allow("iam:*", "arn:aws:iam::123456789012:role/acme/*"))})
+c.of("aws-no-star-permissions", "aws:iam/rolePolicyAttachment:RolePolicyAttachment")
+c.good({"role": "r", "policyArn": "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"})
+c.bad({"role": "r", "policyArn": "arn:aws:iam::aws:policy/AdministratorAccess"}, "policyArn")
+EC2 = document({**ROLE_TRUST, "Principal": {"Service": "ec2.amazonaws.com"}})
+c.of("aws-no-star-permissions", ROLE).good(
+    {"assumeRolePolicy": EC2, "inlinePolicies": [{"policy": document(allow("s3:*"))}]}
+)
+c.bad(
+    {"assumeRolePolicy": EC2, "inlinePolicies": [{"name": "all", "policy": document(allow())}]},
+    "inlinePolicies[0].policy.Statement[0]",
+    engine=False,
+)
+
+c.of("aws-pass-role-limited", "aws:iam/policy:Policy")
+c.good({"policy": document(allow("iam:PassRole", ONE))}, {"policy": document(allow("ec2:*"))}, {"policy": UNKNOWN})
+c.bad({"policy": document(allow(["ec2:RunInstances", "iam:PassRole"]))}, "policy.Statement[0]")
+c.bad({"policy": document(allow("iam:Pass*", "arn:aws:iam::123456789012:role/*"))}, "policy.Statement[0]", engine=False)
+
+for action in ("iam:*Role", "iam:P*Role", "iam:?assRole", "*:PassRole"):
+    c.bad({"policy": document(allow(action))}, "policy.Statement[0]", engine=False)
+ROLES = "arn:aws:iam::*:role/*"
+c.bad(
+    {"policy": document({"Effect": "Allow", "NotAction": "s3:*", "Resource": ROLES})},
+    "policy.Statement[0]",
+    engine=False,
+)
+c.good({"policy": document({"Effect": "Allow", "NotAction": "iam:*", "Resource": ROLES})})
+c.good({"policy": document(allow("iam:*Role", "arn:aws:iam::*:role/acme-*"))})
+
+c.of("aws-trust-named", ROLE)
+SUB = {"StringLike": {f"{GITHUB}:sub": "repo:acme/train:*"}}
+c.good(
+    {"assumeRolePolicy": EC2},
+    {"assumeRolePolicy": UNKNOWN},
+    {"assumeRolePolicy": document({**FEDERATED, "Condition": SUB})},
+)
+c.good(
+    {"assumeRolePolicy": document({**FEDERATED, "Condition": {"StringEquals": {f"{GITHUB}:repository_id": "4711"}}})}
+)
+c.good(
+    {
+        "assumeRolePolicy": document(
+            {**ROLE_TRUST, "Principal": "*", "Condition": {"StringEquals": {"aws:PrincipalOrgID": "o-1"}}}
+        )
+    }
+)
+TRUST = "assumeRolePolicy.Statement[0]"
+c.bad({"assumeRolePolicy": document({**ROLE_TRUST, "Principal": {"AWS": "*"}})}, TRUST)
+OTHER = "arn:aws:iam::123456789012:oidc-provider/gitlab.com"
+ELSEWHERE = {**ROLE_TRUST, "Action": "sts:AssumeRoleWithWebIdentity", "Principal": {"Federated": OTHER}}
+c.good({"assumeRolePolicy": document({**ELSEWHERE, "Condition": {"StringEquals": {"gitlab.com:sub": "acme"}}})})
+c.bad({"assumeRolePolicy": document(ELSEWHERE)}, TRUST, engine=False)
+for condition in (
+    {"StringNotEquals": {"aws:PrincipalOrgID": "o-1"}},
+    {"StringEqualsIfExists": {"aws:PrincipalOrgID": "o-1"}},
+    {"StringLike": {"aws:PrincipalArn": "arn:aws:iam::*:role/ci"}},
+):
+    trusting = {**ROLE_TRUST, "Principal": {"AWS": "*"}, "Condition": condition}
+    c.bad({"assumeRolePolicy": document(trusting)}, TRUST, engine=False)
+for condition in (
+    {},
+    {"StringEquals": {f"{GITHUB}:aud": "sts.amazonaws.com"}},
+    {"StringLike": {f"{GITHUB}:sub": "repo:acme/*"}},
+    {"StringLike": {f"{GITHUB}:sub": ["repo:acme/train:*", "repo:*"]}},
+    {"ForAllValues:StringLike": {f"{GITHUB}:sub": "repo:acme/train:*"}},
+    {"StringEqualsIfExists": {f"{GITHUB}:repository_id": "4711"}},
+    {"StringNotEquals": {f"{GITHUB}:repository": "acme/train"}},
+):
+    c.bad({"assumeRolePolicy": document({**FEDERATED, "Condition": condition})}, TRUST, engine=False)
+
+c.of("aws-no-access-keys", "aws:iam/accessKey:AccessKey").bad({"user": "u"}, "")
+c.of("aws-no-access-keys", "aws:iam/user:User").good({})
+
+CASES = c.listed

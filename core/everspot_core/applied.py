@@ -1,5 +1,7 @@
 """A change of an environment that was applied after its review: what a cluster's store keeps of it."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from everspot_core.documents import Document, Stored, Utc
@@ -17,11 +19,12 @@ class PullRequest(Stored):
 
 
 class AppliedChange(Document):
-    """A change of an environment that was applied, written once.
+    """A change of an environment that was applied, or of which a failed update may have done a part; written once.
 
-    `at`: when the update had ended; `revision`: the commit that was applied; `digest`: SHA-256 of what was done, equal
-    to the reviewed one; `pull_request`: None if the digest was given by hand; `estimate`: a month's cost before and
-    after it, None where nobody made one; `steps`: number of resources by what was done to them, such as `replace`.
+    `at`: when the update had ended; `revision`: the commit that was applied; `digest`: SHA-256 of what was to be done,
+    equal to the reviewed one; `pull_request`: None if the digest was given by hand; `estimate`: a month's cost before
+    and after it, None where nobody made one; `steps`: number of resources by what was to be done to them, such as
+    `replace`; `outcome`: how the update ended.
     """
 
     at: Utc
@@ -31,3 +34,9 @@ class AppliedChange(Document):
     pull_request: PullRequest | None = None
     estimate: Estimate | None = None
     steps: dict[str, int] = Field(default_factory=dict)
+    outcome: Literal["updated", "failed"] = "updated"
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of it was done."""
+        return self.outcome == "updated"

@@ -1,13 +1,14 @@
 """Updates of environments after the merge: only of what was reviewed, and by the rules.
 
-preview again → refused: exit 1 │ nothing to do: exit 0 │ applied already, or not what was reviewed: exit 3 → update
+preview again → refused: exit 1 │ nothing to do: exit 0 │ applied already, overtaken by what came later, or not what
+was reviewed: exit 3 → update
 → told in the comment; of an update that failed also what is left, with which a later run goes on
 """
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +16,7 @@ from tempfile import TemporaryDirectory
 from everspot_review.engine import PREVIEWED_IN, UPDATED_IN, Ended, Engine
 from everspot_review.errors import ReviewError, ReviewExit
 from everspot_review.forge import Forge
-from everspot_review.kept import Kept
+from everspot_review.kept import Kept, minute
 from everspot_review.locks import Here, Lock, held, left_by_this_repository, locked, told_of
 from everspot_review.previewing import Revisions, preview
 from everspot_review.refusals import ForgeError
@@ -31,13 +32,14 @@ TOLD = 2_000
 
 
 class Applied(StrEnum):
-    """What has become of an environment."""
+    """What has become of an environment. SUPERSEDED: something that came after this revision was applied."""
 
     UNCHANGED = "unchanged"
     UPDATED = "updated"
     REFUSED = "refused"
     NOT_REVIEWED = "not reviewed"
     ALREADY = "applied already"
+    SUPERSEDED = "superseded"
     LOCKED = "locked"
     FAILED = "failed"
 
@@ -46,6 +48,11 @@ class Applied(StrEnum):
         """How the command ends."""
         return _EXITS[self]
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the next environments are looked at: they may refer to this one, which has to be as declared then."""
+        return self.exit is ReviewExit.OK or self in (Applied.ALREADY, Applied.SUPERSEDED)
+
 
 _EXITS = {
     Applied.UNCHANGED: ReviewExit.OK,
@@ -53,6 +60,7 @@ _EXITS = {
     Applied.REFUSED: ReviewExit.REFUSED,
     Applied.NOT_REVIEWED: ReviewExit.NOT_REVIEWED,
     Applied.ALREADY: ReviewExit.NOT_REVIEWED,
+    Applied.SUPERSEDED: ReviewExit.NOT_REVIEWED,
     Applied.LOCKED: ReviewExit.LOCKED,
     Applied.FAILED: ReviewExit.REFUSED,
 }
@@ -69,6 +77,17 @@ class ApplyOutcome:
     report: EnvironmentReport
     rest: Rest | None = None
     continued: bool = False
+
+
+@dataclass(frozen=True)
+class Past:
+    """What is known of an environment before it is applied. `kept`: what our comment keeps of it at this revision;
+    `why`: why what would be done now may be something else than was reviewed, a sentence, or empty; `later`: tells why
+    this revision is not to be applied any more, or nothing."""
+
+    kept: Kept | None = None
+    why: str = ""
+    later: Callable[[], str] = str
 
 
 @dataclass(frozen=True)
@@ -105,26 +124,29 @@ def apply(
     revisions: Revisions | None = None,
     limits: tuple[timedelta, timedelta] = (PREVIEWED_IN, UPDATED_IN),
     tell: Callable[[str], None] = lambda _: None,
-    kept: Kept | None = None,
+    past: Past | None = None,
 ) -> ApplyOutcome:
     """Update an environment, if that would do what was reviewed, or what an update that failed has left of that.
-    `reviewed`: the digest of the preview that was, empty if there was none; `limits`: of preview and update; `kept`:
-    what our comment keeps of this environment at this revision.
+    `reviewed`: the digest of the preview that was, empty if there was none; `limits`: of preview and update.
 
     Raises:
         EngineError: if the engine cannot be run.
     """
-    known = revisions or Revisions()
+    known, before = revisions or Revisions(), past or Past()
+    kept = before.kept
     seen = preview(engine, environment, known, limits[0])
     if seen.blocked:
         return ApplyOutcome(environment, Applied.REFUSED, f"{environment}: {_refusal(seen)}", seen)
     if not seen.steps and seen.outcome.value == "unchanged":
         return ApplyOutcome(environment, Applied.UNCHANGED, f"{environment}: nothing to do", seen)
+    if later := before.later():
+        return ApplyOutcome(environment, Applied.SUPERSEDED, f"{environment}: not applied: {later}", seen)
     if kept is not None and kept.applied:
         said = f"{environment}: applied already at {kept.at}; another change needs a pull request of its own"
         return ApplyOutcome(environment, Applied.ALREADY, said, seen)
     if not reviewed or seen.digest not in {reviewed, kept.rest if kept is not None else reviewed}:
-        return ApplyOutcome(environment, Applied.NOT_REVIEWED, _unlike(environment, seen.digest, reviewed), seen)
+        said = _unlike(environment, seen.digest, reviewed, before.why)
+        return ApplyOutcome(environment, Applied.NOT_REVIEWED, said, seen)
     if continued := seen.digest != reviewed:
         tell(f"{environment}: goes on with the rest of {known.head[:12]}, whose update failed")
     done = replace(_updated(engine, environment, workflow, seen, limits[1], tell), continued=continued)
@@ -182,9 +204,12 @@ def _refusal(report: EnvironmentReport) -> str:
     return "; ".join([*(f"rule broken: {text}" for text in rules), *said])[:TOLD] or "the preview failed"
 
 
-def _unlike(environment: str, now: str, reviewed: str) -> str:
+def _unlike(environment: str, now: str, reviewed: str, why: str) -> str:
     if not reviewed:
-        return f"{environment}: what would happen now ({now[:12]}) was not reviewed: no comment of ours has its digest"
+        why = why or "no comment of ours has its digest"
+        return f"{environment}: what would happen now ({now[:12]}) was not reviewed: {why}"
+    if why:
+        return f"{environment}: what would happen now ({now[:12]}) is not what was reviewed ({reviewed[:12]}): {why}"
     return (
         f"{environment}: what would happen now ({now[:12]}) is not what was reviewed ({reviewed[:12]}). Something else "
         f"was applied in between, somebody changed the environment by hand, or a value that is looked up, such as the "
@@ -197,11 +222,6 @@ def stamp(outcome: ApplyOutcome, now: datetime) -> str:
     sign = "✅" if outcome.word.exit is ReviewExit.OK else "🛑"
     went_on = f", went on with the rest of {outcome.report.head[:12]}" if outcome.continued else ""
     return f"- {sign} **{outcome.environment}**: {outcome.word.value} at {minute(now)}{went_on}"
-
-
-def minute(now: datetime) -> str:
-    """A time as it is told to people."""
-    return f"{now.astimezone(UTC):%Y-%m-%d %H:%M UTC}"
 
 
 def kept_after(outcome: ApplyOutcome, now: datetime, before: Kept | None) -> Kept | None:

@@ -75,11 +75,11 @@ class Project:
 
     def text_at(self, environment: str, base: str) -> str | None:
         """The settings of an environment at the revision that HEAD and `base` have in common; None if it had none."""
-        common = _git(self.root, "merge-base", base, "HEAD").strip()
+        common = git(self.root, "merge-base", base, "HEAD").strip()
         path = f"{self.settings}/Pulumi.{environment}.yaml".lstrip("/")
-        if not _git(self.root, "ls-tree", "--full-tree", "--name-only", "-z", common, path):
+        if not git(self.root, "ls-tree", "--full-tree", "--name-only", "-z", common, path):
             return None
-        return _git(self.root, "show", f"{common}:{path}")
+        return git(self.root, "show", f"{common}:{path}")
 
     def environments(self) -> list[str]:
         """All environments, in the order in which they are applied: what an account has once comes before clusters,
@@ -115,14 +115,14 @@ class Project:
 
     def _before(self, base: str) -> set[str]:
         """The environments at the revision that HEAD and `base` have in common, wherever their settings lay then."""
-        common = _git(self.root, "merge-base", base, "HEAD").strip()
-        inside = _git(self.root, "rev-parse", "--show-prefix").strip()
-        listed = _git(self.root, "ls-tree", "--name-only", "-z", common, f"{inside}Pulumi.yaml")
+        common = git(self.root, "merge-base", base, "HEAD").strip()
+        inside = git(self.root, "rev-parse", "--show-prefix").strip()
+        listed = git(self.root, "ls-tree", "--name-only", "-z", common, f"{inside}Pulumi.yaml")
         if not listed:
             return set()
-        then = Project(self.root, _settings(self.root, _git(self.root, "show", f"{common}:{inside}Pulumi.yaml")))
+        then = Project(self.root, _settings(self.root, git(self.root, "show", f"{common}:{inside}Pulumi.yaml")))
         folder = [f"{then.settings}/"] if then.settings else []
-        files = _git(self.root, "ls-tree", "--full-tree", "--name-only", "-z", common, *folder).split("\0")
+        files = git(self.root, "ls-tree", "--full-tree", "--name-only", "-z", common, *folder).split("\0")
         return {name for path in files if (name := then.environment(path))}
 
     def revision(self, name: str) -> str:
@@ -133,11 +133,11 @@ class Project:
         """
         if name.startswith("-"):
             raise ChangeError(f"{name!r} is no revision")
-        return _git(self.root, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
+        return git(self.root, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
 
     def behind(self, base: str) -> int:
         """How many commits of a revision HEAD has not."""
-        return int(_git(self.root, "rev-list", "--count", f"HEAD..{self.revision(base)}"))
+        return int(git(self.root, "rev-list", "--count", f"HEAD..{self.revision(base)}"))
 
     def by_hand(self, name: str) -> bool:
         """Whether an administrator applies an environment: what it makes is what jobs are held to."""
@@ -173,15 +173,20 @@ def _files(root: Path, base: str) -> list[str]:
     """The files that differ. A renamed one is two: its old name, which is gone, and its new one."""
     if base.startswith("-"):
         raise ChangeError(f"{base!r} is no revision")
-    found = _git(root, "diff", "--name-only", "--no-renames", "-z", f"{base}...HEAD", "--")
+    found = git(root, "diff", "--name-only", "--no-renames", "-z", f"{base}...HEAD", "--")
     return sorted(name for name in found.split("\0") if name)
 
 
 def _top(root: Path) -> Path:
-    return Path(_git(root, "rev-parse", "--show-toplevel").rstrip("\n"))
+    return Path(git(root, "rev-parse", "--show-toplevel").rstrip("\n"))
 
 
-def _git(root: Path, *arguments: str) -> str:
+def git(root: Path, *arguments: str) -> str:
+    """What git prints.
+
+    Raises:
+        ChangeError: if it fails or cannot be run.
+    """
     try:
         done = subprocess.run(  # noqa: S603 - our own words, no shell
             ["git", *arguments], cwd=root, capture_output=True, text=True, check=False, timeout=120  # noqa: S607

@@ -3,7 +3,7 @@
 import json as jsonlib
 import os
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,21 +11,20 @@ import typer
 from everspot_core.counting import counted
 from everspot_core.documents import parse_duration
 
-from everspot_review.applying import Applied, ApplyOutcome, Workflow, apply
 from everspot_review.changed import Project
-from everspot_review.commenting import CommentOutcome, comment_on, reports_of, stamped
+from everspot_review.commenting import CommentOutcome, comment_on, reports_of
 from everspot_review.drift import Drift, drift
 from everspot_review.drifted import keep, told
 from everspot_review.engine import Engine
 from everspot_review.errors import ReviewError, ReviewExit
 from everspot_review.files import checked
 from everspot_review.forge import Forge
+from everspot_review.history import Push, pushed
 from everspot_review.job import PullEvent, summarize
 from everspot_review.markdown.safe import code
+from everspot_review.merged import Given, Merge
 from everspot_review.previewing import Revisions, preview_all
-from everspot_review.recorded import record
 from everspot_review.report import EnvironmentReport
-from everspot_review.reviewed import reviewed_of
 
 HELP = (
     "Review changes of environments: what a pull request changes, breaks and costs, in one comment; apply what was "
@@ -174,8 +173,8 @@ def apply_command(
 ) -> None:
     """Update environments, each only if it would do what was reviewed: it is previewed again, and the digests are
     compared. After an update that failed, run it again: it goes on with what is left."""
-    began, limits = datetime.now(UTC), (_duration(limit), _duration(update_limit))
-    found, chosen, _ = _chosen(project, environments, base, bystanders)
+    push = _pushed(Project.read(project), base)
+    found, chosen, _ = _chosen(project, environments, push.base if base else None, bystanders)
     for name in [name for name in chosen if base and found.by_hand(name)]:
         chosen.remove(name)
         _note(f"{name}: an administrator applies it by hand (pulumi up --stack {name}): it holds jobs to what they may")
@@ -183,23 +182,8 @@ def apply_command(
         raise _Usage("--reviewed is the digest of one environment: name that one")
     engine = Engine.find(project, policy or ())
     forge = Forge.from_environment() if reviewed is None or os.environ.get("GITHUB_TOKEN") else None
-    revision = found.revision("HEAD")
-    seen = reviewed_of(forge, revision, author) if forge is not None and reviewed is None else None
-    outcomes: list[ApplyOutcome] = []
-    lines: list[str] = []
-    for name in chosen:
-        digest = reviewed if reviewed is not None else (seen.digests.get(name, "") if seen else "")
-        workflow, revisions = Workflow.here(forge, began), Revisions("", revision)
-        kept = seen.kept.get(name) if seen is not None else None
-        outcomes.append(apply(engine, name, digest, workflow, revisions, limits, _note, kept))
-        _note(outcomes[-1].said)
-        lines.append(outcomes[-1].said)
-        lost = record(engine, outcomes[-1], seen.pull if seen is not None else None)
-        for line in filter(None, (lost, stamped(forge, seen, outcomes[-1], datetime.now(UTC), author))):
-            _note(line)
-            lines.append(line)
-        if outcomes[-1].word.exit is not ReviewExit.OK and outcomes[-1].word is not Applied.ALREADY:
-            break  # the next ones may refer to this one
+    given = Given(reviewed, author, (_duration(limit), _duration(update_limit)))
+    outcomes, lines = Merge(engine, found, push, forge, given, _note).applied(chosen)
     summarize("\n".join(f"- {code(line, 4_000)}" for line in lines))
     document = {
         "environments": [
@@ -262,6 +246,13 @@ def _chosen(
     if unknown:
         raise _Usage(f"no such environment: {', '.join(unknown)}; there is {', '.join(known) or 'none'}")
     return project, list(environments or known), []
+
+
+def _pushed(project: Project, base: str | None) -> Push:
+    push = pushed(project.root, base) if base else Push("", (project.revision("HEAD"),))
+    if push.said:
+        _note(push.said)
+    return push
 
 
 def _base(project: Project, base: str | None) -> str:

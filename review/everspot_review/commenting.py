@@ -24,6 +24,8 @@ LONGEST = 65_000
 
 NO_COMMENT = "there is no comment of ours"
 
+_DID_NOTHING = (Applied.UNCHANGED, Applied.ALREADY, Applied.SUPERSEDED)
+
 
 @dataclass(frozen=True)
 class CommentOutcome:
@@ -112,16 +114,16 @@ def stamped(
 
 def _stamped(forge: Forge, seen: Reviewed, outcome: ApplyOutcome, now: datetime, author: str | None) -> str:
     """Edit the comment; returns why it was not."""
-    mine = Voice.of(forge, MARKER, author).mine(forge.comments(seen.number)) if seen.number else None
+    mine = Voice.of(forge, MARKER, author).mine(forge.comments(seen.pull.number))
     if mine is None:
         return NO_COMMENT
     name, kept = outcome.environment, kept_of(mine.body)
     before = kept.pop(name, None)
-    if before is not None and before.applied and outcome.word in (Applied.UNCHANGED, Applied.ALREADY):
+    if before is not None and before.applied and outcome.word in _DID_NOTHING:
         return ""  # what it says of the update stays
     after = kept_after(outcome, now, before)
     text = mine.body
-    if head_of(mine.body) == seen.head:
+    if head_of(mine.body) == seen.pull.head:
         text = with_kept(mine.body, {**kept, **({name: after} if after is not None else {})})
     text = with_stamp(text, stamp(outcome, now), name)
     if len(text) > LONGEST:

@@ -30,7 +30,11 @@ def digest(log: EventLog) -> str:
         return ""
     settled = _settled(log)
     done = [_deed(step, settled) for step in log.steps if not step.idle]
-    return hashlib.sha256(_text(sorted(done, key=_text)).encode()).hexdigest()
+    return _sum(sorted(done, key=_text))
+
+
+def _sum(value: Any) -> str:
+    return hashlib.sha256(_text(value).encode()).hexdigest()
 
 
 def _deed(step: LoggedStep, settled: Callable[[Any], Any]) -> list[Any]:
@@ -122,3 +126,7 @@ def _walked(value: Any, change: Callable[[str], str]) -> Any:
 
 def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+
+
+NOTHING = _sum([])
+"""The digest of a preview that would do nothing."""

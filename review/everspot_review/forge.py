@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from everspot_review.refusals import (
     ForgeDenied,
@@ -116,6 +116,11 @@ class Forge:
                 continue
             return [_pull(item) for item in (found if isinstance(found, list) else [found])]
         return []
+
+    def tip(self, branch: str) -> str:
+        """The revision that a branch ends at now."""
+        commit = self._json("GET", f"{self._repo}/branches/{quote(branch)}")["commit"]
+        return str(commit.get("sha") or commit["id"])  # GitHub's name of it, and Gitea's
 
     def comments(self, number: int) -> list[Comment]:
         """All comments of a pull request or an issue, over all pages."""

@@ -41,6 +41,12 @@ class PullEvent:
             ) from None
 
 
+def pushed_branch(variables: Mapping[str, str] = os.environ) -> str:
+    """The branch whose push this run is about; empty outside of a runner, and for what is no branch."""
+    before, head, name = variables.get("GITHUB_REF", "").partition("refs/heads/")
+    return name if head and not before else ""
+
+
 def run_link(variables: Mapping[str, str] = os.environ) -> str:
     """The address of this run's page; empty outside of a runner."""
     server, repository, run = (variables.get(f"GITHUB_{name}", "") for name in ("SERVER_URL", "REPOSITORY", "RUN_ID"))

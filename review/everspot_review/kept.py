@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from everspot_review.markdown.digests import packed
@@ -54,6 +55,11 @@ def with_kept(body: str, kept: Mapping[str, Kept]) -> str:
     had = bool(lines[PLACE:]) and lines[PLACE].startswith(_BEGIN)
     told = packed({name: asdict(item) for name, item in kept.items()})
     return "\n".join([*lines[:PLACE], *([f"{_BEGIN}{told}{_END}"] if kept else []), *lines[PLACE + had :]])
+
+
+def minute(now: datetime) -> str:
+    """A time as it is kept, and told to people."""
+    return f"{now.astimezone(UTC):%Y-%m-%d %H:%M UTC}"
 
 
 def _right(item: Any) -> bool:

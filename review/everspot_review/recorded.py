@@ -15,7 +15,6 @@ from everspot_store import Store, StoreError
 from everspot_review.applying import Applied, ApplyOutcome
 from everspot_review.engine import Engine, EngineError
 from everspot_review.forge import Pull
-from everspot_review.report import EnvironmentReport
 from everspot_review.values import masked
 
 TITLE = 200
@@ -23,27 +22,29 @@ TITLE = 200
 
 
 def record(engine: Engine, outcome: ApplyOutcome, pull: Pull | None) -> str:
-    """Keep what was applied, if it was. Returns why nothing is kept, in a sentence, or nothing."""
-    if outcome.word is not Applied.UPDATED:
+    """Keep what was applied, also by an update that failed. Returns why nothing is kept, in a sentence, or nothing."""
+    if outcome.word not in (Applied.UPDATED, Applied.FAILED):
         return ""
     try:
         url = control_url(engine.state(outcome.environment))
         if not url:
             return f"{outcome.environment}: it has no cluster, so that no store keeps what this change cost"
         store = Store.open(url, url)
-        store.changes.add(applied(outcome.report, pull, store.clock.now()))
+        store.changes.add(applied(outcome, pull, store.clock.now()))
     except (EngineError, StoreError, ValueError) as error:
         why = masked(" ".join(str(error).split()))[:300]
         return f"{outcome.environment}: what this change cost could not be kept in the cluster's store: {why}"
     return ""
 
 
-def applied(report: EnvironmentReport, pull: Pull | None, at: datetime) -> AppliedChange:
+def applied(outcome: ApplyOutcome, pull: Pull | None, at: datetime) -> AppliedChange:
     """The document on a change. `at`: when its update had ended."""
+    report = outcome.report
     return AppliedChange(
         at=at, environment=report.environment, revision=report.head, digest=report.digest,
         pull_request=_told(pull) if pull is not None else None, estimate=report.estimate,
         steps=dict(sorted(Counter(step.deed.value for step in report.steps).items())),
+        outcome="failed" if outcome.word is Applied.FAILED else "updated",
     )  # fmt: skip
 
 

@@ -5,9 +5,10 @@ pushed after it, nobody has previewed.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from everspot_review.digest import NOTHING
 from everspot_review.forge import Forge, Pull
 from everspot_review.kept import Kept, kept_of
 from everspot_review.markdown import MARKER, digests
@@ -20,23 +21,60 @@ _PLACE = 2
 
 @dataclass(frozen=True)
 class Reviewed:
-    """What was reviewed in a pull request. `pull`: None if the commit came from none; `digests`: by environment;
-    `kept`: what has become of environments at this commit; `why`: why there is no digest, a sentence."""
+    """What was reviewed in a pull request. `digests`: by environment; `kept`: what our comment keeps of environments
+    after the merge; `why`: why there is no digest, a sentence."""
 
-    pull: Pull | None = None
+    pull: Pull
     digests: Mapping[str, str] = field(default_factory=dict)
     why: str = ""
     kept: Mapping[str, Kept] = field(default_factory=dict)
 
-    @property
-    def number(self) -> int:
-        """Of the pull request; 0 if there is none."""
-        return self.pull.number if self.pull is not None else 0
 
-    @property
-    def head(self) -> str:
-        """The pull request's last revision; empty if there is none."""
-        return self.pull.head if self.pull is not None else ""
+@dataclass(frozen=True)
+class Reviews:
+    """What was reviewed of the commits of a push. `found`: by pull request, the newest first; `why`: why there is none,
+    a sentence."""
+
+    found: tuple[Reviewed, ...] = ()
+    why: str = ""
+
+    def of(self, environment: str) -> tuple[Reviewed, ...]:
+        """The reviews that showed a change of an environment, the newest first; if there are none, those that showed
+        that it stays as it is, or else the newest of all."""
+        told = tuple(one for one in self.found if environment in one.digests)
+        return tuple(one for one in told if one.digests[environment] != NOTHING) or told or self.found[:1]
+
+    def wanted(self, environment: str) -> "Wanted":
+        """What an update of an environment has to do: what its newest review showed."""
+        mine = self.of(environment)
+        digest = mine[0].digests.get(environment, "") if mine else ""
+        if not digest:
+            return Wanted("", self.why or mine[0].why or f"the comment on {_named(mine)} has no digest of it")
+        if len(mine) == 1:
+            return Wanted(digest)
+        return Wanted(
+            digest, f"{_named(mine)}, merged in one push, each change it, and what the last of them showed is not what "
+            f"all of them come to. Open a pull request that touches Pulumi.{environment}.yaml: its preview shows that",
+        )  # fmt: skip
+
+    def kept(self, environment: str, revision: str) -> Kept | None:
+        """What is kept of an environment at the revision that is applied."""
+        mine = (one.kept.get(environment) for one in self.of(environment))
+        return next((kept for kept in mine if kept is not None and kept.revision == revision), None)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an update has to do. `digest`: of the preview that was reviewed, empty if there was none; `why`: why what
+    would be done now may be something else, a sentence, empty if that is not known."""
+
+    digest: str
+    why: str = ""
+
+
+def _named(reviews: Sequence[Reviewed]) -> str:
+    numbers = [str(one.pull.number) for one in reviews]
+    return f"pull request {numbers[0]}" if len(numbers) == 1 else f"pull requests {', '.join(sorted(numbers, key=int))}"
 
 
 def with_head(body: str, head: str) -> str:
@@ -51,23 +89,30 @@ def head_of(body: str) -> str:
     return found[1] if found else ""
 
 
-def reviewed_of(forge: Forge, commit: str, author: str | None = None) -> Reviewed:
-    """What was reviewed of a commit, by the pull request that it came from.
+def reviewed_of(forge: Forge, commits: Sequence[str], branch: str = "", author: str | None = None) -> Reviews:
+    """What was reviewed of commits, the newest of which comes first, by the pull requests that they came from.
+    `branch`: the one that they are on: pull requests into others do not count; empty if it is not known.
 
     Raises:
         ForgeError: if the forge cannot be asked.
     """
-    merged = [pull for pull in forge.pulls_of(commit) if pull.merged]
-    if not merged:
-        return Reviewed(why=f"{commit[:12]} came from no merged pull request")
-    pull = max(merged, key=lambda found: found.number)
-    mine = Voice.of(forge, MARKER, author).mine(forge.comments(pull.number))
+    voice, found = Voice.of(forge, MARKER, author), dict[int, Reviewed]()
+    for commit in commits:
+        pulls = [pull for pull in forge.pulls_of(commit) if pull.merged and branch in ("", pull.base)]
+        for pull in sorted(pulls, key=lambda pull: -pull.number):
+            if pull.number not in found:
+                found[pull.number] = _reviewed(forge, voice, pull)
+    if found:
+        return Reviews(tuple(found.values()))
+    return Reviews(why=f"{commits[0][:12]} came from no merged pull request" if commits else "there is no commit")
+
+
+def _reviewed(forge: Forge, voice: Voice, pull: Pull) -> Reviewed:
+    mine = voice.mine(forge.comments(pull.number))
     if mine is None:
         return Reviewed(pull, why=f"pull request {pull.number} has no comment of ours")
-    head = head_of(mine.body)
+    head, kept = head_of(mine.body), kept_of(mine.body)
     if head != pull.head:
         about = f"the comment on pull request {pull.number} is about {head[:12] or 'nothing'}"
-        why = f"{about}, and its last revision is {pull.head[:12]}"
-        return Reviewed(pull, why=why)
-    kept = {name: item for name, item in kept_of(mine.body).items() if item.revision == commit}
+        return Reviewed(pull, why=f"{about}, and its last revision is {pull.head[:12]}", kept=kept)
     return Reviewed(pull, digests(mine.body), kept=kept)

@@ -3,6 +3,7 @@
 from datetime import date, timedelta
 from typing import Any
 
+from everspot_cli.ui.panels.changes import panel
 from everspot_core.applied import AppliedChange, PullRequest
 from everspot_core.estimate.model import CostFigures, Estimate, Range
 
@@ -37,6 +38,16 @@ def test_changes_are_listed_in_their_order_with_what_they_cost(world: Any) -> No
     assert one["before"]["total"] == {"low": 89.0, "expected": 90.0, "high": 91.0, "on_demand": 180.0}
     assert one["after"]["teams"]["vision"]["expected"] == 1234.5
     assert (one["prices_as_of"], two["pull_request"], two["before"]) == ("2026-02-01", None, None)
+
+
+def test_an_update_that_failed_is_told_and_its_cost_after_it_is_unknown(world: Any) -> None:
+    world.store.changes.add(a_change(world, 1, outcome="failed"))
+    out = world.run("changes").out
+    assert "failed: 2 create, 1 update" in out and "90.00 → unknown" in out
+    (row,) = world.run("changes", "--json").json
+    assert (row["outcome"], row["after"], row["before"]["total"]["expected"]) == ("failed", None, 90.0)
+    shown = panel(world.store.changes.all())
+    assert (shown.summary, shown.lines[0].difference) == ("0 changes applied, 1 update failed.", "unknown")
 
 
 def test_a_narrow_terminal_gets_all_that_matters(world: Any) -> None:

@@ -31,7 +31,7 @@ def a_change() -> AppliedChange:
     pull = every_field(PullRequest, number=7, title="More of it", url="https://forge.test/a/b/pulls/7", author="ann")
     found: AppliedChange = every_field(
         AppliedChange, at=AT, environment="dev", revision="c" * 40, digest=SHA, pull_request=pull,
-        estimate=an_estimate(), steps={"create": 2, "replace": 1},
+        estimate=an_estimate(), steps={"create": 2, "replace": 1}, outcome="failed",
     )  # fmt: skip
     return found
 

@@ -41,10 +41,11 @@ def _row(change: AppliedChange) -> dict[str, Any]:
         "pull_request": pull.model_dump() if pull is not None else None,
         "revision": change.revision,
         "digest": change.digest,
+        "outcome": change.outcome,
         "steps": change.steps,
         "prices_as_of": estimate.prices_as_of.isoformat() if estimate is not None else None,
         "before": _side(estimate.before if estimate is not None else None),
-        "after": _side(estimate.after if estimate is not None else None),
+        "after": _side(estimate.after if estimate is not None and change.whole else None),
     }
 
 
@@ -69,16 +70,18 @@ def _table(found: list[AppliedChange], width: int) -> Table:
 
 
 def did_words(change: AppliedChange) -> str:
-    """What was done, such as `2 create, 1 update`."""
-    return ", ".join(f"{count} {deed}" for deed, count in change.steps.items()) or "—"
+    """What was done, such as `2 create, 1 update`; of an update that failed, what was to be done."""
+    done = ", ".join(f"{count} {deed}" for deed, count in change.steps.items()) or "—"
+    return done if change.whole else f"failed: {done}"
 
 
 def cost_words(change: AppliedChange) -> str:
-    """The expected dollars before and after; `unknown` where nobody knew; the least where something has no price."""
+    """The expected dollars before and after; `unknown` where nobody knew, as after an update that failed; the least
+    where something has no price."""
     estimate = change.estimate
     if estimate is None:
         return UNKNOWN
-    sides = (estimate.before, estimate.after)
+    sides = (estimate.before, estimate.after if change.whole else None)
     return " → ".join(map(_expected, sides))
 
 

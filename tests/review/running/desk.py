@@ -1,11 +1,17 @@
 """Where a change is judged: a project in a git repository, and an engine whose answers a test writes."""
 
+import contextlib
+import io
 import json
+import os
 import subprocess
-import sys
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+from everspot_cli.main import main
 
 HERE = Path(__file__).parent
 PROJECT = "name: everspot\nruntime: python\nmain: stacks/\nstackConfigDir: stacks\n"
@@ -49,11 +55,16 @@ class Desk:
         return [call["words"][0] for call in self.calls() if call["words"][0] != "stack"]
 
     def run(self, *words: str, **env: str) -> "subprocess.CompletedProcess[str]":
-        """`everspot review …` as a process of its own."""
-        command = [sys.executable, "-m", "everspot_cli.main", "review", *words]
-        return subprocess.run(
-            command, cwd=self.root, env={**self.env, **env}, capture_output=True, text=True, check=False, timeout=120
-        )
+        """`everspot review …` in this process, by the function that the command itself calls."""
+        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+        code, given = 0, mock.patch.dict(os.environ, {**self.env, **env}, clear=True)
+        with given, contextlib.chdir(self.root), redirect_stdout(out), redirect_stderr(err):
+            try:
+                main(["review", *words])
+            except SystemExit as ended:
+                code = int(ended.code or 0)
+        told = (stream.buffer.getvalue().decode() for stream in (out, err))
+        return subprocess.CompletedProcess(["everspot", "review", *words], code, *told)
 
 
 def step(op: str, name: str, old: dict[str, Any] | None, new: dict[str, Any] | None) -> dict[str, Any]:

@@ -37,6 +37,11 @@ class Double(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.head, self.gitea, self.read_only = head, gitea, read_only
         self.merged_as: dict[str, int] = {}
+        self.heads: dict[int, str] = {}
+        """Of pull requests whose end is another one than `head`."""
+        self.bases: dict[int, str] = {}
+        self.tip = ""
+        """Where main ends; at `head` while it is empty."""
         self.comments: list[dict[str, Any]] = []
         self.issues: list[dict[str, Any]] = []
         self.runs: list[dict[str, Any]] = []
@@ -55,8 +60,8 @@ class Double(ThreadingHTTPServer):
         self._thread.join()
         self.server_close()
 
-    def said(self, author: str, body: str) -> dict[str, Any]:
-        item = {"id": 1000 + len(self.comments), "body": body, "user": {"login": author}}
+    def said(self, author: str, body: str, number: int = 7) -> dict[str, Any]:
+        item = {"id": 1000 + len(self.comments), "body": body, "user": {"login": author}, "issue": number}
         self.comments.append(item)
         return item
 
@@ -68,7 +73,8 @@ class Double(ThreadingHTTPServer):
         merged = number in self.merged_as.values()
         return {
             "number": number, "merged_at": "2026-03-01T12:00:00Z" if merged else None,
-            "head": {"sha": self.head, "ref": "more", "repo": repo}, "base": {"ref": "main", "repo": repo},
+            "head": {"sha": self.heads.get(number, self.head), "ref": "more", "repo": repo},
+            "base": {"ref": self.bases.get(number, "main"), "repo": repo},
             "title": TITLE, "html_url": f"{self.url}/boss/fleets/pull/{number}", "user": {"login": "ann"},
         }  # fmt: skip
 
@@ -96,8 +102,11 @@ class Double(ThreadingHTTPServer):
 
     def _comments(self, method: str, query: dict[str, str], body: Any, number: str) -> Answer:
         if method == "POST":
-            return Answer(201, self.said(BOT, body["body"]))
-        return self._paged(self.comments, query)
+            return Answer(201, self.said(BOT, body["body"], int(number)))
+        return self._paged([item for item in self.comments if item["issue"] == int(number)], query)
+
+    def _branch(self, method: str, query: Any, body: Any, name: str) -> Answer:
+        return Answer(200, {"name": name, "commit": {("id" if self.gitea else "sha"): self.tip or self.head}})
 
     def _comment(self, method: str, query: Any, body: Any, number: str) -> Answer:
         for item in self.comments:
@@ -137,6 +146,7 @@ class Double(ThreadingHTTPServer):
 _ROUTES = [
     (r"/pulls/(\d+)", "_pull"),
     (r"/commits/(\w+)/(pulls?)", "_pulls_of"),
+    (r"/branches/(\w+)", "_branch"),
     (r"/issues/(\d+)/comments", "_comments"),
     (r"/issues/comments/(\d+)", "_comment"),
     (r"/issues", "_issues"),

@@ -57,15 +57,15 @@ def test_what_was_reviewed_is_applied_and_told_in_the_comment(desk: Desk, hub: D
     head = desk.commit()
     (report,) = reviewed(desk, hub, engine, head)
     hub.merged_as["c" * 40] = 7
-    seen = reviewed_of(forge(desk), "c" * 40)
-    assert (seen.number, seen.head, seen.digests) == (7, head, {"dev": report.digest})
+    (seen,) = reviewed_of(forge(desk), ["c" * 40]).found
+    assert (seen.pull.number, seen.pull.head, seen.digests) == (7, head, {"dev": report.digest})
     done = apply(engine, "dev", seen.digests["dev"], Workflow(BEGAN))
     assert (done.word, desk.verbs()) == (Applied.UPDATED, ["preview", "preview", "up"])
     for _ in range(2):
         stamped(forge(desk), seen, done, BEGAN)
     (comment,) = hub.comments
     assert comment["body"].count("**dev**: updated at 2026-03-01 12:00 UTC") == 1
-    assert reviewed_of(forge(desk), "c" * 40).digests == seen.digests
+    assert reviewed_of(forge(desk), ["c" * 40]).found[0].digests == seen.digests
 
 
 def test_the_comment_is_edited_at_the_second_push_and_blocked_ones_end_with_1(
@@ -132,8 +132,8 @@ def test_a_digest_that_is_not_ours_or_of_another_revision_is_not_believed(
         hub.head = "d" * 40
     else:
         hub.merged_as.clear()
-    seen = reviewed_of(forge(desk), "c" * 40)
-    assert (seen.digests, why in seen.why) == ({}, True)
+    wanted = reviewed_of(forge(desk), ["c" * 40]).wanted("dev")
+    assert (wanted.digest, why in wanted.why) == ("", True)
 
 
 def locked(desk: Desk, holder: str) -> None:

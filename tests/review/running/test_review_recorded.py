@@ -49,6 +49,16 @@ def test_an_applied_change_is_kept_with_its_pull_request_and_what_it_costs(
     assert kept(tmp_path) == [found], "it is written once"
 
 
+def test_an_update_that_failed_is_kept_as_such(desk: Desk, hub: Double, tmp_path: Path) -> None:
+    has_cluster(desk, tmp_path.as_uri())
+    reviewed(desk, hub)
+    desk.answers("up", "dev", [], code=1)
+    assert desk.run("apply", "dev").returncode == 1
+    (found,) = kept(tmp_path)
+    assert (found.outcome, found.steps, found.whole) == ("failed", {"update": 1}, False)
+    assert found.pull_request is not None and found.digest in hub.comments[0]["body"]
+
+
 def test_nothing_is_kept_of_what_changes_nothing(desk: Desk, hub: Double, tmp_path: Path) -> None:
     has_cluster(desk, tmp_path.as_uri())
     reviewed(desk, hub)

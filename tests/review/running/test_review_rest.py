@@ -136,13 +136,14 @@ def test_only_our_comment_s_fourth_line_on_this_revision_is_believed(desk: Desk,
     ours, entry = hub.comments[0], Kept(head, "2026-03-01 12:00 UTC", REST)
     plain, forged = ours["body"], with_kept(ours["body"], {"dev": entry})
     ours["body"] = forged
-    assert reviewed_of(forge, head).kept == {"dev": entry}
+    assert reviewed_of(forge, [head]).kept("dev", head) == entry
     line = forged.split("\n")[3]
     ours["body"] = f"{plain}\n{line}\n"
     hub.said("mallory", forged)
-    assert (reviewed_of(forge, head).kept, reviewed_of(forge, head).number) == ({}, 7)
+    (found,) = reviewed_of(forge, [head]).found
+    assert (found.kept, found.pull.number) == ({}, 7)
     ours["body"] = with_kept(plain, {"dev": replace(entry, revision="c" * 40)})
-    assert reviewed_of(forge, head).kept == {} and ours["user"]["login"] == BOT
+    assert reviewed_of(forge, [head]).kept("dev", head) is None and ours["user"]["login"] == BOT
 
 
 def test_a_review_of_a_new_revision_drops_what_was_kept_and_one_of_the_same_does_not(desk: Desk, hub: Double) -> None:

@@ -66,11 +66,17 @@ def panel(changes: Sequence[AppliedChange]) -> ChangesPanel:
     environments = dict.fromkeys(change.environment for change in changes)
     drawn = (_course(name, [c for c in changes if c.environment == name]) for name in environments)
     return ChangesPanel(
-        summary=f"{counted(len(changes), 'change')} applied.",
+        summary=_summary(changes),
         lines=tuple(map(_line, newest[:SHOWN])),
         left_out=max(0, len(newest) - SHOWN),
         courses=tuple(course for course in drawn if course is not None),
     )
+
+
+def _summary(changes: Sequence[AppliedChange]) -> str:
+    failed = sum(not change.whole for change in changes)
+    told = f"{counted(len(changes) - failed, 'change')} applied"
+    return f"{told}, {counted(failed, 'update')} failed." if failed else f"{told}."
 
 
 def _line(change: AppliedChange) -> ChangeLine:
@@ -91,6 +97,9 @@ def _line(change: AppliedChange) -> ChangeLine:
 
 
 def _side(change: AppliedChange, name: str) -> CostFigures | None:
+    """A side's figures; None if they are not known, as they are not after an update that failed."""
+    if name == "after" and not change.whole:
+        return None
     side: CostFigures | None = getattr(change.estimate, name) if change.estimate is not None else None
     return None if side is None or side.nothing_known else side
 

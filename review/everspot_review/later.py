@@ -1,0 +1,101 @@
+"""Whether what came later to the branch was applied already: an older run, run again, would undo it.
+
+Two places know what was applied: our comments on the later pull requests, and the control bucket of the environment's
+cluster, which has the updates that failed, too. A revision is later if it descends from the one that would be applied.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from everspot_core.deployment import control_url
+from everspot_store import Store, StoreError
+
+from everspot_review.engine import Engine, EngineError
+from everspot_review.forge import Forge
+from everspot_review.history import MOST, after, has, precedes
+from everspot_review.kept import Kept, minute
+from everspot_review.reviewed import reviewed_of
+from everspot_review.values import masked
+
+ANEW = "To make this change now, open a pull request of its own"
+
+
+@dataclass
+class Later:
+    """What came after the revision that is to be applied. `root`: the project; `branch`: where the revision was merged;
+    `revision`: its full name; `tell`: gets what could not be looked up, a sentence."""
+
+    root: Path
+    engine: Engine
+    forge: Forge
+    branch: str
+    revision: str
+    author: str | None = None
+    tell: Callable[[str], None] = lambda _: None
+
+    def applied(self, environment: str) -> str:
+        """Why this revision is not to be applied to an environment any more, a sentence; empty if nothing speaks
+        against it.
+
+        Raises:
+            ReviewError: if git or the forge cannot say.
+        """
+        if not self.branch or self._tip == self.revision:
+            return ""
+        if self._seen and not precedes(self.root, self.revision, self._tip):
+            return f"{self.revision[:12]} is not on {self.branch} any more. {ANEW}"
+        if told := self._by_store(environment) or self._by_comments(environment):
+            return f"{told}, and it came after {self.revision[:12]}. {ANEW}"
+        if len(self._commits) > MOST:
+            return f"more than {MOST} commits came after {self.revision[:12]}, which are too many to look at. {ANEW}"
+        return ""
+
+    @cached_property
+    def _tip(self) -> str:
+        return self.forge.tip(self.branch)
+
+    @cached_property
+    def _seen(self) -> bool:
+        """Whether the branch's end is in this clone, which it is not if it came after the checkout."""
+        if seen := has(self.root, self._tip):
+            return seen
+        self.tell(f"{self._tip[:12]}, where {self.branch} ends now, came after this checkout: it is not looked at")
+        return False
+
+    @cached_property
+    def _commits(self) -> tuple[str, ...]:
+        return after(self.root, self._tip) if self._seen else ()
+
+    @cached_property
+    def _kept(self) -> dict[str, list[Kept]]:
+        """By environment, what comments on the later pull requests keep."""
+        found: dict[str, list[Kept]] = {}
+        for review in reviewed_of(self.forge, self._commits[:MOST], self.branch, self.author).found:
+            for environment, kept in review.kept.items():
+                found.setdefault(environment, []).append(kept)
+        return found
+
+    def _by_comments(self, environment: str) -> str:
+        for kept in self._kept.get(environment, ()):
+            if self._follows(kept.revision):
+                return f"{kept.revision[:12]} was {'' if kept.applied else 'partly '}applied at {kept.at}"
+        return ""
+
+    def _by_store(self, environment: str) -> str:
+        try:
+            url = control_url(self.engine.state(environment))
+            changes = Store.open(url, url).changes.all() if url else []
+        except (EngineError, StoreError, ValueError) as error:
+            why = masked(" ".join(str(error).split()))[:300]
+            self.tell(f"{environment}: what was applied later is looked for in comments alone: {why}")
+            return ""
+        for change in reversed(changes):
+            if change.environment == environment and self._follows(change.revision):
+                partly = "" if change.whole else "partly "
+                return f"{change.revision[:12]} was {partly}applied at {minute(change.at)}"
+        return ""
+
+    def _follows(self, revision: str) -> bool:
+        return bool(revision) and revision != self.revision and precedes(self.root, self.revision, revision)

@@ -80,7 +80,7 @@ class ApplyOutcome:
 
 
 @dataclass(frozen=True)
-class Past:
+class PriorState:
     """What is known of an environment before it is applied. `kept`: what our comment keeps of it at this revision;
     `why`: why what would be done now may be something else than was reviewed, a sentence, or empty; `later`: tells why
     this revision is not to be applied any more, or nothing."""
@@ -124,7 +124,7 @@ def apply(
     revisions: Revisions | None = None,
     limits: tuple[timedelta, timedelta] = (PREVIEWED_IN, UPDATED_IN),
     tell: Callable[[str], None] = lambda _: None,
-    past: Past | None = None,
+    past: PriorState | None = None,
 ) -> ApplyOutcome:
     """Update an environment, if that would do what was reviewed, or what an update that failed has left of that.
     `reviewed`: the digest of the preview that was, empty if there was none; `limits`: of preview and update.
@@ -132,7 +132,7 @@ def apply(
     Raises:
         EngineError: if the engine cannot be run.
     """
-    known, before = revisions or Revisions(), past or Past()
+    known, before = revisions or Revisions(), past or PriorState()
     kept = before.kept
     seen = preview(engine, environment, known, limits[0])
     if seen.blocked:

@@ -22,7 +22,7 @@ from everspot_review.forge import Forge
 from everspot_review.history import Push, pushed
 from everspot_review.job import PullEvent, summarize
 from everspot_review.markdown.safe import code
-from everspot_review.merged import Given, Merge
+from everspot_review.merged import ApplyOptions, Merge
 from everspot_review.previewing import Revisions, preview_all
 from everspot_review.report import EnvironmentReport
 
@@ -182,7 +182,7 @@ def apply_command(
         raise _Usage("--reviewed is the digest of one environment: name that one")
     engine = Engine.find(project, policy or ())
     forge = Forge.from_environment() if reviewed is None or os.environ.get("GITHUB_TOKEN") else None
-    given = Given(reviewed, author, (_duration(limit), _duration(update_limit)))
+    given = ApplyOptions(reviewed, author, (_duration(limit), _duration(update_limit)))
     outcomes, lines = Merge(engine, found, push, forge, given, _note).applied(chosen)
     summarize("\n".join(f"- {code(line, 4_000)}" for line in lines))
     document = {

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from everspot_review.applying import ApplyOutcome, Past, Workflow, apply
+from everspot_review.applying import ApplyOutcome, PriorState, Workflow, apply
 from everspot_review.changed import Project
 from everspot_review.commenting import stamped
 from everspot_review.engine import Engine
@@ -14,11 +14,11 @@ from everspot_review.job import pushed_branch
 from everspot_review.later import Later
 from everspot_review.previewing import Revisions
 from everspot_review.recorded import record
-from everspot_review.reviewed import Reviewed, Reviews, Wanted, reviewed_of
+from everspot_review.reviewed import Reviewed, ReviewedDigest, Reviews, reviewed_of
 
 
 @dataclass(frozen=True)
-class Given:
+class ApplyOptions:
     """What a person may say beside the environments. `digest`: the reviewed one, None to ask our comments; `author`:
     whose comments are ours, None for the token's owner; `limits`: of a preview and of an update."""
 
@@ -35,7 +35,7 @@ class Merge:
     project: Project
     push: Push
     forge: Forge | None
-    given: Given
+    given: ApplyOptions
     tell: Callable[[str], None]
 
     def applied(self, environments: Sequence[str]) -> tuple[list[ApplyOutcome], list[str]]:
@@ -78,8 +78,8 @@ class Merge:
         return Later(root, self.engine, self.forge, branch, self._revision, self.given.author, tell)
 
     def _one(self, name: str, workflow: Workflow, reviews: Reviews, later: Later | None) -> ApplyOutcome:
-        wanted = Wanted(self.given.digest) if self.given.digest is not None else reviews.wanted(name)
-        past = Past(reviews.kept(name, self._revision), wanted.why, lambda: later.applied(name) if later else "")
+        wanted = ReviewedDigest(self.given.digest) if self.given.digest is not None else reviews.wanted(name)
+        past = PriorState(reviews.kept(name, self._revision), wanted.why, lambda: later.applied(name) if later else "")
         revisions = Revisions("", self._revision)
         return apply(self.engine, name, wanted.digest, workflow, revisions, self.given.limits, self.tell, past)
 

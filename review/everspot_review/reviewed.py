@@ -44,15 +44,15 @@ class Reviews:
         told = tuple(one for one in self.found if environment in one.digests)
         return tuple(one for one in told if one.digests[environment] != NOTHING) or told or self.found[:1]
 
-    def wanted(self, environment: str) -> "Wanted":
+    def wanted(self, environment: str) -> "ReviewedDigest":
         """What an update of an environment has to do: what its newest review showed."""
         mine = self.of(environment)
         digest = mine[0].digests.get(environment, "") if mine else ""
         if not digest:
-            return Wanted("", self.why or mine[0].why or f"the comment on {_named(mine)} has no digest of it")
+            return ReviewedDigest("", self.why or mine[0].why or f"the comment on {_named(mine)} has no digest of it")
         if len(mine) == 1:
-            return Wanted(digest)
-        return Wanted(
+            return ReviewedDigest(digest)
+        return ReviewedDigest(
             digest, f"{_named(mine)}, merged in one push, each change it, and what the last of them showed is not what "
             f"all of them come to. Open a pull request that touches Pulumi.{environment}.yaml: its preview shows that",
         )  # fmt: skip
@@ -64,7 +64,7 @@ class Reviews:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ReviewedDigest:
     """What an update has to do. `digest`: of the preview that was reviewed, empty if there was none; `why`: why what
     would be done now may be something else, a sentence, empty if that is not known."""
 

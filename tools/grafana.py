@@ -88,7 +88,8 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
         "What is not as usual",
         "none",
         (
-            ("max(everspot_jobs_over_estimate{})", "jobs over twice their estimate"),
+            ("max(everspot_jobs_over_estimate{})", "jobs far over their estimate"),
+            ("max by (kind) (everspot_anomalies{})", "{{kind}}"),
             ("max by (norm) (everspot_pools_over_norm{})", "pools over their {{norm}}"),
         ),
     ),

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from everspot_clouds.gcp.fleet import GcpPrefer, GcpShape
     from everspot_core.fleet import WeightBy
 
+    from everspot.anomalies import AnomalyArgs
     from everspot.aws.account import AwsAccountSetup, AwsAccountSetupArgs
     from everspot.aws.bootstrap import AwsBootstrap, AwsBootstrapArgs
     from everspot.aws.capacity import (
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from everspot.spending import TeamBudgetArgs
 
 __all__ = [
+    "AnomalyArgs",
     "AwsAccountSetup",
     "AwsAccountSetupArgs",
     "AwsAlarmsArgs",
@@ -131,6 +133,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "everspot.anomalies": ("AnomalyArgs",),
     "everspot.aws.account": ("AwsAccountSetup", "AwsAccountSetupArgs"),
     "everspot.aws.bootstrap": ("AwsBootstrap", "AwsBootstrapArgs"),
     "everspot.aws.capacity": (

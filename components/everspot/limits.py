@@ -9,6 +9,7 @@ from typing import Any, NotRequired, TypedDict
 from everspot_core.catalogue import InstanceType
 from everspot_core.documents import parse_duration
 from everspot_core.faults import modelled
+from everspot_core.governance.thresholds import Thresholds
 from everspot_core.manifest import (
     Elastic,
     FleetOffer,
@@ -107,6 +108,7 @@ def build_manifest(
     scheduler_type: str = "",
     shares: Mapping[str, float] | None = None,
     shared_instances: bool = False,
+    anomalies: Thresholds | None = None,
     monitoring: Monitoring | None = None,
     metrics: Metrics | None = None,
     proxy: Proxy | None = None,
@@ -118,8 +120,8 @@ def build_manifest(
 
     `machine`: what the agents' launch template gives an instance apart from the manifest. `facts`: region, control_url,
     data_url, account if the cloud has one, and for a manifest that names the queue, queue_url. `standing`,
-    `fleet`, `elastic`, `notifications`, `scheduler_type`, `shares`, `shared_instances`, `monitoring` and `federation`
-    are for `cluster.json` only, `metrics` for the scheduler.
+    `fleet`, `elastic`, `notifications`, `scheduler_type`, `shares`, `shared_instances`, `anomalies`, `monitoring` and
+    `federation` are for `cluster.json` only, `metrics` for the scheduler.
     """
     common = Manifest(
         cluster=cluster,
@@ -144,6 +146,7 @@ def build_manifest(
         "scheduler_type": scheduler_type,
         "shares": dict(shares or {}),
         "shared_instances": shared_instances,
+        "anomalies": anomalies,
         "monitoring": monitoring,
         "metrics": metrics,
         "federation": federation,

@@ -9,7 +9,7 @@ class Gauge(StrEnum):
 
     JOBS_WAITING = "jobs-waiting"
     JOBS_RUNNING = "jobs-running"
-    JOBS_OVER_ESTIMATE = "jobs-over-estimate"  # have held instances for twice their expected duration
+    JOBS_OVER_ESTIMATE = "jobs-over-estimate"  # have held instances for far longer than expected
     INSTANCES = "instances"  # agents that live
     USD_PER_HOUR = "usd-per-hour"  # of everything that lives
     POOLS_OVER_NORM = "pools-over-norm"  # spot pools in use that do worse than they use to

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from everspot_core.catalogue import InstanceType
 from everspot_core.documents import Document, Duration, Frozen, format_duration, is_stored, parse_duration
 from everspot_core.faults import faults
+from everspot_core.governance.thresholds import Thresholds
 from everspot_core.notify import Notifications
 from everspot_core.peers import Peer
 from everspot_core.problems import BadInputs, Problem, Problems, camel, shown
@@ -251,6 +252,9 @@ class Manifest(Document):
     proxy: Proxy | None = Field(default=None, description="For agents, scheduler and jobs; None: no proxy.")
     notifications: Notifications | None = Field(
         default=None, description="In `cluster.json` only, where the scheduler reads it again and again."
+    )
+    anomalies: Thresholds | None = Field(
+        default=None, description="In `cluster.json` only: from where on something is not as usual. None: as usual."
     )
     monitoring: Monitoring | None = Field(
         default=None, description="In `cluster.json` only. None: the cloud keeps no figures."

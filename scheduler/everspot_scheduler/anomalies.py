@@ -5,6 +5,8 @@ What was open when the last scheduler ended is open still, so nothing is told tw
 
 import logging
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 
 from everspot_core.governance.anomalies import (
@@ -18,6 +20,7 @@ from everspot_core.governance.anomalies import (
     idle_fleet,
     long_jobs,
 )
+from everspot_core.governance.thresholds import USUAL, Thresholds
 from everspot_core.market import PoolKey
 from everspot_core.norms import in_use
 from everspot_core.records import Role
@@ -25,6 +28,7 @@ from everspot_core.schedule import ClusterView, InstanceView
 from everspot_store import BadDocument, Store, StoreError
 
 from everspot_scheduler.accounts import Accounts
+from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.observe import Observation
 from everspot_scheduler.pace import Pace
@@ -37,11 +41,22 @@ LEAST = timedelta(seconds=10)
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Unusual:
+    """What is not as usual. `beyond`: from where on; `open`: the anomalies that were found last."""
+
+    beyond: Thresholds
+    open: Sequence[Anomaly]
+
+
+AS_USUAL = Unusual(USUAL, ())
+
+
 class AnomalyWatch:
     """The anomalies of one cluster. An error of the store never stops a tick: the next look tries again."""
 
-    def __init__(self, store: Store, scheduler_id: str, accounts: Accounts) -> None:
-        self._store, self._accounts = store, accounts
+    def __init__(self, store: Store, scheduler_id: str, accounts: Accounts, declaration: Declaration) -> None:
+        self._store, self._accounts, self._declaration = store, accounts, declaration
         clock, now = store.clock, store.clock.now()
         self._pace, self._spent_pace = (Pace(max(LEAST, clock.to_real(every))) for every in (LOOK_EVERY, SPENT_EVERY))
         self._spent_pace.called(clock.monotonic())  # a scheduler that starts has more urgent things to read
@@ -50,9 +65,9 @@ class AnomalyWatch:
         self._spending = DailySpending(updated_at=now)
 
     @property
-    def open(self) -> list[Anomaly]:
-        """What is not as usual now."""
-        return self._known.open
+    def unusual(self) -> Unusual:
+        """What is not as usual now, by the thresholds that are declared now."""
+        return Unusual(self._declaration.manifest.anomalies or USUAL, self._known.open)
 
     def load(self) -> None:
         """Read what the last scheduler has written.
@@ -91,13 +106,13 @@ class AnomalyWatch:
             self._store.notes.write_spending(self._spending)
 
     def _found(self, view: ClusterView, ledger: Ledger) -> list[Finding]:
-        now = self._store.clock.now()
+        now, beyond = self._store.clock.now(), self.unusual.beyond
         agents = [i for i in view.instances if not i.gone and i.record is not None and i.record.role is Role.AGENT]
         return [
-            *long_jobs(((job.submission, job.record) for job in view.jobs), now),
-            *dear_teams(self._spending.days, now.date()),
-            *idle_fleet([_idling(i, ledger) for i in agents], now),
-            *dear_pools(in_use(ledger.launches, ledger.ends, now), ledger.points(), now),
+            *long_jobs(((job.submission, job.record) for job in view.jobs), now, beyond),
+            *dear_teams(self._spending.days, now.date(), beyond),
+            *idle_fleet([_idling(i, ledger) for i in agents], now, beyond),
+            *dear_pools(in_use(ledger.launches, ledger.ends, now), ledger.points(), now, beyond),
         ]
 
     def _follow(self, found: list[Finding]) -> None:

@@ -101,7 +101,7 @@ class Scheduler:
         self._federation = Federation(store, self._declaration, self._actor, self._history, self._ledger, liaison)
         self._scores, self._usage = Scores(store.clock), UsageMeter(store)
         self._accounts, self._changeovers, self._chains = Accounts(store), ChangeoverLog(store), Chains(store)
-        self._anomalies = AnomalyWatch(store, scheduler_id, self._accounts)
+        self._anomalies = AnomalyWatch(store, scheduler_id, self._accounts, self._declaration)
         self._pools = Pools(self._scores, self._changeovers)
         self._waits, self._fleet_note = Waits(store, scheduler_id), FleetNote(store, scheduler_id)
         self._watch = Watch(store.clock, [*watchers, CloudKeeper(cloud, self._declaration, store.clock)])
@@ -172,7 +172,7 @@ class Scheduler:
         wanted = self._scores.wanted(self._desk.declared, len(self._waits), seen.owned(), self._ledger.catalogue)
         self._asking.scores(self._scores, wanted)
         self._acknowledge(seen, known)
-        self._asides.do("notifications", lambda: self._notifier.look(seen, self._anomalies.open))
+        self._asides.do("notifications", lambda: self._notifier.look(seen, self._anomalies.unusual.open))
         self._changeovers.look(seen, self._ledger, self._desk)
         self._repeats.go_on(seen)  # before the runs that have ended leave the tables
         self._retirement.retire(seen, self._facts, self._ledger)
@@ -221,9 +221,12 @@ class Scheduler:
         aside = self._asides.do
         aside("why jobs wait", lambda: self._waits.note([*holds, *launches], self._desk.note))
         aside("the state of pools", lambda: self._fleet_note.note(view))
-        aside("the figures", lambda: self._watch.look(view, holds, self._facts, self._ledger))
+        aside("the figures", lambda: self._count(view, holds))
         aside("what is not as usual", lambda: self._anomalies.look(view, seen, self._ledger))
         self._watch.launches(self._desk.settled())
+
+    def _count(self, view: ClusterView, holds: Sequence[Hold]) -> None:
+        self._watch.look(view, holds, self._facts, self._ledger, self._anomalies.unusual)
 
     def _plan(self, view: ClusterView) -> Sequence[Action | StandingAction]:
         """The actions of `plan` if anything is or may be launched, else those of `plan_standing`."""

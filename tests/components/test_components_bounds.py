@@ -159,6 +159,18 @@ def test_the_weight_of_a_team_is_a_number_that_leaves_others_something(
     assert reason in found[path]
 
 
+def test_every_bad_threshold_of_anomalies_is_named(spec: Any) -> None:
+    bad = {"job_times": 0.5, "team_usd": -1, "idle_share": 1.0, "idle_for": "1m", "price_times": float("nan")}
+    found = refused(spec, anomalies=bad)
+    assert set(found) == {f"anomalies.{name}" for name in ("jobTimes", "teamUsd", "idleShare", "idleFor", "priceTimes")}
+    assert found["anomalies.idleShare"] == "has to lie between 0 and 0.99, not 1.0"
+    assert found["anomalies.idleFor"] == "has to lie between 5m and 30d, not 1m"
+    assert set(refused(spec, anomalies={"idle_for": "soon", "team_usd": "5 $"})) == {
+        "anomalies.idleFor",
+        "anomalies.teamUsd",
+    }
+
+
 def test_tags_at_the_limits_are_taken(spec: Any) -> None:
     most = {"k" * 128: "v" * 256, "Größe": "a b_.:/=+-@1"}
     check_cluster("train", {**spec, "tags": {**TAGS, **most, **{f"t{n}": "" for n in range(42)}}})

@@ -127,6 +127,20 @@ def test_the_weights_of_teams_are_published_and_change_nothing_that_an_instance_
         assert not user_data(after.inputs(template)).get("shares")
 
 
+def test_what_counts_as_an_anomaly_is_published_and_changes_nothing_that_an_instance_is_launched_with(
+    cluster: Cluster,
+) -> None:
+    before, after = cluster(), cluster(anomalies={"idle_for": "30m", "team_usd": 50})
+    published = [json.loads(recorder.inputs("train-manifest")["content"]) for recorder in (before, after)]
+    assert "anomalies" not in published[0]
+    assert published[1]["anomalies"] == {
+        "job_times": 2, "team_spreads": 4, "team_share": 0.5, "team_usd": 50, "idle_for": 1800, "idle_share": 0.5,
+        "price_times": 2,
+    }  # fmt: skip
+    for template in ("train-fleet-template", "train-scheduler-template"):
+        assert before.inputs(template) == after.inputs(template)
+
+
 def test_sharing_instances_is_published_and_changes_nothing_that_an_instance_is_launched_with(cluster: Cluster) -> None:
     before, after = cluster(), cluster(shared_instances=True)
     published = [json.loads(recorder.inputs("train-manifest")["content"]) for recorder in (before, after)]

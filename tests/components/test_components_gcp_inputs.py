@@ -44,6 +44,7 @@ def test_one_error_names_every_bad_field() -> None:
         monitoring={"channels": ["mail"]},
         prometheus={"cidrs": ["0.0.0.0/0"]},
         shares={"ml": 0.0},
+        anomalies={"job_times": 0.1},
         scheduler_type="e2-tiny",
         limits={"lease_ttl": "1s"},
         capacity={"notice": "30s"},
@@ -51,7 +52,14 @@ def test_one_error_names_every_bad_field() -> None:
     assert set(found) == {
         *("tags", "tags.Project", "tags.goog-x", "zones[1]", "imageId", "volumeGib", "volumeType", "vpcCidr"),
         *("jobsExpireDays", "kmsKey", "secrets[0]", "readBuckets[0]", "notifications.topic", "monitoring.channels[0]"),
-        *("prometheus.cidrs[0]", "shares.ml", "schedulerType", "limits.leaseTtl", "capacity.notice"),
+        *(
+            "prometheus.cidrs[0]",
+            "shares.ml",
+            "anomalies.jobTimes",
+            "schedulerType",
+            "limits.leaseTtl",
+            "capacity.notice",
+        ),
     }
     assert found["tags.Project"].endswith("'vision' would do")
 

@@ -17,6 +17,7 @@ from everspot_core.governance.anomalies import (
     long_jobs,
     norm_of,
 )
+from everspot_core.governance.thresholds import Thresholds
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.ledger import PricePoint
 from everspot_core.market import Market, PoolKey
@@ -121,6 +122,37 @@ def test_a_pool_is_dear_at_twice_its_month():
     assert found.figures["mean_usd_per_hour"] == pytest.approx((29 * 0.05 + 0.11) / 30)
     assert dear_pools([pool], points((2, 0.01), (0.1, 0.5)), NOW) == [], "two days tell no month"
     assert dear_pools([], points((40, 0.05), (1, 0.5)), NOW) == []
+
+
+def test_each_threshold_moves_where_its_anomaly_begins():
+    long = [Idling(1.0, NOW - HOUR), Idling(1.0, NOW - HOUR), Idling(1.0, None)]
+    pool = PoolKey("c6i.large", "us-east-1a", Market.SPOT)
+    dear = [
+        PricePoint(**pool._asdict(), at=NOW - timedelta(days=d), usd_per_hour=usd, source="t")
+        for d, usd in ((40, 0.05), (1, 0.11))
+    ]
+    spent = days(*[100.0] * 10, 180.0)
+    looks = {
+        "job": lambda beyond: long_jobs([job(5, "2h")], NOW, beyond),
+        "team": lambda beyond: dear_teams(spent, TODAY, beyond),
+        "idle": lambda beyond: idle_fleet(long, NOW, beyond),
+        "price": lambda beyond: dear_pools([pool], dear, NOW, beyond),
+    }
+    higher = {
+        "job_times": 3,
+        "team_share": 1,
+        "team_usd": 90,
+        "idle_for": 2 * HOUR,
+        "idle_share": 0.7,
+        "price_times": 3,
+    }
+    base = Thresholds(idle_for=HOUR)
+    assert all(look(base) for look in looks.values()), "each is found"
+    for name, value in higher.items():
+        beyond = base.model_copy(update={name: value})
+        assert [kind for kind, look in looks.items() if not look(beyond)] == [name.partition("_")[0]]
+    spread = days(*[80.0, 120.0] * 5, 225.0)
+    assert dear_teams(spread, TODAY) and not dear_teams(spread, TODAY, Thresholds(team_spreads=5))
 
 
 def test_what_is_found_again_is_open_since_its_first_time_and_over_when_it_is_not():

@@ -6,6 +6,7 @@ from datetime import date, timedelta
 import boto3
 from everspot_clouds.aws.cloud import AwsCloud
 from everspot_core.governance.anomalies import DailySpending
+from everspot_core.governance.thresholds import Thresholds
 from everspot_core.ledger import PricePoint
 from everspot_core.notify import Notifications
 from everspot_core.records import Market
@@ -55,6 +56,21 @@ def test_an_idle_fleet_is_told_once_whoever_schedules_and_is_over_when_it_works(
     assert (kinds(cluster), [a.kind for a in note.over]) == ([], ["idle-fleet"])
     settle(cluster, lambda: not any(key.startswith("_anomaly/") for key in cluster.store.told.scan()))
     assert anomalies_told(cluster) == ["fleet"]
+
+
+def test_the_thresholds_of_the_cluster_count_as_soon_as_they_are_declared(cluster: Cluster):
+    cluster.agent("i-1", Market.ON_DEMAND)
+    cluster.run(2)
+    later(cluster, HOUR)
+    assert kinds(cluster) == []
+    cluster.declare(anomalies=Thresholds(idle_for=HOUR / 2))
+    cluster.run(8)  # the declaration is read again every few ticks
+    later(cluster)
+    assert kinds(cluster) == [("idle-fleet", "fleet")]
+    cluster.declare(anomalies=None)
+    cluster.run(8)
+    later(cluster)
+    assert kinds(cluster) == []
 
 
 def test_a_job_over_its_estimate_is_found_by_its_time_with_instances(cluster: Cluster):

@@ -13,11 +13,13 @@ import pytest
 from elastic_helpers import TYPE, ZONE, ElasticCluster
 from everspot_clouds.base import PlacementScore
 from everspot_core.budgets import Budgets
+from everspot_core.governance.thresholds import Thresholds
 from everspot_core.launching import LaunchTrouble
 from everspot_core.manifest import Metrics
 from everspot_core.records import Market
 from everspot_core.schedule import PoolKey
 from everspot_scheduler import main
+from everspot_scheduler.anomalies import LOOK_EVERY
 from everspot_scheduler.loop import Scheduler
 from everspot_scheduler.watch.listen import address
 from everspot_scheduler.watch.prometheus import PrometheusWatcher
@@ -134,6 +136,15 @@ def test_slack_lateness_and_jobs_that_run_too_long(here: ElasticCluster, scrape:
     second = scrape()
     assert (second["everspot_late_jobs", ()], second["everspot_jobs_over_estimate", ()]) == (1, 1)
     assert second["everspot_deadline_slack_seconds", ()] < 0
+    assert first["everspot_anomalies", (("kind", "job-over-estimate"),)] == 0
+    here.clock.advance(LOOK_EVERY)
+    here.run(2)
+    third = scrape()
+    assert third["everspot_anomalies", (("kind", "job-over-estimate"),)] == 1
+    assert third["everspot_anomalies", (("kind", "pool-price"),)] == 0
+    here.declare(anomalies=Thresholds(job_times=1000))
+    here.run(8)
+    assert scrape()["everspot_jobs_over_estimate", ()] == 0
 
 
 def test_nobody_who_watches_can_stop_a_tick(here: ElasticCluster, caplog: pytest.LogCaptureFixture) -> None:

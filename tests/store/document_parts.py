@@ -5,6 +5,7 @@ from typing import Any
 
 from everspot_core.catalogue import InstanceType
 from everspot_core.checkpoint import Checkpoint, CheckpointHead, Part
+from everspot_core.governance.thresholds import Thresholds
 from everspot_core.job import (
     Budget,
     CheckpointPolicy,
@@ -186,6 +187,16 @@ def a_manifest() -> Manifest:
         scheduler_type="t3.small",
         shares={"vision": 2.0},
         shared_instances=True,
+        anomalies=every_field(
+            Thresholds,
+            job_times=3.0,
+            team_spreads=5.0,
+            team_share=0.25,
+            team_usd=10.0,
+            idle_for=timedelta(hours=1),
+            idle_share=0.75,
+            price_times=1.5,
+        ),
         federation=(
             every_field(
                 Peer,

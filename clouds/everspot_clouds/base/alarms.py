@@ -26,7 +26,7 @@ class Concern:
 OVER_ESTIMATE = Concern(
     name="job-over-estimate",
     gauge=Gauge.JOBS_OVER_ESTIMATE,
-    says="A job has held instances for more than twice its expected_duration. `everspot jobs` shows its progress.",
+    says="A job has held instances for far longer than its expected_duration. `everspot jobs` shows its progress.",
 )
 OVER_NORM = Concern(
     name="pool-over-norm",

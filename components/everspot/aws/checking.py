@@ -10,6 +10,7 @@ from everspot_core.problems import Problems
 from everspot_core.records import Role
 
 from everspot import common
+from everspot.anomalies import check_anomalies
 from everspot.aws import arns, tagging
 from everspot.aws.capacity import check_capacity, check_offers
 from everspot.aws.launch import check_machine, manifest_problem
@@ -63,6 +64,7 @@ def cluster_problems(problems: Problems, name: str, args: "AwsTrainingClusterArg
     arns.check_secrets(problems, args.get("secret_arns", []))
     if "notifications" in args:
         check_notifications(problems.at("notifications"), args["notifications"])
+    check_anomalies(problems.at("anomalies"), args.get("anomalies", {}))
     if "monitoring" in args:
         check_monitoring(problems.at("monitoring"), args["monitoring"])
     if "prometheus" in args:

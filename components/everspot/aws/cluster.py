@@ -9,6 +9,7 @@ from everspot_clouds.aws.hourly import Always
 from everspot_core.records import Role
 
 from everspot import common
+from everspot.anomalies import AnomalyArgs, anomalies_of
 from everspot.aws import asking, tagging
 from everspot.aws.capacity import AwsCapacityArgs, capacity_of
 from everspot.aws.checking import check_cluster
@@ -79,6 +80,8 @@ class AwsTrainingClusterArgs(TypedDict):
     gets the endpoints of these services."""
     notifications: NotRequired[AwsNotificationsArgs]
     """Where the scheduler tells of jobs that failed or are late, and of anomalies. Default: nowhere."""
+    anomalies: NotRequired[AnomalyArgs]
+    """From where on the scheduler takes something for an anomaly. Default: as each threshold says."""
     monitoring: NotRequired[AwsAlarmsArgs]
     """A CloudWatch dashboard and alarms, and whom they tell; `{}` for nobody. They cost money, which a preview prints.
     Default: none."""
@@ -288,6 +291,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
                 scheduler_type=self._args.get("scheduler_type", DEFAULT_TYPE) if published else "",
                 shares=self._args.get("shares") if published else None,
                 shared_instances=published and self._args.get("shared_instances", False),
+                anomalies=anomalies_of(self._args.get("anomalies")) if published else None,
                 monitoring=monitoring_of(self._args.get("monitoring")) if published else None,
                 metrics=metrics_of(self._args.get("prometheus")) if role is Role.SCHEDULER else None,
                 federation=peers_of(self._name, CLOUD, known["region"], self._args) if published else (),

@@ -10,6 +10,7 @@ from everspot_core.problems import Problems
 from everspot_core.records import Role
 
 from everspot import common
+from everspot.anomalies import check_anomalies
 from everspot.capacity import check_gpus, check_prices
 from everspot.declared import check_type, declared_types, known_types
 from everspot.federation import check_peers
@@ -63,6 +64,7 @@ def cluster_problems(problems: Problems, name: str, args: "GcpTrainingClusterArg
     check_secrets(problems, args.get("secrets", []))
     if "notifications" in args:
         check_notifications(problems.at("notifications"), args["notifications"])
+    check_anomalies(problems.at("anomalies"), args.get("anomalies", {}))
     if "monitoring" in args:
         check_monitoring(problems.at("monitoring"), args["monitoring"])
     if "prometheus" in args:

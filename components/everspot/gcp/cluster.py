@@ -11,6 +11,7 @@ from everspot_core.records import Role
 from pulumi_gcp import storage
 
 from everspot import common
+from everspot.anomalies import AnomalyArgs, anomalies_of
 from everspot.capacity import elastic_of, offer_of, standing_of
 from everspot.declared import declared_types
 from everspot.federation import PeerArgs, card, peers_of
@@ -86,6 +87,8 @@ class GcpTrainingClusterArgs(TypedDict):
     """Secrets that jobs may read, projects/PROJECT/secrets/NAME."""
     notifications: NotRequired[GcpNotificationsArgs]
     """Where the scheduler tells of jobs that failed or are late, and of anomalies. Default: nowhere."""
+    anomalies: NotRequired[AnomalyArgs]
+    """From where on the scheduler takes something for an anomaly. Default: as each threshold says."""
     monitoring: NotRequired[GcpAlarmsArgs]
     """A dashboard and alerts in Cloud Monitoring, and whom they tell; `{}` for nobody. They cost money, which a preview
     prints. Default: none."""
@@ -280,6 +283,7 @@ class GcpTrainingCluster(pulumi.ComponentResource):
                 scheduler_type=args.get("scheduler_type", DEFAULT_TYPE) if published else "",
                 shares=args.get("shares") if published else None,
                 shared_instances=published and args.get("shared_instances", False),
+                anomalies=anomalies_of(args.get("anomalies")) if published else None,
                 monitoring=monitoring_of(args.get("monitoring")) if published else None,
                 federation=peers_of(self._name, CLOUD, known["region"], args) if published else (),
                 metrics=metrics_of(args.get("prometheus")) if role is Role.SCHEDULER else None,

@@ -13,23 +13,17 @@ from statistics import median
 from pydantic import Field
 
 from everspot_core.documents import Document, Stored, Utc, format_duration
+from everspot_core.governance.thresholds import USUAL, Thresholds
 from everspot_core.job import JobSubmission
 from everspot_core.ledger import PricePoint
 from everspot_core.market import PoolKey
 from everspot_core.norms import price_and_mean
 from everspot_core.records import JobRecord
 
-OVER_ESTIMATE = 2
-"""A job is over its estimate once it has held instances for this many times its `expected_duration`."""
 NORM_DAYS, LEAST_DAYS = 28, 7
 """A team's norm is that of so many days before, and there is none from fewer."""
-SPREADS, SHARE, FLOOR_USD = 4.0, 0.5, 5.0
-"""A day is over the norm if it is above the median by so many spreads, by this share of the median, and by so many
-dollars. The spread is that of the median absolute deviation, which one dear day in the past does not move."""
-IDLE_FOR, IDLE_SHARE = timedelta(hours=2), 0.5
-"""A fleet is idle if more than this share of its instances have had no work for that long."""
-MONTH, LEAST_PRICED, DEAR = timedelta(days=30), timedelta(days=3), 2.0
-"""A pool is dear at this many times its mean price of a month, of which so much has to be known."""
+MONTH, LEAST_PRICED = timedelta(days=30), timedelta(days=3)
+"""A pool's price is compared with its mean over so long, of which so much has to be known."""
 KEPT = 100
 """The most findings that are kept after they were over, the newest ones."""
 _TO_SIGMA = 1.4826  # of a normal distribution, the standard deviation by the median absolute deviation
@@ -101,19 +95,23 @@ class DailySpending(Document):
         return self.model_copy(update={"days": dict(sorted(merged.items())), "updated_at": now})
 
 
-def over_estimate(submission: JobSubmission, record: JobRecord | None, now: datetime) -> bool:
+def over_estimate(
+    submission: JobSubmission, record: JobRecord | None, now: datetime, beyond: Thresholds = USUAL
+) -> bool:
     """Whether a job that has not ended has held instances for far longer than its author expected."""
     expected = submission.spec.expected_duration
     held = record.held(now) if record is not None and not record.state.final else None
-    return expected is not None and held is not None and held > OVER_ESTIMATE * expected
+    return expected is not None and held is not None and held > beyond.job_times * expected
 
 
-def long_jobs(jobs: Iterable[tuple[JobSubmission, JobRecord | None]], now: datetime) -> list[Finding]:
+def long_jobs(
+    jobs: Iterable[tuple[JobSubmission, JobRecord | None]], now: datetime, beyond: Thresholds = USUAL
+) -> list[Finding]:
     """The jobs over their estimate."""
     found = []
     for submission, record in jobs:
         expected, held = submission.spec.expected_duration, record.held(now) if record is not None else None
-        if expected and held and over_estimate(submission, record, now):
+        if expected and held and over_estimate(submission, record, now, beyond):
             words = (
                 f"job {submission.job_id} has held instances for {_span(held)}, {held / expected:.1f} times its "
                 f"expected duration of {_span(expected)}"
@@ -123,26 +121,28 @@ def long_jobs(jobs: Iterable[tuple[JobSubmission, JobRecord | None]], now: datet
     return found
 
 
-def dear_teams(days: Mapping[date, Mapping[str, float]], today: date) -> list[Finding]:
+def dear_teams(days: Mapping[date, Mapping[str, float]], today: date, beyond: Thresholds = USUAL) -> list[Finding]:
     """The teams that have spent far more than usual today, or yesterday: the dearer day of each.
 
     `days`: dollars by day and team. A day that is missing between others had no spending. A team without LEAST_DAYS of
     days since its first dollar has no norm."""
     found = []
     for team in sorted({team for teams in days.values() for team in teams} - {""}):
-        over = [hit for day in (today, today - timedelta(days=1)) if (hit := _dear_day(days, team, day)) is not None]
+        near = (_dear_day(days, team, day, beyond) for day in (today, today - timedelta(days=1)))
+        over = [hit for hit in near if hit is not None]
         if over:
             found.append(max(over, key=lambda hit: hit.figures["spent_usd"]))
     return found
 
 
-def _dear_day(days: Mapping[date, Mapping[str, float]], team: str, day: date) -> Finding | None:
+def _dear_day(days: Mapping[date, Mapping[str, float]], team: str, day: date, beyond: Thresholds) -> Finding | None:
     spent = days.get(day, {}).get(team, 0.0)
     first = min((d for d, teams in days.items() if teams.get(team, 0.0) > 0), default=day)
     span = min(NORM_DAYS, (day - first).days)
     if span < LEAST_DAYS:
         return None
-    usual, most = norm_of([days.get(day - timedelta(days=n), {}).get(team, 0.0) for n in range(1, span + 1)])
+    before = [days.get(day - timedelta(days=n), {}).get(team, 0.0) for n in range(1, span + 1)]
+    usual, most = norm_of(before, beyond)
     if spent <= most:
         return None
     norm = f"its usual day is ${usual:,.2f}, and its norm ends at ${most:,.2f}"
@@ -150,11 +150,11 @@ def _dear_day(days: Mapping[date, Mapping[str, float]], team: str, day: date) ->
     return Finding(AnomalyKind.TEAM_OVER_NORM, team, words, {"spent_usd": spent, "usual_usd": usual, "norm_usd": most})
 
 
-def norm_of(days: Sequence[float]) -> tuple[float, float]:
+def norm_of(days: Sequence[float], beyond: Thresholds = USUAL) -> tuple[float, float]:
     """The usual dollars of a day, and the most that is not over the norm."""
     usual = median(days)
     spread = _TO_SIGMA * median(abs(x - usual) for x in days)
-    return usual, usual + max(SPREADS * spread, SHARE * usual, FLOOR_USD)
+    return usual, usual + max(beyond.team_spreads * spread, beyond.team_share * usual, beyond.team_usd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,22 +166,23 @@ class Idling:
     since: datetime | None
 
 
-def idle_fleet(instances: Sequence[Idling], now: datetime) -> list[Finding]:
+def idle_fleet(instances: Sequence[Idling], now: datetime, beyond: Thresholds = USUAL) -> list[Finding]:
     """The finding that most of the fleet has had no work for long, or none."""
-    idle = [i for i in instances if i.since is not None and now - i.since >= IDLE_FOR]
-    if not idle or len(idle) <= IDLE_SHARE * len(instances):
+    idle = [i for i in instances if i.since is not None and now - i.since >= beyond.idle_for]
+    if not idle or len(idle) <= beyond.idle_share * len(instances):
         return []
     usd = sum(i.usd_per_hour for i in idle if i.usd_per_hour is not None)
     unknown = sum(i.usd_per_hour is None for i in idle)
     costs = f"at least ${usd:,.2f}" if unknown else f"${usd:,.2f}"
-    words = (
-        f"{len(idle)} of {len(instances)} instances have had no work for {_span(IDLE_FOR)} or longer: {costs} an hour"
-    )
+    long = f"{_span(beyond.idle_for)} or longer"
+    words = f"{len(idle)} of {len(instances)} instances have had no work for {long}: {costs} an hour"
     figures = {"idle": float(len(idle)), "instances": float(len(instances)), "usd_per_hour": usd}
     return [Finding(AnomalyKind.IDLE_FLEET, "fleet", words, figures)]
 
 
-def dear_pools(pools: Iterable[PoolKey], points: Iterable[PricePoint], now: datetime) -> list[Finding]:
+def dear_pools(
+    pools: Iterable[PoolKey], points: Iterable[PricePoint], now: datetime, beyond: Thresholds = USUAL
+) -> list[Finding]:
     """The pools among these whose price is far above its mean of a month. `points`: at least those of the pools."""
     priced: dict[PoolKey, list[PricePoint]] = {pool: [] for pool in pools}
     for point in points:
@@ -191,7 +192,7 @@ def dear_pools(pools: Iterable[PoolKey], points: Iterable[PricePoint], now: date
     found = []
     for pool, own in sorted(priced.items()):
         known = price_and_mean(own, now, MONTH, LEAST_PRICED)
-        if known is not None and known[0] > DEAR * known[1]:
+        if known is not None and known[0] > beyond.price_times * known[1]:
             name = f"{pool.instance_type} in {pool.zone}, {pool.market.value}"
             times = known[0] / known[1]
             words = f"{name} costs ${known[0]:.4f} an hour, {times:.1f} times its mean of 30 days, ${known[1]:.4f}"

@@ -7,12 +7,13 @@ from datetime import datetime, timedelta
 
 from everspot_clouds.base import CloudInstance, Phase
 from everspot_core.budgets import ENVIRONMENT, Purse
-from everspot_core.governance.anomalies import over_estimate
+from everspot_core.governance.anomalies import AnomalyKind, over_estimate
 from everspot_core.records import Market, Role
 from everspot_core.schedule import ClusterView, Hold, InstanceView, JobView, PoolKey
 from everspot_core.schedule.jobs import outlook_of
 from everspot_store import ElasticUse
 
+from everspot_scheduler.anomalies import AS_USUAL, Unusual
 from everspot_scheduler.fleet_note import elastic_use
 from everspot_scheduler.ledger import Ledger
 
@@ -28,6 +29,7 @@ class Glance:
     instances: tuple[CloudInstance, ...]
     ledger: Ledger
     now: datetime
+    unusual: Unusual = AS_USUAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,7 @@ class Figures:
     - `pools`: price and placement score of each pool. `launched`, `interrupted`: since the cluster began.
     - `slack`: the least time that a job has to spare before its deadline; None without deadlines.
     - `late`: jobs that run or wait although their deadline has passed. `over_estimate`: jobs that run far too long.
+    - `anomalies`: those that are open, by kind.
     - `over_norm`: pools in use that do worse than usual, by the norm that they exceed.
     - `budgets`: the fraction that is spent, by scope (team or environment), team, period and unit; 1 of a budget of 0.
       `budget_used`: the highest of them, without budgets of 0 of which nothing is spent.
@@ -57,6 +60,7 @@ class Figures:
     slack: timedelta | None
     late: int
     over_estimate: int
+    anomalies: Mapping[str, int]
     over_norm: Mapping[str, int]
     budgets: Mapping[tuple[str, str, str, str], float]
     budget_used: float
@@ -93,7 +97,7 @@ class Counting:
 
     def figures(self, glance: Glance, over_norm: Mapping[str, int]) -> Figures:
         """The figures of a glance. `over_norm` as in `Figures`."""
-        view, now = glance.view, glance.now
+        view, now, beyond = glance.view, glance.now, glance.unusual.beyond
         self._books.count(glance.ledger)
         alive = [i for i in glance.instances if i.phase is Phase.ALIVE]
         dated = [job for job in view.jobs if job.submission.deadline_at is not None and not job.state.final]
@@ -110,7 +114,8 @@ class Counting:
             elastic=elastic_use(view),
             slack=min(slacks, default=None),
             late=sum(1 for job in dated if (job.submission.deadline_at or now) < now),
-            over_estimate=sum(1 for job in view.jobs if over_estimate(job.submission, job.record, now)),
+            over_estimate=sum(over_estimate(job.submission, job.record, now, beyond) for job in view.jobs),
+            anomalies={kind.value: 0 for kind in AnomalyKind} | Counter(a.kind for a in glance.unusual.open),
             over_norm=over_norm,
             budgets={_budget(purse): _used(purse) for purse in view.purses},
             budget_used=max((_used(purse) for purse in view.purses if purse.cap or purse.spent), default=0.0),

@@ -96,6 +96,8 @@ def _families(now: Figures) -> Iterator[Metric]:
     yield from _of_jobs(now)
     yield from _of_capacity(now)
     yield from _of_pools(now)
+    yield _gauge("anomalies", "What is not as usual and not over yet, by kind.", ("kind",),
+                 (((kind,), count) for kind, count in now.anomalies.items()))  # fmt: skip
     yield _gauge(
         "budget_used_ratio", "Part of a budget that is spent in its present period.",
         ("scope", "team", "period", "unit"), now.budgets.items(),
@@ -117,7 +119,7 @@ def _of_jobs(now: Figures) -> Iterator[Metric]:
         "deadline_slack_seconds", "Market time to spare of the job with the least, to its deadline.", (), slack
     )
     yield _gauge("late_jobs", "Jobs that have not ended and whose deadline has passed.", (), [((), now.late)])
-    yield _gauge("jobs_over_estimate", "Jobs that have held instances for twice their expected duration.", (),
+    yield _gauge("jobs_over_estimate", "Jobs that have held instances for far longer than expected.", (),
                  [((), now.over_estimate)])  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from everspot_core.launching import LaunchIntent
 from everspot_core.norms import Norm, over_norm
 from everspot_core.schedule import ClusterView, Hold
 
+from everspot_scheduler.anomalies import AS_USUAL, Unusual
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.pace import Pace
@@ -52,7 +53,9 @@ class Watch:
         self._norms: Mapping[str, int] = {}
         self._told: set[int] | None = None
 
-    def look(self, view: ClusterView, holds: Iterable[Hold], facts: Facts, ledger: Ledger) -> None:
+    def look(
+        self, view: ClusterView, holds: Iterable[Hold], facts: Facts, ledger: Ledger, unusual: Unusual = AS_USUAL
+    ) -> None:
         """Count if it is due, and hand on the figures. `view`, `holds`: of the last plan of the tick."""
         now = self._clock.monotonic()
         if not any(watcher.awake for watcher in self._watchers) or not self._pace.take(now):
@@ -62,7 +65,7 @@ class Watch:
             self._norms = {norm.value: sum(norm in worse for worse in over.values()) for norm in Norm}
         glance = Glance(
             view=view, holds=tuple(holds), instances=tuple(facts.described.values()), ledger=ledger,
-            now=self._clock.now(),
+            now=self._clock.now(), unusual=unusual,
         )  # fmt: skip
         figures = self._counting.figures(glance, self._norms)
         self._tell(lambda watcher: watcher.figures(figures))

@@ -5,14 +5,13 @@ The line is the fourth of the comment, and is believed there and nowhere else: a
 Whose comment it is has to be known before, since everybody may write such a line.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from everspot_review.markdown.digests import packed
+from everspot_review.markdown.digests import packed, unpacked
 
 PLACE = 3
 """Lines of a comment before this one: the marker, the digests, and the revision that it is about."""
@@ -39,13 +38,7 @@ class Kept:
 def kept_of(body: str) -> dict[str, Kept]:
     """What a comment of ours keeps, by environment; what is no such entry is left out."""
     line = "".join(_lines(body)[PLACE : PLACE + 1]).strip()
-    if not (line.startswith(_BEGIN) and line.endswith(_END)):
-        return {}
-    try:
-        found = json.loads(line[len(_BEGIN) : -len(_END)])
-    except ValueError:
-        return {}
-    told = found if isinstance(found, dict) else {}
+    told = unpacked(line, _BEGIN, _END)
     return {name: Kept(**item) for name, item in told.items() if _right(item)}
 
 

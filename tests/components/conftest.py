@@ -225,3 +225,17 @@ def spec() -> AwsTrainingClusterArgs:
 def pair(declare: Callable[..., tuple[Recorder, dict[str, Any]]], spec: AwsTrainingClusterArgs) -> Pair:
     """A cluster of each cloud, to be declared with peers."""
     return Pair(declare, spec)
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[bool, bool]]:
+    """Of every resource that is declared, by name: whether it is protected, and whether it outlives its stack."""
+    seen: dict[str, tuple[bool, bool]] = {}
+    register = pulumi.runtime.mocks.MockMonitor.RegisterResource
+
+    def spy(self: Any, request: Any) -> Any:
+        seen[request.name] = (request.protect, request.retainOnDelete)
+        return register(self, request)
+
+    monkeypatch.setattr(pulumi.runtime.mocks.MockMonitor, "RegisterResource", spy)
+    return seen

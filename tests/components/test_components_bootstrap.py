@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import pulumi
 import pytest
 from everspot import AwsBootstrap, AwsBootstrapArgs
 from everspot.aws import bootstrap_policies, deployers, federation, launch_policy, policies
@@ -202,15 +201,9 @@ def bootstrap(declare: Declare, **more: Any) -> tuple[Any, dict[str, Any]]:
     return declare(program)
 
 
-def test_state_lies_in_a_bucket_and_under_a_key_that_nothing_deletes(declare: Declare, monkeypatch: Any) -> None:
-    kept: dict[str, tuple[bool, bool]] = {}
-    register = pulumi.runtime.mocks.MockMonitor.RegisterResource
-
-    def spy(self: Any, request: Any) -> Any:
-        kept[request.name] = (request.protect, request.retainOnDelete)
-        return register(self, request)
-
-    monkeypatch.setattr(pulumi.runtime.mocks.MockMonitor, "RegisterResource", spy)
+def test_state_lies_in_a_bucket_and_under_a_key_that_nothing_deletes(
+    declare: Declare, kept: dict[str, tuple[bool, bool]]
+) -> None:
     recorder, outputs = bootstrap(declare)
     assert outputs["state"] == "s3://everspot-state-123456789012?region=eu-west-1"
     assert outputs["secrets"] == "awskms:///alias/everspot-state?region=eu-west-1"

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import pulumi
 import pytest
 from everspot import GcpBootstrap
 from everspot.common import BadComponentInputs
@@ -62,15 +61,9 @@ def test_runners_act_by_their_own_accounts_where_there_is_no_repository(declare:
     }  # fmt: skip
 
 
-def test_state_lies_in_a_bucket_and_under_a_key_that_nothing_deletes(declare: Declare, monkeypatch: Any) -> None:
-    kept: dict[str, tuple[bool, bool]] = {}
-    register = pulumi.runtime.mocks.MockMonitor.RegisterResource
-
-    def spy(self: Any, request: Any) -> Any:
-        kept[request.name] = (request.protect, request.retainOnDelete)
-        return register(self, request)
-
-    monkeypatch.setattr(pulumi.runtime.mocks.MockMonitor, "RegisterResource", spy)
+def test_state_lies_in_a_bucket_and_under_a_key_that_nothing_deletes(
+    declare: Declare, kept: dict[str, tuple[bool, bool]]
+) -> None:
     recorder, outputs = bootstrap(declare)
     assert outputs["state"] == "gs://everspot-state-everspot-local"
     assert outputs["secrets"].startswith("gcpkms://")

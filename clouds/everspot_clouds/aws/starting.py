@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Mapping
-from string import Template
 
 import boto3
 from everspot_core.problems import Problems, shown
 
 from everspot_clouds.aws.rules import BOOTSTRAP, STATE_ALIAS
 from everspot_clouds.base import walk
-from everspot_clouds.base.starting import ProjectAnswers, SetupStep, check_region, there
+from everspot_clouds.base.starting import ProjectAnswers, SetupStep, check_region, filled, there
 
 _ACCOUNT = re.compile(r"\d{12}")
 _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
@@ -71,6 +70,9 @@ config:
       elastic: {maxInstances: 8, maxUsdPerHour: 20}
       instanceTypes: [$prod]
 """
+SETTINGS = {
+    "bootstrap": BOOTSTRAP_SETTINGS, "account": ACCOUNT_SETTINGS, "dev": DEV_SETTINGS, "prod": PROD_SETTINGS,
+}  # fmt: skip
 DEV_TYPES = ("g4dn.xlarge", "g5.xlarge", "g6.xlarge")
 PROD_TYPES = ("g5.xlarge", "g5.2xlarge", "g6.xlarge", "g6.2xlarge")
 
@@ -100,13 +102,9 @@ class AwsStarter:
 
     def settings(self, given: ProjectAnswers) -> Mapping[str, str]:
         """The settings files' texts by stack."""
-        name = {"region": given.region, "team": given.team, "repository": given.repository}
-        known = f', id: "{given.ids[0]}", ownerId: "{given.ids[1]}"' if given.ids else ""
         boundary = f"arn:{partition(given.region)}:iam::{given.account}:policy/{BOOTSTRAP}-boundary"
-        words = {**name, "ids": known, "boundary": boundary}
-        words |= {"dev": there(given.region, DEV_TYPES), "prod": there(given.region, PROD_TYPES)}
-        texts = {"bootstrap": BOOTSTRAP_SETTINGS, "account": ACCOUNT_SETTINGS, "dev": DEV_SETTINGS}
-        return {stack: Template(text).substitute(words) for stack, text in {**texts, "prod": PROD_SETTINGS}.items()}
+        dev, prod = there(given.region, DEV_TYPES), there(given.region, PROD_TYPES)
+        return filled(given, SETTINGS, boundary=boundary, dev=dev, prod=prod)
 
     def steps(self, given: ProjectAnswers) -> list[SetupStep]:
         """The steps until the first reviewed change."""

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from string import Template
 from typing import Protocol
 
 from everspot_core.catalogue import builtin
@@ -57,6 +58,14 @@ def check_region(problems: Problems, given: ProjectAnswers, known: Collection[st
     nearest = f" (there is {', '.join(alike)})" if alike else near(given.region, known)
     told = f"{shown(given.region)} is no region that Everspot knows{nearest}"
     problems.need(given.unlisted_region or given.region in known, "region", f"{told}; --unlisted-region takes a newer")
+
+
+def filled(given: ProjectAnswers, texts: Mapping[str, str], **words: str) -> dict[str, str]:
+    """Fill in the templates of settings files, by stack: with what every cloud's have in common, and with a cloud's
+    own words."""
+    known = f', id: "{given.ids[0]}", ownerId: "{given.ids[1]}"' if given.ids else ""
+    common = {"region": given.region, "team": given.team, "repository": given.repository, "ids": known}
+    return {stack: Template(text).substitute(common, **words) for stack, text in texts.items()}
 
 
 class CloudStarter(Protocol):

@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from string import Template
 
 from everspot_core.problems import Problems, shown
 
 from everspot_clouds.base import walk
-from everspot_clouds.base.starting import ProjectAnswers, SetupStep, check_region, there
+from everspot_clouds.base.starting import ProjectAnswers, SetupStep, check_region, filled, there
 
 _PROJECT = re.compile(r"[a-z][a-z0-9-]{4,28}[a-z0-9]")
 _REGION = re.compile(r"[a-z]+(-[a-z]+)+\d+")
@@ -87,6 +86,9 @@ config:
       elastic: {maxInstances: 8, maxUsdPerHour: 20}
       instanceTypes: [$types]
 """
+SETTINGS = {
+    "bootstrap": BOOTSTRAP_SETTINGS, "account": ACCOUNT_SETTINGS, "dev": DEV_SETTINGS, "prod": PROD_SETTINGS,
+}  # fmt: skip
 TYPES = ("g2-standard-4", "g2-standard-8", "g2-standard-12")
 
 MAKES = (
@@ -119,11 +121,7 @@ class GcpStarter:
     def settings(self, given: ProjectAnswers) -> Mapping[str, str]:
         """The settings files' texts by stack."""
         zones = ", ".join(f"{given.region}-{letter}" for letter in OTHER_ZONES.get(given.region, "abc"))
-        known = f', id: "{given.ids[0]}", ownerId: "{given.ids[1]}"' if given.ids else ""
-        words = {"account": given.account, "region": given.region, "team": given.team, "zones": zones}
-        words |= {"repository": given.repository, "ids": known, "types": there(given.region, TYPES)}
-        texts = {"bootstrap": BOOTSTRAP_SETTINGS, "account": ACCOUNT_SETTINGS, "dev": DEV_SETTINGS}
-        return {stack: Template(text).substitute(words) for stack, text in {**texts, "prod": PROD_SETTINGS}.items()}
+        return filled(given, SETTINGS, account=given.account, zones=zones, types=there(given.region, TYPES))
 
     def steps(self, given: ProjectAnswers) -> list[SetupStep]:
         """The steps until the first reviewed change."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from everspot_review.report import EnvironmentReport
 
@@ -37,14 +38,7 @@ def digests(body: str) -> dict[str, str]:
     lines = body.lstrip().splitlines()
     if len(lines) < 2 or lines[0].strip() != MARKER:
         return {}
-    line = lines[1].strip()
-    if not (line.startswith(_BEGIN) and line.endswith(_END)):
-        return {}
-    try:
-        found = json.loads(line[len(_BEGIN) : -len(_END)])
-    except ValueError:
-        return {}
-    told = found if isinstance(found, dict) else {}
+    told = unpacked(lines[1].strip(), _BEGIN, _END)
     return {name: digest for name, digest in told.items() if isinstance(digest, str)}
 
 
@@ -52,3 +46,14 @@ def packed(told: Mapping[str, object]) -> str:
     """JSON in which no comment ends, whatever an environment is called."""
     text = json.dumps(told, sort_keys=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("--", "\\u002d\\u002d")
+
+
+def unpacked(line: str, begin: str, end: str) -> dict[str, Any]:
+    """What is packed in a line, between how it begins and how it ends. Empty if that is no JSON object."""
+    if not (line.startswith(begin) and line.endswith(end)):
+        return {}
+    try:
+        found = json.loads(line[len(begin) : -len(end)])
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -5,8 +5,9 @@ import logging
 from datetime import timedelta
 
 from everspot_core.federation.market import waited_for
+from everspot_core.federation.standing import idle_in
 from everspot_core.schedule import ClusterView, Tariff
-from everspot_store import ElasticUse, FleetState, PoolState, Store, StoreError
+from everspot_store import ElasticUse, FleetState, IdleState, PoolState, Store, StoreError
 
 from everspot_scheduler.pace import Pace
 
@@ -37,10 +38,11 @@ class FleetNote:
             updated_at=clock.now(),
             pools=_pools(view),
             elastic=elastic_use(view),
+            idle=_idle(view),
             tick_seconds=view.tick.total_seconds(),
             promised=waited_for(view, clock.now()),
         )
-        before = self._written or now.model_copy(update={"pools": [], "elastic": None, "promised": 0})
+        before = self._written or now.model_copy(update={"pools": [], "elastic": None, "idle": [], "promised": 0})
         if before.model_copy(update={"updated_at": now.updated_at}) == now:
             return
         self._pace.called(clock.monotonic())
@@ -71,6 +73,13 @@ def _pools(view: ClusterView) -> list[PoolState]:
             changeover_upper_seconds=pool.changeover.upper.total_seconds() if pool.changeover is not None else None,
         )
         for pool in sorted(view.pools, key=lambda pool: pool.key)
+    ]
+
+
+def _idle(view: ClusterView) -> list[IdleState]:
+    return [
+        IdleState(instance_type=i.instance_type, market=i.market, count=i.count, memory_gib=i.shape.memory_gib)
+        for i in idle_in(view)
     ]
 
 

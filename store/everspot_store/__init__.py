@@ -29,7 +29,7 @@ from everspot_store.errors import (
     UnsafeArchive,
 )
 from everspot_store.events import EventWriter
-from everspot_store.fleet_state import ElasticUse, FleetState, PeerMarket, PoolState
+from everspot_store.fleet_state import ElasticUse, FleetState, IdleState, PeerMarket, PoolState
 from everspot_store.heartbeat import PeerSight, SchedulerBeat
 from everspot_store.leases import Lease
 from everspot_store.notes import TeamUsage, Wait, Waiting, WaitPool
@@ -57,6 +57,7 @@ __all__ = [
     "EventWriter",
     "Fenced",
     "FleetState",
+    "IdleState",
     "JobExists",
     "KeyTaken",
     "Lease",

@@ -56,6 +56,15 @@ class ElasticUse(Stored):
     max_usd_per_hour: Price | None = Field(default=None, description="None: no cap.")
 
 
+class IdleState(Stored):
+    """Free instances of the standing fleets, of one type and market. They are paid for whether they are used or not."""
+
+    instance_type: str
+    market: Market
+    count: int = Field(ge=0, le=1_000_000)
+    memory_gib: float = Field(gt=0, le=1e6, allow_inf_nan=False, description="What the smallest of them has.")
+
+
 class FleetState(Document):
     """The pools that a scheduler knows, and what it has launched, as of `updated_at`."""
 
@@ -63,6 +72,7 @@ class FleetState(Document):
     updated_at: Utc
     pools: list[PoolState] = Field(default_factory=list)
     elastic: ElasticUse | None = Field(default=None, description="None: nothing may be launched.")
+    idle: list[IdleState] = Field(default_factory=list, description="What stands idle: jobs of peers may have it.")
     tick_seconds: Took = Field(default=60.0, gt=0, description="The scheduler decides again after this at the latest.")
     promised: int = Field(default=0, ge=0, description="Instances that waiting jobs still need.")
 

@@ -1,19 +1,23 @@
 """The market of another cluster, by what its scheduler has noted in `pools.json`."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 
 from everspot_core.catalogue import InstanceType
 from everspot_core.changeover import Changeover
 from everspot_core.federation.market import ClusterMarket, Headroom
+from everspot_core.federation.standing import Idle
+from everspot_core.fit import Shape
 from everspot_core.schedule import Behaviour, PoolView
 
-from everspot_store.fleet_state import ElasticUse, FleetState, PoolState
+from everspot_store.fleet_state import ElasticUse, FleetState, IdleState, PoolState
 
 
 def market_of(state: FleetState, cluster: str, types: Mapping[str, InstanceType], more: int) -> ClusterMarket:
     """The market of this cluster for jobs of others; the arguments are those of `FleetState.market`."""
-    pools = tuple(_pool(p, types[p.instance_type]) for p in state.pools if p.instance_type in types)
+    launches = state.pools if state.elastic is not None else []  # of standing fleets alone nothing is launched for jobs
+    pools = tuple(_pool(p, types[p.instance_type]) for p in launches if p.instance_type in types)
     known = [p.changeover for p in pools if p.changeover is not None]
     quickest = Changeover(min(c.expected for c in known), min(c.upper for c in known)) if known else None
     return ClusterMarket(
@@ -24,7 +28,13 @@ def market_of(state: FleetState, cluster: str, types: Mapping[str, InstanceType]
         changeover=quickest,
         headroom=_headroom(state.elastic) if state.elastic is not None else None,
         promised=state.promised + more,
+        idle=tuple(_idle(i, types[i.instance_type]) for i in state.idle if i.instance_type in types),
     )
+
+
+def _idle(idle: IdleState, kind: InstanceType) -> Idle:
+    shape = replace(Shape.of(kind), memory_gib=min(kind.memory_gib, idle.memory_gib))
+    return Idle(instance_type=kind.name, market=idle.market, shape=shape, count=idle.count)
 
 
 def _pool(pool: PoolState, kind: InstanceType) -> PoolView:

@@ -7,11 +7,11 @@ import pytest
 from everspot_core.federation import journey
 from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import Manifest
+from everspot_core.manifest import FleetOffer, Manifest
 from everspot_core.peers import Peer
 from everspot_core.records import Market
 from everspot_core.visits import Origin, Trip, TripEnd, Visit, visit_id
-from everspot_store import ElasticUse, FleetState, PeerMarket, PeerSight, PoolState, SchedulerBeat, Store
+from everspot_store import ElasticUse, FleetState, IdleState, PeerMarket, PeerSight, PoolState, SchedulerBeat, Store
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -209,9 +209,9 @@ def test_eighty_columns_show_peers_and_visits_in_full(world, peer):
         assert word in shown, word
 
 
-def publish(store, usd: float, *, elastic: bool = True) -> None:
+def publish(store, usd: float, *, elastic: bool = True, kind: str = "m6i.large") -> None:
     """What a scheduler notes of its pools: one of Spot that was never taken, and on-demand at three times the price."""
-    shape = {"instance_type": "m6i.large", "changeover_seconds": 360.0, "changeover_upper_seconds": 900.0}
+    shape = {"instance_type": kind, "changeover_seconds": 360.0, "changeover_upper_seconds": 900.0}
     behaved = {"up": True, "since": T0 - timedelta(days=30)}
     pools = [
         PoolState(**shape, zone="us-east-1a", market=Market.SPOT, usd_per_hour=usd, **behaved),
@@ -222,8 +222,8 @@ def publish(store, usd: float, *, elastic: bool = True) -> None:
 
 
 def dry_run(world, folder, **more):
-    lines = ["name: b", "recipe: image-classification", "resources: {vcpus: 2}", "clouds: [folder]"]
-    (folder / "job.yaml").write_text("\n".join([*lines, *(f"{name}: {value}" for name, value in more.items())]) + "\n")
+    job = {"name": "b", "recipe": "image-classification", "resources": "{vcpus: 2}", "clouds": "[folder]", **more}
+    (folder / "job.yaml").write_text("".join(f"{name}: {value}\n" for name, value in job.items()))
     return lambda *how: world.run(*how, "submit", str(folder / "job.yaml"), "--dry-run")
 
 
@@ -250,7 +250,9 @@ def test_a_dry_run_says_why_a_peer_has_no_price(world, peer, tmp_path):
     _, there = run("--json").json["clusters"]
     assert there["expected_usd"] is None and "noted no pools" in there["problem"]
     publish(peer, 0.02, elastic=False)
-    assert "launches nothing for jobs" in run("--json").json["clusters"][1]["problem"]
+    _, there = run("--json").json["clusters"]
+    assert (there["problem"], there["why"]) == (None, "none of its instances is free for it")
+    assert (there["capacity_now"], there["expected_usd"]) == (False, None)
     publish(peer, 0.02)
     note(world, "its clock is 3h ahead of this cluster's")
     _, there = run("--json").json["clusters"]
@@ -258,6 +260,30 @@ def test_a_dry_run_says_why_a_peer_has_no_price(world, peer, tmp_path):
     assert "Without expected_duration nobody knows" in run().out
     (tmp_path / "job.yaml").write_text("name: b\nrecipe: image-classification\n")
     assert world.run("--json", "submit", str(tmp_path / "job.yaml"), "--dry-run").json["clusters"] == []
+
+
+def test_a_dry_run_counts_the_way_alone_to_an_idle_instance_of_a_standing_fleet(world, peer, tmp_path):
+    publish(peer, 0.02, elastic=False)
+    idle = [IdleState(instance_type="m6i.large", market=Market.ON_DEMAND, count=1, memory_gib=7.7)]
+    peer.notes.write_fleet(peer.notes.fleet().model_copy(update={"idle": idle}))
+    note(world, "")
+    run = dry_run(world, tmp_path, expected_duration="10h")
+    _, there = run("--json").json["clusters"]
+    assert (there["capacity_now"], there["expected_usd"], there["egress_usd"]) == (True, 0.0, 0.0)
+    assert "is idle, and paid for anyway" in " ".join(run().out.split())
+
+
+def test_a_job_that_only_a_peer_can_hold_is_accepted_with_a_warning(world, peer, tmp_path):
+    own = FleetOffer(types=["m6i.large"], markets=[Market.SPOT])
+    world.store.write_manifest(world.store.manifest().model_copy(update={"fleet": own}))
+    note(world, "")
+    run = dry_run(world, tmp_path, resources="{vcpus: 8}")
+    assert "nothing that the cluster test has can hold this job" in run().err
+    publish(peer, 0.02, kind="m6i.2xlarge")
+    found = run()
+    assert found.code == 0 and "no instance type of test can hold the job: it waits for there" in found.err
+    alone = dry_run(world, tmp_path, resources="{vcpus: 8}", clusters="[other]")()
+    assert alone.code != 0
 
 
 def test_a_dry_run_takes_the_schedulers_note_of_a_peer_that_this_user_cannot_read(world, peer, tmp_path):

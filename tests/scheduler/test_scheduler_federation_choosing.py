@@ -167,6 +167,7 @@ LIES = [
     ({"usd_per_hour": float("nan")}, {}),
     ({"placement_score": 10**9}, {}),
     ({}, {"tick_seconds": 1e300}),
+    ({}, {"idle": [{"instance_type": "g5.xlarge", "market": "spot", "count": 10**400, "memory_gib": 1.0}]}),
     ({}, {"elastic": {"instances": -1, "max_instances": 10**400, "usd_per_hour": 0.0}}),
 ]
 

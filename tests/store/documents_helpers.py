@@ -50,6 +50,7 @@ from everspot_store import (
     DatasetFile,
     ElasticUse,
     FleetState,
+    IdleState,
     PeerMarket,
     PeerSight,
     PoolState,
@@ -130,6 +131,7 @@ def examples() -> dict[str, Document]:
         pools=[seen],
         tick_seconds=5.0,
         promised=3,
+        idle=[every_field(IdleState, instance_type="g5.xlarge", market=Market.SPOT, count=2, memory_gib=15.4)],
         elastic=every_field(ElasticUse, instances=2, max_instances=8, usd_per_hour=0.8, max_usd_per_hour=4.5),
     )
     took = every_field(PartTimes, part="boot", seconds=[41.5, 38.25], **pool)

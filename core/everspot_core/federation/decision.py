@@ -62,8 +62,9 @@ class Prospect:
 
     - `feasible`: the job holds instances there, or there is capacity for it now.
     - `placed`: it holds instances there, or the plan there would have some for it now: it would not wait for spot.
-    - `on_demand_usd`: what it would cost on on-demand, of a job of unknown length UNKNOWN_LENGTH of work; None: no
-      on-demand pool there can hold it.
+    - `paid`: it would go to an idle instance of a standing fleet, which is paid for anyway: only the way costs.
+    - `on_demand_usd`: what it would cost on on-demand, of a job of unknown length UNKNOWN_LENGTH of work; where nothing
+      is launched, on the cluster's own instances. None: none there can hold it.
     - `usd`: the expected cost from now on; None if the job's length is unknown.
     - `done_by`: the latest end if it goes on-demand at once; None if nothing bounds it.
     - `usd_per_hour`: the lowest price of an hour of its work; it orders clusters where `usd` is unknown.
@@ -82,6 +83,7 @@ class Prospect:
     passage_usd: float = 0.0
     why: str = ""
     placed: bool = True
+    paid: bool = False
     on_demand_usd: float | None = None
 
 
@@ -166,6 +168,7 @@ def say(move: Move) -> str:
             because = (
                 f"the rest of it costs ${here.usd or 0.0:,.2f} in {here.cluster} and ${there.usd or 0.0:,.2f} in "
                 f"{there.cluster}, the way there included"
+                + (", on an idle instance that is paid for anyway" if there.paid else "")
             )
     return f"offer {move.job_id} to {there.cluster}: {because}"
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from everspot_core.changeover import Changeover
+from everspot_core.federation.standing import Idle
 from everspot_core.records import JobState
 from everspot_core.schedule.conditions import not_now
 from everspot_core.schedule.market.behaviour import Behaviour
@@ -49,7 +50,8 @@ class ClusterMarket:
     - `changeover`: of a job that comes there; None: as long as it was measured for the job where it is.
     - `headroom`: what its cap still allows; None: there is no cap.
     - `promised`: instances that jobs wait for there, or that are on their way to it from other clusters. So much of
-      each pool, and of the room, is not there for others.
+      each pool, of the room, and of what is idle is not there for others.
+    - `idle`: what stands idle in its standing fleets.
     """
 
     cluster: str
@@ -59,6 +61,7 @@ class ClusterMarket:
     changeover: Changeover | None = None
     headroom: Headroom | None = None
     promised: int = 0
+    idle: tuple[Idle, ...] = ()
     _stocks: dict[datetime, Stocks] = field(default_factory=dict, init=False, repr=False)
     _joined: dict[int, Stock] = field(default_factory=dict, init=False, repr=False)
 

@@ -12,6 +12,7 @@ from math import inf
 
 from everspot_core.federation.decision import UNKNOWN_LENGTH, Prospect
 from everspot_core.federation.market import ClusterMarket
+from everspot_core.federation.standing import aboard, berth
 from everspot_core.market import Market
 from everspot_core.schedule.conditions import not_now
 from everspot_core.schedule.jobs import AGED, HOUR, critical, outlook_of, waiting_since
@@ -84,7 +85,9 @@ def prospect(
     placed, why, since = held is not None or _placed(job, market, offers, room, now), "", None
     if not placed:
         why, since = _barren(job, offers, giving, room, now)
-    return Prospect(
+        if not market.pools:
+            why, since = "none of its instances is free for it", min(now, waiting_since(job))
+    found = Prospect(
         cluster=market.cluster,
         feasible=held is not None or bool(room),
         placed=placed,
@@ -96,6 +99,8 @@ def prospect(
         passage_usd=passage.usd,
         why=why,
     )
+    there = berth(job, market.idle, market.promised) if held is None else None
+    return found if there is None else aboard(found, job, there, passage.upper, now)
 
 
 def _placed(job: JobView, market: ClusterMarket, offers: Offers, room: list[PoolView], now: datetime) -> bool:

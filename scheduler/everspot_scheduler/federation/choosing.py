@@ -11,14 +11,22 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from everspot_core.catalogue import InstanceType, builtin
-from everspot_core.federation.decision import DEFAULT, Move, Prospect, Traveller, decide, well_off
+from everspot_core.federation.decision import (
+    DEFAULT,
+    Move,
+    Prospect,
+    Traveller,
+    decide,
+    well_off,
+)
 from everspot_core.federation.journey import GIGABYTE, vain
 from everspot_core.federation.market import ClusterMarket, waited_for
 from everspot_core.federation.prospect import COPIED_PER_HOUR, STAYING, Passage, may_move, prospect
+from everspot_core.federation.standing import idle_in, standing_home
 from everspot_core.peers import Peer, reachable
 from everspot_core.records import JobState
 from everspot_core.schedule import ClusterView, JobView, PoolKey
-from everspot_core.schedule.jobs import critical, waiting_since
+from everspot_core.schedule.jobs import critical
 from everspot_core.schedule.view import pool_of
 from everspot_store import Store, StoreError
 
@@ -63,7 +71,13 @@ class Choosing:
         if away is not None:
             back = self._passage(job, news[at].peer, now) if at in news else STAYING
             others.append(_at_home(job, view, home, now, back))
-        return decide(traveller, here, others, DEFAULT, now)
+        move = decide(traveller, here, others, DEFAULT, now)
+        if (
+            move is not None and move.cluster in self._markets
+        ):  # what one job is to have there is not there for the next
+            market = self._markets[move.cluster]
+            self._markets[move.cluster] = replace(market, promised=market.promised + job.nodes)
+        return move
 
     def _here(self, job: JobView, view: ClusterView, news: Mapping[str, News], home: str, now: datetime) -> Prospect:
         """The prospect where the job is."""
@@ -92,17 +106,16 @@ class Choosing:
             return None
 
     def _known(self, view: ClusterView, news: Mapping[str, News]) -> Iterator[tuple[str, ClusterMarket]]:
-        """The markets of the peers that may launch instances, are heard of, and have a scheduler that lives."""
+        """The markets of the peers that are heard of, and have a scheduler that lives."""
         for name, heard in news.items():
             if heard.error or not heard.alive or heard.manifest is None or heard.fleet is None:
                 continue
-            if heard.fleet.elastic is not None:
-                coming = sum(_coming(job, name) for job in view.jobs)
-                try:
-                    types: Mapping[str, InstanceType] = builtin().with_types(heard.manifest.instance_types).types
-                    yield name, heard.fleet.market(name, types, more=coming)
-                except Exception as error:  # as above
-                    self._doubt(name, error)
+            coming = sum(_coming(job, name) for job in view.jobs)
+            try:
+                types: Mapping[str, InstanceType] = builtin().with_types(heard.manifest.instance_types).types
+                yield name, heard.fleet.market(name, types, more=coming)
+            except Exception as error:  # as above
+                self._doubt(name, error)
 
     def _doubt(self, name: str, error: Exception) -> None:
         """Tell once that what a peer publishes makes no sense."""
@@ -150,16 +163,17 @@ def _coming(job: JobView, cluster: str) -> int:
 
 
 def _at_home(job: JobView, view: ClusterView, home: str, now: datetime, passage: Passage) -> Prospect:
-    """The prospect at home. A cluster that launches nothing has the room that its instances have, so a job that waits
-    there is short of capacity."""
-    if view.cap is None or not view.pools:
-        owned = job.state.owned
-        return Prospect(
-            cluster=home, feasible=owned, usd=None, done_by=job.submission.deadline_at if owned else None,
-            dry_since=None if owned else min(now, waiting_since(job)), why="none of its instances is free",
-        )  # fmt: skip
+    """The prospect at home. What stands idle there is for jobs that come back: of one that waits the plan has just
+    judged that it gets none of it."""
+    idle = idle_in(view) if job.state is JobState.AWAY else ()
     waits = job.nodes if job.state is JobState.PENDING else 0
-    market = ClusterMarket.of(home, view, promised=max(0, waited_for(view, now) - waits))
+    promised = max(0, waited_for(view, now) - waits)
+    if view.cap is None or not view.pools:
+        if job.state is not JobState.AWAY:
+            return standing_home(job, view, home, now)
+        there = replace(ClusterMarket.of(home, view, promised=promised), pools=(), idle=idle)
+        return prospect(job, there, now, passage=passage)
+    market = replace(ClusterMarket.of(home, view, promised=promised), idle=idle)
     return prospect(job, market, now, held=_held(job, view), passage=passage)
 
 

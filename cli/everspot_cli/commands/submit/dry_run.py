@@ -61,7 +61,8 @@ def dry_run(
     warnings = [*more, *warnings]
     if refused is not None and not refused.problems[0]["field"].startswith("deadline"):
         raise refused
-    if not found and not any(_fits(catalogue, t, spec) for t in alive):
+    travels = any(row["usd_per_hour"] is not None for row in abroad[1:])  # to a peer that can hold it
+    if not found and not travels and not any(_fits(catalogue, t, spec) for t in alive):
         lacks = "; ".join(f"{kind.name}: {', '.join(what)}" for kind, what in nearest(spec.resources, catalogue))
         raise CliError("no instance type of the catalogue has what the job needs", hint=f"nearest: {lacks}")
     if not session.json:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from everspot_core.catalogue import builtin
 from everspot_core.documents import format_duration
+from everspot_core.fit import Shape, fits
 from everspot_core.job import JobSubmission
 from everspot_core.peers import Peer, reachable
 from everspot_store import FleetState, PeerMarket, Store, StoreError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from everspot_core.federation.prospect import Passage
 
 _GIGABYTE = 1e9
+_PAID = "an instance of its standing fleet is idle, and paid for anyway: only the way counts"
 
 
 def elsewhere(session: Session, submission: JobSubmission) -> list[dict[str, Any]]:
@@ -54,6 +56,25 @@ def elsewhere(session: Session, submission: JobSubmission) -> list[dict[str, Any
     return rows + side_by_side(*calls)
 
 
+def able_peers(session: Session, submission: JobSubmission) -> list[str]:
+    """The peers that the job may visit and that have an instance type which can hold it, by what is known of them."""
+    spec, notes = submission.spec, session.store.notes.peers
+    able = []
+    for peer in (p for p in session.manifest.federation if reachable(p, spec.clouds, spec.clusters)):
+        found = notes.get(peer.name)
+        try:
+            known = _market(session, peer, found.value if found is not None else None)
+        except (StoreError, CliError):  # of the peer's store: nothing is known of it
+            continue
+        if known is None:
+            continue
+        types = builtin().with_types(known.instance_types).types
+        named = {pool.instance_type for pool in known.fleet.pools} | {idle.instance_type for idle in known.fleet.idle}
+        if any(fits(spec.resources, Shape.of(types[name])) for name in named & types.keys()):
+            able.append(peer.name)
+    return able
+
+
 def _market(session: Session, peer: Peer, noted: PeerMarket | None) -> PeerMarket | None:
     """What this cluster's scheduler has noted of a peer; until it has, what this user can read there."""
     return noted or _published(session.peer_store(peer))
@@ -79,9 +100,6 @@ def _row(
         return _figures(peer, way, problem or str(error), None, None)
     if known is None:
         return _figures(peer, way, problem or "its scheduler has noted no pools yet", None, None)
-    if known.fleet.elastic is None:
-        why = problem or "it launches nothing for jobs, and what is free in its standing fleet is not published"
-        return _figures(peer, way, why, None, known.fleet)
     return _figures(peer, way, problem, _prospect(submission, peer.name, known, way, session.now), known.fleet)
 
 
@@ -97,7 +115,7 @@ def _prospect(submission: JobSubmission, name: str, known: PeerMarket, way: "Pas
         "changeover_seconds": changeover.expected.total_seconds() if changeover is not None else None,
         "capacity_now": found.feasible,
         "done_by": found.done_by,
-        "why": found.why or None,
+        "why": _PAID if found.paid else found.why or None,
     }
 
 

@@ -11,6 +11,7 @@ from everspot_core.counting import counted, first_few
 from everspot_core.job import JobSubmission
 
 from everspot_cli.chaining import earlier_of
+from everspot_cli.commands.submit.elsewhere import able_peers
 from everspot_cli.commands.submit.travel import travel_warnings
 from everspot_cli.errors import CliError
 from everspot_cli.session import Session
@@ -72,8 +73,7 @@ def cluster_rules(
     the job."""
 
     def room() -> list[str]:
-        refuse_impossible(session, file, submission, fleet, wait_for_capacity)
-        return []
+        return refuse_impossible(session, file, submission, fleet, wait_for_capacity)
 
     def datasets() -> list[str]:
         refuse_missing(session, str(file), submission)
@@ -94,15 +94,21 @@ def cluster_rules(
 
 def refuse_impossible(
     session: Session, file: Path, submission: JobSubmission, fleet: FleetTypes | None, wait_for_capacity: bool
-) -> None:
-    """Refuse a job that no instance type of the cluster can hold.
+) -> list[str]:
+    """Refuse a job that no instance type of the cluster can hold, nor one of a peer that it may visit.
+
+    Returns:
+        A warning if only a peer can hold it.
 
     Raises:
         CliError: if none can, and the user does not insist on waiting for one that could.
     """
     wanted = submission.spec.resources
     if fleet is None or wait_for_capacity or any(not misfits(kind, wanted) for kind in fleet.kinds):
-        return
+        return []
+    able = able_peers(session, submission)
+    if able:
+        return [f"no instance type of {session.manifest.cluster} can hold the job: it waits for {', '.join(able)}"]
     near = sorted(fleet.kinds, key=lambda kind: (len(misfits(kind, wanted)), -kind.vcpus, kind.name))
     lacks, has = (
         first_few([told(kind) for kind in near], _SHOWN, between="; ", rest="; and {} more types")

@@ -1,0 +1,96 @@
+"""Standing fleets in a federation: what stands idle in them for jobs of other clusters, and when their own jobs leave.
+
+An idle instance is paid for whether it is used or not, so a job costs nothing more on it, whatever its host writes on
+the bill of the visit.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from everspot_core.federation.decision import UNKNOWN_LENGTH, Prospect
+from everspot_core.fit import Shape, fits
+from everspot_core.market import Market
+from everspot_core.schedule.jobs import HOUR, outlook_of, waiting_since
+from everspot_core.schedule.placement.capacity import is_free
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idle:
+    """Free instances of one type and market. `shape`: what the smallest of them has. `count`: how many."""
+
+    instance_type: str
+    market: Market
+    shape: Shape
+    count: int
+
+
+def idle_in(view: ClusterView) -> tuple[Idle, ...]:
+    """The free instances of the standing fleets; none while the cluster is drained. An instance on which a job runs
+    beside others counts as busy."""
+    if view.draining:
+        return ()
+    records = {job.job_id: job.record for job in view.jobs}
+    found: dict[tuple[str, Market], list[InstanceView]] = defaultdict(list)
+    for instance in view.instances:
+        if instance.launched_for is None and instance.record is not None and is_free(instance, records):
+            found[instance.record.instance_type, instance.record.market].append(instance)
+    return tuple(
+        Idle(
+            instance_type=name,
+            market=market,
+            shape=min(Shape.of(i.record) for i in free if i.record is not None),
+            count=len(free),
+        )
+        for (name, market), free in sorted(found.items())
+    )
+
+
+def berth(job: JobView, idle: Iterable[Idle], promised: int) -> Idle | None:
+    """Where the job would go: on-demand before spot, then the fastest; None if nothing has enough free instances.
+
+    `promised`: instances that others wait for there, or that are on their way to them.
+    """
+    need = job.submission.spec.resources
+    able = [i for i in idle if i.count - promised >= job.nodes and fits(need, i.shape) and _speed(job, i) > 0]
+    return max(able, key=lambda i: (i.market is Market.ON_DEMAND, _speed(job, i), i.instance_type), default=None)
+
+
+def aboard(found: Prospect, job: JobView, there: Idle, upper: timedelta, now: datetime) -> Prospect:
+    """The prospect `found` of a cluster, if the job goes to an idle instance there. `upper`: of the way there."""
+    work, done = outlook_of(job), found.done_by
+    if work is not None and there.market is Market.ON_DEMAND:
+        by = now + upper + work.changeover_upper + work.left_upper / _speed(job, there)
+        done = by if done is None else min(done, by)
+    usd = None if work is None else found.passage_usd
+    return replace(
+        found, feasible=True, placed=True, paid=True, usd=usd, usd_per_hour=0.0, done_by=done, dry_since=None, why=""
+    )
+
+
+def standing_home(job: JobView, view: ClusterView, cluster: str, now: datetime) -> Prospect:
+    """The prospect of a job at its home, where nothing is launched: there is the room that its instances have. So a job
+    that waits there is short of capacity, and what a job holds is paid for anyway."""
+    if job.state.owned:
+        return Prospect(cluster=cluster, feasible=True, usd=None, done_by=job.submission.deadline_at)
+    need, work = job.submission.spec.resources, outlook_of(job)
+    shapes = {Shape.of(t) for t in view.types} | {Shape.of(i.record) for i in view.instances if i.record is not None}
+    never = bool(shapes) and not any(fits(need, shape) for shape in shapes)
+    own = [p.usd_per_hour for p in view.pools if fits(need, Shape.of(p.instance_type))]
+    span = UNKNOWN_LENGTH if work is None else work.left + work.changeover
+    return Prospect(
+        cluster=cluster,
+        feasible=False,
+        placed=False,
+        usd=None,
+        done_by=None,
+        on_demand_usd=span / HOUR * min(own) * job.nodes if own else None,
+        dry_since=None if never else min(now, waiting_since(job)),
+        why="none of its instance types can hold it" if never else "none of its instances is free for it",
+    )
+
+
+def _speed(job: JobView, idle: Idle) -> float:
+    return job.speeds.get(idle.instance_type, 1.0)

@@ -58,6 +58,17 @@ def check_repository(problems: Problems, given: RepositoryArgs) -> None:
     problems.need(plain, "environment", f"{shown(environment)}: letters, digits, dots, dashes and underscores")
 
 
+def deployed_by(given: RepositoryArgs) -> str:
+    """How the subjects of jobs end that may write."""
+    return f"environment:{given.get('environment', 'production')}"
+
+
+def merged_ref(given: RepositoryArgs) -> str:
+    """The claim `ref` of jobs of the branch that changes are merged into. An environment that takes jobs of every
+    branch, as a private repository's of GitHub Free does, would give all who can push what its jobs may do."""
+    return f"refs/heads/{given.get('branch', 'main')}"
+
+
 def subjects(given: RepositoryArgs, part: ReviewPart) -> list[str]:
     """What the claim `sub` of a part's jobs may be. With ids there are two forms: GitHub puts them into the subjects of
     repositories that were made, renamed or moved after 18 June 2026, and of those that ask for it.
@@ -68,8 +79,8 @@ def subjects(given: RepositoryArgs, part: ReviewPart) -> list[str]:
     owner, _, name = given["name"].partition("/")
     ends = {
         ReviewPart.PREVIEW: "pull_request",
-        ReviewPart.DRIFT: f"ref:refs/heads/{given.get('branch', 'main')}",
-        ReviewPart.DEPLOY: f"environment:{given.get('environment', 'production')}",
+        ReviewPart.DRIFT: f"ref:{merged_ref(given)}",
+        ReviewPart.DEPLOY: deployed_by(given),
     }
     begins = [f"{owner}/{name}"]
     if "id" in given and "owner_id" in given:

@@ -54,7 +54,9 @@ def spent(
 
 
 def _launch_of(attempt: Attempt) -> LaunchRecord | None:
-    if not (attempt.instance_id and attempt.instance_type and attempt.zone and attempt.market):
+    if not (attempt.instance_id and attempt.instance_type and attempt.zone):
+        return None
+    if attempt.market not in set(Market):  # as an event told it, which may tell anything
         return None
     return LaunchRecord(
         instance_id=attempt.instance_id,

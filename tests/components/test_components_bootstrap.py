@@ -46,7 +46,7 @@ def may(part: ReviewPart, action: str, resource: str = "*", context: Any = None)
         (ReviewPart.PREVIEW, {"sub": "repo:Org/fleets:pull_request"}),
         (ReviewPart.PREVIEW, {"sub": "repo:Org@22/fleets@11:pull_request"}),
         (ReviewPart.DRIFT, {"sub": "repo:Org/fleets:ref:refs/heads/main"}),
-        (ReviewPart.DEPLOY, {"sub": "repo:Org@22/fleets@11:environment:production"}),
+        (ReviewPart.DEPLOY, {"sub": "repo:Org@22/fleets@11:environment:production", "ref": "refs/heads/main"}),
     ],
 )
 def test_a_job_takes_the_role_of_its_own_part_in_both_forms_of_the_subject(
@@ -66,7 +66,10 @@ def test_a_job_takes_the_role_of_its_own_part_in_both_forms_of_the_subject(
         {"sub": "repo:Org@23/fleets@11:pull_request", "repository_id": "11"},
         {"sub": "repo:Org/fleets:pull_request:more", "repository_id": "11"},
         {"sub": "repo:Org/fleets:pull_request", "repository_id": "11", "aud": "https://github.com/Org"},
-        {"sub": "repo:Org/fleets:environment:staging", "repository_id": "11"},
+        {"sub": "repo:Org/fleets:environment:staging", "repository_id": "11", "ref": "refs/heads/main"},
+        # An environment without rules for branches takes the jobs of any of them.
+        {"sub": "repo:Org/fleets:environment:production", "repository_id": "11", "ref": "refs/heads/theirs"},
+        {"sub": "repo:Org/fleets:environment:production", "repository_id": "11", "ref": "refs/pull/7/merge"},
         {"sub": "repo:Org/fleets:ref:refs/heads/other", "repository_id": "11"},
     ],
 )
@@ -77,8 +80,10 @@ def test_any_other_job_takes_none(claims: dict[str, str]) -> None:
 def test_without_ids_the_name_decides_and_branch_and_environment_are_those_that_are_named() -> None:
     given = {"name": "Org/fleets", "branch": "trunk", "environment": "live"}
     assert taken(ReviewPart.DRIFT, given, sub="repo:Org/fleets:ref:refs/heads/trunk")
-    assert taken(ReviewPart.DEPLOY, given, sub="repo:Org/fleets:environment:live")
-    assert not taken(ReviewPart.DEPLOY, given, sub="repo:Org/fleets:environment:production")
+    trunk = "refs/heads/trunk"
+    assert taken(ReviewPart.DEPLOY, given, sub="repo:Org/fleets:environment:live", ref=trunk)
+    assert not taken(ReviewPart.DEPLOY, given, sub="repo:Org/fleets:environment:live", ref="refs/heads/main")
+    assert not taken(ReviewPart.DEPLOY, given, sub="repo:Org/fleets:environment:production", ref=trunk)
     assert not taken(ReviewPart.DRIFT, given, sub="repo:Org@22/fleets@11:ref:refs/heads/trunk")
 
 

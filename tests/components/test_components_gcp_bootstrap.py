@@ -9,8 +9,9 @@ from everspot.common import BadComponentInputs
 from everspot.gcp import deployers
 from everspot.gcp.bootstrap_grants import CONTROL, clusters_buckets, only, permissions
 from everspot.repository import ReviewPart
-from everspot_local.gcp.iam.conditions import holds
+from everspot_local.gcp.iam.conditions import compiled, holds
 from everspot_local.gcp.iam.permissions import KNOWN
+from everspot_local.gcp.iam.pools import CLAIMS
 
 Declare = Callable[..., tuple[Any, dict[str, Any]]]
 TAGS = {"Project": "vision", "Team": "ml", "Environment": "bootstrap"}
@@ -32,7 +33,7 @@ def bootstrap(declare: Declare, **more: Any) -> tuple[Any, dict[str, Any]]:
 def test_only_jobs_of_the_repository_come_in_and_each_becomes_what_its_subject_says(declare: Declare) -> None:
     recorder, outputs = bootstrap(declare)
     provider = recorder.inputs(f"{NAME}-github")
-    assert provider["attributeCondition"] == 'assertion.repository_id == "11" && assertion.repository_owner_id == "22"'
+    assert provider["attributeCondition"] == only(REPOSITORY)
     assert provider["oidc"] == {"issuerUri": "https://token.actions.githubusercontent.com"}
     assert provider["attributeMapping"]["google.subject"] == "assertion.sub"
     members = {(m.inputs["serviceAccountId"], m.inputs["member"].rpartition("/subject/")[2], m.inputs["role"])
@@ -45,7 +46,29 @@ def test_only_jobs_of_the_repository_come_in_and_each_becomes_what_its_subject_s
     }
     assert all(m.inputs["member"].startswith("principal://iam.googleapis.com/") for m in recorder.of(MEMBER))
     assert outputs["provider"]
-    assert only({"name": "Org/fleets"}) == 'assertion.repository == "Org/fleets"'
+
+
+@pytest.mark.parametrize(
+    ("claims", "comes_in"),
+    [
+        ({"sub": "repo:Org/fleets:pull_request", "ref": "refs/pull/7/merge"}, True),
+        ({"sub": "repo:Org/fleets:environment:production", "ref": "refs/heads/main"}, True),
+        ({"sub": "repo:Org/fleets:environment:production", "ref": "refs/heads/theirs"}, False),
+        ({"sub": "repo:Org@22/fleets@11:environment:production", "ref": "refs/pull/7/merge"}, False),
+        ({"sub": "repo:Org/fleets:pull_request", "ref": "refs/pull/7/merge", "repository_id": "12"}, False),
+        ({"sub": "repo:Org/fleets:pull_request", "ref": "refs/pull/7/merge", "repository": "Org/other"}, False),
+    ],
+)
+@pytest.mark.parametrize("repository", [REPOSITORY, {"name": "Org/fleets"}], ids=["by ids", "by name"])
+def test_a_job_that_may_write_comes_from_the_branch_that_changes_are_merged_into(
+    repository: Any, claims: dict[str, str], comes_in: bool
+) -> None:
+    """An environment without rules for branches takes the jobs of any of them."""
+    usual = {"repository": "Org/fleets", "repository_id": "11", "repository_owner_id": "22"}
+    values = {f"assertion.{key}": value for key, value in {**usual, **claims}.items()}
+    other = {"repository"} if "id" in repository else {"repository_id"}
+    comes_in = comes_in or bool(other & claims.keys())  # what this repository is not known by
+    assert (compiled(only(repository), CLAIMS)(values) is True) == comes_in
 
 
 def test_runners_act_by_their_own_accounts_where_there_is_no_repository(declare: Declare) -> None:

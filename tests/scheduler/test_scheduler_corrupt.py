@@ -95,6 +95,15 @@ def test_a_price_that_is_none_stops_no_tick(worn: Cluster, usd: float) -> None:
     assert all(point.usd_per_hour >= 0 for point in worn.store.prices())
 
 
+def test_an_event_that_tells_of_no_market_stops_no_tick(worn: Cluster) -> None:
+    """Of an instance whose launch is not in the ledger, only the event says what it is."""
+    keys = [entry.key for entry in worn.store.control.list("events/one/")]
+    (key,) = [key for key in keys if b'"assigned"' in worn.store.control.get(key).value.lower()]
+    rewritten(worn, key, lambda event: event | {"data": event["data"] | {"market": "LOST"}})
+    worn.store.launches.delete(worn.starts["one"][0][1])
+    goes_on(worn)
+
+
 def test_an_instance_whose_last_heartbeat_cannot_be_read_has_reported(worn: Cluster) -> None:
     worn.clock.advance(timedelta(hours=2))
     worn.run(20)

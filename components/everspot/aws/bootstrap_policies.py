@@ -10,7 +10,7 @@ from everspot_clouds.aws.rules import FLEET_ROLE, SCALING_ROLE, SPOT_ROLE
 
 from everspot.aws import deployers
 from everspot.aws.policies import Document, Statement, allow, document
-from everspot.repository import ISSUER, RepositoryArgs, ReviewPart, subjects
+from everspot.repository import ISSUER, RepositoryArgs, ReviewPart, merged_ref, subjects
 
 PROVIDER = ISSUER.removeprefix("https://")
 AUDIENCE = "sts.amazonaws.com"
@@ -83,6 +83,8 @@ def trust(provider: str, repository: RepositoryArgs | None, part: ReviewPart, ro
         claims = {f"{PROVIDER}:aud": AUDIENCE, f"{PROVIDER}:sub": subjects(repository, part)}
         if "id" in repository:
             claims[f"{PROVIDER}:repository_id"] = repository["id"]
+        if part is ReviewPart.DEPLOY:
+            claims[f"{PROVIDER}:ref"] = merged_ref(repository)
         statements.append(
             {
                 "Sid": "JobsOfTheRepository",

@@ -12,7 +12,7 @@ from pulumi_gcp import iam, kms, serviceaccount
 from everspot.gcp import deployers
 from everspot.gcp.granting import Granting
 from everspot.gcp.policies import Condition
-from everspot.repository import ISSUER, RepositoryArgs, ReviewPart, subjects
+from everspot.repository import ISSUER, RepositoryArgs, ReviewPart, deployed_by, merged_ref, subjects
 
 POOL, PROVIDER = "everspot-reviews", "github"
 SUBJECT_AT_MOST = 127
@@ -48,11 +48,14 @@ class Entrance:
 
 
 def only(repository: RepositoryArgs) -> str:
-    """The provider's condition: jobs of one repository. One issuer serves all of GitHub."""
+    """The provider's condition: jobs of one repository, and with the environment that may write only those of the
+    branch that changes are merged into. One issuer serves all of GitHub."""
+    writes, merged = f'assertion.sub.endsWith(":{deployed_by(repository)}")', merged_ref(repository)
+    branch = f'!({writes} && assertion.ref != "{merged}")'
     if "id" in repository and "owner_id" in repository:
         own, owner = repository["id"], repository["owner_id"]
-        return f'assertion.repository_id == "{own}" && assertion.repository_owner_id == "{owner}"'
-    return f'assertion.repository == "{repository["name"]}"'
+        return f'assertion.repository_id == "{own}" && assertion.repository_owner_id == "{owner}" && {branch}'
+    return f'assertion.repository == "{repository["name"]}" && {branch}'
 
 
 def add_entrance(parent: pulumi.Resource, name: str, repository: RepositoryArgs) -> Entrance:

@@ -124,7 +124,8 @@ def test_objects_are_read_in_the_state_and_in_control_buckets_alone_and_the_stat
     assert "state" in bound[f"{NAME}-deploy-buckets"]["condition"]["expression"]
     assert "store-control-" in bound[f"{NAME}-preview-control-read"]["condition"]["expression"]
     state = {b.name: b.inputs["bucket"] for b in recorder.of("gcp:storage/bucketIAMMember:BucketIAMMember")}
-    assert state == {f"{NAME}-{part}-state": "everspot-state-everspot-local" for part in ReviewPart}
+    bindings = [*(f"{NAME}-{part}-state" for part in ReviewPart), f"{NAME}-drift-state-seen"]
+    assert state == dict.fromkeys(bindings, "everspot-state-everspot-local")
 
 
 @pytest.mark.parametrize(

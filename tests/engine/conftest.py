@@ -182,8 +182,8 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 
 @pytest.fixture(scope="module")
 def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    """The same with Google's local cloud."""
-    with running(copied(tmp_path_factory.mktemp("engine-gcp")), "gcp") as found:
+    """The same with Google's local cloud, which holds service accounts to what they are granted."""
+    with running(copied(tmp_path_factory.mktemp("engine-gcp")), "gcp", "--iam-enforce") as found:
         yield found
 
 

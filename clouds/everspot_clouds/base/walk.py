@@ -65,14 +65,15 @@ def moved(state: str, secrets: str) -> SetupStep:
     )
 
 
-def stacks_made(secrets: str) -> list[SetupStep]:
-    """The other stacks, of which only the account's is applied by hand."""
+def stacks_made(secrets: str, more: str = "", after: Sequence[str] = ()) -> list[SetupStep]:
+    """The other stacks, of which only the account's is applied by hand. `after`: commands that come after it; `more`:
+    what they do."""
     makes = [f"pulumi stack init {name} --secrets-provider '{secrets}'" for name in STACKS]
     why = "Makes the stacks, without anything in them. Each command writes the stack's key into its settings file."
-    account = "What an account has once besides: it is the same for all clusters."
+    account = f"What an account has once besides: it is the same for all clusters.{more and ' '}{more}"
     return [
         SetupStep("Make the stacks", why, tuple(makes)),
-        SetupStep("Account", account, ("pulumi up --stack account",), stack="account"),
+        SetupStep("Account", account, ("pulumi up --stack account", *after), stack="account"),
     ]
 
 

@@ -40,7 +40,8 @@ config:
     cloud: gcp
     tags: {Project: everspot, Team: "$team"}
     repository: {name: $repository$ids}
-    # Who is told when a team's month becomes dear.
+    # Who is told when a team's month becomes dear. You need `roles/billing.costsManager` at the billing account, and
+    # the job that looks for drift `roles/billing.viewer`: docs/bootstrap.md has the command.
     # spending:
     #   billingAccount: XXXXXX-XXXXXX-XXXXXX
     #   budgets: [{team: "$team", usdPerMonth: 1000}]
@@ -96,6 +97,12 @@ MAKES = (
     "repository, and the service accounts that they become to preview, to look for drift and to deploy. Where it ends "
     "with `Permission denied on Cloud KMS key`, run it again after two minutes: within that time a grant takes effect."
 )
+AGENTS = ("pubsub", "logging")
+"""The services whose own accounts clusters grant roles to."""
+MADE = (
+    "Google makes its services' own accounts late, some only when a service is first used, and nothing can be granted "
+    "to one that is not there: the last commands have them made before the first cluster needs them."
+)
 IMAGE = (
     "Bakes the image that instances start from, in the family that the settings name. training_image/bake/ of "
     "Everspot's sources has the Packer template."
@@ -138,6 +145,10 @@ class GcpStarter:
             "EVERSPOT_GOOGLE_DEPLOY_ACCOUNT": email("deploy"),
             "EVERSPOT_POLICY_SETTINGS": "stacks/rules.yaml",
         }
+        agents = [
+            f"gcloud beta services identity create --service={name}.googleapis.com --project {given.account}"
+            for name in AGENTS
+        ]
         services = " ".join(f"{name}.googleapis.com" for name in SERVICES)
         image = "An instance for about half an hour, and the image: $0.05 a GB and month."
         return [
@@ -147,11 +158,13 @@ class GcpStarter:
                 MAKES,
                 before=(
                     "gcloud auth application-default login",  # as whom Pulumi's provider acts
+                    # Some of Google's services, such as budgets, ask of a person which project the calls count for.
+                    f"export USER_PROJECT_OVERRIDE=true GOOGLE_BILLING_PROJECT={given.account}",
                     f"gcloud services enable {services} --project {given.account}",
                 ),
             ),
             walk.moved(state, f"gcpkms://{key}"),
-            *walk.stacks_made(f"gcpkms://{key}"),
+            *walk.stacks_made(f"gcpkms://{key}", MADE, agents),
             SetupStep("Image", IMAGE, costs=image),
             *walk.published(given, variables),
         ]

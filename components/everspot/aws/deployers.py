@@ -75,9 +75,9 @@ BOOTSTRAP = _actions(
     iam="GetOpenIDConnectProvider GetPolicy GetPolicyVersion",
     kms="GetKeyPolicy GetKeyRotationStatus ListAliases ListResourceTags",
 )
-"""Further calls of a refresh of the bootstrap stack. Those of `budgets` and `ce` show in no test: the Service
-Authorization Reference has each by this name, as List or Read, for any resource or for a budget, an anomaly monitor or
-an anomaly subscription. `ViewBudget` covers DescribeBudget and the notifications of a budget."""
+"""Further calls of a refresh of the bootstrap stack. The Service Authorization Reference has those of `budgets` and
+`ce` by these names, as List or Read, for any resource or for a budget, an anomaly monitor or an anomaly subscription.
+`ViewBudget` covers DescribeBudget and the notifications of a budget."""
 
 ACCOUNT = _actions(
     iam="CreateServiceLinkedRole TagRole",

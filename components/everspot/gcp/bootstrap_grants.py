@@ -123,6 +123,8 @@ def grant(
         told = "Look at buckets" if part is ReviewPart.DRIFT else "Make buckets and what lies in them"
         keeper = may.role("keeper", sorted(buckets | (objects if part is ReviewPart.DEPLOY else set())), told)
         may.on_project("buckets", project, keeper, clusters_buckets())
+        if part is ReviewPart.DRIFT:
+            may.on_bucket("state-seen", bucket, keeper)
     state = may.role("writer", STATE_WRITE, "Write the state") if part is ReviewPart.DEPLOY else reader
     may.on_bucket("state", bucket, state)
     kms.CryptoKeyIAMMember(
@@ -139,7 +141,7 @@ def permissions(part: ReviewPart) -> frozenset[str]:
     if part is ReviewPart.PREVIEW:
         return deployers.PREVIEW
     if part is ReviewPart.DRIFT:
-        return deployers.PREVIEW | deployers.DRIFT
+        return deployers.PREVIEW | deployers.DRIFT | deployers.BOOTSTRAP
     unseen = {one for names in deployers.UNSEEN for one in names.split(", ") if not one.endswith("*")}
     return deployers.PREVIEW | deployers.DEPLOY | deployers.ACCOUNT | unseen
 

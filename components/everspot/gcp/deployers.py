@@ -47,9 +47,16 @@ DEPLOY = _permissions(
 
 DRIFT = frozenset(one for one in DEPLOY if one.rpartition(".")[2] in ("get", "getIamPolicy", "list")) - _permissions(
     compute="globalOperations.get regionOperations.get",
-)
+) | _permissions(compute="firewalls.list")
 """Further calls of a refresh that changes nothing, and of the look for what was added by hand: those of `DEPLOY` that
-read, but for those that ask how far a change is."""
+read, but for those that ask how far a change is, and the list of firewall rules, which only that look asks for."""
+
+BOOTSTRAP = _permissions(
+    cloudkms="cryptoKeys.get cryptoKeys.getIamPolicy keyRings.get",
+    serviceusage="services.list",
+)
+"""Further calls of a refresh of the bootstrap stack, and of the account's. Budgets are read by a role at the billing
+account, which the project cannot give."""
 
 ACCOUNT = _permissions(serviceusage="services.list")
 """Further calls of `up` of the account stack. It switches nothing off."""

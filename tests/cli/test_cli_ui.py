@@ -3,11 +3,13 @@
 import os
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from everspot_core import extras
 from everspot_core.applied import PullRequest
+from everspot_core.governance.anomalies import Anomalies, AnomalyKind, Finding
 from test_cli_changes import a_change
 from told_past import tell_past
 from ui_helpers import CLOCK, Served, served
@@ -16,6 +18,16 @@ from tests.cli.conftest import World
 
 EVIL = "<script>alert(1)</script>"
 BAD_LINK = {"number": 8, "title": EVIL, "url": "javascript:alert(1)"}
+
+
+def unusual(world: World) -> Anomalies:
+    """Two things that are open, of which one has words from outside, and one that is over."""
+    now = world.clock.now()
+    dear = Finding(AnomalyKind.TEAM_OVER_NORM, EVIL, f"team {EVIL} has spent $9.00", {"spent_usd": 9.0})
+    idle = Finding(AnomalyKind.IDLE_FLEET, "fleet", "2 of 3 instances have had no work for 2h or longer")
+    gone = Finding(AnomalyKind.POOL_PRICE, "c6i.large", "over since long")
+    first = Anomalies(scheduler_id="s", updated_at=now).followed([dear, gone], now - timedelta(hours=2))
+    return first.followed([dear, idle], now)
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +39,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> World:
     world.assign("going", "i-base", 9100)
     world.start("going", 9110)
     world.beat("i-base", "going")
+    world.store.notes.write_anomalies(unusual(world))
     jobs = world.store.jobs.get("moved"), world.store.records.get("moved")
     world.store.changes.add(a_change(world, 1))
     world.store.changes.add(a_change(world, 2, pull_request=PullRequest(**BAD_LINK), estimate=None))
@@ -79,6 +92,17 @@ def test_changes_tell_what_each_did_to_the_cost_of_a_month(cluster: World, page:
     for words in ("#7 More [bold]of it[/bold]", "90.00 → 1,234.50", "+$1,144.50", "2 create, 1 update", "unknown"):
         assert words in text
     assert 'href="https://forge.test/7"' in text and "javascript:" not in text
+
+
+def test_what_is_not_as_usual_is_told_above_the_jobs_and_with_the_spending(cluster: World, page: Served) -> None:
+    listed = cluster.run("anomalies").out
+    for words in ("team <script>alert(1)</script> has spent $9.00", "2 of 3 instances have had no work"):
+        assert words in listed
+    text = page.until("/", lambda text: "not as usual" in text)
+    assert "2 things are not as usual." in text
+    text = page.until("/spending", lambda text: "no work" in text)
+    assert "team &lt;script&gt;alert(1)&lt;/script&gt; has spent $9.00" in text and "over since long" not in text
+    assert text.index("2 of 3 instances have had no work") < text.index("has spent"), "the newest first"
 
 
 def test_words_of_jobs_are_text_and_never_markup(page: Served) -> None:

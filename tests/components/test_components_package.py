@@ -28,7 +28,7 @@ ARGS = {f"{name}Args" for name in COMPONENTS} | {
     "AwsAlarmsArgs", "AwsAnomaliesArgs", "AwsCapacityArgs", "AwsCapacityRebalanceArgs", "AwsElasticArgs",
     "AwsInstanceTypeArgs", "AwsMachineArgs", "AwsNotificationsArgs", "AwsOnDemandAllocation", "AwsPrometheusArgs",
     "AwsSpendingArgs", "AwsSpotAllocation", "AwsStandingArgs",
-    "LimitsArgs", "PeerArgs", "RepositoryArgs", "TeamBudgetArgs", "WeightBy",
+    "AnomalyArgs", "LimitsArgs", "PeerArgs", "RepositoryArgs", "TeamBudgetArgs", "WeightBy",
     "GcpAlarmsArgs", "GcpCapacityArgs", "GcpElasticArgs", "GcpInstanceTypeArgs", "GcpMachineArgs",
     "GcpNotificationsArgs", "GcpPrefer", "GcpPrometheusArgs", "GcpShape", "GcpSpendingArgs", "GcpStandingArgs",
 }  # fmt: skip

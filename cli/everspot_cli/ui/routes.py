@@ -70,10 +70,11 @@ class Pages:
             asked.get("q", ""), asked.get("team", ""), asked.get("status", ""), _number(asked.get("times"))
         )
         reading = self._sources.all_jobs if every else self._sources.jobs
+        unusual = spending.unusual(self._sources.anomalies.current().value)
         return self._page(
             request, "jobs.html", reading,
             lambda rows, now: {"panel": jobs.panel(rows, now, chosen)},
-            title="Jobs", chosen=chosen, every=every, meanings=MEANING_OF_STATUS,
+            title="Jobs", chosen=chosen, every=every, meanings=MEANING_OF_STATUS, unusual=unusual.head,
         )  # fmt: skip
 
     def job(self, request: Request) -> Response:
@@ -105,9 +106,11 @@ class Pages:
         """Budgets, and what everything has cost."""
         bill = self._sources.report.current()
         costs = spending.costs(bill.value) if bill.value is not None else None
+        found = self._sources.anomalies.current()
         return self._page(
             request, "spending.html", self._sources.budgets, lambda read, _: {"panel": spending.panel(read)},
             title="Spending", costs=costs, costs_trouble=bill.trouble,
+            unusual=spending.unusual(found.value), unusual_trouble=found.trouble,
         )  # fmt: skip
 
     def changes(self, request: Request) -> Response:

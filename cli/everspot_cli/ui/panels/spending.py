@@ -1,10 +1,11 @@
-"""The page of the spending: teams against their budgets, and what everything has cost."""
+"""The page of the spending: what is not as usual, teams against their budgets, and what everything has cost."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from everspot_core.budgets import Unit
+from everspot_core.governance.anomalies import Anomalies
 
 from everspot_cli.budgets import BudgetReading, BudgetRow, figure, used_up
 from everspot_cli.report.cards import cards
@@ -48,6 +49,21 @@ class CostPanel:
     columns: tuple[str, ...]
     teams: tuple[tuple[str, ...], ...]
     left_out: str
+
+
+@dataclass(frozen=True)
+class UnusualPanel:
+    """What is not as usual, the newest first: since when, and its words. `head`: how much it is; empty if nothing."""
+
+    head: str
+    lines: tuple[tuple[str, str], ...]
+
+
+def unusual(found: Anomalies | None) -> UnusualPanel:
+    """What `everspot anomalies` lists as open. None: the scheduler has found nothing yet."""
+    lines = tuple((f"{a.since:%Y-%m-%d %H:%M} UTC", a.words) for a in reversed(found.open)) if found is not None else ()
+    head = "One thing is not as usual." if len(lines) == 1 else f"{len(lines)} things are not as usual."
+    return UnusualPanel(head if lines else "", lines)
 
 
 def panel(reading: BudgetReading) -> SpendingPanel:

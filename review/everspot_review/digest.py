@@ -5,7 +5,8 @@ provider, its protection, and each difference of its inputs and of what the engi
 that it is one, because the log has no more of it: that a secret's text changed since is not seen.
 
 Names that the engine makes up, of which each preview has others (it draws them anew: pulumi/pkg, step_generator.go,
-`randomSeed`), count as one name, wherever they are written; so do digests of texts in which they are written.
+`randomSeed`), count as one name, wherever they are written; so do digests of texts in which they are written. What
+stands after `sha256:`, as in a container image's name, is no such digest.
 """
 
 import hashlib
@@ -21,7 +22,7 @@ from everspot_review.values import MISSING, at, differences, opened
 
 _MAKES = frozenset({"create", "create-replacement"})
 _DRAWN = re.compile(r"[-_]?[0-9a-f]{7,8}(?=$|\.)")
-_HASH = re.compile(r"(?<![\w-])(?=[0-9]*[a-f])[0-9a-f]{12,64}(?![\w-])")
+_HASH = re.compile(r"(?<!sha256:)(?<![\w-])(?=[0-9]*[a-f])[0-9a-f]{12,64}(?![\w-])")
 
 
 def digest(log: EventLog) -> str:

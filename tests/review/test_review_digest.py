@@ -115,6 +115,17 @@ def test_drawn_names_count_as_one_also_where_they_are_packed_or_hashed(step_line
     assert drawn(step_line, "a") != drawn(step_line, "a", target=6)
 
 
+def test_the_digest_of_an_image_beside_a_drawn_name_is_compared(step_line: Callable[..., str]) -> None:
+    def of(letter: str, image: str) -> str:
+        store = f"store-{letter * 7}"
+        text = f"URL=s3://{store} GENERATION={letter * 12}\ndocker run acme/train@sha256:{image * 64}\n"
+        packed = base64.b64encode(text.encode()).decode()
+        bucket = step_line("create", "store", new={"__defaults": ["bucket"], "bucket": store})
+        return digest(read([bucket, step_line("create", "template", new={"userData": packed}), END]))
+
+    assert of("a", "d") == of("b", "d") != of("a", "e")
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

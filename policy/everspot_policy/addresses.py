@@ -1,6 +1,6 @@
 """Ranges of addresses that hold nearly everybody."""
 
-from ipaddress import ip_network
+from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
 from typing import Any
 
 from everspot_policy.reading import texts
@@ -11,13 +11,27 @@ all addresses are as open as the whole."""
 
 
 def open_ranges(value: Any) -> list[str]:
-    """The known ranges of a list, or of one text, that hold nearly everybody."""
-    return [each for each in texts(value) if _open(each)]
+    """The known ranges of a list, or of one text, that hold nearly everybody: each by itself, or, where none does, what
+    neighbours among them come to."""
+    known = [(each, found) for each in texts(value) if (found := _network(each)) is not None]
+    return [each for each, found in known if _open(found)] or _together([found for _, found in known])
 
 
-def _open(text: str) -> bool:
-    try:
-        found = ip_network(text.strip(), strict=False)
-    except ValueError:
-        return False
+def _together(ranges: list[IPv4Network | IPv6Network]) -> list[str]:
+    """The widest of what ranges come to that are not open alone."""
+    joined: list[IPv4Network | IPv6Network] = []
+    joined += collapse_addresses([each for each in ranges if isinstance(each, IPv4Network)])
+    joined += collapse_addresses([each for each in ranges if isinstance(each, IPv6Network)])
+    found = sorted((each for each in joined if _open(each)), key=lambda each: each.prefixlen)
+    return [f"{each} in {len(ranges)} ranges" for each in found[:1]]
+
+
+def _open(found: IPv4Network | IPv6Network) -> bool:
     return found.prefixlen <= LONGEST_OPEN[found.version]
+
+
+def _network(text: str) -> IPv4Network | IPv6Network | None:
+    try:
+        return ip_network(text.strip(), strict=False)
+    except ValueError:
+        return None

@@ -1,6 +1,10 @@
 """Texts that look like credentials. What was found is named by its kind, and never shown."""
 
+import base64
 import re
+import zlib
+from collections.abc import Iterator
+from itertools import islice
 
 LEAST = "a password"
 
@@ -27,7 +31,36 @@ LONGEST = 1 << 20
 """Characters that are looked at. Clouds take far less (16 KiB of user data, 256 KiB of a metadata value)."""
 
 
+_PACKED = re.compile(r"(?<![A-Za-z0-9+/])(?:[A-Za-z0-9+/]{40,}\s+)*[A-Za-z0-9+/]{20,}={0,2}")
+_LAYERS, _PIECES = 2, 100
+"""How deep, and how many pieces of a text, are unpacked: a file of a cloud-config is one layer."""
+
+
 def secrets_in(text: str) -> list[str]:
-    """The kinds of credentials that a text seems to hold. A password is what no other kind tells more of."""
-    found = [kind for kind, pattern in KINDS.items() if pattern.search(text[:LONGEST])]
+    """The kinds of credentials that a text seems to hold, also packed as base64 within it, as a cloud-config has files
+    (`encoding: b64` and `gz+b64`). A password is what no other kind tells more of."""
+    layers = list(_layers(text[:LONGEST], _LAYERS))
+    found = [kind for kind, pattern in KINDS.items() if any(pattern.search(each) for each in layers)]
     return found if found == [LEAST] else [kind for kind in found if kind != LEAST]
+
+
+def _layers(text: str, deep: int) -> Iterator[str]:
+    """A text, and the texts that are packed in it."""
+    yield text
+    for piece in islice(_PACKED.finditer(text), _PIECES if deep else 0):
+        try:
+            inner = unpacked(piece[0]).decode()
+        except (ValueError, zlib.error):
+            continue
+        yield from _layers(inner, deep - 1)
+
+
+def unpacked(text: str) -> bytes:
+    """What a text is the base64 of, also in lines, and without compression where there is any.
+
+    Raises:
+        ValueError: if it is no base64.
+        zlib.error: if what is compressed cannot be read.
+    """
+    found = base64.b64decode("".join(text.split()), validate=True)
+    return zlib.decompressobj(wbits=31).decompress(found, LONGEST) if found[:2] == b"\x1f\x8b" else found

@@ -1,6 +1,7 @@
 """The table for AWS: addresses, security groups, metadata, volumes and user data of instances; how fleets end them."""
 
 import base64
+import textwrap
 
 from aws_values import (
     CONFIGURATION,
@@ -54,6 +55,10 @@ c.bad(
 )
 c.bad({"ingress": [{**ANY, "ipv6CidrBlocks": ["::/0"]}]}, "ingress[0].ipv6CidrBlocks", engine=False)
 c.bad({"ingress": [{**ANY, "cidrBlocks": ["0.0.0.0/1", "128.0.0.0/1"]}]}, *["ingress[0].cidrBlocks"] * 2, engine=False)
+EIGHTS = [f"{number}.0.0.0/8" for number in range(256)]
+c.bad({"ingress": [{**ANY, "cidrBlocks": EIGHTS}]}, "ingress[0].cidrBlocks", engine=False)
+c.bad({"ingress": [{**ANY, "cidrBlocks": EIGHTS[1:]}]}, "ingress[0].cidrBlocks", engine=False)
+c.good({"ingress": [{**ANY, "cidrBlocks": ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"]}]})
 c.of("aws-nothing-open", "aws:ec2/securityGroupRule:SecurityGroupRule")
 OLD = {"securityGroupId": "sg-1", "protocol": "tcp", "fromPort": 22, "toPort": 22}
 c.good({**OLD, "type": "egress", "cidrBlocks": ["0.0.0.0/0"]}, {**OLD, "type": "ingress", "self": True})
@@ -125,6 +130,18 @@ c.bad({"userData": encoded(f"serve --with sk-ant-{'aB3-' * 6}")}, "userData", en
 c.bad({"userData": encoded(f"aws_secret_access_key = {'aB3/' * 10}")}, "userData", engine=False)
 IN_LINES = base64.encodebytes(f"#!/bin/sh\n# {'a' * 80}\nexport KEY={KEY}".encode()).decode()
 c.bad({"userData": IN_LINES}, "userData", engine=False)
+FILES = "#cloud-config\nwrite_files:\n- {path: /etc/job, encoding: %s, content: %s}\n"
+for packed in (False, True):
+    held = FILES % ("gz+b64" if packed else "b64", encoded(f"[default]\naws_access_key_id = {KEY}\n", packed=packed))
+    c.bad({"userData": encoded(held)}, "userData", engine=False)
+    c.bad({"userData": encoded(FILES % ("b64", encoded(held)), packed=packed)}, "userData", engine=False)
+BLOCK = "\n    ".join(textwrap.wrap(encoded("# no secret here, but many words\n" * 6 + f"key={KEY}\n"), 76))
+c.bad(
+    {"userData": encoded(f"#cloud-config\nwrite_files:\n- content: !!binary |\n    {BLOCK}\n")},
+    "userData",
+    engine=False,
+)
+c.good({"userData": encoded(FILES % ("b64", encoded("[default]\nregion = us-east-1\n" * 9)))})
 c.of("aws-no-secrets-in-user-data", INSTANCE)
 c.bad({**LAUNCH, "userData": f"#!/bin/sh\nkey={KEY}"}, "userData")
 

@@ -96,6 +96,35 @@ c.bad(
 c.good({"policy": document({"Effect": "Allow", "NotAction": "iam:*", "Resource": ROLES})})
 c.good({"policy": document(allow("iam:*Role", "arn:aws:iam::*:role/acme-*"))})
 
+c.of("aws-no-escalation", "aws:iam/policy:Policy")
+BOUNDED = {"StringEquals": {"iam:PermissionsBoundary": "arn:aws:iam::123456789012:policy/boundary"}}
+c.good(
+    {"policy": document(allow("iam:PutRolePolicy", ONE))},
+    {"policy": document(allow(["iam:Get*", "iam:List*", "iam:CreateRole", "iam:TagRole"]))},
+    {"policy": document(allow("iam:AttachRolePolicy", Condition=BOUNDED))},
+    {
+        "policy": document(
+            allow("iam:AttachRolePolicy", Condition={"ArnLike": {"iam:PolicyARN": "arn:aws:iam::*:p/a*"}})
+        )
+    },
+    {"policy": document(allow("iam:CreateAccessKey", "arn:aws:iam::*:user/${aws:username}"))},
+    {"policy": document({"Effect": "Deny", "Action": "iam:PutRolePolicy", "Resource": "*"})},
+    {"policy": UNKNOWN},
+)
+c.bad(
+    {"policy": document(allow("s3:GetObject", "b"), allow(["iam:GetRole", "iam:PutRolePolicy"]))}, "policy.Statement[1]"
+)
+for escalating in (
+    allow("iam:AttachRolePolicy", "arn:aws:iam::123456789012:role/*"),
+    allow("iam:Create*Version", "arn:aws:iam::*:policy/*"),
+    allow("iam:Update*"),
+    allow("*:AddUserToGroup"),
+    allow("iam:CreateAccessKey", Condition={"StringLike": {"iam:PolicyARN": "*"}}),
+    allow("iam:PutUserPolicy", Condition={"StringNotEquals": {"iam:PermissionsBoundary": "arn:aws:iam::1:policy/b"}}),
+    {"Effect": "Allow", "NotAction": "iam:PassRole", "Resource": "arn:aws:iam::*:role/*"},
+):
+    c.bad({"policy": document(escalating)}, "policy.Statement[0]", engine=False)
+
 c.of("aws-trust-named", ROLE)
 SUB = {"StringLike": {f"{GITHUB}:sub": "repo:acme/train:*"}}
 c.good(

@@ -1,5 +1,6 @@
 """The table for Google Cloud."""
 
+import base64
 import json
 
 from cases import Cases
@@ -115,6 +116,10 @@ c.of("gcp-no-secrets-in-metadata", TEMPLATE).good(SOUND, {"metadataStartupScript
 c.bad({**SOUND, "metadataStartupScript": SCRIPT}, "metadataStartupScript")
 c.bad({"metadata": {"startup-script": SCRIPT}}, 'metadata["startup-script"]', engine=False)
 
+PACKED = base64.b64encode(SCRIPT.encode()).decode()
+FILES = f"#cloud-config\nwrite_files:\n- {{path: /job, encoding: b64, content: {PACKED}}}\n"
+c.bad({"metadata": {"user-data": FILES}}, 'metadata["user-data"]', engine=False)
+
 c.of("gcp-no-ip-forwarding", TEMPLATE).good(SOUND, {"canIpForward": UNKNOWN})
 c.bad({**SOUND, "canIpForward": True}, "canIpForward")
 
@@ -190,6 +195,20 @@ c.bad({"project": "p", "role": "roles/iam.serviceAccountTokenCreator", "member":
 c.of("gcp-impersonation-named", "gcp:serviceaccount/iAMMember:IAMMember").good(
     {"role": "roles/iam.serviceAccountUser", "member": ME}
 )
+
+c.of("gcp-no-escalation", MEMBER).good({"role": "roles/iam.securityReviewer", "member": ME}, {"role": UNKNOWN})
+HAS_ONLY = "api.getAttribute('iam.googleapis.com/modifiedGrantsByRole', []).hasOnly(['roles/pubsub.publisher'])"
+c.good({"role": "roles/resourcemanager.projectIamAdmin", "condition": {"title": "only", "expression": HAS_ONLY}})
+c.bad({"project": "p", "role": "roles/iam.serviceAccountKeyAdmin", "member": ME}, "role")
+WHEN = {"title": "later", "expression": "request.time > timestamp('2026-01-01T00:00:00Z')"}
+c.bad({"role": "roles/resourcemanager.projectIamAdmin", "member": ME, "condition": WHEN}, "role", engine=False)
+c.of("gcp-no-escalation", "gcp:serviceaccount/iAMMember:IAMMember").good(
+    {"role": "roles/iam.serviceAccountAdmin", "member": ME}
+)
+c.of("gcp-no-escalation", "gcp:projects/iAMCustomRole:IAMCustomRole")
+c.good({"permissions": ["compute.instances.list", "iam.serviceAccounts.actAs"]}, {"permissions": UNKNOWN})
+LENT = {"roleId": "lender", "title": "t", "permissions": ["compute.instances.list", "iam.serviceAccountKeys.create"]}
+c.bad(LENT, "permissions")
 
 ISSUER = {
     "oidc": {"issuerUri": "https://token.actions.githubusercontent.com"},

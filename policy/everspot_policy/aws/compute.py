@@ -1,7 +1,5 @@
 """How instances are launched."""
 
-import base64
-import binascii
 import re
 import zlib
 from collections.abc import Iterator, Mapping
@@ -10,7 +8,7 @@ from typing import Any
 from everspot_core.problems import Problem
 
 from everspot_policy.aws.kinds import FLEET, LAUNCHES, SPOT_FLEET, TEMPLATE, VOLUME
-from everspot_policy.planted import LONGEST, secrets_in
+from everspot_policy.planted import LONGEST, secrets_in, unpacked
 from everspot_policy.reading import hidden, lacks, mapping, number, objects, text
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule
 
@@ -118,17 +116,12 @@ def no_secrets_in_user_data(subject: Subject) -> Iterator[Problem]:
 def decoded(user_data: str) -> str:
     """User data as the instance reads it: base64, also in lines, and compression taken off, where there are any."""
     raw = user_data[: 2 * LONGEST]
-    packed = "".join(raw.split()) if _LINES.fullmatch(raw) else raw
-    try:
-        found = base64.b64decode(packed, validate=True)
-    except (binascii.Error, ValueError):
+    if any(letter.isspace() for letter in raw) and not _LINES.fullmatch(raw):
         return raw
-    if found[:2] == b"\x1f\x8b":
-        try:
-            found = zlib.decompressobj(wbits=31).decompress(found, LONGEST)
-        except zlib.error:
-            return raw
-    return found.decode("utf-8", "replace")
+    try:
+        return unpacked(raw).decode("utf-8", "replace")
+    except (ValueError, zlib.error):
+        return raw
 
 
 @rule(

@@ -48,7 +48,7 @@ def _grave(step: ResourceStep, report: EnvironmentReport, where: str) -> list[st
     )
     found = [f"- 🛑 {where} {code(step.name)} ({code(step.type)}; {what}) {_VERBS[step.deed]}{because}."]
     effects = [effect for effect in report.effects if effect.resource == step.name]
-    return found + [f"  {prose(effect.text)}" for effect in effects]
+    return found + [f"  {prose(effect.text[:1].upper() + effect.text[1:])}" for effect in effects]
 
 
 def _rule(rule: BrokenRule, where: str) -> list[str]:

@@ -1,0 +1,82 @@
+"""Calls by which whoever may make them on everything gets all that there is.
+
+Sources: Rhino Security Labs, "AWS IAM Privilege Escalation - Methods and Mitigation"; Checkov's CKV_AWS_286; IAM API
+Reference. What needs a role to be passed is `aws-pass-role-limited`'s.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from everspot_core.problems import Problem
+
+from everspot_policy.aws.documents import EQUAL, actions, conditions, covers, everywhere
+from everspot_policy.aws.identity import PERMISSIONS, ROLE, allowed
+from everspot_policy.reading import hidden, texts
+from everspot_policy.rule import Level, Rule, Severity, Subject, rule
+
+ESCALATING = (
+    "iam:addusertogroup",
+    "iam:attachgrouppolicy",
+    "iam:attachrolepolicy",
+    "iam:attachuserpolicy",
+    "iam:createaccesskey",
+    "iam:createloginprofile",
+    "iam:createpolicyversion",
+    "iam:deleterolepermissionsboundary",
+    "iam:deleteuserpermissionsboundary",
+    "iam:putgrouppolicy",
+    "iam:putrolepermissionsboundary",
+    "iam:putrolepolicy",
+    "iam:putuserpermissionsboundary",
+    "iam:putuserpolicy",
+    "iam:setdefaultpolicyversion",
+    "iam:updateassumerolepolicy",
+    "iam:updateloginprofile",
+)
+ALL_OF_A_KIND = re.compile(r"arn:[^:]*:iam::[^:]*:((role|user|group|policy)/?)?[*?]*\*")
+LIMITS = ("iam:permissionsboundary", "iam:policyarn")
+TAGGED = ("aws:resourcetag/", "iam:resourcetag/")
+_EVERYTHING = ("", ":", "iam:")
+
+
+@rule(
+    "aws-no-escalation",
+    Level.MANDATORY,
+    Severity.CRITICAL,
+    title="Nobody may give permissions to everybody, and so to themselves",
+    remedy="Name the roles, users and policies in Resource, or compare iam:PermissionsBoundary with a boundary. Who "
+    "may write any role's policy, or the trust in it, may do everything.",
+    types=(ROLE, *PERMISSIONS),
+    twins=("CKV_AWS_286", "CKV_AWS_289"),
+)
+def no_escalation(subject: Subject) -> Iterator[Problem]:
+    """Calls that hand out permissions, on all identities or all of a kind, without a limit."""
+    for path, statement in allowed(subject):
+        everything = everywhere(statement)
+        if not (everything or any(ALL_OF_A_KIND.fullmatch(each) for each in texts(statement.get("Resource")))):
+            continue
+        if not _limited(statement) and (found := _escalating(statement, everything=everything)):
+            yield Problem(path, f"allows {found} on {'all resources' if everything else 'all of a kind'}")
+
+
+def _escalating(statement: Mapping[str, Any], *, everything: bool) -> str:
+    """The action of a statement by which one gets more; those that allow all of IAM are another rule's."""
+    besides = statement.get("NotAction")
+    if besides is not None and not hidden(besides) and not everything:
+        left = [one for one in ESCALATING if not any(covers(each.lower(), one) for each in texts(besides))]
+        return "all actions but some" if left else ""
+    named = [each for each in actions(statement) if re.sub(r"[*?]", "", each) not in _EVERYTHING]
+    return next((each for each in named if any(covers(each, one) for one in ESCALATING)), "")
+
+
+def _limited(statement: Mapping[str, Any]) -> bool:
+    """Whether a condition leaves only what has a boundary, a tag, or a policy that is named."""
+    for operator, key, values in conditions(statement):
+        known = key in LIMITS or key.startswith(TAGGED)
+        if known and operator.removeprefix("foranyvalue:") in EQUAL and all(each.strip("*?") for each in values):
+            return True
+    return False
+
+
+RULES: tuple[Rule, ...] = (no_escalation,)

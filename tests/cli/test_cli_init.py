@@ -94,6 +94,16 @@ def test_in_a_region_without_known_prices_costs_are_unknown_and_never_nothing(tm
     )
 
 
+def test_googles_services_get_their_own_accounts_once_they_are_on_and_before_the_first_cluster(
+    tmp_path: Path,
+):
+    steps = begun(tmp_path, GCP)["steps"]
+    commands = [line for step in steps for line in step["commands"]]
+    made = [commands.index(line) for line in commands if "services identity create" in line]
+    assert len(made) == 2 and min(made) > commands.index("pulumi up --stack account")
+    assert max(made) < next(n for n, line in enumerate(commands) if "gh pr create" in line)
+
+
 def test_the_ids_are_asked_of_the_forge_where_they_are_not_known(tmp_path: Path):
     titles = [step["title"] for step in begun(tmp_path, AWS)["steps"]]
     assert "Name the repository for good" in titles

@@ -1,18 +1,28 @@
-"""A cluster on Google Cloud by the real engine, the bridge and the real upstream provider: it comes up, stays, is put
-right when something of it was changed behind its back, changes in place, and goes without a trace."""
+"""A project on Google Cloud by the real engine, the bridge and the real upstream provider, each run by the identity
+that is to make it: the owner bootstraps it, and the accounts that this made preview, apply and look at a cluster. It
+comes up, stays, is put right when something of it was changed behind its back, changes in place, and goes without a
+trace.
+
+The tests share one project and run in this order.
+"""
 
 import json
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import yaml
+from engine_changes import DIGEST, keep_change, kept_changes
 from everspot.gcp import deployers
+from everspot.repository import ReviewPart
 from everspot_clouds.base.drift import KeptResource
 from everspot_clouds.registry import added_by_hand
 from everspot_local.gcp.callers import OWNER_TOKEN
 from everspot_local.gcp.project import PROJECT
+from everspot_store import StoreError
 from pulumi.automation import CommandError
 
 pytestmark = pytest.mark.engine
@@ -28,6 +38,8 @@ PEER = {
 TEMPLATES = {f"{NAME}-{name}" for name in ("fleet-on-demand-agent", "fleet-spot-agent", "scheduler-template")}
 GROUPS = {f"{NAME}-{name}" for name in ("fleet-on-demand", "fleet-spot", "scheduler-group")}
 REGION = "europe-west4"
+BILLING = "billingAccounts/000000-000000-000000"
+SPENDING = {"billingAccount": BILLING.partition("/")[2], "budgets": [{"team": "vision", "usdPerMonth": 1000.5}]}
 REGIONAL, GLOBAL = f"/compute/v1/projects/{PROJECT}/regions/{REGION}", f"/compute/v1/projects/{PROJECT}/global"
 LISTS = (
     f"{GLOBAL}/networks", f"{GLOBAL}/firewalls", f"{GLOBAL}/healthChecks", f"{REGIONAL}/subnetworks",
@@ -45,10 +57,10 @@ def declare(google: Any, **changes: Any) -> None:
     path.write_text(yaml.safe_dump(content, sort_keys=False))
 
 
-def ask(google: Any, path: str, verb: str = "GET", body: Any = None) -> Any:
+def ask(google: Any, path: str, verb: str = "GET", body: Any = None, token: str = OWNER_TOKEN) -> Any:
     """What the cloud says for itself, without Pulumi."""
     url, data = google.env["EVERSPOT_GCP_ENDPOINT"] + path, None if body is None else json.dumps(body).encode()
-    headers = {"Authorization": f"Bearer {OWNER_TOKEN}", "Content-Type": "application/json"}
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     request = urllib.request.Request(url, method=verb, data=data, headers=headers)
     with urllib.request.urlopen(request) as answer:
         return json.loads(answer.read() or b"{}")
@@ -81,14 +93,57 @@ def done(changes: dict[str, str]) -> dict[str, str]:
 
 def drift(google: Any) -> list[tuple[str, dict[str, Any]]]:
     """What a plan would do that looks at the cloud first: each step, and the paths that differ."""
-    steps = json.loads(google.pulumi("preview", "--json", "--refresh", stack=STACK))["steps"]
+    with acting(google, ReviewPart.DRIFT):
+        steps = json.loads(google.pulumi("preview", "--json", "--refresh", stack=STACK))["steps"]
     return [(s["op"], s.get("detailedDiff") or {}) for s in steps if s["op"] not in ("same", "read", "refresh")]
+
+
+@contextmanager
+def acting(google: Any, part: ReviewPart) -> Iterator[None]:
+    """What runs within is a job's: its account was made by the bootstrap."""
+    email, kept = f"everspot-{part.value}@{PROJECT}.iam.gserviceaccount.com", dict(google.env)
+    path = f"/iamcredentials/v1/projects/-/serviceAccounts/{email}:generateAccessToken"
+    token = ask(google, path, "POST", {"scope": ["cloud-platform"]})["accessToken"]
+    google.env.update(GOOGLE_OAUTH_ACCESS_TOKEN=token, GOOGLE_BEARER_TOKEN=token)
+    try:
+        yield
+    finally:
+        google.env.update(kept)
+
+
+def granted(google: Any, resource: str, permission: str) -> None:
+    """Wait until who acts has a permission: a grant takes effect within two minutes of Google's time."""
+    asked, token = {"permissions": [permission]}, google.env["GOOGLE_BEARER_TOKEN"]
+    google.wait(lambda: ask(google, f"{resource}:testIamPermissions", "POST", asked, token).get("permissions"))
+
+
+def preview(google: Any) -> Any:
+    """A preview by the job that makes them."""
+    with acting(google, ReviewPart.PREVIEW):
+        return google.preview(STACK)
+
+
+def up(google: Any, *options: str) -> Any:
+    """An update by the job that applies what was merged."""
+    with acting(google, ReviewPart.DEPLOY):
+        return google.up(STACK, *options)
+
+
+def bindings(google: Any) -> set[tuple[str, str]]:
+    """Who has which role on the project."""
+    found = ask(google, f"/resourcemanager/v1/projects/{PROJECT}:getIamPolicy", "POST", {}).get("bindings", [])
+    return {(binding["role"], member) for binding in found for member in binding["members"]}
+
+
+def there(google: Any) -> dict[str, set[str]]:
+    """The names of what the project has, by list."""
+    return {path: named(google, path, "") for path in LISTS}
 
 
 def found_beside_the_state(google: Any) -> None:
     """The second look: it finds nothing in what the provider has made, and what was added by hand until it is gone."""
     kept = KeptResource.of_state(json.loads(google.pulumi("stack", "export", stack=STACK)))
-    with pytest.MonkeyPatch.context() as patch:
+    with acting(google, ReviewPart.DRIFT), pytest.MonkeyPatch.context() as patch:
         for name, value in google.env.items():
             patch.setenv(name, value)
         assert added_by_hand("gcp", kept) == []
@@ -103,12 +158,64 @@ def found_beside_the_state(google: Any) -> None:
         google.wait(lambda: not named(google, f"{GLOBAL}/firewalls", "by-hand"))
 
 
+def test_a_bootstrap_is_made_as_soon_as_its_key_may_be_used_and_then_nothing_changes(google: Any) -> None:
+    """A grant takes effect within two minutes of Google's time: until then no bucket can be made with the key."""
+    file = google.project / "stacks" / "Pulumi.gcp-bootstrap.yaml"
+    content = yaml.safe_load(file.read_text().replace("my-project", PROJECT))
+    content["config"]["everspot:bootstrap"]["spending"] = SPENDING
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    for _ in range(20):
+        try:
+            google.up("gcp-bootstrap")
+            break
+        except CommandError as late:
+            assert "Permission denied on Cloud KMS key" in str(late)
+            time.sleep(1)
+    assert google.outputs["stateUrl"] == f"gs://everspot-state-{PROJECT}"
+    found = ask(google, f"/iam/v1/{google.outputs['identityProvider']}")
+    assert found["attributeCondition"].startswith("assertion.repository_id == ")
+    (budget,) = listed(google, f"/billingbudgets/v1/{BILLING}/budgets")
+    assert budget["amount"]["specifiedAmount"] == {"currencyCode": "USD", "units": "1000", "nanos": 500000000}
+    for part in ReviewPart:
+        with acting(google, part):
+            granted(google, f"/resourcemanager/v1/projects/{PROJECT}", "resourcemanager.projects.get")
+    with acting(google, ReviewPart.PREVIEW):
+        assert google.preview("gcp-bootstrap").changes == {}
+
+
+def test_drift_of_the_bootstrap_is_seen_once_its_job_may_see_the_billing_account(google: Any) -> None:
+    words = ("preview", "--refresh", "--expect-no-changes", "--color=never")
+    with acting(google, ReviewPart.DRIFT), pytest.raises(CommandError, match=r"billing\.budgets\.get|Budget"):
+        google.pulumi(*words, stack="gcp-bootstrap")
+    member = f"serviceAccount:everspot-drift@{PROJECT}.iam.gserviceaccount.com"
+    seen = {"policy": {"bindings": [{"role": "roles/billing.viewer", "members": [member]}]}}
+    ask(google, f"/cloudbilling/v1/{BILLING}:setIamPolicy", "POST", seen)
+    with acting(google, ReviewPart.DRIFT):
+        granted(google, f"/cloudbilling/v1/{BILLING}", "billing.budgets.get")
+        google.pulumi(*words, stack="gcp-bootstrap")
+    for asked_so_far in google.asked.values():  # a bootstrap is made by its project's owner, who may do everything
+        asked_so_far.clear()
+
+
+def keep_change_and_read_it(google: Any, control: str) -> None:
+    """What was applied is kept by the job that applied it, and by no other."""
+    for part in (ReviewPart.PREVIEW, ReviewPart.DRIFT):
+        with acting(google, part), pytest.raises(StoreError):
+            keep_change(google.env, control)
+    with acting(google, ReviewPart.DEPLOY):
+        keep_change(google.env, control)
+    with acting(google, ReviewPart.PREVIEW):
+        assert kept_changes(google.env, control) == [DIGEST]
+
+
 def test_a_cluster_comes_up_stays_is_put_right_changes_in_place_and_goes(google: Any) -> None:
-    told = google.preview(STACK).told
+    before, bound = there(google), bindings(google)
+    told = preview(google).told
     assert "An hour of the cluster, at list prices of europe-west4" in told
-    up = google.up(STACK)
-    assert up.changes[f"{NAME}-fleet-spot"] == "create" and len(up.changes) >= 50
+    made = up(google).changes
+    assert made[f"{NAME}-fleet-spot"] == "create" and len(made) >= 50
     out = google.outputs
+    keep_change_and_read_it(google, out["controlUrl"])
     bucket, group = f"/storage/v1/b/{out['controlUrl'].removeprefix('gs://')}", out["spotGroup"]
     labels = ask(google, bucket)["labels"]
     assert labels.items() >= {"project": "everspot", "goog-pulumi-provisioned": "true"}.items()
@@ -117,7 +224,7 @@ def test_a_cluster_comes_up_stays_is_put_right_changes_in_place_and_goes(google:
     (spot,) = (ask(google, f"{REGIONAL}/instanceTemplates/{name}") for name in templates)
     assert spot["properties"]["scheduling"]["preemptionNoticeDuration"]["seconds"] == "120"
     # A second one changes nothing, and nothing is found to have drifted.
-    google.up(STACK, "--refresh", "--expect-no-changes")
+    up(google, "--refresh", "--expect-no-changes")
     found_beside_the_state(google)
 
     firewalls = named(google, f"{GLOBAL}/firewalls", "")
@@ -130,7 +237,7 @@ def test_a_cluster_comes_up_stays_is_put_right_changes_in_place_and_goes(google:
 
     capacity = google.declared(STACK)["capacity"]
     declare(google, capacity={**capacity, "standing": {"target": 3, "onDemandBase": 1}})
-    changed = done(google.up(STACK, "--refresh").changes)
+    changed = done(up(google, "--refresh").changes)
     assert changed.items() >= {f"{NAME}-fleet-spot": "update", f"{NAME}-manifest": "update"}.items()
     # The rule and the labels are put right; the component tells a preview of its types and sizes.
     assert sorted(changed.values()) == ["create", *["update"] * 4] and changed[f"{NAME}-fleet"] == "update"
@@ -143,7 +250,7 @@ def test_a_cluster_comes_up_stays_is_put_right_changes_in_place_and_goes(google:
     # What a cluster may have besides, so that all that deployers need is asked for once.
     more = {"monitoring": {}, "flowLogs": True, "iapSsh": True, "federation": [PEER]}
     declare(google, limits={**google.declared(STACK)["limits"], "noticePoll": "1s"}, **more)
-    changed = google.up(STACK).changes
+    changed = up(google).changes
     # The groups stay, and their templates are others.
     assert {changed[name] for name in GROUPS} == {"update"}
     assert set(changed) >= TEMPLATES
@@ -152,48 +259,36 @@ def test_a_cluster_comes_up_stays_is_put_right_changes_in_place_and_goes(google:
     assert google.outputs["spotGroup"] == group
     after = named(google, f"{REGIONAL}/instanceTemplates", "-spot-")
     assert len(after) == 1 and not after & templates
-    assert google.preview(STACK).changes == {} and drift(google) == []
+    assert preview(google).changes == {} and drift(google) == []
     # The way out to the peer is the scheduler's: its subnetwork, in which no agent is, is all that NAT serves.
     (nat,) = (nat for router in listed(google, f"{REGIONAL}/routers") for nat in router["nats"])
     (served,) = (subnetwork["name"].rpartition("/")[2] for subnetwork in nat["subnetworks"])
     assert {served} == homes(google, "-scheduler-") and not {served} & homes(google, "-fleet-")
 
     declare(google, capacity={**capacity, "standing": {"target": 2, "shape": "EVEN"}, "maxPrice": 1.0})
-    refused = google.refused(STACK)
+    with acting(google, ReviewPart.PREVIEW):
+        refused = google.refused(STACK)
     assert "capacity.standing.shape: EVEN goes with one instance type only" in refused
     assert "capacity.maxPrice: is another cloud's setting" in refused
     declare(google, capacity=capacity)
-    google.destroy(STACK)
+    with acting(google, ReviewPart.DEPLOY):
+        google.destroy(STACK)
     assert json.loads(google.pulumi("stack", "export", stack=STACK))["deployment"].get("resources", []) == []
-    assert {path: listed(google, path) for path in LISTS} == {path: [] for path in LISTS}
-    assert "bindings" not in ask(google, f"/resourcemanager/v1/projects/{PROJECT}:getIamPolicy", "POST", {})
+    assert there(google) == before and bindings(google) == bound
 
 
 def test_a_project_is_set_up_and_deployers_need_exactly_what_is_listed(google: Any) -> None:
     """After the other test, whose calls count as well."""
     file = google.project / "stacks" / "Pulumi.gcp-account.yaml"
-    file.write_text(file.read_text().replace("my-project", "everspot-local"))
-    google.preview("gcp-account")
-    assert google.up("gcp-account").changes
-    google.destroy("gcp-account")
+    file.write_text(file.read_text().replace("my-project", PROJECT))
+    with acting(google, ReviewPart.PREVIEW):
+        google.preview("gcp-account")
+    with acting(google, ReviewPart.DEPLOY):
+        assert google.up("gcp-account").changes
+    with acting(google, ReviewPart.DRIFT):
+        google.pulumi("preview", "--refresh", "--expect-no-changes", stack="gcp-account")
+    with acting(google, ReviewPart.DEPLOY):
+        google.destroy("gcp-account")
     assert google.unlisted(deployers) == set()
     listed = deployers.PREVIEW | deployers.DEPLOY | deployers.ACCOUNT
     assert listed - google.asked["preview"] - google.asked["deploy"] == set()
-
-
-def test_a_bootstrap_is_made_as_soon_as_its_key_may_be_used_and_then_nothing_changes(google: Any) -> None:
-    """A grant takes effect within two minutes of Google's time: until then no bucket can be made with the key."""
-    file = google.project / "stacks" / "Pulumi.gcp-bootstrap.yaml"
-    file.write_text(file.read_text().replace("my-project", "everspot-local"))
-    for _ in range(20):
-        try:
-            google.up("gcp-bootstrap")
-            break
-        except CommandError as late:
-            assert "Permission denied on Cloud KMS key" in str(late)
-            time.sleep(1)
-    assert google.outputs["stateUrl"] == "gs://everspot-state-everspot-local"
-    provider = google.outputs["identityProvider"]
-    found = ask(google, f"/iam/v1/{provider}")
-    assert found["attributeCondition"].startswith("assertion.repository_id == ")
-    assert google.preview("gcp-bootstrap").changes == {}

@@ -8,6 +8,7 @@ import pytest
 
 TRIM = Path(__file__).parents[2] / "tools/upstream_google/trim.py"
 SERVICES = (
+    "billingbudgets",
     "compute",
     "kms",
     "logging",
@@ -68,7 +69,7 @@ def test_the_copy_has_the_services_in_use_the_notice_and_the_clouds_time(tmp_pat
 @pytest.mark.parametrize(
     ("file", "text", "said"),
     [
-        ("provider_register_services", "\n", "names no ['compute', 'kms'"),
+        ("provider_register_services", "\n", "names no ['billingbudgets', 'compute', 'kms'"),
         ("compute_instance_helpers", SEND, "0 times, not once"),
         ("compute_instance_http_helpers", READ_REGIONAL * 2, "2 times, not once"),
         ("resource_compute_region_instance_template", SCHEMA.replace("}", ""), "does not end"),

@@ -27,7 +27,8 @@ from upstream_aws.trim import MARKET_TIME, UnknownForm
 
 # What the components declare. What these import comes along.
 SERVICES = frozenset(
-    {"compute", "kms", "logging", "monitoring", "pubsub", "resourcemanager", "secretmanager", "storage"}
+    {"billingbudgets", "compute", "kms", "logging", "monitoring", "pubsub", "resourcemanager", "secretmanager"}
+    | {"storage"}
 )
 REGISTER = Path("google/provider/provider_register_services.go")
 COMPUTE = Path("google/services/compute")

@@ -38,6 +38,7 @@ def _row(peer: "Peer", sight: "PeerSight", by_scheduler: bool) -> dict[str, Any]
         "seen_by": SCHEDULER if by_scheduler else USER,
         "seen_at": sight.seen_at,
         "heard_at": sight.heard_at,
+        "down": sight.down,
         "problem": sight.problem or None,
     }
 

@@ -105,7 +105,7 @@ def build_manifest(
     fleet: FleetOffer | None = None,
     elastic: Elastic | None = None,
     notifications: Notifications | None = None,
-    scheduler_type: str = "",
+    scheduler_type: str | None = None,
     shares: Mapping[str, float] | None = None,
     shared_instances: bool = False,
     anomalies: Thresholds | None = None,
@@ -170,7 +170,8 @@ def generation(common: Manifest, machine: Mapping[str, Any]) -> str:
     """The digest of everything that an agent is launched with: the common part of the cluster's manifests, and its
     machine.
 
-    It does not depend on the role or on the sizes of the fleets.
+    It does not depend on the role or on the sizes of the fleets. Nor does it on a field of the manifest that is None:
+    a release that adds one for `cluster.json` alone lets it be None, so that an upgrade replaces no instance for it.
     """
     made_of = json.dumps(machine, sort_keys=True, default=str).encode()
     return hashlib.sha256(common.to_json() + made_of).hexdigest()[:12]

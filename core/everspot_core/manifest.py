@@ -233,8 +233,8 @@ class Manifest(Document):
         default=None,
         description="In `cluster.json` only: what the scheduler may launch. None: it launches and releases nothing.",
     )
-    scheduler_type: str = Field(
-        default="", description="In `cluster.json` only: the scheduler's machine, which takes of quotas too."
+    scheduler_type: str | None = Field(
+        default=None, description="In `cluster.json` only: the scheduler's machine, which takes of quotas too."
     )
     shares: dict[str, float] = Field(
         default_factory=dict,

@@ -19,6 +19,7 @@ class PeerSight(Stored):
         description="Market time by which its clock is ahead, below zero if behind; None: less than a lease, or not "
         "known.",
     )
+    down: bool = Field(default=False, description="Whether it is merely silent, does not answer, or is gone.")
     problem: str = Field(default="", description="Why no jobs are exchanged with it now; empty: they may be.")
 
 

@@ -1,35 +1,20 @@
 """What the command says of a cluster's peers, of jobs that are away, and of visits."""
 
 import re
-from datetime import UTC, datetime, timedelta
 
 import pytest
+from cli_peers import T0, met, note, publish
 from everspot_core.federation import journey
 from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.job import JobSpec, JobSubmission
-from everspot_core.manifest import FleetOffer, Manifest
-from everspot_core.peers import Peer
-from everspot_core.records import Market
 from everspot_core.visits import Origin, Trip, TripEnd, Visit, visit_id
-from everspot_store import ElasticUse, FleetState, IdleState, PeerMarket, PeerSight, PoolState, SchedulerBeat, Store
-
-T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
+from everspot_store import PeerMarket
 
 
 @pytest.fixture
 def peer(world, tmp_path_factory):
     """A second cluster that names the first one as its peer, and is named by it."""
-    root = tmp_path_factory.mktemp("peer")
-    for part in ("control", "data"):
-        (root / part).mkdir()
-    urls = {"control_url": (root / "control").as_uri(), "data_url": (root / "data").as_uri()}
-    store = Store.open(*urls.values(), clock=world.clock)
-    back = Peer(name="test", cloud="folder", control_url=world.url)
-    store.write_manifest(Manifest(cluster="there", cloud="folder", federation=(back,), **urls))
-    store.schedulers.put("s1", SchedulerBeat(scheduler_id="s1", started_at=T0, updated_at=world.clock.now()))
-    there = Peer(name="there", cloud="folder", control_url=urls["control_url"], egress_usd_per_gb=0.09)
-    world.store.write_manifest(world.store.manifest().model_copy(update={"federation": (there,)}))
-    return store
+    return met(world, tmp_path_factory.mktemp("peer"))
 
 
 def leave(world, job: str, told: str = "") -> str:
@@ -164,14 +149,6 @@ def test_peers_of_a_cluster_on_a_cloud_are_its_stacks(world, peer):
     assert refused.code == 1 and "are declared in its stack" in refused.err
 
 
-def note(world, problem: str, minutes: int = 0) -> None:
-    """What the scheduler sees of the peer."""
-    at = world.clock.now() - timedelta(minutes=minutes)
-    seen = PeerSight(name="there", seen_at=at, beat_at=at, alive=not problem, problem=problem)
-    beat = SchedulerBeat(scheduler_id="s1", started_at=T0, updated_at=at, peers=[seen])
-    world.store.schedulers.put("s1", beat)
-
-
 def doctor(world) -> dict[str, str]:
     return next(c for c in world.run("--json", "doctor").json["checks"] if c["name"] == "peers")
 
@@ -188,6 +165,19 @@ def test_what_the_scheduler_sees_counts_and_not_what_this_user_reaches(world, pe
     assert check["verdict"] == "fail" and "there: it cannot be read" in check["detail"] and " ago)" in check["detail"]
     note(world, "")
     assert doctor(world)["verdict"] == "ok"
+
+
+def test_a_peer_that_was_taken_down_fails_doctor_only_while_it_has_jobs(world, peer):
+    publish(peer, 0.02)
+    for down, known, verdict in ((True, False, "fail"), (False, True, "fail"), (True, True, "warn")):
+        if known:
+            world.store.notes.peers.put("there", PeerMarket(fleet=peer.notes.fleet()))
+        note(world, "its scheduler has been silent since yesterday", down=down)
+        assert doctor(world)["verdict"] == verdict, (down, known)
+    world.submit("a")
+    leave(world, "a", "RUNNING")
+    check = doctor(world)
+    assert check["verdict"] == "fail" and "it has a of this cluster" in check["detail"]
 
 
 def test_eighty_columns_show_peers_and_visits_in_full(world, peer):
@@ -207,91 +197,3 @@ def test_eighty_columns_show_peers_and_visits_in_full(world, peer):
     assert max(map(len, shown.splitlines())) <= 80 and "…" not in shown
     for word in ("there", "HEARTBEAT", "EGRESS $/GB", "ACCEPTED", guest, "lr-t0000 of there", visit, "no capacity"):
         assert word in shown, word
-
-
-def publish(store, usd: float, *, elastic: bool = True, kind: str = "m6i.large") -> None:
-    """What a scheduler notes of its pools: one of Spot that was never taken, and on-demand at three times the price."""
-    shape = {"instance_type": kind, "changeover_seconds": 360.0, "changeover_upper_seconds": 900.0}
-    behaved = {"up": True, "since": T0 - timedelta(days=30)}
-    pools = [
-        PoolState(**shape, zone="us-east-1a", market=Market.SPOT, usd_per_hour=usd, **behaved),
-        PoolState(**shape, zone="us-east-1a", market=Market.ON_DEMAND, usd_per_hour=3 * usd),
-    ]
-    use = ElasticUse(instances=0, max_instances=4, usd_per_hour=0.0) if elastic else None
-    store.notes.write_fleet(FleetState(scheduler_id="s1", updated_at=T0, pools=pools, elastic=use))
-
-
-def dry_run(world, folder, **more):
-    job = {"name": "b", "recipe": "image-classification", "resources": "{vcpus: 2}", "clouds": "[folder]", **more}
-    (folder / "job.yaml").write_text("".join(f"{name}: {value}\n" for name, value in job.items()))
-    return lambda *how: world.run(*how, "submit", str(folder / "job.yaml"), "--dry-run")
-
-
-def test_a_dry_run_says_what_the_job_costs_at_each_peer_with_the_way_there(world, peer, tmp_path):
-    (tmp_path / "images").mkdir()
-    (tmp_path / "images" / "all.bin").write_bytes(b"x" * 1_000_000)
-    assert world.run("data", "put", str(tmp_path / "images"), "images").code == 0
-    publish(world.store, 0.1)
-    publish(peer, 0.02)
-    note(world, "")
-    run = dry_run(world, tmp_path, expected_duration="10h", datasets="[images]")
-    home, there = run("--json").json["clusters"]
-    assert (home["cluster"], there["cluster"], there["cloud"], there["problem"]) == ("test", "there", "folder", None)
-    assert home["egress_usd"] == 0 and there["egress_usd"] == pytest.approx(0.09 * 0.001, rel=0.01)
-    assert there["usd_per_hour"] == 0.02 and there["changeover_seconds"] == 360
-    assert 0.02 * 10.1 + there["egress_usd"] <= there["expected_usd"] < 0.06 * 10.1
-    assert 5 * there["expected_usd"] == pytest.approx(home["expected_usd"], rel=0.05)
-    shown = run().out
-    assert f"{there['expected_usd']:.4f}" in shown and "FOR 10h" in shown and "360 s" in shown
-
-
-def test_a_dry_run_says_why_a_peer_has_no_price(world, peer, tmp_path):
-    run = dry_run(world, tmp_path)
-    _, there = run("--json").json["clusters"]
-    assert there["expected_usd"] is None and "noted no pools" in there["problem"]
-    publish(peer, 0.02, elastic=False)
-    _, there = run("--json").json["clusters"]
-    assert (there["problem"], there["why"]) == (None, "none of its instances is free for it")
-    assert (there["capacity_now"], there["expected_usd"]) == (False, None)
-    publish(peer, 0.02)
-    note(world, "its clock is 3h ahead of this cluster's")
-    _, there = run("--json").json["clusters"]
-    assert (there["problem"], there["usd_per_hour"]) == ("its clock is 3h ahead of this cluster's", 0.02)
-    assert "Without expected_duration nobody knows" in run().out
-    (tmp_path / "job.yaml").write_text("name: b\nrecipe: image-classification\n")
-    assert world.run("--json", "submit", str(tmp_path / "job.yaml"), "--dry-run").json["clusters"] == []
-
-
-def test_a_dry_run_counts_the_way_alone_to_an_idle_instance_of_a_standing_fleet(world, peer, tmp_path):
-    publish(peer, 0.02, elastic=False)
-    idle = [IdleState(instance_type="m6i.large", market=Market.ON_DEMAND, count=1, memory_gib=7.7)]
-    peer.notes.write_fleet(peer.notes.fleet().model_copy(update={"idle": idle}))
-    note(world, "")
-    run = dry_run(world, tmp_path, expected_duration="10h")
-    _, there = run("--json").json["clusters"]
-    assert (there["capacity_now"], there["expected_usd"], there["egress_usd"]) == (True, 0.0, 0.0)
-    assert "is idle, and paid for anyway" in " ".join(run().out.split())
-
-
-def test_a_job_that_only_a_peer_can_hold_is_accepted_with_a_warning(world, peer, tmp_path):
-    own = FleetOffer(types=["m6i.large"], markets=[Market.SPOT])
-    world.store.write_manifest(world.store.manifest().model_copy(update={"fleet": own}))
-    note(world, "")
-    run = dry_run(world, tmp_path, resources="{vcpus: 8}")
-    assert "nothing that the cluster test has can hold this job" in run().err
-    publish(peer, 0.02, kind="m6i.2xlarge")
-    found = run()
-    assert found.code == 0 and "no instance type of test can hold the job: it waits for there" in found.err
-    alone = dry_run(world, tmp_path, resources="{vcpus: 8}", clusters="[other]")()
-    assert alone.code != 0
-
-
-def test_a_dry_run_takes_the_schedulers_note_of_a_peer_that_this_user_cannot_read(world, peer, tmp_path):
-    publish(peer, 0.02)
-    world.store.notes.peers.put("there", PeerMarket(fleet=peer.notes.fleet()))
-    publish(world.store, 0.1)
-    note(world, "")
-    gone = world.store.manifest().federation[0].model_copy(update={"control_url": "file:///nowhere/at/all"})
-    world.store.write_manifest(world.store.manifest().model_copy(update={"federation": (gone,)}))
-    _, there = dry_run(world, tmp_path, expected_duration="10h")("--json").json["clusters"]
-    assert there["problem"] is None and there["usd_per_hour"] == 0.02

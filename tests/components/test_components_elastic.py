@@ -8,6 +8,7 @@ from typing import Any
 import pulumi
 import pytest
 from everspot import AwsTrainingCluster
+from everspot.limits import generation
 from everspot_core.documents import parse_duration
 from everspot_core.manifest import Manifest
 
@@ -105,6 +106,13 @@ def test_what_may_be_launched_changes_nothing_that_an_instance_is_launched_with(
     for template in ("fleet", "elastic", "scheduler"):
         assert before.inputs(f"train-{template}-template") == after.inputs(f"train-{template}-template")
     assert published(before).elastic != published(after).elastic
+
+
+def test_a_release_that_adds_a_field_to_the_published_manifest_makes_no_generation() -> None:
+    """The digest was made by an earlier release. It may change only with what instances are launched with: each
+    cluster's idle instances are replaced for it at the next upgrade."""
+    made = Manifest(cluster="c", cloud="aws", region="eu-west-1", control_url="s3://c", data_url="s3://d")
+    assert generation(made, {"image": "ami-1"}) == "1a44e62c1c28"
 
 
 def test_another_idle_limit_makes_no_generation(cluster: Callable[..., Any]) -> None:

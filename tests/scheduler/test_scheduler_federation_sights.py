@@ -31,7 +31,7 @@ def test_a_peer_that_cannot_be_reached_is_told_of_with_the_refusal(pair: Pair) -
     pair.home.cut = True
     pair.run(42)
     seen = sight(pair)
-    assert "no route to it" in seen.problem and seen.heard_at is None and not seen.alive
+    assert "no route to it" in seen.problem and seen.heard_at is None and not seen.alive and seen.down
     pair.home.cut = False
     pair.run(42)
     assert sight(pair).problem == ""
@@ -42,14 +42,14 @@ def test_a_peer_that_is_read_no_more_keeps_what_was_known_of_it(pair: Pair) -> N
     pair.host.store.control.put("pools.json", b"{}")
     pair.run(42)
     seen = sight(pair)
-    assert "pools.json" in seen.problem and seen.heard_at is not None and seen.beat_at is not None
+    assert "pools.json" in seen.problem and not seen.down and seen.heard_at is not None and seen.beat_at is not None
     assert seen.heard_at < seen.seen_at
 
 
 def test_a_peer_that_does_not_name_home_or_has_another_name_is_told_of(pair: Pair) -> None:
     pair.host.declare(federation=())
     pair.run(42)
-    assert "does not name home as its peer" in sight(pair).problem
+    assert "does not name home as its peer" in sight(pair).problem and not sight(pair).down
     pair.host.declare(cluster="other")
     pair.run(42)
     assert sight(pair).problem == "it calls itself other"
@@ -62,7 +62,7 @@ def test_a_silent_peer_is_told_of_with_the_moment_of_its_last_word(pair: Pair) -
     pair.run(360)
     seen = sight(pair)
     told = [f"its scheduler has been silent since {last + n * pair.second:%Y-%m-%d %H:%M:%S} UTC" for n in range(21)]
-    assert not seen.alive and seen.problem in told, "the last word was heard at the look after it"
+    assert not seen.alive and seen.down and seen.problem in told, "the last word was heard at the look after it"
 
 
 def test_a_clock_hours_apart_is_told_of_and_no_job_goes_there(pair: Pair) -> None:

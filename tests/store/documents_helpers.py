@@ -151,7 +151,7 @@ def examples() -> dict[str, Document]:
     found["PeerMarket"] = every_field(PeerMarket, fleet=found["FleetState"], instance_types=a_manifest().instance_types)
     sight = every_field(
         PeerSight, name="there", seen_at=AT, heard_at=AT, beat_at=AT, alive=True, clock_apart_seconds=-90.0,
-        problem="no",
+        down=True, problem="no",
     )  # fmt: skip
     found["SchedulerBeat"] = every_field(
         SchedulerBeat, scheduler_id="s-1", instance_id="i-9", started_at=AT, updated_at=AT, ticks=4,

@@ -1,10 +1,18 @@
 """The check of a cluster's peers, by what its scheduler sees of them."""
 
+from collections import defaultdict
+from datetime import datetime
+from typing import Any
+
+from everspot_core.counting import first_few
+
 from everspot_cli.checks import Check, Verdict
 from everspot_cli.peers import USER, peer_rows, seen
 from everspot_cli.session import Session
 
+_SHOWN = 3
 _GROUP, _NAME = "cluster", "peers"
+_DOWN = "this cluster works on alone, and no jobs go there until it is back; it need not be mended if that was planned"
 _FIX = (
     "no jobs go there until then; those that are there stay. Where it cannot be reached: has the scheduler's network a "
     "way out, as the preview asks for? docs/federation.md"
@@ -12,7 +20,8 @@ _FIX = (
 
 
 def peers_check(session: Session) -> Check:
-    """Whether jobs can be exchanged with every peer.
+    """Whether jobs can be exchanged with every peer. One that was known and is down fails the check only while jobs of
+    this cluster are there: it may have been taken down on purpose.
 
     Raises:
         StoreError: if the cluster's own store failed.
@@ -20,11 +29,28 @@ def peers_check(session: Session) -> Check:
     rows, now = peer_rows(session), session.now
     if not rows:
         return Check(_GROUP, _NAME, Verdict.OK, "none: this cluster exchanges no jobs")
-    wrong = [f"{row['name']}: {row['problem']} (seen by {seen(row, now)})" for row in rows if row["problem"]]
+    wrong = [row for row in rows if row["problem"]]
     if wrong:
-        return Check(_GROUP, _NAME, Verdict.FAIL, "; ".join(wrong), _FIX)
+        there, known = _away(session), session.store.notes.peers.scan()
+        fails = [row for row in wrong if not row["down"] or row["name"] not in known or there[row["name"]]]
+        verdict, fix = (Verdict.FAIL, _FIX) if fails else (Verdict.WARN, _DOWN)
+        return Check(_GROUP, _NAME, verdict, "; ".join(_words(row, there[row["name"]], now) for row in wrong), fix)
     unseen = [row["name"] for row in rows if row["seen_by"] == USER]
     if unseen:
         fix = "the scheduler looks every 20 s and tells with its next heartbeat: does it run?"
         return Check(_GROUP, _NAME, Verdict.WARN, f"not looked at by the scheduler yet: {', '.join(unseen)}", fix)
     return Check(_GROUP, _NAME, Verdict.OK, ", ".join(f"{row['name']} (seen by {seen(row, now)})" for row in rows))
+
+
+def _away(session: Session) -> dict[str, list[str]]:
+    """The jobs of this cluster that are away, by the peer that has them."""
+    there: dict[str, list[str]] = defaultdict(list)
+    for job, found in sorted(session.store.records.scan().items()):
+        if found.value.away is not None:
+            there[found.value.away.cluster].append(job)
+    return there
+
+
+def _words(row: dict[str, Any], jobs: list[str], now: datetime) -> str:
+    stuck = f"; it has {first_few(jobs, _SHOWN)} of this cluster" if jobs else ""
+    return f"{row['name']}: {row['problem']} (seen by {seen(row, now)}){stuck}"

@@ -146,7 +146,7 @@ def _quotas(service_quotas: Any, manifest: Manifest, catalogue: Catalogue) -> li
         for page in service_quotas.get_paginator("list_service_quotas").paginate(ServiceCode="ec2")
         for quota in page["Quotas"]
     }
-    first = _scheduler_quota(manifest.scheduler_type, catalogue, values)
+    first = _scheduler_quota(manifest.scheduler_type or "", catalogue, values)
     found = needs(
         {Market.ON_DEMAND: standing.on_demand_units, Market.SPOT: standing.spot_units} if standing else {},
         standing.weights if standing else {},

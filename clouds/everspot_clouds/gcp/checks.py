@@ -110,7 +110,7 @@ def _quotas(api: "Api", region: str, manifest: Manifest, catalogue: Catalogue) -
     limits |= {ALL_REGIONS: everywhere[ALL_REGIONS]} if ALL_REGIONS in everywhere else {}
     counts = {Market.ON_DEMAND: standing.on_demand_units, Market.SPOT: standing.spot_units} if standing else {}
     parts = claims(
-        manifest.scheduler_type,
+        manifest.scheduler_type or "",
         counts,
         standing.weights if standing is not None else (),
         elastic.max_instances if elastic is not None else 0,

@@ -288,7 +288,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
                 fleet=offer_of(capacity, shape, self._args.get("zones", [])) if published else None,
                 elastic=elastic_of(capacity, tags, known) if elastic is not None else None,
                 notifications=notifications_of(self._args.get("notifications")) if published else None,
-                scheduler_type=self._args.get("scheduler_type", DEFAULT_TYPE) if published else "",
+                scheduler_type=self._args.get("scheduler_type", DEFAULT_TYPE) if published else None,
                 shares=self._args.get("shares") if published else None,
                 shared_instances=published and self._args.get("shared_instances", False),
                 anomalies=anomalies_of(self._args.get("anomalies")) if published else None,

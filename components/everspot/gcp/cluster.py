@@ -280,7 +280,7 @@ class GcpTrainingCluster(pulumi.ComponentResource):
                 fleet=offer_of(capacity, shape, args["zones"]) if published else None,
                 elastic=elastic_of(capacity, self._labels(known), known) if elastic is not None else None,
                 notifications=notifications_of(args.get("notifications")) if published else None,
-                scheduler_type=args.get("scheduler_type", DEFAULT_TYPE) if published else "",
+                scheduler_type=args.get("scheduler_type", DEFAULT_TYPE) if published else None,
                 shares=args.get("shares") if published else None,
                 shared_instances=published and args.get("shared_instances", False),
                 anomalies=anomalies_of(args.get("anomalies")) if published else None,

@@ -10,7 +10,7 @@ from everspot_core.documents import format_duration
 from everspot_core.federation.hearing import Hearing, hear
 from everspot_core.manifest import Manifest
 from everspot_core.peers import Peer
-from everspot_store import FleetState, PeerSight, Store
+from everspot_store import FleetState, PeerSight, Store, StoreMissing, StoreUnavailable
 
 from everspot_scheduler.declaration import Declaration
 
@@ -88,7 +88,8 @@ class Peers:
             fleet = store.notes.fleet()
             beats = {name: beat.value.updated_at for name, beat in store.schedulers.scan().items()}
         except Exception as error:  # of the network, the store or its cloud: none may stop another peer's news
-            return self._unread(peer, before, str(error) or type(error).__name__)
+            down = isinstance(error, StoreUnavailable | StoreMissing)
+            return self._unread(peer, before, str(error) or type(error).__name__, down=down)
         lease, to_real = self._declaration.limits.lease_ttl, self._clock.to_real
         last = before.heard if before is not None else None
         heard = hear(last, beats, now, self._clock.monotonic(), lease, to_real)
@@ -100,19 +101,19 @@ class Peers:
         sight = PeerSight(
             name=peer.name, seen_at=now, heard_at=now, beat_at=heard.newest, alive=alive,
             clock_apart_seconds=heard.apart.total_seconds() if heard.apart is not None else None,
-            problem=wrong or ("" if alive else _silent(heard)),
+            down=not (wrong or alive), problem=wrong or ("" if alive else _silent(heard)),
         )  # fmt: skip
         return News(peer=peer, manifest=manifest, fleet=fleet, alive=alive, heard=heard, sight=sight, error=wrong)
 
-    def _unread(self, peer: Peer, before: News | None, error: str) -> News:
-        """The news of a peer that could not be read."""
+    def _unread(self, peer: Peer, before: News | None, error: str, *, down: bool) -> News:
+        """The news of a peer that could not be read. `down`: it does not answer, or is gone."""
         if before is None or before.error != error:
             _log.warning("peer %s cannot be read: %s", peer.name, error)
         now, problem = self._clock.now(), f"it cannot be read: {error[:_WORDS]}"
         known = before or News(
             peer=peer, manifest=None, fleet=None, alive=False, heard=None, sight=PeerSight(name=peer.name, seen_at=now)
         )
-        sight = known.sight.model_copy(update={"seen_at": now, "problem": problem, "alive": False})
+        sight = known.sight.model_copy(update={"seen_at": now, "problem": problem, "alive": False, "down": down})
         return replace(known, sight=sight, error=error)
 
     def _wrong(self, peer: Peer, manifest: Manifest | None, heard: Hearing) -> str:

@@ -134,12 +134,22 @@ def test_objects_are_read_in_the_state_and_in_control_buckets_alone_and_the_stat
         ("projects/_/buckets/everspot-dev-store-control-1/objects/cluster.json", True, True),
         ("projects/_/buckets/everspot-dev-store-data-1/objects/jobs/x", False, True),
         ("projects/_/buckets/everspot-state-p/objects/.pulumi/stacks/everspot/dev.json", False, False),
+        ("projects/_/buckets/everspot-state-p", False, False),
+        ("projects/_/buckets/everspot-state-p2/objects/x", False, True),
         ("projects/_/buckets/somebodys", False, True),
     ],
 )
 def test_conditions_tell_control_buckets_and_the_states_own_from_others(name: str, listed: bool, changed: bool) -> None:
     assert holds(CONTROL.expression, {"resource.name": name}) is listed
-    assert holds(clusters_buckets().expression, {"resource.name": name}) is changed
+    assert holds(clusters_buckets("everspot-state-p").expression, {"resource.name": name}) is changed
+
+
+def test_the_states_bucket_is_kept_from_what_makes_buckets_whatever_its_name_is(declare: Declare) -> None:
+    recorder, _ = bootstrap(declare, state_bucket="acme-pulumi")
+    (bound,) = [b for b in recorder.of("gcp:projects/iAMMember:IAMMember") if b.name == f"{NAME}-deploy-buckets"]
+    expression = bound.inputs["condition"]["expression"]
+    state = ("projects/_/buckets/acme-pulumi", "projects/_/buckets/acme-pulumi/objects/.pulumi/meta.yaml")
+    assert [holds(expression, {"resource.name": name}) for name in state] == [False, False]
 
 
 def test_a_team_has_a_budget_at_the_billing_account(declare: Declare) -> None:

@@ -122,7 +122,7 @@ def grant(
     if buckets:
         told = "Look at buckets" if part is ReviewPart.DRIFT else "Make buckets and what lies in them"
         keeper = may.role("keeper", sorted(buckets | (objects if part is ReviewPart.DEPLOY else set())), told)
-        may.on_project("buckets", project, keeper, clusters_buckets())
+        may.on_project("buckets", project, keeper, bucket.apply(clusters_buckets))
         if part is ReviewPart.DRIFT:
             may.on_bucket("state-seen", bucket, keeper)
     state = may.role("writer", STATE_WRITE, "Write the state") if part is ReviewPart.DEPLOY else reader
@@ -146,6 +146,7 @@ def permissions(part: ReviewPart) -> frozenset[str]:
     return deployers.PREVIEW | deployers.DEPLOY | deployers.ACCOUNT | unseen
 
 
-def clusters_buckets() -> Condition:
-    """The buckets of clusters and of everything else, but not the state's."""
-    return Condition("not-the-state", '!resource.name.startsWith("projects/_/buckets/everspot-state-")')
+def clusters_buckets(state: str) -> Condition:
+    """The buckets of clusters and of everything else, but not the state's, whatever its name is."""
+    own = f"projects/_/buckets/{state}"
+    return Condition("not-the-state", f'resource.name != "{own}" && !resource.name.startsWith("{own}/")')

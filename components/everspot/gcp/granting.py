@@ -44,10 +44,14 @@ class Granting:
         return pulumi.Output.from_input(made.name)
 
     def on_project(
-        self, suffix: str, project: pulumi.Input[str], role: pulumi.Input[str], condition: Condition | None = None
+        self,
+        suffix: str,
+        project: pulumi.Input[str],
+        role: pulumi.Input[str],
+        condition: Condition | pulumi.Output[Condition] | None = None,
     ) -> None:
         """Bind a role in a whole project."""
-        about = None if condition is None else {"title": condition.title, "expression": condition.expression}
+        about = None if condition is None else _about(condition)
         self._bind(projects.IAMMember, suffix, role, project=project, condition=about)
 
     def on_bucket(
@@ -58,13 +62,7 @@ class Granting:
         condition: Callable[[str], Condition] | None = None,
     ) -> None:
         """Bind a role on a bucket. `condition`: made of the bucket's name."""
-        about = None
-        if condition is not None:
-            made = pulumi.Output.from_input(bucket).apply(condition)
-            about = {
-                "title": made.apply(lambda found: found.title),
-                "expression": made.apply(lambda found: found.expression),
-            }
+        about = None if condition is None else _about(pulumi.Output.from_input(bucket).apply(condition))
         self._bind(storage.BucketIAMMember, suffix, role, bucket=bucket, condition=about)
 
     def on_subscription(self, suffix: str, subscription: pulumi.Input[str], role: pulumi.Input[str]) -> None:
@@ -86,3 +84,12 @@ class Granting:
     def _bind(self, kind: Callable[..., pulumi.Resource], suffix: str, role: pulumi.Input[str], **where: Any) -> None:
         """Bind a role to the account. `kind`: the kind of binding; `where`: what it is on, and its condition."""
         self.made.append(kind(f"{self._name}-{suffix}", role=role, member=self._member, opts=self._child, **where))
+
+
+def _about(condition: Condition | pulumi.Output[Condition]) -> dict[str, pulumi.Input[str]]:
+    if isinstance(condition, Condition):
+        return {"title": condition.title, "expression": condition.expression}
+    return {
+        "title": condition.apply(lambda found: found.title),
+        "expression": condition.apply(lambda found: found.expression),
+    }

@@ -27,6 +27,7 @@ from everspot_core.schedule.admission import commitment
 
 from everspot_cli.job_view import plain_view
 from everspot_cli.report.gather import settle
+from everspot_cli.report.terminal import money
 from everspot_cli.session import Session, side_by_side
 
 LATELY = timedelta(days=1)
@@ -74,6 +75,11 @@ def read(session: Session) -> BudgetReading:
 def figure(value: float) -> str:
     """An amount for people: two digits, and more where these would hide everything."""
     return f"{value:,.2f}" if value >= 1 or value == 0 else f"{value:.4f}"
+
+
+def amount(value: float, unit: Unit) -> str:
+    """An amount of a unit for people: dollars with their sign."""
+    return money(value) if unit is Unit.DOLLARS else figure(value)
 
 
 def used_up(rows: Iterable[BudgetRow]) -> list[str]:

@@ -4,9 +4,9 @@ from datetime import date
 from fractions import Fraction
 from typing import Annotated, Any
 
-import yaml
 from everspot_core.documents import Frozen
 from everspot_core.problems import Problems, camel
+from everspot_core.yaml_text import BadYaml, load
 from pydantic import AliasGenerator, BeforeValidator, ConfigDict, Field, ValidationError
 
 from everspot_policy.rule import Level, Subject
@@ -123,9 +123,9 @@ def _content(problems: Problems, text: str) -> Any:
     if not problems.need(len(text) <= LARGEST, "", f"has {len(text):,} characters and may have {LARGEST:,}"):
         return None
     try:
-        content = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as bad:
-        problems.add("", f"is no YAML: {str(bad).splitlines()[0]}")
+        content = load(text)  # moments stay texts, so that a day that there is not is told with all other mistakes
+    except BadYaml as bad:
+        problems.add("", str(bad))
         return None
     content = {} if content is None else content
     problems.need(isinstance(content, dict), "", "has to be a mapping with environments and exceptions")

@@ -14,6 +14,7 @@ _WRONG = ("301 Moved Permanently", "405 Method Not Allowed", "InvalidPath")
 _BUSY = "429 Too Many Requests"
 # obstore reports every failure of credentials as a refusal, and names the exception that it was.
 _NO_ANSWER = "credential provider: ConnectionError"
+_SILENT = re.compile(r"Error performing (\w+) \S+ in (\S+?)(?:, after \d+ retries,.*)? - HTTP error: (.+)")
 
 
 class Refused(StoreUnavailable):
@@ -44,7 +45,7 @@ def translated(bucket: str, key: str, error: Exception) -> Exception:
         return StoreError(f"{bucket} lies in {_named(text)}: its URL has to say so, {bucket}?region=…")
     if isinstance(error, FileNotFoundError) or any(code in text for code in _WRONG):
         return StoreError(where)
-    return StoreUnavailable(where)
+    return StoreUnavailable(_silence(bucket, key, short(error)) or where)
 
 
 def short(error: BaseException) -> str:
@@ -56,3 +57,18 @@ def _named(text: str) -> str:
     """The region that S3's refusal names."""
     found = re.search(r"<Region>([a-z0-9-]+)</Region>", text)
     return f"region {found[1]}" if found else "another region"
+
+
+def _silence(bucket: str, key: str, text: str) -> str:
+    """The sentence about a bucket that did not answer at all; empty if it answered something."""
+    found = _SILENT.search(text)
+    if found is None:
+        return ""
+    method, took, why = found.groups()
+    return f"{bucket} does not answer ({method} {key or 'of a listing'}: {why}, after {_rounded(took)})"
+
+
+def _rounded(took: str) -> str:
+    """A time as Rust writes it, such as 10.005391791s, with as many digits as matter."""
+    number = re.match(r"[\d.]+", took)
+    return took if number is None else f"{float(number[0]):.3g} {took[number.end() :]}"

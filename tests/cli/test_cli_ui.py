@@ -77,6 +77,7 @@ def test_a_job_s_page_tells_its_attempts_and_why_each_ended(page: Served) -> Non
     assert "the cloud gave notice that it takes the instance back" in text
     assert "its instance vanished without notice" in text
     assert text.count("<svg") == 1 and "steps redone" in text
+    assert '<i class="swatch j0"></i>works</span>' in text, "the colour of the work is in the legend"
 
 
 def test_fleet_and_spending_tell_what_the_commands_tell(cluster: World, page: Served) -> None:
@@ -89,7 +90,7 @@ def test_fleet_and_spending_tell_what_the_commands_tell(cluster: World, page: Se
 
 def test_changes_tell_what_each_did_to_the_cost_of_a_month(cluster: World, page: Served) -> None:
     text = page.until("/changes", lambda text: "2 changes applied" in text)
-    for words in ("#7 More [bold]of it[/bold]", "90.00 → 1,234.50", "+$1,144.50", "2 create, 1 update", "unknown"):
+    for words in ("#7 More [bold]of it[/bold]", "$90.00 → $1,234.50", "+$1,144.50", "2 create, 1 update", "unknown"):
         assert words in text
     assert 'href="https://forge.test/7"' in text and "javascript:" not in text
 

@@ -98,6 +98,7 @@ def test_every_mistake_is_told_at_once() -> None:
             exceptions:
               - {rule: gcp-label, resource: "", reason: short, until: some day}
               - {}
+              - {rule: aws-tags, resource: audit, reason: long enough, until: 2026-13-01}
             """
         )
     assert [problem.path for problem in refused.value.problems] == [
@@ -105,6 +106,7 @@ def test_every_mistake_is_told_at_once() -> None:
         "environments.dev.onDemandShare", "environments.prod.budgetUsdPerMonth",
         "exceptions[0].resource", "exceptions[0].reason", "exceptions[0].until",
         "exceptions[1].rule", "exceptions[1].resource", "exceptions[1].reason", "exceptions[1].until",
+        "exceptions[2].until",
         "environment", "environments.dev.levels.aws-no-natt", "exceptions[0].rule",
     ]  # fmt: skip
     said = str(refused.value)

@@ -84,6 +84,11 @@ def test_a_bucket_that_nobody_knows_and_an_s3_that_is_silent(
     with pytest.raises(StoreUnavailable, match="does not say where"):
         Bucket.open(f"s3://{bucket}", clock=clock)
     assert len(clock.slept) == 3, "bounded"
+    silent = Bucket.open(f"s3://{bucket}?region={HOME}", clock=clock)
+    with pytest.raises(
+        StoreUnavailable, match=r"s3://\S+ does not answer \(GET k: error sending request, after [\d.]+ \S?s\)"
+    ):
+        silent.get("k")
 
 
 @pytest.mark.parametrize(

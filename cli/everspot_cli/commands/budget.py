@@ -5,11 +5,11 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from everspot_core.budgets import ENVIRONMENT, MOST, Allowance, Caps, Period, Unit
+from everspot_core.budgets import ENVIRONMENT, MOST, Allowance, Caps, Period
 from rich.table import Table
 from rich.text import Text
 
-from everspot_cli.budgets import BudgetReading, BudgetRow, figure, read, used_up
+from everspot_cli.budgets import BudgetReading, BudgetRow, amount, read, used_up
 from everspot_cli.commands.options import Json, session_of
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.requests import user
@@ -133,12 +133,11 @@ def _table(rows: list[BudgetRow]) -> Table:
     table = sheet(["WHOSE", "PER", "", "SPENT", "COMMITTED", "FORECAST", "CAP", ""], left=3)
     before = None
     for row in rows:
-        figures = [figure(value) for value in (row.spent, row.committed, row.forecast)]
+        figures = [amount(value, row.unit) for value in (row.spent, row.committed, row.forecast)]
         whose = "" if row.team == before else row.team or "environment"
         before = row.team
-        unit = "$" if row.unit is Unit.DOLLARS else row.unit.words
-        cap = figure(row.cap) if row.cap is not None else "—"
-        table.add_row(whose, row.period.value, unit, *figures, cap, _bar(row))
+        cap = amount(row.cap, row.unit) if row.cap is not None else "—"
+        table.add_row(whose, row.period.value, row.unit.words, *figures, cap, _bar(row))
     return table
 
 

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from everspot_cli.commands.options import Json, session_of
+from everspot_cli.report.terminal import money
 from everspot_cli.tables import fits, sheet
 
 UNKNOWN = "unknown"
@@ -24,7 +25,7 @@ def changes(context: typer.Context, json: Json = False) -> None:
     session = session_of(context, json)
     found = session.store.changes.all()
     if session.json:
-        session.answer([_row(change) for change in found])
+        session.answer({"changes": [_row(change) for change in found]})
     elif not found:
         session.console.print("No change has been applied by `everspot review apply` yet.", markup=False)
     else:
@@ -88,4 +89,4 @@ def cost_words(change: AppliedChange) -> str:
 def _expected(side: CostFigures | None) -> str:
     if side is None or side.nothing_known:
         return UNKNOWN
-    return f"{'at least ' if side.unpriced else ''}{side.total.expected:,.2f}"
+    return f"{'at least ' if side.unpriced else ''}{money(side.total.expected)}"

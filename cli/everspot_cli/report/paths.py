@@ -10,7 +10,7 @@ from everspot_core.cost import JobBill
 from everspot_core.counting import counted
 from everspot_core.records import JobRecord
 
-from everspot_cli.report.colours import fill
+from everspot_cli.report.colours import fill, swatch
 from everspot_cli.report.gather import Material
 from everspot_cli.report.timeline import BAR, ROW, ROWS, TOP, WIDTH, Axis, grid
 from everspot_cli.tables import duration
@@ -74,7 +74,9 @@ def draw(paths: Sequence[Path], order: Mapping[str, int]) -> str:
         parts += _row(axis, own, TOP + index * ROW, order[own.job_id])
     left = len(paths) - len(newest)
     note = f"\n<p>The {ROWS} jobs that began last; {left} older ones are left out of it.</p>" if left else ""
-    return "\n".join([*parts, "</svg>", f'<p class="legend">{_LEGEND}</p>']) + note
+    said = "works" if len(newest) == 1 else "works, each job in a colour of its own"
+    works = f"<span><i {swatch(order[newest[0].job_id])}></i>{said}</span>"
+    return "\n".join([*parts, "</svg>", f'<p class="legend">{works}{_LEGEND}</p>']) + note
 
 
 def _row(axis: Axis, own: Path, top: int, colour: int) -> list[str]:

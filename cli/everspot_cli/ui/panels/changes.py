@@ -92,7 +92,7 @@ def _line(change: AppliedChange) -> ChangeLine:
         did=did_words(change),
         cost=cost_words(change),
         difference=_signed(after.total.expected - before.total.expected) if differs else UNKNOWN,  # type: ignore[union-attr]
-        bounds=f"{after.total.low:,.2f} to {after.total.high:,.2f}" if after is not None else UNKNOWN,
+        bounds=f"{money(after.total.low)} to {money(after.total.high)}" if after is not None else UNKNOWN,
     )
 
 

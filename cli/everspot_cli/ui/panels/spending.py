@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from everspot_core.budgets import Unit
 from everspot_core.governance.anomalies import Anomalies
 
-from everspot_cli.budgets import BudgetReading, BudgetRow, figure, used_up
+from everspot_cli.budgets import BudgetReading, BudgetRow, amount, used_up
 from everspot_cli.report.cards import cards
 from everspot_cli.report.terminal import money, percent
 from everspot_cli.tables import duration
@@ -108,11 +107,11 @@ def _line(row: BudgetRow) -> BudgetLine:
     return BudgetLine(
         whose=row.team or "environment",
         period=row.period.value,
-        unit="$" if row.unit is Unit.DOLLARS else row.unit.words,
-        spent=figure(row.spent),
-        committed=figure(row.committed),
-        forecast=figure(row.forecast),
-        cap=figure(row.cap) if row.cap is not None else "none",
+        unit=row.unit.words,
+        spent=amount(row.spent, row.unit),
+        committed=amount(row.committed, row.unit),
+        forecast=amount(row.forecast, row.unit),
+        cap=amount(row.cap, row.unit) if row.cap is not None else "none",
         share=share,
         bound=bound,
         verdict=verdict,

@@ -31,7 +31,21 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
+// base is the program of the older host, which tools/setup builds beside this one.
 const base = "pulumi-language-python-base"
+
+// lookEvery is how often the host looks whether the engine lives, as pulumi-language-python v3.79.0 does in its main.go.
+const lookEvery = 5 * time.Minute
+
+// endWithin is how long a plugin may take to end once it is interrupted. Then it is killed, so that a plugin that heeds
+// no interrupt keeps no engine waiting: Everspot's components hold nothing that has to be put away.
+const endWithin = 10 * time.Second
+
+// Folders and files of a generated SDK are for their owner alone, who writes programs with it.
+const (
+	ownFolder = 0o700
+	ownFile   = 0o600
+)
 
 // What `pip list` and the files beside each package say, in a fifth of its time.
 const listing = `
@@ -61,7 +75,7 @@ func main() {
 	engine := flag.Arg(0)
 	ctx, cancel := context.WithCancel(context.Background())
 	if engine != "" {
-		if err := rpcutil.Healthcheck(ctx, engine, 5*time.Minute, cancel); err != nil {
+		if err := rpcutil.Healthcheck(ctx, engine, lookEvery, cancel); err != nil {
 			cmdutil.Exit(err)
 		}
 	}
@@ -217,7 +231,7 @@ func (h *host) RunPlugin(request *pulumirpc.RunPluginRequest, server pulumirpc.L
 	defer closer.Close()
 	command := exec.CommandContext(server.Context(), interpreter(own), append([]string{folder}, request.Args...)...)
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
-	command.WaitDelay = 10 * time.Second
+	command.WaitDelay = endWithin
 	command.Dir, command.Env, command.Stdout, command.Stderr = request.Pwd, request.Env, stdout, stderr
 	if err := command.Run(); err != nil {
 		var exit *exec.ExitError
@@ -256,10 +270,10 @@ func (h *host) GeneratePackage(
 	}
 	for name, content := range files {
 		path := filepath.Join(request.Directory, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Dir(path), ownFolder); err != nil {
 			return nil, err
 		}
-		if err := os.WriteFile(path, content, 0o600); err != nil {
+		if err := os.WriteFile(path, content, ownFile); err != nil {
 			return nil, err
 		}
 	}
@@ -284,12 +298,13 @@ func (h *host) Link(_ context.Context, request *pulumirpc.LinkRequest) (*pulumir
 		module := "pulumi_" + strings.ReplaceAll(one.Package.Name, "-", "_")
 		fmt.Fprintf(&said, "You can then import the SDK in your Python code with:\n\n  import %s\n", module)
 	}
-	if err := os.WriteFile(path, content, 0o600); err != nil {
+	if err := os.WriteFile(path, content, ownFile); err != nil {
 		return nil, err
 	}
 	return &pulumirpc.LinkResponse{ImportInstructions: said.String()}, nil
 }
 
+// When install installs what is required: whether or not the environment is there, or only where it is missing.
 const (
 	always  = true
 	missing = false

@@ -39,7 +39,8 @@ class Account:
         return self.market.region
 
     def reset(self) -> None:
-        """Forget machines, credentials and calls. What moto keeps, and the market, are others' business."""
+        """Empty the account of machines, credentials and booked calls. moto's own state and the market are reset
+        elsewhere."""
         self.machines.reset()
         self.metadata.reset()
         self.calls.restart()
@@ -76,6 +77,6 @@ def check_free() -> None:
 
 
 def enter(account: Account | None) -> None:
-    """Make an account the current one, or leave it with None."""
+    """Make an account the current one; None leaves it."""
     global _current
     _current = account

@@ -36,7 +36,7 @@ class AwsSide:
         return moto_parts.zone_ids(region)
 
     def join(self, market: LocalMarket) -> None:
-        """Make the account, and enter it."""
+        """Make the account and enter it."""
         self.account = assemble(self._options, market)
         self.machines, self.calls = self.account.machines, self.account.calls
         accounts.enter(self.account)
@@ -46,7 +46,7 @@ class AwsSide:
         return services(self.account)
 
     def answer_at(self, endpoint: str) -> None:
-        """Take the URL of all services, for `AWS_ENDPOINT_URL`."""
+        """Set the URL at which all services answer, for `AWS_ENDPOINT_URL`."""
         self.account.endpoint = endpoint
 
     def reset(self) -> None:
@@ -55,7 +55,7 @@ class AwsSide:
         moto_parts.empty_moto()
 
     def close(self) -> None:
-        """End the metadata services, and give moto back."""
+        """End the metadata services and restore moto's own classes."""
         self.account.metadata.close_all()
         self.account.calls.close()
         moto_parts.give_moto_back()
@@ -97,7 +97,7 @@ def services(account: Account) -> Callable[..., Any]:
 
 
 def _fleet_replaces(region: str, machine: Machine) -> None:
-    """Tell the fleet of a machine, if it has one, that it came to an end."""
+    """Tell a machine's fleet, if it has one, that the machine has ended."""
     fleets: dict[str, Any] = ec2_backends[ACCOUNT][region].fleets  # moto's own kind of fleet is never made
     fleet = fleets.get(machine.fleet) if machine.fleet else None
     if fleet is not None:

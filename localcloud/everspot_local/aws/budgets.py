@@ -13,7 +13,7 @@ _create_budget = BudgetsResponse.create_budget
 
 
 def describe_subscribers_for_notification(self: BudgetsResponse) -> str:
-    """The subscribers of one notification of a budget.
+    """Return the subscribers of one notification of a budget.
 
     Raises:
         NotFoundException: if there is no such budget, or it has no such notification.
@@ -28,14 +28,14 @@ def describe_subscribers_for_notification(self: BudgetsResponse) -> str:
 
 
 def create_budget(self: BudgetsResponse) -> str:
-    """moto's, with the budget's tags."""
+    """Create a budget as moto does, and keep its tags."""
     answer: str = _create_budget(self)
     _find(self, self._get_param("Budget")["BudgetName"]).resource_tags = self._get_param("ResourceTags") or []
     return answer
 
 
 def list_tags_for_resource(self: BudgetsResponse) -> str:
-    """The tags of a budget, by its ARN.
+    """Return the tags of a budget, by its ARN.
 
     Raises:
         NotFoundException: if there is no such budget.

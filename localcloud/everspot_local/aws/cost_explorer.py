@@ -178,7 +178,7 @@ def _check_subscription(handler: CostExplorerResponse, made: Document) -> None:
 
 
 def _billed() -> set[str]:
-    """The tags that instances have carried for long enough, ended ones too."""
+    """Return the tags that instances, also ended ones, have carried for long enough."""
     here = account.current()
     until = here.market.clock.now() - here.market.delays.billed
     region = ec2_backends[ACCOUNT][here.region]
@@ -188,7 +188,7 @@ def _billed() -> set[str]:
 
 
 def _kept(handler: CostExplorerResponse, kind: str) -> dict[str, Document]:
-    """What is kept beside moto's own; it goes when moto is emptied."""
+    """Return what is stored beside moto's own state; it is deleted when moto is reset."""
     found: dict[str, Document] = handler.ce_backend.__dict__.setdefault(f"everspot_{kind}", {})
     return found
 

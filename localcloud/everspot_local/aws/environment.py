@@ -2,17 +2,17 @@
 
 
 def endpoints(url: str, region: str) -> dict[str, str]:
-    """Return what every program needs to find the services, whoever it is."""
+    """Return the variables by which every program finds the services, whoever runs it."""
     return {"AWS_ENDPOINT_URL": url, "AWS_REGION": region, "AWS_DEFAULT_REGION": region}
 
 
 def abroad(url: str) -> dict[str, str]:
-    """Return what programs of another cloud need to find the services: regions go by the names of buckets."""
+    """Return the variables by which programs of another cloud find the services; buckets' names say their regions."""
     return {"AWS_ENDPOINT_URL": url}
 
 
 def owner(url: str, region: str) -> dict[str, str]:
-    """Return what the account's owner needs: made-up keys, and no look for a metadata service."""
+    """Return the variables of the account's owner: made-up keys, and no search for a metadata service."""
     return {
         **endpoints(url, region),
         "AWS_ACCESS_KEY_ID": "test",

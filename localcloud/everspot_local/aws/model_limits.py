@@ -1,4 +1,4 @@
-"""Stands in for the front door of services that hold every request to their own API model: lengths, patterns, enums.
+"""Stands in for services' validation of every request against their own API model: lengths, patterns, enumerations.
 
 The model is the one that AWS publishes with its SDKs (botocore's `service-2.json`). SDKs themselves check least lengths
 only; the service refuses the rest, all faults of a request in one answer.
@@ -48,7 +48,7 @@ def check_request(handler: Any, service: str, action: str) -> None:
 
 
 def _parameters(handler: Any) -> Mapping[str, Any]:
-    """What moto has read by the model already, or else the JSON itself."""
+    """Return the parameters that moto has read by the model, or else the request's JSON."""
     if handler.automated_parameter_parsing:
         return handler.params  # type: ignore[no-any-return]
     try:
@@ -114,7 +114,8 @@ def _joined(path: str, name: str) -> str:
 
 @lru_cache(maxsize=512)
 def _compiled(pattern: str) -> re.Pattern[str] | None:
-    """A pattern of the model, which is Java's, in Python; None where there is none, or it says what Python cannot."""
+    """Return a pattern of the model, which is in Java's syntax, for Python; None if there is none or Python cannot
+    express it."""
     try:
         return re.compile(re.sub(r"\\p\{([LNZ])\}", lambda m: _NAMES[m[1]], pattern)) if pattern else None
     except re.error:

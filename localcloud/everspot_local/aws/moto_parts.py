@@ -1,4 +1,4 @@
-"""Stands in for AWS's other services: says which of moto's parts are ours, and puts moto's own back afterwards.
+"""Stands in for AWS's other services: names the parts of moto that are replaced by ours, and restores them afterwards.
 
 Everything that is not named here is moto as it comes: S3, SQS, EventBridge, IAM, STS, SSM, Logs, CloudWatch and more.
 """
@@ -105,7 +105,7 @@ _originals = [(place, name, getattr(place, name, _ABSENT)) for place, name, _ in
 
 
 def take_moto() -> None:
-    """Put our classes where moto makes its own, in an account with nothing in it."""
+    """Put our classes in place of moto's, in an empty account."""
     for place, name, ours in _REPLACED:
         setattr(place, name, ours)
     SERVICE_NAME_CONVERSION.update(roles.NAMES)
@@ -113,7 +113,7 @@ def take_moto() -> None:
 
 
 def give_moto_back() -> None:
-    """moto as it comes, with nothing in it."""
+    """Restore moto's own classes, and empty its state."""
     for place, name, original in _originals:
         if original is _ABSENT:
             delattr(place, name)
@@ -125,12 +125,12 @@ def give_moto_back() -> None:
 
 
 def empty_moto() -> None:
-    """An account with nothing in it, in every service."""
+    """Empty the account in every service."""
     moto_api_backend.reset()
 
 
 def zone_ids(region: str) -> dict[str, str]:
-    """Zone ids by zone name."""
+    """Return zone ids by zone name."""
     zones = ec2_backends[ACCOUNT][region].describe_availability_zones()
     return {zone.name: zone.zone_id for zone in zones}
 

@@ -1,4 +1,4 @@
-"""Gives the lists of IAM and S3 a page at a time where moto gives all at once.
+"""Splits the lists of IAM and S3 into pages where moto gives all at once.
 
 IAM: 100 entries a page unless MaxItems says otherwise (each List action). S3: ListBuckets gives up to 10,000 and a
 continuation token. The other lists of IAM, SQS, EventBridge and S3 have their pages from moto.
@@ -19,7 +19,7 @@ OWNER = {"ID": "bcaf1ffd86f41161ca5fb16fd081034f", "DisplayName": "webfile"}
 
 
 def paged(original: Callable[[IamResponse], ActionResult], key: str) -> Callable[[IamResponse], ActionResult]:
-    """moto's List action of IAM, with `Marker` and `IsTruncated`. `key`: of the list in its answer."""
+    """Return a List action of IAM with `Marker` and `IsTruncated`. `key`: the list in its answer."""
 
     def page(self: IamResponse) -> ActionResult:
         answer = original(self)
@@ -37,7 +37,7 @@ def paged(original: Callable[[IamResponse], ActionResult], key: str) -> Callable
 
 
 def all_buckets(self: S3Response) -> TYPE_RESPONSE:
-    """moto's ListBuckets, with the token that it lacks."""
+    """Answer ListBuckets with the continuation token that moto lacks."""
     self.data["Action"] = "ListAllMyBuckets"
     self._authenticate_and_authorize_s3_action()
     prefix, region = self._get_param("prefix"), self._get_param("bucket-region")

@@ -20,7 +20,7 @@ _FORMAT = "aws_v1"
 
 
 class PriceList:
-    """The service as a WSGI application of its own, since moto has none of it. `catalogue`: the one that holds now."""
+    """The service as a WSGI application of its own, since moto has none of it. `catalogue`: returns the current one."""
 
     def __init__(self, catalogue: Callable[[], Catalogue]) -> None:
         self._catalogue = catalogue
@@ -28,7 +28,7 @@ class PriceList:
 
     @staticmethod
     def wants(environ: dict[str, Any]) -> bool:
-        """Whether a request is for this service."""
+        """Return whether a request is for this service."""
         return str(environ.get("HTTP_X_AMZ_TARGET", "")).startswith(TARGET)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:

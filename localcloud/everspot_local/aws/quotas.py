@@ -28,6 +28,6 @@ def account_quotas(values: dict[str, float] | None = None) -> Quotas:
 
 
 def _code_of(instance_type: str, market: Market) -> str | None:
-    """None for a family that has no quota, as one declared in a script."""
+    """Return the code of a family's quota; None for a family without one, such as one declared in a script."""
     found = quota_of(instance_type, market)
     return None if found is None else found.code

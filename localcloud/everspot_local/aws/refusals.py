@@ -17,7 +17,7 @@ _call_action = BaseResponse.call_action
 
 
 class Refused(ServiceException):
-    """A call that a service does not take. `status`: of the HTTP answer."""
+    """A call that a service refuses. `status`: of the HTTP answer."""
 
     def __init__(self, code: str, message: str, status: int = 400) -> None:
         super().__init__(code, message)
@@ -25,7 +25,7 @@ class Refused(ServiceException):
 
 
 def call_action(self: BaseResponse) -> TYPE_RESPONSE:
-    """moto's, with our refusals in the service's own words."""
+    """Carry out an action as moto does, with our refusals in the service's own protocol."""
     try:
         return _call_action(self)
     except Refused as error:
@@ -33,7 +33,8 @@ def call_action(self: BaseResponse) -> TYPE_RESPONSE:
 
 
 def in_own_words(method: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A method of moto's whose refusals are answered here: moto's own answer has no room for what it does not know."""
+    """Wrap a method of moto's, so that our refusals are answered in the service's own protocol, which moto's errors
+    cannot express."""
 
     @wraps(method)
     def answered(self: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Stands in for the Service Quotas API: the account's values. It takes no requests for more."""
+"""Stands in for the Service Quotas API: returns the account's values. It accepts no requests for more."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ NAMES = {"ec2": "Amazon Elastic Compute Cloud (Amazon EC2)", "vpc": "Amazon Virt
 
 
 class NoSuchQuota(JsonRESTError):
-    """A service or quota that does not exist here."""
+    """No such service or quota exists here."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -24,7 +24,7 @@ class NoSuchQuota(JsonRESTError):
 
 
 def list_service_quotas(self: ServiceQuotasResponse) -> str:
-    """ListServiceQuotas, a page at a time."""
+    """Answer ListServiceQuotas, a page at a time."""
     asked = json.loads(self.body)
     if (service := str(asked.get("ServiceCode"))) not in NAMES:
         raise NoSuchQuota
@@ -36,13 +36,13 @@ def list_service_quotas(self: ServiceQuotasResponse) -> str:
 
 
 def get_service_quota(self: ServiceQuotasResponse) -> str:
-    """GetServiceQuota."""
+    """Answer GetServiceQuota."""
     quota = _named(self)
     return json.dumps({"Quota": _document(self, quota)})
 
 
 def get_aws_default_service_quota(self: ServiceQuotasResponse) -> str:
-    """GetAWSDefaultServiceQuota: what an account has that nobody changed."""
+    """Answer GetAWSDefaultServiceQuota: the value of an account that never requested another."""
     quota = _named(self)
     return json.dumps({"Quota": _document(self, quota) | {"Value": quota.value}})
 

@@ -21,7 +21,8 @@ _QUERY_SCOPE = re.compile(r"[^/]+/\d{8}/([^/]+)/[^/]+/aws4_request")
 
 
 def signed_region(headers: Mapping[str, str], url: str = "") -> str | None:
-    """The region of a request's credential scope, in its header or in a presigned URL; None if it is not signed."""
+    """Return the region of a request's credential scope, from its header or a presigned URL; None if it is not
+    signed."""
     found = _SCOPE.search(headers.get("Authorization") or "")
     if found is None and "X-Amz-Credential" in url:
         found = _QUERY_SCOPE.search(parse_qs(urlsplit(url).query).get("X-Amz-Credential", [""])[0])

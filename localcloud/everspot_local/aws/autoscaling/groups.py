@@ -39,7 +39,8 @@ class LocalGroup(FakeAutoScalingGroup):
         self._check_profile()
 
     def _check_profile(self) -> None:
-        """CreateAutoScalingGroup and its update look at the template first; the upstream provider tries again."""
+        """Refuse a group whose launch template names an unknown instance profile. AWS checks this when a group is
+        created or updated, and the upstream provider then tries again."""
         if self.ec2_launch_template is None:
             return
         data = self.ec2_launch_template.get_version(self.launch_template_version).data
@@ -51,7 +52,7 @@ class LocalGroup(FakeAutoScalingGroup):
             raise ValidationError(said) from error
 
     def replace_autoscaling_group_instances(self, count_needed: int, propagated_tags: dict[str, str]) -> None:
-        """Launch; when there is no capacity, try again later, as the real service does."""
+        """Launch the missing instances. Without capacity the group tries again later, as the real service does."""
         for _ in range(count_needed):
             try:
                 self.launch_one(propagated_tags)
@@ -64,7 +65,8 @@ class LocalGroup(FakeAutoScalingGroup):
 
     @property
     def members(self) -> list[LocalInstance]:
-        """Its instances. The local cloud's EC2 makes no others than its own; moto does not know."""
+        """Return the group's instances; the local cloud's EC2 makes no other kind than its own, which moto's types do
+        not say."""
         return [cast(LocalInstance, state.instance) for state in self.instance_states]
 
     def heal(self) -> None:
@@ -77,7 +79,7 @@ class LocalGroup(FakeAutoScalingGroup):
                 self.set_desired_capacity(self.desired_capacity)
 
     def matches(self, instance: Any) -> bool:
-        """Whether an instance was launched from what the group launches from now."""
+        """Return whether an instance was launched from the template version that the group uses now."""
         template = self.ec2_launch_template
         if template is None:
             return False
@@ -85,12 +87,12 @@ class LocalGroup(FakeAutoScalingGroup):
         return self._made_from.get(instance.id) == (template.id, version.number)
 
     def let_go(self, instance: Any) -> None:
-        """End a member without having it replaced."""
+        """Terminate a member without replacing it."""
         self.instance_states = [s for s in self.instance_states if s.instance is not instance]
         instance.terminate()
 
     def launch_one(self, propagated_tags: dict[str, str]) -> Any:
-        """One more member, from the template that the group uses now."""
+        """Launch one more member from the template that the group uses now."""
         subnets = self.vpc_zone_identifier.split(",") if self.vpc_zone_identifier else []
         turn = len(self.instance_states)
         template = self.ec2_launch_template
@@ -118,13 +120,13 @@ class LocalGroup(FakeAutoScalingGroup):
 
 
 def member_ended(market: LocalMarket, instance_id: str) -> None:
-    """Have the group of an instance that came to an end, if it has one, replace it after a while."""
+    """Let the group of an ended instance, if it has one, replace it after a delay."""
     for group in list(autoscaling_backends[ACCOUNT][market.region].autoscaling_groups.values()):
         if isinstance(group, LocalGroup) and any(member.id == instance_id for member in group.members):
             market.timeline.after(market.delays.heal, group.heal)
 
 
 def call_action(self: AutoScalingResponse) -> TYPE_RESPONSE:
-    """One call at a time: the market's thread changes the same groups."""
+    """Carry out one call at a time, because the market's thread changes the same groups."""
     with account.current().market.lock:
         return refusals.call_action(self)

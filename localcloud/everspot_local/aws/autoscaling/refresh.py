@@ -24,14 +24,14 @@ _PREFERENCES = {"MinHealthyPercentage", "MaxHealthyPercentage", "InstanceWarmup"
 
 
 class InstanceRefreshInProgress(AutoscalingClientError):
-    """There is one already."""
+    """The group has an instance refresh already."""
 
     def __init__(self) -> None:
         super().__init__("InstanceRefreshInProgress", "An Instance Refresh is already in progress and blocks this one.")
 
 
 class NoActiveRefresh(AutoscalingClientError):
-    """There is none to cancel."""
+    """The group has no instance refresh that could be cancelled."""
 
     def __init__(self, group: str) -> None:
         super().__init__(
@@ -49,7 +49,7 @@ class Group(Protocol):
 
     @property
     def members(self) -> list[Any]:
-        """Its instances."""
+        """Return the group's instances."""
 
     def matches(self, instance: Any) -> bool:
         """Return whether an instance was launched from what the group launches from now."""
@@ -58,7 +58,7 @@ class Group(Protocol):
         """Launch one more member."""
 
     def let_go(self, instance: Any) -> None:
-        """End a member without having it replaced."""
+        """Terminate a member without replacing it."""
 
     def heal(self) -> None:
         """Bring the group back to its desired capacity."""
@@ -84,11 +84,11 @@ class Refresh:
 
     @property
     def active(self) -> bool:
-        """Whether it is still at work."""
+        """Return whether the refresh is still going on."""
         return self.status in ("Pending", "InProgress")
 
     def step(self) -> None:
-        """Replace the next instance, or be done."""
+        """Replace the next instance, or finish."""
         if not self.active:
             return
         self.status = "InProgress"
@@ -101,11 +101,11 @@ class Refresh:
             self._finish(None)
 
     def end(self, status: str, reason: str | None = None) -> None:
-        """Come to an end, with the reason if it is a bad one."""
+        """End the refresh; `reason` says why it failed or was cancelled."""
         self.status, self.reason, self.ended = status, reason, account.current().market.clock.now()
 
     def document(self) -> dict[str, Any]:
-        """As DescribeInstanceRefreshes tells it."""
+        """Return the refresh as DescribeInstanceRefreshes shows it."""
         left = len([instance for instance in self._old if instance.alive])
         return {
             "InstanceRefreshId": self.id,
@@ -133,7 +133,7 @@ class Refresh:
         here.market.timeline.after(here.market.delays.pending + self._warmup, lambda: self._finish(new))
 
     def _finish(self, new: Any) -> None:
-        """End the oldest of the old ones, now that what came for it, if anything did, is in service."""
+        """Terminate the oldest of the old instances, now that its replacement, if there is one, is in service."""
         if not self.active:
             return
         if new is not None and new.state != "running":
@@ -171,7 +171,7 @@ def describe_instance_refreshes(self: AutoScalingResponse) -> ActionResult:
 
 
 def cancel_instance_refresh(self: AutoScalingResponse) -> ActionResult:
-    """CancelInstanceRefresh. What was launched for it stays until the group is healed to its capacity."""
+    """Answer CancelInstanceRefresh. Instances that it launched stay until the group returns to its desired capacity."""
     group = _group(self)
     for refresh in group.refreshes:
         if refresh.active:

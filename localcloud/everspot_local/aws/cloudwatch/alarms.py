@@ -38,7 +38,7 @@ _put_metric_alarm = CloudWatchBackend.put_metric_alarm
 
 
 def put_metric_alarm(self: CloudWatchBackend, *words: Any, **more: Any) -> Alarm:
-    """moto's, with the state that CloudWatch gives a new alarm; from the first one on alarms are looked at."""
+    """Store an alarm as moto does, with the state that CloudWatch gives a new one, and begin evaluating alarms."""
     idle, known = not self.alarms, set(self.alarms)
     alarm = _put_metric_alarm(self, *words, **more)
     if alarm.name not in known:
@@ -58,7 +58,7 @@ def _look() -> None:
 
 
 def evaluate(backend: CloudWatchBackend, now: datetime) -> None:
-    """Look at every alarm, as of a moment."""
+    """Evaluate every alarm as of a moment."""
     backend.metric_data = [datum for datum in list(backend.metric_data) if now - _at(datum) < KEPT]
     for alarm in list(backend.alarms.values()):
         _evaluate(alarm, [d for d in backend.metric_data if isinstance(d, MetricDatum) and _is_of(d, alarm)], now)
@@ -82,7 +82,7 @@ def _evaluate(alarm: Alarm, data: list[MetricDatum], now: datetime) -> None:
 
 
 def _point(alarm: Alarm, data: list[MetricDatum], now: datetime, back: int) -> float | None:
-    """The statistic of the whole period that ended `back` periods before the last one did; None without figures."""
+    """Return the statistic of the whole period that ended `back` periods ago; None if there are no data points."""
     period = int(alarm.period)
     end = int(now.timestamp()) // period * period - back * period
     values = [float(datum.value) for datum in data if end - period <= _at(datum).timestamp() < end]

@@ -21,14 +21,14 @@ _Application = Callable[..., Iterable[bytes]]
 
 
 def wants(environ: dict[str, Any]) -> bool:
-    """Whether a request is one of this protocol."""
+    """Return whether a request uses this protocol."""
     return (
         environ.get("HTTP_SMITHY_PROTOCOL") == "rpc-v2-cbor" and _PATH.match(environ.get("PATH_INFO", "")) is not None
     )
 
 
 class Translated:
-    """An application that speaks JSON, for those who speak CBOR."""
+    """A WSGI application that answers CBOR requests through one that speaks JSON."""
 
     def __init__(self, application: _Application) -> None:
         self._application = application
@@ -54,7 +54,7 @@ class Translated:
         return [body]
 
     def _ask(self, environ: dict[str, Any], operation: str) -> tuple[str, dict[str, str], dict[str, Any]]:
-        """Status, headers and answer of the same request in JSON."""
+        """Send the same request as JSON and return its status, headers and answer."""
         asked = json.dumps(
             _decoded(environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))), default=_epoch
         )
@@ -86,7 +86,7 @@ def _decoded(body: bytes) -> Any:
 
 
 def _encoded(answer: dict[str, Any], shape: Any) -> bytes:
-    """An answer by its shape, of which JSON leaves moments as numbers or texts."""
+    """Encode an answer by its shape; in JSON its times are numbers or texts."""
     written = bytearray()
     if shape is None:
         return _text_map({})
@@ -108,7 +108,7 @@ def _shaped(value: Any, shape: Any) -> Any:
 
 
 def _text_map(texts: dict[str, str]) -> bytes:
-    """A map of texts; each of them, and their number, small enough for one byte of length or two."""
+    """Encode a small map of texts: fewer than 24 entries, whose texts are shorter than 65,536 bytes."""
 
     def text(word: str) -> bytes:
         data = word.encode()

@@ -26,7 +26,7 @@ Check = Callable[[Any, str, dict[str, Any]], None]
 
 
 class Throttled(EC2ClientError):
-    """More requests than the action's bucket has tokens. Its status is 503, which moto's errors cannot say.
+    """The action's token bucket is empty. EC2 answers with status 503, which moto's errors cannot express.
 
     The words as met: https://github.com/aws/karpenter-provider-aws/issues/8923.
     """
@@ -40,7 +40,7 @@ class Throttled(EC2ClientError):
 
 
 def enter(backend: Any, action: str, params: dict[str, Any]) -> None:
-    """Let a request in.
+    """Check a request before its action runs.
 
     Raises:
         EC2ClientError: by EC2's own code, if it would not.

@@ -6,7 +6,7 @@ __all__ = ["EC2ClientError"]
 
 
 class InsufficientInstanceCapacity(EC2ClientError):
-    """A pool has nothing to give."""
+    """A pool has no capacity left."""
 
     def __init__(self, instance_type: str, zone: str) -> None:
         super().__init__("InsufficientInstanceCapacity", drought_text(instance_type, zone))
@@ -55,22 +55,22 @@ class InvalidTargetCapacity(EC2ClientError):
 
 
 class FleetNotFound(EC2ClientError):
-    """An id that is no fleet's."""
+    """No fleet has this id."""
 
     def __init__(self, fleet_id: str) -> None:
         super().__init__("InvalidFleetId.NotFound", f"The fleet ID '{fleet_id}' does not exist")
 
 
 class UnknownInstanceType(EC2ClientError):
-    """A name that is no instance type, or one that the local cloud has no price for."""
+    """No instance type has this name, or the local cloud knows no price for it."""
 
     def __init__(self, name: str) -> None:
         super().__init__("InvalidInstanceType", f"The following supplied instance types do not exist: [{name}]")
 
 
 class ServiceLinkedRoleMissing(EC2ClientError):
-    """The account lacks the role of a service, and the API may not create it. Its status is 403, which moto's errors
-    cannot say.
+    """The account lacks a service-linked role, and the service may not create it. EC2 answers with status 403, which
+    moto's errors cannot express.
 
     The words as met, of Spot: https://github.com/determined-ai/determined/issues/1830.
     """
@@ -83,7 +83,7 @@ class ServiceLinkedRoleMissing(EC2ClientError):
 
 
 def drought_text(instance_type: str, zone: str) -> str:
-    """What EC2 says when a pool has nothing to give."""
+    """Return EC2's message for a pool without capacity."""
     return (
         f"We currently do not have sufficient {instance_type} capacity in the Availability Zone you requested "
         f"({zone}). Our system will be working on provisioning additional capacity."

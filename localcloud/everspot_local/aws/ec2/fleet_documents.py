@@ -1,4 +1,4 @@
-"""A fleet as EC2's answers tell it."""
+"""Documents of a fleet, as EC2's answers show it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from everspot_local.market.clock import stamp
 
 
 def launched(fleet: LocalFleet) -> list[dict[str, Any]]:
-    """Instances by the override that they were launched by, and the market."""
+    """Group instances by market and by the override that launched them."""
     groups: dict[tuple[int, Market], list[Member]] = {}
     for member in fleet.members.values():
         groups.setdefault((id(member.override), member.instance.market), []).append(member)
@@ -31,13 +31,14 @@ def launched(fleet: LocalFleet) -> list[dict[str, Any]]:
 
 
 def _spelled(played: Mapping[str, Prefer], strategy: Prefer) -> str:
-    """EC2 answers this one strategy in its older spelling, and the upstream provider compares with that."""
+    """Return the strategy in EC2's older spelling, which EC2 answers for this one and the upstream provider compares
+    with."""
     name = next(name for name, meant in played.items() if meant is strategy)
     return "lowestPrice" if name == "lowest-price" else name
 
 
 def _whole(options: MarketOptions) -> dict[str, Any]:
-    """What is told only of fleets that asked for it."""
+    """Return the fields that EC2 answers only for fleets that requested them."""
     told = {
         "SingleInstanceType": options.single_type,
         "SingleAvailabilityZone": options.single_zone,
@@ -57,7 +58,7 @@ def _on_demand(fleet: LocalFleet) -> dict[str, Any]:
 
 
 def fleet_document(fleet: LocalFleet) -> dict[str, Any]:
-    """A fleet as DescribeFleets tells it."""
+    """Return a fleet as DescribeFleets shows it."""
     options = fleet.options[Market.SPOT]
     spot: dict[str, Any] = {
         **_whole(options),

@@ -1,4 +1,4 @@
-"""What EC2 Fleet says when it cannot launch: codes of an answer's errors, and names of events in a fleet's history."""
+"""Error codes and history events of EC2 Fleet for launches that fail."""
 
 from everspot_core.allocation import Cause, Launchable, Refusal
 from moto.ec2.exceptions import EC2ClientError
@@ -11,7 +11,7 @@ PASSING_CODES = {"InsufficientInstanceCapacity", *QUOTA_CODES}
 
 
 class Unfulfillable(EC2ClientError):
-    """A way that could give something, but not what was asked for together.
+    """An override has some capacity, but less than what was requested together.
 
     As met: fleets that ask for much in one place are told so (https://github.com/mludvig/aws-ethereum-miner/issues/23,
     https://github.com/runs-on/runs-on/issues/251). AWS does not document which code a minimum that was missed has.
@@ -25,7 +25,7 @@ class Unfulfillable(EC2ClientError):
 
 
 def of_refusal(refusal: Refusal, candidate: Launchable, pool: MarketPool | None) -> EC2ClientError:
-    """What is said of a way to launch that gave nothing."""
+    """Return the error for an override that launched nothing."""
     if refusal.cause is Cause.NO_CAPACITY and pool is not None:
         return InsufficientInstanceCapacity(pool.instance_type, pool.zone)
     if refusal.cause is Cause.PRICE_TOO_HIGH and pool is not None:
@@ -43,7 +43,7 @@ def of_refusal(refusal: Refusal, candidate: Launchable, pool: MarketPool | None)
 
 
 def of_shortfall(codes: set[str]) -> tuple[str, str, str]:
-    """Detail type, kind and sub-type of the event of a shortfall (User Guide, "EC2 Fleet event types")."""
+    """Return detail type, event type and sub-type of a shortfall (User Guide, "EC2 Fleet event types")."""
     if codes and codes <= {"SpotMaxPriceTooLow"}:
         return "EC2 Fleet Information", "service-error", "fleetProgressHalted"
     if codes and codes <= QUOTA_CODES:

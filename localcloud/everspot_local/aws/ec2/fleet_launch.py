@@ -1,4 +1,4 @@
-"""Stands in for one attempt of a fleet to launch: the pool of each instance, and why the other pools gave nothing.
+"""Stands in for one launch attempt of a fleet: chooses the pool of each instance, and says why other pools gave none.
 
 Every launch is planned and checked before the first instance is there, so that a part that has a minimum
 (MinTargetCapacity) either comes whole or costs nothing.
@@ -27,10 +27,10 @@ class Launching(Protocol):
     options: dict[Market, MarketOptions]
 
     def check_way(self, override: Override, market: Market) -> None:
-        """Raise what EC2 would say of one launch by it."""
+        """Raise the error that EC2 would answer to one launch by this override."""
 
     def afford(self, instances: int) -> EC2ClientError | None:
-        """Take what so many launches cost of the account's request limits; the error if that is more than there is."""
+        """Take the request tokens of this many launches; return an error if there are too few."""
 
     def launch_one(self, override: Override, market: Market) -> None:
         """Launch an instance."""
@@ -38,7 +38,7 @@ class Launching(Protocol):
 
 @dataclass
 class _Plan:
-    """What a set of ways would launch, each by its position in the request, and why not more.
+    """What a set of overrides would launch, each by its position in the request, and why it is not more.
 
     `told`: ways of which an error tells.
     """
@@ -54,7 +54,7 @@ class _Plan:
 
 
 class Attempt:
-    """One attempt. `errors`: as the answer of an `instant` fleet tells them."""
+    """One launch attempt. `errors`: as the answer of an `instant` fleet shows them."""
 
     def __init__(self, fleet: Launching) -> None:
         self._fleet = fleet
@@ -62,7 +62,7 @@ class Attempt:
         self.errors: list[dict[str, Any]] = []
 
     def launch(self, market: Market, units: float) -> bool:
-        """Launch so many units of a market; whether all of them came."""
+        """Launch this many capacity units of a market; return whether all of them were launched."""
         if units <= 0:
             return True
         options = self._fleet.options[market]
@@ -77,7 +77,8 @@ class Attempt:
         return self._carry_out(chosen, market, options.minimum) >= units
 
     def _groups(self, options: MarketOptions) -> list[list[int]]:
-        """Ways that may be used together: all of them, or those of one type, of one zone, or of both."""
+        """Yield the sets of overrides that may be used together: all of them, or those of one type, of one zone, or of
+        both."""
         groups: dict[tuple[str, str], list[int]] = {}
         for way, override in enumerate(self._fleet.overrides):
             kind, zone = override.candidate.instance_type, override.candidate.zone
@@ -86,7 +87,7 @@ class Attempt:
         return list(groups.values())
 
     def _plan(self, market: Market, units: float, ways: list[int]) -> _Plan:
-        """What these ways would give. What one of them cannot give is asked of the others."""
+        """Return what these overrides would launch. Units that one of them cannot give are asked of the others."""
         plan = _Plan(ways)
         for way in ways:
             if (fault := self._fleet.overrides[way].fault) is not None:
@@ -114,7 +115,7 @@ class Attempt:
         plan.errors.append(self._error(way, market, error))
 
     def _allocate(self, market: Market, units: float, ways: list[int], taken: list[Placement]) -> Allocation:
-        """Placements by the market's pools as they are once what is taken has been launched."""
+        """Allocate units to the market's pools as they will be once the units taken so far are launched."""
         if not ways:
             return Allocation(placements=(), refusals=(), on_demand_shortfall=0, spot_shortfall=0)
         pools, candidates = account.current().market.pools, [self._fleet.overrides[way].candidate for way in ways]
@@ -135,7 +136,7 @@ class Attempt:
         return allocate(request, views)
 
     def _check(self, way: int, market: Market, taken: list[Placement]) -> EC2ClientError | None:
-        """What EC2 would say of one more launch by a way, after those that are taken."""
+        """Return the error of one more launch by an override, after those that are planned."""
         override, key = self._fleet.overrides[way], (way, market)
         try:
             if key not in self._passed:
@@ -148,7 +149,7 @@ class Attempt:
         return None
 
     def _preferred(self, plans: list[_Plan], market: Market) -> _Plan:
-        """The plan in which the strategy would begin, if all the plans' ways could be used together."""
+        """Return the plan with which the strategy would begin if the overrides of all plans could be used together."""
         if len(plans) == 1:
             return plans[0]
         ways = sorted({p.candidate for plan in plans for p in plan.placements})
@@ -157,7 +158,7 @@ class Attempt:
         return next(plan for plan in plans if way in plan.ways)
 
     def _carry_out(self, plan: _Plan, market: Market, minimum: int) -> float:
-        """Launch what is planned; the units that came."""
+        """Launch what is planned, and return the units that were launched."""
         came = 0.0
         if minimum and (error := self._fleet.afford(len(plan.placements))) is not None:
             self._tell([self._error(way, market, error) for way in sorted({p.candidate for p in plan.placements})])
@@ -172,7 +173,8 @@ class Attempt:
         return came
 
     def _tell_too_little(self, plans: list[_Plan], market: Market) -> None:
-        """What keeps each way from giving its part; one that could give some, but not enough, is unfulfillable."""
+        """Record why each override gives less than its part; one that could give some, but not enough, is
+        unfulfillable."""
         for plan in plans:
             self._tell(plan.errors)
             given = {p.candidate for p in plan.placements} - plan.told
@@ -196,7 +198,7 @@ class Attempt:
 
 
 def override_document(override: Override) -> dict[str, Any]:
-    """An override as answers name it."""
+    """Return an override as EC2's answers show it."""
     document: dict[str, Any] = {"LaunchTemplateSpecification": override.launch_template}
     if override.override:
         document["Overrides"] = override.override

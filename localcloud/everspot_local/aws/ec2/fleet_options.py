@@ -48,7 +48,7 @@ _ON_DEMAND = {"AllocationStrategy", "CapacityReservationOptions", *_INSTANT}
 
 @dataclass(frozen=True)
 class MarketOptions:
-    """How one market's part of a fleet is launched.
+    """How the part of a fleet in one market is launched.
 
     `single_type`, `single_zone`: all of it is of one type, in one zone. `minimum`: capacity units without which
     nothing is launched; 0 takes what there is.
@@ -62,7 +62,7 @@ class MarketOptions:
 
 
 def read_options(request: dict[str, Any]) -> dict[Market, MarketOptions]:
-    """Options by market."""
+    """Return the options by market."""
     found = {}
     for market, name, played in (
         (Market.SPOT, "SpotOptions", SPOT_PLAYED),
@@ -80,7 +80,7 @@ def read_options(request: dict[str, Any]) -> dict[Market, MarketOptions]:
 
 
 def check(request: dict[str, Any]) -> None:
-    """Refuse what EC2 refuses, and what the local cloud does not know."""
+    """Refuse what EC2 refuses, and what the local cloud does not support."""
     only(request, _REQUEST, "CreateFleet")
     fleet_type = request.get("Type") or "maintain"
     if fleet_type not in TYPES:
@@ -160,7 +160,7 @@ def _instant_only(what: str) -> InvalidFleetConfig:
 
 
 def _strategy(name: str, options: dict[str, Any], played: Mapping[str, Prefer]) -> Prefer:
-    """The strategy asked for, or EC2's default, which EC2 takes in its older spelling too: the provider sends that."""
+    """Return the requested strategy, or EC2's default. EC2 accepts its older spelling too, which the provider sends."""
     asked = str(options.get("AllocationStrategy") or "lowest-price")
     asked = "lowest-price" if asked == "lowestPrice" else asked
     if asked in played:
@@ -171,7 +171,8 @@ def _strategy(name: str, options: dict[str, Any], played: Mapping[str, Prefer]) 
 
 
 def only(given: dict[str, Any], known: set[str], where: str) -> None:
-    """Refuse by name what is asked for and not known. The upstream provider sends 0 and false for what nobody asked."""
+    """Refuse by name what is requested and not supported. The upstream provider sends 0 and false for what nobody
+    set."""
     unset = (None, "", 0, False, "0", "false")
     unknown = sorted(key for key, value in given.items() if key not in known and value not in unset)
     if unknown:

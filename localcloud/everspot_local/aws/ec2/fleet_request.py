@@ -1,4 +1,4 @@
-"""Stands in for what EC2 makes of a fleet's launch templates and overrides: every way to launch that they name."""
+"""Stands in for how EC2 combines a fleet's launch templates and overrides into a list of ways to launch."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +43,7 @@ class Override:
 
 
 def read_overrides(backend: Any, configs: list[dict[str, Any]], known_types: Any, *, instant: bool) -> list[Override]:
-    """Every way to launch that a request names, in its order."""
+    """Return every way to launch that a request names, in its order."""
     if not configs:
         raise MissingParameter("LaunchTemplateConfigs")
     if len(configs) > MOST_CONFIGS:
@@ -93,7 +93,7 @@ class _Reader:
     instant: bool
 
     def read(self, override: dict[str, Any]) -> list[Override]:
-        """One way for each zone that an override may launch in."""
+        """Return one way to launch for each zone that an override may use."""
         only(override, _OVERRIDE, "LaunchTemplateConfigs.Overrides")
         instance_type = override.get("InstanceType") or self.template.get("InstanceType")
         image_id = override.get("ImageId") or self.template.get("ImageId")

@@ -13,7 +13,7 @@ MOST_DELETED = {True: 25, False: 100}
 
 
 class TokenReused(EC2ClientError):
-    """A client token comes with other parameters than before."""
+    """A client token was sent before with other parameters."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -36,7 +36,7 @@ class Tokens:
         self._fleets: dict[str, tuple[str, Any]] = {}
 
     def find(self, request: dict[str, Any]) -> Any | None:
-        """The fleet that a request made before, or None.
+        """Return the fleet that an earlier request with this token made, or None.
 
         Raises:
             TokenReused: if the request of that token was another.
@@ -49,13 +49,13 @@ class Tokens:
         return made[1]
 
     def keep(self, request: dict[str, Any], fleet: Any) -> None:
-        """Keep what a request made."""
+        """Remember the fleet that a request made."""
         if request.get("ClientToken"):
             self._fleets[str(request["ClientToken"])] = (_fingerprint(request), fleet)
 
 
 def check_deletion(backend: Any, fleet_ids: list[str]) -> None:
-    """Refuse to delete more fleets than one call may; none of them is deleted then."""
+    """Refuse a call that names more fleets than EC2 deletes at once; none of them is deleted then."""
     instant = sum(1 for i in fleet_ids if (fleet := backend.fleets.get(i)) is not None and fleet.type == "instant")
     for is_instant, count in ((True, instant), (False, len(fleet_ids) - instant)):
         if strict() and count > MOST_DELETED[is_instant]:

@@ -10,7 +10,7 @@ LARGEST_TARGET = 10_000
 
 @dataclass(frozen=True)
 class Targets:
-    """Capacity units wanted. `default`: the market to which a change of the total goes."""
+    """The capacity units that a fleet should have. `default`: the market that changes of the total apply to."""
 
     total: int
     on_demand: int
@@ -18,7 +18,7 @@ class Targets:
     default: str
 
     def document(self) -> dict[str, Any]:
-        """As DescribeFleets tells it."""
+        """Return the targets as DescribeFleets shows them."""
         return {
             "TotalTargetCapacity": self.total,
             "OnDemandTargetCapacity": self.on_demand,
@@ -27,7 +27,8 @@ class Targets:
         }
 
     def modified(self, specification: dict[str, Any]) -> "Targets":
-        """After a ModifyFleet (EC2 User Guide, "Modify an EC2 Fleet"): each target may change.
+        """Return the targets after a ModifyFleet (EC2 User Guide, "Modify an EC2 Fleet"), which may change each of
+        them.
 
         A market that is not named keeps its part, and what changes of the total goes to the default market; so a
         fleet of one market is scaled by its total alone, down to 0.
@@ -48,7 +49,7 @@ class Targets:
 
 
 def read_targets(specification: dict[str, Any]) -> Targets:
-    """The targets of a CreateFleet request."""
+    """Read the targets of a CreateFleet request."""
     default = specification.get("DefaultTargetCapacityType") or "on-demand"
     if default not in ("spot", "on-demand"):
         raise InvalidParameter(f"Invalid value '{default}' for DefaultTargetCapacityType")

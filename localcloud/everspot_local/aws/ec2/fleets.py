@@ -1,4 +1,4 @@
-"""Stands in for EC2 Fleet: one that launches by the market's pools, and heals if it is of type `maintain`.
+"""Stands in for EC2 Fleet: launches from the market's pools, and replaces ended instances if it is of type `maintain`.
 
 It does not rebalance capacity, nor replace unhealthy instances that still run (instances here have no status checks).
 On-demand members that end are replaced like Spot ones.
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Member:
-    """An instance that the fleet launched, and how much of the target it fills."""
+    """An instance that the fleet launched. `weight`: the capacity units that it counts for."""
 
     instance: LocalInstance
     weight: float
@@ -71,13 +71,13 @@ class LocalFleet(TaggedEC2Resource):
         self._asking = False
 
     def use_configs(self, configs: list[dict[str, Any]]) -> None:
-        """Launch by these from now on; what runs stays."""
+        """Launch from these templates and overrides from now on; running instances stay."""
         known = account.current().market.pools.catalogue.types
         self.overrides = read_overrides(self.ec2_backend, configs, known, instant=self.type == "instant")
         self.configs = configs
 
     def begin(self) -> None:
-        """Launch: at once if `instant`, else shortly after the answer."""
+        """Launch at once if the fleet is `instant`, and else shortly after the answer."""
         if self.type == "instant":
             self.state = "active"
             self._launch(*self._missing())
@@ -87,15 +87,15 @@ class LocalFleet(TaggedEC2Resource):
 
     @property
     def deleted(self) -> bool:
-        """Whether it launches nothing any more."""
+        """Return whether the fleet is deleted and launches no more."""
         return self.state.startswith("deleted")
 
     def living(self, market: Market | None = None) -> list[Member]:
-        """Members that are pending or running, oldest first."""
+        """Return the members that are pending or running, oldest first."""
         return [m for m in self.members.values() if m.instance.alive and market in (None, m.instance.market)]
 
     def fulfilled(self, market: Market | None = None) -> float:
-        """Capacity units of the living members."""
+        """Return the capacity units of the living members."""
         return sum(m.weight for m in self.living(market))
 
     def modify(self, targets: Targets | None, excess_policy: str | None) -> None:
@@ -111,7 +111,7 @@ class LocalFleet(TaggedEC2Resource):
         self._ask_later(account.current().market.delays.submit)
 
     def delete(self, terminate: bool) -> None:
-        """Launch nothing any more, and end the members if asked to."""
+        """Stop launching, and terminate the members if asked to."""
         self.state = "deleted_terminating" if terminate else "deleted_running"
         self._tell("EC2 Fleet State Change", "fleet-change", {"sub-type": self.state})
         if terminate:
@@ -120,7 +120,7 @@ class LocalFleet(TaggedEC2Resource):
         self._close_if_empty()
 
     def member_ended(self, instance_id: str) -> None:
-        """One of its instances came to an end: replace it, if that is what this fleet does."""
+        """Replace a member that has ended, if the fleet's type does that."""
         self._tell("EC2 Fleet Instance Change", "instance-change", {"sub-type": "terminated"}, instance_id)
         if self.deleted:
             self._close_if_empty()
@@ -133,8 +133,8 @@ class LocalFleet(TaggedEC2Resource):
             account.current().market.timeline.after(delay, self._ask)
 
     def _ask(self) -> None:
-        """Bring the fleet to its targets. Whatever goes wrong, it is asked again: a fleet of type `maintain` that was
-        not would stay as it is for good."""
+        """Bring the fleet to its targets. A failed attempt is always repeated, since nothing else would repair a fleet
+        of type `maintain`."""
         self._asking = False
         if self.deleted:
             return
@@ -162,8 +162,8 @@ class LocalFleet(TaggedEC2Resource):
         )
 
     def _shed(self, market: Market, target: float) -> None:
-        """End the newest members that are more than the target needs. A Spot one gets its notice first (EC2 User Guide,
-        "Modify an EC2 Fleet")."""
+        """Terminate the newest members beyond the target. A Spot instance gets its interruption notice first (EC2 User
+        Guide, "Modify an EC2 Fleet")."""
         staying = [m for m in self.living(market) if m.instance.machine.reclaim_at is None]
         units = sum(m.weight for m in staying)
         for member in reversed(staying):
@@ -175,7 +175,7 @@ class LocalFleet(TaggedEC2Resource):
                     member.instance.terminate()
 
     def _launch(self, on_demand: float, spot: float) -> bool:
-        """Launch what is missing; whether all of it came."""
+        """Launch the missing units; return whether all of them were launched."""
         attempt = Attempt(self)
         came = [attempt.launch(Market.ON_DEMAND, on_demand), attempt.launch(Market.SPOT, spot)]
         self.errors = attempt.errors
@@ -184,7 +184,8 @@ class LocalFleet(TaggedEC2Resource):
         return all(came)
 
     def check_way(self, override: Override, market: Market) -> None:
-        """Raise what EC2 would say of one launch by it. An `instant` fleet launches in its caller's name."""
+        """Raise the error that EC2 would answer to one launch by this override. An `instant` fleet launches with its
+        caller's permissions."""
         version = self.ec2_backend._get_template_from_args(override.launch_template)
         if self.type == "instant":
             launch = Launch(
@@ -194,7 +195,7 @@ class LocalFleet(TaggedEC2Resource):
         self.ec2_backend.check_run(override.image_id, 1, **self._arguments(override, market))
 
     def afford(self, instances: int) -> EC2ClientError | None:
-        """Take what so many launches cost of the caller's request limits; the error if that is more than there is.
+        """Take the request tokens of this many launches from the caller; return an error if there are too few.
 
         As met: an `instant` fleet that launched a part told `RequestLimitExceeded` of the rest
         (https://github.com/aws/karpenter-provider-aws/issues/8923). Fleets of the other types launch in their own time.

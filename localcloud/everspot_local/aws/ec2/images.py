@@ -42,7 +42,7 @@ class LocalAmi(Ami):
 
     @property
     def block_device_mappings(self) -> list[dict[str, Any]]:
-        """The root device, as DescribeImages tells it."""
+        """Return the root device as DescribeImages shows it."""
         ebs = {
             "SnapshotId": self.ebs_snapshot.id,
             "VolumeSize": self.root_gib,
@@ -75,7 +75,7 @@ def load(backend: Any, make: Callable[[], None]) -> None:
 
 
 def _copied(image: LocalAmi, backend: Any) -> LocalAmi:
-    """An image and its snapshot in another EC2; the volume that they were made from is gone."""
+    """Copy an image and its snapshot to another EC2 backend, without the volume that the snapshot was made from."""
     made, snapshot = copy.copy(image), copy.copy(image.ebs_snapshot)
     made.ebs_snapshot = snapshot
     made.ec2_backend = snapshot.ec2_backend = backend
@@ -87,7 +87,7 @@ def _copied(image: LocalAmi, backend: Any) -> LocalAmi:
 
 
 def baked(backend: Any) -> LocalAmi:
-    """The account's own image."""
+    """Return the account's own image."""
     return LocalAmi(
         backend,
         BAKED_IMAGE,
@@ -105,7 +105,7 @@ def baked(backend: Any) -> LocalAmi:
 
 
 def register(backend: Any, params: dict[str, Any]) -> LocalAmi:
-    """RegisterImage: what is asked for, with EC2's defaults (a paravirtual i386 without ENA)."""
+    """Register an image as RegisterImage does, with EC2's defaults (a paravirtual i386 without ENA)."""
     root = params.get("RootDeviceName") or "/dev/sda1"
     ebs = next((m.get("Ebs") or {} for m in params.get("BlockDeviceMappings") or [] if m.get("DeviceName") == root), {})
     image = LocalAmi(

@@ -1,4 +1,4 @@
-"""Stands in for EC2 instances: moto's, with a market side and states that take their time.
+"""Stands in for EC2 instances: moto's, connected to the market, with states that change after realistic delays.
 
 It does not stop, start, reboot or hibernate. A terminated instance stays visible for an hour.
 """
@@ -34,7 +34,7 @@ REASONS = {
 
 
 class LocalInstance(Instance):
-    """What EC2 shows of a machine. moto's `run_instances` makes it; the account's machines move it."""
+    """An instance as EC2 shows a machine. moto's `run_instances` makes it; the account's machines change its state."""
 
     machine: Machine
 
@@ -48,7 +48,7 @@ class LocalInstance(Instance):
             self.spot_instance_request_id = random_spot_request_id()
 
     def launch(self, pool: MarketPool) -> None:
-        """Take a machine from a pool of the market; it costs from now on."""
+        """Take a machine from a pool of the market, which bills it from now on."""
         here = account.current()
         self.launch_time = here.market.clock.now()
         self.machine = Machine(self.id, pool, self.market, self.launch_time, self, self.fleet_id)
@@ -56,16 +56,17 @@ class LocalInstance(Instance):
 
     @property
     def market(self) -> Market:
-        """How it is paid."""
+        """Return the market, Spot or on-demand, that the instance is billed by."""
         return Market.SPOT if self.lifecycle == "spot" else Market.ON_DEMAND
 
     @property
     def alive(self) -> bool:
-        """Whether it is pending or running."""
+        """Return whether the instance is pending or running."""
         return self.machine.alive
 
     def environment(self) -> dict[str, str]:
-        """Return by what its programs find the account's services and its own metadata service."""
+        """Return the environment in which the instance's programs find the account's services and its metadata
+        service."""
         here = account.current()
         return {
             **endpoints(here.endpoint, here.region),
@@ -74,18 +75,19 @@ class LocalInstance(Instance):
         }
 
     def labels(self) -> dict[str, str]:
-        """Return its tags."""
+        """Return the instance's tags."""
         return dict(self.ec2_backend.tags.get(self.id, {}))
 
     def get_tags(self) -> list[dict[str, str]]:
-        """moto's looks through the tags of all the account, for each instance that is told of."""
+        """Return the instance's tags, found by its id. moto searches the tags of the whole account for each
+        instance."""
         return [
             {"resource_id": self.id, "key": key, "resource_type": "instance", "value": value}
             for key, value in self.labels().items()
         ]
 
     def entered(self, at: datetime) -> None:
-        """Change the state that the API tells, and tell it on EventBridge."""
+        """Change the state that the API shows, and send the event of it to EventBridge."""
         machine = self.machine
         if machine.phase is MachinePhase.ENDING and machine.ended_by is not None:
             self._set_reason(machine.ended_by, at)
@@ -98,34 +100,34 @@ class LocalInstance(Instance):
         self._tell("EC2 Instance State-change Notification", {"state": self.state}, at)
 
     def rebalance_recommended(self, at: datetime) -> None:
-        """Tell the recommendation on EventBridge."""
+        """Send the rebalance recommendation to EventBridge."""
         self._tell("EC2 Instance Rebalance Recommendation", {}, at)
 
     def noticed(self, at: datetime) -> None:
-        """Tell the notice on EventBridge."""
+        """Send the interruption notice to EventBridge."""
         self._tell("EC2 Spot Instance Interruption Warning", {"instance-action": "terminate"}, at)
 
     def terminate(self) -> InstanceState:
-        """By the API: the account's machines do the rest, in their time."""
+        """Begin the termination that the API was asked for; the account's machines complete it."""
         previous = copy.copy(self._state)
         account.current().machines.end(self.machine, EndedBy.USER, graceful=True)
         return previous
 
     def stop(self) -> InstanceState:
-        """Not offered."""
+        """Refuse: the local cloud does not stop instances."""
         raise UnsupportedHere("stopping instances; terminate them")
 
     def start(self) -> InstanceState:
-        """Not offered."""
+        """Refuse: the local cloud does not start stopped instances."""
         raise UnsupportedHere("starting stopped instances")
 
     def reboot(self) -> None:
-        """Not offered."""
+        """Refuse: the local cloud does not reboot instances."""
         raise UnsupportedHere("rebooting instances")
 
     @property
     def profile_arn(self) -> str | None:
-        """ARN of its instance profile."""
+        """Return the ARN of the instance profile."""
         association = self.ec2_backend.iam_instance_profile_associations.get(self.id)
         return None if association is None else str(association.iam_instance_profile.arn)
 
@@ -133,14 +135,14 @@ class LocalInstance(Instance):
         source.instance_event(account.current().region, self.id, detail_type, detail, at)
 
     def _set_reason(self, by: EndedBy, at: datetime) -> None:
-        """Say why it came to its end, in the API's three fields."""
+        """Set the three fields in which the API says why the instance ended."""
         transition, code, message = REASONS[by]
         self._reason = f"{transition} ({at:%Y-%m-%d %H:%M:%S} GMT)" if transition else ""
         self.state_reason = StateReason(f"{code}: {message}", code)
 
     def _forget(self) -> None:
-        """Be described no more, nor have tags. API reference, TerminateInstances: "visible after termination (for
-        approximately one hour)"; EC2 User Guide, "Terminate …": its tags go too."""
+        """Remove the instance and its tags from all answers. API reference, TerminateInstances: "visible after
+        termination (for approximately one hour)"; EC2 User Guide, "Terminate …": its tags are deleted too."""
         backend = self.ec2_backend
         for key, reservation in list(backend.reservations.items()):
             reservation.instances = [i for i in reservation.instances if i is not self]
@@ -149,7 +151,8 @@ class LocalInstance(Instance):
         backend.tags.pop(self.id, None)
 
     def _release(self) -> None:
-        """Give back network interfaces, volumes and the profile's association, as a terminated instance does."""
+        """Release network interfaces, volumes and the association with the instance profile, as a terminated instance
+        does."""
         for nic in self.nics.values():
             nic.stop()
             nic.delete()

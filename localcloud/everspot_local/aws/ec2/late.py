@@ -18,21 +18,22 @@ _ID = re.compile(r"i-(?:[0-9a-f]{8}|[0-9a-f]{17})")
 
 
 def visible(instance: Any) -> bool:
-    """Whether descriptions tell of an instance by now."""
+    """Return whether descriptions show the instance by now."""
     here = account.current()
     delay = here.market.delays_of(instance.machine.pool).visible
     return not strict() or here.market.clock.now() >= instance.launch_time + delay
 
 
 def check_form(ids: Iterable[str]) -> None:
-    """Refuse what is no instance's id: `i-` and 8 or 17 hexadecimal digits (EC2 User Guide, "Resource IDs")."""
+    """Refuse ids that no instance can have: one is `i-` and 8 or 17 hexadecimal digits (EC2 User Guide, "Resource
+    IDs")."""
     for each in ids if strict() else ():
         if not _ID.fullmatch(each):
             raise EC2ClientError("InvalidInstanceID.Malformed", f'Invalid id: "{each}"')
 
 
 def check_ids(backend: Any, ids: Iterable[str]) -> None:
-    """Refuse ids of instances that are too young to be found, as EC2 does."""
+    """Refuse ids of instances that are too new to be found, as EC2 does."""
     check_form(ids)
     asked = set(ids)
     young = [i.id for i in backend.all_instances() if i.id in asked and not visible(i)]
@@ -41,13 +42,13 @@ def check_ids(backend: Any, ids: Iterable[str]) -> None:
 
 
 def visible_tags(backend: Any, tags: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Tags without those of instances that are too young to be told of."""
+    """Return the tags without those of instances that are too new to be shown."""
     young = {i.id for i in backend.all_instances() if not visible(i)}
     return [tag for tag in tags if tag["resource_id"] not in young]
 
 
 def only_visible(reservations: list[Any]) -> list[Any]:
-    """Reservations with the instances that can be seen. They are copies, as moto hands them out."""
+    """Return copies of the reservations with only those instances that descriptions show by now."""
     for reservation in reservations:
         reservation.instances = [i for i in reservation.instances if visible(i)]
     return [r for r in reservations if r.instances]

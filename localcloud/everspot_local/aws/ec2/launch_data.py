@@ -1,4 +1,4 @@
-"""What a launch takes from its template and its image, where moto overlooks it."""
+"""Completes moto's launches: values of the launch template and of the image that moto ignores."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from everspot_local.aws.ec2 import images
 
 
 def merge_template(kwargs: dict[str, Any], template: dict[str, Any], image: images.LocalAmi | None) -> None:
-    """What a launch template says and moto overlooks. A request's own words win."""
+    """Add to a launch's arguments what its template says and moto ignores. The request's own values take precedence."""
     interfaces = template.get("NetworkInterfaces") or []
     if interfaces and not kwargs.get("nics"):
         first = interfaces[0]
@@ -29,8 +29,8 @@ def merge_template(kwargs: dict[str, Any], template: dict[str, Any], image: imag
 
 
 def _devices(asked: list[dict[str, Any]], image: images.LocalAmi | None) -> list[dict[str, Any]]:
-    """What is asked for upon what the image brings. moto would attach a root volume of its own beside the template's,
-    and never delete either."""
+    """Combine the requested block devices with the image's. moto would attach a second root volume beside the
+    template's, and never delete either."""
     root, gib = (image.root_device_name, image.root_gib) if image else ("/dev/sda1", images.USUAL_GIB)
     found = {}
     for mapping in [{"DeviceName": root}, *asked]:
@@ -44,7 +44,7 @@ def _devices(asked: list[dict[str, Any]], image: images.LocalAmi | None) -> list
 
 
 def provision(instance: Any, devices: list[dict[str, Any]]) -> None:
-    """IOPS and throughput of its volumes, which moto's launches leave out."""
+    """Set IOPS and throughput of the instance's volumes, which moto's launches ignore."""
     for device in devices:
         attached = instance.block_device_mapping.get(device["DeviceName"])
         if attached is not None:
@@ -54,7 +54,7 @@ def provision(instance: Any, devices: list[dict[str, Any]]) -> None:
 
 
 def profile_of(kwargs: dict[str, Any], template: dict[str, Any]) -> dict[str, str]:
-    """The template's instance profile, unless the request names one, which moto's response class associates."""
+    """Return the template's instance profile, unless the request names one, which moto's response class associates."""
     if kwargs.get("iam_instance_profile_name") or kwargs.get("iam_instance_profile_arn"):
         return {}
     profile = template.get("IamInstanceProfile") or {}

@@ -19,7 +19,7 @@ USER_DATA_BYTES = 16384
 
 
 def image_of(backend: Any, image_id: str | None) -> LocalAmi:
-    """The image, or EC2's error."""
+    """Return the image, or raise EC2's error."""
     image: LocalAmi | None = backend.amis.get(image_id)
     if image is None:
         raise InvalidAMIIdError(image_id or "")
@@ -27,7 +27,7 @@ def image_of(backend: Any, image_id: str | None) -> LocalAmi:
 
 
 def check_image(image: LocalAmi, kind: InstanceType) -> None:
-    """Architecture, boot mode and ENA of an image against a type."""
+    """Refuse an image whose architecture, boot mode or ENA support does not fit the instance type."""
     known = INSTANCE_TYPES.get(kind.name)
     architectures = known["ProcessorInfo"]["SupportedArchitectures"] if known else [kind.arch]
     if image.architecture not in architectures:
@@ -59,7 +59,7 @@ def check_image(image: LocalAmi, kind: InstanceType) -> None:
 
 
 def check_devices(backend: Any, image: LocalAmi, devices: list[dict[str, Any]]) -> None:
-    """Every volume of a launch: its size against its snapshot, which for the root is the image's."""
+    """Refuse a volume that is smaller than its snapshot; the root's snapshot is the image's."""
     for device in devices:
         if device.get("NoDevice") == "":
             continue
@@ -80,8 +80,8 @@ def check_devices(backend: Any, image: LocalAmi, devices: list[dict[str, Any]]) 
 
 
 def check_groups(template: dict[str, Any], kwargs: dict[str, Any]) -> None:
-    """Security groups are the instance's or its interfaces', not both: EC2 finds that when something is launched (as
-    met: https://github.com/ansible-collections/amazon.aws/issues/157). `kwargs`: what the request itself says."""
+    """Refuse security groups both of the instance and of its interfaces. EC2 finds that at a launch (as met:
+    https://github.com/ansible-collections/amazon.aws/issues/157). `kwargs`: what the request itself says."""
     interfaces = kwargs.get("nics") or template.get("NetworkInterfaces")
     groups = kwargs.get("security_group_ids") or template.get("SecurityGroupIds") or template.get("SecurityGroups")
     if interfaces and groups:
@@ -92,8 +92,8 @@ def check_groups(template: dict[str, Any], kwargs: dict[str, Any]) -> None:
 
 
 def check_market_options(options: dict[str, Any] | None, of: str = "RunInstances") -> None:
-    """A Spot instance is launched once, at any price up to on-demand, and ends when it is taken; no more is played, and
-    nothing of it by a template, which would be launched on-demand here."""
+    """Refuse options other than a one-time Spot instance, at any price up to on-demand, that is terminated when
+    interrupted. A template may not have any, since its launches here would be on-demand."""
     kind, spot = (options or {}).get("MarketType"), dict((options or {}).get("SpotOptions") or {})
     usual = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
     other = sorted(name for name, value in spot.items() if value != usual.get(name))
@@ -104,7 +104,7 @@ def check_market_options(options: dict[str, Any] | None, of: str = "RunInstances
 
 
 def check_spot_tags(template: dict[str, Any], market: Market) -> None:
-    """A template that tags Spot requests launches nothing on-demand: as met, and found by the EC2 team to be so
+    """Refuse an on-demand launch from a template that tags Spot requests: as met, and confirmed by the EC2 team
     (https://github.com/aws/karpenter-provider-aws/issues/5850)."""
     kinds = {s.get("ResourceType") for s in template.get("TagSpecifications") or []}
     if market is Market.ON_DEMAND and "spot-instances-request" in kinds:
@@ -116,19 +116,20 @@ def check_spot_tags(template: dict[str, Any], market: Market) -> None:
 
 
 def check_user_data(encoded: Any) -> None:
-    """Its size once decoded. RunInstances says it so; launch templates have a code of their own for it."""
+    """Refuse user data that are too large once decoded. RunInstances has its own error code for it, and so have launch
+    templates."""
     if encoded is not None and decoded_size(str(encoded)) > USER_DATA_BYTES:
         raise EC2ClientError("InvalidParameterValue", f"User data is limited to {USER_DATA_BYTES} bytes")
 
 
 def decoded_size(encoded: str) -> int:
-    """Bytes behind a base64 text."""
+    """Return the number of bytes that a base64 text encodes."""
     text = encoded.strip()
     return len(text) * 3 // 4 - text[-2:].count("=")
 
 
 def check_networks(backend: Any, subnet_id: str | None, groups: list[str]) -> None:
-    """Security groups belong to the subnet's VPC."""
+    """Refuse security groups that belong to another VPC than the subnet."""
     if not subnet_id:
         return
     vpc = backend.get_subnet(subnet_id).vpc_id

@@ -37,7 +37,7 @@ from everspot_local.market.pools import MarketPool
 
 
 class LocalEC2Backend(EC2Backend):
-    """The account's EC2 in the only region."""
+    """The account's EC2 backend in the only region."""
 
     def __init__(self, region_name: str, account_id: str) -> None:
         super().__init__(region_name, account_id)
@@ -50,13 +50,14 @@ class LocalEC2Backend(EC2Backend):
         images.load(self, super()._load_amis)
 
     def _create_default_encryption_key(self) -> str:
-        """moto's, which is AWS's key and no customer's; that a volume needs it makes it nobody's choice."""
+        """Create AWS's default key for volumes, marked as managed by AWS: nobody has chosen it."""
         key = str(super()._create_default_encryption_key())
         kms_backends[self.account_id][self.region_name].describe_key(key).key_manager = "AWS"
         return key
 
     def modify_ebs_default_kms_key_id(self, kms_key_id: str) -> str:
-        """moto's, in which AWS's key is AWS's too if it is chosen by its alias before any volume has needed it."""
+        """Set the default key as moto does; the alias of AWS's own key creates that key if no volume has needed it
+        yet."""
         if kms_key_id == "alias/aws/ebs":
             return self._create_default_encryption_key()
         return str(super().modify_ebs_default_kms_key_id(kms_key_id))
@@ -64,7 +65,7 @@ class LocalEC2Backend(EC2Backend):
     def run_instances(
         self, image_id: str, count: int, user_data: Any, security_group_names: list[str], **kwargs: Any
     ) -> Reservation:
-        """moto's, preceded by the market (is there capacity?) and followed by it (they cost from now on)."""
+        """Launch as moto does, but only with capacity in the market, which bills the instances from now on."""
         pool, profile = self._prepare(image_id, count, kwargs)
         reservation: Reservation = super().run_instances(image_id, count, user_data, security_group_names, **kwargs)
         for instance in cast(list[LocalInstance], reservation.instances):
@@ -75,12 +76,12 @@ class LocalEC2Backend(EC2Backend):
         return reservation
 
     def check_run(self, image_id: str, count: int, **kwargs: Any) -> None:
-        """Raise what a launch would: as `run_instances` with the same arguments, but nothing is launched."""
+        """Raise the error that `run_instances` would raise with the same arguments, without launching."""
         self._prepare(image_id, count, kwargs)
 
     def _prepare(self, image_id: str, count: int, kwargs: dict[str, Any]) -> tuple[MarketPool, dict[str, str]]:
-        """Merge the launch template into a launch's arguments, and hold them to the rules and the market; the pool
-        that it is of, and the template's instance profile."""
+        """Merge the launch template into a launch's arguments and check them against the rules and the market. Return
+        the pool, and the template's instance profile."""
         template = self._template_data(kwargs.get("launch_template") or {})
         if kwargs.get("is_instance_type_default") and template.get("InstanceType"):
             kwargs.update(instance_type=template["InstanceType"], is_instance_type_default=False)
@@ -117,17 +118,17 @@ class LocalEC2Backend(EC2Backend):
         quota_rules.check_vcpus(kwargs["instance_type"], market, count)
 
     def describe_instances(self, filters: Any = None) -> list[Reservation]:
-        """moto's, without those that are too young to be told of."""
+        """Describe instances as moto does, without those that are too new to be shown."""
         return late.only_visible(super().describe_instances(filters))
 
     def describe_instance_status(self, instance_ids: list[str], include_all_instances: bool, filters: Any) -> list[Any]:
-        """moto's, without those that are too young to be told of."""
+        """Describe the status of instances as moto does, without those that are too new to be shown."""
         found = super().describe_instance_status(instance_ids, include_all_instances, filters)
         return [instance for instance in found if late.visible(instance)]
 
     def terminate_instances(self, instance_ids: list[str]) -> list[tuple[Any, Any]]:
-        """moto's, by EC2's rules (API reference, TerminateInstances): one id that is wrong, and none is ended; one that
-        is protected, and none of its zone is."""
+        """Terminate by EC2's rules (API reference, TerminateInstances): one wrong id, and no instance is terminated;
+        one protected instance, and none of its zone is."""
         late.check_form(instance_ids)
         found = self.get_multi_instances_by_id(list(dict.fromkeys(instance_ids)))
         shielded = [i for i in found if i.disable_api_termination is True]
@@ -139,7 +140,7 @@ class LocalEC2Backend(EC2Backend):
         return ended
 
     def pool_for(self, instance_type: str, zone: str) -> MarketPool:
-        """The market's pool, or EC2's error for a type or a combination that does not exist."""
+        """Return the market's pool, or raise EC2's error for a type or a combination that does not exist."""
         here = account.current()
         if self.region_name != here.region:
             raise UnsupportedHere(f"instances in {self.region_name}; its only region is {here.region}")
@@ -154,13 +155,14 @@ class LocalEC2Backend(EC2Backend):
         return pool
 
     def describe_instance_types(self, instance_types: list[str] | None = None, filters: Any = None) -> list[Any]:
-        """moto's; the wire answer for thousands of types takes it seconds, so name the ones you want."""
+        """Describe instance types as moto does. The answer for thousands of types takes seconds, so callers should name
+        those they need."""
         return super().describe_instance_types(instance_types, filters)
 
     def describe_instance_type_offerings(
         self, location_type: str | None = None, filters: dict[str, Any] | None = None
     ) -> list[dict[str, str]]:
-        """By zone name what this market sells, which is what it launches; by region and zone id moto's."""
+        """Return by zone name the types that this market sells; by region and zone id, return moto's list."""
         if location_type != "availability-zone":
             return super().describe_instance_type_offerings(location_type, filters)
         pools, wanted = account.current().market.pools, filters or {}
@@ -173,8 +175,8 @@ class LocalEC2Backend(EC2Backend):
         ]
 
     def create_fleet(self, request: dict[str, Any]) -> LocalFleet:  # type: ignore[override]
-        """Take a CreateFleet request. An `instant` fleet has launched what it could when this returns. A request that
-        is repeated gives the fleet that it made."""
+        """Carry out a CreateFleet request. An `instant` fleet has launched what it could when this returns. A repeated
+        request returns the fleet that it made."""
         made: LocalFleet | None = self.fleet_tokens.find(request)
         if made is not None:
             return made
@@ -186,27 +188,28 @@ class LocalEC2Backend(EC2Backend):
         return fleet
 
     def local_fleet(self, fleet_id: str) -> LocalFleet:
-        """A fleet by its id."""
+        """Return a fleet by its id, or raise EC2's error."""
         fleet = self.fleets.get(fleet_id)
         if fleet is None:
             raise FleetNotFound(fleet_id)
         return fleet  # type: ignore[return-value]
 
     def reset(self) -> None:
-        """Do nothing: moto calls this just before it throws the whole of it away and makes another when one is asked
-        for, and what its own does, making everything anew, takes longer than most requests together."""
+        """Do nothing. moto calls this just before it discards the whole backend and makes a new one on demand; moto's
+        own method would make everything anew, which takes longer than most requests together."""
 
     def create_launch_template(
         self, name: str, description: str, template_data: dict[str, Any], tag_spec: dict[str, Any]
     ) -> LaunchTemplate:
-        """moto's, which takes the template's own tags for tags of what is launched from it."""
+        """Create a launch template as moto does, but do not apply the template's own tags to what is launched from
+        it."""
         launched = [s for s in template_data.get("TagSpecifications") or [] if s["ResourceType"] != "launch-template"]
         if "TagSpecifications" in template_data:
             template_data["TagSpecifications"] = launched
         return super().create_launch_template(name, description, template_data, tag_spec)
 
     def _get_template_from_args(self, launch_template_arg: dict[str, Any]) -> LaunchTemplateVersion:
-        """moto's, with EC2's errors for a template or a version that does not exist (EC2 error codes)."""
+        """Find the template's version as moto does, with EC2's errors for one that does not exist (EC2 error codes)."""
         name = str(launch_template_arg.get("LaunchTemplateName") or "")
         template_id = str(launch_template_arg.get("LaunchTemplateId") or self.launch_template_name_to_ids.get(name, ""))
         if template_id not in self.launch_templates:
@@ -227,8 +230,8 @@ class LocalEC2Backend(EC2Backend):
         return self._get_template_from_args(launch_template).data
 
     def _tag_volumes(self, kwargs: dict[str, Any], template: dict[str, Any], market: Market) -> None:
-        """The template's tags of volumes, which moto overlooks. Of a fleet of type request or maintain EC2 does not tag
-        the volumes of Spot instances (EC2 User Guide, "Tag a new or existing EC2 Fleet request …")."""
+        """Add the template's tags of volumes, which moto ignores. EC2 does not tag volumes of Spot instances in fleets
+        of type request or maintain (EC2 User Guide, "Tag a new or existing EC2 Fleet request …")."""
         fleet = self.fleets.get(kwargs.get("fleet_id") or "")
         if market is Market.SPOT and fleet is not None and fleet.type != "instant":
             return

@@ -1,4 +1,4 @@
-"""Holds networks to EC2's rules: descriptions of groups, groups in use, endpoint services and their private DNS."""
+"""Holds networks to EC2's rules: descriptions of security groups, groups in use, endpoint services and private DNS."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _GROUPS = ("IpRanges", "Ipv6Ranges", "UserIdGroupPairs", "PrefixListIds")
 
 
 class LocalRule(SecurityGroupRule):
-    """A rule of a group that knows its description whatever it names: moto keeps that of addresses only."""
+    """A security group's rule with a description for every kind of source: moto keeps that of addresses only."""
 
     def __init__(self, *args: Any, **given: Any) -> None:
         super().__init__(*args, **given)
@@ -22,12 +22,12 @@ class LocalRule(SecurityGroupRule):
 
     @property
     def description(self) -> str | None:
-        """What the rule is for."""
+        """Return the rule's description."""
         return self.ip_range.get("Description") or self._described
 
 
 def check_group(params: dict[str, Any]) -> None:
-    """CreateSecurityGroup."""
+    """Check the arguments of CreateSecurityGroup."""
     described = str(params.get("Description") or "")
     if not described.isascii():
         raise EC2ClientError(
@@ -44,7 +44,7 @@ def check_group(params: dict[str, Any]) -> None:
 
 
 def check_rules(params: dict[str, Any]) -> None:
-    """Authorize… and Update…Descriptions: the descriptions of their rules."""
+    """Check the descriptions in the Authorize… and Update…Descriptions actions."""
     for permission in params.get("IpPermissions") or []:
         for kind in _GROUPS:
             for entry in permission.get(kind) or []:
@@ -61,7 +61,7 @@ def _check_text(what: str, text: str) -> None:
 
 
 def check_group_deletion(backend: Any, group_id: str) -> None:
-    """A group goes only when no interface, no endpoint and no other group's rule names it."""
+    """Refuse to delete a security group that an interface, an endpoint or another group's rule still uses."""
     group = backend.get_security_group_from_id(group_id)
     if group is None:
         return
@@ -86,7 +86,7 @@ def _users(backend: Any, group_id: str) -> Iterator[bool]:
 
 
 def check_endpoint(backend: Any, params: dict[str, Any]) -> None:
-    """CreateVpcEndpoint: a service that exists, and one private DNS name a VPC."""
+    """Refuse an endpoint of an unknown service, and a second one with the same private DNS name in a VPC."""
     service, vpc_id = str(params.get("ServiceName") or ""), str(params.get("VpcId") or "")
     offered = backend._collect_default_endpoint_services(backend.account_id, backend.region_name)
     known = {each["ServiceName"] for each in offered}

@@ -1,4 +1,4 @@
-"""Gives answers a page at a time where moto gives all at once: who does not follow NextToken sees the first page only.
+"""Splits answers into pages where moto gives all at once, so that clients that do not follow NextToken see one page.
 
 Page sizes: 1,000 at most, as the API reference says of most Describe actions, and by default; DescribeInstanceTypes
 gives 100. With ids there are no pages: EC2 refuses MaxResults beside them.
@@ -18,7 +18,8 @@ LARGEST = 1000
 
 @dataclass(frozen=True)
 class Paged:
-    """An action that gives pages. `key`: of its list in the answer; `ids`: the parameter that names what is wanted."""
+    """An action whose answer has pages. `key`: the list in its answer; `ids`: the parameter that names what is
+    wanted."""
 
     key: str
     ids: str | None = None
@@ -45,7 +46,7 @@ ACTIONS = {
 
 
 def page(name: str, params: dict[str, Any], answer: Callable[[], Any]) -> Any:
-    """An action's answer, or a page of it."""
+    """Return an action's whole answer, or one page of it."""
     if (paged := ACTIONS.get(name)) is None or not strict():
         return answer()
     asked = params.get("MaxResults")

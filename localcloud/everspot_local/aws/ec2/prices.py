@@ -1,4 +1,4 @@
-"""Stands in for DescribeSpotPriceHistory: the prices that the market's pools have had.
+"""Stands in for DescribeSpotPriceHistory: the past prices of the market's pools.
 
 A request that names no types is told of every pool that was ever asked for. It does not know other products than
 Linux.
@@ -18,7 +18,7 @@ PAGE = 1000
 
 
 def price_history(market: LocalMarket, params: dict[str, Any]) -> dict[str, Any]:
-    """Changes between StartTime and EndTime, newest first, and of each pool the price that held at StartTime."""
+    """Return price changes between StartTime and EndTime, newest first, and each pool's price at StartTime."""
     filters = {f["Name"]: f.get("Values", []) for f in params.get("Filters") or []}
     if unknown := set(filters) - {"availability-zone", "availability-zone-id", "instance-type", "product-description"}:
         raise UnsupportedHere(f"the filters {', '.join(sorted(unknown))} of DescribeSpotPriceHistory")
@@ -35,7 +35,7 @@ def price_history(market: LocalMarket, params: dict[str, Any]) -> dict[str, Any]
 
 
 def _zones(market: LocalMarket, params: dict[str, Any], filters: dict[str, list[str]]) -> list[str]:
-    """Names of the zones that are asked for; none means all of them."""
+    """Return the names of the requested zones; an empty request means all of them."""
     if params.get("AvailabilityZone") and params.get("AvailabilityZoneId"):
         raise EC2ClientError(
             "InvalidParameterCombination",

@@ -11,8 +11,8 @@ from everspot_local.aws.quotas import VPCS
 
 
 def check_vcpus(instance_type: str, market: Market, count: int, others: Iterable[str] = ()) -> None:
-    """Whether so many more instances of a type stay within their family's quota. `others`: types of instances of the
-    same market that are about to be launched."""
+    """Refuse a launch that would exceed its family's vCPU quota. `others`: types of instances of the same market that
+    are about to be launched."""
     here = account.current()
     quota = here.market.quotas.of(instance_type, market)
     if quota is None:
@@ -39,7 +39,7 @@ def check_vcpus(instance_type: str, market: Market, count: int, others: Iterable
 
 
 def check_vpcs(existing: int) -> None:
-    """Whether one more VPC stays within the region's quota."""
+    """Refuse a VPC that would exceed the region's quota."""
     here = account.current()
     if existing >= here.market.quotas.value(VPCS):
         raise EC2ClientError("VpcLimitExceeded", "The maximum number of VPCs has been reached.")

@@ -1,4 +1,4 @@
-"""Stands in for EC2's answers: moto's, one at a time under the market's lock, with fleets and Spot prices of our own.
+"""Stands in for EC2's answers: moto's, one at a time under the market's lock, with our own fleets and Spot prices.
 
 It does not know attribute-based selection, nor Spot requests outside fleets.
 """
@@ -25,10 +25,10 @@ FORBIDDEN = 403
 
 
 class LocalEC2Response(EC2Response):
-    """EC2's actions."""
+    """EC2's actions, each in a method of its name."""
 
     def call_action(self) -> TYPE_RESPONSE:
-        """One EC2 call at a time: the market's thread changes the same instances. First through the door."""
+        """Check a call at the door, then carry it out alone, because the market's thread changes the same instances."""
         action = str(self._get_action())
         name = camelcase_to_underscores(action)
         method = getattr(self, name, None)
@@ -52,33 +52,33 @@ class LocalEC2Response(EC2Response):
             raise
 
     def describe_instances(self) -> ActionResult:
-        """DescribeInstances; of young instances nothing is known yet."""
+        """Answer DescribeInstances, which knows nothing yet of new instances."""
         late.check_ids(self.ec2_backend, self._get_param("InstanceIds", []))
         return super().describe_instances()
 
     def describe_instance_status(self) -> ActionResult:
-        """DescribeInstanceStatus; of young instances nothing is known yet."""
+        """Answer DescribeInstanceStatus, which knows nothing yet of new instances."""
         late.check_ids(self.ec2_backend, self._get_param("InstanceIds", []))
         return super().describe_instance_status()
 
     def describe_tags(self) -> ActionResult:
-        """DescribeTags, without those of young instances."""
+        """Answer DescribeTags, without the tags of new instances."""
         self.error_on_dryrun()
         tags = self.ec2_backend.describe_tags(filters=self._filters_from_querystring())
         return ActionResult({"Tags": late.visible_tags(self.ec2_backend, tags)})
 
     def register_image(self) -> ActionResult:
-        """RegisterImage, with what EC2 checks of an image at a launch."""
+        """Answer RegisterImage, and keep what EC2 checks of an image at a launch."""
         self.error_on_dryrun()
         return ActionResult({"ImageId": images.register(self.ec2_backend, self.params).id})
 
     def get_ebs_default_kms_key_id(self) -> ActionResult:
-        """GetEbsDefaultKmsKeyId: the alias of AWS's own key, until somebody has chosen one."""
+        """Answer GetEbsDefaultKmsKeyId: the alias of AWS's own key until a customer chooses another."""
         self.error_on_dryrun()
         return ActionResult({"KmsKeyId": self.ec2_backend.default_kms_key_id or "alias/aws/ebs"})
 
     def create_launch_template_version(self) -> ActionResult:
-        """CreateLaunchTemplateVersion. moto keeps this one's user data as text, which no instance could read."""
+        """Answer CreateLaunchTemplateVersion. moto decodes this one's user data, which then no instance could read."""
         if self._get_param("SourceVersion"):
             raise UnsupportedHere("SourceVersion of CreateLaunchTemplateVersion")
         data = self.params.get("LaunchTemplateData") or {}
@@ -87,7 +87,7 @@ class LocalEC2Response(EC2Response):
         return super().create_launch_template_version()
 
     def create_fleet(self) -> ActionResult:
-        """CreateFleet."""
+        """Answer CreateFleet."""
         self.error_on_dryrun()
         fleet = self.ec2_backend.create_fleet(self.params)
         result: dict[str, Any] = {"FleetId": fleet.id}
@@ -96,7 +96,7 @@ class LocalEC2Response(EC2Response):
         return ActionResult(result)
 
     def modify_fleet(self) -> ActionResult:
-        """ModifyFleet."""
+        """Answer ModifyFleet."""
         self.error_on_dryrun()
         known = {"DryRun", "FleetId", "ExcessCapacityTerminationPolicy", "LaunchTemplateConfigs",
                  "TargetCapacitySpecification", "Context"}  # fmt: skip
@@ -112,7 +112,7 @@ class LocalEC2Response(EC2Response):
         return ActionResult({"Return": True})
 
     def delete_fleets(self) -> ActionResult:
-        """DeleteFleets."""
+        """Answer DeleteFleets."""
         self.error_on_dryrun()
         terminate = self._get_bool_param("TerminateInstances")
         if terminate is None:
@@ -136,7 +136,7 @@ class LocalEC2Response(EC2Response):
         return ActionResult({"SuccessfulFleetDeletions": done, "UnsuccessfulFleetDeletions": failed})
 
     def describe_fleets(self) -> ActionResult:
-        """DescribeFleets. Instant fleets are told only when they are asked for by id."""
+        """Answer DescribeFleets. Instant fleets are shown only if they are requested by id."""
         ids = self._get_param("FleetIds", [])
         if ids:
             fleets = [self.ec2_backend.local_fleet(i) for i in ids]
@@ -150,7 +150,7 @@ class LocalEC2Response(EC2Response):
         return ActionResult({"Fleets": [fleet_document(f) for f in fleets]})
 
     def describe_fleet_instances(self) -> ActionResult:
-        """DescribeFleetInstances."""
+        """Answer DescribeFleetInstances."""
         fleet: LocalFleet = self.ec2_backend.local_fleet(self._get_param("FleetId"))
         if fleet.type == "instant":
             raise UnsupportedHere("DescribeFleetInstances of instant fleets, as the real EC2; describe the fleet")
@@ -166,7 +166,7 @@ class LocalEC2Response(EC2Response):
         return ActionResult({"ActiveInstances": active, "FleetId": fleet.id})
 
     def describe_fleet_history(self) -> ActionResult:
-        """DescribeFleetHistory."""
+        """Answer DescribeFleetHistory."""
         fleet: LocalFleet = self.ec2_backend.local_fleet(self._get_param("FleetId"))
         start: datetime = self._get_param("StartTime")
         if start is None:
@@ -191,16 +191,16 @@ class LocalEC2Response(EC2Response):
         )
 
     def describe_spot_price_history(self) -> ActionResult:
-        """DescribeSpotPriceHistory."""
+        """Answer DescribeSpotPriceHistory."""
         return ActionResult(price_history(account.current().market, self.params))
 
     def get_spot_placement_scores(self) -> ActionResult:
-        """GetSpotPlacementScores."""
+        """Answer GetSpotPlacementScores."""
         self.error_on_dryrun()
         return ActionResult(scores.answer(self.ec2_backend.score_configurations, self.params))
 
     def terminate_instances(self) -> ActionResult:
-        """TerminateInstances. Groups replace what they lost in their own time, not before the answer."""
+        """Answer TerminateInstances. Auto Scaling groups replace lost members later, not before the answer."""
         self.error_on_dryrun()
         ended = self.ec2_backend.terminate_instances(self._get_param("InstanceIds", []))
         return ActionResult(
@@ -217,9 +217,9 @@ class LocalEC2Response(EC2Response):
         )
 
     def request_spot_instances(self) -> ActionResult:
-        """Not offered: a legacy way, and no part of Everspot."""
+        """Refuse: AWS calls this API legacy, and Everspot does not use it."""
         raise UnsupportedHere("RequestSpotInstances; use CreateFleet")
 
     def request_spot_fleet(self) -> ActionResult:
-        """Not offered: a legacy way, and no part of Everspot."""
+        """Refuse: AWS calls this API legacy, and Everspot does not use it."""
         raise UnsupportedHere("RequestSpotFleet; use CreateFleet")

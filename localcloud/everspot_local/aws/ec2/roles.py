@@ -20,14 +20,14 @@ NAMES = {"ec2fleet": "EC2Fleet", "spot": "EC2Spot", "spotfleet": "EC2SpotFleet"}
 
 
 class RoleNameTaken(ServiceException):
-    """A service-linked role may be created once per account."""
+    """The account has this service-linked role already; it can be created only once."""
 
     code = "InvalidInput"
     message = "Service role name {name} has been taken in this account, please try a different suffix."
 
 
 def need_fleet_role() -> None:
-    """Refuse a fleet that EC2 Fleet would run by itself.
+    """Refuse a fleet of type `request` or `maintain` in an account without the role of EC2 Fleet.
 
     Raises:
         ServiceLinkedRoleMissing: if the account has no role of EC2 Fleet.
@@ -37,7 +37,7 @@ def need_fleet_role() -> None:
 
 
 def need_spot_role() -> None:
-    """Refuse Spot instances.
+    """Refuse Spot instances in an account without the role of EC2 Spot.
 
     Raises:
         ServiceLinkedRoleMissing: if the account has no role of EC2 Spot.
@@ -47,13 +47,13 @@ def need_spot_role() -> None:
 
 
 def service_linked_role_exists(name: str) -> bool:
-    """Whether the account has a service-linked role of this name."""
+    """Return whether the account has a service-linked role of this name."""
     roles = iam_backends[ACCOUNT]["aws"].roles.values()
     return any(role.name == name and role.path.startswith("/aws-service-role/") for role in roles)
 
 
 def create_service_linked_role(self: IAMBackend, service_name: str, description: str, suffix: str) -> Role:
-    """moto's, with AWS's refusal of a second one."""
+    """Create a service-linked role as moto does, and refuse a second one as AWS does."""
     prefix = service_name.split(".")[0]
     name = f"AWSServiceRoleFor{SERVICE_NAME_CONVERSION.get(prefix, prefix)}" + (f"_{suffix}" if suffix else "")
     if service_linked_role_exists(name):

@@ -1,4 +1,4 @@
-"""Stands in for GetSpotPlacementScores: how likely the market would give so much Spot capacity now.
+"""Stands in for GetSpotPlacementScores: how likely the market is to have the requested Spot capacity now.
 
 EC2 does not publish how it scores. Here a score follows from what the market's pools would give now, all types
 together, as a multiple of what is asked for: 5 where it is just enough, 10 from three times as much on, and from 4 down
@@ -32,12 +32,12 @@ UNITS = ("units", "vcpu", "memory-mib")
 
 @dataclass
 class Configurations:
-    """Which questions were asked lately: each of them may be asked again, and few new ones in a day."""
+    """The requests of the last day: each may be repeated, and only few new ones are allowed."""
 
     _asked: dict[str, datetime] = field(default_factory=dict)
 
     def admit(self, question: str, now: datetime) -> bool:
-        """Whether a question may be asked."""
+        """Return whether a request is allowed."""
         self._asked = {known: at for known, at in self._asked.items() if now - at < DAY}
         if question not in self._asked and len(self._asked) >= MOST_CONFIGURATIONS:
             return False
@@ -46,7 +46,7 @@ class Configurations:
 
 
 def answer(configurations: Configurations, params: dict[str, Any]) -> dict[str, Any]:
-    """The scores that a request asks for, the best first."""
+    """Return the requested scores, the best first."""
     _check(params)
     kinds, here = sorted(set(params["InstanceTypes"])), account.current()
     unknown = [kind for kind in kinds if kind not in here.market.pools.catalogue.types]
@@ -114,7 +114,7 @@ def _scores(kinds: list[str], params: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _units(kind: str, zone: str, unit: str) -> float:
-    """What one pool would give now, in units of the target."""
+    """Return the capacity units that one pool has now."""
     pools = account.current().market.pools
     if (pool := pools.get(kind, zone)) is None:
         return 0.0

@@ -14,7 +14,7 @@ MOST, LONGEST_KEY, LONGEST_VALUE = 50, 128, 256
 
 
 def check_tags(params: dict[str, Any]) -> None:
-    """The tags of one request."""
+    """Check the tags of one request."""
     for tags in _groups(params):
         for tag in tags:
             _check(str(tag.get("Key") or ""), str(tag.get("Value") or ""))

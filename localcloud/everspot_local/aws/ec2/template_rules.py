@@ -1,4 +1,4 @@
-"""Holds a launch template's data, and RunInstances, to what EC2 looks at before anything is launched.
+"""Holds a launch template's data, and RunInstances, to EC2's checks of a request before anything is launched.
 
 EC2 does not fully validate a launch template (EC2 User Guide, "Create an Amazon EC2 launch template"): image, type,
 sizes and IOPS are looked at when something is launched by it. Values of enumerations are botocore's.
@@ -18,7 +18,7 @@ HOP_LIMITS = (1, 64)
 
 
 def check_template(action: str, data: dict[str, Any]) -> None:
-    """Data of CreateLaunchTemplate or CreateLaunchTemplateVersion."""
+    """Check the data of CreateLaunchTemplate or CreateLaunchTemplateVersion."""
     check_enumerations(action, "LaunchTemplateData", data)
     check_metadata(data.get("MetadataOptions") or {})
     encoded = data.get("UserData")
@@ -27,7 +27,7 @@ def check_template(action: str, data: dict[str, Any]) -> None:
 
 
 def check_metadata(options: dict[str, Any]) -> None:
-    """How many hops an answer of the metadata service may make."""
+    """Check the hop limit of the metadata service."""
     hops = options.get("HttpPutResponseHopLimit")
     if hops is not None and not HOP_LIMITS[0] <= int(hops) <= HOP_LIMITS[1]:
         raise EC2ClientError(
@@ -37,7 +37,7 @@ def check_metadata(options: dict[str, Any]) -> None:
 
 
 def check_enumerations(action: str, member: str | None, value: Any) -> None:
-    """Every text that EC2's model enumerates is one of those."""
+    """Refuse texts that EC2's model does not list among the values of their enumeration."""
     shape = _input(action)
     _check(shape.members[member] if member else shape, value, member or "")
 

@@ -16,7 +16,7 @@ CODE, STATUS = "RequestLimitExceeded", 503  # botocore's retries know it by both
 
 @dataclass(frozen=True)
 class Size:
-    """Most tokens, and tokens a second."""
+    """A bucket's size in tokens, and the tokens that it gets back each second."""
 
     most: float
     refill: float
@@ -67,7 +67,7 @@ RESOURCES = {"RunInstances": Size(1000, 2), "TerminateInstances": Size(1000, 20)
 
 
 def size_of(action: str, *, filtered: bool) -> Size:
-    """The bucket of an action. `filtered`: whether the request narrows down or pages what it asks for."""
+    """Return the size of an action's bucket. `filtered`: whether the request has filters or asks for pages."""
     if action in OWN:
         return OWN[action]
     if not action.startswith(READS):
@@ -92,13 +92,13 @@ class _Bucket:
 
 @dataclass
 class Buckets:
-    """All buckets of the account in one region."""
+    """All token buckets of the account in one region."""
 
     clock: MarketClock
     _buckets: dict[tuple[str, str], _Bucket] = field(default_factory=dict)
 
     def admit(self, action: str, params: dict[str, Any]) -> bool:
-        """Take a request's tokens; False if there are too few."""
+        """Take a request's tokens; return False if there are too few."""
         filtered = bool(params.get("Filters") or params.get("MaxResults"))
         size = size_of(action, filtered=filtered)
         kind = "unfiltered" if size is UNFILTERED_READING else "requests"
@@ -108,7 +108,8 @@ class Buckets:
         return not touched or self._take((action, "resources"), RESOURCES[action], touched)
 
     def launch(self, instances: int) -> bool:
-        """Take what so many launches of a fleet cost of RunInstances' resource bucket; False if it holds less."""
+        """Take the tokens of a fleet's launches from RunInstances' resource bucket; return False if there are too
+        few."""
         return self._take(("RunInstances", "resources"), RESOURCES["RunInstances"], instances)
 
     def _take(self, key: tuple[str, str], size: Size, wanted: float) -> bool:

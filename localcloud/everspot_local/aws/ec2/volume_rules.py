@@ -15,7 +15,7 @@ GP3_IOPS_PER_GIB, GP3_THROUGHPUT_PER_IOPS = 500, 0.25
 
 @dataclass(frozen=True)
 class VolumeType:
-    """What a volume type takes. GiB, IOPS, MiB/s; None: it takes no such parameter."""
+    """The sizes (GiB), IOPS and throughputs (MiB/s) that a volume type accepts; None if it has no such parameter."""
 
     gib: tuple[int, int]
     iops: tuple[int, int] | None = None
@@ -34,7 +34,7 @@ KINDS = {
 
 
 def check_size(gib: int, snapshot_id: str, snapshot_gib: int) -> None:
-    """A volume holds at least what its snapshot holds."""
+    """Refuse a volume that is smaller than its snapshot."""
     if gib < snapshot_gib:
         raise EC2ClientError(
             "InvalidBlockDeviceMapping",
@@ -43,7 +43,7 @@ def check_size(gib: int, snapshot_id: str, snapshot_gib: int) -> None:
 
 
 def check_volume(ebs: dict[str, Any]) -> None:
-    """Size, IOPS and throughput of a volume by its type."""
+    """Check size, IOPS and throughput of a volume by its type."""
     name = ebs.get("VolumeType") or "gp2"
     if name not in KINDS:
         raise EC2ClientError("InvalidParameterValue", f"Value ({name}) for parameter volumeType is invalid.")

@@ -1,4 +1,4 @@
-"""Holds what leads out of a network to EC2's order: what is still used by something stays.
+"""Holds gateways and addresses to EC2's order of deletion: what something still uses cannot be deleted.
 
 NAT gateways need an internet gateway ("Troubleshoot NAT gateways": Gateway.NotAttached), and keep subnet, address and
 internet gateway in use until they are deleted. moto deletes any of them at any time, and leaves a deleted NAT gateway's
@@ -13,15 +13,15 @@ from moto.ec2.models.nat_gateways import NatGateway
 
 
 def check_nat_gateway(backend: Any, params: dict[str, Any]) -> None:
-    """CreateNatGateway. EC2 makes a public one without an internet gateway, which then fails by this code; here it is
-    refused at once."""
+    """Check CreateNatGateway. EC2 creates a public NAT gateway without an internet gateway, which then fails with this
+    code; here it is refused at once."""
     vpc_id = backend.get_subnet(str(params.get("SubnetId") or "")).vpc_id
     if params.get("ConnectivityType") != "private" and not any(_attached(backend, vpc_id)):
         raise EC2ClientError("Gateway.NotAttached", f"Network {vpc_id} has no Internet gateway attached")
 
 
 def delete_nat_gateway(backend: Any, nat_gateway_id: str) -> NatGateway:
-    """DeleteNatGateway in moto's place, which keeps the address and the interface of what is gone."""
+    """Delete a NAT gateway and release its address and its interface, which moto keeps."""
     nat: NatGateway | None = backend.nat_gateways.get(nat_gateway_id)
     if nat is None:
         raise EC2ClientError("NatGatewayNotFound", f"The Nat Gateway {nat_gateway_id} was not found")
@@ -35,14 +35,14 @@ def delete_nat_gateway(backend: Any, nat_gateway_id: str) -> NatGateway:
 
 
 def check_release(backend: Any, params: dict[str, Any]) -> None:
-    """ReleaseAddress: an address of a VPC has to be disassociated first (EC2 API Reference, ReleaseAddress)."""
+    """Refuse to release a VPC's address that is still associated (EC2 API Reference, ReleaseAddress)."""
     for address in backend.addresses:
         if address.allocation_id == params.get("AllocationId") and address.association_id:
             raise EC2ClientError("InvalidIPAddress.InUse", f"Address {address.public_ip} is in use.")
 
 
 def check_detachment(backend: Any, params: dict[str, Any]) -> None:
-    """DetachInternetGateway: not while anything in the network has an Elastic IP address (EC2 API Reference)."""
+    """Refuse to detach an internet gateway from a network with Elastic IP addresses (EC2 API Reference)."""
     vpc_id = str(params.get("VpcId") or "")
     if any(address.eni is not None and address.eni.subnet.vpc_id == vpc_id for address in backend.addresses):
         raise DependencyViolationError(
@@ -52,14 +52,14 @@ def check_detachment(backend: Any, params: dict[str, Any]) -> None:
 
 
 def check_subnet_deletion(backend: Any, params: dict[str, Any]) -> None:
-    """DeleteSubnet: not while a NAT gateway is in it."""
+    """Refuse to delete a subnet with a NAT gateway in it."""
     subnet_id = str(params.get("SubnetId") or "")
     if any(nat.subnet_id == subnet_id and nat.state != "deleted" for nat in backend.nat_gateways.values()):
         raise DependencyViolationError(f"The subnet '{subnet_id}' has dependencies and cannot be deleted.")
 
 
 def check_vpc_deletion(backend: Any, params: dict[str, Any]) -> None:
-    """DeleteVpc: not while an internet gateway is attached (EC2 API Reference, DeleteVpc)."""
+    """Refuse to delete a VPC with an internet gateway (EC2 API Reference, DeleteVpc)."""
     vpc_id = str(params.get("VpcId") or "")
     if any(_attached(backend, vpc_id)):
         raise DependencyViolationError(f"The vpc '{vpc_id}' has dependencies and cannot be deleted.")

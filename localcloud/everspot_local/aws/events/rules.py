@@ -21,7 +21,7 @@ _tag_resource = EventsBackend.tag_resource
 
 
 def put_rule(self: EventsBackend, name: str, *words: Any, **more: Any) -> Any:
-    """moto's, with EventBridge's limits on the pattern and the tags."""
+    """Create a rule as moto does, within EventBridge's limits on its pattern and its tags."""
     if strict():
         if len(more.get("event_pattern") or "") > PATTERN:
             raise Refused("LimitExceededException", f"EventPattern is larger than the quota of {PATTERN} characters.")
@@ -30,7 +30,7 @@ def put_rule(self: EventsBackend, name: str, *words: Any, **more: Any) -> Any:
 
 
 def put_targets(self: EventsBackend, name: str, event_bus_arn: str | None, targets: list[dict[str, Any]]) -> None:
-    """moto's, with the quota, and with the rule looked for first."""
+    """Add targets as moto does, within the quota, and only to a rule that exists."""
     rule = self._get_event_bus(self._normalize_event_bus_arn(event_bus_arn)).rules.get(name)
     if strict() and rule is not None:
         ids = {target["Id"] for target in [*rule.targets, *targets]}
@@ -40,7 +40,7 @@ def put_targets(self: EventsBackend, name: str, event_bus_arn: str | None, targe
 
 
 def tag_resource(self: EventsBackend, arn: str, tags: dict[str, str]) -> None:
-    """moto's, with the limit on all tags together."""
+    """Add tags as moto does, within the limit on all tags together."""
     if strict():
         held = {tag["Key"]: tag["Value"] for tag in self.tagger.list_tags_for_resource(arn)["Tags"]}
         _check_tags([{"Key": key, "Value": value} for key, value in {**held, **tags}.items()])
@@ -48,6 +48,6 @@ def tag_resource(self: EventsBackend, arn: str, tags: dict[str, str]) -> None:
 
 
 def _check_tags(tags: list[dict[str, str]]) -> None:
-    """Keys beginning with `aws:` and more than 50 tags: "Tag your EventBridge resources"."""
+    """Refuse keys that begin with `aws:` and more than 50 tags: "Tag your EventBridge resources"."""
     if len(tags) > TAGS or any(tag["Key"].lower().startswith("aws:") for tag in tags):
         raise Refused("ValidationException", f"At most {TAGS} tags, and no key that begins with aws:, are allowed.")

@@ -22,13 +22,13 @@ log = logging.getLogger(__name__)
 
 
 def instance_event(region: str, instance_id: str, detail_type: str, detail: dict[str, Any], at: datetime) -> None:
-    """Offer an event of source `aws.ec2` about one instance."""
+    """Send an event of source `aws.ec2` about one instance."""
     arn = f"arn:aws:ec2:{region}:{ACCOUNT}:instance/{instance_id}"
     emit(region, "aws.ec2", detail_type, [arn], {"instance-id": instance_id, **detail}, at)
 
 
 def fleet_event(region: str, fleet_id: str, detail_type: str, detail: dict[str, Any], at: datetime) -> None:
-    """Offer an event of source `aws.ec2fleet` about one fleet."""
+    """Send an event of source `aws.ec2fleet` about one fleet."""
     arn = f"arn:aws:ec2:{region}:{ACCOUNT}:fleet/{fleet_id}"
     emit(region, "aws.ec2fleet", detail_type, [arn], detail, at)
 
@@ -36,7 +36,8 @@ def fleet_event(region: str, fleet_id: str, detail_type: str, detail: dict[str, 
 def emit(
     region: str, source: str, detail_type: str, resources: list[str], detail: dict[str, Any], at: datetime
 ) -> None:
-    """Offer an event to every enabled rule of the default bus. `at` becomes its `time`."""
+    """Match an event against every enabled rule of the default bus and send it to their targets. `at` becomes its
+    `time`."""
     event: EventMessageType = {
         "version": "0",
         "id": str(uuid.uuid4()),
@@ -56,7 +57,7 @@ def emit(
 
 
 def _send(region: str, rule_arn: str, target: dict[str, Any], event: EventMessageType) -> None:
-    """To a queue, as the event is; moto's own delivery drops the account and garbles the time."""
+    """Send the event to a queue unchanged; moto's own delivery omits the account and distorts the time."""
     arn = target["Arn"]
     if ":sqs:" not in arn or {"Input", "InputPath", "InputTransformer"} & set(target):
         log.warning("rule %s: the local cloud sends whole events to SQS queues only, not to %s", rule_arn, arn)
@@ -68,7 +69,7 @@ def _send(region: str, rule_arn: str, target: dict[str, Any], event: EventMessag
 
 
 def _may_send(region: str, rule_arn: str, target_arn: str) -> bool:
-    """Whether a queue's own policy lets this rule send to it; without that, AWS drops the event silently."""
+    """Return whether a queue's own policy lets this rule send to it; without that, AWS drops the event silently."""
     queue = sqs_backends[ACCOUNT][region].queues.get(target_arn.rsplit(":", 1)[1])
     if queue is None:
         log.warning("rule %s: there is no queue %s", rule_arn, target_arn)

@@ -1,4 +1,4 @@
-"""The caller of the call that is being carried out: a fleet launches in its caller's name."""
+"""The caller of the current request, in whose name a fleet launches."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ FREE = {"sts:GetCallerIdentity"}
 
 @dataclass(frozen=True)
 class Denial:
-    """A call that is not allowed. `explicit`: a statement denies it; else none allows it."""
+    """A call that is not allowed. `explicit`: whether a statement denies it, or none allows it."""
 
     call: Call
     explicit: bool
@@ -27,8 +27,8 @@ class Denial:
 
 @dataclass
 class Caller:
-    """A principal that is held to its policies. `read`: brings them, parsed; `bound`: brings its permissions boundary,
-    None if it has none."""
+    """A principal that is held to its policies. `read`: returns them, parsed; `bound`: returns its permissions
+    boundary, None if it has none."""
 
     principal: str
     read: Callable[[], list[Mapping[str, Any]]]
@@ -43,15 +43,16 @@ class Caller:
         return self.bound()
 
     def _decide(self, call: Call) -> PolicyDecision:
-        """What policies and boundary say together: both have to allow (IAM user guide, "Permissions boundaries for IAM
-        entities")."""
+        """Return the decision of policies and boundary, of which both have to allow a call (IAM user guide,
+        "Permissions boundaries for IAM entities")."""
         verdict = decide(self._documents, call)
         if verdict is PolicyDecision.ALLOW and self._boundary is not None:
             return decide([self._boundary], call)
         return verdict
 
     def denied(self, calls: Iterable[Call]) -> Denial | None:
-        """The first of some calls that it may not make; a condition that is not known is no permission."""
+        """Return the first of these calls that the caller may not make; a condition that cannot be evaluated allows
+        nothing."""
         for call in calls:
             if call.action in FREE:
                 continue
@@ -66,14 +67,15 @@ class Caller:
 
 
 class Unauthorized(EC2ClientError):
-    """EC2's words for it, as met: https://github.com/aws/karpenter-provider-aws/issues/6298, and 7370 for a denial."""
+    """EC2's error for a denied call, as met: https://github.com/aws/karpenter-provider-aws/issues/6298, and 7370 for a
+    denial."""
 
     def __init__(self, principal: str, denial: Denial) -> None:
         super().__init__("UnauthorizedOperation", unauthorized_text(principal, denial))
 
 
 def unauthorized_text(principal: str, denial: Denial) -> str:
-    """What EC2 says of a denial. What it encodes only EC2 can read; here it is base64 of JSON."""
+    """Return EC2's message of a denial. Only EC2 can decode its last part; here that is base64 of JSON."""
     action, resource = denial.call.action, denial.call.resource
     why = (
         "with an explicit deny in an identity-based policy"
@@ -92,12 +94,12 @@ _current: ContextVar[Caller | None] = ContextVar("caller", default=None)
 
 
 def enter(caller: Caller | None) -> None:
-    """Say who makes the call that this thread carries out; None for somebody who may do everything."""
+    """Set the caller of the request that this thread carries out; None may do everything."""
     _current.set(caller)
 
 
 def check(calls: Iterable[Call]) -> None:
-    """Refuse what the caller may not do. What happens by itself, on the market's thread, is in nobody's name.
+    """Refuse what the caller may not do. The market's thread acts without a caller, and may do everything.
 
     Raises:
         Unauthorized: naming the first call that is not allowed.

@@ -35,18 +35,18 @@ CODES = {
 
 
 def enter_normal(self: Any, resource: str = "*") -> None:
-    """The door of every service but S3."""
+    """Check a request to any service but S3."""
     _enter(self, None)
 
 
 def enter_s3(self: Any, bucket_name: str | None = None, key_name: str | None = None) -> None:
-    """The door of S3."""
+    """Check a request to S3."""
     path = f"{bucket_name or '*'}/{key_name}" if key_name else (bucket_name or "*")
     _enter(self, f"arn:aws:s3:::{path}")
 
 
 def bucket_permission(self: FakeBucket, action: str, resource: str) -> PermissionResult:
-    """Bucket policies, read rightly, with the loopback connection taken for a TLS one."""
+    """Evaluate a bucket policy correctly, and treat the loopback connection as one by TLS."""
     if self.policy is None:
         return PermissionResult.NEUTRAL
     call = Call(action, resource, {"aws:securetransport": ("true",)})

@@ -20,7 +20,8 @@ MADE = ("instance", "network-interface", "volume")
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch: its template's data, what the request says instead, and the tags that the request gives by kind.
+    """A launch: its template's data, the request's own values, and the request's tags by kind of resource. `by`:
+    actions that may count as the creator of a tag.
 
     `by`: actions that a tag of what is launched may be taken to be made by.
     """
@@ -34,7 +35,7 @@ class Launch:
 
 
 def calls_of_launch(backend: Any, launch: Launch, context: Context) -> Iterator[Call]:
-    """Every permission that a launch needs. A resource is the template's where the request names no other."""
+    """Return every permission that a launch needs. Resources that the request does not name are the template's."""
     region = backend.region_name
     template = arn(region, "launch-template", launch.template_id) if launch.template_id else None
     base = {**context, "ec2:launchtemplate": (template,)} if template else dict(context)
@@ -59,7 +60,7 @@ def calls_of_launch(backend: Any, launch: Launch, context: Context) -> Iterator[
 
 
 def _existing(launch: Launch) -> Iterator[tuple[str, str, bool]]:
-    """Kind and id of what a launch uses, and whether it is the request's own."""
+    """Return kind and id of each existing resource that a launch uses, and whether the request itself names it."""
     request, template = launch.request, launch.template
     first = (template.get("NetworkInterfaces") or [{}])[0]
     asked = (request.get("NetworkInterfaces") or [{}])[0]
@@ -76,8 +77,8 @@ def _existing(launch: Launch) -> Iterator[tuple[str, str, bool]]:
 
 
 def _tagging(region: str, launch: Launch, tags: Mapping[str, Mapping[str, str]], context: Context) -> Iterator[Call]:
-    """CreateTags for what is launched with tags. AWS does not say by which action a fleet's launch tags: each of `by`
-    has to be allowed, as in Karpenter's policy (aws/karpenter-provider-aws, cloudformation.yaml)."""
+    """Return the CreateTags calls of a launch with tags. AWS does not say by which action a fleet's launch tags, so
+    each of `by` has to be allowed, as in Karpenter's policy (aws/karpenter-provider-aws, cloudformation.yaml)."""
     for kind in (*MADE, "spot-instances-request"):
         if not tags.get(kind) or (kind == "spot-instances-request" and launch.market is not Market.SPOT):
             continue
@@ -107,19 +108,20 @@ def _instance_keys(launch: Launch) -> dict[str, tuple[str, ...]]:
 
 
 def _sourced(context: Context, template: str | None, own: bool) -> Context:
-    """EC2 User Guide, "Use … launch templates to control launching": true for what the request leaves alone."""
+    """Add the key that is true for values that the request leaves to the template (EC2 User Guide, "Use … launch
+    templates to control launching")."""
     return {**context, "ec2:islaunchtemplateresource": ("false" if own else "true",)} if template else context
 
 
 def roles_of(profile: Mapping[str, Any]) -> list[str]:
-    """ARNs of the roles of an instance profile, which is named by its ARN or its name."""
+    """Return the ARNs of the roles in an instance profile, which is given by its ARN or its name."""
     named = {profile.get("Arn"), profile.get("Name")} - {None}
     profiles = iam_backends[ACCOUNT]["aws"].get_instance_profiles() if named else []
     return [role.arn for p in profiles if named & {p.arn, p.name} for role in p.roles]
 
 
 def by_kind(specifications: Iterable[Mapping[str, Any]] | None) -> dict[str, dict[str, str]]:
-    """Tags of tag specifications, by the kind of resource that they are for."""
+    """Return the tags of tag specifications by kind of resource."""
     found: dict[str, dict[str, str]] = {}
     for one in specifications or ():
         tags = {tag["Key"]: str(tag.get("Value") or "") for tag in one.get("Tags") or ()}
@@ -128,18 +130,18 @@ def by_kind(specifications: Iterable[Mapping[str, Any]] | None) -> dict[str, dic
 
 
 def requested(context: Context, tags: Mapping[str, str]) -> Context:
-    """With the keys of tags that a request gives."""
+    """Return the context with the keys of the tags that a request sets."""
     found: dict[str, tuple[str, ...]] = {f"aws:requesttag/{k.lower()}": (str(v),) for k, v in tags.items()}
     return {**context, **found, "aws:tagkeys": tuple(tags)} if tags else context
 
 
 def tagged(backend: Any, resource_id: str, context: Context) -> Context:
-    """With the keys of the tags that a resource has."""
+    """Return the context with the keys of the tags that a resource has."""
     tags = backend.tags.get(resource_id, {})
     found = {f"{p}:resourcetag/{k.lower()}": (str(v),) for k, v in tags.items() for p in ("aws", "ec2")}
     return {**context, **found}
 
 
 def arn(region: str, kind: str, name: str) -> str:
-    """ARN of something of EC2. Images are of no account."""
+    """Return the ARN of an EC2 resource. An image's ARN has no account."""
     return f"arn:aws:ec2:{region}:{'' if kind == 'image' else ACCOUNT}:{kind}/{name}"

@@ -26,7 +26,7 @@ BOUND_BY = "iam:permissionsboundary"
 
 
 def iam_calls(action: str, asked: Mapping[str, Any], context: Context) -> Iterator[Call]:
-    """What a call of IAM is checked for. `asked`: its parameters."""
+    """Return the permissions that a call of IAM needs. `asked`: its parameters."""
     name = f"iam:{action}"
     role, profile = asked.get("RoleName"), asked.get("InstanceProfileName")
     if profile is not None:
@@ -45,7 +45,7 @@ def iam_calls(action: str, asked: Mapping[str, Any], context: Context) -> Iterat
 
 
 def _other(asked: Mapping[str, Any]) -> str:
-    """What is neither a role nor a profile."""
+    """Return the resource of a call about neither a role nor an instance profile."""
     for parameter in ("PolicyArn", "OpenIDConnectProviderArn"):
         if asked.get(parameter):
             return str(asked[parameter])
@@ -72,7 +72,7 @@ def _boundary_of(role: str) -> str | None:
 
 
 def kms_calls(action: str, asked: Mapping[str, Any], region: str, context: Context) -> Iterator[Call]:
-    """What a call of KMS is checked for: the key, which a ciphertext names by itself; of an alias, both."""
+    """Return the permissions that a call of KMS needs. A ciphertext names its key; calls about an alias need both."""
     name = f"kms:{action}"
     alias = asked.get("AliasName")
     key = asked.get("TargetKeyId") or asked.get("KeyId") or alias or _key_of(asked.get("CiphertextBlob"))
@@ -101,6 +101,6 @@ def _key_arn(key: str, region: str) -> str:
 
 
 def s3_control(uri: str) -> str:
-    """The resource whose tags a request of S3 Control is about: its ARN stands in the path."""
+    """Return the resource whose tags a request of S3 Control is about: its ARN is in the path."""
     found = re.search(r"/tags/(arn:[^?]+)", unquote(uri))
     return found[1] if found else "*"

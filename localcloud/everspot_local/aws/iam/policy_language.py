@@ -17,7 +17,7 @@ Context = Mapping[str, tuple[str, ...]]
 
 
 class PolicyDecision(Enum):
-    """What policies say. IMPLICIT: none of them says anything, which means no."""
+    """The result of policies. IMPLICIT: no statement applies, so the call is not allowed."""
 
     ALLOW = "allow"
     DENY = "deny"
@@ -30,8 +30,8 @@ class UnknownCondition(ValueError):
 
 @dataclass(frozen=True)
 class Call:
-    """One action on one resource. Context keys are lower case, for example `aws:sourcearn`. `later`: it is decided
-    while the request is carried out, and what it does without it the answer tells."""
+    """One action on one resource. Context keys are lower case, for example `aws:sourcearn`. `later`: the decision is
+    made while the request is carried out, and the answer shows what was not allowed."""
 
     action: str
     resource: str = "*"
@@ -40,7 +40,7 @@ class Call:
 
 
 def decide(documents: Iterable[Mapping[str, Any]], call: Call, principal: str | None = None) -> PolicyDecision:
-    """An explicit denial wins over every permission.
+    """Evaluate policies for a call; an explicit denial wins over every permission.
 
     Args:
         documents: policies, parsed.
@@ -84,7 +84,7 @@ def _is_principal(stated: Any, principal: str) -> bool:
 
 
 def like(pattern: str, value: str, *, ignore_case: bool = False) -> bool:
-    """Whether a pattern with `*` and `?` matches the whole of a value."""
+    """Return whether a pattern with `*` and `?` matches the whole value."""
     return _compiled(pattern, ignore_case).match(value) is not None
 
 

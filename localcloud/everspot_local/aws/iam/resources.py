@@ -46,7 +46,7 @@ SQS_ACTIONS = {
 
 
 def calls_of(handler: Any, service: str, action: str, s3_resource: str | None) -> list[Call]:
-    """Every action and resource that must be allowed for one request; all of them."""
+    """Return every action on every resource that must be allowed for one request."""
     context = base_context(str(handler.region))
     if service == "s3":
         return list(_s3(handler, action, s3_resource or "*", context))
@@ -73,7 +73,7 @@ def calls_of(handler: Any, service: str, action: str, s3_resource: str | None) -
 
 
 def base_context(region: str) -> Context:
-    """Keys of every request."""
+    """Return the context keys of every request."""
     return {"aws:requestedregion": (region,), "aws:securetransport": ("true",)}
 
 
@@ -133,7 +133,7 @@ def _ec2(handler: Any, action: str, context: Context) -> Iterator[Call]:
 
 
 def _create_fleet(handler: Any, context: Context) -> Iterator[Call]:
-    """CreateFleet, and what it does in the caller's name.
+    """Return the permissions for CreateFleet, and for what it does in the caller's name.
 
     As met, an `instant` fleet is refused as a whole for CreateFleet, which is checked for its launch templates too
     (https://github.com/kubernetes-sigs/karpenter/issues/2813), and tells of each override what a launch by it lacks:
@@ -162,7 +162,7 @@ def _create_fleet(handler: Any, context: Context) -> Iterator[Call]:
 
 
 def _template(backend: Any, named: dict[str, Any]) -> tuple[Any | None, str]:
-    """The version that a request names, None if there is none, and the template's id, `*` if it is not known."""
+    """Return the launch template version that a request names, or None, and the template's id, `*` if unknown."""
     try:
         version = backend._get_template_from_args(named)
     except EC2ClientError:

@@ -1,4 +1,5 @@
-"""Stands in for IAM's quotas and delays: sizes of policies, boundaries that must exist, profiles EC2 hears of late.
+"""Stands in for IAM's quotas and delays: policy sizes, boundaries that must exist, and instance profiles that EC2 knows
+only after a while.
 
 Lengths and characters of names and tags are in IAM's own model: see `model_limits`. The quotas are the default ones of
 "IAM and AWS STS quotas" in the IAM user guide, which also says that white space does not count.
@@ -36,7 +37,7 @@ _filter_profiles = filter_iam_instance_profiles
 
 
 def create_role(self: IAMBackend, role_name: str, assume_role_policy_document: str, *words: Any, **more: Any) -> Role:
-    """moto's, with IAM's quota of a trust policy, and only with a boundary that exists."""
+    """Create a role as moto does, within the quota of its trust policy and with a boundary that exists."""
     if strict():
         _fits(assume_role_policy_document, TRUST, f"Cannot exceed quota for ACLSizePerRole: {TRUST}")
         _boundary(self, more.get("permissions_boundary") or (words[1] if len(words) > 1 else None))
@@ -46,21 +47,21 @@ def create_role(self: IAMBackend, role_name: str, assume_role_policy_document: s
 
 
 def update_assume_role_policy(self: IAMBackend, role_name: str, assume_role_policy: str) -> None:
-    """moto's, with the quota."""
+    """Replace a trust policy as moto does, within its quota."""
     if strict():
         _fits(assume_role_policy, TRUST, f"Cannot exceed quota for ACLSizePerRole: {TRUST}")
     _update_trust(self, role_name, assume_role_policy)
 
 
 def put_role_permissions_boundary(self: IAMBackend, role_name: str, permissions_boundary: str) -> None:
-    """moto's, only with a boundary that exists."""
+    """Set a role's boundary as moto does, if the policy exists."""
     if strict():
         _boundary(self, permissions_boundary)
     _put_boundary(self, role_name, permissions_boundary)
 
 
 def put_role_policy(self: IAMBackend, role_name: str, policy_name: str, policy_json: str) -> None:
-    """moto's, with the quota of all inline policies of a role together."""
+    """Set an inline policy as moto does, within the quota of all inline policies of the role together."""
     if strict():
         others = [text for name, text in self.get_role(role_name).policies.items() if name != policy_name]
         _fits(
@@ -72,21 +73,21 @@ def put_role_policy(self: IAMBackend, role_name: str, policy_name: str, policy_j
 
 
 def create_policy(self: IAMBackend, description: str, path: str, policy_document: str, *words: Any, **more: Any) -> Any:
-    """moto's, with the quota of a managed policy."""
+    """Create a managed policy as moto does, within its quota."""
     if strict():
         _fits(policy_document, MANAGED, f"Cannot exceed quota for PolicySize: {MANAGED}")
     return _create_policy(self, description, path, policy_document, *words, **more)
 
 
 def create_policy_version(self: IAMBackend, policy_arn: str, policy_document: str, set_as_default: bool) -> Any:
-    """moto's, with the quota."""
+    """Create a version of a managed policy as moto does, within its quota."""
     if strict():
         _fits(policy_document, MANAGED, f"Cannot exceed quota for PolicySize: {MANAGED}")
     return _create_policy_version(self, policy_arn, policy_document, set_as_default)
 
 
 def attach_role_policy(self: IAMBackend, policy_arn: str, role_name: str) -> None:
-    """moto's, with the quota of policies of a role."""
+    """Attach a managed policy as moto does, within the quota of policies per role."""
     held = self.get_role(role_name).managed_policies
     if strict() and policy_arn not in held and len(held) >= ATTACHED:
         raise LimitExceededException(f"Cannot exceed quota for PoliciesPerRole: {ATTACHED}")
@@ -94,27 +95,27 @@ def attach_role_policy(self: IAMBackend, policy_arn: str, role_name: str) -> Non
 
 
 def tag_verification(self: IAMBackend, tags: list[dict[str, str]]) -> dict[str, dict[str, str]]:
-    """moto's, without the keys that AWS keeps for itself ("Tags for IAM resources")."""
+    """Check tags as moto does, and refuse the keys that AWS reserves ("Tags for IAM resources")."""
     if strict() and any(tag["Key"].lower().startswith("aws:") for tag in tags):
         raise InvalidInput("aws: prefixed tag key names are not allowed for external use.")
     return _verify_tags(self, tags)
 
 
 def create_instance_profile(self: IAMBackend, name: str, *words: Any, **more: Any) -> InstanceProfile:
-    """moto's; EC2 hears of it later."""
+    """Create an instance profile as moto does; EC2 knows it after a delay."""
     profile = _create_profile(self, name, *words, **more)
     _changed(profile)
     return profile
 
 
 def add_role_to_instance_profile(self: IAMBackend, profile_name: str, role_name: str) -> None:
-    """moto's; EC2 hears of it later."""
+    """Add a role as moto does; EC2 knows of it after a delay."""
     _add_role(self, profile_name, role_name)
     _changed(self.get_instance_profile(profile_name))
 
 
 def check_profile(name: str | None, arn: str | None) -> None:
-    """Refuse a profile that EC2 does not know, or not yet.
+    """Refuse an instance profile that EC2 does not know, or not yet.
 
     Raises:
         EC2ClientError: InvalidParameterValue, as RunInstances says it.
@@ -133,7 +134,7 @@ def check_profile(name: str | None, arn: str | None) -> None:
 
 
 def filter_profiles(account: str, partition: str, iam_instance_profile_arn: Any, iam_instance_profile_name: Any) -> Any:
-    """moto's look for the profile of a request, with EC2's answer where there is none."""
+    """Find the instance profile of a request as moto does, with EC2's error if there is none."""
     check_profile(iam_instance_profile_name, iam_instance_profile_arn)
     return _filter_profiles(
         account,

@@ -32,7 +32,7 @@ _get_caller_identity = TokenResponse.get_caller_identity
 
 @in_own_words
 def get_caller_identity(self: TokenResponse) -> ActionResult:
-    """moto's, for keys that there are and requests that they signed."""
+    """Answer GetCallerIdentity for known keys and correctly signed requests."""
     key = self.get_access_key()
     held = self.backend.get_assumed_role_from_access_key(key)
     if strict() and held is None and key.startswith(TEMPORARY):

@@ -42,7 +42,7 @@ _assume_role = TokenResponse.assume_role
 
 @in_own_words
 def assume_role(self: TokenResponse) -> ActionResult:
-    """moto's, for whom the trust policy names. The account's owner may assume every role here."""
+    """Answer AssumeRole for principals that the trust policy names. The account's owner may assume every role here."""
     held = self.backend.get_assumed_role_from_access_key(self.get_access_key())
     if strict() and held is not None:
         role = _role(self._get_param("RoleArn"), "AssumeRole", held.arn)
@@ -53,7 +53,7 @@ def assume_role(self: TokenResponse) -> ActionResult:
 
 @in_own_words
 def assume_role_with_web_identity(self: TokenResponse) -> ActionResult:
-    """Credentials of a role for whoever shows a token of Google's that the role trusts."""
+    """Return credentials of a role to a caller with a token of Google's that the role trusts."""
     arn, session = self._get_param("RoleArn"), self._get_param("RoleSessionName")
     claims = _claims(str(self._get_param("WebIdentityToken") or ""))
     role = _role(arn, "AssumeRoleWithWebIdentity", "")
@@ -103,7 +103,7 @@ def _claims(token: str) -> dict[str, Any]:
 
 
 def _key(kid: str) -> bytes:
-    """Google's key of an id, as PEM."""
+    """Return Google's public key of an id, as PEM."""
     try:
         status, body = account.current().machines.neighbour.send("GET", CERTIFICATES)
     except Silent:

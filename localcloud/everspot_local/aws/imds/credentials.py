@@ -18,14 +18,14 @@ RENEW_BEFORE = timedelta(hours=1)
 
 
 class RoleCredentials:
-    """Credentials of instances' roles, one set at a time for each instance."""
+    """Credentials of instances' roles; each instance has one set at a time."""
 
     def __init__(self, region: str) -> None:
         self._region = region
         self._given: dict[str, tuple[datetime, dict[str, Any]]] = {}
 
     def role_name(self, instance: LocalInstance) -> str | None:
-        """Name of the role in the instance's profile, or None if it has no profile or that no role."""
+        """Return the name of the role in the instance's profile, or None if there is none."""
         arn = instance.profile_arn
         if arn is None:
             return None
@@ -33,7 +33,7 @@ class RoleCredentials:
         return None if profile is None or not profile.roles else str(profile.roles[0].name)
 
     def of(self, instance: LocalInstance, life: timedelta = LIFE) -> dict[str, Any] | None:
-        """The document of `iam/security-credentials/ROLE`, or None without a role."""
+        """Return the document of `iam/security-credentials/ROLE`, or None without a role."""
         name = self.role_name(instance)
         if name is None:
             return None

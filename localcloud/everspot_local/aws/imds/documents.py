@@ -1,4 +1,4 @@
-"""Stands in for what the metadata service knows of an instance: the documents by their paths.
+"""Stands in for the contents of the metadata service: the documents of an instance by their paths.
 
 It does not know what Everspot's programs do not ask for; that is absent (404), not invented.
 """
@@ -17,7 +17,7 @@ TAGS_PATH = "/latest/meta-data/tags/instance"
 
 
 class Documents:
-    """What the metadata services of all instances tell."""
+    """The contents of all instances' metadata services."""
 
     def __init__(self, market: LocalMarket, machines: Machines) -> None:
         self._market = market
@@ -25,7 +25,7 @@ class Documents:
         self.credentials = RoleCredentials(market.region)
 
     def forget(self) -> None:
-        """Give new credentials from now on."""
+        """Issue new credentials from now on."""
         self.credentials = RoleCredentials(self._market.region)
 
     def tokens(self, instance_id: str) -> str | None:

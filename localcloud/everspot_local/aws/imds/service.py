@@ -17,7 +17,7 @@ LONGEST_TTL = 21600
 
 
 class DocumentSource(Protocol):
-    """What the services tell, by instance."""
+    """Provides the contents of the metadata services, by instance."""
 
     def tokens(self, instance_id: str) -> str | None:
         """Return whether a token is `required` or `optional`; None if the instance has no service."""
@@ -26,7 +26,7 @@ class DocumentSource(Protocol):
         """Return a text, or an object to be told as JSON; None where there is nothing."""
 
     def forget(self) -> None:
-        """Forget what was told before."""
+        """Forget the documents that were given out before."""
 
 
 class MetadataServices:
@@ -38,21 +38,22 @@ class MetadataServices:
         self._doors = Doors(self._tell, "EC2ws")
 
     def endpoint(self, instance_id: str) -> str:
-        """The URL of an instance's service, opened on first use; for `AWS_EC2_METADATA_SERVICE_ENDPOINT`."""
+        """Return the URL of an instance's service, which is opened on first use; for
+        `AWS_EC2_METADATA_SERVICE_ENDPOINT`."""
         return f"http://{self._doors.address(instance_id)}"
 
     def close(self, instance_id: str) -> None:
-        """An instance's service ends with it."""
+        """Close the service of an instance that has ended."""
         self._doors.close(instance_id)
 
     def reset(self) -> None:
-        """End the services of all instances; new ones may begin."""
+        """Close the services of all instances; new ones may be opened."""
         self._doors.reset()
         self.source.forget()
         self._tokens.clear()
 
     def close_all(self) -> None:
-        """End them all for good."""
+        """Close all services for good."""
         self.reset()
         self._doors.close_all()
 
@@ -64,7 +65,7 @@ class MetadataServices:
         return Told(status, body, told)
 
     def answer(self, instance_id: str, method: str, path: str, headers: Any) -> tuple[int, str]:
-        """Return the status and the body of one answer."""
+        """Return status and body of one answer."""
         tokens = self.source.tokens(instance_id)
         if tokens is None:
             return 403, "Forbidden"

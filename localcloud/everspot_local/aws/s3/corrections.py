@@ -1,4 +1,4 @@
-"""Corrects what moto's S3 answers otherwise than AWS, where the upstream provider would stumble over it."""
+"""Corrects moto's S3 where its answers differ from AWS's and the upstream provider would fail."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _bucket_response_put = S3Response._bucket_response_put
 
 
 def bucket_response_put(handler: S3Response, request: Any, bucket_name: str, querystring: dict[str, Any]) -> Any:
-    """CreateBucket sets the tags that it is given; moto drops them."""
+    """Create a bucket with the tags of the request, which moto ignores."""
     tags: dict[str, str] = {}
     if handler.body and not querystring:
         asked = xmltodict.parse(handler.body, force_list={"Tag": True}).get("CreateBucketConfiguration") or {}
@@ -27,5 +27,5 @@ def bucket_response_put(handler: S3Response, request: Any, bucket_name: str, que
 
 
 def dispose(self: FakeDeleteMarker, garbage: bool = False) -> None:
-    """Let go of what a delete marker holds, which is nothing. moto lacks this, and so cannot empty a bucket whose
-    versioning was suspended, as a destroy does on its way."""
+    """Do nothing for a delete marker, which has no content. moto lacks this method, so that it cannot empty a bucket
+    whose versioning was suspended, as a destroy does."""

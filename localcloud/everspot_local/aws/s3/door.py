@@ -1,4 +1,4 @@
-"""Stands in for S3's front end: whose request it is, and whether it was signed for the region of the bucket.
+"""Stands in for S3's front end: identifies the caller, and checks that a request is signed for the bucket's region.
 
 It knows no anonymous access to public buckets: no bucket here is public.
 """
@@ -22,7 +22,7 @@ _key_response = S3Response._key_response
 
 
 def bucket_response(handler: S3Response, request: Any, full_url: str) -> Any:
-    """moto's, behind the door."""
+    """Answer a request about a bucket as moto does, after the checks."""
     asked = parse_qs(urlsplit(full_url).query, keep_blank_values=True)
     creating = request.method == "PUT" and not asked
     # Creating a bucket that exists elsewhere, and asking where it is, do not depend on the signature's region.
@@ -45,7 +45,7 @@ def bucket_response(handler: S3Response, request: Any, full_url: str) -> Any:
 
 
 def key_response(handler: S3Response, request: Any, full_url: str) -> TYPE_RESPONSE:
-    """moto's, behind the door."""
+    """Answer a request about an object as moto does, after the checks."""
     refused = _refused(handler, request, full_url, anywhere=False)
     if refused is not None:
         return refused
@@ -108,7 +108,7 @@ def _signed_otherwise(request: Any, full_url: str) -> bool:
 
 
 def _answer(request: Any, status: int, code: str, said: str, region: str, more: str = "") -> TYPE_RESPONSE:
-    """S3 names the bucket's region whatever else it answers; to HEAD it says nothing but headers."""
+    """Add the bucket's region to every answer, as S3 does, and leave out the body of answers to HEAD."""
     headers = {"Content-Type": "application/xml", **({"x-amz-bucket-region": region} if region else {})}
     if request.method == "HEAD":
         return status, headers, ""

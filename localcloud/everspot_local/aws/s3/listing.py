@@ -1,4 +1,4 @@
-"""Stands in for how S3 writes down a list of objects: what moto writes, in a fraction of its time.
+"""Stands in for how S3 writes a list of objects: the same text as moto's, in a fraction of the time.
 
 A cluster's scheduler lists its store several times a second, and moto reads and writes every object's time anew, with a
 parser of all ways in which people write times.
@@ -18,7 +18,7 @@ _AFTER = "</IsTruncated>"
 
 
 def serialized(handler: S3Response, action_result: ActionResult) -> TYPE_RESPONSE:
-    """moto's, but for the objects of ListObjectsV2."""
+    """Write an answer as moto does; the objects of ListObjectsV2 are written here."""
     result = action_result.result
     if handler.data.get("Action") != "ListObjectsV2" or not isinstance(result, dict) or not result.get("Contents"):
         return _serialized(handler, action_result)
@@ -30,7 +30,7 @@ def serialized(handler: S3Response, action_result: ActionResult) -> TYPE_RESPONS
 
 
 def _written(one: Mapping[str, Any]) -> str:
-    """An object, with its fields in the order of S3's model."""
+    """Write one object, with its fields in the order of S3's model."""
     fields = [("Key", one["Key"]), ("LastModified", one["LastModified"]), ("ETag", one["ETag"])]
     fields += [("ChecksumAlgorithm", algorithm) for algorithm in one.get("ChecksumAlgorithm", ())]
     fields += [("Size", one["Size"]), ("StorageClass", one["StorageClass"])]

@@ -1,4 +1,4 @@
-"""Stands in for what S3 refuses of names, tags, policies and keys, each with S3's own code.
+"""Stands in for S3's refusals of names, tags, policies and keys, each with S3's own error code.
 
 A new bucket is as S3 makes it since April 2023: public access blocked, access control lists off ("Blocking public
 access to your Amazon S3 storage", "Controlling ownership of objects").
@@ -36,7 +36,7 @@ _FIXING = {
 
 
 class S3Refused(S3ClientError):
-    """S3 refuses it, by its own code. `status`: of the HTTP answer."""
+    """A request that S3 refuses with this error code. `status`: of the HTTP answer."""
 
     def __init__(self, code: str, message: str, status: int = 400) -> None:
         super().__init__(code, message)
@@ -44,7 +44,7 @@ class S3Refused(S3ClientError):
 
 
 def check_name(name: str) -> None:
-    """Refuse a name against "General purpose bucket naming rules", or one that belongs to somebody else."""
+    """Refuse a name against "General purpose bucket naming rules", or one that another account has."""
     try:
         ipaddress.ip_address(name)
         address = True
@@ -63,7 +63,7 @@ def check_name(name: str) -> None:
 
 
 def check_tags(tags: Mapping[str, str], limit: int) -> None:
-    """Refuse tags against "Using cost allocation S3 bucket tags" and "Categorizing your objects using tags"."""
+    """Refuse tags that break "Using cost allocation S3 bucket tags" or "Categorizing your objects using tags"."""
     if len(tags) > limit:
         kind = "Bucket tag count" if limit == BUCKET_TAGS else "Object tags"
         raise S3Refused("BadRequest", f"{kind} cannot be greater than {limit}")
@@ -77,7 +77,7 @@ def check_tags(tags: Mapping[str, str], limit: int) -> None:
 
 
 def check_policy(bucket: FakeBucket, text: str) -> None:
-    """Refuse a bucket policy that is none, that speaks of other buckets, or that is public although that is blocked."""
+    """Refuse a bucket policy that is invalid, that names other buckets, or that is public although that is blocked."""
     try:
         document = json.loads(text)
         statements = _list(document["Statement"])
@@ -101,8 +101,8 @@ def check_policy(bucket: FakeBucket, text: str) -> None:
 
 
 def check_key(bucket: FakeBucket, headers: Mapping[str, str]) -> None:
-    """Refuse a write whose KMS key does not exist or is off. S3 does not look for it when a bucket's default encryption
-    is set (PutBucketEncryption says so), only at a write."""
+    """Refuse a write whose KMS key does not exist or is disabled. S3 does not check the key when a bucket's default
+    encryption is set (PutBucketEncryption says so), only at a write."""
     key = headers.get("x-amz-server-side-encryption-aws-kms-key-id")
     if key is None and headers.get("x-amz-server-side-encryption") in (None, "aws:kms"):
         key = _default_key(bucket)
@@ -121,7 +121,7 @@ def check_key(bucket: FakeBucket, headers: Mapping[str, str]) -> None:
 
 
 def check_acl(bucket: FakeBucket, canned: str | None) -> None:
-    """Refuse access control lists where they are off, but for those that give nothing away."""
+    """Refuse access control lists where they are disabled, except those that grant nothing to others."""
     ownership: Any = bucket.ownership_rule  # moto calls it a document; it is the rule's name
     if canned and canned not in ("private", "bucket-owner-full-control") and ownership == "BucketOwnerEnforced":
         raise S3Refused("AccessControlListNotSupported", "The bucket does not allow ACLs")
@@ -135,7 +135,7 @@ def _default_key(bucket: FakeBucket) -> str | None:
 
 
 def _public(statement: Mapping[str, Any]) -> bool:
-    """Whether a statement opens the bucket to strangers: "The meaning of public" in the S3 user guide."""
+    """Return whether a statement makes the bucket public: "The meaning of public" in the S3 user guide."""
     if statement.get("Effect") != "Allow":
         return False
     stated = statement.get("Principal")

@@ -18,7 +18,9 @@ LAUNCH_PATIENCE = 2
 
 
 NOTICE_MOST = timedelta(minutes=5)
-"""Market time after which an instance that got notice, of an end without a time, is no longer taken to be going."""
+"""Market time after which an instance that got notice is no longer taken to be going: from the told moment of its end
+on, or without one from the end of its last job. The clouds call that moment approximate, and some messages have only
+that of its sending; whoever ends such an instance just before the cloud does pays for what would have been free."""
 
 
 class Launches:
@@ -103,7 +105,7 @@ class Launches:
     def _is_taken(self, instance: InstanceView) -> bool:
         """Whether the cloud takes it, and has not had the time for that yet. Not every notice carries a time."""
         if instance.deadline is not None:
-            return is_going(instance) and self._now <= instance.deadline
+            return is_going(instance) and self._now <= instance.deadline + NOTICE_MOST
         return is_going(instance) and not instance.stale and self._idle_for(instance) <= NOTICE_MOST
 
     def _is_of_use(self, instance: InstanceView) -> bool:

@@ -25,9 +25,9 @@ settings.load_profile("everspot")
 profile on the command line, tries ten times as many of them."""
 
 TESTS = Path(__file__).parent
-WAITING = ("engine/test_engine_replace", "engine/test_engine_gcp", "engine/test_engine_bootstrap", "e2e/test_e2e_live",
-           "ui/", "engine/test_engine_review", "engine/", "e2e/", "faults/", "bridge/", "agent/", "review/", "setup/",
-           "localcloud/")  # fmt: skip
+WAITING = ("e2e/test_e2e_live", "engine/test_engine_cluster", "engine/test_engine_gcp", "engine/test_engine_bootstrap",
+           "ui/", "engine/test_engine_review", "engine/test_engine_replace", "engine/", "e2e/", "faults/", "bridge/",
+           "agent/", "review/", "setup/", "localcloud/")  # fmt: skip
 """What waits for providers, processes and markets' time, the longest first. Every other worker begins here."""
 
 COMPUTING = ("store/", "localcloud_gcp/", "cli/", "scheduler/", "core/", "core/test_core_simulate_planned",

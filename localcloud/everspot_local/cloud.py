@@ -1,5 +1,4 @@
-"""A cloud on one machine: the market and its machines with the cloud's services before them, on a port of the loopback
-interface.
+"""A cloud on one machine: the market, its machines and the cloud's services, on a port of the loopback interface.
 
 This is where the parts are put together. Nothing outlives its process: what was made in it is gone when it closes.
 """
@@ -23,10 +22,10 @@ HOST = "127.0.0.1"
 
 
 class QuietHandler(WSGIRequestHandler):
-    """Writes no line per request."""
+    """A request handler that writes no log line: the journal of calls has more."""
 
     def log_request(self, *_args: Any) -> None:
-        """Say nothing: the journal of calls tells more."""
+        """Do nothing: the journal of calls has more."""
 
 
 class LocalCloud:
@@ -72,26 +71,26 @@ class LocalCloud:
 
     @property
     def account(self) -> Any:
-        """The account of a local AWS."""
+        """Return the account of a local AWS."""
         return self.side.account  # type: ignore[attr-defined]
 
     @property
     def project(self) -> Any:
-        """The project of a local Google Cloud."""
+        """Return the project of a local Google Cloud."""
         return self.side.project  # type: ignore[attr-defined]
 
     @property
     def calls(self) -> Journal:
-        """The book of the calls that the services got."""
+        """Return the journal of the calls to the services."""
         return self.side.calls
 
     @property
     def endpoint(self) -> str:
-        """The URL of every service."""
+        """Return the URL of every service."""
         return f"http://{HOST}:{self._server.server_port}"
 
     def __enter__(self) -> Self:
-        """Begin to answer."""
+        """Begin to answer requests."""
         self.market.open()
         self._thread.start()
         return self
@@ -99,11 +98,11 @@ class LocalCloud:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End every instance's processes, and answer no more."""
+        """End every instance's processes and stop answering."""
         self.close()
 
     def close(self) -> None:
-        """End every instance's processes, and answer no more. Doing it twice changes nothing."""
+        """End every instance's processes and stop answering. A second call changes nothing."""
         if self._closed:
             return
         self._closed = True
@@ -117,14 +116,14 @@ class LocalCloud:
         self.side.close()
 
     def reset(self) -> None:
-        """Forget all that was made and open a fresh market, without instances; the endpoint and the clock stay."""
+        """Delete everything that was made and open a fresh market without instances; endpoint and clock stay."""
         with self.market.lock:
             self.market.timeline.clear()
             self.side.reset()
             self.market.reset()
 
     def meet(self, cloud: str, endpoint: str) -> None:
-        """Know another local cloud: believe its identities, and let the machines that boot from now on find it.
+        """Trust another local cloud's identities, and let machines that boot from now on find it.
 
         Raises:
             ValueError: if there is no such cloud, or that is no local endpoint.

@@ -1,4 +1,4 @@
-"""Stands in for a cloud provider: the process that holds the local cloud until it is told to stop.
+"""Stands in for a cloud provider: the process that runs the local cloud until it is told to stop.
 
 It does not come back by itself, and its end is the end of every instance.
 """
@@ -23,11 +23,11 @@ OLD = ("instances", "pulumi", "market.jsonl", "calls.jsonl", FILE)
 
 
 class AlreadyRunning(RuntimeError):
-    """Another daemon holds this folder."""
+    """Another daemon uses this folder."""
 
 
 def serve(command: Command) -> None:
-    """Be the local cloud until SIGTERM, SIGINT or `/_market/stop`.
+    """Run the local cloud until SIGTERM, SIGINT or `/_market/stop`.
 
     Raises:
         AlreadyRunning: if the folder has one.
@@ -60,7 +60,7 @@ def serve(command: Command) -> None:
 
 
 def _forget(folder: Path) -> None:
-    """A new local cloud is an empty account: what is left of the one before would be a lie."""
+    """Delete what the previous local cloud left in the folder: a new one starts as an empty account."""
     for name in OLD:
         path = folder / name
         if path.is_dir():
@@ -70,7 +70,7 @@ def _forget(folder: Path) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """`python -m everspot_local.daemon COMMAND-AS-JSON`."""
+    """Run `python -m everspot_local.daemon COMMAND-AS-JSON`."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     fields: dict[str, Any] = json.loads(arguments[0])

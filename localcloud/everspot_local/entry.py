@@ -1,4 +1,4 @@
-"""The way into `everspot-local`: packages that are missing are named in a sentence, before anything needs them."""
+"""The entry point of `everspot-local`: names missing packages in a sentence, before they are imported."""
 
 from everspot_core.extras import check
 

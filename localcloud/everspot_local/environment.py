@@ -1,4 +1,4 @@
-"""What a shell needs to work with the local cloud.
+"""The shell environment for work with the local cloud.
 
 It does not touch the user's own Pulumi home, stacks or credentials.
 """
@@ -15,12 +15,12 @@ PASSPHRASE = "local"  # noqa: S105 - the stacks of a cloud that forgets everythi
 
 
 def project_root(start: Path) -> Path:
-    """The folder of `Pulumi.yaml` at or above a folder, or that folder itself."""
+    """Return the folder of `Pulumi.yaml` at or above a folder, or that folder itself."""
     return next((p for p in (start, *start.parents) if (p / "Pulumi.yaml").is_file()), start)
 
 
 def variables(address: Address, state_dir: Path, root: Path) -> dict[str, str]:
-    """The environment, PATH included. `root`: the project's folder, which holds `.everspot/`."""
+    """Return the environment, PATH included. `root`: the project's folder, which holds `.everspot/`."""
     backend = state_dir / "pulumi"
     backend.mkdir(parents=True, exist_ok=True)
     toolchain = root / ".everspot" / "toolchain"

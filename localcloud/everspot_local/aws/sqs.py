@@ -36,11 +36,12 @@ _tag_queue = SQSBackend.tag_queue
 
 
 class QueueRefused(SQSException):
-    """SQS refuses it, by its own code."""
+    """A request that SQS refuses with its own error code."""
 
 
 def set_attributes(queue: Queue, attributes: dict[str, Any], now: float | None = None) -> None:
-    """SetQueueAttributes leaves alone what it does not name; moto forgets the policy whenever another is set."""
+    """Set the named attributes and keep the others, as SQS does; moto drops the policy whenever another attribute is
+    set."""
     if strict():
         _check_attributes(attributes)
     policy = getattr(queue, "policy", None)
@@ -50,7 +51,7 @@ def set_attributes(queue: Queue, attributes: dict[str, Any], now: float | None =
 
 
 def attributes(queue: Queue) -> dict[str, Any]:
-    """SQS answers compact JSON, and the provider compares it as text."""
+    """Return the attributes with compact JSON, as SQS writes it: the provider compares the texts."""
     found: dict[str, Any] = _attributes.fget(queue)  # type: ignore[attr-defined]
     if found.get("RedrivePolicy"):
         found["RedrivePolicy"] = json.dumps(json.loads(found["RedrivePolicy"]), separators=(",", ":"))
@@ -58,7 +59,7 @@ def attributes(queue: Queue) -> dict[str, Any]:
 
 
 def create_queue(self: SQSBackend, name: str, tags: dict[str, str] | None = None, **more: Any) -> Queue:
-    """moto's, unless the name was a queue's until a moment ago."""
+    """Create a queue as moto does, unless a queue of this name was deleted a moment ago."""
     if strict():
         gone = _deleted(self).get(name)
         if gone is not None and account.current().market.clock.now() < gone + NAME_KEPT:
@@ -71,13 +72,13 @@ def create_queue(self: SQSBackend, name: str, tags: dict[str, str] | None = None
 
 
 def delete_queue(self: SQSBackend, queue_name: str) -> None:
-    """moto's; the name stays taken for a minute."""
+    """Delete a queue as moto does; its name stays taken for a minute."""
     _delete_queue(self, queue_name)
     _deleted(self)[queue_name] = account.current().market.clock.now()
 
 
 def tag_queue(self: SQSBackend, queue_name: str, tags: dict[str, str]) -> None:
-    """moto's, with SQS's limits on all tags together."""
+    """Add tags as moto does, within SQS's limits on all tags of a queue together."""
     if strict():
         _check_tags({**(self.get_queue(queue_name).tags or {}), **tags})
     _tag_queue(self, queue_name, tags)

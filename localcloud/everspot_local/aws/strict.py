@@ -8,5 +8,5 @@ from everspot_local.aws import account
 
 
 def strict() -> bool:
-    """Whether what AWS refuses is refused here; False after `everspot-local up --lenient`."""
+    """Return whether the local cloud refuses what the real one refuses; False after `everspot-local up --lenient`."""
     return not account.current().options.lenient

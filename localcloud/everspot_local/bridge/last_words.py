@@ -1,4 +1,4 @@
-"""What the upstream provider says on its standard error, and what is told of its death."""
+"""Keeps what the upstream provider writes to standard error, and explains how its process ended."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class LastWords:
         self._thread.start()
 
     def epitaph(self, patience: timedelta) -> str:
-        """One sentence that says how the process ended and where its log is, the same to everyone who asks; nothing if
-        it lives on after `patience`."""
+        """Return one sentence that says how the process ended and where its log is, the same to every caller; an empty
+        one if it is still running after `patience`."""
         try:
             code = self._process.wait(patience.total_seconds())
         except subprocess.TimeoutExpired:

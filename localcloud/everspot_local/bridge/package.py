@@ -1,4 +1,4 @@
-"""The package's schema, for whoever writes code from it: `pulumi import` says what it imported as a program.
+"""The package's schema for programs that generate code: `pulumi import` prints imported resources as a program.
 
 It has the resources of the services that were built, with the names and types that the bridge itself goes by. No
 documentation, functions, enums or aliases: those come with the SDK.

@@ -1,4 +1,4 @@
-"""What a plan says: the proposed state to ask for, the differences in the answer, and what forces a replacement."""
+"""Plans: the proposed state of a request, the differences in the answer, and which of them force a replacement."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _blocks(node: Node, config: Any, prior: Any) -> Any:
 
 
 def _may_be(node: Node, config: Any, prior: Any) -> bool:
-    """Whether a set's prior element can be the one that this configuration describes."""
+    """Return whether this configuration can describe a set's prior element."""
     for f in node.fields.values():
         given, before = config[f.tf], prior[f.tf]
         if given is None:
@@ -75,7 +75,7 @@ def _may_be(node: Node, config: Any, prior: Any) -> bool:
 
 
 def same(node: Node, a: Any, b: Any) -> bool:
-    """Whether two values of a type are equal; sets have no order, and an unknown equals only an unknown."""
+    """Return whether two values of a type are equal; sets have no order, and an unknown equals only an unknown."""
     return bool(canonical(node, a) == canonical(node, b))
 
 
@@ -93,7 +93,7 @@ def canonical(node: Node, value: Any) -> Any:
 
 
 def alike(node: Node, config: Any, prior: Any) -> bool:
-    """Whether a prior element is what this configuration describes; what it leaves to the provider counts not."""
+    """Return whether this configuration describes a prior element; what it leaves to the provider does not count."""
     config, prior = (_filled(canonical(node, value)) for value in (config, prior))
     if isinstance(config, dict) and isinstance(prior, dict):
         left_to_it = {f.tf for f in node.fields.values() if f.computed and f.tf not in config}
@@ -102,7 +102,7 @@ def alike(node: Node, config: Any, prior: Any) -> bool:
 
 
 def _filled(value: Any) -> Any:
-    """Without what says nothing: upstream answers an empty text, list or number where nothing was configured."""
+    """Return the value without empty texts, lists and numbers, which upstream answers where nothing was configured."""
     if isinstance(value, dict):
         return {key: _filled(part) for key, part in value.items() if part not in (None, "", [], {}, 0, False)}
     return value

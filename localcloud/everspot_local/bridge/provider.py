@@ -39,7 +39,7 @@ class _Status:
 
 
 def answered(method: F) -> F:
-    """Turn exceptions into messages that the engine shows; those not meant for the user also go to the log whole."""
+    """Turn exceptions into messages that the engine shows; unexpected ones are also written to the log in full."""
 
     @functools.wraps(method)
     def guarded(self: Provider, request: Any, context: grpc.ServicerContext) -> Any:
@@ -82,22 +82,22 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         self._not_config = NOT_CONFIG | resources.table.own_settings
 
     def Handshake(self, request: Any, context: grpc.ServicerContext) -> Any:
-        """Decline: everything that this plugin agrees to is said in `Configure`."""
+        """Refuse: all that this plugin supports is answered in `Configure`."""
         context.abort(grpc.StatusCode.UNIMPLEMENTED, "not served")
 
     @answered
     def GetPluginInfo(self, request: Any, context: grpc.ServicerContext) -> Any:
-        """Say which version of the SDK this plugin stands behind."""
+        """Return the version of the SDK that this plugin implements."""
         return plugin_pb2.PluginInfo(version=self.resources.sdk.version)
 
     @answered
     def GetSchema(self, request: Any, context: grpc.ServicerContext) -> Any:
-        """Give the names and types of the resources, from which `pulumi import` writes code."""
+        """Return names and types of the resources, from which `pulumi import` writes code."""
         return provider_pb2.GetSchemaResponse(schema=package_schema(self.resources))
 
     @answered
     def CheckConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
-        """Accept a provider configuration as it is; upstream judges it in `Configure`."""
+        """Accept a provider configuration unchanged; upstream validates it in `Configure`."""
         return provider_pb2.CheckResponse(inputs=request.news)
 
     @answered
@@ -125,7 +125,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
     @answered
     def Check(self, request: Any, context: grpc.ServicerContext) -> Any:
-        """Give a name where there is none, and let upstream judge the inputs."""
+        """Name the resource if it has no name, and let upstream validate the inputs."""
         mapping = self.resources.mapping(_token(request.urn))
         proposal, mode = "", autoname.PROPOSE
         if request.HasField("autonaming"):
@@ -142,7 +142,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
     @answered
     def Diff(self, request: Any, context: grpc.ServicerContext) -> Any:
-        """Say what upstream's plan changes, and what of it forces a replacement."""
+        """Return the changes in upstream's plan, and which of them force a replacement."""
         mapping = self.resources.mapping(_token(request.urn))
         news = wire.load(request.news)
         olds = wire.load(request.olds)
@@ -167,7 +167,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
     @answered
     def Create(self, request: Any, context: grpc.ServicerContext) -> Any:
-        """Create a resource, or in a preview say what it would be."""
+        """Create a resource, or in a preview return what it would be."""
         mapping = self.resources.mapping(_token(request.urn))
         inputs, nothing = wire.load(request.properties), ResourceState()
         config = self.resources.config(mapping, inputs, nothing)
@@ -181,7 +181,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
     @answered
     def Update(self, request: Any, context: grpc.ServicerContext) -> Any:
-        """Update a resource in place, or in a preview say what it would be."""
+        """Update a resource in place, or in a preview return what it would be."""
         mapping = self.resources.mapping(_token(request.urn))
         news = wire.load(request.news)
         prior = loaded(self.resources, mapping, request.id, wire.load(request.olds))
@@ -231,7 +231,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
     @answered
     def Cancel(self, request: Any, context: grpc.ServicerContext) -> Any:
-        """Ask upstream to give up what it waits for."""
+        """Ask upstream to stop waiting for its operations."""
         self.resources.upstream.cancel()
         return empty_pb2.Empty()
 

@@ -1,4 +1,4 @@
-"""The life of resources: each step that the engine asks for, as the calls that upstream knows."""
+"""The lifecycle of resources: each step that the engine asks for, in calls that upstream understands."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Plan:
     replaces: list[str]
 
     def changes(self, mapping: Mapping) -> list[Change]:
-        """Return the differences between now and then."""
+        """Return the differences between the prior and the planned state."""
         return list(changes(mapping.node, self.prior, self.planned))
 
 

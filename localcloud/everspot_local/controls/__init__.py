@@ -1,1 +1,1 @@
-"""What a script, a test or a person does to the market and its machines. It knows no cloud."""
+"""Actions of scripts, tests and people on the market and its machines. They know no cloud."""

@@ -1,4 +1,4 @@
-"""The fortunes of a Spot market: what a script, a trace or a person may do to it.
+"""Events of a Spot market that a script, a trace or a person may cause.
 
 It does not know other actions than those named here, and refuses a misspelt field by name.
 """
@@ -22,7 +22,7 @@ from everspot_local.market.pools import MarketPool
 
 
 class Actions:
-    """Carries out actions given as documents. Called with the market's lock held."""
+    """Carries out actions that are given as documents. Called with the market's lock held."""
 
     NAMES = ("interrupt", "rebalance", "drought", "recover", "price", "depth", "quota", "replay", "delays")
 
@@ -32,7 +32,7 @@ class Actions:
         self._replay: Replay | None = None
 
     def do(self, document: dict[str, Any]) -> dict[str, Any]:
-        """One action; the answer names what it touched.
+        """Carry out one action; the answer names what it changed.
 
         Raises:
             ValueError: for an action, field or value that is unknown.
@@ -49,7 +49,7 @@ class Actions:
             raise ValueError(f"action {name}: {str(error).partition('() ')[2]}") from None
 
     def interrupt(self, instance: str, notice: bool = True, rebalance: Any = None, lead: Any = None) -> dict[str, Any]:
-        """Take an instance away: a Spot one after the usual notice, any one at once with `notice` false.
+        """Take an instance back: a Spot instance after the usual notice, any instance at once if `notice` is false.
 
         `instance`: an id, or `oldest`, `newest` or a pool's name, which mean a Spot instance. `rebalance`: recommend
         to leave, and give notice so much later. `lead`: another length of the notice.
@@ -68,7 +68,7 @@ class Actions:
         return {"instance": found.id}
 
     def rebalance(self, instance: str) -> dict[str, Any]:
-        """Recommend to leave a Spot instance, without taking it."""
+        """Send a rebalance recommendation for a Spot instance, without taking it back."""
         found = self._pick(instance)
         if found.market is not Market.SPOT:
             raise ValueError(f"{found.id} is on-demand: only Spot instances get rebalance recommendations")
@@ -76,7 +76,7 @@ class Actions:
         return {"instance": found.id}
 
     def drought(self, pool: str, duration: Any = None, market: str = "spot", **more: Any) -> dict[str, Any]:
-        """Pools give nothing for a while (`for`), or until `recover`; their Spot instances get notice."""
+        """Empty pools for a time (`for`) or until `recover`; their Spot instances get notice."""
         duration = more.pop("for", duration)
         if more:
             raise TypeError(f"drought() got unexpected fields {', '.join(more)}")
@@ -100,7 +100,7 @@ class Actions:
         return {"pools": [p.name for p in pools]}
 
     def price(self, pool: str, usd: float | None = None, factor: float | None = None) -> dict[str, Any]:
-        """A new Spot price, or the present one times a factor."""
+        """Set a new Spot price, or multiply the present one by a factor."""
         if (usd is None) == (factor is None):
             raise ValueError("action price: give usd or factor")
         pools = [p for p in self._market.pools.matching(pool) if p.spot_usd is not None]
@@ -112,7 +112,7 @@ class Actions:
         return {"pools": [p.name for p in pools]}
 
     def depth(self, pool: str, instances: int, market: str = "spot") -> dict[str, Any]:
-        """How many instances a pool holds; when it holds fewer than run, the newest Spot ones get notice."""
+        """Set how many instances a pool has room for; if more are running, the newest Spot instances get notice."""
         side = Market(market)
         if instances < 0:
             raise ValueError("action depth: instances must be at least 0")
@@ -126,7 +126,7 @@ class Actions:
         return {"pools": [p.name for p in pools], "instances": struck}
 
     def replay(self, pools: Any, types: Any = (), alone: bool = False, delays: Any = None) -> dict[str, Any]:
-        """Play courses of depths and prices from now on and without end, instead of those that are played.
+        """Play the given depths and prices from now on, over and over, instead of those played before.
 
         `types`: instance types with prices that the catalogue lacks. `alone`: other Spot pools give nothing. `delays`:
         by name, of what launches from now on.
@@ -153,7 +153,7 @@ class Actions:
         return {"pools": sorted({name for name, _ in played}), "began_at": stamp(began)}
 
     def delays(self, pool: str = "", **given: Any) -> dict[str, Any]:
-        """How long things take from now on, by the names of `Delays`; with `pool` what launches from it takes."""
+        """Set how long things take from now on, by the names of `Delays`; with `pool`, for launches from that pool."""
         if not given:
             raise ValueError(f"action delays: name one of {', '.join(field.name for field in fields(Delays))}")
         changed = self._market.delays.changed(given)
@@ -190,7 +190,7 @@ class Actions:
             self._market.pools.set_price(found, usd, self._market.clock.now())
 
     def quota(self, code: str, value: float) -> dict[str, Any]:
-        """Give a quota another value, by its code. What runs stays."""
+        """Set a quota by its code. Running instances stay."""
         self._market.quotas.set(code, float(value))
         return {"quota": code, "value": float(value)}
 

@@ -24,7 +24,7 @@ from everspot_local.market.pools import UNBOUNDED
 
 
 def load(path: Path, catalogue: Catalogue) -> dict[str, Any]:
-    """The fields of the action `replay` from a workload's file, or from traces by pool.
+    """Return the fields of the action `replay` from a workload's file, or from traces by pool.
 
     Raises:
         BadScript: naming the file and everything that is wrong in it.

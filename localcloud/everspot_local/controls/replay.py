@@ -18,9 +18,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Course:
-    """One pool's. `data`: instances at each tick, `prices`: dollars an hour; each may be absent. `notice`: so much
-    sooner than `data` the pool falls.
-    """
+    """What is played of one pool. `data`: instances at each tick, `prices`: dollars an hour; each may be absent.
+    `notice`: the pool falls this much sooner than `data`."""
 
     pool: str
     market: Market
@@ -31,7 +30,7 @@ class Course:
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> "Course":
-        """From an action's document.
+        """Read the course from an action's document.
 
         Raises:
             ValueError: for a field that is missing or wrong.
@@ -52,7 +51,7 @@ class Course:
         return course
 
     def document(self) -> dict[str, Any]:
-        """As `of` takes it."""
+        """Return the course in the form that `of` reads."""
         return {
             "pool": self.pool,
             "market": self.market.value,
@@ -63,7 +62,7 @@ class Course:
         }
 
     def steps(self) -> list[tuple[timedelta, int]]:
-        """What the pool has from each moment of the course on, in order; of a course that has `data`."""
+        """Return the pool's depth from each moment of the course on, in order; the course must have `data`."""
         whole, ticks = self.gap * len(self.data), range(len(self.data))
         moments = {self.gap * tick for tick in ticks} | {(self.gap * tick - self.notice) % whole for tick in ticks}
         return [(moment, self._least(moment)) for moment in sorted(moments)]
@@ -74,7 +73,7 @@ class Course:
 
 
 class Replay:
-    """Courses being played. `depth` and `price`: the actions, called with a pool, a value and a market."""
+    """Plays courses. `depth` and `price`: the actions, called with a pool, a value and a market."""
 
     def __init__(
         self,
@@ -86,13 +85,13 @@ class Replay:
         self._stopped = False
 
     def begin(self, courses: list[Course], at: datetime) -> None:
-        """Play from a moment on."""
+        """Start playing at a moment."""
         for course in courses:
             self._play_depth(course, at)
             self._play_prices(course, at)
 
     def stop(self) -> None:
-        """Play nothing more; the pools stay as they are."""
+        """Stop playing; the pools stay as they are."""
         self._stopped = True
 
     def _play_depth(self, course: Course, at: datetime) -> None:
@@ -107,7 +106,7 @@ class Replay:
     def _play(
         self, steps: list[tuple[timedelta, T]], whole: timedelta, at: datetime, n: int, act: Callable[[T], None]
     ) -> None:
-        """Set the value of a step, and put down the next change, which may be past the course's end."""
+        """Set the value of a step and schedule the next change, which may be past the course's end."""
         if self._stopped or not steps:
             return
         value = steps[n % len(steps)][1]

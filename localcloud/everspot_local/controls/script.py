@@ -28,7 +28,7 @@ class BadScript(ValueError):
 
 @dataclass(frozen=True)
 class ScriptStep:
-    """An action at a market time since the start; repeated if `every` is given."""
+    """An action at a market time since the start; `every` repeats it."""
 
     at: timedelta
     action: dict[str, Any]
@@ -44,7 +44,7 @@ class Script:
 
     @classmethod
     def load(cls, script: str | Path | None, trace: str | Path | None, region: str) -> Self:
-        """From files; None adds nothing.
+        """Read scripts and traces from files; None adds nothing.
 
         Raises:
             BadScript: naming the file and what is wrong in it.
@@ -64,7 +64,7 @@ class Script:
         return cls(steps, types)
 
     def play(self, market: LocalMarket, actions: Actions) -> None:
-        """Put every step on the market's timeline, counted from now."""
+        """Schedule every step on the market's timeline, counted from now."""
         if self.types:
             market.use_catalogue(market.pools.catalogue.with_types(self.types))
         start = market.clock.now()
@@ -73,7 +73,7 @@ class Script:
 
 
 class _Play:
-    """One step falling due; what cannot be done then (no such instance) is logged by the timeline."""
+    """One step when it is due; the timeline logs an action that is impossible then (no such instance)."""
 
     def __init__(self, market: LocalMarket, actions: Actions, step: ScriptStep) -> None:
         self._market = market
@@ -118,7 +118,7 @@ def _trace(path: Path, region: str) -> list[ScriptStep]:
 
 
 def _changes(gap: timedelta, actions: list[dict[str, Any]]) -> list[ScriptStep]:
-    """Only where the figure differs from the one before."""
+    """Return only the steps whose figure differs from the one before."""
     return [
         ScriptStep(at=gap * number, action=action)
         for number, action in enumerate(actions)

@@ -1,4 +1,4 @@
-"""The hand of the market, which no real cloud offers: interruptions, droughts and prices on demand.
+"""The market's controls, which no real cloud offers: interruptions, droughts and prices on demand.
 
 It is served under `/_market/` of the local endpoint, for tests and the demonstration; the product never calls it.
 """
@@ -22,7 +22,7 @@ PREFIX = "/_market/"
 
 
 class Controls:
-    """A WSGI application: JSON in, JSON out; 400 with `error` for what cannot be done."""
+    """A WSGI application with JSON requests and answers; what is impossible is answered with 400 and `error`."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Controls:
         self._meet = meet
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
-        """One request."""
+        """Answer one request."""
         try:
             response = self._answer(Request(environ))
         except HTTPException as error:

@@ -1,1 +1,1 @@
-"""The demonstration: a stranger's view of Everspot, driven by its public doors alone (engine, CLI, market controls)."""
+"""The demonstration: a user's view of Everspot, through its public interfaces alone (engine, CLI, market controls)."""

@@ -98,7 +98,7 @@ def _play(world: DemoWorld, limit: timedelta, phases: Phases) -> list[Check]:
 
 
 def _bill(world: DemoWorld, story: Story) -> list[Check]:
-    """The promises that the report, the sweep and the market's log answer, after having shown the first two."""
+    """Return the promises that the report, the sweep and the market's log can prove, after printing the first two."""
     report, audit = _report(world)
     console.print(world.everspot("sweep", str(SWEEP), "--show"), highlight=False, markup=False)
     equal = f"{audit:.2f}" == f"{report['cost_usd']:.2f}"
@@ -111,7 +111,7 @@ def _bill(world: DemoWorld, story: Story) -> list[Check]:
 
 
 def _emptied(world: DemoWorld, limit: timedelta) -> tuple[bool, str]:
-    """Whether nobody has to end what was launched for jobs that are over, and how long that took, in market time."""
+    """Return whether the instances launched for ended jobs end by themselves, and how long that took in market time."""
     began = time.monotonic()
     while left := world.launched():
         if time.monotonic() - began > limit.total_seconds():

@@ -1,4 +1,4 @@
-"""The demonstration on AWS: its stacks and pools, and what is really there, asked through boto3."""
+"""The demonstration on AWS: its stacks and pools, and boto3 requests for what really exists."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from everspot_local.demo.site import Environment, Site
 
 
 def leftovers(env: Environment, cluster: str) -> list[str]:
-    """Every resource that the cluster could have left behind, by kind and id; empty when all is gone."""
+    """Return every resource that the cluster could have left behind, by kind and id; empty when all is deleted."""
     ec2 = client(env, "ec2")
     found = [f"instance {i['InstanceId']}" for i in _instances(ec2)]
     found += [
@@ -35,12 +35,12 @@ def leftovers(env: Environment, cluster: str) -> list[str]:
 
 
 def launched(env: Environment) -> list[str]:
-    """The instances that the scheduler has launched for jobs and that have not ended."""
+    """Return the instances that the scheduler launched for jobs and that have not ended."""
     return [i["InstanceId"] for i in _instances(client(env, "ec2")) if _tags(i).get(LAUNCH_TAG)]
 
 
 def client(env: Environment, service: str) -> Any:
-    """A client of one service of the local cloud, with the user's own keys."""
+    """Return a client of one service of the local cloud, with the user's own keys."""
     return boto3.client(
         service, endpoint_url=env["AWS_ENDPOINT_URL"], region_name=env["AWS_REGION"],
         aws_access_key_id=env["AWS_ACCESS_KEY_ID"], aws_secret_access_key=env["AWS_SECRET_ACCESS_KEY"],

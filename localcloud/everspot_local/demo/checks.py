@@ -1,4 +1,4 @@
-"""What the demonstration promises, each with the figure that was found."""
+"""The demonstration's promises, each with the measured figure."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,7 +16,7 @@ WAITED = timedelta(minutes=10)
 
 @dataclass(frozen=True)
 class Check:
-    """One promise: what, whether it holds, and the figure."""
+    """One promise: its text, whether it is kept, and the figure."""
 
     name: str
     holds: bool
@@ -24,7 +24,7 @@ class Check:
 
 
 def promises(report: dict[str, Any], checkpoint_steps: int) -> list[Check]:
-    """The promises that the report itself can answer."""
+    """Return the promises that the report itself can prove."""
     jobs, strokes = [job for job in report["jobs"] if job["name"] != SWEEP], report["interruptions"]
     states = sorted({job["state"] for job in jobs})
     hard = [s for s in strokes if s["kind"] == "lost"]
@@ -56,7 +56,8 @@ def promises(report: dict[str, Any], checkpoint_steps: int) -> list[Check]:
 
 
 def waited_in_time(report: dict[str, Any], until: datetime | None) -> Check:
-    """In a drought a job waits for Spot, gets on-demand at its last safe moment or sooner, and is in time.
+    """Check that in a drought a job waits for Spot, gets on-demand at its last safe moment or sooner, and meets its
+    deadline.
 
     Args:
         until: the last safe moment, as the job's owner was told while it waited. Sooner is right where the slack that
@@ -75,7 +76,7 @@ def waited_in_time(report: dict[str, Any], until: datetime | None) -> Check:
 
 
 def sweep_promises(report: dict[str, Any], shown: dict[str, Any], beside: int) -> list[Check]:
-    """The promises of the sweep.
+    """Return the promises of the sweep.
 
     Args:
         shown: what `everspot sweep --show` answers.
@@ -120,8 +121,8 @@ def _job(report: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _first_instance(report: dict[str, Any], name: str) -> dict[str, Any]:
-    """The instance that a job had first: the one that was taken from it first, or the oldest. An instance that it had
-    later may be older than it, because it stands or had another job before."""
+    """Return the instance that a job had first: the one that was taken from it first, or the oldest. A later one may be
+    older, because it stands or had another job before."""
     job = _job(report, name)["job_id"]
     mine = [i for i in report["instances"] if job in i["jobs"]]
     taken = min((s for s in report["interruptions"] if s["job_id"] == job), key=lambda s: s["epoch"], default=None)

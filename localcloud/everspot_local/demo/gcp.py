@@ -1,4 +1,4 @@
-"""The demonstration on Google Cloud: its stacks and pools, and what is really there, asked by plain requests."""
+"""The demonstration on Google Cloud: its stacks and pools, and plain requests for what really exists."""
 
 import json
 import urllib.request
@@ -28,7 +28,7 @@ OTHERS = {
 
 
 def leftovers(env: Environment, cluster: str) -> list[str]:
-    """Every resource that the cluster could have left behind, by kind and name; empty when all is gone."""
+    """Return every resource that the cluster could have left behind, by kind and name; empty when all is deleted."""
     compute = f"/compute/v1/projects/{env['GOOGLE_PROJECT']}"
     found = [f"{kind} {item['name']}" for kind in AGGREGATED for item in _everywhere(env, kind)]
     for kind in GLOBAL:
@@ -42,8 +42,8 @@ def leftovers(env: Environment, cluster: str) -> list[str]:
 
 
 def launched(env: Environment) -> list[str]:
-    """The instances that the scheduler has launched for jobs and that have not ended, those among them that are
-    switched off too: only a deleted one costs nothing."""
+    """Return the instances that the scheduler launched for jobs and that have not ended, with those that are stopped:
+    only a deleted one costs nothing."""
     return [item["name"] for item in _everywhere(env, "instances") if LAUNCH_LABEL in item.get("labels", {})]
 
 
@@ -54,7 +54,7 @@ def _everywhere(env: Environment, kind: str) -> Iterator[dict[str, Any]]:
 
 
 def _ask(env: Environment, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What the cloud answers to a question. `body`: of one that is a POST."""
+    """Return the cloud's answer to a request. `body`: of a POST."""
     headers = {"Authorization": f"Bearer {env['GOOGLE_OAUTH_ACCESS_TOKEN']}", "Content-Type": "application/json"}
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(env["EVERSPOT_GCP_ENDPOINT"] + path, data, headers)  # noqa: S310

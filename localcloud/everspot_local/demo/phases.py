@@ -1,4 +1,4 @@
-"""How long each part of the demonstration takes: said while it runs, and all of it once more at the end."""
+"""Times each part of the demonstration, prints it while it runs, and prints a summary at the end."""
 
 import contextlib
 import time
@@ -10,7 +10,7 @@ from rich.console import Console
 
 @dataclass
 class Phases:
-    """The parts that are over, with their real seconds."""
+    """The finished parts, with their real seconds."""
 
     console: Console
     began: float = field(default_factory=time.monotonic)
@@ -18,12 +18,12 @@ class Phases:
 
     @property
     def minutes(self) -> float:
-        """Since the beginning."""
+        """Return the minutes since the beginning."""
         return (time.monotonic() - self.began) / 60
 
     @contextlib.contextmanager
     def phase(self, title: str, name: str) -> Iterator[None]:
-        """A part, announced by its title and summed up under its name. One that fails is counted too."""
+        """Announce a part by its title and add its time under its name. A part that fails counts too."""
         self.console.print(f"[bold]▸ {title}[/]", highlight=False)
         began = time.monotonic()
         try:
@@ -33,6 +33,6 @@ class Phases:
         self.console.print(f"  done in {self.done[-1][1]:.0f} s", highlight=False)
 
     def line(self) -> str:
-        """All of them in one line."""
+        """Return all parts in one line."""
         parts = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in self.done)
         return f"time: {self.minutes:.1f} min ({parts})"

@@ -1,4 +1,4 @@
-"""Everything the demonstration starts ends with it: it adopts its orphans and ends them, also after Ctrl-C."""
+"""Ends every process that the demonstration starts: it adopts orphans and ends them, also after Ctrl-C."""
 
 import contextlib
 import ctypes
@@ -13,7 +13,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM: everything is taken down, then the process ends with 128 and the signal's number."""
+    """Ctrl-C or SIGTERM: everything is shut down, then the process exits with 128 plus the signal's number."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -21,7 +21,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def listen() -> None:
-    """Have Ctrl-C and SIGTERM raise `Interrupted`."""
+    """Make Ctrl-C and SIGTERM raise `Interrupted`."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
 
@@ -32,7 +32,7 @@ def adopt_orphans() -> None:
 
 
 def descendants(root: int | None = None) -> dict[int, str]:
-    """Process id → command line of every living descendant of `root` (default: this process)."""
+    """Return the command line of every living descendant of `root` (default: this process), by process id."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -50,7 +50,7 @@ def descendants(root: int | None = None) -> dict[int, str]:
 
 
 def end_descendants(grace: timedelta = timedelta(seconds=5)) -> dict[int, str]:
-    """Ask every descendant to end, then make it; returns those that had to be made to."""
+    """Ask every descendant to end, then kill those that do not; return these."""
     _signal_all(signal.SIGTERM)
     until = time.monotonic() + grace.total_seconds()
     while descendants() and time.monotonic() < until:

@@ -1,4 +1,5 @@
-"""What the demonstration has to know of each cloud: which stacks, which pools run dry, and how the cloud is asked."""
+"""The demonstration's facts about each cloud: which stacks, which pools lose their capacity, and how the cloud is
+asked."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -33,10 +34,10 @@ class Site:
 
     @property
     def stacks(self) -> tuple[str, str]:
-        """Both stacks in the order in which they come up."""
+        """Return both stacks in the order in which they come up."""
         return self.account, self.cluster
 
 
 def site_of(cloud: str) -> Site:
-    """The site of one of `CLOUDS`. Only this one's module, and what it asks the cloud with, is loaded."""
+    """Return the site of one of `CLOUDS`. Only its module, and its client, are loaded."""
     return cast(Site, import_module(f"everspot_local.demo.{cloud}").SITE)

@@ -1,4 +1,5 @@
-"""What happens: four jobs, of which one waits out a drought, two interruptions with notice, a kill without, a sweep."""
+"""The demonstration's events: four jobs, one of which waits out a drought, two interruptions with notice, one without,
+a sweep."""
 
 import time
 from collections.abc import Callable
@@ -19,7 +20,7 @@ LOOK_SECONDS = 2.0
 
 @dataclass
 class Stroke:
-    """One blow of the market: against which job, at which share of its steps, and how it is dealt."""
+    """One event of the market: which job it is for, at which share of its steps, and the action."""
 
     job: str
     at: float
@@ -30,8 +31,8 @@ class Stroke:
 
 @dataclass
 class Story:
-    """The jobs by their names, the strokes that they meet, and the sweep beside them. `on_demand_at`: until when the
-    patient job was last said to wait."""
+    """The jobs by their names, their events, and the sweep beside them. `on_demand_at`: until when the patient job was
+    last said to wait."""
 
     world: DemoWorld
     trials: Trials
@@ -40,7 +41,7 @@ class Story:
     on_demand_at: datetime | None = None
 
     def submit(self) -> None:
-        """Let the large types run dry, and submit the four jobs."""
+        """Remove the capacity of the large types, and submit the four jobs."""
         for pool in self.world.site.dry:
             self.world.local("drought", pool, "--for", "1d")
         for spec in sorted(SPECS.glob("*.yaml")):
@@ -50,7 +51,8 @@ class Story:
             self.world.say(f"submitted {answer['job_id']}")
 
     def plan_strokes(self) -> None:
-        """Two interruptions with notice, the second because its pool dries up; a sweep; and a kill without notice."""
+        """Plan two interruptions with notice, the second because its pool loses its capacity; a sweep; and a kill
+        without notice."""
         self.strokes = [
             Stroke("normal-a", 0.25, "interruption with notice", interrupt),
             Stroke("normal-b", 0.35, "its pool dries up", dry_up),
@@ -59,7 +61,7 @@ class Story:
         ]
 
     def run(self, limit: timedelta, tick: Callable[[str], None]) -> list[dict[str, Any]]:
-        """Deal the strokes and wait until every job and the sweep have ended.
+        """Cause the events and wait until every job and the sweep have ended.
 
         Raises:
             DemoError: if they have not within `limit` of real time.
@@ -79,7 +81,7 @@ class Story:
         raise DemoError(f"the jobs had not ended after {limit}: {[(j['job_id'], j['state']) for j in mine]}")
 
     def _listen(self, jobs: list[dict[str, Any]]) -> None:
-        """Note until when the patient job is going to wait, and say it the first time."""
+        """Record until when the patient job will wait, and print it the first time."""
         told = next((job["on_demand_at"] for job in jobs if job["job_id"] == self.ids[PATIENT]), None)
         if told is None:
             return
@@ -105,25 +107,25 @@ def _word(job: dict[str, Any]) -> str:
 
 
 def sweep(story: Story, job: dict[str, Any]) -> str:
-    """Beside everything else a sweep begins."""
+    """Start a sweep beside everything else."""
     story.trials.begin()
     return "eight small trials begin beside it"
 
 
 def interrupt(story: Story, job: dict[str, Any]) -> str:
-    """The cloud takes the job's instance with its notice."""
+    """Take the job's instance back with its notice."""
     story.world.local("interrupt", job["owner"])
     return f"{job['owner']} gets its two minutes"
 
 
 def kill(story: Story, job: dict[str, Any]) -> str:
-    """The job's instance dies at once, as when its host fails."""
+    """End the job's instance at once, as when its host fails."""
     story.world.local("interrupt", job["owner"], "--no-notice")
     return f"{job['owner']} dies at once"
 
 
 def dry_up(story: Story, job: dict[str, Any]) -> str:
-    """The pool of the job's instance has no capacity any more."""
+    """Remove all capacity from the pool of the job's instance."""
     owner = next(i for i in story.world.everspot_json("instances") if i["instance_id"] == job["owner"])
     pool = f"{owner['instance_type']}/{owner['zone']}"
     story.world.local("drought", pool)

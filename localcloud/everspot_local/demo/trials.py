@@ -16,7 +16,7 @@ FINAL = {"SUCCEEDED", "FAILED", "CANCELLED"}
 
 @dataclass
 class Trials:
-    """The sweep under way. `beside`: the most of its trials that were seen on one instance at the same moment."""
+    """The running sweep. `beside`: the most of its trials that were seen on one instance at the same moment."""
 
     world: DemoWorld
     command: subprocess.Popen[bytes] | None = None
@@ -27,12 +27,12 @@ class Trials:
         self.command = self.world.everspot_beside("sweep", str(SWEEP), log="sweep.log")
 
     def look(self, jobs: list[dict[str, Any]]) -> None:
-        """Note which trials are beside each other, among the jobs as they stand."""
+        """Record which trials run beside each other, among the jobs as they are now."""
         on = Counter(job["owner"] for job in jobs if job["name"] == NAME and job["owner"])
         self.beside = max([self.beside, *on.values()])
 
     def over(self) -> bool:
-        """Whether no trial is to come any more.
+        """Return whether the sweep has ended.
 
         Raises:
             DemoError: if the command has failed.
@@ -43,11 +43,11 @@ class Trials:
         return self.command is None or code == 0
 
     def word(self, jobs: list[dict[str, Any]]) -> str:
-        """How far it is."""
+        """Return the progress in words."""
         ended = sum(job["name"] == NAME and job["state"] in FINAL for job in jobs)
         return f"sweep: {ended} trials" if self.command is not None else ""
 
     def shown(self) -> dict[str, Any]:
-        """What `everspot sweep --show` says of it."""
+        """Return the answer of `everspot sweep --show`."""
         answer: dict[str, Any] = self.world.everspot_json("sweep", str(SWEEP), "--show")
         return answer

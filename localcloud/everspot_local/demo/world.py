@@ -1,4 +1,4 @@
-"""The demonstration's world: a local cloud of its own, its environment, and the stacks of this repository upon it."""
+"""The demonstration's world: its own local cloud, its environment, and this repository's stacks."""
 
 import json
 import os
@@ -19,12 +19,12 @@ PARALLEL = 64  # most of an update is waiting, and the engine's default goes by 
 
 
 class DemoError(RuntimeError):
-    """A step of the demonstration did not do what it shall; the message says which and shows what was said."""
+    """A step of the demonstration failed; the message names it and shows its output."""
 
 
 @dataclass
 class DemoWorld:
-    """Folders and environment of one demonstration. `say` gets one line per thing worth telling."""
+    """Folders and environment of one demonstration. `say` prints a line."""
 
     site: Site
     home: Path
@@ -36,23 +36,23 @@ class DemoWorld:
 
     @property
     def state_dir(self) -> Path:
-        """Where the local cloud keeps its state and the market's log."""
+        """Return the folder of the local cloud's state and the market's log."""
         return self.home / "local"
 
     @property
     def market_log(self) -> Path:
-        """The market's own log, from which the bill can be summed independently."""
+        """Return the market's own log, from which the bill can be added up independently."""
         return self.state_dir / "market.jsonl"
 
     @property
     def project(self) -> Path:
-        """The copy of the stacks that the engine runs."""
+        """Return the copy of the stacks that the engine runs."""
         return self.home / "project"
 
     # The local cloud -------------------------------------------------------------------------------------------
 
     def start(self, *options: str) -> None:
-        """Start the local cloud and take over the environment that it names. `options`: more of `everspot-local up`."""
+        """Start the local cloud and use its environment. `options`: more of `everspot-local up`."""
         scale = f"{self.time_scale:g}"
         self.local("up", "--cloud", self.site.cloud, "--time-scale", scale, "--port", "0", *options)
         self.env = self.local_json("env")
@@ -73,7 +73,7 @@ class DemoWorld:
         return self._run([sys.executable, "-m", "everspot_cli.main", "--store", self.store_url, *arguments])
 
     def everspot_beside(self, *arguments: str, log: str) -> subprocess.Popen[bytes]:
-        """Start the `everspot` command beside everything else; what it says goes into a file of the home folder."""
+        """Start the `everspot` command in the background; its output goes into a file of the home folder."""
         command = [sys.executable, "-m", "everspot_cli.main", "--store", self.store_url, *arguments]
         with (self.home / log).open("w") as out:
             return subprocess.Popen(  # noqa: S603
@@ -85,7 +85,7 @@ class DemoWorld:
         return json.loads(self.everspot("--json", *arguments))
 
     def stack(self, name: str) -> automation.Stack:
-        """The stack of this repository's own program, as `pulumi -s NAME` would take it.
+        """Return the stack of this repository's own program, as `pulumi -s NAME` would select it.
 
         It runs from a copy: creating a stack writes a salt into its settings file, and those are under version control.
         """
@@ -102,7 +102,7 @@ class DemoWorld:
         return found
 
     def up(self, name: str, *, expect_no_changes: bool = False) -> automation.UpResult:
-        """`pulumi up -s NAME`, and take the store's URL and the cluster's name from its outputs."""
+        """Run `pulumi up -s NAME`, and take the store's URL and the cluster's name from its outputs."""
         result = self.stack(name).up(
             on_output=self._engine_log, expect_no_changes=expect_no_changes, parallel=PARALLEL, color="never"
         )
@@ -112,15 +112,15 @@ class DemoWorld:
         return result
 
     def destroy(self, name: str) -> None:
-        """`pulumi destroy -s NAME`."""
+        """Run `pulumi destroy -s NAME`."""
         self.stack(name).destroy(on_output=self._engine_log, parallel=PARALLEL, color="never")
 
     def launched(self) -> list[str]:
-        """The instances that the scheduler has launched for jobs and that have not ended, as the cloud says."""
+        """Return the instances that the scheduler launched for jobs and that have not ended, as the cloud answers."""
         return self.site.launched(self.env)
 
     def leftovers(self) -> list[str]:
-        """What the cloud still has of the cluster, by kind and id."""
+        """Return what the cloud still has of the cluster, by kind and id."""
         return self.site.leftovers(self.env, self.cluster)
 
     # ------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""Stands in for Google's front end as far as answers go: refusals in its two shapes, and JSON as proto-JSON tells it.
+"""Stands in for Google's front end where answers are concerned: errors in their two forms, and JSON as proto-JSON has
+it.
 
 It does not tell `details` of its own accord, nor translate messages.
 """
@@ -42,7 +43,8 @@ class ApiError(Exception):
         self.details = [dict(detail) for detail in details]
 
     def document(self, *, listed: bool) -> dict[str, Any]:
-        """As JSON. `listed`: with `errors`, as the older APIs (Compute, Storage) tell it; else with `status` alone."""
+        """Return the error as JSON. `listed`: with `errors`, as the older APIs (Compute, Storage) have it; else with
+        `status` alone."""
         error: dict[str, Any] = {"code": self.status, "message": self.message}
         if listed:
             error["errors"] = [{"message": self.message, "domain": self.domain, "reason": self.reason}]
@@ -55,7 +57,7 @@ class ApiError(Exception):
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer that is no JSON, or has another status than 200."""
+    """An answer that is not JSON, or has another status than 200."""
 
     body: bytes = b""
     status: int = 200
@@ -64,11 +66,11 @@ class Reply:
 
 
 class Present(dict[str, Any]):
-    """A message that is told although it may be empty: that it is there says something."""
+    """A message that is written even if it is empty, because its presence has a meaning."""
 
 
 def told(value: Any, *, zeros: bool) -> Any:
-    """A document as proto-JSON tells it: what is unset or empty is not said. `zeros`: false and 0 are said."""
+    """Return a document as proto-JSON writes it, without unset or empty fields. `zeros`: false and 0 are written."""
     if isinstance(value, dict):
         parts = {key: told(part, zeros=zeros) for key, part in value.items()}
         kept = {key: part for key, part in parts.items() if not _unset(part, zeros=zeros)}
@@ -87,23 +89,23 @@ def _unset(value: Any, *, zeros: bool) -> bool:
 
 
 def missing(path: str) -> ApiError:
-    """Compute's word for what is not there."""
+    """Return Compute's error for a resource that does not exist."""
     return ApiError(404, "notFound", f"The resource '{path}' was not found")
 
 
 def invalid(field_name: str, value: Any, why: str, *, reason: str = "invalid") -> ApiError:
-    """Compute's word for a field that cannot be so."""
+    """Return Compute's error for an invalid field."""
     shown = value if isinstance(value, str) else _shown(value)
     return ApiError(400, reason, f"Invalid value for field '{field_name}': '{shown}'. {why}")
 
 
 def required(field_name: str) -> ApiError:
-    """Compute's word for a field that is lacking."""
+    """Return Compute's error for a missing field."""
     return ApiError(400, "required", f"Required field '{field_name}' not specified")
 
 
 def not_here(what: str) -> ApiError:
-    """Not Google's word: what the local cloud does not do, it refuses by name."""
+    """Return an error, not one of Google's, that names what the local cloud does not support."""
     return ApiError(501, "notImplemented", f"The local cloud does not offer {what}.")
 
 

@@ -1,4 +1,4 @@
-"""Puts the project together, and its services behind one endpoint: a line for each product."""
+"""Puts the project together, and its services behind one endpoint."""
 
 from collections.abc import Callable
 from typing import Any
@@ -52,7 +52,7 @@ class GcpSide:
         return Router(self.project, self.services, self.products.otherwise)
 
     def answer_at(self, endpoint: str) -> None:
-        """Take the URL of all services."""
+        """Set the URL at which all services answer."""
         self.project.endpoint = endpoint
 
     def reset(self) -> None:
@@ -60,7 +60,7 @@ class GcpSide:
         self.project.reset()
 
     def close(self) -> None:
-        """End the metadata servers."""
+        """Close the metadata servers."""
         self.project.close()
 
 
@@ -70,12 +70,12 @@ def open_side(options: Options) -> GcpSide:
 
 
 def assemble(options: Options, market: LocalMarket) -> Project:
-    """Return a project with nothing in it, whose machines take their instances from a market."""
+    """Return an empty project, whose machines take their instances from a market."""
     machines = Machines(market, Boot(options.state_dir / "instances", options.boot_command, options.data_dir))
     return Project(options, market, machines, Journal(options.state_dir / "calls.jsonl"))
 
 
 def services(compute: Compute, products: Products) -> list[Service]:
-    """Return a project's services, in the order in which they are asked for an answer."""
+    """Return a project's services, in the order in which they are tried."""
     routes = compute_routes.routes(compute)
     return [Service("compute.v1", "", routes, modern=False, locked=True), *products.services()]

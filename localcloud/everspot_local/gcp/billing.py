@@ -1,4 +1,4 @@
-"""Stands in for Cloud Billing as far as the provider reads a project by it: which account pays, and who may see it.
+"""Stands in for Cloud Billing as far as the provider reads it: which account pays for a project, and who may see that.
 
 It has no price lists; budgets are an API of their own.
 """
@@ -16,7 +16,7 @@ ACCOUNT = "billingAccounts/000000-000000-000000"
 
 
 def routes(project: str, number: str, policies: Policies, held: Held) -> Mapping[str, Handler]:
-    """What answers, by method. `project`, `number`: the project's; `policies`, `held`: who may do what."""
+    """Return handlers by method id. `project`, `number`: the project's; `policies`, `held`: who may do what."""
 
     def get(request: Request) -> dict[str, Any]:
         if request.params["name"].removeprefix("projects/") not in (project, number):

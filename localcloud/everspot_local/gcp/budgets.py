@@ -34,7 +34,7 @@ class Budgets:
         self._documents: dict[str, Document] = {}
 
     def routes(self) -> Mapping[str, Handler]:
-        """What answers, by method."""
+        """Return handlers by method id."""
         return {
             f"{_BUDGETS}.create": self._create,
             f"{_BUDGETS}.delete": self._delete,
@@ -96,7 +96,7 @@ class Budgets:
         return self._documents[name]
 
     def _filter(self, given: Document) -> Document:
-        """With what is not said, and projects by their numbers."""
+        """Return a budget's filter with its defaults, and with projects by their numbers."""
         found = {"creditTypesTreatment": "INCLUDE_ALL_CREDITS", **{k: v for k, v in given.items() if v}}
         if "customPeriod" not in found:
             found.setdefault("calendarPeriod", "MONTH")

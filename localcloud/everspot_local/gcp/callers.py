@@ -23,8 +23,9 @@ _HINT = (
 
 @dataclass(frozen=True)
 class ApiCaller:
-    """Who calls. `email`: of the service account, or of the owner; empty for who comes from another cloud.
-    `instance`: whose token it is, by its id. `principals`: what policies call who comes from another cloud."""
+    """The caller of a request. `email`: of the service account, or of the owner; empty for a caller from another cloud.
+    `instance`: id of the instance whose token it is. `principals`: the names in policies of a caller from another
+    cloud."""
 
     email: str
     instance: str = ""
@@ -32,17 +33,17 @@ class ApiCaller:
 
     @property
     def owner(self) -> bool:
-        """Whether it may do everything."""
+        """Return whether the caller is the project's owner, who may do everything."""
         return self.email == OWNER
 
     @property
     def member(self) -> str:
-        """As policies name it; of several names the one that is its own."""
+        """Return the caller's name in policies; of several names its own."""
         return self.members[0]
 
     @property
     def members(self) -> tuple[str, ...]:
-        """All names by which policies mean it."""
+        """Return all names by which policies may mean the caller."""
         return self.principals or (self._named,)
 
     @property
@@ -56,7 +57,7 @@ NOBODY = ApiCaller("", principals=("allUsers",))
 
 @dataclass(frozen=True)
 class Token:
-    """An access token and its end."""
+    """An access token and when it expires."""
 
     text: str
     caller: ApiCaller
@@ -64,14 +65,14 @@ class Token:
 
 
 class Sessions:
-    """The tokens that were given out."""
+    """The tokens that were issued."""
 
     def __init__(self) -> None:
         self._given: dict[str, Token] = {}
         self._latest: dict[ApiCaller, Token] = {}
 
     def token(self, caller: ApiCaller, now: datetime) -> Token:
-        """Return a token of a caller that holds for a while, and is the same until then. `now`: real time."""
+        """Return a caller's token, the same until it expires. `now`: real time."""
         held = self._latest.get(caller)
         if held is None or held.expires - now < RENEW_BEFORE:
             held = Token(f"ya29.{secrets.token_urlsafe(40)}", caller, now + LIFE)
@@ -79,7 +80,7 @@ class Sessions:
         return held
 
     def caller(self, authorization: str, now: datetime) -> ApiCaller:
-        """Return whose a request is, by its header. `now`: real time.
+        """Return the caller of a request, by its header. `now`: real time.
 
         Raises:
             ApiError: 401 for a token that is missing, unknown or past its end.
@@ -95,6 +96,6 @@ class Sessions:
         return held.caller
 
     def forget(self) -> None:
-        """Let no token that was given hold any more."""
+        """Revoke all tokens."""
         self._given.clear()
         self._latest.clear()

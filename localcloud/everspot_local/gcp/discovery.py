@@ -1,4 +1,4 @@
-"""Stands in for Google's own routing: which method a request means, by the official discovery documents.
+"""Stands in for Google's routing: finds the method of a request by the official discovery documents.
 
 The documents come with google-api-python-client, which is found and never imported. It does not serve batch requests,
 partial responses (`fields`) nor answers in other forms than JSON and media.
@@ -86,7 +86,8 @@ class Api:
                 self._add(method, path, media=True)
 
     def find(self, verb: str, path: str) -> Match | None:
-        """The method that a request means; None if there is none. `path`: as sent, still quoted, without a query."""
+        """Return the method that a request means; None if there is none. `path`: as sent, still quoted, without a
+        query."""
         for shape in (path.count("/"), -1):
             for pattern, method, media in self._by_shape.get((verb, shape), ()):
                 if found := _compiled(pattern).fullmatch(path):
@@ -95,7 +96,7 @@ class Api:
 
     @property
     def ids(self) -> set[str]:
-        """The ids of all methods."""
+        """Return the ids of all methods."""
         return {method.id for entries in self._by_shape.values() for _, method, _ in entries}
 
     def _add(self, method: Method, path: str, *, media: bool) -> None:
@@ -127,7 +128,7 @@ class Api:
 
 @cache
 def document(name: str) -> dict[str, Any]:
-    """A discovery document by its name.
+    """Return a discovery document by its name.
 
     Raises:
         FileNotFoundError: if the package that brings them is not installed, or has none of that name.

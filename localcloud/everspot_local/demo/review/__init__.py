@@ -1,1 +1,1 @@
-"""The review's way upon a real forge: Gitea and its runner on this machine, and the workflows as they are shipped."""
+"""The review of a change on a real forge: Gitea and its runner on this machine, with the shipped workflows."""

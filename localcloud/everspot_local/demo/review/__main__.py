@@ -32,7 +32,7 @@ TIME_SCALE = 60.0
 
 
 def main() -> int:
-    """Walk; returns the exit code."""
+    """Run the review demonstration; returns the exit code."""
     options = _options()
     console = Console(stderr=options.json)
     processes.listen()

@@ -119,7 +119,7 @@ class Gitea:
                 child.kill()
 
     def user(self, name: str, *options: str) -> str:
-        """Make a user; returns a token of theirs."""
+        """Create a user; returns a token of that user."""
         who = ("--username", name, "--password", secrets.token_urlsafe(16), "--email", f"{name}@forge.test")
         self._gitea("admin", "user", "create", "--must-change-password=false", *options, *who)
         made = ("generate-access-token", "--username", name, "--scopes", "all", "--raw")
@@ -182,12 +182,12 @@ class Gitea:
 
 
 def programs(folder: Path) -> Sequence[Path]:
-    """What has to be there before the forge can start."""
+    """Return the programs that must exist before the forge can start."""
     return [folder / "gitea", folder / "gitea-runner", folder / "static" / "options"]
 
 
 def _token(told: str) -> str:
-    """The token in what a command has printed: on a busy machine it warns of slow queries around it.
+    """Find the token in a command's output: on a busy machine it prints warnings of slow queries around it.
 
     Raises:
         DemoError: if there is none.

@@ -1,4 +1,5 @@
-"""What the people of the walk do on the forge, by its REST interface: repositories, pull requests, runs, issues."""
+"""What the people of the review demonstration do on the forge, by its REST API: repositories, pull requests, runs,
+issues."""
 
 import base64
 import time
@@ -20,7 +21,7 @@ ENDED = "completed"
 
 
 class ForgeRefused(DemoError):
-    """The forge said no. `status`: of its answer."""
+    """The forge refused a request. `status`: of its answer."""
 
     def __init__(self, asked: str, status: int, text: str) -> None:
         super().__init__(f"{asked}: {status} {text[:500]}")
@@ -29,7 +30,7 @@ class ForgeRefused(DemoError):
 
 @dataclass(frozen=True)
 class Run:
-    """A run of a workflow that has ended. `log`: what its jobs printed, by their names."""
+    """A finished run of a workflow. `log`: what its jobs printed, by their names."""
 
     id: int
     good: bool
@@ -46,7 +47,7 @@ class Hub:
     repo: str = ""
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """One call: JSON in, and JSON or a text out.
+        """Make one request with JSON; return the answer's JSON or text.
 
         Raises:
             ForgeRefused: for any answer but 2xx.
@@ -59,11 +60,11 @@ class Hub:
         return answer.json() if told else answer.text
 
     def of(self, method: str, path: str, body: Any = None) -> Any:
-        """One call about the repository."""
+        """Make one request about the repository."""
         return self.call(method, f"/repos/{self.repo}{path}", body)
 
     def serve_action(self, name: str, folder: Path) -> None:
-        """Make a folder the action `actions/NAME@v4`, which this forge cannot download."""
+        """Publish a folder as the action `actions/NAME@v4`, which this forge cannot download."""
         self.call("POST", "/orgs/actions/repos", {"name": name, "default_branch": "main"})
         content = base64.b64encode((folder / "action.yml").read_bytes()).decode()
         files = [{"operation": "create", "path": "action.yml", "content": content}]
@@ -83,25 +84,25 @@ class Hub:
         self.of("POST", f"/pulls/{number}/merge", {"Do": "squash"})
 
     def comments(self, number: int) -> list[dict[str, Any]]:
-        """All comments of a pull request or an issue."""
+        """Return all comments of a pull request or an issue."""
         return list(self.of("GET", f"/issues/{number}/comments"))
 
     def issues(self, state: str) -> list[dict[str, Any]]:
-        """The issues in a state, `open` or `closed`."""
+        """Return the issues in a state, `open` or `closed`."""
         return list(self.of("GET", f"/issues?type=issues&state={state}"))
 
     def knows(self, branch: str, revision: str) -> None:
-        """Wait until the forge has digested a push, which takes it a second or two."""
+        """Wait until the forge has processed a push, which takes it a second or two."""
         known = (branch, revision)
         wait(lambda: known in self.branches().items(), f"the branch {branch} at {revision[:8]}")
 
     def branches(self) -> dict[str, str]:
-        """The revision of each branch."""
+        """Return the revision of each branch."""
         return {str(each["name"]): str(each["commit"]["id"]) for each in self.of("GET", "/branches") or ()}
 
     def ran(self, event: str, revision: str = "", after: int = 0) -> Run:
-        """The newest run of an event, once it has ended. `revision`: which the run is about; `after`: a run, the number
-        of which is smaller."""
+        """Return the newest run of an event, once it has ended. `revision`: which the run is about; `after`: a run, the
+        number of which is smaller."""
 
         def ended() -> list[Any]:
             found = self.of("GET", "/actions/runs?limit=50")["workflow_runs"]
@@ -121,7 +122,7 @@ class Hub:
 
 
 def wait(look: Callable[[], T], what: str, limit: timedelta = timedelta(minutes=2)) -> T:
-    """Look again and again until there is something.
+    """Poll until there is an answer.
 
     Raises:
         DemoError: if there is nothing within the limit.

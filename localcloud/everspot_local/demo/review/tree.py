@@ -1,4 +1,4 @@
-"""The repository of the walk: the stacks of this project with its workflows, in a clone that its people edit."""
+"""The repository of the review demonstration: this project's stacks and workflows, in a clone that people edit."""
 
 import base64
 import re
@@ -23,8 +23,8 @@ class Tree:
 
     @classmethod
     def made(cls, root: Path, stacks: Sequence[str]) -> "Tree":
-        """A repository of a folder that holds the project, with the workflows as they are shipped. Of the settings,
-        those of `stacks` are kept."""
+        """Create a repository from a folder that holds the project, with the workflows as they are shipped. Only the
+        settings of `stacks` are kept."""
         for path in (root / "stacks").glob("Pulumi.*.yaml"):
             if path.name.removeprefix("Pulumi.").removesuffix(".yaml") not in stacks:
                 path.unlink()
@@ -35,7 +35,7 @@ class Tree:
         return found
 
     def git(self, *words: str) -> str:
-        """What git says.
+        """Run git and return its output.
 
         Raises:
             DemoError: if it fails.
@@ -47,7 +47,7 @@ class Tree:
         return done.stdout.strip()
 
     def commit(self, message: str) -> str:
-        """Commit all there is; returns the revision."""
+        """Commit all changes; returns the revision."""
         self.git("add", "-A")
         self.git("commit", "-q", "-m", message)
         return self.git("rev-parse", "HEAD")
@@ -76,7 +76,7 @@ class Tree:
         self._asked(hub, "fetch", branch)
 
     def _asked(self, hub: Hub, verb: str, branch: str) -> None:
-        """Have git speak to the forge; the token is in no address, which git would print."""
+        """Set git's access to the forge; the token is in no address, which git would print."""
         key = base64.b64encode(f"token:{hub.token}".encode()).decode()
         header = f"http.{hub.url}/.extraheader=Authorization: basic {key}"
         self.git("-c", header, verb, "-q", f"{hub.url}/{hub.repo}.git", branch)

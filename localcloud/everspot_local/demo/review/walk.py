@@ -1,4 +1,4 @@
-"""What happens on the forge, step by step, and which promise each step shows to be kept or broken."""
+"""The steps of the review demonstration, and the promise that each step checks."""
 
 import json
 import sys
@@ -31,7 +31,7 @@ POLICY = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "
 
 @dataclass
 class Walk:
-    """The walk. `ann` writes, `boss` merges; `checks`: the promises so far; `told`: all that was printed or written
+    """The steps. `ann` writes, `boss` merges; `checks`: the promises so far; `told`: all that was printed or written
     where people read, by what it is."""
 
     world: DemoWorld
@@ -46,7 +46,7 @@ class Walk:
     # Before the forge ------------------------------------------------------------------------------------------
 
     def provision(self) -> None:
-        """A local cloud, and the stacks upon it as they were before the change; one setting is a secret."""
+        """Start a local cloud and bring up the stacks as they were before the change; one setting is a secret."""
         with self.phases.phase("a local cloud", "cloud"):
             self.world.start("--no-processes")
         with self.phases.phase("pulumi up: an account and a cluster, from nothing", "up"):
@@ -60,7 +60,7 @@ class Walk:
         rules.write_text(f"{rules.read_text()}  local:\n    budgetUsdPerMonth: {BUDGET}\n")
 
     def given(self) -> Mapping[str, str]:
-        """What a runner of one's own has in its environment."""
+        """Return the environment of a self-hosted runner."""
         mine = {
             name: value for name, value in self.world.env.items() if name.startswith(("AWS_", "PULUMI_", "EVERSPOT_"))
         }
@@ -69,7 +69,7 @@ class Walk:
         return {**mine, **kept, "PYTHONWARNINGS": "ignore"}
 
     def settle(self, forge: Gitea) -> None:
-        """The repository on the forge: its people, its variables, and that a red check blocks a merge."""
+        """Set up the repository on the forge: its people, its variables, and that a failed check blocks a merge."""
         with self.phases.phase(f"a forge, its runner and a repository: {forge.url}", "forge"):
             self.boss = Hub(forge.url, forge.token, f"{OWNER}/fleets")
             self.ann = Hub(forge.url, forge.user("ann"), self.boss.repo)
@@ -98,7 +98,7 @@ class Walk:
     # The pull request ------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """A pull request that changes both environments."""
+        """Open a pull request that changes both environments."""
         with self.phases.phase("a pull request changes both environments", "review"):
             self.tree.git("checkout", "-q", "-b", "more")
             self.tree.edit("account", "Team: ml-platform", "Team: ml-platform, Owner: platform")
@@ -115,7 +115,7 @@ class Walk:
         )
 
     def push_again(self) -> None:
-        """A second push: the comment is edited."""
+        """Push a second time: the comment is edited."""
         (before,) = self.boss.comments(self.number)
         with self.phases.phase("a second push", "push"):
             run, bodies = self._edited(r"target: 4,", "target: 3,", "Less of it", "second")
@@ -124,7 +124,7 @@ class Walk:
         self._check("a second push edits that comment", run.good and same, f"{len(bodies)} comment, {_ends(run)}")
 
     def overspend(self) -> None:
-        """A change that would cost more than the budget: red, and not to be merged."""
+        """Push a change that would cost more than the budget: its check fails, and it cannot be merged."""
         with self.phases.phase("a push that would cost more than the budget", "refusal"):
             run, bodies = self._edited(r"target: 3,", "target: 60,", "Very much of it", "third")
         told = len(bodies) == 1 and RULE in bodies[0]
@@ -137,7 +137,7 @@ class Walk:
         self._check("what is red cannot be merged", status == 405, f"the forge answers {status}")
 
     def mend_and_merge(self) -> None:
-        """The mended change is merged, and applied as it was reviewed."""
+        """Correct the change and merge it; it is applied as it was reviewed."""
         with self.phases.phase("the mended change", "mended"):
             run, bodies = self._edited(r"target: 60,", "target: 3,", "As much as is needed", "fourth")
         self._check("the mended change is green again", run.good and RULE not in bodies[0], _ends(run))
@@ -164,7 +164,7 @@ class Walk:
     # Past the pull request -------------------------------------------------------------------------------------
 
     def push_past_review(self) -> None:
-        """A commit that nobody has reviewed reaches main, and no cloud."""
+        """Push a commit to main that nobody has reviewed: it is not applied."""
         with self.phases.phase("a push to main that nobody has reviewed", "unreviewed"):
             self.tree.fetch(self.boss, "main")
             self.tree.git("reset", "-q", "--hard", "FETCH_HEAD")
@@ -175,7 +175,8 @@ class Walk:
         self._check("what was not reviewed is not applied", stopped, f"the fleets' target is still {self._target()}")
 
     def meddle(self) -> None:
-        """Changes by hand that a refresh does not see: found, told in one issue, and closed once they are undone."""
+        """Change by hand what a refresh does not see: it is found, reported in one issue, and the issue is closed once
+        it is undone."""
         with self.phases.phase("by hand: a port opened, a policy attached", "drift"), self._by_hand() as arn:
             run = self._looked("drift", 0)
             issues = self.boss.issues("open")
@@ -191,7 +192,7 @@ class Walk:
         self._check("its issue is closed once it is undone", run.good and not left, f"{len(left)} issues are open")
 
     def keep_secrets(self) -> None:
-        """Nothing of all that people can read holds the secret setting."""
+        """Check that nothing that people can read contains the secret setting."""
         reports = {str(path): path.read_text() for path in (self.world.home / "artifacts").rglob("*") if path.is_file()}
         texts = {**self.told, **reports}
         leaks = [name for name, text in texts.items() if SECRET in text]
@@ -207,7 +208,7 @@ class Walk:
         return self._reviewed(self.tree.push(self.ann, "more"), name)
 
     def _reviewed(self, head: str, name: str) -> tuple[Run, list[str]]:
-        """The review of a revision, and the bot's comments then."""
+        """Return the review run of a revision, and the bot's comments then."""
         run = self._kept(name, self.boss.ran("pull_request", head))
         return run, self._comments(name)
 
@@ -223,13 +224,13 @@ class Walk:
         return run
 
     def _looked(self, name: str, after: int) -> Run:
-        """A run of the workflow that looks for drift."""
+        """Return a run of the workflow that detects drift."""
         self.boss.of("POST", "/actions/workflows/drift.yml/dispatches", {"ref": "main"})
         return self._kept(name, self.boss.ran("workflow_dispatch", after=after))
 
     @contextmanager
     def _by_hand(self) -> Iterator[str]:
-        """Port 22 open to everybody, and a policy attached; gives the policy's ARN, and undoes both."""
+        """Open port 22 to everybody and attach a policy; yield the policy's ARN, and undo both."""
         ec2, iam = client(self.world.env, "ec2"), client(self.world.env, "iam")
         groups = ec2.describe_security_groups()["SecurityGroups"]
         group = next(each["GroupId"] for each in groups if "network-instances" in each["GroupName"])
@@ -242,7 +243,7 @@ class Walk:
         iam.detach_role_policy(RoleName=role, PolicyArn=arn)
 
     def _target(self) -> int:
-        """Units that the fleets shall have, asked of the cloud itself."""
+        """Return the capacity units of the fleets' targets, as the cloud itself answers."""
         fleets: list[dict[str, Any]] = client(self.world.env, "ec2").describe_fleets()["Fleets"]
         return sum(fleet["TargetCapacitySpecification"]["TotalTargetCapacity"] for fleet in fleets)
 
@@ -252,5 +253,5 @@ class Walk:
 
 
 def _ends(run: Run) -> str:
-    """How the jobs of a run ended."""
+    """Return how the jobs of a run ended."""
     return ", ".join(f"{name}: {end}" for name, end in run.jobs.items())

@@ -1,1 +1,1 @@
-"""Compute Engine: networks, templates, instances, and what is done to them by operations."""
+"""Compute Engine: networks, templates and instances, and the operations that change them."""

@@ -70,7 +70,7 @@ def _capacity(compute: Compute, request: Request) -> Document:
 
 
 def _kinds(compute: Compute, policy: Mapping[str, Any]) -> dict[str, str]:
-    """Machine types of a request by the catalogue's types that they are with what is attached to them."""
+    """Return a request's machine types by the catalogue's types that they are with their GPUs."""
     found: dict[str, str] = {}
     for selection in policy.get("instanceSelections", {}).values():
         for name in selection.get("machineTypes", ()):
@@ -124,7 +124,8 @@ def _money(usd: float) -> Document:
 
 
 def _preemptions(compute: Compute, pools: list[MarketPool]) -> list[Document]:
-    """By days of market time. Discovery document: "total preempted Spots / total Spots that stopped running"."""
+    """Return the preemption rates by days of market time. Discovery document: "total preempted Spots / total Spots that
+    stopped running"."""
     now, day = compute.project.market.clock.now(), timedelta(days=1)
     machines = [m for m in compute.project.machines.all.values() if m.pool in pools and m.market is Market.SPOT]
     found, start = [], compute.project.market.clock.epoch
@@ -142,7 +143,7 @@ def _interval(start: datetime, end: datetime) -> Document:
 
 
 def _check_spot(properties: Mapping[str, Any]) -> None:
-    """Compute API, `advice`: for Spot VMs. Of other models nothing is known here."""
+    """Refuse other provisioning models than Spot: Compute API, `advice`, is for Spot VMs."""
     model = properties.get("scheduling", {}).get("provisioningModel")
     if model != "SPOT":
         raise not_here(f"advice on provisioning model {model}")

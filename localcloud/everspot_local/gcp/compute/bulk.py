@@ -28,7 +28,7 @@ MOST = 1000
 
 @dataclass
 class Bulk:
-    """One request, read. `names`: of the instances. `least`: fewer of them are none."""
+    """A parsed request. `names`: of the instances. `least`: if fewer are available, none is created."""
 
     properties: Document
     count: int
@@ -99,7 +99,7 @@ def _read(compute: Compute, request: Request, scope: str) -> Bulk:
 
 
 def _zones(compute: Compute, location: Mapping[str, Any]) -> list[str]:
-    """The region's zones without those that are denied."""
+    """Return the region's zones without those that are denied."""
     listed = [tail(str(each.get("zone", ""))) for each in location.get("zones", ())]
     denied = set()
     for link, rules in location.get("locations", {}).items():
@@ -135,7 +135,8 @@ def _names(compute: Compute, body: Mapping[str, Any], count: int, zones: Sequenc
 
 
 def _numbered(compute: Compute, pattern: str, count: int, zones: Sequence[str]) -> list[str]:
-    """The names of a pattern. Discovery document, `namePattern`: numbers start after the biggest that there is."""
+    """Return the names of a pattern. Discovery document, `namePattern`: numbers start after the biggest existing
+    one."""
     found = re.fullmatch(r"([^#]*)(#{1,18})([^#]*)", pattern)
     if found is None:
         why = "It must contain one continuous sequence of 1 to 18 placeholder characters (#)."
@@ -156,7 +157,7 @@ def _numbered(compute: Compute, pattern: str, count: int, zones: Sequence[str]) 
 
 
 def _carry_out(compute: Compute, bulk: Bulk, operation: Operation) -> None:
-    """Launch what can be had, or nothing, if that is less than the least."""
+    """Launch as many instances as there is capacity for, or none if that is fewer than the least."""
     market = market_of(bulk.properties)
 
     def available(machine_type: str, zone: str) -> int:
@@ -197,8 +198,8 @@ def _may(compute: Compute, kind: str, market: Any, count: int) -> bool:
 
 
 def _fail(compute: Compute, bulk: Bulk, operation: Operation) -> None:
-    """Say that the least could not be had, and of each zone and type why. As met: the code of the count stands first
-    (slurm-gcp, `resume.py`; SkyPilot, `instance_utils.py`)."""
+    """Fail because the least number is not available, and give the reason for each zone and type. As met: the code of
+    the count stands first (slurm-gcp, `resume.py`; SkyPilot, `instance_utils.py`)."""
     words = f"Requested minimum count of {bulk.least} VMs could not be created."
     first = OperationFailed("VM_MIN_COUNT_NOT_REACHED", words, status=400)
     market = market_of(bulk.properties)
@@ -216,7 +217,7 @@ def _fail(compute: Compute, bulk: Bulk, operation: Operation) -> None:
 
 
 def _finish_with(compute: Compute, bulk: Bulk, operation: Operation, launched: list[Vm]) -> None:
-    """The operation is done when the last of its instances runs, or has come to an end before."""
+    """Finish the operation when the last of its instances runs, or has ended before."""
     zones: dict[str, int] = {}
     for vm in launched:
         zone = vm.machine.pool.zone

@@ -1,4 +1,4 @@
-"""Stands in for what all of Compute's collections have in common: get, list, aggregated list, insert, patch and delete.
+"""Stands in for what all collections of Compute have in common: get, list, aggregated list, insert, patch and delete.
 
 A list is told in pages, filtered by the simple expressions that `filters` reads. It sorts by
 name, or by the time of creation.
@@ -52,29 +52,30 @@ class Collection:
         return {f"compute.{self.resource}.{verb}": _with(made[verb], compute) for verb in self.verbs}
 
     def path(self, compute: Compute, request: Request) -> str:
-        """The path of the resource that a call names."""
+        """Return the path of the resource that a call names."""
         return f"{compute.scope(request.params)}/{self.plural}/{request.params[self.param]}"
 
     def get(self, compute: Compute, request: Request) -> Document:
-        """One."""
+        """Return one resource."""
         path = self.path(compute, request)
         return self.show(compute, path, compute.get(path))
 
     def list(self, compute: Compute, request: Request) -> Document:
-        """Those of one scope."""
+        """Return the resources of one scope."""
         folder = f"{compute.scope(request.params)}/{self.plural}"
         answer = {"kind": f"compute#{self.kind}List", "id": folder, "selfLink": compute.link(folder)}
         found = [self.show(compute, f"{folder}/{document['name']}", document) for document in compute.under(folder)]
         return {**answer, **paged(found, request.params)}
 
     def aggregated(self, compute: Compute, request: Request) -> Document:
-        """Those of all scopes, by scope; a scope without any says so (unless it is left out), as Compute's does."""
+        """Return the resources of all scopes, by scope; a scope without any has a warning (unless it is left out), as
+        on Compute."""
         compute.check_project(request.params)
         found = [(path, self.show(compute, path, document)) for path, document in compute.of_kind(self.plural)]
         return aggregated(self.plural, self.kind, found, request.params, compute)
 
     def insert(self, compute: Compute, request: Request) -> Document:
-        """A new one; it is there at once, and its operation is done after a while."""
+        """Create a resource; it exists at once, and its operation is done after a while."""
         if (repeated := compute.operations.repeated(request.method, request.params)) is not None:
             return repeated.document
         scope = compute.scope(request.params)
@@ -84,12 +85,12 @@ class Collection:
         return compute.begun(request, "insert", path).document
 
     def patch(self, compute: Compute, request: Request) -> Document:
-        """Some fields of one; a null or an empty value takes a field away."""
+        """Change some fields of a resource; null or an empty value removes a field."""
         before = compute.get(self.path(compute, request))
         return self._change(compute, request, "patch", merged(before, request.body))
 
     def replace(self, compute: Compute, request: Request) -> Document:
-        """All fields of one but those that the API itself adds."""
+        """Replace all fields of a resource but those that the API itself adds."""
         before = compute.get(self.path(compute, request))
         kept = {key: before[key] for key in _OWN if key in before}
         return self._change(compute, request, "update", {**request.body, **kept})
@@ -107,7 +108,7 @@ class Collection:
         return compute.begun(request, kind, path).document
 
     def delete(self, compute: Compute, request: Request) -> Document:
-        """One less; it is gone when the operation is done."""
+        """Delete a resource; it is gone when the operation is done."""
         if (repeated := compute.operations.repeated(request.method, request.params)) is not None:
             return repeated.document
         path = self.path(compute, request)
@@ -127,7 +128,8 @@ def _with(verb: Callable[[Compute, Request], Document], compute: Compute) -> Han
 
 
 def merged(before: Mapping[str, Any], change: Mapping[str, Any]) -> Document:
-    """A resource with a patch (JSON merge patch, RFC 7396): null or empty takes away, messages are merged."""
+    """Return a resource with a patch applied (JSON merge patch, RFC 7396): null or empty values remove, messages are
+    merged."""
     after = dict(before)
     for key, value in change.items():
         if value is None or value in ("", [], {}):
@@ -140,7 +142,7 @@ def merged(before: Mapping[str, Any], change: Mapping[str, Any]) -> Document:
 
 
 def paged(found: list[Document], params: Mapping[str, Any]) -> Document:
-    """One page of what a filter lets through, in the order of names.
+    """Return one page of the resources that a filter selects, in the order of names.
 
     Raises:
         ApiError: for a filter, size, order or page token that is none.
@@ -161,14 +163,14 @@ def paged(found: list[Document], params: Mapping[str, Any]) -> Document:
 
 
 def _created(document: Document) -> str:
-    """When it was made; an operation tells it as `insertTime`."""
+    """Return when a resource was created; operations call it `insertTime`."""
     return str(document.get("creationTimestamp") or document.get("insertTime"))
 
 
 def aggregated(
     plural: str, kind: str, found: list[tuple[str, Document]], params: Mapping[str, Any], compute: Compute
 ) -> Document:
-    """Documents with their paths, in pages over all scopes, by scope."""
+    """Return documents with their paths, in pages over all scopes, by scope."""
     scopes: dict[str, Any] = {}
     page = paged([{**document, "_scope": _scope_of(path)} for path, document in found], params)
     for document in page.pop("items"):
@@ -180,7 +182,7 @@ def aggregated(
 
 
 def page_size(params: Mapping[str, Any]) -> int:
-    """How many a page has at the most. Compute API: "acceptable values are 0 to 500, inclusive (default 500)"."""
+    """Return the most entries of a page. Compute API: "acceptable values are 0 to 500, inclusive (default 500)"."""
     size = int(params.get("maxResults", PAGE))
     if not 0 <= size <= PAGE:
         raise invalid("maxResults", size, f"Must be between 0 and {PAGE}.")
@@ -195,6 +197,6 @@ def _first(token: str) -> int:
 
 
 def _scope_of(path: str) -> str:
-    """`zones/Z`, `regions/R` or `global` of a path."""
+    """Return `zones/Z`, `regions/R` or `global` of a path."""
     parts = path.split("/")
     return "global" if parts[2] == "global" else "/".join(parts[2:4])

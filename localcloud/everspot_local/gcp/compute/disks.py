@@ -1,4 +1,4 @@
-"""Stands in for the lists of disks: those of instances, with the labels from their creation.
+"""Stands in for the lists of disks: those of instances, with the labels that they were created with.
 
 A disk goes with its instance, whatever `autoDelete` says. Disks are not made, kept, resized or labelled by themselves.
 """
@@ -34,7 +34,7 @@ def _list(compute: Compute, request: Request) -> Document:
 
 
 def _all(compute: Compute) -> list[tuple[str, Document]]:
-    """Every disk with its path."""
+    """Return every disk with its path."""
     return [
         (compute.path(attached["source"]), _disk(compute, instance, attached, labels))
         for path, instance in compute.of_kind("instances")

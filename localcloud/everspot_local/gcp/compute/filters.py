@@ -24,7 +24,7 @@ _TOKENS = re.compile(
 
 
 def matcher(text: str) -> Test:
-    """Return what a filter lets through; an empty one everything.
+    """Return a function that says whether a filter selects a resource; an empty filter selects every one.
 
     Raises:
         ApiError: for an expression that is none.
@@ -62,7 +62,7 @@ def _either(tokens: list[tuple[str, str]], text: str) -> tuple[Test, list[tuple[
 
 
 def _all(tokens: list[tuple[str, str]], text: str) -> tuple[Test, list[tuple[str, str]]]:
-    """What stands beside each other, with AND or without."""
+    """Read expressions that stand beside each other, with AND or without."""
     tests = []
     while True:
         test, tokens = _one(tokens, text)
@@ -94,7 +94,7 @@ def _one(tokens: list[tuple[str, str]], text: str) -> tuple[Test, list[tuple[str
 
 
 def _field(document: Any, name: str) -> Any:
-    """A field by its path; labels may have dots in none of their keys."""
+    """Read a field's path; labels' keys have no dots."""
     for part in name.split("."):
         document = document.get(part) if isinstance(document, Mapping) else None
     return document

@@ -30,7 +30,7 @@ _ACTIONS = (
 
 
 def routes(compute: Compute) -> dict[str, Handler]:
-    """Return handlers by method id; from now on the ends of machines are told to their groups."""
+    """Return handlers by method id, and from now on tell groups when their machines end."""
     compute.project.machines.listeners.append(lambda machine: _ended(compute, machine))
     compute.healing = Healing(compute)
     calls: dict[str, Callable[[Compute, Request], Document]] = {
@@ -58,7 +58,7 @@ def _ended(compute: Compute, machine: Machine) -> None:
 
 
 def _once(change: Callable[[Compute, Request], Document]) -> Callable[[Compute, Request], Document]:
-    """A change that is asked for again by its `requestId` is not made again."""
+    """Carry out a change only once, however often it is requested with the same `requestId`."""
 
     def call(compute: Compute, request: Request) -> Document:
         repeated = compute.operations.repeated(request.method, request.params)
@@ -129,7 +129,7 @@ def _set_template(compute: Compute, request: Request) -> Document:
 
 
 def _changed(compute: Compute, request: Request, group: ManagedGroup, after: Document, kind: str) -> Document:
-    """The operation is done when the request was taken, and not when the instances are there (Compute API)."""
+    """Finish the operation when the request is accepted, not when the instances exist (Compute API)."""
     document = group.document
     document.clear()
     document.update(after)
@@ -140,7 +140,7 @@ def _changed(compute: Compute, request: Request, group: ManagedGroup, after: Doc
 
 @_once
 def _delete(compute: Compute, request: Request) -> Document:
-    """The group goes when all of its instances have gone, and the operation is done then."""
+    """Delete a group; it is gone, and the operation done, once all of its instances are gone."""
     group = _group(compute, request)
     compute.check_unused(group.path)
     never = timedelta(seconds=-1)
@@ -167,7 +167,7 @@ def _await_end(compute: Compute, group: ManagedGroup, operation: Operation) -> N
 
 @_once
 def _delete_instances(compute: Compute, request: Request) -> Document:
-    """Members go, and the size falls by as many."""
+    """Delete members, and reduce the size by as many."""
     group = _group(compute, request)
     chosen = _members(group, request, skip=bool(request.body.get("skipInstancesOnValidationError")))
     group.document["targetSize"] = max(0, group.size - len([m for m in chosen if not m.leaving]))
@@ -193,7 +193,8 @@ def _recreate(compute: Compute, request: Request) -> Document:
 
 
 def _members(group: ManagedGroup, request: Request, *, skip: bool) -> list[GroupMember]:
-    """The members that a request names. One that is none fails the whole of it, unless it is to be skipped."""
+    """Return the members that a request names. A name that is no member's fails the whole request, unless it is to be
+    skipped."""
     links = request.body.get("instances", ())
     if not 1 <= len(links) <= _AT_ONCE:
         raise invalid("instances", "", f"There can be 1 to {_AT_ONCE} instances in a request.")
@@ -249,7 +250,7 @@ def _errors(compute: Compute, request: Request) -> Document:
 
 
 def _plain(compute: Compute, request: Request) -> Document:
-    """The group of instances that a managed one holds."""
+    """Return the group of instances that a managed group holds."""
     path = f"{compute.scope(request.params)}/{GROUPS.plural}/{request.params['instanceGroup']}"
     document = compute.get(path)
     told = {"kind": "compute#instanceGroup", "id": document["id"], "name": document["name"]}
@@ -275,7 +276,7 @@ def _plain_instances(compute: Compute, request: Request) -> Document:
 
 
 def _shown(compute: Compute, path: str, document: Document) -> Document:
-    """With what goes on in it."""
+    """Return a group with its current actions."""
     group: ManagedGroup = compute.groups[path]
     actions = dict.fromkeys(_ACTIONS, 0)
     for member in group.members:

@@ -23,7 +23,7 @@ _NOT_OFFERED = ("statefulPolicy", "allInstancesConfig", "resourcePolicies", "tar
 
 
 def completed(compute: Compute, scope: str, body: Document) -> Document:
-    """Return a group as the API tells it.
+    """Return a group with the fields that the API adds.
 
     Raises:
         ApiError: for what cannot be so, or is not known here.
@@ -64,13 +64,13 @@ def completed(compute: Compute, scope: str, body: Document) -> Document:
 
 
 def _version(body: Mapping[str, Any], template: str) -> Document:
-    """The only version of a group, which is of all its size and has no size of its own."""
+    """Return the only version of a group, which covers its whole size and has no size of its own."""
     given: Mapping[str, Any] = next(iter(body.get("versions", ())), {})
     return {**{name: value for name, value in given.items() if name != "targetSize"}, "instanceTemplate": template}
 
 
 def _template(compute: Compute, body: Mapping[str, Any]) -> str:
-    """A link to the only template of a group."""
+    """Return the link to a group's only template."""
     versions = body.get("versions", ())
     # An empty size, as the provider sends it, is none.
     if len(versions) > 1 or any(version.get("targetSize") for version in versions):

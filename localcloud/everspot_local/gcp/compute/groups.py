@@ -1,4 +1,5 @@
-"""Stands in for what a regional managed instance group does by itself: it makes, repairs, replaces and ends instances.
+"""Stands in for what a regional managed instance group does by itself: it creates, repairs, replaces and deletes
+instances.
 
 It keeps its size: what failed or was taken comes again, under the same name with a new id, for as long as it takes. It
 does not move instances to even out its zones, nor does it start or resume any.
@@ -45,20 +46,20 @@ class ManagedGroup:
 
     @property
     def document(self) -> Document:
-        """The group as it is kept."""
+        """Return the group as it is stored."""
         return self.compute.get(self.path)
 
     @property
     def size(self) -> int:
-        """How many instances it is to have."""
+        """Return the target size."""
         return 0 if self.ending else int(self.document["targetSize"])
 
     def staying(self) -> list[GroupMember]:
-        """Those that are not to go."""
+        """Return the members that are not to be deleted."""
         return [member for member in self.members if not member.leaving]
 
     def adjust(self) -> None:
-        """Come to the size that is asked for, and to the template where that is pressed for."""
+        """Change the number of members to the target size, and replace outdated ones where the policy is proactive."""
         staying = self.staying()
         for member in self._superfluous(staying)[: max(0, len(staying) - self.size)]:
             self.let_go(member)
@@ -68,7 +69,7 @@ class ManagedGroup:
         self.make()
 
     def make(self) -> None:
-        """Make what is to come, as far as there is capacity; and try again later for the rest."""
+        """Create the missing instances as far as there is capacity, and try again later for the rest."""
         waiting = [m for m in self.members if m.vm is None and m.action in ("CREATING", "RECREATING")]
         for member in waiting:
             self._make(member)
@@ -77,7 +78,7 @@ class ManagedGroup:
             self._later(self.compute.project.market.delays.retry, self._try_again)
 
     def let_go(self, member: GroupMember) -> None:
-        """Delete a member and its instance; it is forgotten then."""
+        """Delete a member and its instance; the group then forgets it."""
         member.action = "DELETING"
         if (vm := self._there(member)) is None:
             self._forget(member)
@@ -85,7 +86,7 @@ class ManagedGroup:
             self._delete(member, vm)
 
     def recreate(self, member: GroupMember) -> None:
-        """Delete a member's instance, and make it again under its name."""
+        """Delete a member's instance, and create it again under the same name."""
         if member.leaving or member.action == "RECREATING":
             return
         member.action = "RECREATING"
@@ -96,7 +97,7 @@ class ManagedGroup:
             self.make()
 
     def ended(self, machine: Machine) -> None:
-        """One of its machines begins to end: what was not asked for is repaired by and by."""
+        """Repair the member of a machine that ends without having been asked to."""
         member = next((m for m in self.members if m.vm is not None and m.vm.machine is machine), None)
         if member is None:
             return
@@ -106,7 +107,7 @@ class ManagedGroup:
             self._later(heal, lambda: self._repair(member, machine))
 
     def end(self) -> None:
-        """Let all go."""
+        """Delete all members."""
         self.ending = True
         for member in list(self.members):
             if not member.leaving:
@@ -114,13 +115,13 @@ class ManagedGroup:
         self._look_done()
 
     def is_stable(self) -> bool:
-        """Whether nothing goes on in it."""
+        """Return whether no member has an action in progress."""
         repairs = self.document["instanceLifecyclePolicy"]["defaultActionOnFailure"] == "REPAIR"
         rests = all(m.action == "NONE" and (m.running or not repairs) for m in self.members)
         return rests and len(self.members) == self.size
 
     def _there(self, member: GroupMember) -> Vm | None:
-        """A member's instance, if it is there: running, or stopped."""
+        """Return a member's instance if it exists, running or stopped."""
         vm = member.vm
         return vm if vm is not None and self.compute.vms.get(vm.path) is vm else None
 
@@ -185,7 +186,7 @@ class ManagedGroup:
             self._later(_TRY_OUT, lambda: self._started(member, vm))
 
     def _properties(self, template: str) -> Document:
-        """Of a template; one that was deleted meanwhile gives way to the group's own."""
+        """Return a template's properties; if it was deleted meanwhile, the group's own template counts."""
         kept = self.compute.resources.get(self.compute.path(template))
         kept = kept or self.compute.get(self.compute.path(self.document["instanceTemplate"]))
         return dict(kept["properties"])
@@ -197,7 +198,7 @@ class ManagedGroup:
         return Wanted(((tail(properties["machineType"]),),))
 
     def _note(self, member: GroupMember, problems: list[OperationFailed]) -> None:
-        """Keep what went wrong, for the member and for the list of errors."""
+        """Record an error, for the member and for the list of errors."""
         member.failed = without_repeats(problems)
         now = moment(self.compute.project.market.clock.now())
         for problem in member.failed:
@@ -221,7 +222,7 @@ class ManagedGroup:
         self._gone(member, vm.machine)
 
     def _gone(self, member: GroupMember, machine: Machine) -> None:
-        """Wait until the instance is there no more; then forget the member, or make it again."""
+        """Wait until the instance is gone; then forget the member, or create it again."""
         if member.vm is None or member.vm.machine is not machine or member not in self.members:
             return
         if self._there(member) is not None:
@@ -242,12 +243,13 @@ class ManagedGroup:
             self._done()
 
     def _superfluous(self, staying: list[GroupMember]) -> list[GroupMember]:
-        """Who goes first: who is not there yet, then the youngest."""
+        """Order members by who is deleted first: those that do not exist yet, then the youngest."""
         young = list(reversed(staying))
         return sorted(young, key=lambda member: member.running)
 
     def _replace_outdated(self) -> None:
-        """Under a proactive policy: new ones beside the old, or in their places, by surge and unavailability."""
+        """Replace outdated members under a proactive policy: new ones beside the old, or in their places, by surge and
+        unavailability."""
         policy, template = self.document["updatePolicy"], self.document["instanceTemplate"]
         if self.ending or policy["type"] != "PROACTIVE" or policy["minimalAction"] == "NONE":
             return
@@ -274,7 +276,7 @@ class ManagedGroup:
                 return name
 
     def _later(self, delay: timedelta, call: Callable[[], object]) -> None:
-        """Nothing more is done once the group is gone."""
+        """Do something after a while, unless the group is gone by then."""
 
         def due() -> None:
             if self.path in self.compute.resources:

@@ -1,4 +1,5 @@
-"""Stands in for the health checks of groups that heal themselves: asks each member, and has the silent repaired.
+"""Stands in for the health checks of groups that heal themselves: checks each member, and repairs those that do not
+answer.
 
 Who asks and answers are real programs, so they are given real time: a second between two questions at least, and a
 while to boot. Of machines that run nothing no health is known. It asks for status 200, and reads no answers.
@@ -32,7 +33,7 @@ class Healing:
         compute.project.resets.append(self._watched.clear)
 
     def watch(self, group: ManagedGroup) -> None:
-        """Ask a group's members from now on, for as long as it has a policy."""
+        """Check a group's members from now on, for as long as it has a policy."""
         if group.path not in self._watched and group.document["autoHealingPolicies"]:
             self._watched.add(group.path)
             self._round(group)
@@ -53,7 +54,7 @@ class Healing:
         self._compute.project.market.timeline.after(max(interval, _APART * clock.scale), lambda: self._round(group))
 
     def _asked(self, vm: Vm, policy: Document) -> bool:
-        """Whether a machine runs programs, and has had its time."""
+        """Return whether a machine runs programs that have had their time to boot."""
         project = self._compute.project
         boot = project.market.delays_of(vm.machine.pool).boot
         delay = max(timedelta(seconds=int(policy["initialDelaySec"])), self.patience * project.market.clock.scale)
@@ -61,7 +62,7 @@ class Healing:
         return grown and project.machines.processes.pid(vm.machine.id) is not None
 
     def _ask(self, group: ManagedGroup, member: GroupMember, vm: Vm, check: Document) -> None:
-        """By a thread of its own, which does not hold the lock while it waits."""
+        """Check a member in a thread of its own, which does not hold the lock while it waits."""
         well = answers(vm.health_address, check)
         with self._compute.project.market.lock:
             if member.vm is vm and member.running and self._compute.groups.get(group.path) is group:
@@ -83,7 +84,7 @@ class Healing:
 
 
 def answers(address: str, check: Document) -> bool:
-    """Whether a health check succeeds. `address`: HOST:PORT."""
+    """Return whether a health check succeeds. `address`: HOST:PORT."""
     host, _, port = address.rpartition(":")
     seconds = float(check["timeoutSec"])
     try:

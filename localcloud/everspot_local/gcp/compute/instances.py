@@ -37,7 +37,7 @@ def _bound(call: Any, compute: Compute) -> Handler:
 
 
 def template_properties(compute: Compute, link: str, field: str) -> Document:
-    """The properties of the template that a request names.
+    """Return the properties of the template that a request names.
 
     Raises:
         ApiError: if there is none.
@@ -104,7 +104,8 @@ def _protect(compute: Compute, request: Request) -> Document:
 
 
 def _maintain(compute: Compute, request: Request) -> Document:
-    """A Spot instance is preempted; as met: https://github.com/cloudpilot-ai/karpenter-provider-gcp/issues/295."""
+    """Simulate maintenance, which preempts a Spot instance; as met:
+    https://github.com/cloudpilot-ai/karpenter-provider-gcp/issues/295."""
     path = INSTANCES.path(compute, request)
     compute.get(path)
     machine = compute.vms[path].machine
@@ -117,7 +118,7 @@ def _maintain(compute: Compute, request: Request) -> Document:
 
 
 def _console(compute: Compute, request: Request) -> Document:
-    """What its programs wrote, on the first port."""
+    """Return what the instance's programs wrote, on the first port."""
     path = INSTANCES.path(compute, request)
     if request.params.get("port", 1) != 1:
         raise invalid("port", request.params["port"], "The local cloud has the first serial port alone.")
@@ -129,7 +130,7 @@ def _console(compute: Compute, request: Request) -> Document:
 
 
 def _check_fingerprint(given: str | None, value: Any, what: str) -> None:
-    """Compute API, `labelFingerprint`: one that is stale is refused with 412 conditionNotMet."""
+    """Refuse a stale fingerprint with 412 conditionNotMet (Compute API, `labelFingerprint`)."""
     if given != fingerprint(value):
         raise _stale(f"{what} fingerprint either invalid or resource labels have changed")
 

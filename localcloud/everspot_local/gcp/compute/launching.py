@@ -1,4 +1,4 @@
-"""Stands in for the creation of an instance from properties: the permissions and parts that it needs, and the refusals.
+"""Stands in for the creation of an instance from properties: the permissions and parts that it needs, and the errors.
 
 It looks at capacity when it is asked, and not again later.
 """
@@ -25,20 +25,20 @@ _RESERVED = 4
 
 
 def kind_of(compute: Compute, properties: Mapping[str, Any], zone: str) -> str:
-    """The catalogue's type of what properties ask for in a zone."""
+    """Return the catalogue's type of the requested properties in a zone."""
     catalogue = compute.project.market.pools.catalogue
     attached = properties.get("guestAccelerators", ())
     return catalogue_type(catalogue, properties["machineType"], attached, zone, "resource")
 
 
 def market_of(properties: Mapping[str, Any]) -> Market:
-    """How it is paid."""
+    """Return the market, Spot or on-demand, of the requested properties."""
     spot = properties.get("scheduling", {}).get("provisioningModel") == "SPOT"
     return Market.SPOT if spot else Market.ON_DEMAND
 
 
 def lacking(compute: Compute, kind: str, zone: str, market: Market, count: int = 1) -> OperationFailed | None:
-    """What an operation says if so many machines cannot be had; None if they can."""
+    """Return the error of an operation if so many machines are not available; None if they are."""
     for limit in compute.limits:
         if (forbidden := limit(kind, market, count)) is not None:
             return forbidden
@@ -52,7 +52,8 @@ def lacking(compute: Compute, kind: str, zone: str, market: Market, count: int =
 
 
 def stockout(compute: Compute, kind: str, zone: str) -> OperationFailed:
-    """The zone is out of a type. Words: Compute Engine, "Troubleshoot resource availability errors"."""
+    """Return the error for a zone without capacity of a type. Words: Compute Engine, "Troubleshoot resource
+    availability errors"."""
     name = machine_type_of(kind)
     where = f"projects/{compute.name}/zones/{zone}"
     short = f"The zone '{where}' does not have enough resources available to fulfill the request."
@@ -90,7 +91,7 @@ def launch(
     fleet: str | None = None,
     group: str = "",
 ) -> tuple[Operation, Vm | None]:
-    """Make an instance, or an operation that will say why there is none.
+    """Create an instance, or an operation that reports why there is none.
 
     Args:
         compute: the project's.
@@ -132,7 +133,7 @@ def _raiser(problem: OperationFailed) -> Callable[[], None]:
 
 
 def _instance(compute: Compute, path: str, zone: str, name: str, properties: Mapping[str, Any], kind: str) -> Document:
-    """The document of a new instance."""
+    """Return the document of a new instance."""
     here = f"projects/{compute.name}/zones/{zone}"
     found = compute.project.market.pools.catalogue.types[kind]
     accelerators = [
@@ -163,7 +164,7 @@ def _instance(compute: Compute, path: str, zone: str, name: str, properties: Map
 
 
 def _disk(compute: Compute, here: str, name: str, disk: Mapping[str, Any]) -> Document:
-    """An attached disk; what it was made of is no longer told."""
+    """Return an attached disk; what it was created from is no longer shown."""
     given = disk.get("initializeParams", {})
     label = name if disk["boot"] else f"{name}-{disk['index']}"
     size = given.get("diskSizeGb") or disk.get("diskSizeGb") or "10"
@@ -182,14 +183,14 @@ def _taken(compute: Compute, subnetwork: str) -> set[str]:
 
 
 def _address(compute: Compute, subnetwork: str) -> str:
-    """The first free address of a subnetwork."""
+    """Return the first free address of a subnetwork."""
     block = ipaddress.IPv4Network(compute.get(compute.path(subnetwork))["ipCidrRange"])
     taken = _taken(compute, subnetwork)
     return next(str(block[n]) for n in range(2, block.num_addresses - 2) if str(block[n]) not in taken)
 
 
 def _no_address(compute: Compute, properties: Mapping[str, Any]) -> OperationFailed | None:
-    """The subnetwork has no free address. Compute Engine, "Troubleshoot VM creation"."""
+    """Return the error for a subnetwork without a free address. Compute Engine, "Troubleshoot VM creation"."""
     subnetwork = properties["networkInterfaces"][0]["subnetwork"]
     block = ipaddress.IPv4Network(compute.get(compute.path(subnetwork))["ipCidrRange"])
     if len(_taken(compute, subnetwork)) < block.num_addresses - _RESERVED:

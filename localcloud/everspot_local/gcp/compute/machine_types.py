@@ -22,24 +22,24 @@ _ATTACHED = {"nvidia-tesla-t4": "t4", "nvidia-tesla-v100": "v100"}
 
 
 def accelerator_of(kind: InstanceType) -> str:
-    """Name of the accelerator type that a catalogue's type has; empty if it has none."""
+    """Return the name of a catalogue type's accelerator type; empty if it has none."""
     return ACCELERATORS.get((kind.gpu or "", int(kind.gpu_memory_gib)), "")
 
 
 def machine_type_of(catalogue_type: str) -> str:
-    """Name of the machine type of a catalogue's type."""
+    """Return the name of a catalogue type's machine type."""
     return catalogue_type.partition("+")[0]
 
 
 def machine_types(catalogue: Catalogue) -> dict[str, InstanceType]:
-    """The machine types by name, each with a catalogue's type that has its resources."""
+    """Return the machine types by name, each with a catalogue's type that has its resources."""
     return {machine_type_of(name): kind for name, kind in reversed(list(catalogue.types.items()))}
 
 
 def catalogue_type(
     catalogue: Catalogue, machine_type: str, accelerators: Sequence[Mapping[str, Any]], zone: str, field: str
 ) -> str:
-    """Name of the catalogue's type of a machine with what is attached to it.
+    """Return the name of the catalogue's type of a machine with its accelerators.
 
     Args:
         catalogue: what is sold.

@@ -1,4 +1,4 @@
-"""One instance of a managed group, as the group knows it: there, to come, or to go."""
+"""One instance of a managed group as the group knows it: existing, to be created, or to be deleted."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -23,15 +23,15 @@ class GroupMember:
 
     @property
     def leaving(self) -> bool:
-        """Whether it is to be no more."""
+        """Return whether the member is being deleted."""
         return self.action == "DELETING"
 
     @property
     def running(self) -> bool:
-        """Whether its instance runs."""
+        """Return whether the member's instance runs."""
         return self.vm is not None and self.vm.status == "RUNNING"
 
 
 def without_repeats(problems: Iterable[OperationFailed]) -> list[OperationFailed]:
-    """Each problem once."""
+    """Return each problem once."""
     return list({(problem.code, problem.message): problem for problem in problems}.values())

@@ -60,12 +60,12 @@ def _is_label(text: str) -> bool:
 
 
 def tail(link: str) -> str:
-    """The last part of a link: a name."""
+    """Return the last part of a link: a name."""
     return link.rstrip("/").rpartition("/")[2]
 
 
 def path_of(link: str, scope: str) -> str:
-    """A resource's path (`projects/…`) by any of the forms in which Compute takes a link.
+    """Return a resource's path (`projects/…`) from any form of link that Compute accepts.
 
     Args:
         link: a URL, or a part of one from `projects/`, `global/`, `regions/` or `zones/` on.
@@ -82,22 +82,22 @@ def path_of(link: str, scope: str) -> str:
 
 
 def moment(at: datetime) -> str:
-    """A moment as Compute writes it: to the millisecond, in Pacific time."""
+    """Write a time as Compute does: to the millisecond, in Pacific time."""
     return at.astimezone(_PACIFIC).isoformat(timespec="milliseconds")
 
 
 def new_id() -> str:
-    """The numeric id of a resource or an operation, which no other ever has."""
+    """Return a numeric id of a resource or an operation, which no other ever has."""
     return str(10**18 + secrets.randbelow(8 * 10**18))
 
 
 def already_exists(path: str) -> ApiError:
-    """Compute's word for a name that is taken."""
+    """Return Compute's error for a name that is taken."""
     return ApiError(409, "alreadyExists", f"The resource '{path}' already exists")
 
 
 def in_use(path: str, by: str) -> ApiError:
-    """Compute's word for what cannot go while another resource needs it."""
+    """Return Compute's error for a resource that another one still uses."""
     word = re.sub(r"([A-Z])", r"_\1", path.split("/")[-2]).lower()
     word = f"{word[:-3]}y" if word.endswith("ies") else word.removesuffix("s")
     return ApiError(

@@ -1,4 +1,4 @@
-"""Stands in for VPC: networks, subnetworks, firewall rules and routers with Cloud NAT, as records that are checked.
+"""Stands in for VPC: networks, subnetworks, firewall rules and routers with Cloud NAT, as validated records.
 
 No packet goes through any of them. It offers custom-mode networks with IPv4 subnetworks of the project's own region.
 """
@@ -50,7 +50,7 @@ def _network(compute: Compute, scope: str, body: Document) -> Document:
 
 
 def _show_network(compute: Compute, path: str, network: Document) -> Document:
-    """With the subnetworks that it has now."""
+    """Return a network with its present subnetworks."""
     mine = [d["selfLink"] for p, d in compute.of_kind("subnetworks") if compute.path(d["network"]) == path]
     with_id = compute.link(f"{path.rpartition('/')[0]}/{network['id']}")
     return {**network, "selfLinkWithId": with_id, "subnetworks": mine}
@@ -136,7 +136,7 @@ def _nat(compute: Compute, nat: Mapping[str, Any], index: int) -> Document:
 
 
 def _block(text: str, field: str) -> ipaddress.IPv4Network:
-    """Refuses a range with bits beyond its mask: as met, "Must be a CIDR address range"."""
+    """Read an address range, and refuse bits beyond its mask: as met, "Must be a CIDR address range"."""
     try:
         return ipaddress.IPv4Network(text)
     except ValueError:

@@ -87,7 +87,7 @@ def _zones(compute: Compute, request: Request) -> Document:
 
 
 def _sold(compute: Compute, zone: str) -> dict[str, InstanceType]:
-    """The machine types of a zone by name."""
+    """Return the machine types of a zone by name."""
     pools = compute.project.market.pools
     there = {machine_type_of(name) for name in pools.catalogue.types if pools.offers(name, zone)}
     return {name: kind for name, kind in machine_types(pools.catalogue).items() if name in there}

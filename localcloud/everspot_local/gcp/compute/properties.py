@@ -38,7 +38,7 @@ _BOOTED_FROM: Mapping[str, set[str]] = {
 
 
 def checked(compute: Compute, body: Mapping[str, Any], field: str, zone: str = "") -> Document:
-    """Return the properties of a template, or of an instance in a zone, as the API tells them.
+    """Return the properties of a template, or of an instance in a zone, as the API shows them.
 
     Args:
         compute: the project's.

@@ -1,4 +1,4 @@
-"""Stands in for the quotas of Compute Engine where instances meet them: what is used of each, and what goes beyond.
+"""Stands in for the quotas of Compute Engine that instances use: how much of each is used, and what exceeds it.
 
 GPU machines count by their GPUs, others by their vCPUs. Spot uses the quota for Spot once there is one, else the
 standard one ("Spot VMs", quotas). Instances count while they are made or run.
@@ -25,7 +25,7 @@ class QuotaDesk:
         compute.global_quotas = self.told_globally
 
     def beyond(self, kind: str, market: Market, count: int) -> OperationFailed | None:
-        """What forbids so many more machines; None if nothing does."""
+        """Return the error if so many more machines would exceed a quota; None if they would not."""
         if not self._compute.project.strict:
             return None
         more = self._units(kind) * count
@@ -36,7 +36,7 @@ class QuotaDesk:
         return None
 
     def used(self, metric: str) -> float:
-        """How much of a quota the machines take that are alive."""
+        """Return how much of a quota the living machines use."""
         found = 0.0
         for machine in self._compute.project.machines.living():
             if metric in self._metrics(machine.pool.instance_type, machine.market):
@@ -46,11 +46,11 @@ class QuotaDesk:
         return found
 
     def told(self) -> list[Document]:
-        """The region's, as it tells them."""
+        """Return the region's quotas as the region shows them."""
         return [self._document(code) for code in self._codes() if code not in (ALL_REGIONS, "NETWORKS")]
 
     def told_globally(self) -> list[Document]:
-        """The project's."""
+        """Return the project's quotas."""
         return [self._document(code) for code in (ALL_REGIONS, "NETWORKS")]
 
     def _document(self, metric: str) -> Document:
@@ -64,7 +64,7 @@ class QuotaDesk:
         return next((quotas.value(quota) for quota in quotas.all("compute") if quota.code == metric), None)
 
     def _metrics(self, kind: str, market: Market) -> list[str]:
-        """Those that a machine counts towards: one of its region, and for GPUs the one of all regions."""
+        """Return the quotas that a machine counts towards: one of its region, and for GPUs the one of all regions."""
         own = metrics_of(kind, market)
         chosen = next((metric for metric in own if self._value(metric)), own[-1] if own else "")
         gpus = self._compute.project.market.pools.catalogue.types[kind].gpus
@@ -75,8 +75,9 @@ class QuotaDesk:
         return float(found.gpus or found.vcpus)
 
     def _exceeded(self, metric: str, limit: float) -> OperationFailed:
-        """As met in operations: https://github.com/hashicorp/terraform-provider-google/issues/12219, and discovery
-        document, `QuotaExceededInfo`."""
+        """Return the error for an exceeded quota. As met in operations:
+        https://github.com/hashicorp/terraform-provider-google/issues/12219, and discovery document,
+        `QuotaExceededInfo`."""
         everywhere = metric == ALL_REGIONS
         where = "globally" if everywhere else f"in region {self._compute.project.region}"
         info: Document = {

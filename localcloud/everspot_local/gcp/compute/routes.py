@@ -1,4 +1,4 @@
-"""All methods of Compute Engine that the local cloud has: a line for each part."""
+"""Collects all methods of Compute Engine that the local cloud has."""
 
 from everspot_local.gcp.compute import (
     advice,
@@ -19,7 +19,7 @@ from everspot_local.gcp.router import Handler
 
 
 def routes(compute: Compute) -> dict[str, Handler]:
-    """Return handlers by method id; from now on instances are held to the quotas."""
+    """Return handlers by method id, and from now on hold instances to the quotas."""
     QuotaDesk(compute)
     return {
         **operation_calls.routes(compute),

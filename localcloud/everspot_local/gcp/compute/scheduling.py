@@ -21,7 +21,7 @@ SHORTEST_RUN, LONGEST_RUN = timedelta(seconds=30), timedelta(days=120)
 
 
 def completed(scheduling: Mapping[str, Any], field: str, *, gpus: bool) -> dict[str, Any]:
-    """Return a scheduling as the API tells it, with what it leaves to the API.
+    """Return a scheduling with the defaults that the API adds.
 
     Args:
         scheduling: of a request.
@@ -83,18 +83,18 @@ def _check_times(scheduling: Mapping[str, Any], field: str, *, spot: bool) -> No
 
 
 def duration(value: Mapping[str, Any] | None) -> timedelta:
-    """A `Duration` of the API as a span; none is zero."""
+    """Convert a `Duration` of the API; None becomes zero."""
     given = value or {}
     return timedelta(seconds=int(given.get("seconds", 0)), microseconds=int(given.get("nanos", 0)) // 1000)
 
 
 def notice_of(scheduling: Mapping[str, Any]) -> timedelta:
-    """How long before the ACPI signal a Spot instance is told."""
+    """Return how long before the ACPI signal a Spot instance gets its notice."""
     return duration(scheduling.get("preemptionNoticeDuration"))
 
 
 def end_of(scheduling: Mapping[str, Any], running_at: datetime) -> datetime | None:
-    """When an instance has run for as long as it may; None where there is no limit."""
+    """Return when an instance reaches its longest run time; None without a limit."""
     if "maxRunDuration" in scheduling:
         return running_at + duration(scheduling["maxRunDuration"])
     if "terminationTime" in scheduling:
@@ -103,5 +103,5 @@ def end_of(scheduling: Mapping[str, Any], running_at: datetime) -> datetime | No
 
 
 def deleted_at_end(scheduling: Mapping[str, Any]) -> bool:
-    """Whether the cloud deletes the instance when it ends it. API reference: STOP where nothing is said."""
+    """Return whether the cloud deletes the instance when it ends it. API reference: STOP is the default."""
     return scheduling.get("instanceTerminationAction") == "DELETE"

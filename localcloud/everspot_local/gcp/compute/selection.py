@@ -1,4 +1,4 @@
-"""Stands in for how Compute Engine chooses zones and machine types: by shape, rank, and what there is.
+"""Stands in for how Compute Engine chooses zones and machine types: by target shape, rank and capacity.
 
 Google does not say how it weighs equals; here the pool that could give most comes first, as it is the least likely to
 be taken back.
@@ -26,12 +26,12 @@ class Wanted:
 
     @property
     def types(self) -> tuple[str, ...]:
-        """All types."""
+        """Return all types."""
         return tuple(kind for rank in self.ranks for kind in rank)
 
 
 def wanted(policy: Mapping[str, Mapping[str, Any]], field: str) -> Wanted:
-    """Return what a policy's `instanceSelections` ask for.
+    """Return the machine types of a policy's `instanceSelections`.
 
     Raises:
         ApiError: for a policy that Compute Engine does not take.
@@ -85,7 +85,7 @@ def choose(
 
 
 def _fill(count: int, asked: Wanted, zones: Sequence[str], available: Available) -> list[tuple[str, str]]:
-    """By rank; within one the deepest pool first."""
+    """Choose by rank; within one rank, the pool with most capacity first."""
     found: list[tuple[str, str]] = []
     for rank in asked.ranks:
         pools = sorted(((available(kind, zone), zone, kind) for kind in rank for zone in zones), key=lambda p: -p[0])
@@ -97,7 +97,7 @@ def _fill(count: int, asked: Wanted, zones: Sequence[str], available: Available)
 def _spread(
     count: int, asked: Wanted, zones: Sequence[str], available: Available, present: Mapping[str, int]
 ) -> list[tuple[str, str]]:
-    """One after the other, each in the zone that has fewest and can give one."""
+    """Choose one after the other, each in the zone that has fewest and has capacity."""
     held = {zone: present.get(zone, 0) for zone in zones}
     taken: dict[tuple[str, str], int] = {}
     found: list[tuple[str, str]] = []

@@ -41,15 +41,15 @@ class Compute:
         project.resets += [self.resources.clear, self.vms.clear, self.groups.clear]
 
     def link(self, path: str) -> str:
-        """The URL of a path."""
+        """Return the URL of a path."""
         return f"{self.project.endpoint}/compute/v1/{path}"
 
     def path(self, link: str) -> str:
-        """The path of a resource by any form of a link to it."""
+        """Return the path of a resource from any form of a link to it."""
         return path_of(link, f"projects/{PROJECT}")
 
     def scope(self, params: Mapping[str, Any]) -> str:
-        """Where a call's resources lie: `projects/P/zones/Z`, `projects/P/regions/R` or `projects/P/global`.
+        """Return where a call's resources are: `projects/P/zones/Z`, `projects/P/regions/R` or `projects/P/global`.
 
         Raises:
             ApiError: for another project, region or zone than there is.
@@ -64,24 +64,24 @@ class Compute:
         return f"projects/{PROJECT}/global"
 
     def check_project(self, params: Mapping[str, Any]) -> None:
-        """Refuse a project that is not this one: who is not let in is not told more (403)."""
+        """Refuse any other project with 403, as Google does for projects that a caller has no access to."""
         if params["project"] != PROJECT:
             raise ApiError(
                 403, "forbidden", f"Permission denied on resource 'projects/{params['project']}' (or it may not exist)."
             )
 
     def check_region(self, region: str) -> None:
-        """Refuse a region that this project has not (404)."""
+        """Refuse a region that this project does not have (404)."""
         if region != self.project.region:
             raise missing(f"projects/{PROJECT}/regions/{region}")
 
     def check_zone(self, zone: str) -> None:
-        """Refuse a zone that the region has not (404)."""
+        """Refuse a zone that the region does not have (404)."""
         if zone not in self.project.zones:
             raise missing(f"projects/{PROJECT}/zones/{zone}")
 
     def get(self, path: str) -> Document:
-        """Return a resource as it is kept: who changes it, changes it for all.
+        """Return the stored resource itself: a change of it is a change of the record.
 
         Raises:
             ApiError: 404.
@@ -91,7 +91,7 @@ class Compute:
         return self.resources[path]
 
     def referred(self, link: str, kind: str, field: str) -> str:
-        """Return the path of a resource that a request names, if there is one.
+        """Return the path of an existing resource that a request names.
 
         Raises:
             ApiError: 400 for a link of another kind; 404 for one that leads nowhere.
@@ -104,7 +104,7 @@ class Compute:
         return path
 
     def add(self, path: str, kind: str, body: Mapping[str, Any]) -> Document:
-        """Keep a new resource, with the fields that the API adds to every one.
+        """Store a new resource, with the fields that the API adds to every one.
 
         Raises:
             ApiError: 409, if its name is taken.
@@ -136,14 +136,15 @@ class Compute:
                 yield path, self.resources[path]
 
     def check_unused(self, path: str) -> None:
-        """Refuse to let go what another resource refers to (400 `resourceInUseByAnotherResource`). Templates hold
-        nothing: they are not among what keeps a subnetwork or a network (VPC, "Subnets", "Delete a network")."""
+        """Refuse to delete a resource that another one refers to (400 `resourceInUseByAnotherResource`). Templates
+        do not count: they do not keep a subnetwork or a network from being deleted (VPC, "Subnets", "Delete a
+        network")."""
         for other, resource in self.resources.items():
             if other != path and "/instanceTemplates/" not in other and path in _references(resource):
                 raise in_use(path, other)
 
     def begun(self, request: Any, kind: str, path: str, **more: Any) -> Operation:
-        """Begin the operation of a call, and have a call that is repeated get the same one."""
+        """Begin the operation of a call, so that a repeated call gets the same one."""
         scope = "/".join(path.split("/")[: 3 if path.split("/")[2] == "global" else 4])
         target_id = str(self.resources.get(path, {}).get("id", "0"))
         operation = self.operations.begin(kind, scope, path, target_id, request.caller.email, **more)
@@ -152,12 +153,12 @@ class Compute:
 
 
 def fingerprint(value: Any) -> str:
-    """What changes when a resource does: of eight bytes, as Compute's are."""
+    """Return a value that changes with the resource: eight bytes, as Compute's are."""
     return base64.b64encode(hashlib.sha256(repr(value).encode()).digest()[:8]).decode()
 
 
 def _references(value: Any) -> set[str]:
-    """The paths of all links in a resource."""
+    """Return the paths of all links in a resource."""
     found: set[str] = set()
     if isinstance(value, dict):
         for key, part in value.items():

@@ -67,13 +67,13 @@ class Vm:
 
     @cached_property
     def health_address(self) -> str:
-        """Host and port at which it answers health checks: all machines share this one's addresses."""
+        """Return host and port at which the instance answers health checks: all machines share this one's addresses."""
         with socket.create_server(("127.0.0.1", 0)) as free:
             return f"127.0.0.1:{free.getsockname()[1]}"
 
     @property
     def status(self) -> str:
-        """As the API tells it."""
+        """Return the status that the API shows."""
         machine, market = self.machine, self.compute.project.market
         if machine.phase is MachinePhase.PENDING:
             early = market.clock.now() < machine.launched_at + market.delays_of(machine.pool).pending / 2
@@ -83,11 +83,12 @@ class Vm:
         return "STOPPING" if machine.phase is MachinePhase.ENDING else "TERMINATED"
 
     def shown(self) -> Document:
-        """Its document with its state."""
+        """Return the instance's document with its status."""
         return {**self.document, "status": self.status, "labelFingerprint": fingerprint(self.document.get("labels"))}
 
     def environment(self) -> dict[str, str]:
-        """Return by what its programs find the project's services and its own metadata server."""
+        """Return the environment in which the instance's programs find the project's services and its metadata
+        server."""
         project = self.compute.project
         return {
             **endpoints(project.endpoint),
@@ -97,18 +98,18 @@ class Vm:
         }
 
     def labels(self) -> dict[str, str]:
-        """Return its labels."""
+        """Return the instance's labels."""
         return dict(self.document.get("labels", {}))
 
     def rebalance_recommended(self, at: datetime) -> None:
         """Do nothing: Compute Engine has no such recommendation."""
 
     def noticed(self, at: datetime) -> None:
-        """The metadata server tells it, and no operation yet."""
+        """Tell the notice on the metadata server; no operation reports it yet."""
         self.compute.project.metadata.changed(self.machine.id)
 
     def entered(self, at: datetime) -> None:
-        """Keep the moments that the API tells, and carry its operations on."""
+        """Record the times that the API shows, and advance the instance's operations."""
         phase = self.machine.phase
         if phase is MachinePhase.RUNNING:
             self._run(at)
@@ -119,7 +120,7 @@ class Vm:
         self.compute.project.metadata.changed(self.machine.id)
 
     def delete(self, operation: Operation) -> None:
-        """Have it end and be forgotten; the operation is done then."""
+        """End the instance and forget it; the operation is then done."""
         self._deleted = True
         self.ends.append(operation)
         if self.machine.alive:

@@ -76,6 +76,7 @@ def _walk(walk: Walk) -> None:
         walk.settle(forge)
         walk.open()
         walk.push_again()
+        walk.stranger(forge)
         walk.overspend()
         walk.mend_and_merge()
         walk.push_past_review()

@@ -88,13 +88,14 @@ host: {{workdir_parent: {folder}/work}}
 @dataclass
 class Gitea:
     """The forge and its runner. `programs`: the folder with `gitea`, `gitea-runner` and `static/`; `given`: what the
-    runner's jobs have in their environment."""
+    runner's jobs have in their environment; `passwords`: of its users, by name."""
 
     programs: Path
     folder: Path
     given: Mapping[str, str] = field(repr=False)
     url: str = ""
     token: str = field(default="", repr=False)
+    passwords: dict[str, str] = field(default_factory=dict, repr=False)
     _children: "list[subprocess.Popen[bytes]]" = field(default_factory=list)
 
     def __enter__(self) -> "Gitea":
@@ -120,7 +121,8 @@ class Gitea:
 
     def user(self, name: str, *options: str) -> str:
         """Create a user; returns a token of that user."""
-        who = ("--username", name, "--password", secrets.token_urlsafe(16), "--email", f"{name}@forge.test")
+        self.passwords[name] = secrets.token_urlsafe(16)
+        who = ("--username", name, "--password", self.passwords[name], "--email", f"{name}@forge.test")
         self._gitea("admin", "user", "create", "--must-change-password=false", *options, *who)
         made = ("generate-access-token", "--username", name, "--scopes", "all", "--raw")
         return _token(self._gitea("admin", "user", *made))

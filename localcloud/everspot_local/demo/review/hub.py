@@ -17,7 +17,7 @@ T = TypeVar("T")
 LOOK = 0.5
 """Seconds between two looks."""
 RUNS_IN = timedelta(minutes=20)
-ENDED = "completed"
+ENDED, WORKS = "completed", "in_progress"
 
 
 class ForgeRefused(DemoError):
@@ -100,25 +100,59 @@ class Hub:
         """Return the revision of each branch."""
         return {str(each["name"]): str(each["commit"]["id"]) for each in self.of("GET", "/branches") or ()}
 
+    def fork(self) -> "Hub":
+        """Fork the repository as the user of this token, who may read it; returns the fork."""
+        made = self.of("POST", "/forks", {})
+        return Hub(self.url, self.token, str(made["full_name"]))
+
+    def let_run(self, name: str, password: str, revision: str) -> None:
+        """Let the workflow run that a stranger's revision asks for, on its page, as a user who may write."""
+        with requests.Session() as page:
+            page.post(f"{self.url}/user/login", {"user_name": name, "password": password}, timeout=60)
+            run = wait(lambda: self._runs("pull_request", revision), f"the run of {revision[:8]}")[0]["id"]
+            answer = page.post(f"{self.url}/{self.repo}/actions/runs/{run}/approve", timeout=60)
+        if not answer.ok:
+            raise ForgeRefused(f"letting run {run}", answer.status_code, answer.text)
+
+    def begun(self, event: str, revision: str) -> None:
+        """Wait until a job of a run is in progress."""
+
+        def jobs() -> bool:
+            runs = self._runs(event, revision)
+            return any(job["status"] == WORKS for each in runs for job in self._jobs(each["id"]))
+
+        wait(jobs, f"a job of {revision[:8]}")
+
     def ran(self, event: str, revision: str = "", after: int = 0) -> Run:
         """Return the newest run of an event, once it has ended. `revision`: which the run is about; `after`: a run, the
         number of which is smaller."""
 
         def ended() -> list[Any]:
-            found = self.of("GET", "/actions/runs?limit=50")["workflow_runs"]
-            mine = [each for each in found if each["event"] == event and each["id"] > after]
-            if revision:
-                mine = [each for each in mine if each["head_sha"] == revision]
+            mine = [each for each in self._runs(event, revision) if each["id"] > after]
             return mine if mine and all(each["status"] == ENDED for each in mine) else []
 
         newest = max(wait(ended, f"the {event} run of {revision[:8]}", RUNS_IN), key=lambda each: int(each["id"]))
-        jobs = self.of("GET", f"/actions/runs/{newest['id']}/jobs")["jobs"]
+        jobs = self._jobs(newest["id"])
         ends = {str(job["name"]): str(job["conclusion"]) for job in jobs}
         printed = [f"--- {job['name']}\n{self._printed(job)}" for job in jobs if job["conclusion"] != "skipped"]
         return Run(int(newest["id"]), newest["conclusion"] == "success", ends, "\n".join(printed))
 
+    def _runs(self, event: str, revision: str) -> list[dict[str, Any]]:
+        """The runs of an event, of a revision unless that is empty."""
+        found = self.of("GET", "/actions/runs?limit=50")["workflow_runs"]
+        return [each for each in found if each["event"] == event and revision in ("", each["head_sha"])]
+
+    def _jobs(self, run: int) -> list[dict[str, Any]]:
+        return list(self.of("GET", f"/actions/runs/{run}/jobs")["jobs"])
+
     def _printed(self, job: dict[str, Any]) -> str:
-        return str(self.of("GET", f"/actions/jobs/{job['id']}/logs"))
+        """What a job printed: nothing, if it was called off before it began."""
+        try:
+            return str(self.of("GET", f"/actions/jobs/{job['id']}/logs"))
+        except ForgeRefused as refused:
+            if refused.status != 404:
+                raise
+            return ""
 
 
 def wait(look: Callable[[], T], what: str, limit: timedelta = timedelta(minutes=2)) -> T:

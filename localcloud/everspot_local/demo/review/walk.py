@@ -25,6 +25,7 @@ BUDGET = 2000
 """USD a month that the cluster may cost: far above what the pull request asks for, and far below its mistake."""
 RULE = "cost-within-budget"
 BOT = "gitea-actions"
+THEIRS = "a-strangers-script-was-run"
 DOOR = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
 POLICY = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
 
@@ -115,13 +116,45 @@ class Walk:
         )
 
     def push_again(self) -> None:
-        """Push a second time: the comment is edited."""
+        """Push twice, the second time while the first is reviewed: the comment is edited once."""
         (before,) = self.boss.comments(self.number)
-        with self.phases.phase("a second push", "push"):
-            run, bodies = self._edited(r"target: 4,", "target: 3,", "Less of it", "second")
+        with self.phases.phase("a push, and one more while it is reviewed", "push"):
+            self.tree.edit("local", r"target: 4,", "target: 2,")
+            self.tree.commit("Much less of it")
+            overtaken = self.tree.push(self.ann, "more")
+            self.boss.begun("pull_request", overtaken)
+            run, bodies = self._edited(r"target: 2,", "target: 3,", "Less of it", "second")
+            old = self._kept("overtaken", self.boss.ran("pull_request", overtaken))
+        silent = not any(f"comment: {word}" in old.log for word in ("created", "edited"))
+        self._check("a run that a push overtakes says nothing", silent and not old.good, _ends(old))
         (after,) = self.boss.comments(self.number)
         same = after["id"] == before["id"] and after["body"] != before["body"]
         self._check("a second push edits that comment", run.good and same, f"{len(bodies)} comment, {_ends(run)}")
+
+    def stranger(self, forge: Gitea) -> None:
+        """Open a pull request from a fork, which edits a script of the review too."""
+        with self.phases.phase("a stranger's pull request, from a fork", "fork"):
+            mallory = Hub(forge.url, forge.user("mallory"), self.boss.repo)
+            self.boss.of("PUT", "/collaborators/mallory", {"permission": "read"})
+            theirs = mallory.fork()
+            self.tree.git("checkout", "-q", "-b", "theirs", "main")
+            self.tree.edit("local", r"target: 1,", "target: 5,")
+            script = self.tree.root / ".github" / "everspot" / "setup.sh"
+            script.write_text(f"#!/usr/bin/env bash\necho {THEIRS}\n")
+            self.tree.commit("A stranger's")
+            head = self.tree.push(theirs, "theirs")
+            number = mallory.open_pull("mallory:theirs", "A stranger's")
+            self.boss.let_run(OWNER, forge.passwords[OWNER], head)
+            run = self._kept("fork", self.boss.ran("pull_request", head))
+            self.tree.git("checkout", "-q", "more")
+        ends = {name.rpartition(" ")[2]: end for name, end in run.jobs.items()}
+        alone = ends.get("files") == "success" and ends.get("preview") == ends.get("comment") == "skipped"
+        self._check("a fork's change gets no credentials", alone and not self.boss.comments(number), _ends(run))
+        priced = [line for line in run.log.splitlines() if "local: a month is expected to cost" in line]
+        self._check(
+            "its files are checked, and priced", bool(priced), priced[0].partition("cost ")[2] if priced else ""
+        )
+        self._check("by our scripts, not by its own", alone and THEIRS not in run.log, "its script printed nothing")
 
     def overspend(self) -> None:
         """Push a change that would cost more than the budget: its check fails, and it cannot be merged."""

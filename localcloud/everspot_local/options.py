@@ -53,5 +53,5 @@ class Options:
 
     @property
     def times(self) -> Delays:
-        """How long things take by themselves at the beginning."""
+        """Return the delays at the beginning."""
         return self.delays or DELAYS[self.cloud]

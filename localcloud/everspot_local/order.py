@@ -30,7 +30,7 @@ class Command:
     epoch: int | None = None
 
     def options(self) -> Options:
-        """The same as settings of a cloud."""
+        """Return the same as settings of a cloud."""
         return Options(
             state_dir=Path(self.state_dir),
             region=self.region,

@@ -1,4 +1,4 @@
-"""Starting the process that holds the local cloud, and finding it again; what goes wrong is told in one sentence."""
+"""Starts the local cloud's process and finds it again; errors are told in one sentence."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ START_SECONDS, STOP_SECONDS = 60.0, 30.0
 
 
 class Failed(Exception):
-    """Something that the user is told in one sentence."""
+    """An error that the user is told in one sentence."""
 
     def __init__(self, message: str, code: int = 1) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ def fail(message: str) -> NoReturn:
 
 
 def start(command: Command, state_dir: Path, *, quiet: bool) -> Address:
-    """Start the process, and wait until it answers."""
+    """Start the process and wait until it answers."""
     state_dir.mkdir(parents=True, exist_ok=True)
     (state_dir / "state.json").unlink(missing_ok=True)
     with (state_dir / "daemon.log").open("w") as out:
@@ -52,7 +52,7 @@ def start(command: Command, state_dir: Path, *, quiet: bool) -> Address:
 
 
 def find(state_dir: Path) -> Address | None:
-    """The one that runs in a folder, if one does."""
+    """Return the local cloud that runs in a folder, if there is one."""
     try:
         return Address.read(state_dir)
     except NotRunning:
@@ -60,7 +60,7 @@ def find(state_dir: Path) -> Address | None:
 
 
 def gone(pid: int) -> bool:
-    """Wait until a process has ended; False if it does not."""
+    """Wait until a process has ended; return False if it does not."""
     end = time.monotonic() + STOP_SECONDS
     while alive(pid):
         if time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""The clouds that the local cloud can be, each brought in only when it is asked for: a command answers without any."""
+"""The clouds that the local cloud can be, each imported only when it is requested: a command answers without any."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -13,7 +13,7 @@ from everspot_local.options import CLOUDS, Options
 
 
 class Side(Protocol):
-    """One cloud before the market and its machines. `calls`: the book of the calls that it gets."""
+    """One cloud in front of the market and its machines. `calls`: the journal of the calls that it gets."""
 
     machines: Machines
     calls: Journal
@@ -22,23 +22,23 @@ class Side(Protocol):
         """Return the ids of a region's zones by their names."""
 
     def join(self, market: LocalMarket) -> None:
-        """Sell what the market has; called once."""
+        """Connect to the market; called once."""
 
     def application(self) -> Callable[..., Any]:
         """Return all services as one WSGI application."""
 
     def answer_at(self, endpoint: str) -> None:
-        """Take the URL at which the services are found."""
+        """Set the URL at which the services are found."""
 
     def reset(self) -> None:
-        """Forget all that was made; the market is others' business."""
+        """Delete everything that was made; the market is reset elsewhere."""
 
     def close(self) -> None:
-        """End for good."""
+        """Close for good."""
 
 
 def open_side(options: Options) -> Side:
-    """Return the cloud of some settings, with nothing in it.
+    """Return the cloud of these settings, with nothing in it.
 
     Raises:
         RuntimeError: if this process has one already of which there can be one at a time.

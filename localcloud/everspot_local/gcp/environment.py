@@ -24,17 +24,19 @@ XML = "/xml"
 
 
 def endpoints(url: str) -> dict[str, str]:
-    """Return what every program needs to find the services, whoever it is. obstore has a variable of its own."""
+    """Return the variables by which every program finds the services, whoever runs it. obstore has a variable of its
+    own."""
     return {"EVERSPOT_GCP_ENDPOINT": url, "GOOGLE_BASE_URL": f"{url}{XML}"}
 
 
 def abroad(url: str) -> dict[str, str]:
-    """Return what programs of another cloud need to find the services."""
+    """Return the variables by which programs of another cloud find the services."""
     return endpoints(url)
 
 
 def owner(url: str, region: str) -> dict[str, str]:
-    """Return what the project's owner needs: a token that opens nothing else, and every product of the provider."""
+    """Return the variables of the project's owner: a token that is valid here alone, and the URL of every product for
+    the provider."""
     return {
         **endpoints(url),
         **{f"GOOGLE_{product}_CUSTOM_ENDPOINT": f"{url}{prefix}" for product, prefix in PREFIXES.items()},

@@ -1,4 +1,4 @@
-"""Stands in for Cloud KMS as far as keys of buckets go: rings and keys as documents, with policies.
+"""Stands in for Cloud KMS as far as buckets need it: key rings and keys as documents, with policies.
 
 It encrypts nothing: objects lie in the clear. Rings are never deleted, keys only version by version. Source:
 cloudkms.v1.json; Cloud KMS documentation, "Destroy and restore key versions" (30 days scheduled by default).
@@ -33,7 +33,7 @@ class Kms:
         self._documents: dict[str, Document] = {}
 
     def usable(self, key: str, member: str) -> bool:
-        """Whether a key can be used, and a member may use it."""
+        """Return whether a key is enabled and a member may use it."""
         if key not in self._documents or self._documents[f"{key}/cryptoKeyVersions/1"]["state"] != "ENABLED":
             return False
         chain = inherited(key, key.split("/")[1])
@@ -41,7 +41,7 @@ class Kms:
         return all(self._policies.allows(member, use, chain, {"resource.name": key}) for use in uses)
 
     def routes(self) -> Mapping[str, Handler]:
-        """What answers, by method."""
+        """Return handlers by method id."""
         return {
             f"{_RINGS}.create": self._create_ring,
             f"{_RINGS}.get": lambda r: self._get(r.params["name"]),

@@ -25,7 +25,7 @@ Document = dict[str, Any]
 
 
 class Monitoring:
-    """What was put into, and declared in, a project's Monitoring."""
+    """The metrics and resources of a project's Monitoring."""
 
     def __init__(self, now: Callable[[], datetime], project: str, number: str) -> None:
         self._now, self._project, self._number = now, project, number
@@ -33,7 +33,7 @@ class Monitoring:
         self._documents: dict[str, Document] = {}
 
     def routes(self) -> Mapping[str, Handler]:
-        """What answers of version 3, by method."""
+        """Return handlers of version 3 by method id."""
         found: dict[str, Handler] = {
             "monitoring.projects.timeSeries.create": self._put,
             "monitoring.projects.timeSeries.list": self._list_series,
@@ -43,7 +43,7 @@ class Monitoring:
         return found
 
     def dashboard_routes(self) -> Mapping[str, Handler]:
-        """What answers of version 1, which has the dashboards."""
+        """Return handlers of version 1, which has the dashboards."""
         return self._declared("monitoring.projects.dashboards", "dashboards", _check_dashboard)
 
     def _declared(self, prefix: str, kind: str, check: Callable[[Document], None]) -> dict[str, Handler]:

@@ -1,4 +1,4 @@
-"""Stands in for Compute Engine's operations: what a call began, and whether it is done; each takes market time.
+"""Stands in for Compute Engine's operations: what a call began and whether it is done; each takes market time.
 
 Zonal, regional and global ones lie apart, as on Compute. They are kept until the project is emptied, where Google
 forgets them after 14 days. It does not tell progress between 0 and 100.
@@ -22,7 +22,7 @@ Document = dict[str, Any]
 
 
 class OperationFailed(Exception):
-    """What an operation ended with. `code`, `message`: as operations tell it. `status`: of HTTP that stands for it."""
+    """The error of an operation. `code`, `message`: as operations show it. `status`: the HTTP status for it."""
 
     def __init__(self, code: str, message: str, *, status: int = 400, details: list[Document] | None = None) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class Operation:
 
     @property
     def done(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Return whether the operation has ended, successfully or not."""
         return bool(self.document["status"] == "DONE")
 
 
@@ -109,7 +109,7 @@ class Operations:
         return operation
 
     def done(self, kind: str, scope: str, target: str, target_id: str, user: str, message: str = "") -> Operation:
-        """Note what has happened already, as system events are."""
+        """Record something that has happened already, as system events have."""
         operation = self.begin(kind, scope, target, target_id, user, takes=timedelta(seconds=-1))
         if message:
             operation.document["statusMessage"] = message
@@ -119,8 +119,7 @@ class Operations:
     def finish(
         self, operation: Operation, failed: list[OperationFailed] | None = None, at: datetime | None = None
     ) -> None:
-        """End an operation, with what went wrong in it. `at`: the moment it tells, where what it did happened at one;
-        else now."""
+        """End an operation, with its error if it failed. `at`: the time that it shows; now by default."""
         if operation.done:
             return
         ended = moment(self._project.market.clock.now() if at is None else at)
@@ -149,7 +148,7 @@ class Operations:
         return dict(operation.document)
 
     def wait(self, path: str) -> Document:
-        """Return an operation when it is done, or after two minutes; others go on meanwhile."""
+        """Return an operation when it is done, or after two minutes; other requests are served meanwhile."""
         if path not in self._all:
             raise missing(path)
         operation = self._all[path]
@@ -185,7 +184,7 @@ class Operations:
         return self._asked.get((method, asked)) if asked else None
 
     def remember(self, method: str, params: Mapping[str, Any], operation: Operation) -> None:
-        """Have a call that is repeated get the same operation."""
+        """Make a repeated call get the same operation."""
         if asked := params.get("requestId"):
             self._asked[(method, asked)] = operation
 
@@ -223,7 +222,7 @@ _HTTP = {400: "BAD REQUEST", 403: "FORBIDDEN", 404: "NOT FOUND", 409: "CONFLICT"
 
 
 def _code(reason: str) -> str:
-    """A refusal's reason as operations write it: `resourceInUseByAnotherResource` in capitals."""
+    """Return a refusal's reason in the form of operations: `resourceInUseByAnotherResource` in capitals."""
     return "".join(f"_{c}" if c.isupper() else c.upper() for c in reason)
 
 

@@ -69,7 +69,7 @@ _APIS = (
 
 @dataclass(frozen=True)
 class _StorageClock:
-    """Market time for what is told, this machine's for the pace of writes."""
+    """Market time for the times that are shown, this machine's for the pace of writes."""
 
     project: Project
 
@@ -87,7 +87,7 @@ class _StorageClock:
 
 
 class _State:
-    """What the services keep."""
+    """The state of the services."""
 
     def __init__(self, project: Project) -> None:
         now, strict = project.market.clock.now, project.strict
@@ -133,7 +133,7 @@ class _State:
         }
 
     def held(self, caller: ApiCaller, permission: str, resource: str) -> bool:
-        """Whether a caller has a permission on a resource: the owner has all."""
+        """Return whether a caller has a permission on a resource; the owner has all."""
         if caller.owner:
             return True
         usable = bool(caller.principals) or self.accounts.usable(caller.email)
@@ -147,7 +147,8 @@ class _State:
         return self._allows(member, "pubsub.topics.publish", topic)
 
     def _may_forward(self, subscription: str, topic: str) -> bool:
-        """As "Handle message failures" asks for: Pub/Sub takes from the one and publishes to the other."""
+        """Return whether Pub/Sub may take messages from the one and publish to the other ("Handle message
+        failures")."""
         member = f"serviceAccount:{PUBSUB_AGENT}"
         takes = self._allows(member, "pubsub.subscriptions.consume", subscription)
         return takes and self._may_publish(member, topic)
@@ -175,7 +176,7 @@ class Products:
         project.resets.append(self._empty)
 
     def services(self) -> list[Service]:
-        """All of them."""
+        """Return all services."""
         return [
             Service(name, prefix, {method: partial(self._call, name, method) for method in self._state.routes[name]},
                     modern=modern, whole=name == "serviceusage.v1",
@@ -185,12 +186,12 @@ class Products:
 
     @property
     def objects(self) -> Objects:
-        """What lies in the buckets."""
+        """Return the objects in the buckets."""
         return self._state.objects
 
     def otherwise(self, environ: dict[str, Any], start_response: Any) -> Any:
-        """Answer what is no call of a JSON API: by Cloud Storage's XML API, with the keys of Google's sign-in, or that
-        there is no such thing."""
+        """Answer requests that no JSON API serves: with Cloud Storage's XML API, the keys of Google's sign-in, or
+        404."""
         path = str(environ.get("PATH_INFO"))
         if path.startswith(f"{XML}/"):
             application = XmlApi(self._state.objects, self._enter)
@@ -203,7 +204,7 @@ class Products:
         return Response(body, 404, content_type="application/json; charset=UTF-8")(environ, start_response)
 
     def heard(self, operation: Mapping[str, Any]) -> None:
-        """Log what an operation tells of an instance: its preemption, its end from within, its deletion."""
+        """Log what an operation reports of an instance: its preemption, its end from within, its deletion."""
         path = str(operation["targetLink"]).partition("/compute/v1/")[2]
         ended, parts = operation["status"] == "DONE", path.split("/")
         if parts[4:5] != ["instances"] or operation.get("error"):

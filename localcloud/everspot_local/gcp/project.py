@@ -1,4 +1,4 @@
-"""Stands in for the one Google Cloud project that the local cloud is: what its services share.
+"""Stands in for the one Google Cloud project that the local cloud is, which its services share.
 
 It has one region. Nothing of it is global to the process: whoever needs it is handed it.
 """
@@ -40,19 +40,19 @@ class InstanceServers(Protocol):
     """The metadata servers of all instances, by the instances' ids."""
 
     def address(self, instance_id: str) -> str:
-        """Host and port of one, opened on first use."""
+        """Return host and port of an instance's server, which is opened on first use."""
 
     def changed(self, instance_id: str) -> None:
-        """Wake who waits for a change of what one tells."""
+        """Wake requests that wait for a change of an instance's contents."""
 
     def close(self, instance_id: str) -> None:
-        """End one."""
+        """Close an instance's server."""
 
     def reset(self) -> None:
-        """End them all; new ones may begin."""
+        """Close all servers; new ones may be opened."""
 
     def close_all(self) -> None:
-        """End them all for good."""
+        """Close all servers for good."""
 
 
 def _no_needs(_method: str, _params: Mapping[str, Any], _body: Mapping[str, Any]) -> list[Need]:
@@ -97,26 +97,26 @@ class Project:
 
     @property
     def region(self) -> str:
-        """Name of its only region."""
+        """Return the name of the only region."""
         return self.market.region
 
     @property
     def zones(self) -> tuple[str, ...]:
-        """Names of the region's zones."""
+        """Return the names of the region's zones."""
         return self.market.pools.zones
 
     @property
     def strict(self) -> bool:
-        """Whether what Google refuses is refused here; False after `everspot-local up --lenient`."""
+        """Return whether the local cloud refuses what Google refuses; False after `everspot-local up --lenient`."""
         return not self.options.lenient
 
     @cached_property
     def rates(self) -> Rates:
-        """The requests of this minute."""
+        """Return the request counts of this minute."""
         return Rates(lambda: self.market.clock.now(), lambda: self.market.quotas, NUMBER)
 
     def enter(self, method: str, params: Mapping[str, Any], body: Mapping[str, Any], caller: ApiCaller) -> None:
-        """Book a call, and let in who may make it.
+        """Record a call, and refuse a caller who may not make it.
 
         Raises:
             ApiError: 403, if the caller lacks what it needs, or if there were too many calls of the kind this minute.
@@ -126,7 +126,7 @@ class Project:
         self.require(caller, self.needs(method, params, body), method)
 
     def require(self, caller: ApiCaller, needs: list[Need], method: str) -> None:
-        """Book what a call needs, and go on only if its caller has all of it.
+        """Record what a call needs, and refuse a caller who lacks any of it.
 
         Raises:
             ApiError: 403, naming the first permission that is lacking.
@@ -149,7 +149,7 @@ class Project:
             raise forbidden(lacking[0], caller, service)
 
     def reset(self) -> None:
-        """Forget all that was made. The market is others' business."""
+        """Delete everything that was made. The market is reset elsewhere."""
         self.machines.reset()
         self.metadata.reset()
         self.sessions.forget()
@@ -158,13 +158,13 @@ class Project:
             each()
 
     def close(self) -> None:
-        """End what waits or listens."""
+        """Close everything that waits or listens."""
         self.metadata.close_all()
         self.calls.close()
 
 
 def forbidden(need: Need, caller: ApiCaller, product: str) -> ApiError:
-    """Google's words for a permission that is lacking: Compute's, Storage's, and those of the younger APIs."""
+    """Return Google's message for a missing permission: Compute's, Storage's, or that of the newer APIs."""
     if product == "compute":
         return ApiError(403, "forbidden", f"Required '{need.permission}' permission for '{need.resource}'")
     denied = f"Permission '{need.permission}' denied on resource"

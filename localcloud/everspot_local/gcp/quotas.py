@@ -35,6 +35,7 @@ def account_quotas(values: dict[str, float] | None = None) -> Quotas:
 
 
 def _code_of(instance_type: str, market: Market) -> str | None:
-    """The quota that an instance counts towards first; None for a family without any, as one declared in a script."""
+    """Return the quota that an instance counts towards first; None for a family without any, such as one declared in a
+    script."""
     found = quota_of(instance_type, market)
     return found if found in {quota.code for quota in DEFAULTS} else None

@@ -21,7 +21,7 @@ DEFAULTS = tuple(Quota(code, SERVICE, code, 1500) for code in (READ, LIST, OPERA
 
 
 class Rates:
-    """Counts the requests of a minute.
+    """Counts the requests of each minute.
 
     Args:
         now: market time.
@@ -36,7 +36,7 @@ class Rates:
         self._asked: Counter[str] = Counter()
 
     def count(self, method: str) -> None:
-        """Count a call of Compute's; those of other products are not counted.
+        """Count a call of Compute's; calls of other products are not counted.
 
         Raises:
             ApiError: 403, where its group has none left for this minute.
@@ -72,7 +72,7 @@ class Rates:
 
 
 def group_of(method: str) -> str:
-    """The group of a method, by its id."""
+    """Return a method's group, by its id."""
     verb = method.rpartition(".")[2]
     if "Operations." in method and verb in ("get", "wait"):
         return OPERATIONS

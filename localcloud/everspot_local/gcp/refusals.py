@@ -1,33 +1,33 @@
-"""Stands in for the words that several Google APIs have for the same refusal; those of one product lie beside it."""
+"""Stands in for error messages that several Google APIs share; those of one product are beside it."""
 
 from everspot_local.gcp.answers import ApiError
 
 
 def bad(message: str) -> ApiError:
-    """A request that is wrong in itself."""
+    """Return the error for an invalid request."""
     return ApiError(400, "badRequest", message)
 
 
 def absent(message: str) -> ApiError:
-    """A resource that is not there."""
+    """Return the error for a resource that does not exist."""
     return ApiError(404, "notFound", message)
 
 
 def taken(message: str) -> ApiError:
-    """A resource that is there already."""
+    """Return the error for a resource that exists already."""
     return ApiError(409, "alreadyExists", message)
 
 
 def aborted(message: str) -> ApiError:
-    """Somebody else was faster: to be done again from the reading on."""
+    """Return the error for a concurrent change: the caller has to read again and retry."""
     return ApiError(409, "aborted", message, code="ABORTED")
 
 
 def unready(message: str) -> ApiError:
-    """A request that is right, of a resource that is not in the state for it."""
+    """Return the error for a valid request to a resource in the wrong state."""
     return ApiError(400, "failedPrecondition", message, code="FAILED_PRECONDITION")
 
 
 def exhausted(message: str) -> ApiError:
-    """A quota, or a pace, that is over."""
+    """Return the error for an exhausted quota or rate."""
     return ApiError(429, "rateLimitExceeded", message)

@@ -67,7 +67,7 @@ class Service:
 
     @cached_property
     def api(self) -> Api:
-        """Its methods.
+        """Return the API's methods.
 
         Raises:
             ValueError: if a handler is for a method that does not exist.
@@ -80,7 +80,7 @@ class Service:
 
 @cache
 def _api(document: str, modern: bool) -> Api:
-    """The same for every project of a process: it holds nothing of theirs."""
+    """Return the API's methods, which all projects of a process share."""
     return Api(document, empties=modern)
 
 
@@ -101,7 +101,7 @@ class Router:
             _ = service.api  # read now, so that the first call does not wait for it
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
-        """One request."""
+        """Answer one request."""
         path = str(environ.get("REQUEST_URI") or environ["PATH_INFO"]).partition("?")[0]
         for service in self._services:
             if (found := self._find(service, environ["REQUEST_METHOD"], path)) is not None:

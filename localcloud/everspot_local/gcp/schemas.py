@@ -1,4 +1,4 @@
-"""Stands in for Google's parser of requests: bodies by the schemas of the official discovery documents.
+"""Stands in for Google's validation of requests: bodies by the schemas of the official discovery documents.
 
 It cannot know what a schema does not say: what excludes what, and what is required besides; those rules lie beside the
 resources they are of.
@@ -18,7 +18,7 @@ _RANGES = {
 
 
 class BadField(ValueError):
-    """One thing in a body that no schema allows. `path`: of the field."""
+    """An error in a body by its schema. `path`: of the field."""
 
     def __init__(self, path: str, message: str) -> None:
         super().__init__(message)
@@ -43,12 +43,12 @@ class Body:
         self._patch = patch
 
     def has(self, field: str) -> bool:
-        """Whether a body can have a field."""
+        """Return whether a body may have a field."""
         schema = self._schemas[self._schema["$ref"]] if "$ref" in self._schema else self._schema
         return field in schema.get("properties", {})
 
     def read(self, body: Any) -> dict[str, Any]:
-        """Return a body with every value in the form in which answers tell it.
+        """Return a body with every value in the form of answers.
 
         Raises:
             ApiError: naming everything that is wrong in it.
@@ -112,7 +112,7 @@ class Body:
 
 
 def _scalar(schema: Schema, value: Any, path: str) -> Any:
-    """A value in the form in which answers tell it: long integers as text, short ones as numbers."""
+    """Return a value in the form of answers: long integers as text, short ones as numbers."""
     kind, form = schema.get("type"), schema.get("format", "")
     if kind == "boolean":
         if not isinstance(value, bool):
@@ -166,12 +166,12 @@ def _said(value: Any) -> bool:
 
 
 def _is_metadata(path: str, key: str) -> bool:
-    """A metadata entry may be empty (Compute, "About VM metadata")."""
+    """Return whether this is a metadata entry, which may be empty (Compute, "About VM metadata")."""
     return key == "value" and bool(re.search(r"(?i)metadata\.items\[\d+\]$", path))
 
 
 def query(parameters: Mapping[str, Schema], given: Iterator[tuple[str, str]]) -> dict[str, Any]:
-    """Return a query's values by name, typed; of a parameter that may be repeated a list.
+    """Return a query's values by name, typed; a parameter that may be repeated has a list.
 
     Raises:
         ApiError: naming everything that is wrong.
@@ -213,7 +213,7 @@ def _typed(schema: Schema, text: str) -> Any:
 
 
 def refusal(bad: list[BadField]) -> ApiError:
-    """The front end's error: every bad field, in words and by its path."""
+    """Return the front end's error: every bad field, in words and by its path."""
     violations = [{"field": each.path, "description": str(each)} for each in bad]
     detail = {"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": violations}
     return ApiError(400, "badRequest", "\n".join(map(str, bad)), details=[detail])

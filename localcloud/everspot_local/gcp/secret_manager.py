@@ -42,7 +42,7 @@ class SecretManager:
         self._secrets: dict[str, _Secret] = {}
 
     def routes(self) -> Mapping[str, Handler]:
-        """What answers, by method."""
+        """Return handlers by method id."""
         return {
             f"{_SECRETS}.addVersion": self._add,
             f"{_SECRETS}.create": self._create,

@@ -1,4 +1,4 @@
-"""Stands in for Service Usage: which services are on in the project. Those that the local cloud has are on.
+"""Stands in for Service Usage: which services are enabled in the project. Those that the local cloud has are enabled.
 
 A service that is off is not there to be called either, but for the budgets of Cloud Billing, which look here. Nothing
 is switched off. Source: serviceusage.v1.json.

@@ -1,4 +1,4 @@
-"""A door for each machine: an HTTP server that only it knows of, on a port of its own, opened on first use.
+"""An HTTP server for each machine, on a port of its own, opened on first use; only the machine is told of it.
 
 It takes one request a connection and knows nothing of what is asked; and who knows a machine's port gets its answers.
 """
@@ -30,7 +30,7 @@ Answer = Callable[[str, str, str, Any], Told]
 
 
 class Doors:
-    """The doors of all machines: one thread waits at all of them, one more serves each request.
+    """The servers of all machines: one thread waits for connections to all of them, one more serves each request.
 
     Args:
         answer: gives every answer; it may take its time.
@@ -51,7 +51,7 @@ class Doors:
         self._thread.start()
 
     def address(self, machine_id: str) -> str:
-        """Host and port of a machine's door, opened on first use."""
+        """Return host and port of a machine's server, which is opened on first use."""
         with self._lock:
             if machine_id not in self._sockets:
                 listener = socket.create_server(("127.0.0.1", 0))
@@ -62,7 +62,7 @@ class Doors:
             return f"127.0.0.1:{self._sockets[machine_id].getsockname()[1]}"
 
     def close(self, machine_id: str) -> None:
-        """Shut a machine's door."""
+        """Close a machine's server."""
         with self._lock:
             listener = self._sockets.pop(machine_id, None)
             if listener is not None:
@@ -71,12 +71,12 @@ class Doors:
                 self._waker.send(b".")
 
     def reset(self) -> None:
-        """Shut all doors; new ones may be opened."""
+        """Close all servers; new ones may be opened."""
         for machine_id in list(self._sockets):
             self.close(machine_id)
 
     def close_all(self) -> None:
-        """Shut them all for good."""
+        """Close all servers for good."""
         self.reset()
         self._stopped = True
         self._waker.send(b".")
@@ -120,15 +120,15 @@ class _Visit(BaseHTTPRequestHandler):
         super().__init__(connection, address, None)  # type: ignore[arg-type]
 
     def do_GET(self) -> None:
-        """Read."""
+        """Answer a GET request."""
         self._do("GET")
 
     def do_PUT(self) -> None:
-        """Write, or ask for something new."""
+        """Answer a PUT request."""
         self._do("PUT")
 
     def do_POST(self) -> None:
-        """Send."""
+        """Answer a POST request."""
         self._do("POST")
 
     def _do(self, method: str) -> None:
@@ -142,4 +142,4 @@ class _Visit(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *_args: Any) -> None:
-        """Say nothing."""
+        """Do nothing: requests are not logged."""

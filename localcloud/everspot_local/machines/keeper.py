@@ -1,4 +1,4 @@
-"""A machine's power supply: runs its boot command, and leaves nothing of it alive.
+"""Supervises a machine's processes: runs its boot command, and ends every process that is left of it.
 
 It is a program of its own (`python keeper.py COMMAND …`) and imports nothing of Everspot. It adopts whatever its
 descendants leave behind, daemons included, so that all of them can be found and killed. It does not isolate
@@ -22,13 +22,13 @@ MARK = "EVERSPOT_INSTANCE_ID"
 
 
 def prctl(option: int, value: int) -> None:
-    """The system call of that name."""
+    """Call the system call of that name."""
     if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl failed")
 
 
 def processes() -> dict[int, tuple[int, str]]:
-    """Parent and state of every process of this machine that is not a zombie."""
+    """Return parent and state of every process of this machine that is not a zombie."""
     found = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - hot loop
         if name.isdigit():
@@ -40,7 +40,7 @@ def processes() -> dict[int, tuple[int, str]]:
 
 
 def descendants(root: int) -> list[int]:
-    """Every living process below one."""
+    """Return every living process below one."""
     table = processes()
     family = {root}
     grown = True
@@ -52,7 +52,7 @@ def descendants(root: int) -> list[int]:
 
 
 def marked(machine_id: str) -> list[int]:
-    """Every process whose environment, at its start, bore a machine's mark."""
+    """Return every process whose environment, at its start, contained a machine's mark."""
     wanted = f"{MARK}={machine_id}".encode()
     found = []
     for pid in processes():
@@ -90,7 +90,7 @@ def _start(command: list[str]) -> int:
 
 
 def _reap(main: int, status: int | None) -> int | None:
-    """Collect the dead; the boot command's exit status once it is among them."""
+    """Collect ended children; return the boot command's exit status once it is among them."""
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, raw = os.waitpid(-1, os.WNOHANG)
@@ -110,7 +110,7 @@ def _kill_all(main: int, status: int | None) -> int | None:
 
 
 def keep(command: list[str]) -> int:
-    """Run a command until it ends or the cord says so; its exit status, negative for a signal."""
+    """Run a command until it ends or the control pipe says so; return its exit status, negative for a signal."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""What happens to machines, from launch to end: their phases, their notices, their cost, and their processes.
+"""The lifecycle of machines, from launch to end: their phases, notices, cost and processes.
 
 They are not stopped, started or hibernated: an interruption by the market ends a machine.
 """
@@ -49,7 +49,7 @@ class Machines:
         return found
 
     def launch(self, machine: Machine) -> None:
-        """Let a machine exist: it costs from now on, and will be running and boot by and by."""
+        """Create a machine: it costs from now on, then runs and boots after the market's delays."""
         market, pool = self._market, machine.pool
         pool.used[machine.market] += 1
         self.all[machine.id] = machine
@@ -62,13 +62,13 @@ class Machines:
             market.timeline.at(machine.launched_at + delays.boot, lambda: self._boot(machine))
 
     def rebalance(self, machine: Machine) -> None:
-        """Recommend to leave a Spot machine: its pool is at risk."""
+        """Send a Spot machine a rebalance recommendation: its pool is at risk."""
         if machine.rebalance_at is None:
             machine.rebalance_at = self._market.clock.now()
             machine.instance.rebalance_recommended(machine.rebalance_at)
 
     def notice(self, machine: Machine, lead: timedelta | None = None) -> None:
-        """Tell a Spot machine that it will be taken, and take it when the lead has passed.
+        """Send a Spot machine its interruption notice, and take it back after the lead.
 
         Raises:
             ValueError: if the machine is on-demand.
@@ -86,11 +86,11 @@ class Machines:
         self._market.timeline.at(machine.reclaim_at, lambda: self.take(machine))
 
     def take(self, machine: Machine) -> None:
-        """Take a machine away at once, whatever it is doing; an on-demand one fails, as hardware does."""
+        """End a machine at once, whatever it is doing; for an on-demand one this is a hardware failure."""
         self.end(machine, EndedBy.MARKET if machine.market is Market.SPOT else EndedBy.FAILURE, graceful=False)
 
     def end(self, machine: Machine, by: EndedBy, *, graceful: bool) -> None:
-        """Begin the end of a machine: its processes are ended, and it costs nothing from now on or from its end on."""
+        """Begin the end of a machine: its processes are ended, and its cost ends now or with them."""
         if not machine.alive:
             return
         market, now = self._market, self._market.clock.now()
@@ -113,8 +113,8 @@ class Machines:
             self.gone(machine.id)
 
     def gone(self, machine_id: str) -> None:
-        """No process of a machine is left: it has ended. One that nobody ended has shut itself down, or did as it was
-        asked to when it was being taken."""
+        """Complete the end of a machine without processes. One that nobody ended has shut itself down, or did so as
+        asked when it was being taken back."""
         machine = self.all.get(machine_id)
         if machine is None:
             return  # all of them were forgotten meanwhile
@@ -127,12 +127,12 @@ class Machines:
             self._enter(machine, MachinePhase.ENDED, now)
 
     def reset(self) -> None:
-        """End all processes, and forget every machine."""
+        """End all processes and forget every machine."""
         self.processes.close()
         self.all = {}
 
     def _priced(self, pool: MarketPool, usd: float) -> None:
-        """Who would not pay a pool's new price gets notice."""
+        """Give notice to machines whose maximum price is below the pool's new price."""
         for machine in self.living():
             if machine.pool is pool and machine.market is Market.SPOT and usd > (machine.max_usd or usd):
                 self.notice(machine)
@@ -142,7 +142,7 @@ class Machines:
         self._market.log.end(machine.id, machine.ended_by is EndedBy.MARKET, now)
 
     def _ask_off(self, machine: Machine) -> None:
-        """Its programs are asked to end, in what time is left; a machine without any just waits to be taken."""
+        """Ask a machine's programs to end in the remaining time; a machine without any just waits to be taken back."""
         if machine.alive:
             machine.told_off = True
             self.processes.stop(machine.id, hard=False)
@@ -160,5 +160,5 @@ class Machines:
         machine.instance.entered(at)
 
     def _processes_ended(self, machine_id: str) -> None:
-        """Called by a thread that does not hold the lock."""
+        """Handle the end of a machine's processes, on a thread that does not hold the lock."""
         self._market.timeline.after(timedelta(), lambda: self.gone(machine_id))

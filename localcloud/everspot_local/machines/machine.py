@@ -1,4 +1,4 @@
-"""One machine, as the market and its processes know it, and what its cloud makes of it."""
+"""One machine as the market and its processes know it, and its cloud's view of it."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,7 +11,7 @@ from everspot_local.market.pools import MarketPool
 
 
 class MachinePhase(Enum):
-    """Where a machine is on its way. It costs until it begins to end, or has ended: as its cloud has it."""
+    """The phase of a machine. It costs until it begins to end, or until it has ended: that depends on the cloud."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -30,25 +30,25 @@ class EndedBy(Enum):
 
 
 class Instance(Protocol):
-    """What a cloud makes of a machine: the part of it that the cloud's users see.
+    """A cloud's view of a machine: what the cloud's users see.
 
     Every method is called with the market's lock held. `at`: the moment that is told, of market time.
     """
 
     def environment(self) -> dict[str, str]:
-        """Return what its programs find in their environment, beside what those of every machine find there."""
+        """Return the variables for its programs, beside those of every machine."""
 
     def labels(self) -> dict[str, str]:
-        """Return the tags by which its users know it."""
+        """Return its tags, by which users find it."""
 
     def entered(self, at: datetime) -> None:
-        """Tell that the machine is in another phase; at the last one, give back what the instance held."""
+        """Report that the machine is in another phase; at the last one, release what the instance held."""
 
     def rebalance_recommended(self, at: datetime) -> None:
-        """Tell that its pool is at risk."""
+        """Report that its pool is at risk."""
 
     def noticed(self, at: datetime) -> None:
-        """Tell that the market will take it, and when."""
+        """Report that the market will take it back, and when."""
 
 
 @dataclass(eq=False)
@@ -82,5 +82,5 @@ class Machine:
 
     @property
     def alive(self) -> bool:
-        """Whether it is pending or running."""
+        """Return whether the machine is pending or running."""
         return self.phase in (MachinePhase.PENDING, MachinePhase.RUNNING)

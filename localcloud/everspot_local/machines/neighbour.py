@@ -27,7 +27,7 @@ class Neighbour:
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def meet(self, endpoint: str, variables: Mapping[str, str]) -> None:
-        """Know it from now on. Machines that run already do not learn of it.
+        """Set the other cloud. Machines that are running already do not learn of it.
 
         Raises:
             ValueError: if that is no URL of this machine.
@@ -38,7 +38,7 @@ class Neighbour:
         self.endpoint, self.variables = endpoint.rstrip("/"), dict(variables)
 
     def send(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, bytes]:
-        """Send a request without a body; the answer's status and body. `path`: with its query.
+        """Send a request without a body; return the answer's status and body. `path`: with its query.
 
         Raises:
             Silent: if nobody answers.

@@ -1,4 +1,4 @@
-"""What runs on machines: each is a process tree under a keeper.
+"""The processes of machines: each machine is a process tree under a keeper.
 
 Machines have no network, disk or memory of their own here, and nobody looks at their image.
 """
@@ -83,7 +83,7 @@ class Processes:
         waiter.start()
 
     def _environment(self, machine_id: str) -> dict[str, str]:
-        """What the programs of every machine start with: nothing of this process's own environment."""
+        """Return the variables of every machine's programs: nothing of this process's own environment."""
         home = str(self.folder(machine_id))
         data = {"EVERSPOT_DATA": str(self._boot.data)} if self._boot.data else {}
         return {
@@ -97,7 +97,7 @@ class Processes:
         }
 
     def stop(self, machine_id: str, *, hard: bool) -> bool:
-        """Begin to end a machine's processes, with SIGTERM or, if `hard`, with SIGKILL; False if it has none."""
+        """Begin to end a machine's processes, with SIGTERM or, if `hard`, with SIGKILL; return False if it has none."""
         process = self._keepers.get(machine_id)
         if process is None or process.poll() is not None:
             return False
@@ -105,7 +105,7 @@ class Processes:
         return True
 
     def kill(self, machine_id: str) -> None:
-        """End what is left of a machine's processes."""
+        """Kill what is left of a machine's processes."""
         process = self._keepers.get(machine_id)
         if process is not None and process.poll() is None:
             self._order(process, b"K")
@@ -161,7 +161,7 @@ class Processes:
 
 
 def _kill_marked(machine_id: str) -> None:
-    """Whatever escaped a keeper that was itself killed."""
+    """Kill processes that are left over from a keeper that was itself killed."""
     end = time.monotonic() + KILL_SECONDS
     while (pids := keeper.marked(machine_id)) and time.monotonic() < end:
         keeper.signal_all([p for p in pids if p != os.getpid()], signal.SIGKILL)

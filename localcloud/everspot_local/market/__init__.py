@@ -1,1 +1,1 @@
-"""The market: its time, its pools and prices, its quotas and its books. It knows no cloud."""
+"""The market: its time, pools and prices, quotas and records. It knows no cloud."""

@@ -1,4 +1,4 @@
-"""Writes down the market's own records: launches, ends and costs, one JSON object a line.
+"""Writes the market's own records: launches, ends and prices, one JSON object per line.
 
 It does not compute a bill; whoever wants one reads these lines and nothing else.
 """
@@ -13,7 +13,7 @@ from everspot_local.market.clock import stamp
 
 
 class Journal:
-    """A file that only grows, one JSON object a line, each written out at once."""
+    """An append-only file with one JSON object per line, each flushed at once."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -29,18 +29,18 @@ class Journal:
                 self._file.write(written)
 
     def read(self) -> list[dict[str, Any]]:
-        """All lines so far."""
+        """Return all lines so far."""
         with self._lock:
             return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
 
     def restart(self) -> None:
-        """Begin anew with an empty file."""
+        """Start over with an empty file."""
         with self._lock:
             self._file.seek(0)
             self._file.truncate()
 
     def close(self) -> None:
-        """Write nothing more."""
+        """Stop writing."""
         with self._lock:
             self._file.close()
 
@@ -53,14 +53,15 @@ class MarketLog(Journal):
     """
 
     def launch(self, instance: str, kind: str, zone: str, market: str, usd: float | None, at: datetime) -> None:
-        """An instance began to cost. `usd`: its price per hour if it is on-demand, else None."""
+        """Record that an instance costs from now on. `usd`: its price per hour if it is on-demand, else None."""
         line = {"event": "launch", "at": stamp(at), "id": instance, "type": kind, "zone": zone, "market": market}
         self.write(line if usd is None else {**line, "usd_per_hour": usd})
 
     def end(self, instance: str, interrupted: bool, at: datetime) -> None:
-        """An instance ceased to cost. `interrupted`: the market took it, as opposed to its user or itself."""
+        """Record that an instance costs no more. `interrupted`: whether the market took it back, or its user or itself
+        ended it."""
         self.write({"event": "end", "at": stamp(at), "id": instance, "interrupted": interrupted})
 
     def price(self, kind: str, zone: str, usd: float, at: datetime) -> None:
-        """From now on a Spot hour of this pool costs `usd`."""
+        """Record that a Spot hour of this pool costs `usd` from now on."""
         self.write({"event": "price", "at": stamp(at), "type": kind, "zone": zone, "usd": usd})

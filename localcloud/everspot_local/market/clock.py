@@ -1,4 +1,4 @@
-"""The passing of time on the cloud: market time runs faster than this machine's by a factor.
+"""Market time, which runs faster than this machine's time by a factor.
 
 It does not touch the time of this machine, by which services tell when an object or a message was written and when
 credentials expire: those stay real, since the waits of real programs on them are real.
@@ -15,7 +15,7 @@ TOGETHER = 5
 
 
 class MarketClock:
-    """Market time on whole seconds, so that every place that states a moment states the same one.
+    """Market time in whole seconds, so that every record of a moment has the same value.
 
     Args:
         scale: market seconds in a real second.
@@ -30,28 +30,28 @@ class MarketClock:
 
     @property
     def epoch(self) -> datetime:
-        """The market's first moment."""
+        """Return the market's first moment."""
         return datetime.fromtimestamp(self._epoch, UTC)
 
     @property
     def variable(self) -> str:
-        """What programs of the machines read from `EVERSPOT_CLOCK` to keep the same time."""
+        """Return the value of `EVERSPOT_CLOCK`, by which machines' programs keep the same time."""
         return f"{self.scale:g}@{self._epoch}"
 
     def now(self) -> datetime:
-        """Market time, cut to the second."""
+        """Return market time, rounded down to the second."""
         return datetime.fromtimestamp(int(self._exact()), UTC)
 
     def exact(self) -> float:
-        """Market time in seconds since 1970, with fractions."""
+        """Return market time in seconds since 1970, with fractions."""
         return self._exact()
 
     def real_until(self, moment: datetime) -> float:
-        """Real seconds until market time reaches a moment; 0 if it has passed."""
+        """Return the real seconds until market time reaches a moment; 0 if it has passed."""
         return max(0.0, (moment.timestamp() - self._exact()) / self.scale)
 
     def to_real(self, duration: timedelta) -> timedelta:
-        """How long a span of market time takes on this machine."""
+        """Return how long a span of market time takes on this machine."""
         return duration / self.scale
 
     def _exact(self) -> float:
@@ -59,13 +59,13 @@ class MarketClock:
 
 
 def read(variable: str) -> tuple[float, int]:
-    """The scale and the epoch of a clock, from what `MarketClock.variable` says."""
+    """Read the scale and the epoch of a clock from a value of `MarketClock.variable`."""
     scale, _, epoch = variable.partition("@")
     return float(scale), int(epoch)
 
 
 def apart(here: str, there: str) -> str:
-    """How two clocks differ, by their variables, for people; empty if they keep the same time to `TOGETHER`."""
+    """Describe how two clocks differ, by their variables; empty if they keep the same time to `TOGETHER`."""
     (scale, epoch), (other, begun) = read(here), read(there)
     if scale != other:
         return f"time runs {scale:g} times as fast as this machine's here, and {other:g} times there"
@@ -76,5 +76,5 @@ def apart(here: str, there: str) -> str:
 
 
 def stamp(moment: datetime) -> str:
-    """A moment as the clouds write it: `2026-01-31T12:00:00Z`."""
+    """Write a time as the clouds do: `2026-01-31T12:00:00Z`."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""How long things take by themselves, in market time."""
+"""The delays of a cloud, in market time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -13,7 +13,7 @@ OF_A_POOL = ("pending", "boot", "visible")
 
 @dataclass(frozen=True)
 class Delays:
-    """How long a cloud takes for what it does by itself. Market time."""
+    """How long a cloud takes for what it does by itself, in market time."""
 
     submit: timedelta = timedelta(seconds=2)  # a fleet request until its first launches
     pending: timedelta = timedelta(seconds=8)  # launch until `running`
@@ -32,7 +32,7 @@ class Delays:
     billed: timedelta = timedelta(hours=24)  # the first use of a tag until the bill knows it
 
     def changed(self, given: Mapping[str, Any]) -> "Delays":
-        """With other spans, by name: `90s`, `2m`, or seconds.
+        """Return the delays with some changed, by name: `90s`, `2m`, or seconds.
 
         Raises:
             ValueError: naming every one that is unknown or no span.
@@ -54,7 +54,7 @@ class Delays:
 
 
 def span(value: Any) -> timedelta:
-    """A span of market time, given as text or in seconds.
+    """Read a span of market time from a text or a number of seconds.
 
     Raises:
         ValueError: if it is neither.

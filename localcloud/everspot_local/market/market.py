@@ -1,4 +1,4 @@
-"""The market of one region: its time, its pools and prices, its quotas, and its books.
+"""The market of one region: its time, pools and prices, quotas and records.
 
 It does not know who buys: machines take instances from its pools and give them back.
 """
@@ -64,16 +64,16 @@ class LocalMarket:
         self.quotas = quotas()
 
     def delays_of(self, pool: MarketPool) -> Delays:
-        """How long things take for a machine of a pool."""
+        """Return the delays of a pool's machines."""
         return self.delays.changed(pool.delays)
 
     def open(self) -> None:
-        """Let time pass and prices walk."""
+        """Start the timeline and the changes of prices."""
         self.timeline.start()
         self._walk()
 
     def reset(self) -> None:
-        """Make the market as it was at its beginning, with empty books and nothing due. The clock goes on."""
+        """Return the market to its beginning, with empty records and nothing scheduled. The clock goes on."""
         self.timeline.clear()
         self.log.restart()
         self.pools = self._new_pools()
@@ -82,7 +82,7 @@ class LocalMarket:
         self._walk()
 
     def use_catalogue(self, catalogue: Catalogue) -> None:
-        """Sell more types, declared in a market script. Pools that exist stay as they are."""
+        """Add types that a market script declares. Existing pools stay as they are."""
         self._catalogue = catalogue
         self.pools.catalogue = catalogue
 

@@ -1,4 +1,4 @@
-"""Stands in for the Spot market's pools: how many instances each can give, and what one costs.
+"""Stands in for the Spot market's pools: how many instances each has room for, and their prices.
 
 It does not know why prices move: they follow a script, a trace, or a seeded walk around the catalogue's figures.
 """
@@ -35,26 +35,26 @@ class MarketPool:
 
     @property
     def name(self) -> str:
-        """How scripts and commands name it: `m5.large/eu-west-1a`."""
+        """Return the name in scripts and commands: `m5.large/eu-west-1a`."""
         return f"{self.instance_type}/{self.zone}"
 
     @property
     def spot_usd(self) -> float | None:
-        """The Spot price now, dollars per hour; None where there is no Spot market."""
+        """Return the present Spot price, dollars per hour; None where there is no Spot market."""
         return self.prices[-1][1] if self.prices else None
 
     def price_of(self, market: Market) -> float | None:
-        """What an hour costs now."""
+        """Return the present price per hour."""
         return self.on_demand_usd if market is Market.ON_DEMAND else self.spot_usd
 
     def available(self, market: Market) -> int:
-        """How many instances it would give now."""
+        """Return how many more instances the pool has room for."""
         if market in self.dry_until or self.price_of(market) is None:
             return 0
         return max(0, self.depth[market] - self.used[market])
 
     def view(self, market: Market) -> Pool | None:
-        """The pool as the allocation sees it; None where there is no such market."""
+        """Return the pool in the form that the allocation reads; None where there is no such market."""
         price = self.price_of(market)
         if price is None:
             return None
@@ -107,18 +107,18 @@ class Pools:
 
     @property
     def zones(self) -> tuple[str, ...]:
-        """Names of the region's zones."""
+        """Return the names of the region's zones."""
         return tuple(self._zone_ids)
 
     def get(self, instance_type: str, zone: str) -> MarketPool | None:
-        """The pool, or None if the type is unknown, has no known price, or is not offered in that zone."""
+        """Return the pool, or None if the type is unknown, has no known price, or is not offered in that zone."""
         key = (instance_type, zone)
         if key not in self._pools:
             self._pools[key] = self._make(instance_type, zone)
         return self._pools[key]
 
     def offers(self, instance_type: str, zone: str) -> bool:
-        """Whether there is such a pool, without opening it."""
+        """Return whether there is such a pool, without creating it."""
         if zone not in self._zone_ids or instance_type not in self.catalogue.types:
             return False
         offered = self.catalogue.zones(instance_type, self._region)
@@ -126,7 +126,8 @@ class Pools:
         return priced and (not offered or self._zone_ids[zone] in offered)
 
     def matching(self, name: str) -> list[MarketPool]:
-        """Pools by `type/zone`, where either may be `*`; a bare type means all its zones, a bare zone all pools in use.
+        """Return pools by `type/zone`, where either may be `*`; a bare type means all its zones, a bare zone all pools
+        in use.
 
         Raises:
             ValueError: if there is none.
@@ -144,7 +145,8 @@ class Pools:
         return found
 
     def set_price(self, pool: MarketPool, usd: float, at: datetime) -> None:
-        """A new Spot price from a moment on, to four decimals; two prices of one second are one."""
+        """Set a Spot price from a moment on, to four decimals; a second price of one second takes effect a second
+        later."""
         usd = round(usd, 4)
         if pool.prices and pool.prices[-1][1] == usd:
             return
@@ -154,7 +156,7 @@ class Pools:
         self._on_price(pool, usd, at)
 
     def walk(self, at: datetime) -> None:
-        """One step of every Spot price: a seeded random walk that stays near the catalogue's range."""
+        """Move every Spot price by one step of a seeded random walk that stays near the catalogue's range."""
         self._steps += 1
         for pool in self:
             if pool.spot_bounds is None or pool.spot_usd is None or pool.scripted:
@@ -186,7 +188,8 @@ class Pools:
         return pool
 
     def _first_prices(self, pool: MarketPool, bounds: tuple[float, float], draw: random.Random) -> None:
-        """By the seed, or those of the same type elsewhere where it costs the same everywhere."""
+        """Set the first prices by the seed, or copy those of the same type in another zone where it costs the same
+        everywhere."""
         same = (p for p in self if p.instance_type == pool.instance_type and not p.scripted)
         sibling = next(same, None) if self._one_price else None
         if sibling is None:

@@ -1,4 +1,4 @@
-"""An account's quotas: how much it may run of what, with the values that hold now.
+"""An account's quotas: how much of each kind it may run, with the present values.
 
 Which quotas there are, and which instance counts towards which, is the cloud's to say.
 """
@@ -11,7 +11,8 @@ from everspot_core.records import Market
 
 @dataclass(frozen=True)
 class Quota:
-    """One quota, and its value in an account that nobody changed. `service`: the cloud's name of what it belongs to."""
+    """One quota, and its value in an account that has not changed it. `service`: the cloud's name of what it belongs
+    to."""
 
     code: str
     service: str
@@ -44,7 +45,7 @@ class Quotas:
             self.set(code, value)
 
     def set(self, code: str, value: float) -> None:
-        """Change a value from now on; what runs stays.
+        """Change a value from now on; running instances stay.
 
         Raises:
             ValueError: for a code that is unknown or a value below 0.

@@ -1,4 +1,4 @@
-"""What happens by itself later: one thread carries out what falls due.
+"""Scheduled calls: one thread carries out what is due.
 
 It does not carry out two things at once, and it keeps nothing across a restart.
 """
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Timeline:
-    """Calls that are due at moments of market time, carried out in order while the market's lock is held.
+    """Calls scheduled at moments of market time, carried out in order while the market's lock is held.
 
     The thread sleeps until the next one is due, so an idle market costs no processor time.
     """
@@ -32,11 +32,11 @@ class Timeline:
         self._thread = threading.Thread(target=self._run, name="everspot-market", daemon=True)
 
     def start(self) -> None:
-        """Begin to carry out what falls due."""
+        """Start carrying out scheduled calls."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Carry out nothing more, and wait for what is being carried out."""
+        """Stop carrying out calls, and wait for the present one."""
         with self._wake:
             self._stopped = True
             self._wake.notify()
@@ -44,19 +44,19 @@ class Timeline:
             self._thread.join()
 
     def clear(self) -> None:
-        """Forget all that is due."""
+        """Remove all scheduled calls."""
         with self._wake:
             self._due.clear()
             self._generation += 1
 
     def at(self, moment: datetime, call: Callable[[], None]) -> None:
-        """Have something done at a moment of market time, or at once if it has passed."""
+        """Schedule a call at a moment of market time, or at once if it has passed."""
         with self._wake:
             heapq.heappush(self._due, (moment, next(self._order), call))
             self._wake.notify()
 
     def after(self, delay: timedelta, call: Callable[[], None]) -> None:
-        """Have something done after a span of market time."""
+        """Schedule a call after a span of market time."""
         self.at(self._clock.now() + delay, call)
 
     def _run(self) -> None:

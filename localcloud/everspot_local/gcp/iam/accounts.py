@@ -1,4 +1,4 @@
-"""Stands in for service accounts: made, found a while later, disabled, deleted and brought back.
+"""Stands in for service accounts: created, visible after a delay, disabled, deleted and restored.
 
 It does not make keys: nothing of ours has one. Sources (IAM documentation): "Create service accounts" (ids; a new
 account is not found everywhere at once), "Delete and undelete service accounts" (30 days), "Quotas and limits" (100 in
@@ -39,7 +39,7 @@ _AGENTS = (
 
 @dataclass
 class ServiceAccount:
-    """One service account. `deleted`: since when, if it is."""
+    """One service account. `deleted`: when it was deleted, or None."""
 
     email: str
     unique_id: str
@@ -70,7 +70,7 @@ class Accounts:
         self._count = 0
 
     def create(self, account_id: str, body: Mapping[str, Any]) -> ServiceAccount:
-        """A new account."""
+        """Create an account."""
         if not _ID.fullmatch(account_id):
             raise bad(f'Invalid service account ID: "{account_id}". It must be 6 to 30'
                            " characters: lower case letters, digits and hyphens, beginning with a letter.")  # fmt: skip
@@ -88,7 +88,7 @@ class Accounts:
         return made
 
     def find(self, name: str) -> ServiceAccount:
-        """An account by its email or unique id."""
+        """Return an account by its email or unique id."""
         for account in self._living():
             if name in (account.email, account.unique_id) and self._seen(account):
                 return account
@@ -96,29 +96,29 @@ class Accounts:
                        f" projects/{self._project}/serviceAccounts/{name} does not exist.")  # fmt: skip
 
     def known(self, email: str) -> bool:
-        """Whether the rest of the cloud finds an account of this name, Google's own included."""
+        """Return whether the rest of the cloud finds an account of this name, Google's own included."""
         return email in self._agents or any(a.email == email and self._seen(a) for a in self._living())
 
     def service_used(self, agent: str) -> None:
-        """Google makes the agent of a service that is used for the first time. `agent`: its email."""
+        """Create the agent of a Google service that is used for the first time. `agent`: its email."""
         if agent in self._later:
             self._agents.add(agent)
 
     def unique_id(self, email: str) -> str:
-        """The number of an account, Google's own included; empty if there is no such account."""
+        """Return an account's number, also of Google's own accounts; empty if there is no such account."""
         own = next((account.unique_id for account in self._living() if account.email == email), "")
         return own or (str(10**20 + zlib.crc32(email.encode())) if email in self._agents else "")
 
     def usable(self, email: str) -> bool:
-        """Whether calls may be made in its name."""
+        """Return whether calls may be made in the account's name."""
         return email in self._agents or any(a.email == email and not a.disabled for a in self._living())
 
     def all(self) -> list[ServiceAccount]:
-        """Those that there are."""
+        """Return the accounts that are not deleted."""
         return [account for account in self._living() if self._seen(account)]
 
     def change(self, account: ServiceAccount, body: Mapping[str, Any], fields: set[str]) -> ServiceAccount:
-        """Change its display name, its description, or both."""
+        """Change an account's display name, its description, or both."""
         _check_words(body)
         if "displayName" in fields:
             account.display_name = body.get("displayName", "")
@@ -132,7 +132,7 @@ class Accounts:
         account.deleted = self._now()
 
     def undelete(self, unique_id: str) -> ServiceAccount:
-        """Bring an account back, unless its name was given to another one or its time is over."""
+        """Restore an account, unless its name has been taken again or its time is over."""
         for account in self._accounts:
             if account.unique_id == unique_id and account.deleted and self._now() < account.deleted + KEPT:
                 if any(other.email == account.email for other in self._living()):
@@ -142,7 +142,7 @@ class Accounts:
         raise unready(f"Service account {unique_id} cannot be undeleted.")
 
     def document(self, account: ServiceAccount) -> dict[str, Any]:
-        """As the API shows it."""
+        """Return the account as the API shows it."""
         told = {
             "name": f"projects/{self._project}/serviceAccounts/{account.email}",
             "projectId": self._project,

@@ -28,7 +28,7 @@ Node = Callable[[Values], Any]
 
 
 class BadExpression(ValueError):
-    """An expression that is wrong, or that the local cloud does not know."""
+    """An expression that is invalid, or that the local cloud does not support."""
 
 
 class Undefined(Exception):
@@ -45,8 +45,8 @@ def check_expression(expression: str) -> None:
 
 
 def holds(expression: str, values: Values) -> bool:
-    """Whether a condition holds. `values`: by attribute, those that the request has; an expression that needs another
-    one grants nothing."""
+    """Return whether a condition is true. `values`: the request's attributes; an expression that needs another one
+    grants nothing."""
     try:
         return compiled(expression)(values) is True
     except Undefined:
@@ -55,7 +55,7 @@ def holds(expression: str, values: Values) -> bool:
 
 @lru_cache(maxsize=1024)
 def compiled(expression: str, attributes: tuple[str, ...] = _ATTRIBUTES) -> Node:
-    """An expression that may name these attributes; a `Node` raises `Undefined` for one that it has no value of.
+    """Compile an expression over these attributes; a `Node` raises `Undefined` for an attribute without a value.
 
     Raises:
         BadExpression: saying what is wrong with it, or not known here.
@@ -183,7 +183,7 @@ class _ExpressionParser:
 
 
 def _decide(parts: Sequence[Node], values: Values, *, deciding: bool) -> bool:
-    """`||` (deciding: true) and `&&` (deciding: false)."""
+    """Evaluate `||` (deciding: true) or `&&` (deciding: false)."""
     undefined: Undefined | None = None
     for part in parts:
         try:
@@ -219,7 +219,7 @@ def _boolean(value: Any) -> bool:
 
 
 def _timestamp(text: str) -> datetime:
-    """A moment as RFC 3339 has it: with its zone."""
+    """Read a time in the form of RFC 3339, with its zone."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError("no zone")
@@ -233,7 +233,8 @@ def _in(one: Any, other: Any) -> bool:
 
 
 def _extract(text: str, template: str) -> str:
-    """What stands where the template has `{name}`; empty where the text does not fit ("Extracting values")."""
+    """Return the text at the place of `{name}` in the template; empty where the text does not fit ("Extracting
+    values")."""
     before, _, rest = template.partition("{")
     after = rest.partition("}")[2]
     _, found, tail = text.partition(before)

@@ -1,4 +1,4 @@
-"""Stands in for the Security Token Service: a proof from AWS for a federated token.
+"""Stands in for the Security Token Service: exchanges a proof from AWS for a federated token.
 
 It sends the signed request that is the proof to the local AWS, and believes its answer alone. It knows no other tokens
 than AWS's requests, and no options. Its refusals have OAuth's form. Sources: Security Token Service API, `token`; IAM
@@ -30,7 +30,7 @@ Send = Callable[[str, str, Mapping[str, str]], tuple[int, bytes]]
 
 
 class Refusal(Exception):
-    """An exchange that is refused. `code`: OAuth's word for it."""
+    """An exchange that is refused. `code`: OAuth's error code."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -50,7 +50,7 @@ class Exchange:
         self._pools, self._sessions, self._send = pools, sessions, send
 
     def routes(self) -> Mapping[str, Handler]:
-        """What answers, by method."""
+        """Return handlers by method id."""
         return {"sts.token": self._token}
 
     def _token(self, request: Request) -> Reply:
@@ -87,7 +87,7 @@ class Exchange:
         }  # fmt: skip
 
     def _asserted(self, subject: str, audience: str) -> dict[str, str]:
-        """What AWS says of who signed."""
+        """Return what AWS answers about the signer of the request."""
         try:
             signed = json.loads(unquote(subject))
             url, method = urlsplit(str(signed["url"])), signed["method"]
@@ -115,7 +115,7 @@ class Exchange:
 
 
 def _federated(provider: Kept, assertion: Mapping[str, str]) -> ApiCaller:
-    """Who that is here.
+    """Return the caller that the signer is here.
 
     Raises:
         Refusal: if the provider does not take them.

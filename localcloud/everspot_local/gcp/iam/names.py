@@ -29,7 +29,7 @@ _COMPILED = tuple((re.compile(pattern), kind) for pattern, kind in _TYPES)
 
 
 def attributes(resource: str, project: str, number: str) -> dict[str, Any]:
-    """What a condition may ask of a resource. Secrets go by the project's number, all else by its id."""
+    """Return a resource's attributes for conditions. Secrets have the project's number, all others its id."""
     for pattern, kind in _COMPILED:
         if pattern.fullmatch(resource):
             name = resource
@@ -40,7 +40,7 @@ def attributes(resource: str, project: str, number: str) -> dict[str, Any]:
 
 
 def inherited(resource: str, project: str) -> list[str]:
-    """The resource and those above it, up to the project, whose policies hold for it."""
+    """Return the resource and those above it, up to the project: their policies apply to it."""
     if resource.startswith("projects/_/"):
         bucket = "/".join(resource.split("/")[:4])
         return [bucket, f"projects/{project}"] if bucket.startswith("projects/_/buckets/") else [f"projects/{project}"]

@@ -1,4 +1,4 @@
-"""What a call needs: the permissions of its method, each of the resource that it is held to, and what its body adds.
+"""The needs of a call: the permissions of its method, on which resource each is checked, and what its body adds.
 
 The resource of a list, and of what is made by a name that the path does not have, is the project, as in the cloud's
 own refusals ("Required 'compute.instances.list' permission for 'projects/P'"). Sources of what bodies add: "Create and
@@ -23,7 +23,7 @@ _LISTS = ("list", "aggregatedList")
 
 
 class Needs:
-    """What calls of a project need.
+    """The needs of a project's calls.
 
     Args:
         project: its id.
@@ -42,7 +42,7 @@ class Needs:
         self._project, self._zones, self._resource, self._has_object = project, zones, resource, has_object
 
     def __call__(self, method: str, params: Document, body: Document) -> list[Need]:
-        """All needs of a call. A method that is not known needs a permission of its own name, which no role has."""
+        """Return all needs of a call. An unknown method needs a permission of its own name, which no role has."""
         if method in ("compute.regionInstances.bulkInsert", "compute.instances.bulkInsert", "compute.instances.insert"):
             return list(dict.fromkeys(self._launch(params, body)))
         if method.startswith("compute.") and params.get("project") != self._project:
@@ -119,7 +119,7 @@ class Needs:
         yield from self._made(properties, self._top(), params)
 
     def _launch(self, params: Document, body: Document) -> Iterator[Need]:
-        """Each zone in which instances may come to lie counts, since any may be taken."""
+        """Return the needs of a launch in each zone that the instances may be placed in."""
         link = body.get("sourceInstanceTemplate") or params.get("sourceInstanceTemplate") or ""
         properties: Document = body.get("instanceProperties") or body
         if link:
@@ -135,7 +135,7 @@ class Needs:
                 yield from self._made(properties, f"{self._top()}/zones/{zone}/instances/{name}", params)
 
     def _made(self, properties: Document, instance: str, params: Document) -> Iterator[Need]:
-        """What it takes to make an instance with these properties."""
+        """Return the needs of an instance with these properties."""
         yield Need("compute.instances.create", instance)
         new = [disk for disk in properties.get("disks") or [] if disk.get("initializeParams") or not disk.get("source")]
         if new:
@@ -178,7 +178,7 @@ _NAMES = {"instance", "network", "subnetwork", "firewall", "router", "healthChec
 
 
 def _path(link: str, project: str, region: str = "") -> str:
-    """The path of a resource by any form of a link to it."""
+    """Return the path of a resource from any form of link to it."""
     if "projects/" in link:
         return link[link.index("projects/") :]
     if "/" in link:
@@ -192,11 +192,11 @@ def _templates(body: Document) -> list[str]:
 
 
 def _instance_names(body: Document) -> list[str]:
-    """As far as a call says them: a pattern is taken as it is written."""
+    """Return the instances' names as far as the call states them: a pattern is returned as it is."""
     listed = [str(v.get("name") or k) for k, v in (body.get("perInstanceProperties") or {}).items()]
     return listed or [str(body.get("namePattern") or body.get("name") or "")]
 
 
 def _disk(instance: str) -> str:
-    """The boot disk of an instance has its name, unless the call says another."""
+    """Return the path of an instance's boot disk, which has the instance's name unless the call states another."""
     return instance.replace("/instances/", "/disks/")

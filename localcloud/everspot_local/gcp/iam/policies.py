@@ -31,8 +31,8 @@ EMPTY: Policy = {"version": 1, "etag": "ACAB"}
 
 @dataclass(frozen=True)
 class Directory:
-    """What a policy may name. `account`: whether there is such a service account; `permissions`: of a role, None where
-    there is no such role."""
+    """Looks up what a policy may name. `account`: whether there is such a service account; `permissions`: of a role,
+    None where there is no such role."""
 
     account: Callable[[str], bool]
     permissions: Callable[[str], frozenset[str] | None]
@@ -40,14 +40,14 @@ class Directory:
 
 @dataclass
 class _Kept:
-    """Policies of one resource with the moment from which each has effect; the last one is what is read."""
+    """Policies of one resource, each with the time from which it has effect; the last one is what is read."""
 
     since: list[tuple[datetime, Policy]] = field(default_factory=list)
 
 
 class Policies:
-    """Policies of all resources by their full name, such as `projects/P`. `late`: from a change until it has effect,
-    in market time."""
+    """Policies of all resources by their full name, such as `projects/P`. `late`: how long a change takes to have
+    effect, in market time."""
 
     def __init__(self, now: Callable[[], datetime], directory: Directory, project: str, late: timedelta) -> None:
         self._now, self._directory, self._project, self._late = now, directory, project, late
@@ -55,15 +55,15 @@ class Policies:
         self._count = 0
 
     def begin(self, resource: str, bindings: Sequence[Mapping[str, Any]]) -> None:
-        """Give a new resource the policy that it comes with, in effect at once."""
+        """Set the first policy of a new resource, in effect at once."""
         self._kept[resource] = _Kept([(self._now(), self._stamped([dict(b) for b in bindings], 1))])
 
     def forget(self, resource: str) -> None:
-        """Its resource is gone."""
+        """Delete the policies of a deleted resource."""
         self._kept.pop(resource, None)
 
     def read(self, resource: str, version: int = 1) -> Policy:
-        """What getIamPolicy says. `version`: the one that was asked for; below 3, conditions are not told."""
+        """Return what getIamPolicy answers. `version`: the requested one; below 3, conditions are left out."""
         if version not in (0, 1, 3):
             raise bad(f"Invalid requested policy version: {version}. Must be 0, 1 or 3.")
         kept = self._kept.get(resource)
@@ -78,8 +78,8 @@ class Policies:
         return policy
 
     def write(self, resource: str, policy: Mapping[str, Any], *, convenience: bool = False) -> Policy:
-        """Set a policy; what getIamPolicy now says. `convenience`: whether owners, editors and viewers of the project
-        may be named, as on buckets.
+        """Set a policy, and return what getIamPolicy then answers. `convenience`: whether owners, editors and viewers
+        of the project may be named, as on buckets.
 
         Raises:
             ApiError: 409 where another write came between; 400 for what IAM does not take.
@@ -103,7 +103,7 @@ class Policies:
         return self.read(resource, 3)
 
     def allows(self, member: str, permission: str, resources: Sequence[str], values: Values) -> bool:
-        """Whether a policy of one of these resources gives a permission to a member, as of now."""
+        """Return whether a policy of one of these resources gives a permission to a member now."""
         return any(
             permission in (self._directory.permissions(binding["role"]) or ())
             and self._names(binding, member)
@@ -113,7 +113,7 @@ class Policies:
         )
 
     def gone(self, email: str, unique_id: str) -> None:
-        """A service account was deleted: its grants remain, for its id and not for its name."""
+        """Rename a deleted service account in its grants: they remain for its id, not for its name."""
         old, new = f"serviceAccount:{email}", f"deleted:serviceAccount:{email}?uid={unique_id}"
         for kept in self._kept.values():
             for _, policy in kept.since:
@@ -121,7 +121,7 @@ class Policies:
                     binding["members"] = [new if member == old else member for member in binding["members"]]
 
     def back(self, email: str, unique_id: str) -> None:
-        """A service account was undeleted."""
+        """Restore the grants of an undeleted service account."""
         old, new = f"deleted:serviceAccount:{email}?uid={unique_id}", f"serviceAccount:{email}"
         for kept in self._kept.values():
             for _, policy in kept.since:
@@ -189,7 +189,7 @@ def _condition_problems(condition: Mapping[str, Any], role: str, version: int) -
 
 
 def _merged(given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Bindings as IAM keeps them: one for each role and condition, members once each, none without members."""
+    """Return bindings as IAM stores them: one for each role and condition, each member once, none without members."""
     kept: dict[tuple[str, str], dict[str, Any]] = {}
     for binding in given:
         condition = {k: v for k, v in (binding.get("condition") or {}).items() if v}

@@ -1,4 +1,5 @@
-"""Stands in for getIamPolicy, setIamPolicy and testIamPermissions: the same in every product with policies."""
+"""Stands in for getIamPolicy, setIamPolicy and testIamPermissions, which are the same in every product with
+policies."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Stands in for workload identity pools and their providers: who of another cloud may be somebody here.
+"""Stands in for workload identity pools and their providers: which identities of another cloud are accepted here.
 
 There are providers for AWS, and for issuers of OpenID Connect, whose tokens nobody verifies here: they are refused. A
 name that was deleted is taken for thirty days. Attributes and conditions are written in the same part of the expression
@@ -45,7 +45,7 @@ CLAIMS = tuple(
 
 @dataclass
 class Kept:
-    """A pool or a provider. `deleted`: since when, if it is."""
+    """A pool or a provider. `deleted`: when it was deleted, or None."""
 
     name: str
     told: Document
@@ -55,7 +55,7 @@ class Kept:
 
     @property
     def usable(self) -> bool:
-        """Whether proofs are taken by it."""
+        """Return whether its proofs are accepted."""
         return self.deleted is None and not self.told.get("disabled")
 
 
@@ -68,7 +68,7 @@ class IdentityPools:
         self._operations: dict[str, Document] = {}
 
     def routes(self) -> Mapping[str, Handler]:
-        """What answers, by method."""
+        """Return handlers by method id."""
         found: dict[str, Handler] = {}
         for kind, create, change in (
             (_POOLS, self._create_pool, _COMMON),
@@ -90,7 +90,7 @@ class IdentityPools:
         return found
 
     def usable(self, provider: str) -> Kept | None:
-        """A provider by which proofs are taken, if there is one of this name."""
+        """Return the provider of this name if its proofs are accepted."""
         pool = self._kept.get(provider.partition("/providers/")[0])
         found = self._kept.get(provider)
         return found if found is not None and pool is not None and pool.usable and found.usable else None
@@ -172,7 +172,7 @@ class IdentityPools:
         return {"name": kept.name, "state": "ACTIVE" if kept.deleted is None else "DELETED", **kept.told, **expires}
 
     def _operation(self, kept: Kept) -> Document:
-        """A change as an operation: under way when it is answered, and done when somebody looks."""
+        """Return a change as an operation: in progress in its answer, and done when it is read."""
         name = f"{kept.name}/operations/{len(self._operations) + 1}"
         self._operations[name] = {"name": name, "done": True, "response": self._document(kept)}
         return {"name": name}
@@ -207,7 +207,7 @@ def _check_account(told: Document) -> None:
 
 
 def _check_issuer(told: Document) -> None:
-    """An issuer of everybody's tokens needs a condition that looks at them (IAM documentation, "Configure Workload
+    """Refuse a public issuer of tokens without a condition that limits them (IAM documentation, "Configure Workload
     Identity Federation with deployment pipelines")."""
     issuer, audiences = str(told["oidc"].get("issuerUri", "")), told["oidc"].get("allowedAudiences") or []
     if not issuer.startswith("https://"):

@@ -30,7 +30,8 @@ def _reading() -> tuple[str, ...]:
 
 
 def _data(name: str) -> bool:
-    """Basic roles do not read objects by a project's policy alone, nor secrets ("Basic roles")."""
+    """Return whether a permission reads data, which basic roles do not allow by a project's policy alone, nor for
+    secrets at all ("Basic roles")."""
     return name.startswith(("storage.objects.", "secretmanager.versions.access"))
 
 

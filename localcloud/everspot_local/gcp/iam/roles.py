@@ -29,7 +29,7 @@ _ID = re.compile(r"[a-zA-Z0-9_.]{3,64}")
 
 @dataclass
 class Role:
-    """One custom role. `deleted`: since when, if it is."""
+    """One custom role. `deleted`: when it was deleted, or None."""
 
     id: str
     title: str = ""
@@ -41,7 +41,7 @@ class Role:
 
     @property
     def etag(self) -> str:
-        """Of what it holds now."""
+        """Return the ETag of the role's present contents."""
         return base64.b64encode((0x0706_0000_0000_0000 + self.revision).to_bytes(8, "big")).decode()
 
 
@@ -53,7 +53,8 @@ class Roles:
         self._roles: dict[str, Role] = {}
 
     def permissions(self, name: str) -> frozenset[str] | None:
-        """What a role of this full name allows: nothing if it is deleted or disabled; None if there is none."""
+        """Return the permissions of a role by its full name: none if it is deleted or disabled; None if it does not
+        exist."""
         if name in PREDEFINED:
             return PREDEFINED[name]
         role = self._roles.get(name.removeprefix(f"projects/{self._project}/roles/"))
@@ -62,7 +63,7 @@ class Roles:
         return frozenset() if role.deleted or role.stage == "DISABLED" else frozenset(role.permissions)
 
     def create(self, role_id: str, body: Mapping[str, Any]) -> Role:
-        """A new role."""
+        """Create a role."""
         self._forget()
         if not _ID.fullmatch(role_id):
             raise bad(f"The role_id {role_id!r} must be 3 to 64 letters, digits, underscores"
@@ -80,14 +81,14 @@ class Roles:
         return made
 
     def find(self, role_id: str) -> Role:
-        """A role, deleted or not."""
+        """Return a role, deleted or not."""
         self._forget()
         if role_id not in self._roles:
             raise absent(f"The role named projects/{self._project}/roles/{role_id} was not found.")
         return self._roles[role_id]
 
     def all(self, *, deleted: bool) -> list[Role]:
-        """Those that there are, with or without the deleted ones."""
+        """Return the roles, with or without the deleted ones."""
         self._forget()
         return [role for role in self._roles.values() if deleted or role.deleted is None]
 
@@ -101,7 +102,7 @@ class Roles:
         return changed
 
     def delete(self, role: Role, etag: str | None) -> Role:
-        """Delete a role: what was granted by it has no effect, and its id stays taken."""
+        """Delete a role: its grants lose their effect, and its id stays taken."""
         if role.deleted is not None:
             raise unready(f"You can't delete the role {role.id}, which is deleted already.")
         _check_etag(role, etag)
@@ -110,7 +111,7 @@ class Roles:
         return role
 
     def undelete(self, role: Role, etag: str | None) -> Role:
-        """Bring a role back."""
+        """Restore a role."""
         _check_etag(role, etag)
         if role.deleted is not None and self._now() >= role.deleted + UNDELETE:
             raise unready(f"You can't undelete the role {role.id}: it is being deleted for"
@@ -120,7 +121,7 @@ class Roles:
         return role
 
     def document(self, role: Role, *, full: bool = True) -> dict[str, Any]:
-        """As the API shows it. `full`: with its permissions."""
+        """Return the role as the API shows it. `full`: with its permissions."""
         told = {
             "name": f"projects/{self._project}/roles/{role.id}",
             "title": role.title,

@@ -29,7 +29,7 @@ class IamApi:
         self._policies, self._held = policies, held
 
     def routes(self) -> Mapping[str, Handler]:
-        """What answers, by method."""
+        """Return handlers by method id."""
         return {
             f"{_ACCOUNTS}.create": self._create_account,
             f"{_ACCOUNTS}.delete": self._delete_account,
@@ -119,7 +119,7 @@ def _predefined(request: Request) -> Document:
 
 
 def credentials_routes(accounts: Accounts, sessions: Sessions) -> Mapping[str, Handler]:
-    """The IAM Service Account Credentials API: a token in the name of a service account, for an hour."""
+    """Return handlers of the IAM Service Account Credentials API: tokens of a service account, valid for an hour."""
 
     def generate(request: Request) -> Document:
         email = accounts.find(request.params["name"].rpartition("/")[2]).email
@@ -132,7 +132,7 @@ def credentials_routes(accounts: Accounts, sessions: Sessions) -> Mapping[str, H
 def resource_manager_routes(
     project: str, number: str, policies: Policies, held: Held, created: str
 ) -> Mapping[str, Handler]:
-    """The Resource Manager API, of which there is the project and its policy."""
+    """Return handlers of the Resource Manager API, which has the project and its policy."""
 
     def find(name: str) -> str:
         if name.removeprefix("projects/") not in (project, number):
@@ -151,7 +151,7 @@ def resource_manager_routes(
 
 
 def resource_manager_v3_routes(routes: Mapping[str, Handler], project: str, number: str) -> Mapping[str, Handler]:
-    """The same by version 3, in which a project tells less and has another form."""
+    """Return handlers of its version 3, in which a project has fewer fields in another form."""
 
     def get(request: Request) -> Document:
         if request.params["name"].removeprefix("projects/") not in (project, number):

@@ -24,7 +24,7 @@ _SAID = {
 def instance_event(
     project: str, zone: str, name: str, instance_id: str, method: str, at: datetime, *, user: str, part: str = ""
 ) -> dict[str, Any]:
-    """An entry about one instance.
+    """Return an entry about one instance.
 
     Args:
         project: id of its project.

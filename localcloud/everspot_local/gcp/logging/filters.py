@@ -22,7 +22,7 @@ _TOKEN = re.compile(
 
 
 def parsed(text: str) -> Matches:
-    """What a filter says of an entry. An empty one takes every entry.
+    """Return a function that says whether a filter selects an entry. An empty filter selects every entry.
 
     Raises:
         ApiError: 400, for what is wrong or not known here.

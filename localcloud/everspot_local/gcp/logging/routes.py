@@ -12,7 +12,7 @@ _SINKS = "logging.projects.sinks"
 
 
 def routes(sinks: Sinks) -> Mapping[str, Handler]:
-    """What answers, by method."""
+    """Return handlers by method id."""
 
     def create(request: Request) -> Document:
         return sinks.create(request.body, unique=_unique(request))

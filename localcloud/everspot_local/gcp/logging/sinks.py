@@ -57,7 +57,7 @@ class Sinks:
         self._sinks: dict[str, Document] = {}
 
     def create(self, body: Mapping[str, Any], *, unique: bool) -> Document:
-        """A new sink. `unique`: with a writer of the project's own."""
+        """Create a sink. `unique`: with its own writer account."""
         name = str(body.get("name") or "")
         if not _NAME.fullmatch(name):
             raise bad(
@@ -79,13 +79,13 @@ class Sinks:
         return made
 
     def get(self, name: str) -> Document:
-        """A sink."""
+        """Return a sink."""
         if name not in self._sinks:
             raise absent(f"Sink {name} does not exist")
         return self._sinks[name]
 
     def all(self) -> list[Document]:
-        """All of them, by name."""
+        """Return all sinks by name."""
         return [self._sinks[name] for name in sorted(self._sinks)]
 
     def update(self, name: str, body: Mapping[str, Any], mask: set[str], *, unique: bool) -> Document:

@@ -1,4 +1,4 @@
-"""Stands in for what the metadata server knows of an instance: a tree of texts, read by paths and told as text or JSON.
+"""Stands in for the contents of the metadata server: a tree of texts, read by paths and answered as text or JSON.
 
 It does not know guest attributes, OS Login's users or disks.
 """
@@ -26,13 +26,13 @@ _FREE_KEYS = ("attributes", "service-accounts")
 
 
 class Values:
-    """What the metadata servers of all instances tell. Called with the market's lock held."""
+    """The contents of all instances' metadata servers. Called with the market's lock held."""
 
     def __init__(self, compute: Compute) -> None:
         self._compute = compute
 
     def tree(self, instance_id: str) -> Tree | None:
-        """All that an instance's server tells; None if there is no such instance."""
+        """Return all contents for an instance; None if there is no such instance."""
         vm = next((v for v in self._compute.vms.values() if v.machine.id == instance_id), None)
         if vm is None:
             return None
@@ -61,7 +61,7 @@ class Values:
         }
 
     def _accounts(self, vm: Vm) -> Tree:
-        """The instance's account by its email and as `default`; nothing where it has none."""
+        """Return the instance's account by its email and as `default`; an empty folder without one."""
         found: dict[str, Any] = {}
         for account in vm.document.get("serviceAccounts", ()):
             email = account.get("email") or "default"
@@ -76,7 +76,7 @@ class Values:
         return found
 
     def _claims(self, vm: Vm) -> Tree:
-        """What a token in the form `full` says of its instance."""
+        """Return what a token in the form `full` says of its instance."""
         return {
             "project_id": PROJECT, "project_number": int(NUMBER), "zone": vm.machine.pool.zone,
             "instance_id": vm.document["id"], "instance_name": vm.document["name"],
@@ -84,7 +84,7 @@ class Values:
         }  # fmt: skip
 
     def identity(self, identity: "Identity", audience: str, *, full: bool) -> str:
-        """An identity token for an audience. `full`: it says which instance that is."""
+        """Return an identity token for an audience. `full`: with claims about the instance."""
         project = self._compute.project
         more = {"google": {"compute_engine": dict(identity.claims)}} if full else {}
         return project.signer.token(
@@ -92,7 +92,7 @@ class Values:
         )
 
     def token(self, caller: ApiCaller) -> str:
-        """An access token, as JSON. Its time is real: the waits of real programs on it are."""
+        """Return an access token as JSON. It expires in real time, because real programs wait for that."""
         now = datetime.now(UTC)
         token = self._compute.project.sessions.token(caller, now)
         seconds = int((token.expires - now).total_seconds())
@@ -100,14 +100,14 @@ class Values:
 
 
 class Secret:
-    """A token that is made when it is asked for by its own path, and told in no listing."""
+    """A token that is created when its own path is read, and left out of listings."""
 
     def __init__(self, caller: ApiCaller) -> None:
         self.caller = caller
 
 
 class Identity(Secret):
-    """An identity token, which is made for the audience that is asked for, and told in no listing either."""
+    """An identity token that is created for the requested audience, and left out of listings."""
 
     def __init__(self, email: str, claims: Tree) -> None:
         super().__init__(ApiCaller(email))
@@ -133,7 +133,7 @@ def _scheduling(rules: Tree) -> Tree:
 
 
 def find(tree: Tree, path: str) -> Any:
-    """What lies at a path; None for nothing. A folder is a mapping."""
+    """Return the value at a path; None if there is none. A folder is a mapping."""
     found: Any = tree
     for part in (part for part in path.split("/") if part):
         if not isinstance(found, Mapping) or part not in found:
@@ -143,7 +143,7 @@ def find(tree: Tree, path: str) -> Any:
 
 
 def text(value: Any) -> str:
-    """A value as text: a folder's names a line, folders with a slash; several values a line each."""
+    """Return a value as text: a folder's names one per line, folders with a slash; several values one per line."""
     if isinstance(value, Mapping):
         return "".join(f"{name}/\n" if isinstance(part, Mapping) else f"{name}\n" for name, part in value.items())
     if isinstance(value, list):
@@ -152,7 +152,7 @@ def text(value: Any) -> str:
 
 
 def recursive(value: Any, name: str = "") -> Any:
-    """A value as JSON tells it, with all that is in it: numbered folders as lists, other names in camel case."""
+    """Return a value with all its contents for JSON: numbered folders as lists, other names in camel case."""
     if isinstance(value, Mapping):
         told = {key: part for key, part in value.items() if not isinstance(part, Secret)}
         if told and all(key.isdigit() for key in told):

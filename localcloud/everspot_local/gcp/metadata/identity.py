@@ -26,7 +26,7 @@ class Signer:
     """Signs identity tokens. The key is made when it is first needed."""
 
     def token(self, audience: str, unique_id: str, email: str, now: datetime, more: Mapping[str, Any]) -> str:
-        """A token of a service account for an audience. `now`: real time. `more`: further claims."""
+        """Return a token of a service account for an audience. `now`: real time. `more`: further claims."""
         seconds = int(now.timestamp())
         claims = {
             "iss": ISSUER, "aud": audience, "azp": unique_id, "sub": unique_id, "iat": seconds,
@@ -36,7 +36,7 @@ class Signer:
 
     @cached_property
     def key(self) -> dict[str, str]:
-        """What verifies the tokens, as a JSON Web Key."""
+        """Return the key that verifies the tokens, as a JSON Web Key."""
         numbers = self._private.public_key().public_numbers()
         n, e = (_text(value.to_bytes((value.bit_length() + 7) // 8, "big")) for value in (numbers.n, numbers.e))
         kid = hashlib.sha256(n.encode()).hexdigest()[:40]

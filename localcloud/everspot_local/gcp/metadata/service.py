@@ -38,27 +38,27 @@ class MetadataServers:
         self._changes = 0
 
     def address(self, instance_id: str) -> str:
-        """Host and port of an instance's server, opened on first use; for `GCE_METADATA_HOST`."""
+        """Return host and port of an instance's server, which is opened on first use; for `GCE_METADATA_HOST`."""
         return self._doors.address(instance_id)
 
     def changed(self, instance_id: str) -> None:
-        """Have those look again who wait for a change."""
+        """Wake requests that wait for a change."""
         with self._change:
             self._changes += 1
             self._change.notify_all()
 
     def close(self, instance_id: str) -> None:
-        """An instance's server ends with it."""
+        """Close the server of an instance that has ended."""
         self._doors.close(instance_id)
         self.changed(instance_id)
 
     def reset(self) -> None:
-        """End the servers of all instances; new ones may begin."""
+        """Close the servers of all instances; new ones may be opened."""
         self._doors.reset()
         self.changed("")
 
     def close_all(self) -> None:
-        """End them all for good."""
+        """Close all servers for good."""
         self.reset()
         self._doors.close_all()
 
@@ -86,7 +86,7 @@ class MetadataServers:
         return self._wait(instance_id, place, asked, last, patience)
 
     def _wait(self, instance_id: str, place: str, asked: dict[str, list[str]], last: str, patience: float) -> Told:
-        """The value when it is another than the last one, or what it is when patience is over."""
+        """Return the value once it differs from the last one, or as it is when the timeout is over."""
         # Not while holding the condition: who changes something holds the market's lock, which looking needs.
         end = time.monotonic() + patience
         while True:

@@ -23,7 +23,7 @@ class Message:
     published: datetime
 
     def document(self) -> dict[str, Any]:
-        """As the API shows it."""
+        """Return the message as the API shows it."""
         told: dict[str, Any] = {"messageId": self.id, "publishTime": stamp(self.published)}
         if self.data:
             told["data"] = self.data
@@ -32,13 +32,13 @@ class Message:
 
 @dataclass(frozen=True)
 class Backoff:
-    """How long a message waits before it is delivered again: twice as long each time, within bounds."""
+    """How long a message waits before it is delivered again: twice as long each time, within limits."""
 
     least: timedelta
     most: timedelta
 
     def after(self, attempts: int) -> timedelta:
-        """After so many deliveries."""
+        """Return the wait after this many deliveries."""
         return min(self.most, self.least * 2 ** min(attempts - 1, 20)) if attempts else timedelta()
 
 
@@ -57,22 +57,22 @@ class _Held:
 
 @dataclass
 class Backlog:
-    """What a subscription has not delivered, or has delivered and not seen acknowledged."""
+    """A subscription's messages that are not delivered yet, or delivered and not acknowledged."""
 
     held: dict[str, _Held] = field(default_factory=dict)
 
     def add(self, message: Message) -> None:
-        """A message to deliver."""
+        """Add a message to deliver."""
         self.held[message.id] = _Held(message)
 
     def expire(self, now: datetime, retention: timedelta) -> None:
-        """Drop what is older than the subscription keeps."""
+        """Drop messages that are older than the subscription's retention."""
         for name in [n for n, held in self.held.items() if held.message.published + retention <= now]:
             del self.held[name]
 
     def pull(self, most: int, now: datetime, deadline: timedelta, backoff: Backoff = NONE) -> list[tuple[str, Message]]:
-        """Give out messages that nobody has, each with its ack id. `backoff`: how long one that was delivered before is
-        held back ("Handle message failures", retry policy)."""
+        """Return messages that nobody else holds, each with its ack id. `backoff`: the delay of one that was delivered
+        before ("Handle message failures", retry policy)."""
         given: list[tuple[str, Message]] = []
         for held in self.held.values():
             if len(given) >= most:
@@ -84,16 +84,17 @@ class Backlog:
         return given
 
     def spent(self, now: datetime, most: int) -> list[tuple[Message, int]]:
-        """Messages that were delivered as often as they may be and that nobody has any more, each with how often."""
+        """Return messages that were delivered as often as allowed and that nobody holds, each with its number of
+        deliveries."""
         over = [h for h in self.held.values() if h.attempts >= most and h.until is not None and h.until <= now]
         return [(held.message, held.attempts) for held in over]
 
     def attempts(self, message: Message) -> int:
-        """How often a message was delivered."""
+        """Return how often a message was delivered."""
         return self.held[message.id].attempts
 
     def acknowledge(self, ack_ids: list[str]) -> None:
-        """Deliver these no more.
+        """Remove messages, so that they are not delivered again.
 
         An id that is over may work or not (reference of `acknowledge`); here it works until the message is delivered
         anew.
@@ -102,7 +103,7 @@ class Backlog:
             del self.held[name]
 
     def extend(self, ack_ids: list[str], now: datetime, deadline: timedelta) -> None:
-        """Set the deadline anew; zero gives the message back."""
+        """Set a new deadline; zero returns the message at once."""
         for held in self.held.values():
             if held.ack_id in ack_ids:
                 held.until = now + deadline

@@ -14,7 +14,7 @@ _TOPICS, _SUBSCRIPTIONS = "pubsub.projects.topics", "pubsub.projects.subscriptio
 
 
 def routes(pubsub: PubSub, policies: Policies, held: Held) -> Mapping[str, Handler]:
-    """What answers, by method."""
+    """Return handlers by method id."""
 
     def delete_topic(request: Request) -> Document:
         pubsub.delete_topic(request.params["topic"])

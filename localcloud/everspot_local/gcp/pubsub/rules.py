@@ -1,4 +1,5 @@
-"""Stands in for what Pub/Sub takes: names, spans and sizes, and by name what the local cloud does not have of it.
+"""Stands in for Pub/Sub's validation: names, durations and sizes; what the local cloud does not support is refused by
+name.
 
 Sources: "Create a topic" and "Guidelines to name a topic, subscription, schema, or snapshot" in the Pub/Sub
 documentation, "Quotas and limits", and the field descriptions of pubsub.v1.json.
@@ -32,7 +33,7 @@ _SUBSCRIPTION = {
 
 
 def check_topic(body: Mapping[str, Any]) -> None:
-    """Refuse a topic that Pub/Sub, or the local cloud, does not take."""
+    """Refuse a topic that Pub/Sub refuses, or that the local cloud does not support."""
     _check_fields(body, _TOPIC, "topics")
     _check_name(body["name"])
     _check_labels(body.get("labels") or {})
@@ -41,7 +42,7 @@ def check_topic(body: Mapping[str, Any]) -> None:
 
 
 def check_subscription(body: Mapping[str, Any]) -> None:
-    """Refuse a subscription that Pub/Sub, or the local cloud, does not take."""
+    """Refuse a subscription that Pub/Sub refuses, or that the local cloud does not support."""
     _check_fields(body, _SUBSCRIPTION, "subscriptions")
     for name in ("enableMessageOrdering", "enableExactlyOnceDelivery", "filter"):
         if body.get(name):
@@ -85,7 +86,7 @@ def check_messages(messages: list[Mapping[str, Any]]) -> None:
 
 
 def span(text: str) -> timedelta:
-    """A duration as proto-JSON has it, such as `600s`."""
+    """Read a duration in the form of proto-JSON, such as `600s`."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)s", text)
     if match is None:
         raise bad(f"Invalid duration: {text}")

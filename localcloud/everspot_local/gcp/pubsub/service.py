@@ -33,31 +33,31 @@ _FIXED = {"name", "topic", "filter", "enableMessageOrdering", "state", "topicMes
 
 @dataclass
 class Subscription:
-    """One subscription: what was sent, with the defaults filled in, and its messages."""
+    """One subscription: the request with defaults filled in, and its messages."""
 
     document: dict[str, Any]
     backlog: Backlog = field(default_factory=Backlog)
 
     @property
     def deadline(self) -> timedelta:
-        """For the acknowledgement of a message."""
+        """Return the acknowledgement deadline."""
         return timedelta(seconds=self.document["ackDeadlineSeconds"])
 
     @property
     def backoff(self) -> Backoff:
-        """Between deliveries of the same message."""
+        """Return the wait between deliveries of the same message."""
         policy = self.document.get("retryPolicy")
         return Backoff(span(policy["minimumBackoff"]), span(policy["maximumBackoff"])) if policy else NONE
 
     @property
     def dead_letters(self) -> tuple[str, int] | None:
-        """The topic for what cannot be handled, and after how many deliveries; None without such a policy."""
+        """Return the dead-letter topic and the number of deliveries before it; None without such a policy."""
         policy = self.document.get("deadLetterPolicy")
         return (policy["deadLetterTopic"], policy["maxDeliveryAttempts"]) if policy else None
 
     @property
     def retention(self) -> timedelta:
-        """How long a message is kept."""
+        """Return how long a message is kept."""
         return span(self.document["messageRetentionDuration"])
 
 
@@ -85,7 +85,7 @@ class PubSub:
         self._count = 10**15
 
     def create_topic(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """A new topic."""
+        """Create a topic."""
         made = {**_said(body), "name": name}
         check_topic(made)
         with self._ready:
@@ -95,7 +95,7 @@ class PubSub:
         return made
 
     def topic(self, name: str) -> dict[str, Any]:
-        """A topic."""
+        """Return a topic."""
         if name not in self.topics:
             raise absent(f"Resource not found (resource={_short(name)}).")
         return self.topics[name]
@@ -117,7 +117,7 @@ class PubSub:
                     subscription.document["topic"] = GONE
 
     def create_subscription(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """A new subscription."""
+        """Create a subscription."""
         made = _with_defaults({**_said(body), "name": name})
         check_subscription(made)
         if not made.get("topic"):
@@ -132,7 +132,7 @@ class PubSub:
         return made
 
     def subscription(self, name: str) -> Subscription:
-        """A subscription."""
+        """Return a subscription."""
         if name not in self.subscriptions:
             raise absent(f"Resource not found (resource={_short(name)}).")
         return self.subscriptions[name]
@@ -152,7 +152,7 @@ class PubSub:
         del self.subscriptions[name]
 
     def publish(self, topic: str, messages: list[Mapping[str, Any]]) -> list[str]:
-        """Publish messages; their ids."""
+        """Publish messages; return their ids."""
         self.topic(topic)
         check_messages(messages)
         with self._ready:
@@ -165,7 +165,7 @@ class PubSub:
         return [message.id for message in made]
 
     def pull(self, name: str, most: int, *, wait: bool) -> list[dict[str, Any]]:
-        """Messages that nobody has. `wait`: for the first one, as long as a pull waits."""
+        """Return messages that nobody else holds. `wait`: wait for the first one, as long as a pull waits."""
         if most <= 0:
             raise bad("You have passed an invalid maximum number of messages to the server (max_messages="
                       f"{most}). It must be a positive number.")  # fmt: skip
@@ -183,13 +183,13 @@ class PubSub:
                 left -= step
 
     def acknowledge(self, name: str, ack_ids: list[str]) -> None:
-        """Deliver messages no more."""
+        """Remove messages, so that they are not delivered again."""
         there = self._with_ids(name, ack_ids)
         with self._ready:
             there.backlog.acknowledge(ack_ids)
 
     def modify(self, name: str, ack_ids: list[str], seconds: int) -> None:
-        """Set the deadlines of messages anew."""
+        """Set new deadlines of messages."""
         there = self._with_ids(name, ack_ids)
         if not 0 <= seconds <= 600:
             raise bad(f"Invalid ack deadline given (deadline={seconds}): it must be 0 to 600 seconds.")
@@ -202,8 +202,8 @@ class PubSub:
             self.topic(document["deadLetterPolicy"]["deadLetterTopic"])
 
     def _forward(self) -> None:
-        """Publish what no subscriber could handle to the dead-letter topics. Where Pub/Sub's account may not, it stays
-        and is delivered again."""
+        """Publish messages that no subscriber could handle to the dead-letter topics. Where Pub/Sub's account may not,
+        the message stays and is delivered again."""
         for name, there in self.subscriptions.items():
             topic, most = there.dead_letters or ("", 0)
             if topic in self.topics and self._may_forward(name, topic):
@@ -229,7 +229,8 @@ def _received(there: Subscription, ack_id: str, message: Message) -> dict[str, A
 
 
 def _forwarded(message: Message, attempts: int, source: Mapping[str, Any]) -> dict[str, Any]:
-    """A message as it arrives in a dead-letter topic ("Handle message failures", attributes of forwarded messages)."""
+    """Return a message as it arrives in a dead-letter topic ("Handle message failures", attributes of forwarded
+    messages)."""
     about = {
         "CloudPubSubDeadLetterSourceDeliveryCount": str(attempts),
         "CloudPubSubDeadLetterSourceSubscription": _short(source["name"]),
@@ -240,7 +241,7 @@ def _forwarded(message: Message, attempts: int, source: Mapping[str, Any]) -> di
 
 
 def _with_defaults(body: dict[str, Any]) -> dict[str, Any]:
-    """With what Pub/Sub fills in (descriptions in pubsub.v1.json)."""
+    """Return a subscription with Pub/Sub's defaults (descriptions in pubsub.v1.json)."""
     made = {key: value for key, value in body.items() if value not in (None, "", [], {}, False) or key in _EMPTY_SAID}
     made["ackDeadlineSeconds"] = body.get("ackDeadlineSeconds") or 10
     made["messageRetentionDuration"] = body.get("messageRetentionDuration") or _seconds(RETENTION_DEFAULT)

@@ -1,4 +1,4 @@
-"""Stands in for what Cloud Storage takes as a bucket: names of fields, spans, labels, lifecycle rules.
+"""Stands in for Cloud Storage's validation of buckets: names of fields, durations, labels, lifecycle rules.
 
 Sources: field descriptions of Bucket in storage.v1.json; Cloud Storage documentation: "Soft delete" (0, or 7 to 90
 days), "Bucket labels", "Object Lifecycle Management" (100 rules; which conditions an action takes), "Retention
@@ -39,7 +39,7 @@ _OF_ABORT = {"age", "matchesPrefix", "matchesSuffix"}
 
 
 def check_bucket(body: Mapping[str, Any]) -> None:
-    """Refuse a bucket that Cloud Storage, or the local cloud, does not take."""
+    """Refuse a bucket that Cloud Storage refuses, or that the local cloud does not support."""
     unknown = sorted(k for k, v in body.items() if k not in _KNOWN | _TOLD and _on(v))
     if unknown:
         raise not_here(f"{', '.join(unknown)} of buckets")
@@ -57,7 +57,7 @@ def check_bucket(body: Mapping[str, Any]) -> None:
 
 
 def location(name: str) -> tuple[str, str]:
-    """A location as it is told, with its type."""
+    """Return a location in the form of answers, with its type."""
     told = (name or "US").upper()
     if told in MULTI:
         return told, "multi-region"
@@ -67,7 +67,7 @@ def location(name: str) -> tuple[str, str]:
 
 
 def _on(value: Any) -> bool:
-    """Whether a field asks for anything: what is switched off does not."""
+    """Return whether a field enables anything."""
     return any(_on(part) for part in value.values()) if isinstance(value, Mapping) else bool(value)
 
 

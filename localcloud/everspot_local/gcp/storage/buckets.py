@@ -1,4 +1,4 @@
-"""Stands in for buckets as resources of Cloud Storage's JSON API: what was sent, what is filled in, and their changes.
+"""Stands in for buckets as resources of Cloud Storage's JSON API: the request, its defaults, and changes.
 
 It carries no lifecycle rule out. A deleted bucket is gone, though its objects were softly deleted. Sources: Bucket in
 storage.v1.json; "Quotas and limits" (one creation or deletion in two seconds a project); "Uniform bucket-level access"
@@ -53,7 +53,7 @@ class BucketDocuments:
         self._changed: datetime | None = None
 
     def insert(self, body: Mapping[str, Any]) -> Document:
-        """A new bucket."""
+        """Create a bucket."""
         name = str(body.get("name") or "")
         if not name:
             raise ApiError(400, "required", "Required field 'name' not specified")
@@ -68,24 +68,24 @@ class BucketDocuments:
         return made
 
     def get(self, name: str) -> Document:
-        """A bucket."""
+        """Return a bucket."""
         if name not in self._documents:
             raise ApiError(404, "notFound", "The specified bucket does not exist.")
         return self._documents[name]
 
     def all(self, prefix: str) -> list[Document]:
-        """Those whose names begin so, in order."""
+        """Return the buckets whose names have a prefix, in order."""
         return [self._documents[name] for name in sorted(self._documents) if name.startswith(prefix)]
 
     def patch(self, name: str, body: Mapping[str, Any], metageneration: str | None) -> Document:
-        """Change what is named; null takes a field, or a label, away."""
+        """Change the named fields; null removes a field, or a label."""
         held = self.get(name)
         self.check_metageneration(held, metageneration)
         merged = _patched(held, body)
         return self._changed_to(name, held, merged)
 
     def update(self, name: str, body: Mapping[str, Any], metageneration: str | None) -> Document:
-        """Replace all that can be changed."""
+        """Replace all changeable fields."""
         held = self.get(name)
         self.check_metageneration(held, metageneration)
         told = ("name", "location", "locationType", "storageClass")
@@ -100,7 +100,7 @@ class BucketDocuments:
         del self._documents[name]
 
     def lock(self, name: str, metageneration: str) -> Document:
-        """Let the retention policy never be shortened any more."""
+        """Lock the retention policy, so that it can never be shortened."""
         held = self.get(name)
         self.check_metageneration(held, metageneration)
         if "retentionPolicy" not in held:
@@ -126,7 +126,7 @@ class BucketDocuments:
         return made
 
     def _filled(self, body: Document, held: Document) -> Document:
-        """With what Cloud Storage adds."""
+        """Return a bucket with the fields that Cloud Storage adds."""
         now, name = stamp(self._now()), body["name"]
         key = (body.get("encryption") or {}).get("defaultKmsKeyName")
         if key and not self._key_usable(key):
@@ -195,7 +195,7 @@ _SPECIAL = {"RetentionPolicyNotMet": "retentionPolicyNotMet", "InvalidBucketName
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """What the XML API refuses, in the JSON API's words ("HTTP status and error codes for JSON")."""
+    """Return an error of the XML API in the JSON API's form ("HTTP status and error codes for JSON")."""
     try:
         yield
     except StorageRefused as error:
@@ -220,7 +220,7 @@ def _clean(body: Mapping[str, Any]) -> Document:
 
 
 def _patched(held: Mapping[str, Any], body: Mapping[str, Any]) -> Document:
-    """JSON merge patch: null takes away, objects are merged, all else is replaced."""
+    """Apply a JSON merge patch: null removes, objects are merged, everything else is replaced."""
     made = dict(held)
     for key, value in body.items():
         if value is None:

@@ -39,7 +39,7 @@ class JsonApi:
         self._project = project
 
     def routes(self) -> Mapping[str, Handler]:
-        """What answers, by method."""
+        """Return handlers by method id."""
         return {
             # There are none; whoever deletes a bucket with its objects looks for them first.
             "storage.anywhereCaches.list": lambda r: {
@@ -81,7 +81,8 @@ class JsonApi:
         return made
 
     def _first_policy(self, made: Document) -> list[Document]:
-        """The project's owners, editors and viewers, by convenience values ("IAM roles for Cloud Storage")."""
+        """Return a new bucket's policy for the project's owners, editors and viewers ("IAM roles for Cloud
+        Storage")."""
         owners = [f"projectEditor:{self._project[0]}", f"projectOwner:{self._project[0]}"]
         viewers = [f"projectViewer:{self._project[0]}"]
         kinds = ["Bucket"]
@@ -274,7 +275,7 @@ def _refuse_unknown(request: Request) -> None:
 
 
 def _uploaded(request: Request) -> tuple[Document, bytes]:
-    """Metadata and data of an upload, simple or multipart ("Uploads and downloads")."""
+    """Return metadata and data of an upload, simple or multipart ("Uploads and downloads")."""
     if request.media is None:
         return request.body, b""
     headers = {key.lower(): value for key, value in request.headers.items()}

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 
 class StorageRefused(Exception):
-    """An answer of Cloud Storage that is no success."""
+    """An error answer of Cloud Storage."""
 
     def __init__(self, status: int, code: str, message: str, details: str = "") -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Keeping:
-    """What a bucket does with objects that are replaced or deleted. `soft`, `hold`: zero for none of it."""
+    """What a bucket does with replaced or deleted objects. `soft`, `hold`: zero for none of it."""
 
     versions: bool = False
     soft: timedelta = timedelta()
@@ -52,7 +52,7 @@ class Held:
 
 @dataclass
 class UnfinishedUpload:
-    """A multipart upload that was begun."""
+    """A multipart upload in progress."""
 
     bucket: str
     key: str

@@ -62,24 +62,24 @@ class Objects:
             del self._buckets[name]
 
     def keep(self, name: str, keeping: Keeping) -> None:
-        """Say what a bucket does with objects that are replaced or deleted, from now on."""
+        """Set what a bucket does with replaced or deleted objects from now on."""
         with self._lock:
             self._bucket(name).keeping = keeping
 
     def has(self, bucket: str, key: str) -> bool:
-        """Whether there is an object of this name now."""
+        """Return whether there is a live object of this name."""
         with self._lock:
             return bucket in self._buckets and key in self._buckets[bucket].objects
 
     def others(self, bucket: str, *, soft_deleted: bool) -> list[tuple[str, Stored]]:
-        """Noncurrent versions of a bucket's objects, or those that were deleted softly and are still kept."""
+        """Return noncurrent versions of a bucket's objects, and soft-deleted ones that are still kept."""
         with self._lock:
             there, now = self._bucket(bucket), self._clock.now()
             there.deleted = [d for d in there.deleted if (d[1].ended or now) + there.keeping.soft > now]
             return list(there.deleted if soft_deleted else there.past)
 
     def get(self, bucket: str, key: str, generation: int | None = None) -> Stored:
-        """An object; `generation`: only if it is this one."""
+        """Return an object; `generation`: only if it is this one."""
         with self._lock:
             there = self._bucket(bucket)
             found = there.objects.get(key)
@@ -93,7 +93,7 @@ class Objects:
         return found
 
     def put(self, bucket: str, key: str, data: bytes, wanted: int | None, **told: Any) -> Stored:
-        """Write an object. `wanted`: the generation that it has to have; 0: none. `told`: its type and metadata."""
+        """Write an object. `wanted`: the generation that it must have; 0: none. `told`: its type and metadata."""
         with self._lock:
             self._write(bucket, key, wanted)
             made = self._store(bucket, key, data, hashlib.md5(data, usedforsecurity=False).hexdigest())
@@ -102,7 +102,7 @@ class Objects:
             return made
 
     def delete(self, bucket: str, key: str, wanted: int | None, generation: int | None = None) -> None:
-        """Remove an object; with its generation for good, where versions are kept."""
+        """Delete an object; with its generation for good, where versions are kept."""
         with self._lock:
             there, found = self._bucket(bucket), self.get(bucket, key, generation)
             if (key, found) in there.past:
@@ -114,7 +114,7 @@ class Objects:
             self._end(there, key, found, for_good=generation is not None)
 
     def change(self, bucket: str, key: str, **told: Any) -> Stored:
-        """Change an object's type or metadata: it stays the generation that it is."""
+        """Change an object's type or metadata; its generation stays."""
         with self._lock:
             found = self.get(bucket, key)
             self._pace(self._bucket(bucket), bucket, key)
@@ -123,7 +123,7 @@ class Objects:
             return changed
 
     def page(self, bucket: str, prefix: str, delimiter: str, after: str, most: int) -> Page:
-        """A page of the names that begin with `prefix`, in the order of their bytes."""
+        """Return a page of the names that begin with `prefix`, in the order of their bytes."""
         with self._lock:
             objects = dict(self._bucket(bucket).objects)
         names = sorted((n for n in objects if n.startswith(prefix) and n > after), key=str.encode)
@@ -143,7 +143,7 @@ class Objects:
         return Page(found, tuple(prefixes), "")
 
     def begin(self, bucket: str, key: str) -> str:
-        """Begin a multipart upload; its id."""
+        """Begin a multipart upload; return its id."""
         with self._lock:
             self._bucket(bucket)
             _check_key(key)
@@ -152,7 +152,7 @@ class Objects:
             return name
 
     def part(self, upload: str, number: int, data: bytes) -> str:
-        """Add a part; its ETag."""
+        """Add a part; return its ETag."""
         if not 1 <= number <= PARTS_AT_MOST:
             raise StorageRefused(
                 400, "InvalidArgument", "Invalid argument.", f"Part number must be 1 to {PARTS_AT_MOST}."
@@ -162,7 +162,7 @@ class Objects:
         return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
 
     def complete(self, upload: str, numbers: list[int]) -> tuple[str, Stored]:
-        """Make an object of these parts, whatever had its name before; name and object."""
+        """Make an object of these parts, replacing any object of its name; return name and object."""
         with self._lock:
             there = self._upload(upload)
             if not numbers or numbers != sorted(set(numbers)) or not set(numbers) <= set(there.parts):
@@ -177,13 +177,13 @@ class Objects:
             return there.key, self._store(there.bucket, there.key, b"".join(parts), f"-{self._next():x}")
 
     def abort(self, upload: str) -> None:
-        """Give a multipart upload up."""
+        """Abort a multipart upload."""
         with self._lock:
             self._upload(upload)
             del self._uploads[upload]
 
     def unfinished(self) -> Iterator[str]:
-        """The names of what is being uploaded."""
+        """Return the names of uploads in progress."""
         with self._lock:
             return iter([u.key for u in self._uploads.values()])
 
@@ -198,7 +198,8 @@ class Objects:
         return self._uploads[upload]
 
     def _write(self, bucket: str, key: str, wanted: int | None) -> None:
-        """Whether the name may be written now, and holds what it has to."""
+        """Refuse a write whose precondition fails, that the retention policy forbids, or that comes too soon after the
+        last one."""
         there = self._bucket(bucket)
         _check_key(key)
         held = there.objects.get(key)
@@ -233,7 +234,7 @@ class Objects:
         return made
 
     def _end(self, there: Held, key: str, stored: Stored, *, for_good: bool = False) -> None:
-        """What becomes of an object that is no more the live one."""
+        """Retain or delete an object that is no longer live."""
         ended = replace(stored, ended=self._clock.now())
         if there.keeping.versions and not for_good:
             there.past.append((key, ended))
@@ -252,6 +253,6 @@ def _check_key(key: str) -> None:
 
 
 def _folder(name: str, prefix: str, delimiter: str) -> str:
-    """What a listing with a delimiter shows in place of a name; empty for the name itself."""
+    """Return the prefix that a listing with a delimiter shows in place of a name; empty for the name itself."""
     head, found, _ = name[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")
     return f"{prefix}{head}{delimiter}" if found else ""

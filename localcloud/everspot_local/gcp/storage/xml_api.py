@@ -41,7 +41,7 @@ class XmlApi:
         self._objects, self._enter = objects, enter
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        """One request."""
+        """Answer one request."""
         request = Request(environ)
         try:
             self._let_in(request)
@@ -160,13 +160,13 @@ class XmlApi:
 
 
 def _denied(error: ApiError) -> StorageRefused:
-    """As the XML API says it ("HTTP status and error codes for XML")."""
+    """Return a denial in the form of the XML API ("HTTP status and error codes for XML")."""
     code = "AuthenticationRequired" if error.status == 401 else "AccessDenied"
     return StorageRefused(error.status, code, "Access denied.", error.message)
 
 
 def _method(request: Request, key: str) -> str:
-    """The method of the JSON API that does the same ("IAM permissions for XML requests")."""
+    """Return the equivalent method of the JSON API ("IAM permissions for XML requests")."""
     if not key:
         return "storage.buckets.insert" if request.method == "PUT" else "storage.objects.list"
     if "uploads" in request.args or "uploadId" in request.args:

@@ -116,16 +116,18 @@ def test_a_job_moves_for_capacity_for_its_deadline_or_for_money(job, here, peers
         ),
         pytest.param(UNDATED, without_spot(feasible=False), [place(usd=29.9)], "peer", id="no on-demand here either"),
         pytest.param(UNDATED, without_spot(feasible=False), [place(usd=30.1)], None, id="but not at any price"),
-        pytest.param(JOB, without_spot(done=9.0), [place()], None, id="with a deadline it waits while it is safe"),
+        pytest.param(JOB, without_spot(done=9.0), [place()], None, id="with a deadline it waits while there is time"),
+        pytest.param(JOB, without_spot(done=9.0), [place(done=9.7)], "peer", id="and leaves when that runs out"),
+        pytest.param(JOB, without_spot(done=9.0), [place(done=10.1)], None, id="but not to be late there"),
+        pytest.param(JOB, without_spot(done=9.0), [place(done=9.7, usd=20.1)], None, id="nor for more than on-demand"),
+        pytest.param(JOB, without_spot(done=9.0), [place(done=9.7, placed=False)], None, id="nor to wait there"),
         pytest.param(
             replace(UNDATED, moved_at=NOW - 0.9 * HOUR), without_spot(), [place()], None, id="it has just moved"
         ),
         pytest.param(replace(UNDATED, moved_at=NOW - HOUR), without_spot(), [place()], "peer", id="it has rested"),
     ],
 )  # fmt: skip
-def test_a_job_without_a_deadline_does_not_wait_for_spot_where_a_peer_has_some_at_an_acceptable_price(
-    job, here, peers, to
-):
+def test_a_job_does_not_wait_for_spot_where_a_peer_has_some_at_an_acceptable_price(job, here, peers, to):
     move = decide(job, here, peers, DEFAULT, NOW)
     assert (move and (move.cluster, move.why)) == (to and (to, MoveWhy.NO_CAPACITY))
 
@@ -230,8 +232,10 @@ def test_whatever_the_prospects_a_move_is_possible_allowed_and_worth_it(job, her
         case MoveWhy.NO_CAPACITY:
             assert not (here.feasible and here.placed) and not job.holds
             undated = job.deadline_at is None and not job.critical
-            assert not here.feasible or undated
-            if undated and here.on_demand_usd is not None and move.there.usd is not None:
+            if here.feasible and not undated:
+                assert move.there.placed and move.there.done_by <= job.deadline_at
+                assert any(p.done_by and p.done_by > job.deadline_at - by.reserve for p in peers)
+            if (undated or here.feasible) and here.on_demand_usd is not None and move.there.usd is not None:
                 assert move.there.placed and move.there.usd <= by.dearer * here.on_demand_usd
         case MoveWhy.LATE:
             assert job.deadline_at is not None and move.there.done_by <= job.deadline_at

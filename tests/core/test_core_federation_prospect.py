@@ -114,6 +114,13 @@ def test_a_cluster_that_has_the_job_wait_for_spot_has_on_demand_and_places_it_no
     assert prospect(undated, market(on_demand()), NOW).placed  # where there is no spot to wait for
 
 
+def test_spot_that_never_lasts_as_long_as_a_changeover_places_no_job_either():
+    brief = Behaviour(up=True, since=NOW - 0.02 * HOUR, first=NOW - HOUR, ups=(0.03,) * 4, downs=(0.2,) * 4)
+    found = prospect(job(deadline=80.0), market(spot(behaviour=brief), on_demand()), NOW)
+    assert (found.feasible, found.placed) == (True, False)
+    assert found.why == "spot there has not lasted long enough for it, and on-demand is not its turn yet"
+
+
 def test_a_visit_goes_on_with_the_wait_that_began_at_home():
     waiting, whose = market(gone(spot()), on_demand()), {"home": "h", "job_id": "j", "number": 1}
     for since, placed in ((NOW - 25 * HOUR, True), (NOW - 2 * HOUR, False), (None, False)):

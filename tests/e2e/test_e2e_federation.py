@@ -102,3 +102,16 @@ def test_what_the_visit_made_is_at_home(home: GoogleLive) -> None:
     assert "ended at step" in " ".join(everspot("job", "moves").split())
     peers = json.loads(everspot("federation", "--json"))["peers"]
     assert [peer["problem"] for peer in peers] == [None]
+
+
+def test_a_dry_run_prices_both_clouds_by_what_their_schedulers_publish(home: GoogleLive, abroad: Abroad) -> None:
+    file = home.folder / "priced.yaml"
+    words = {"name": "priced", "entrypoint": ["toy_train.py"], "code": str(PROGRAMS / "toy")}
+    file.write_text(json.dumps(words | {"expected_duration": "10h", "clouds": ["aws", "gcp"]}))
+    here, there = json.loads(everspot("submit", str(file), "--dry-run", "--json"))["clusters"]
+    assert [(row["cluster"], row["cloud"], row["problem"]) for row in (here, there)] == [
+        (HOME, "gcp", None), (abroad.name, "aws", None),
+    ]  # fmt: skip
+    for row in (here, there):  # ten hours of work and a changeover, at the prices of the local market
+        assert 10 * row["usd_per_hour"] < row["expected_usd"] and row["usd_per_hour"] > 0
+    assert there["capacity_now"] and there["prices_at"] is not None

@@ -2,14 +2,15 @@
 
 There are three reasons to move, in this order:
 
-1. *No capacity*: the job waits, and its cluster has had nothing for it for a while, or never will. A job without a
-   deadline is then wherever it would get an instance at once for no more than on-demand costs at home.
+1. *No capacity*: the job waits, and its cluster has had nothing for it for a while, or never will. For a job that
+   waits for spot that means no spot: without a deadline, or once its time runs out, it goes where it gets an instance
+   at once for no more than on-demand costs here.
 2. *Late*: on-demand cannot finish it here by its deadline, but could elsewhere, and the last safe moment to leave is
    near.
 3. *Cheaper*: elsewhere the rest costs so much less that the way there is paid several times over.
 
-A job with a deadline that waits on its own account, for spot that may come back, has neither of the first two:
-on-demand is still to be had here, and in time.
+A job with a deadline that waits on its own account, for spot that may come back, has neither of the first two while
+there is time: on-demand is still to be had here, as far as is known.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,8 +31,8 @@ class MoveTerms:
 
     - `patience`: a waiting job stays for so long where there is nothing for it, as capacity mostly comes back soon. A
       critical job does not.
-    - `reserve`: a job in danger leaves while the best other cluster has this much time to spare. In it a cluster may
-      decline, and another one be asked.
+    - `reserve`: a job in danger, or one that would soon have to go on-demand here, leaves while the best other cluster
+      has this much time to spare. In it a cluster may decline, and another one be asked.
     - `saving`: the fraction of the remaining cost that a move must save, at least `saving_usd`, and at least `passages`
       times the price of the way there. Both prospects are estimates; the way is paid for certain.
     - `rest`: no job moves to save money within this time of its last move. `pause`: nor for any other reason in this.
@@ -180,17 +181,27 @@ def _without_capacity(
     if job.holds or (here.feasible and here.placed):
         return []
     undated = job.deadline_at is None and not job.critical
-    if here.feasible and not undated:
+    if here.feasible and not undated and not _runs_out(job, able, terms):
         return []
     lasting = here.dry_since is None or now - here.dry_since >= terms.patience
     if not (lasting or job.critical):
         return []
-    if not undated:
+    if not undated and not here.feasible:
         return able
     if here.feasible and job.moved_at is not None and now - job.moved_at < terms.rest:
         return []
     most = inf if here.on_demand_usd is None else here.on_demand_usd * (1.0 if here.feasible else terms.dearer)
-    return [p for p in able if p.placed and _cost(p) <= most]
+    in_time = [p for p in able if job.deadline_at is None or _in_time(p, job.deadline_at)]
+    return [p for p in in_time if p.placed and _cost(p) <= most]
+
+
+def _runs_out(job: Traveller, able: list[Prospect], terms: MoveTerms) -> bool:
+    """Whether a job with a deadline, which waits for spot, could soon be in time nowhere else. Its own cluster counts
+    on on-demand that nobody there has asked for yet."""
+    if job.deadline_at is None or job.critical:
+        return False
+    spare = [job.deadline_at - p.done_by for p in able if p.done_by is not None]
+    return timedelta(0) <= max(spare, default=timedelta(-1)) < terms.reserve
 
 
 def _cost(place: Prospect) -> float:

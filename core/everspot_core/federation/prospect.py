@@ -133,6 +133,8 @@ def _barren(
         pools = offers.spot_pools
     known = [p.behaviour.since for p in pools if not p.behaviour.up and p.behaviour.since is not None]
     since = max(known, default=waits)
+    if any(p.market is Market.SPOT for p in room):
+        return "spot there has not lasted long enough for it, and on-demand is not its turn yet", since
     if room:
         return f"none of {len(pools)} spot pools has capacity for it, and on-demand is not its turn yet", since
     return f"none of {len(pools)} pools has capacity for it", since

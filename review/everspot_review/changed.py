@@ -23,7 +23,8 @@ NO_REVISION = "0" * 40
 """What a push event names as the revision before the first push."""
 
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+STACK_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+"""The names that a stack may have."""
 
 
 class ChangeError(ReviewError):
@@ -96,12 +97,12 @@ class Project:
             ChangeError: if git cannot say.
         """
         everything = tuple(self.environments())
-        odd = [name for name in everything if not _NAME.fullmatch(name)]
+        odd = [name for name in everything if not STACK_NAME.fullmatch(name)]
         if odd:
             raise ChangeError(
                 f"no names of stacks: {', '.join(map(repr, odd))}: letters, digits, _, . and - are allowed"
             )
-        if base.strip() in ("", NO_REVISION):
+        if not base.strip("0 "):  # no revision: zeros, as many as the repository's names have digits
             return Touched(everything, (), ("(no revision to compare with)",))
         files = _files(self.root, base)
         own = {name for path in files if (name := self.environment(path))}

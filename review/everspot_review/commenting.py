@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from everspot_review.applying import Applied, ApplyOutcome, kept_after, stamp
+from everspot_review.changed import STACK_NAME
 from everspot_review.errors import ReviewError
 from everspot_review.forge import Forge
 from everspot_review.job import PullEvent, run_link, summarize
@@ -45,6 +46,8 @@ def reports_of(folder: Path) -> list[EnvironmentReport]:
     if not listed.is_file():
         raise ReviewError(f"{folder} has no reports: `everspot review preview --out {folder}` writes them")
     wanted = listed.read_text().split()
+    if odd := [name for name in wanted if not STACK_NAME.fullmatch(name)]:
+        raise ReviewError(f"{listed} has what is no name of an environment: {odd[0][:80]!r}")
     found: list[EnvironmentReport] = []
     for path in (folder / f"{name}.json" for name in sorted(wanted)):
         try:

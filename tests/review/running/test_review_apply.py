@@ -259,6 +259,9 @@ def test_a_report_that_is_missing_is_not_taken_for_no_change(desk: Desk, engine:
     (reports / "environments.txt").write_text("dev\n")
     with pytest.raises(ReviewError, match=r"dev\.json is no report"):
         reports_of(reports)
+    (reports / "environments.txt").write_text("dev\n../elsewhere\n")
+    with pytest.raises(ReviewError, match=r"no name of an environment: '\.\./elsewhere'"):
+        reports_of(reports)
 
 
 def test_a_fork_s_pull_request_gets_its_answer_in_the_summary(desk: Desk, hub: Double, engine: Engine) -> None:

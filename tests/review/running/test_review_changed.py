@@ -68,7 +68,8 @@ def test_environments_that_a_project_no_longer_looks_for_are_gone_too(desk: Desk
 
 
 def test_a_push_that_has_nothing_before_it_touches_all(desk: Desk) -> None:
-    assert touched(desk, "0" * 40)[0] == ["zaccount", "dev", "prod"]
+    for digits in (40, 64):
+        assert touched(desk, "0" * digits)[0] == ["zaccount", "dev", "prod"]
 
 
 def test_only_the_change_counts_and_not_what_came_to_the_base_meanwhile(desk: Desk) -> None:

@@ -9,9 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from everspot_clouds.base import Cloud, CloudInstance, Message, MessageKind, Phase
-from everspot_core.federation.journey import used
 from everspot_core.manifest import Manifest
-from everspot_core.records import JobState
 from everspot_core.schedule import (
     Action,
     Clear,
@@ -22,7 +20,6 @@ from everspot_core.schedule import (
     Hold,
     Launch,
     Restore,
-    Spent,
     StandingAction,
     Tariff,
     Void,
@@ -56,6 +53,7 @@ from everspot_scheduler.pools import Pools, choices
 from everspot_scheduler.repeats import Repeats
 from everspot_scheduler.retire import Retirement
 from everspot_scheduler.scores import Scores
+from everspot_scheduler.spent import SpentMeter
 from everspot_scheduler.unseen import note_unseen
 from everspot_scheduler.usage import UsageMeter
 from everspot_scheduler.view import Known, Viewer, notices
@@ -105,9 +103,8 @@ class Scheduler:
         self._pools = Pools(self._scores, self._changeovers)
         self._waits, self._fleet_note = Waits(store, scheduler_id), FleetNote(store, scheduler_id)
         self._watch = Watch(store.clock, [*watchers, CloudKeeper(cloud, self._declaration, store.clock)])
-        self._budgets, self._beat = Pace(max(timedelta(seconds=10), 2 * tick)), Pace(BEAT)
+        self._spent, self._beat = SpentMeter(store.clock, self._ledger, tick), Pace(BEAT)
         self._newcomers, self._asides = Newcomers(store, tick), Asides()
-        self._spent: dict[str, Spent] = {}
         self._digest, self._quiet, self._loaded = 0, 0, False
         now = store.clock.now()
         self._me = SchedulerBeat(scheduler_id=scheduler_id, instance_id=instance_id, started_at=now, updated_at=now)
@@ -201,8 +198,8 @@ class Scheduler:
     def _decide(self, seen: Observation) -> None:
         """Plan and act until nothing changes, a race is lost, or the rounds are used up."""
         self._history.make_up(seen)
-        self._reckon(seen)
-        self._federation.look(seen, {job: (s.dollars, s.gpu_hours) for job, s in self._spent.items()})
+        self._spent.look(seen)
+        self._federation.look(seen, {job: (s.dollars, s.gpu_hours) for job, s in self._spent.jobs.items()})
         known = self._known(seen)
         holds, launches = list[Hold](), list[Launch]()
         for _ in range(_ROUNDS):
@@ -241,7 +238,7 @@ class Scheduler:
             facts=self._facts,
             ledger=self._ledger,
             faults=self._faults.known,
-            spent=self._spent,
+            spent=self._spent.jobs,
             losses=self._losses.of(seen.records),
             usage=self._usage.count(seen, self._ledger, pools),
             pools=pools,
@@ -251,19 +248,6 @@ class Scheduler:
             changeovers=self._changeovers,
             after=self._chains.of(seen),
         )
-
-    def _reckon(self, seen: Observation) -> None:
-        """Compute what jobs with a budget in dollars or GPU-hours have used. Only their events are read."""
-        if not self._budgets.take(self._store.clock.monotonic()):
-            return
-        limited = []
-        for name, job in seen.jobs.items():
-            budget = job.value.spec.budget
-            state = seen.records[name].value.state if name in seen.records else JobState.PENDING
-            if not state.final and (budget.dollars is not None or budget.gpu_hours is not None):
-                limited.append((job.value, seen.records[name].value if name in seen.records else None))
-        abroad = {job.job_id: used(record.trips) for job, record in limited if record is not None}
-        self._spent = {job: _sum(own, abroad[job]) for job, own in self._ledger.spent(limited).items()}
 
     def _acknowledge(self, seen: Observation, known: Callable[[str], bool]) -> None:
         """Delete the messages whose meaning is in the store from the queue."""
@@ -297,10 +281,6 @@ class Scheduler:
             detail = f"{alive} instances, {len(self._waits)} jobs waiting"
             beat = self._me.model_copy(update={"detail": detail, "peers": self._federation.sights()})
             self._store.schedulers.put(beat.scheduler_id, beat)
-
-
-def _sum(own: Spent, abroad: tuple[float, float]) -> Spent:
-    return Spent(dollars=own.dollars + abroad[0], gpu_hours=own.gpu_hours + abroad[1])
 
 
 def _is_final(seen: Observation, job: str) -> bool:

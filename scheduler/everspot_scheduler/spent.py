@@ -1,0 +1,44 @@
+"""What jobs with a budget in dollars or GPU-hours have used of it, at home and at peers."""
+
+from datetime import timedelta
+
+from everspot_core.clock import Clock
+from everspot_core.federation.journey import used
+from everspot_core.records import JobState
+from everspot_core.schedule import Spent
+
+from everspot_scheduler.ledger import Ledger
+from everspot_scheduler.observe import Observation
+from everspot_scheduler.pace import Pace
+
+READ_EVERY = timedelta(seconds=10)
+"""The least time between two readings of the jobs' events; two ticks, where these take longer."""
+
+
+class SpentMeter:
+    """Remembers what jobs have used, and computes it anew when it is due. Only events of jobs with a budget are read.
+
+    `jobs`: by id, as of the last reading.
+    """
+
+    def __init__(self, clock: Clock, ledger: Ledger, tick: timedelta) -> None:
+        self._clock, self._ledger = clock, ledger
+        self._pace = Pace(max(READ_EVERY, 2 * tick))
+        self.jobs: dict[str, Spent] = {}
+
+    def look(self, seen: Observation) -> None:
+        """Read what the jobs have used, if it is due."""
+        if not self._pace.take(self._clock.monotonic()):
+            return
+        limited = []
+        for name, job in seen.jobs.items():
+            budget = job.value.spec.budget
+            state = seen.records[name].value.state if name in seen.records else JobState.PENDING
+            if not state.final and (budget.dollars is not None or budget.gpu_hours is not None):
+                limited.append((job.value, seen.records[name].value if name in seen.records else None))
+        abroad = {job.job_id: used(record.trips) for job, record in limited if record is not None}
+        self.jobs = {job: _sum(own, abroad[job]) for job, own in self._ledger.spent(limited).items()}
+
+
+def _sum(own: Spent, abroad: tuple[float, float]) -> Spent:
+    return Spent(dollars=own.dollars + abroad[0], gpu_hours=own.gpu_hours + abroad[1])

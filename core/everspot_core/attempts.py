@@ -26,6 +26,7 @@ from typing import Any
 
 from everspot_core.prices import seconds_between
 from everspot_core.records import Event, EventKind, Reason
+from everspot_core.told import MOST_SECONDS, MOST_STEPS, number_told
 
 _FINAL = {EventKind.FINISHED, EventKind.FAILED, EventKind.CANCELLED}
 _RELEASE = _FINAL | {EventKind.INTERRUPTED, EventKind.LOST, EventKind.ERROR}
@@ -224,13 +225,12 @@ def _share(assigned: Event | None) -> Fraction:
 
 def _reason(event: Event) -> Reason:
     stated = event.data.get("reason")
-    return Reason(stated) if stated in set(Reason) else _ENDS_AS[event.kind]
+    return Reason(stated) if isinstance(stated, str) and stated in set(Reason) else _ENDS_AS[event.kind]
 
 
 def _notice_to_durable(release: Event | None, notice: Event | None, durable: Sequence[Event]) -> float | None:
     if release is not None and "notice_to_durable_seconds" in release.data:
-        stated = release.data["notice_to_durable_seconds"]
-        return float(stated) if isinstance(stated, int | float) else None
+        return number_told(release.data["notice_to_durable_seconds"], -MOST_SECONDS, MOST_SECONDS)
     after = [e for e in durable if notice and e.at >= _seen_at(notice) and e.data.get("trigger") == "notice"]
     return float(seconds_between(_seen_at(notice), after[0].at)) if notice and after else None
 
@@ -240,13 +240,15 @@ def _seen_at(notice: Event) -> datetime:
     stated = notice.data.get("seen_at")
     try:
         seen = datetime.fromisoformat(stated) if isinstance(stated, str) else notice.at
-    except ValueError:
+        return seen.astimezone(UTC) if seen.tzinfo is not None else notice.at
+    except (ValueError, OverflowError):
         return notice.at
-    return seen.astimezone(UTC) if seen.tzinfo is not None else notice.at
 
 
 def _int(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """A count; None if it cannot be one."""
+    known = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_STEPS
+    return int(value) if known else None
 
 
 def _text(value: Any) -> str | None:

@@ -3,11 +3,13 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from everspot_core.attempts import Attempt, attempts
 from everspot_core.changeover import LONGEST, ChangeoverPart, Measurement
 from everspot_core.market import Market
 from everspot_core.records import Event, EventKind, Reason
+from everspot_core.told import MOST_SECONDS, number_told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,20 +60,24 @@ def _of_job(attempt: Attempt, events: Sequence[Event], pace: float) -> dict[Chan
     begins, so it has neither `restore` nor `first-step`."""
     parts: dict[ChangeoverPart, timedelta] = {}
     training = next((e for e in events if e.kind is EventKind.TRAINING and e.data.get("by") != "agent"), None)
-    seconds = training.data.get("seconds") if training is not None else None
+    seconds = _told(training.data.get("seconds")) if training is not None else None
     started = next((e for e in events if e.kind is EventKind.STARTED), None)
-    if training is not None and isinstance(seconds, int | float):
-        parts[ChangeoverPart.RESTORE] = _market(float(seconds), pace)
+    if training is not None and seconds is not None:
+        parts[ChangeoverPart.RESTORE] = _market(seconds, pace)
         parts[ChangeoverPart.DATA] = max(timedelta(0), training.at - parts[ChangeoverPart.RESTORE] - attempt.start)
     elif started is not None:
         parts[ChangeoverPart.DATA] = max(timedelta(0), started.at - attempt.start)
     stepped = next((e.data for e in events if e.kind is EventKind.STEPPED), {})
-    first, following = stepped.get("seconds"), stepped.get("next_seconds")
-    if isinstance(first, int | float) and isinstance(following, int | float):
+    first, following = (_told(stepped.get(key)) for key in ("seconds", "next_seconds"))
+    if first is not None and following is not None:
         parts[ChangeoverPart.FIRST_STEP] = _market(max(0.0, first - following), pace)
     if attempt.reason is Reason.NOTICE and attempt.notice_at is not None and attempt.end is not None:
         parts[ChangeoverPart.SAVE] = attempt.end - attempt.notice_at
     return parts
+
+
+def _told(seconds: Any) -> float | None:
+    return number_told(seconds, -MOST_SECONDS, MOST_SECONDS)
 
 
 def _market(seconds: float, pace: float) -> timedelta:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator
 
 MOST_STEPS = 10**15
-_LONGEST = 1e9  # seconds: 31 years
+MOST_SECONDS = 1e9  # seconds: 31 years
 _LARGEST = 1e6  # GiB
 _DEAREST = 1e9  # dollars, or GPU-hours, of one visit
 _SLOWEST, _FASTEST = 1e-9, 1e9  # steps per second
@@ -29,11 +29,18 @@ def _within(least: float, most: float, unknown: Any = None) -> Callable[[Any], A
     return check
 
 
+def number_told(value: Any, least: float, most: float) -> float | None:
+    """A number of an event; None if it is none, or out of its bounds."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        return None
+    return float(value)
+
+
 Step = Annotated[int, BeforeValidator(_within(0, MOST_STEPS, 0))]
 """A count of optimizer steps; 0 if the value cannot be one."""
 Steps = Annotated[int | None, BeforeValidator(_within(0, MOST_STEPS))]
 Rate = Annotated[float | None, BeforeValidator(_within(_SLOWEST, _FASTEST))]
-Seconds = Annotated[float | None, BeforeValidator(_within(0, _LONGEST))]
+Seconds = Annotated[float | None, BeforeValidator(_within(0, MOST_SECONDS))]
 Gib = Annotated[float | None, BeforeValidator(_within(0, _LARGEST))]
 Billed = Annotated[float | None, AfterValidator(_within(0, _DEAREST))]
 """Dollars or GPU-hours on another cluster's bill; None: not known."""

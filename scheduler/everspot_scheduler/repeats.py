@@ -6,10 +6,12 @@ of schedulers create it once. It is created before the last run leaves the table
 """
 
 import logging
+from sys import float_info
 
 from everspot_core.job import JobSubmission, Series
 from everspot_core.records import EventKind, JobRecord, JobState, Reason
 from everspot_core.series import next_id, next_run
+from everspot_core.told import number_told
 from everspot_store import Store, StoreError
 
 from everspot_scheduler.observe import Observation
@@ -53,7 +55,8 @@ class Repeats:
         events = self._store.events(last.job_id, brief=True)
         told = next((e.data.get("metrics") for e in events if e.kind is EventKind.FINISHED), None)
         said = told.items() if isinstance(told, dict) else ()
-        last_word = {k: float(v) for k, v in said if isinstance(v, int | float)}
+        numbers = {k: number_told(v, -float_info.max, float_info.max) for k, v in said}
+        last_word = {k: v for k, v in numbers.items() if v is not None}
         following = next_run(last, {**record.progress.metrics, **last_word}, self._store.clock.now())
         if following is None or self._store.jobs.create(following.job_id, following) is None:
             return

@@ -10,7 +10,7 @@ import pytest
 from everspot_core.budgets import Budgets
 from everspot_core.ledger import UNKNOWN
 from everspot_core.notify import Notifications
-from everspot_core.records import Market
+from everspot_core.records import EventKind, Market, Reason
 from everspot_scheduler.fleet_note import FleetNote
 from everspot_store import BadDocument, Bucket, ManualClock, Store
 from everspot_store.testing import MemoryBackend
@@ -101,6 +101,17 @@ def test_an_event_that_tells_of_no_market_stops_no_tick(worn: Cluster) -> None:
     (key,) = [key for key in keys if b'"assigned"' in worn.store.control.get(key).value.lower()]
     rewritten(worn, key, lambda event: event | {"data": event["data"] | {"market": "LOST"}})
     worn.store.launches.delete(worn.starts["one"][0][1])
+    goes_on(worn)
+
+
+@pytest.mark.parametrize("kind", ["training", "stepped"])
+def test_a_time_that_a_job_s_program_tells_stops_no_tick(worn: Cluster, kind: str) -> None:
+    """Any program may write `seconds`. It is read when the attempt has ended, to measure what a changeover takes."""
+    one = worn.agents[worn.starts["one"][0][1]]
+    told = {"seconds": 10**400, "next_seconds": 1}
+    worn.store.event_writer("one", 1, one.iid, one.iid).emit(EventKind(kind), **told)
+    one.lease.release(Reason.NOTICE)
+    one.lease, one.alive = None, False
     goes_on(worn)
 
 

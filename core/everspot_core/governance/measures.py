@@ -23,6 +23,7 @@ from everspot_core.job import JobSubmission, Priority
 from everspot_core.market import Market
 from everspot_core.prices import HOUR, exact, seconds_between, total
 from everspot_core.records import Event, EventKind, JobRecord
+from everspot_core.told import MOST_SECONDS, number_told
 
 HEADROOM = Fraction(5, 4)
 """What a job is to have of memory, as a multiple of the most that it was seen to hold."""
@@ -229,15 +230,16 @@ def checkpoint_more_often(
         own = [r for r in rows if r.job_id == job.job_id and r.kind in _JOB]
         seconds = total(r.seconds for r in own)
         written = [
-            e.data.get("seconds")
+            number_told(e.data.get("seconds"), 0, MOST_SECONDS)
             for e in events.get(job.job_id, ())
             if e.kind is EventKind.CHECKPOINTED and e.data.get("trigger") == "interval" and month.contains(e.at)
         ]
         if not redone or not seconds or not all(r.known for r in own):
             continue
-        if not written or not all(isinstance(x, int | float) and not isinstance(x, bool) for x in written):
+        took = [seconds for seconds in written if seconds is not None]
+        if not written or len(took) < len(written):
             continue
-        more = sum((exact(float(x)) * exact(pace) for x in written if isinstance(x, int | float)), Fraction(0))
+        more = total(exact(x) * exact(pace) for x in took)
         gain = (redone / 2 - more) * total(r.cost for r in own) / seconds
         if gain > 0:
             saved += gain

@@ -17,6 +17,12 @@ def peer(world, tmp_path_factory):
     return met(world, tmp_path_factory.mktemp("peer"))
 
 
+def test_a_visit_whose_host_told_no_bill_is_not_told_to_have_cost_nothing(past):
+    trip = Trip(cluster="there", visit="moved-v1", number=1, since=T0, until=T0, end=TripEnd.RETURNED)
+    past.save(past.record("moved").model_copy(update={"trips": [trip]}))
+    assert "≥ $0.00 at other clusters (1 visit without a known bill)" in " ".join(past.run("report").out.split())
+
+
 def leave(world, job: str, told: str = "") -> str:
     found = world.store.records.get(job)
     submitted, origin = world.store.jobs.get(job).value, Origin(cluster="test", control_url=world.url)
@@ -96,7 +102,7 @@ def test_the_report_tells_what_visits_cost_beside_the_clusters_own_bill(past):
     report = past.run("--json", "report").json
     assert (report["abroad_usd"], report["egress_usd"]) == (1.25, 0.09)
     assert past.run("--json", "report", "moved").json["cost_usd"] == before["cost_usd"]  # the cluster's own bill
-    assert "at other clusters" in past.run("report").out
+    assert "$1.25 at other clusters, about $0.09" in past.run("report").out
     assert "there as moved-v1, ended at step 0, $1.25, about $0.09 for the way" in past.run("job", "moved").out
 
 

@@ -3,6 +3,8 @@
 from datetime import datetime
 from typing import Any
 
+from everspot_core.counting import counted
+from everspot_core.visits import TripEnd
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -101,9 +103,11 @@ def _abroad(report: dict[str, Any]) -> str | None:
     """What visits to other clusters cost, which is in no other sum; None if there was none."""
     if not any(job["trips"] for job in report["jobs"]):
         return None
-    return (
-        f"{money(report['abroad_usd'])} at other clusters, about {money(report['egress_usd'])} for the way: beside it"
-    )
+    ran = [trip for job in report["jobs"] for trip in job["trips"] if trip["end"] in (TripEnd.RETURNED, TripEnd.ENDED)]
+    unknown = sum(trip["usd"] is None for trip in ran)
+    least, lacking = ("≥ ", f" ({counted(unknown, 'visit')} without a known bill)") if unknown else ("", "")
+    way = f"about {money(report['egress_usd'])} for the way: beside it"
+    return f"{least}{money(report['abroad_usd'])} at other clusters{lacking}, {way}"
 
 
 def _cost(report: dict[str, Any]) -> Text:

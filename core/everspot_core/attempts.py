@@ -26,7 +26,7 @@ from typing import Any
 
 from everspot_core.prices import seconds_between
 from everspot_core.records import Event, EventKind, Reason
-from everspot_core.told import MOST_SECONDS, MOST_STEPS, number_told
+from everspot_core.told import MOST_SECONDS, count_told, number_told
 
 _FINAL = {EventKind.FINISHED, EventKind.FAILED, EventKind.CANCELLED}
 _RELEASE = _FINAL | {EventKind.INTERRUPTED, EventKind.LOST, EventKind.ERROR}
@@ -142,7 +142,7 @@ def attempts(events: Iterable[Event], reported: Mapping[int, int] | None = None)
         *earlier, last = _lives(by_epoch[epoch])
         assigned = _first(by_epoch[epoch], EventKind.ASSIGNED)
         for life, next_life in pairwise([*earlier, last]):
-            before = _int(next_life[0].data.get("step_before")) or 0
+            before = count_told(next_life[0].data.get("step_before")) or 0
             found.append(_attempt(life, assigned, next_life[0], None, before))
         found.append(_attempt(last, assigned, successor, final, (reported or {}).get(epoch, 0)))
     return found
@@ -188,7 +188,9 @@ def _attempt(
     # Told without waiting, so perhaps after the release; a fenced owner cannot publish, so all of them are good.
     durable = [e for e in events if e.kind is EventKind.CHECKPOINTED]
     notice = _first(inside, EventKind.NOTICE)
-    steps = [_int(e.data.get("step")) for e in events] + [_int(training.data.get("from_step")) if training else None]
+    steps = [count_told(e.data.get("step")) for e in events] + [
+        count_told(training.data.get("from_step")) if training else None
+    ]
     # Without training, what a `lost` tells is the step that the record had from the attempt before.
     known = [s for s in steps if s is not None] if training or durable else []
     return Attempt(
@@ -202,17 +204,17 @@ def _attempt(
         end=end,
         reason=reason,
         training_at=training.at if training else None,
-        from_step=_int(training.data.get("from_step")) if training else None,
+        from_step=count_told(training.data.get("from_step")) if training else None,
         last_step=max([reported, *known]) if known or reported else None,
         last_step_told=release is not None
         and release.kind is not EventKind.LOST
-        and _int(release.data.get("step")) is not None,
+        and count_told(release.data.get("step")) is not None,
         durable_at=durable[-1].at if durable else None,
         notice_at=_seen_at(notice) if notice else None,
         notice_source=_text(notice.data.get("source")) if notice else None,
         notice_to_durable_seconds=_notice_to_durable(release, notice, durable),
         share=_share(assigned),
-        gpus=_int(assigned.data.get("gpus")) if assigned is not None else None,
+        gpus=count_told(assigned.data.get("gpus")) if assigned is not None else None,
     )
 
 
@@ -243,12 +245,6 @@ def _seen_at(notice: Event) -> datetime:
         return seen.astimezone(UTC) if seen.tzinfo is not None else notice.at
     except (ValueError, OverflowError):
         return notice.at
-
-
-def _int(value: Any) -> int | None:
-    """A count; None if it cannot be one."""
-    known = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_STEPS
-    return int(value) if known else None
 
 
 def _text(value: Any) -> str | None:

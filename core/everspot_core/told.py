@@ -36,6 +36,12 @@ def number_told(value: Any, least: float, most: float) -> float | None:
     return float(value)
 
 
+def count_told(value: Any) -> int | None:
+    """A count of an event; None if it cannot be one."""
+    known = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_STEPS
+    return int(value) if known else None
+
+
 Step = Annotated[int, BeforeValidator(_within(0, MOST_STEPS, 0))]
 """A count of optimizer steps; 0 if the value cannot be one."""
 Steps = Annotated[int | None, BeforeValidator(_within(0, MOST_STEPS))]

@@ -38,6 +38,7 @@ class Berth(Stored):
     instance_type: str
     zone: str
     market: Market
+    standing: bool = Field(default=False, description="It was not launched for a job, and is paid for anyway.")
 
     @property
     def pool(self) -> PoolKey:

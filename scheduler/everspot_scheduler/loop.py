@@ -96,7 +96,9 @@ class Scheduler:
         self._asking, self._repeats = Asking(cloud, store.clock, tick), Repeats(store, scheduler_id)
         self._desk = Desk(store, cloud, self._declaration, self._facts, self._ledger, scheduler_id)
         liaison = liaison or usual_liaison(store, manifest)
-        self._federation = Federation(store, self._declaration, self._actor, self._history, self._ledger, liaison)
+        self._federation = Federation(
+            store, self._declaration, self._actor, self._history, self._ledger, liaison, lambda: self._desk.launched
+        )
         self._scores, self._usage = Scores(store.clock), UsageMeter(store)
         self._accounts, self._changeovers, self._chains = Accounts(store), ChangeoverLog(store), Chains(store)
         self._anomalies = AnomalyWatch(store, scheduler_id, self._accounts, self._declaration)
@@ -214,7 +216,7 @@ class Scheduler:
                 break
         self._desk.launch(launches, Tariff(view))
         self._desk.release(seen, lambda names: self._asking.end(self._desk, names))
-        self._federation.choose(view, holds)
+        self._federation.choose(view, actions)
         aside = self._asides.do
         aside("why jobs wait", lambda: self._waits.note([*holds, *launches], self._desk.note))
         aside("the state of pools", lambda: self._fleet_note.note(view))

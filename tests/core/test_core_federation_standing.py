@@ -8,7 +8,7 @@ from everspot_core.catalogue import InstanceType
 from everspot_core.federation.decision import DEFAULT, MoveWhy, Prospect, Traveller, decide, say
 from everspot_core.federation.market import ClusterMarket
 from everspot_core.federation.prospect import Passage, prospect
-from everspot_core.federation.standing import Idle, berth, idle_in, standing_home
+from everspot_core.federation.standing import Idle, berth, idle_in, on_standing, standing_home
 from everspot_core.fit import Shape
 from everspot_core.job import JobSpec, JobSubmission, Resources
 from everspot_core.records import Assignment, InstanceRecord, InstanceState, Market, Role
@@ -115,6 +115,17 @@ def test_a_job_moves_to_what_is_idle_for_money_too_and_says_so():
     found = prospect(job(), there(idle()), NOW, passage=WAY)
     move = decide(Traveller(job_id="j", deadline_at=None, holds=True), here, [found], DEFAULT, NOW)
     assert move.why is MoveWhy.CHEAPER and say(move).endswith("on an idle instance that is paid for anyway")
+    budgeted = Traveller(job_id="j", deadline_at=None, holds=True, budgeted=True)
+    assert decide(budgeted, here, [found], DEFAULT, NOW) is None  # its budget pays what its host takes for it
+    assert decide(budgeted, here, [replace(found, paid=False)], DEFAULT, NOW) is not None
+
+
+def test_nothing_is_saved_by_leaving_an_instance_that_is_paid_for_anyway():
+    held = Prospect(cluster="home", feasible=True, usd=9.0, done_by=None)
+    found = prospect(job(), there(idle()), NOW, passage=WAY)
+    traveller = Traveller(job_id="j", deadline_at=None, holds=True)
+    assert decide(traveller, on_standing(held), [found], DEFAULT, NOW) is None
+    assert on_standing(replace(held, usd=None)).usd is None
 
 
 def test_a_job_of_a_standing_fleet_leaves_for_no_more_than_half_as_much_again_as_its_own_instances_cost():

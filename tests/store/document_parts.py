@@ -107,7 +107,7 @@ def _place(visit: str) -> dict[str, Any]:
 
 
 def a_berth() -> Berth:
-    return every_field(Berth, instance_type="g5.xlarge", zone="eu-west-1a", market=Market.SPOT)
+    return every_field(Berth, instance_type="g5.xlarge", zone="eu-west-1a", market=Market.SPOT, standing=True)
 
 
 def a_record() -> JobRecord:

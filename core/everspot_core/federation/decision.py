@@ -92,15 +92,17 @@ class Prospect:
 class Traveller:
     """What the decision has to know of the job itself.
 
-    `holds`: it holds instances. `moved_at`: when it last came to its cluster from another one. `declined`: when each
-    cluster last declined it, did not answer in time, or gave it back. `vain`: the visits in a row, up to now, on which
-    it got no instance there, of each cluster.
+    `holds`: it holds instances. `budgeted`: it has a budget in dollars or GPU-hours, from which each cluster takes what
+    its instances cost, whoever pays them anyway. `moved_at`: when it last came to its cluster from another one.
+    `declined`: when each cluster last declined it, did not answer in time, or gave it back. `vain`: the visits in a
+    row, up to now, on which it got no instance there, of each cluster.
     """
 
     job_id: str
     deadline_at: datetime | None
     holds: bool = False
     critical: bool = False
+    budgeted: bool = False
     moved_at: datetime | None = None
     declined: Mapping[str, datetime] = field(default_factory=dict)
     vain: Mapping[str, int] = field(default_factory=dict)
@@ -233,6 +235,7 @@ def _cheaper(
         p
         for p in able
         if p.usd is not None
+        and not (p.paid and job.budgeted)
         and here.usd - p.usd > max(least, terms.passages * p.passage_usd)
         and (due is None or _in_time(p, due))
     ]

@@ -70,6 +70,12 @@ def aboard(found: Prospect, job: JobView, there: Idle, upper: timedelta, now: da
     )
 
 
+def on_standing(found: Prospect) -> Prospect:
+    """The prospect `found` of the cluster where the job is, if it holds an instance of the standing fleets there: that
+    is paid for anyway, so that nothing is saved by leaving it."""
+    return replace(found, feasible=True, placed=True, paid=True, usd=None if found.usd is None else 0.0)
+
+
 def standing_home(job: JobView, view: ClusterView, cluster: str, now: datetime) -> Prospect:
     """The prospect of a job at its home, where nothing is launched: there is the room that its instances have. So a job
     that waits there is short of capacity, and what a job holds is paid for anyway."""

@@ -7,27 +7,20 @@ copied.
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from everspot_core.catalogue import InstanceType, builtin
-from everspot_core.federation.decision import (
-    DEFAULT,
-    Move,
-    Prospect,
-    Traveller,
-    decide,
-    well_off,
-)
+from everspot_core.federation.decision import DEFAULT, Move, Prospect, Traveller, decide, well_off
 from everspot_core.federation.journey import GIGABYTE, vain
 from everspot_core.federation.market import ClusterMarket, waited_for
 from everspot_core.federation.prospect import COPIED_PER_HOUR, STAYING, Passage, may_move, prospect
-from everspot_core.federation.standing import idle_in, standing_home
+from everspot_core.federation.standing import idle_in, on_standing, standing_home
 from everspot_core.peers import Peer, reachable
 from everspot_core.records import JobState
 from everspot_core.schedule import ClusterView, JobView, PoolKey
 from everspot_core.schedule.jobs import critical
-from everspot_core.schedule.view import pool_of
+from everspot_core.schedule.view import InstanceView, pool_of
 from everspot_store import Store, StoreError
 
 from everspot_scheduler.federation.journeys import SENT
@@ -48,6 +41,8 @@ class Choosing:
         self._data: dict[str, float] = {}
         self._view: ClusterView | None = None
         self._markets: dict[str, ClusterMarket] = {}
+        self._less: dict[tuple[str, int], ClusterMarket] = {}
+        self._bound: dict[str, _Bound] = {}
         self._doubts: dict[str, str] = {}
 
     def __call__(
@@ -58,7 +53,9 @@ class Choosing:
         if not may_move(job, now):
             return None
         if view is not self._view:
-            self._view = view
+            self._view, self._less = view, {}
+            jobs = {j.job_id: j for j in view.jobs if j.job_id in self._bound}
+            self._bound = {n: b for n, b in self._bound.items() if _under_way(b, jobs.get(n), home, now)}
             self._markets = dict(self._known(view, news))
         away = job.record.away if job.record is not None else None
         at = away.cluster if away is not None else home
@@ -70,13 +67,12 @@ class Choosing:
         others = [found for found in asked if found is not None]
         if away is not None:
             back = self._passage(job, news[at].peer, now) if at in news else STAYING
-            others.append(_at_home(job, view, home, now, back))
+            others.append(_at_home(job, view, home, now, back, self._bound_for(home, job)))
         move = decide(traveller, here, others, DEFAULT, now)
-        if (
-            move is not None and move.cluster in self._markets
-        ):  # what one job is to have there is not there for the next
-            market = self._markets[move.cluster]
-            self._markets[move.cluster] = replace(market, promised=market.promised + job.nodes)
+        if move is not None:  # what one job is to have there is not there for the next
+            self._bound[job.job_id] = _Bound(job_id=job.job_id, cluster=move.cluster, nodes=job.nodes, at=now)
+        elif away is None:  # one that is away may have been called back already
+            self._bound.pop(job.job_id, None)
         return move
 
     def _here(self, job: JobView, view: ClusterView, news: Mapping[str, News], home: str, now: datetime) -> Prospect:
@@ -86,24 +82,48 @@ class Choosing:
             return _at_home(job, view, home, now, STAYING)
         runs = away.told in _THERE
         berth = away.berth.pool if runs and away.berth is not None else None
-        found = self._at(away.cluster, job, now, held=berth)
+        found = self._at(away.cluster, job, now, held=berth, waits=not runs)
         if found is None:  # nothing is known of it now: what runs there is left alone
             return Prospect(cluster=away.cluster, feasible=True, usd=None, done_by=job.submission.deadline_at)
+        if away.berth is not None and runs and away.berth.standing:
+            return on_standing(found)
         return replace(found, feasible=True, placed=True) if runs else found
 
     def _at(
-        self, name: str, job: JobView, now: datetime, *, held: PoolKey | None = None, passage: Passage = STAYING
+        self,
+        name: str,
+        job: JobView,
+        now: datetime,
+        *,
+        held: PoolKey | None = None,
+        passage: Passage = STAYING,
+        waits: bool = False,
     ) -> Prospect | None:
-        """The prospect at a peer; None: nothing is known of it. A peer of whose figures none can be made is left out
-        of this view's choices: it stops neither the choice among others nor home's own work."""
+        """The prospect at a peer; None: nothing is known of it. `waits`: the job waits there or is on its way there, so
+        that some of what is promised there is its own. A peer of whose figures none can be made is left out of this
+        view's choices: it stops neither the choice among others nor home's own work."""
         if name not in self._markets:
             return None
         try:
-            return prospect(job, self._markets[name], now, held=held, passage=passage)
+            more = self._bound_for(name, job) - (job.nodes if waits else 0)
+            return prospect(job, self._with(name, more), now, held=held, passage=passage)
         except Exception as error:  # whatever figures within their bounds may lead to
             del self._markets[name]
             self._doubt(name, error)
             return None
+
+    def _with(self, name: str, more: int) -> ClusterMarket:
+        """The market of a peer where so many more instances are promised."""
+        if not more:
+            return self._markets[name]
+        if (name, more) not in self._less:
+            market = self._markets[name]
+            self._less[name, more] = replace(market, promised=max(0, market.promised + more))
+        return self._less[name, more]
+
+    def _bound_for(self, cluster: str, job: JobView) -> int:
+        """How many instances other jobs were sent for to a cluster that have yet to leave where they are."""
+        return sum(b.nodes for b in self._bound.values() if b.cluster == cluster and b.job_id != job.job_id)
 
     def _known(self, view: ClusterView, news: Mapping[str, News]) -> Iterator[tuple[str, ClusterMarket]]:
         """The markets of the peers that are heard of, and have a scheduler that lives."""
@@ -156,34 +176,54 @@ class Choosing:
         return self._data[named]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bound:
+    """A job that is to go to a cluster, home or a peer, as was decided `at`."""
+
+    job_id: str
+    cluster: str
+    nodes: int
+    at: datetime
+
+
+def _under_way(bound: _Bound, job: JobView | None, home: str, now: datetime) -> bool:
+    """Whether the job still has to leave where it is. Once it is there, or on its way, its own record tells of it."""
+    if job is None or job.state.final or now - bound.at >= DEFAULT.patience:
+        return False
+    away = job.record.away if job.record is not None else None
+    return bound.cluster != (home if away is None else away.cluster)
+
+
 def _coming(job: JobView, cluster: str) -> int:
     """How many instances a job will need that is on its way to a cluster, which does not know of it yet."""
     away = job.record.away if job.record is not None else None
     return job.nodes if away is not None and away.cluster == cluster and away.told in ("", SENT) else 0
 
 
-def _at_home(job: JobView, view: ClusterView, home: str, now: datetime, passage: Passage) -> Prospect:
+def _at_home(job: JobView, view: ClusterView, home: str, now: datetime, passage: Passage, bound: int = 0) -> Prospect:
     """The prospect at home. What stands idle there is for jobs that come back: of one that waits the plan has just
-    judged that it gets none of it."""
+    judged that it gets none of it. `bound`: the instances for which others were called back."""
     idle = idle_in(view) if job.state is JobState.AWAY else ()
     waits = job.nodes if job.state is JobState.PENDING else 0
-    promised = max(0, waited_for(view, now) - waits)
+    promised = max(0, waited_for(view, now) - waits) + bound
     if view.cap is None or not view.pools:
         if job.state is not JobState.AWAY:
             return standing_home(job, view, home, now)
         there = replace(ClusterMarket.of(home, view, promised=promised), pools=(), idle=idle)
         return prospect(job, there, now, passage=passage)
     market = replace(ClusterMarket.of(home, view, promised=promised), idle=idle)
-    return prospect(job, market, now, held=_held(job, view), passage=passage)
+    held = _held(job, view)
+    found = prospect(job, market, now, held=pool_of(held) if held is not None else None, passage=passage)
+    return on_standing(found) if held is not None and held.launched_for is None else found
 
 
-def _held(job: JobView, view: ClusterView) -> PoolKey | None:
-    """The pool of the instance that the job has, or that is on its way to it."""
+def _held(job: JobView, view: ClusterView) -> InstanceView | None:
+    """The instance that the job has, or that is on its way to it."""
     owner = job.record.owner if job.record is not None else None
     for instance in view.instances:
         mine = instance.instance_id == owner if owner is not None else instance.launched_for == job.job_id
         if mine and not (instance.gone or instance.ending):
-            return pool_of(instance)
+            return instance
     return None
 
 
@@ -191,12 +231,14 @@ def _traveller(job: JobView, now: datetime) -> Traveller:
     record = job.record
     trips = record.trips if record is not None else []
     away = record.away if record is not None else None
-    arrived = [trip.until for trip in trips if trip.sent_bytes] + ([away.since] if away is not None else [])
+    arrived = [trip.until for trip in trips if trip.sent_bytes] + ([away.offered_at] if away is not None else [])
+    budget = job.submission.spec.budget
     return Traveller(
         job_id=job.job_id,
         deadline_at=job.submission.deadline_at,
         holds=job.state.owned or (away is not None and away.told in _THERE),
         critical=critical(job),
+        budgeted=budget.dollars is not None or budget.gpu_hours is not None,
         moved_at=max(arrived, default=None),
         declined={trip.cluster: trip.until for trip in trips},
         vain=vain(trips),

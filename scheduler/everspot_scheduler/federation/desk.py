@@ -5,7 +5,7 @@ job that is to move is sent away before the next plan; a running one is told to 
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -13,7 +13,7 @@ from everspot_core.federation import journey
 from everspot_core.federation.decision import Move, say
 from everspot_core.records import JobState, Order, Reason
 from everspot_core.schedule import ClusterView, Hold, JobView, Stop, Why
-from everspot_core.schedule.actions import WITHHELD
+from everspot_core.schedule.actions import WITHHELD, Assign, Complete
 from everspot_store import PeerSight, Store, StoreDenied
 
 from everspot_scheduler.act import Actor
@@ -58,13 +58,21 @@ class Federation:
     """One scheduler's dealings with the peers of its cluster."""
 
     def __init__(
-        self, store: Store, declaration: Declaration, actor: Actor, history: History, ledger: Ledger, liaison: Liaison
+        self,
+        store: Store,
+        declaration: Declaration,
+        actor: Actor,
+        history: History,
+        ledger: Ledger,
+        liaison: Liaison,
+        launched: Callable[[], Container[str]],
     ) -> None:
+        """`launched`: the instances that were launched for jobs."""
         self._store, self._actor, self._choose = store, actor, liaison.chooser
         self._peers = Peers(declaration, liaison.opener, store.clock)
         self._markets = MarketNotes(store)
         self._journeys = Journeys(store, self._peers, history, self._peers.home)
-        self._hosting = Hosting(store, declaration, actor, ledger)
+        self._hosting = Hosting(store, declaration, actor, ledger, launched)
         self._errands = Errands(liaison.threads)
         self._listen, self._steps, self._sweep = Pace(LISTEN_EVERY), Pace(STEP_EVERY), Pace(SWEEP_EVERY)
         self._visits = Pace(HOST_EVERY)
@@ -99,12 +107,14 @@ class Federation:
                 used, back = spent.get(name, (0.0, 0.0)), self._back.pop(name, "")
                 self._errands.begin(f"the journey of {name}", self._going_on(name, used, back))
 
-    def choose(self, view: ClusterView, holds: Collection[Hold]) -> None:
-        """After a plan: decide which jobs move. `holds`: the jobs that wait, and why."""
+    def choose(self, view: ClusterView, actions: Collection[object]) -> None:
+        """After a plan: decide which jobs move. `actions`: the plan's. A job to which it has just given an instance
+        still waits in `view`, and stays."""
         news = self._peers.news()
         if not news or view.draining:
             return
-        withheld = {hold.job_id for hold in holds if hold.why in WITHHELD}
+        withheld = {a.job_id for a in actions if isinstance(a, Hold) and a.why in WITHHELD}
+        withheld |= {a.job_id for a in actions if isinstance(a, Assign | Complete)}
         now = self._store.clock.now()
         begun = {name: move for name, move in self._moves.items() if self._stopping(view, name)}
         self._moves = {}

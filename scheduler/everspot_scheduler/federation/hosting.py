@@ -5,6 +5,7 @@ crash between any two writes is repaired by the next look of any scheduler.
 """
 
 import logging
+from collections.abc import Callable, Container
 from datetime import datetime, timedelta
 
 from everspot_core.federation import journey
@@ -14,7 +15,7 @@ from everspot_core.job import JobSubmission
 from everspot_core.lease import pending
 from everspot_core.manifest import Manifest
 from everspot_core.peers import reachable
-from everspot_core.records import JobRecord, JobState, Order, Reason
+from everspot_core.records import InstanceRecord, JobRecord, JobState, Order, Reason
 from everspot_core.schedule import Finish, Stop, Why
 from everspot_core.visits import Berth
 from everspot_store import BadDocument, Store, Versioned
@@ -54,8 +55,17 @@ def refusal(visit: str, offer: VisitOffer, manifest: Manifest, now: datetime, *,
 class Hosting:
     """The visits of one host. Raises the store's errors."""
 
-    def __init__(self, store: Store, declaration: Declaration, actor: Actor, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        store: Store,
+        declaration: Declaration,
+        actor: Actor,
+        ledger: Ledger,
+        launched: Callable[[], Container[str]],
+    ) -> None:
+        """`launched`: the instances that were launched for jobs."""
         self._store, self._declaration, self._actor, self._ledger = store, declaration, actor, ledger
+        self._launched = launched
         self._told: dict[str, timedelta] = {}
 
     def look(self, seen: Observation) -> None:
@@ -130,13 +140,17 @@ class Hosting:
         offer, now = found.value, self._store.clock.monotonic()
         owner = (record.owner or "") if record is not None and record.state.owned else ""
         runs = seen.instances[owner].value if owner in seen.instances else None
-        berth = None if runs is None else Berth(instance_type=runs.instance_type, zone=runs.zone, market=runs.market)
+        berth = None if runs is None else self._berth(runs)
         last = self._told.setdefault(offer.visit, now)
         if berth != offer.berth or now - last >= TELL_EVERY:
             self._told[offer.visit] = now
             wanted = journey.so_far(offer, berth, *self._spent(job, record))
             if wanted != offer:
                 self._store.visits.replace(offer.visit, found, wanted)
+
+    def _berth(self, runs: InstanceRecord) -> Berth:
+        standing = runs.instance_id not in self._launched()
+        return Berth(instance_type=runs.instance_type, zone=runs.zone, market=runs.market, standing=standing)
 
     def _create(self, visit: str, found: Versioned[VisitOffer]) -> None:
         """Create the visit's job. The record only tells how far it has come; without it the job runs all the same."""

@@ -56,7 +56,10 @@ def waits_since(record: JobRecord | None, job: JobSubmission) -> datetime:
     A visit goes on with the wait that began at its home."""
     submitted = job.visit.waits_since if job.visit is not None else None
     known = [submitted or job.submitted_at, job.start_at]
-    if record is not None:
+    ran = record is not None and record.away is not None and bool(record.away.usd)
+    if record is not None and record.waits_since is not None and not ran:
+        known.append(record.waits_since)
+    elif record is not None:
         known += [record.changed_at] if record.last_owner is not None else []
         known += [trip.until for trip in record.trips if trip.usd]
     return max(moment for moment in known if moment is not None)
@@ -81,6 +84,7 @@ def assign(record: JobRecord | None, job_id: str, instance: str, now: datetime) 
             "not_before": None,
             "changed_at": now,
             "assigned_at": now,
+            "waits_since": None,
             "held_seconds": record.held_seconds if record.epoch else 0.0,
         }
     )

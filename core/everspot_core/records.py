@@ -172,6 +172,11 @@ class JobRecord(Document):
     )
 
     away: Away | None = Field(default=None, description="While the state is AWAY.")
+    waits_since: Utc | None = Field(
+        default=None,
+        description="When it began to wait, of a job that has been away since and got no instance there. None: when it "
+        "last left one.",
+    )
     trips: list[Trip] = Field(
         default_factory=list, description="Its visits to other clusters, and offers that came to nothing, newest last."
     )

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 from elastic_helpers import ElasticCluster
+from everspot_core.launching import LaunchTrouble
 from everspot_core.records import Market
 from everspot_store import StoreUnavailable, parcels
 from scheduler_helpers import Agent
-from test_scheduler_federation_choosing import Two
+from test_scheduler_federation_choosing import POOLS, Two
 from test_scheduler_federation_standing import Fleets
 
 SMALL = {"clouds": ["aws"], "resources": {"vcpus": 2}}
@@ -88,6 +89,19 @@ def test_one_idle_instance_of_a_peer_draws_one_of_the_jobs_that_run_at_home(two:
     two.live(timedelta(hours=1))
     assert sorted(two.home.state(name) for name in jobs) == ["AWAY", "RUNNING", "RUNNING"]
     assert sorted(two.home.store.records.get(name).value.epoch for name in jobs) == [1, 1, 2]
+
+
+def test_a_job_that_lost_its_instance_gets_on_demand_after_a_day_whatever_visits_it_made_in_vain(two: Two) -> None:
+    two.home.submit("j", expected_duration="60h", **SMALL)
+    two.live(timedelta(minutes=20))
+    (name,) = two.home.living()
+    two.home.cloud.refuses = {POOLS[0]: LaunchTrouble.CAPACITY}
+    two.host.dry()
+    two.home.cloud.end_one(name, interrupted=True)
+    two.live(timedelta(hours=40), step=timedelta(minutes=4))
+    record = two.home.store.records.get("j").value
+    assert record.state == "RUNNING" and record.waits_since is None and len(record.trips) >= 3
+    assert two.home.living()[record.owner] is Market.ON_DEMAND
 
 
 @pytest.mark.parametrize("budget", ["dollars", "gpu_hours"])

@@ -2,18 +2,21 @@
 
 import json
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from elastic_helpers import ElasticCluster
+from everspot_core.federation import journey
+from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.federation.prospect import Prospect, prospect
 from everspot_core.launching import LaunchTrouble
 from everspot_core.lease import waits_since
 from everspot_core.peers import Peer
 from everspot_core.records import Market
 from everspot_core.schedule import PoolKey
+from everspot_core.visits import Origin
 from everspot_scheduler.federation.choosing import Choosing
 from everspot_scheduler.federation.desk import Liaison
 from everspot_scheduler.loop import Scheduler
@@ -155,6 +158,25 @@ def test_no_job_goes_where_nothing_is_to_be_had_either(two: Two) -> None:
     two.home.submit("j", expected_duration="2h", clouds=["aws"])
     two.live(timedelta(hours=1))
     assert two.home.state("j") == "PENDING" and not two.host.store.visits.scan()
+
+
+@pytest.mark.parametrize("field", ["waits_since", "submitted_at"])
+def test_a_job_that_is_said_to_wait_since_the_end_of_time_is_refused_and_stops_no_host(two: Two, field: str) -> None:
+    two.host.cloud.refuses = {POOLS[0]: LaunchTrouble.CAPACITY}
+    then, origin = datetime(9999, 12, 31, tzinfo=UTC), Origin(cluster="home", control_url=two.home.store.control.url)
+    job = two.home.submit("j", clouds=["aws"])
+    job = job.model_copy(update={"submitted_at": then}) if field == "submitted_at" else job
+    away = journey.depart(None, job, origin, "host", "", two.clock.now())
+    sent = journey.for_visit(job, away, origin, 0.0, 0.0)
+    if field == "waits_since":
+        sent = sent.model_copy(update={"visit": sent.visit.model_copy(update={"waits_since": then})})
+    now = {"at": two.clock.now(), "changed_at": two.clock.now()}
+    offer = VisitOffer(visit=sent.job_id, home="home", state=OfferState.OFFERED, submission=sent, **now)
+    two.host.store.visits.create(offer.visit, offer)
+    two.host.submit("own", priority="critical")
+    two.live(timedelta(minutes=20))
+    assert two.host.state("own") == "RUNNING"
+    assert two.host.store.visits.get(offer.visit).value.state is OfferState.REFUSED
 
 
 POOL = {"instance_type": "g5.xlarge", "zone": "us-east-1a", "market": "spot", "usd_per_hour": 0.04}

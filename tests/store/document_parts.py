@@ -129,6 +129,7 @@ def a_record() -> JobRecord:
         "progress": progress, "preemptions": 1, "errors": 1, "unstarted": ["i-0"], "from_zero": 1,
         "failed_on": ["i-0"], "failed_step": 5, "not_before": AT, "last_owner": "i-0", "last_reason": Reason.NOTICE,
         "detail": "why", "exit_code": 1, "changed_at": AT, "assigned_at": AT, "held_seconds": 60.0,
+        "waits_since": AT,
         "away": every_field(Away, waits_since=AT, number=2, why="no capacity", told="RUNNING", told_at=AT, sent_at=AT,
                             usd=0.25, berth=a_berth(), **_place("resnet-1-v2")),
         "trips": [every_field(Trip, number=1, until=AT, end=TripEnd.RETURNED, why="cheaper", step=9, usd=0.5,

@@ -37,7 +37,8 @@ def depart(
         raise IllegalTransition("send it away", record)
     number = max((trip.number for trip in record.trips), default=0) + 1
     visit = visit_id(origin, job.job_id, job.submitted_at, number)
-    away = Away(cluster=cluster, visit=visit, number=number, since=now, waits_since=waits_since(record, job), why=why)
+    waits = waits_since(record, job)
+    away = Away(cluster=cluster, visit=visit, number=number, since=now, waits_since=waits, why=why)
     return record.model_copy(
         update={
             "state": JobState.AWAY,
@@ -45,6 +46,7 @@ def depart(
             "beat": 0,
             "away": away,
             "not_before": None,
+            "waits_since": waits,
             "changed_at": now,
             "held_seconds": record.held_seconds if record.epoch else 0.0,
         }
@@ -256,6 +258,7 @@ def _away(record: JobRecord, verb: str) -> Away:
 def _over(record: JobRecord, trip: Trip, now: datetime, progress: Progress | None) -> dict[str, object]:
     return {
         "away": None,
+        "waits_since": None if trip.usd else record.waits_since,
         "trips": _kept([*record.trips, trip]),
         "beat": record.beat + 1,
         "changed_at": now,

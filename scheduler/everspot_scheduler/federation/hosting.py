@@ -46,6 +46,10 @@ def refusal(visit: str, offer: VisitOffer, manifest: Manifest, now: datetime, *,
         return f"{manifest.cluster} is being drained"
     if not timedelta(0) <= now - offer.at + OFFER_LIFE <= 2 * OFFER_LIFE:
         return f"the offer was made at {offer.at:%Y-%m-%d %H:%M} UTC: too long ago"
+    job = offer.submission
+    since = max(job.submitted_at, (job.visit.waits_since if job.visit is not None else None) or job.submitted_at)
+    if since - offer.at > OFFER_LIFE:  # moments so far ahead that the plan cannot reckon with them
+        return f"the job is said to have begun to wait at {since:%Y-%m-%d %H:%M} UTC, long after its offer"
     here = home.model_copy(update={"name": manifest.cluster, "cloud": manifest.cloud})
     if not reachable(here, spec.clouds, spec.clusters):
         return f"the job may not run in {manifest.cluster}"

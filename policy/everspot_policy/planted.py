@@ -8,6 +8,9 @@ from itertools import islice
 
 LEAST = "a password"
 
+_QUOTED = r"(?:\"(?![$<{`])[^\"\n]{1,100}\"|'(?![$<{`])[^'\n]{1,100}')"
+"""A text in quotes that stands there literally."""
+
 KINDS: dict[str, re.Pattern[str]] = {
     "an AWS access key": re.compile(r"(?<![A-Z0-9])(?:AKIA|ASIA)[A-Z2-7]{16}(?![A-Z0-9])"),
     "an AWS secret key": re.compile(
@@ -19,7 +22,18 @@ KINDS: dict[str, re.Pattern[str]] = {
     "a Slack token": re.compile(r"(?<![A-Za-z0-9])xox[abprs]-[A-Za-z0-9-]{10,100}"),
     "a GitLab token": re.compile(r"(?<![A-Za-z0-9])glpat-[A-Za-z0-9_-]{20,60}"),
     "an API key of a model": re.compile(r"(?<![A-Za-z0-9])sk-(?:ant-|proj-)?[A-Za-z0-9_-]{20,200}"),
-    "a Hugging Face token": re.compile(r"(?<![A-Za-z0-9_])hf_[A-Za-z0-9]{34}(?![A-Za-z0-9])"),
+    "a Hugging Face token": re.compile(
+        r"(?<![A-Za-z0-9_])hf_[A-Za-z0-9]{34}(?![A-Za-z0-9])"
+        r"|(?:huggingface-cli|\bhf auth) login(?: +--?[a-z][^\s]{0,60}){0,5} +--token(?: +|=)['\"]?[A-Za-z0-9_-]{8,100}"
+    ),
+    "a Weights & Biases API key": re.compile(
+        r"\bwandb login(?: +--?[a-z][^\s]{0,100}){0,5} +['\"]?(?:local-)?[0-9a-f]{40}(?![0-9a-f])"
+    ),
+    "a database's password": re.compile(
+        r"(?<![A-Za-z0-9_])(?:PGPASSWORD|MYSQL_PWD)(?:"
+        rf"=(?:{_QUOTED}|(?![$<{{`\"'])(?=\S*[A-Za-z0-9])\S)"
+        rf"|['\"]?\s*:\s*(?:{_QUOTED}|(?![$<{{`\"'])(?=\S*\d)\S))"
+    ),
     LEAST: re.compile(
         r"(?im)(?:^|[\s;&_\"'{,-])(?:password|passwd|secret|token|api_?key)['\"]?\s*[:=]\s*"
         r"(?:\"(?![$<{])[^\"\s]{8,100}\"|'(?![$<{])[^'\s]{8,100}'|(?![$<{\"'(\[])(?=[^\s,;]*\d)[^\s,;\"'}]{8,100})"

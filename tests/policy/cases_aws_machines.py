@@ -126,6 +126,22 @@ c.bad({"userData": encoded(f"export AWS_ACCESS_KEY_ID={KEY}")}, "userData")
 c.bad({"userData": encoded("-----BEGIN RSA PRIVATE KEY-----", packed=True)}, "userData", engine=False)
 c.bad({"userData": encoded("wandb login --token=abcdef0123456789")}, "userData", engine=False)
 c.bad({"userData": encoded(f"git clone https://ci:glpat-{'aB3-' * 6}@gitlab.com/a")}, "userData", engine=False)
+HEX = "0a1b2c3d4e" * 4
+for told in (
+    "PGPASSWORD=hunter psql -h db", "export MYSQL_PWD='hunter two'", '  - MYSQL_PWD: "hunter"', "-e PGPASSWORD=hunter",
+    '{"PGPASSWORD": "hunter"}',
+    f"wandb login {HEX}", f"wandb login --relogin --host=https://w.b '{HEX}'", f"python -m wandb login local-{HEX}",
+    "huggingface-cli login --token abcdefgh --add-to-git-credential", "hf auth login --add-to-git-credential --token=abcdefgh",
+):  # fmt: skip
+    c.bad({"userData": encoded(f"#!/bin/sh\n{told}\n")}, "userData", engine=False)
+for told in (
+    'export PGPASSWORD="$(aws secretsmanager get-secret-value)"', "PGPASSWORD=$PASS psql", "MYSQL_PWD=`pass db`",
+    "export MYSQL_PWD=${PASS}", "unset PGPASSWORD", "PGPASSWORD= psql", "PGPASSWORD=<yours>", "# set PGPASSWORD: see the handbook",
+    "PGPASSWORD='{{ secret }}'", "PGPASSWORDFILE=/etc/pg", 'wandb login "$WANDB_API_KEY"', "wandb login --relogin",
+    f"git checkout {HEX}", f"wandb sync run-{HEX}", "huggingface-cli login --token $HF_TOKEN",
+    'hf auth login --token "$(cat /run/token)"', "huggingface-cli download --token-file /run/t org/model",
+):  # fmt: skip
+    c.good({"userData": encoded(f"#!/bin/sh\n{told}\n")})
 c.bad({"userData": encoded(f"serve --with sk-ant-{'aB3-' * 6}")}, "userData", engine=False)
 c.bad({"userData": encoded(f"aws_secret_access_key = {'aB3/' * 10}")}, "userData", engine=False)
 IN_LINES = base64.encodebytes(f"#!/bin/sh\n# {'a' * 80}\nexport KEY={KEY}".encode()).decode()

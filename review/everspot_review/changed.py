@@ -114,6 +114,16 @@ class Project:
         touched = everything if program else tuple(name for name in everything if name in own)
         return Touched(touched, tuple(sorted(self._before(base) - set(everything))), program)
 
+    def uncommitted(self) -> list[str]:
+        """Files among the settings that differ from HEAD, which `touched` does not look at: from the repository's root.
+
+        Raises:
+            ChangeError: if git cannot say.
+        """
+        where = f":(top,literal){self.settings}" if self.settings else ":(top,glob)Pulumi.*.yaml"
+        found = git(self.root, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", where)
+        return sorted(entry[3:] for entry in found.split("\0") if entry)
+
     def _before(self, base: str) -> set[str]:
         """The environments at the revision that HEAD and `base` have in common, wherever their settings lay then."""
         common = git(self.root, "merge-base", base, "HEAD").strip()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from everspot_core.counting import counted
+from everspot_core.counting import first_few
 from everspot_core.documents import parse_duration
 
 from everspot_review.changed import Project
@@ -17,14 +17,15 @@ from everspot_review.drift import Drift, drift
 from everspot_review.drifted import keep, told
 from everspot_review.engine import Engine
 from everspot_review.errors import ReviewError, ReviewExit
-from everspot_review.files import checked
+from everspot_review.files import checked, document_of, lines_of
 from everspot_review.forge import Forge
 from everspot_review.history import Push, pushed
 from everspot_review.job import PullEvent, summarize
-from everspot_review.markdown.safe import code
+from everspot_review.markdown.safe import code, visible
 from everspot_review.merged import ApplyOptions, Merge
 from everspot_review.previewing import Revisions, preview_all
-from everspot_review.report import EnvironmentReport
+from everspot_review.refusals import ForgeUnknown
+from everspot_review.report import in_a_line
 
 HELP = (
     "Review changes of environments: what a pull request changes, breaks and costs, in one comment; apply what was "
@@ -63,6 +64,7 @@ Author = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Answer with JSON.")]
 HERE = Path()
+NOTHING = "No environment changes."
 
 
 @app.command("changed")
@@ -74,12 +76,19 @@ def changed_command(
     json: AsJson = False,
 ) -> None:
     """List the environments that a change touches: all of them where it could change the program."""
-    touched = Project.read(project).touched(base, bystanders or ())
+    found = Project.read(project)
+    touched = found.touched(base, bystanders or ())
     document = {
         "environments": list(touched.environments), "removed": list(touched.removed), "program": list(touched.program)
     }  # fmt: skip
     removed = [f"{name} (its settings are deleted)" for name in touched.removed]
     _answer(context, json, document, [*touched.environments, *removed])
+    if _as_json(context, json):
+        return
+    if edited := found.uncommitted():
+        _note(f"Not looked at, because it is not committed: {visible(first_few(edited, 5))}")
+    if not touched.environments and not removed:
+        _note(NOTHING)
 
 
 @app.command("files")
@@ -93,19 +102,11 @@ def files_command(context: typer.Context, base: BaseRev, project: Root = HERE, j
         name: checked(name, found.file(name), found.text_at(name, base) if known else None)
         for name in touched.environments
     }
-    lines = [f"{found.file(name).name}: {text}" for name, each in seen.items() for text in each.problems]
-    lines += [f"{name}: a month is expected to cost {each.price}" for name, each in seen.items() if each.price]
-    lines += [f"{name}: beside this figure: {text}" for name, c in seen.items() for text in c.uncounted]
-    lines += [f"{name}: the file is right" for name, each in seen.items() if not each.problems and not each.price]
-    lines += [f"Pulumi.{name}.yaml is deleted: its stack has to be empty" for name in touched.removed]
-    lines = lines or ["No environment changes."]
+    lines = lines_of(seen, touched.removed) or [NOTHING]
     summarize("\n".join(f"- {code(line, 500)}" for line in lines))
-    wrong = {name: list(each.problems) for name, each in seen.items() if each.problems}
-    prices = {name: each.price for name, each in seen.items() if each.price}
-    usd = {name: each.figures() for name, each in seen.items() if each.estimate}
-    document = {"problems": wrong, "prices": prices, "usd_per_month": usd, "removed": list(touched.removed)}
+    document = document_of(seen, touched.removed)
     _answer(context, json, document, lines)
-    if wrong:
+    if document["problems"]:
         raise typer.Exit(ReviewExit.REFUSED)
 
 
@@ -126,7 +127,7 @@ def preview_command(
     engine = Engine.find(project, policy or ())
     known = _base(found, base)
     revisions = Revisions(known, found.revision("HEAD"), found.behind(known) if known else 0)
-    given = () if json else (_line,)
+    given = () if json else (lambda report: typer.echo(in_a_line(report)),)
     reports = preview_all(engine, found, chosen, gone, revisions, out, _duration(limit), given)
     _answer(context, json, {"reports": [report.model_dump(mode="json") for report in reports]}, [])
 
@@ -181,7 +182,7 @@ def apply_command(
     if reviewed is not None and len(chosen) != 1:
         raise _Usage("--reviewed is the digest of one environment: name that one")
     engine = Engine.find(project, policy or ())
-    forge = Forge.from_environment() if reviewed is None or os.environ.get("GITHUB_TOKEN") else None
+    forge = _forge() if reviewed is None or os.environ.get("GITHUB_TOKEN") else None
     given = ApplyOptions(reviewed, author, (_duration(limit), _duration(update_limit)))
     outcomes, lines = Merge(engine, found, push, forge, given, _note).applied(chosen)
     summarize("\n".join(f"- {code(line, 4_000)}" for line in lines))
@@ -223,7 +224,7 @@ def drift_command(
     _answer(context, json, {"environments": [each.document() for each in found]}, [])
     if any(each.found for each in found):
         raise typer.Exit(ReviewExit.DRIFTED)
-    if any(each.blind for each in found):
+    if any(each.blind or each.refused for each in found):
         raise typer.Exit(ReviewExit.UNAVAILABLE)
 
 
@@ -255,6 +256,17 @@ def _pushed(project: Project, base: str | None) -> Push:
     return push
 
 
+def _forge() -> Forge:
+    """The forge, or the way without one."""
+    try:
+        return Forge.from_environment()
+    except ForgeUnknown as error:
+        error.hint = (
+            "without a forge, as on a laptop, name what was reviewed: --reviewed DIGEST, as `preview` prints it"
+        )
+        raise
+
+
 def _base(project: Project, base: str | None) -> str:
     return project.revision(base) if base and base.strip("0") else ""
 
@@ -273,21 +285,17 @@ def _duration(text: str) -> timedelta:
     return value
 
 
-def _line(report: EnvironmentReport) -> None:
-    count = f"{counted(len(report.steps), 'resource')} to change" if report.steps else "nothing changes"
-    stops = sum(rule.stops for rule in report.rules)
-    rules = f", {counted(stops, 'mandatory rule')} broken" if stops else ""
-    digest = f", digest {report.digest}" if report.digest else ""
-    sys.stdout.write(f"{report.environment}: {report.outcome.value}, {count}{rules}{digest}\n")
-
-
 def _note(text: str) -> None:
     """For who watches; standard output is the answer's."""
     sys.stderr.write(f"{text}\n")
 
 
+def _as_json(context: typer.Context, json: bool) -> bool:
+    return json or bool(getattr(context.obj, "json", False))
+
+
 def _answer(context: typer.Context, json: bool, document: dict[str, Any], lines: list[str]) -> None:
-    if json or getattr(context.obj, "json", False):
+    if _as_json(context, json):
         sys.stdout.write(jsonlib.dumps(document, indent=2) + "\n")
     else:
         sys.stdout.write("".join(f"{line}\n" for line in lines))

@@ -18,8 +18,9 @@ from everspot_clouds.registry import LOOKED_AT, added_by_hand
 
 from everspot_review.engine import PREVIEWED_IN, Engine, EngineError
 from everspot_review.logged import name_of
+from everspot_review.refreshing import refusals
 from everspot_review.report import PropertyChange
-from everspot_review.values import at, confidential, masked, told
+from everspot_review.values import at, confidential, told
 
 DRIFTED = 7
 """What a refresh with --expect-no-changes ends with if there are some (pulumi/pkg, cmd/pulumi/cmd/exit_codes.go)."""
@@ -39,12 +40,14 @@ class DriftedResource:
 
 @dataclass(frozen=True)
 class Drift:
-    """What both looks have found in an environment. `blind`: why the second look could not be taken, in sentences."""
+    """What both looks have found in an environment. `blind`: why the second look could not be taken, in sentences;
+    `refused`: why the refresh could not be made, so that nothing is known."""
 
     environment: str
     resources: tuple[DriftedResource, ...] = ()
     added: tuple[AddedByHand, ...] = ()
     blind: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
     @property
     def found(self) -> bool:
@@ -52,17 +55,17 @@ class Drift:
         return bool(self.resources or self.added)
 
     def document(self) -> dict[str, object]:
-        """For programs."""
+        """For programs. `drifted` is null where nothing is known."""
         return {
             "environment": self.environment,
-            "drifted": self.found,
+            "drifted": None if self.refused else self.found,
             "resources": [
                 {"urn": r.urn, "type": r.type, "name": r.name, "gone": r.gone,
                  "changes": [change.model_dump() for change in r.changes]}
                 for r in self.resources
             ],
             "added": [{"urn": a.urn, "kind": a.kind, "what": a.what, "key": a.key} for a in self.added],
-            "not_looked_at": list(self.blind),
+            "not_looked_at": [*self.refused, *self.blind],
         }  # fmt: skip
 
 
@@ -71,12 +74,14 @@ Look = Callable[[str, Sequence[KeptResource]], list[AddedByHand]]
 
 
 def drift(engine: Engine, environment: str, limit: timedelta = PREVIEWED_IN, look: Look = added_by_hand) -> Drift:
-    """Look for what has drifted. `look`: the second look.
+    """Look for what has drifted. `look`: the second look, which is not taken where the refresh is refused.
 
     Raises:
-        EngineError: if the refresh fails, or the state cannot be read.
+        EngineError: if the engine cannot be run, does not say what has drifted, or the state cannot be read.
     """
-    resources = _refreshed(engine, environment, limit)
+    resources, refused = _refreshed(engine, environment, limit)
+    if refused:
+        return Drift(environment, refused=refused)
     kept = KeptResource.of_state(engine.state(environment))
     added: list[AddedByHand] = []
     blind: list[str] = []
@@ -89,16 +94,20 @@ def drift(engine: Engine, environment: str, limit: timedelta = PREVIEWED_IN, loo
     return Drift(environment, resources, tuple(sorted(added, key=lambda a: (a.urn, a.kind, a.key))), tuple(blind))
 
 
-def _refreshed(engine: Engine, environment: str, limit: timedelta) -> tuple[DriftedResource, ...]:
+def _refreshed(
+    engine: Engine, environment: str, limit: timedelta
+) -> tuple[tuple[DriftedResource, ...], tuple[str, ...]]:
+    """What the refresh has found, and why it could not be made."""
     with TemporaryDirectory(prefix="everspot-review-") as folder:
         log = Path(folder) / "events.jsonl"
         ended = engine.refresh(environment, log, limit)
-        if ended.code not in (0, DRIFTED) or ended.late:
-            raise EngineError(f"{environment} cannot be refreshed: {masked(ended.told[-2000:])}")
-        found = tuple(_outcomes(log.read_text(encoding="utf-8").split("\n") if log.exists() else ()))
+        lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.exists() else []
+    if ended.code not in (0, DRIFTED) or ended.late:
+        return (), refusals(lines, ended)
+    found = tuple(_outcomes(lines))
     if ended.code == DRIFTED and not found:
         raise EngineError(f"{environment} has drifted, and the engine's event log does not say where")
-    return found
+    return found, ()
 
 
 def _outcomes(lines: Sequence[str]) -> Iterator[DriftedResource]:

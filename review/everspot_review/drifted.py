@@ -6,6 +6,7 @@ from everspot_review.job import run_link
 from everspot_review.logged import name_of
 from everspot_review.markdown.safe import code
 from everspot_review.publish import Published, Voice, keep_issue
+from everspot_review.refreshing import TOLD
 
 LONGEST = 60_000
 """Characters of an issue; what does not fit is counted."""
@@ -13,6 +14,10 @@ LONGEST = 60_000
 
 def told(drift: Drift) -> str:
     """What was found. Values stand in a fence, which none of them can end."""
+    if drift.refused:
+        return "\n".join(
+            [f"{drift.environment} cannot be looked at: its refresh was refused.", "", *_reasons(drift), ""]
+        )
     lines: list[str] = []
     for resource in drift.resources:
         lines.append(f"{'-' if resource.gone else '~'} {resource.type} {resource.name}{' is gone' * resource.gone}")
@@ -33,12 +38,22 @@ def told(drift: Drift) -> str:
     return "\n".join([heading, "", "```diff", *shown, *left, "```", *blind, ""])
 
 
+def _reasons(drift: Drift) -> list[str]:
+    return [f"- {code(why, TOLD + 200)}" for why in drift.refused]
+
+
 def keep(forge: Forge, drift: Drift, author: str | None = None) -> Published:
-    """Open, edit or close the environment's issue. It stays as it is where not all could be looked at.
+    """Open, edit or close the environment's issue. It stays as it is where not all could be looked at. Why the refresh
+    was refused is told in an issue of its own, until it works.
 
     Raises:
         ForgeError: if the forge refuses.
     """
+    unseen = Voice.of(forge, f"<!-- everspot-unseen {drift.environment} -->", author)
+    body = f"{unseen.marker}\n{told(drift)}\n{run_link()}".rstrip() if drift.refused else None
+    published = keep_issue(forge, unseen, f"{drift.environment} cannot be looked at for drift", body)
+    if drift.refused:
+        return published
     voice = Voice.of(forge, f"<!-- everspot-drift {drift.environment} -->", author)
     if drift.blind and not drift.found:
         return Published.UNCHANGED

@@ -1,5 +1,6 @@
 """What can be said of an environment's settings file without running anything: that it is one, and what it costs."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,25 @@ def checked(environment: str, path: Path, before: str | None) -> Checked:
         was = None  # it was wrong before, and what it cost is not known
     found = estimated(was, after.resources, regions=after.regions)
     return Checked((), change(found).strip("`"), found)
+
+
+def lines_of(seen: Mapping[str, Checked], removed: Iterable[str]) -> list[str]:
+    """What was found, for people. `seen`: by environment; `removed`: those whose file is deleted."""
+    lines = [f"Pulumi.{name}.yaml: {text}" for name, each in seen.items() for text in each.problems]
+    lines += [f"{name}: a month is expected to cost {each.price}" for name, each in seen.items() if each.price]
+    lines += [f"{name}: beside this figure: {text}" for name, each in seen.items() for text in each.uncounted]
+    lines += [f"{name}: the file is right" for name, each in seen.items() if not each.problems and not each.price]
+    return lines + [f"Pulumi.{name}.yaml is deleted: its stack has to be empty" for name in removed]
+
+
+def document_of(seen: Mapping[str, Checked], removed: Iterable[str]) -> dict[str, Any]:
+    """What was found, for programs."""
+    return {
+        "problems": {name: list(each.problems) for name, each in seen.items() if each.problems},
+        "prices": {name: each.price for name, each in seen.items() if each.price},
+        "usd_per_month": {name: each.figures() for name, each in seen.items() if each.estimate},
+        "removed": list(removed),
+    }
 
 
 def _declared(name: str, text: str) -> Environment:

@@ -19,6 +19,7 @@ from everspot_review.refusals import (
     ForgeDenied,
     ForgeError,
     ForgeMissing,
+    ForgeUnknown,
     ForgeUnreachable,
     LaterError,
     Patience,
@@ -80,19 +81,19 @@ class Forge:
         """The forge of the running job, by the variables that every runner sets.
 
         Raises:
-            ForgeError: naming each variable that is missing or of no use.
+            ForgeUnknown: naming each variable that is missing or of no use.
         """
         wanted = ("GITHUB_API_URL", "GITHUB_REPOSITORY", "GITHUB_TOKEN")
         missing = [name for name in wanted if not variables.get(name)]
         if missing:
-            raise ForgeError(f"the forge is not known: {', '.join(missing)} not set; a workflow's step sets them")
+            raise ForgeUnknown(f"the forge is not known: {', '.join(missing)} not set; a workflow's step sets them")
         api, repository, token = (variables[name].strip() for name in wanted)
         if urlsplit(api).scheme not in ("http", "https"):
-            raise ForgeError("GITHUB_API_URL has to begin with https:// or http://")
+            raise ForgeUnknown("GITHUB_API_URL has to begin with https:// or http://")
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
-            raise ForgeError(f"GITHUB_REPOSITORY has to be OWNER/NAME, not {repository[:80]!r}")
+            raise ForgeUnknown(f"GITHUB_REPOSITORY has to be OWNER/NAME, not {repository[:80]!r}")
         if not token.isprintable() or not token.isascii() or " " in token:
-            raise ForgeError("GITHUB_TOKEN holds characters that no token has")
+            raise ForgeUnknown("GITHUB_TOKEN holds characters that no token has")
         return cls(api.rstrip("/"), repository, token, patience or Patience())
 
     def user(self) -> str | None:

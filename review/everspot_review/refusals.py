@@ -1,6 +1,7 @@
 """What a forge's refusals mean. They are told apart, because what a person has to do about them differs:
 
 ForgeError
+├── ForgeUnknown      no call is made: the job's variables name no forge, or none that can be used
 ├── ForgeDenied       401, 403: the token may not do this
 ├── ForgeMissing      404: not there, or not for this token
 ├── ForgeRejected     other 4xx, such as 422 for a comment above 65,536 characters
@@ -33,6 +34,12 @@ class Patience:
 
 class ForgeError(ReviewError):
     """A call that the forge did not do."""
+
+
+class ForgeUnknown(ForgeError):
+    """The variables of the job name no forge."""
+
+    code = ReviewExit.UNAVAILABLE
 
 
 class ForgeDenied(ForgeError):

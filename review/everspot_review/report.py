@@ -7,6 +7,7 @@ from datetime import date
 from enum import StrEnum
 from typing import Literal
 
+from everspot_core.counting import counted
 from everspot_core.documents import Document, Stored
 from everspot_core.estimate.model import Estimate
 
@@ -139,3 +140,12 @@ class EnvironmentReport(Document):
     def blocked(self) -> bool:
         """Whether it may not be merged: the preview failed or a mandatory rule is broken."""
         return self.outcome is Foreseen.FAILED or any(rule.stops for rule in self.rules)
+
+
+def in_a_line(report: EnvironmentReport) -> str:
+    """A report as one line of a terminal."""
+    count = f"{counted(len(report.steps), 'resource')} to change" if report.steps else "nothing changes"
+    stops = sum(rule.stops for rule in report.rules)
+    rules = f", {counted(stops, 'mandatory rule')} broken" if stops else ""
+    digest = f", digest {report.digest}" if report.digest else ""
+    return f"{report.environment}: {report.outcome.value}, {count}{rules}{digest}"

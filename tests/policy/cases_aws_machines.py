@@ -131,12 +131,14 @@ for told in (
     "PGPASSWORD=hunter psql -h db", "export MYSQL_PWD='hunter two'", '  - MYSQL_PWD: "hunter"', "-e PGPASSWORD=hunter",
     '{"PGPASSWORD": "hunter"}',
     f"wandb login {HEX}", f"wandb login --relogin --host=https://w.b '{HEX}'", f"python -m wandb login local-{HEX}",
-    "huggingface-cli login --token abcdefgh --add-to-git-credential", "hf auth login --add-to-git-credential --token=abcdefgh",
+    "huggingface-cli login --token abcdefgh --add-to-git-credential",
+    "hf auth login --add-to-git-credential --token=abcdefgh",
 ):  # fmt: skip
     c.bad({"userData": encoded(f"#!/bin/sh\n{told}\n")}, "userData", engine=False)
 for told in (
     'export PGPASSWORD="$(aws secretsmanager get-secret-value)"', "PGPASSWORD=$PASS psql", "MYSQL_PWD=`pass db`",
-    "export MYSQL_PWD=${PASS}", "unset PGPASSWORD", "PGPASSWORD= psql", "PGPASSWORD=<yours>", "# set PGPASSWORD: see the handbook",
+    "export MYSQL_PWD=${PASS}", "unset PGPASSWORD", "PGPASSWORD= psql", "PGPASSWORD=<yours>",
+    "# set PGPASSWORD: see the handbook",
     "PGPASSWORD='{{ secret }}'", "PGPASSWORDFILE=/etc/pg", 'wandb login "$WANDB_API_KEY"', "wandb login --relogin",
     f"git checkout {HEX}", f"wandb sync run-{HEX}", "huggingface-cli login --token $HF_TOKEN",
     'hf auth login --token "$(cat /run/token)"', "huggingface-cli download --token-file /run/t org/model",

@@ -281,8 +281,10 @@ def test_what_is_missing_is_told_in_one_sentence(desk: Desk) -> None:
         Engine.find(desk.root, variables={"PATH": "/nowhere"})
     with pytest.raises(EngineError, match="no policy pack: nothing"):
         Engine.find(desk.root, [Path("nothing")], variables=desk.env)
-    done = desk.run("apply", "dev", GITHUB_TOKEN="")
-    assert (done.returncode, "GITHUB_API_URL" in done.stderr and "Traceback" not in done.stderr) == (1, True)
+    for command in (("apply", "dev"), ("drift", "--issue")):
+        done = desk.run(*command, GITHUB_TOKEN="")
+        assert (done.returncode, "GITHUB_API_URL" in done.stderr and "Traceback" not in done.stderr) == (4, True)
+        assert ("--reviewed DIGEST" in done.stderr) is (command[0] == "apply")
 
 
 def test_words_of_the_engine_are_no_markup_in_the_summary(desk: Desk, engine: Engine) -> None:

@@ -174,3 +174,34 @@ def test_the_price_of_a_change_is_told_from_the_settings_alone(desk: Desk) -> No
     assert "everspot-dev-fleet-template: the size of its volumes is not known: they are not counted" in usd["uncounted"]
     said = desk.run("files", "--base", "HEAD~1").stdout
     assert "dev: beside this figure: everspot-dev-fleet-template: the size of its volumes is not known" in said
+
+
+def test_that_nothing_changes_is_said_beside_an_output_that_scripts_read(desk: Desk) -> None:
+    desk.write("README.md", "more")
+    desk.commit()
+    done = desk.run("changed", "--base", "HEAD~1")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "No environment changes.\n")
+    told = desk.run("changed", "--base", "HEAD~1", "--json")
+    assert (json.loads(told.stdout)["environments"], told.stderr) == ([], "")
+    desk.git("rm", "-q", "stacks/Pulumi.dev.yaml")
+    desk.commit()
+    assert desk.run("changed", "--base", "HEAD~1").stderr == ""
+
+
+@pytest.mark.parametrize("edit", ["tracked", "staged", "new", "elsewhere"])
+@pytest.mark.parametrize("folder", ["stacks", ""])
+def test_edits_that_are_not_committed_are_named_as_not_looked_at(desk: Desk, edit: str, folder: str) -> None:
+    if not folder:
+        desk.write("Pulumi.yaml", "name: everspot\nruntime: python\nmain: stacks/\n")
+        desk.git("mv", "stacks/Pulumi.dev.yaml", "Pulumi.dev.yaml")
+        desk.commit()
+    desk.commit()
+    name = {"new": "Pulumi.stage.yaml", "elsewhere": "README.md"}.get(edit, "Pulumi.dev.yaml")
+    desk.write(f"{folder}/{name}" if folder and edit != "elsewhere" else name, "config: {}\n")
+    if edit == "staged":
+        desk.git("add", "-A")
+    done = desk.run("changed", "--base", "HEAD~1")
+    said = f"Not looked at, because it is not committed: {folder}/{name}".replace(" /", " ")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == f"{'' if edit == 'elsewhere' else f'{said}{chr(10)}'}No environment changes.\n"
+    assert desk.run("changed", "--base", "HEAD~1", "--json").stderr == ""

@@ -6,7 +6,7 @@ from typing import Any
 
 from everspot_core.cost import JobBill
 from everspot_core.counting import counted, first_few
-from everspot_core.governance.comparison import FEW, Comparison, compared
+from everspot_core.governance.comparison import FEW, Comparison, compared, parted_by_chance
 from everspot_core.governance.usage import visit_rows
 from everspot_core.prices import Basis
 from everspot_core.records import JobState
@@ -42,13 +42,16 @@ def compare_sets(material: Material, jobs: Sequence[_Row], a: list[str], b: list
 def _known(own: JobBill, material: Material) -> bool:
     """Whether all that a job cost is known, its visits to other clusters included."""
     away = visit_rows(own.job_id, material.records[own.job_id], material.as_of)
+    endless = {i.launch.instance_id for i in material.bill.instances if i.unknown}
     here = all(s.basis is not Basis.NONE for usage in own.usages for s in usage.paid)
-    return here and all(row.known for row in away)
+    return here and endless.isdisjoint(u.launch.instance_id for u in own.usages) and all(row.known for row in away)
 
 
 def words_of(row: _Row) -> str:
     """What a measure shows, in a sentence."""
     name = row["measure"]
+    if row["a_spread"] == 0 == row["b_spread"]:
+        return f"{name}: {_without_spread(row)}"
     if row["low"] is None:
         return f"{name}: a side has but one job, which shows no spread: nothing can be said of the difference."
     least = (
@@ -57,8 +60,25 @@ def words_of(row: _Row) -> str:
     few = f" A side has fewer than {FEW} jobs, so the interval itself is rough." if row["few"] else ""
     if not row["shown"]:
         return f"{name}: these jobs show no difference.{least}{few}"
+    return f"{name}: {_differs(row)}{few}"
+
+
+def _differs(row: _Row) -> str:
     size = f" by {abs(row['difference_percent']):.1f} %" if row["difference_percent"] is not None else ""
-    return f"{name}: B's mean is {'higher' if row['difference'] > 0 else 'lower'} than A's{size}.{few}"
+    return f"B's mean is {'higher' if row['difference'] > 0 else 'lower'} than A's{size}."
+
+
+def _without_spread(row: _Row) -> str:
+    if row["shown"]:
+        chance = 100 * parted_by_chance(row["a_jobs"], row["b_jobs"])
+        return (
+            f"{_differs(row)} All jobs of a side have the same value, so there is no interval; of all ways to deal "
+            f"these jobs to two sides, {chance:.1g} % part them so."
+        )
+    if row["few"]:
+        same = "all jobs of a side have the same value, and are too few to say how far jobs vary"
+        return f"{same}: whether A and B differ is not known."
+    return "all jobs of both sides have the same value."
 
 
 def _chosen(jobs: Sequence[_Row], given: Sequence[str]) -> list[_Row]:

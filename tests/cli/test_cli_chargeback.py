@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 from everspot_core.lease import pending
-from everspot_core.ledger import LaunchRecord
+from everspot_core.ledger import UNKNOWN, EndRecord, LaunchRecord
 from everspot_core.records import Market
 from everspot_core.visits import Trip, TripEnd
 from report_helpers import T0
@@ -77,6 +77,24 @@ def test_what_is_not_known_makes_a_lower_bound_and_visits_are_their_team_s(world
     assert re.search(r"total\s+≥ \$1.75", told)
     assert "3 hours have no known price: the total is a lower bound." in told
     assert "Of the total: $1.50 at other clusters and $0.25 for copying there." in told
+
+
+def test_an_instance_of_unknown_length_makes_a_lower_bound_of_the_month_and_its_line(world, tmp_path):
+    world.launch("i-base", 0)
+    world.store.ends.create("i-base", EndRecord(instance_id="i-base", ended_at=T0, interrupted=False, source=UNKNOWN))
+    found, path = charged(world), tmp_path / "page.html"
+    assert (found["known"], found["unknown_lengths"], found["unpriced_hours"]) == (False, ["i-base"], 0)
+    assert [line["known"] for line in found["by"]["Team"]] == [False]
+    told = world.run("chargeback", *MARCH, "--html", str(path)).out
+    assert re.search(r"total\s+≥ \$0.0016", told)
+    assert "How long i-base ran is not known: the total is a lower bound." in told
+    assert (
+        "how long i-base ran is not known" in path.read_text() and "a visit" not in path.read_text().split("<table")[0]
+    )
+    audit = world.run("--json", "audit", *MARCH, "--html", str(path)).json
+    assert (audit["known"], audit["unknown_lengths"]) == (False, ["i-base"])
+    assert "how long i-base ran is not known" in path.read_text()
+    assert "at least $0.0016" in world.run("audit", *MARCH).out.replace("≥", "at least")
 
 
 def test_a_spreadsheet_takes_no_tag_for_a_formula(past, tmp_path):

@@ -36,7 +36,15 @@ def test_two_sets_are_compared_with_an_interval_each(sets):
     assert rows["duration"]["low"] == pytest.approx(1200 - 2.77645 * 2400**0.5, abs=1e-3)
     assert rows["duration"]["shown"] and rows["duration"]["few"]
     assert rows["dollars"]["difference"] == pytest.approx(1200 * 0.096 / 3600, abs=1e-6)
-    assert rows["test_accuracy"]["low"] == rows["test_accuracy"]["high"] == pytest.approx(-0.1)
+    # 0.9 three times and 0.8 three times: no spread of which an interval could be made.
+    accuracy = rows["test_accuracy"]
+    assert accuracy["difference"] == pytest.approx(-0.1)
+    assert (accuracy["low"], accuracy["high"], accuracy["shown"], accuracy["detectable_percent"]) == (
+        None,
+        None,
+        False,
+        None,
+    )
     # What failed or runs is not compared, but its dollars are part of what a success took.
     assert (told["b"]["chosen"], told["b"]["jobs"]) == (4, 3)
     assert any("1 job of B without success: not compared" in note for note in told["notes"])
@@ -54,6 +62,29 @@ def test_for_people_it_says_what_is_shown_and_how_little_few_jobs_show(sets):
     assert "duration: these jobs show no difference. Below ±" in same
     one = sets.run("compare", "--a", "a-0", "--b", "b-?").out
     assert "duration: a side has but one job, which shows no spread: nothing can be said of the difference." in one
+
+
+@pytest.mark.parametrize(
+    ("jobs", "values", "told"),
+    [
+        (2, (0.9, 0.8), "all jobs of a side have the same value, and are too few to say how far jobs vary: whether A "
+                        "and B differ is not known."),
+        (5, (0.9, 0.9), "all jobs of both sides have the same value."),
+        (5, (0.9, 0.8), "B's mean is lower than A's by 11.1 %. All jobs of a side have the same value, so there is no "
+                        "interval; of all ways to deal these jobs to two sides, 0.8 % part them so."),
+    ],
+)  # fmt: skip
+def test_figures_without_any_spread_are_told_as_what_they_are(world, jobs, values, told):
+    world.launch("i-base", 0)
+    for name, value in zip("ab", values, strict=True):
+        for number in range(jobs):
+            job, begin = f"{name}-{number}", (number + jobs * (name == "b")) * 600.0
+            world.submit(job, begin)
+            world.assign(job, "i-base", begin)
+            world.start(job, begin + 60)
+            world.finish(job, begin + 600, 100, value)
+    out = " ".join(world.run("compare", "--a", "a-*", "--b", "b-*").out.split())
+    assert f"test_accuracy: {told}" in out and "rough" not in out.partition("test_accuracy: ")[2]
 
 
 def test_a_job_of_an_unknown_price_is_left_out_of_the_dollars_alone(sets):

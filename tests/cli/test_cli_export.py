@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from everspot_core.ledger import LaunchRecord
+from everspot_core.ledger import UNKNOWN, EndRecord, LaunchRecord
 from everspot_core.manifest import Elastic
 from everspot_core.records import JobState, Market
 from everspot_core.visits import Trip, TripEnd
@@ -102,6 +102,24 @@ def test_what_has_no_known_price_has_no_row_and_is_told(world, tmp_path):
     assert answer.json["unpriced_hours"] == 3.0
     told = world.run("export", "focus", *MARCH, "--out", str(tmp_path / "a.csv"))
     assert "no price is known of i-odd (3 h): they have no row, and the sum is a lower bound" in told.err
+
+
+def test_an_instance_of_unknown_length_has_a_row_and_its_sum_is_told_as_a_lower_bound(world, tmp_path):
+    world.launch("i-base", 0)
+    world.end("i-base", 3600)
+    world.launch("i-spot1", 0)
+    world.store.ends.create("i-spot1", EndRecord(instance_id="i-spot1", ended_at=T0, interrupted=False, source=UNKNOWN))
+    rows = exported(world, tmp_path)
+    assert {r["ResourceId"]: r["x_IsLeast"] for r in rows} == {"i-base": "false", "i-spot1": "true"}
+    answer = world.run("--json", "export", "focus", *MARCH).json
+    assert (answer["known"], answer["unknown_lengths"], answer["unpriced"]) == (False, ["i-spot1"], [])
+    assert (float(billed(rows)), len(rows)) == (pytest.approx(answer["cost_usd"], abs=1e-6), answer["count"])
+    told = world.run("export", "focus", *MARCH, "--out", str(tmp_path / "a.csv"))
+    assert f"{len(rows)} rows of 2026-03, at least $" in told.out
+    assert (
+        "warning: how long i-spot1 ran is not known: its row has the least that is billed, and the sum is a lower "
+        in (" ".join(told.err.split()))
+    )
 
 
 def test_visits_are_rows_that_others_bill_and_copies_are_billed_here(world, tmp_path):

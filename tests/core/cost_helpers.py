@@ -24,8 +24,8 @@ def launch(iid="i-1", market=Market.SPOT, seconds=0.0, role=Role.AGENT, instance
     )
 
 
-def end(seconds: float, iid="i-1", interrupted=False) -> EndRecord:
-    return EndRecord(instance_id=iid, ended_at=at(seconds), interrupted=interrupted)
+def end(seconds: float, iid="i-1", interrupted=False, source="") -> EndRecord:
+    return EndRecord(instance_id=iid, ended_at=at(seconds), interrupted=interrupted, source=source)
 
 
 def price(usd: float, seconds: float = 0, market=Market.SPOT) -> PricePoint:

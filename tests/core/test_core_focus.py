@@ -56,6 +56,28 @@ def test_twelve_decimals_lose_less_than_a_millionth_of_a_cent():
     assert abs(sum(Fraction(r["ConsumedQuantity"]) for r in found) * 3600 - Sums.of(rows).seconds) < Fraction(1, 10**6)
 
 
+def test_what_is_known_in_part_has_a_row_with_that_part_and_says_so():
+    """Half an hour of the first hour has no price, the second has none at all, and the third's end is not known."""
+    (first, second, third, *_) = rows_of()
+    rows = [
+        replace(first, seconds=first.seconds + 1800, unpriced_seconds=Fraction(1800), known=False),
+        replace(second, cost=Fraction(0), unpriced_seconds=second.seconds, known=False),
+        replace(third, open_ended=True, known=False),
+    ]
+    found = focus_rows(rows, context(AWS))
+    assert sum(Fraction(r["BilledCost"]) for r in found) == pytest.approx(Sums.of(rows).cost, abs=1e-11)
+    assert [(r["ResourceId"], r["x_IsLeast"]) for r in found] == [
+        (first.resource, "true"), (third.resource, "true"),
+    ]  # fmt: skip
+    assert Fraction(found[0]["ConsumedQuantity"]) * 3600 == pytest.approx(first.seconds, abs=1e-6)
+    assert found[0]["ChargeDescription"].endswith(", at least: no price is known of a part of it")
+    assert found[1]["ChargeDescription"].endswith(", at least: when it ended is not known")
+    assert {r["x_IsLeast"] for r in focus_rows(rows_of(), context(AWS))} == {"false"}
+    assert unpriced(rows) == rows[:2]
+    made = convert_to_focus_1_4(found, mode=Mode.STRICT).datasets["Cost and Usage"]
+    assert lint_focus_1_4_structure("Cost and Usage", made).ok
+
+
 def test_a_visit_s_rows_name_its_home_and_tags_are_text_of_json():
     visit = Visit(home="alpha", job_id="train-7", number=1)
     found = [r for r in focus_rows(rows_of(), context(AWS, visit=visit)) if r["x_JobId"]]

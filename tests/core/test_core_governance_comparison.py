@@ -50,10 +50,13 @@ def test_nineteen_of_twenty_intervals_cover_the_truth(draw, truth, least):
 @given(VALUES, VALUES)
 def test_the_sides_can_be_swapped_and_the_interval_holds_the_difference(a, b):
     one, other = compared(a, b), compared(b, a)
+    assert one.shown is other.shown
+    if one.low is None:
+        assert one.spreadless and len({*a}) == len({*b}) == 1
+        return
     assert one.low <= one.difference <= one.high
     near = {"rel": 1e-9, "abs": 1e-3}
     assert (other.difference, other.low, other.high) == pytest.approx((-one.difference, -one.high, -one.low), **near)
-    assert one.shown is other.shown
     assert compared(a, b, 0.99).reach >= one.reach
 
 
@@ -76,10 +79,32 @@ def test_equal_figures_show_no_difference_however_many_there_are(value, left, ri
     assert (found.difference, found.shown) == (0, False)
 
 
-def test_equal_figures_differ_by_exactly_their_difference():
-    found = compared([0.1] * 3, [0.3] * 3)
-    assert found.low == found.high == found.difference
-    assert found.shown and found.percent(found.difference) == pytest.approx(200)
+@pytest.mark.parametrize(
+    ("left", "right", "confidence", "shown"),
+    [
+        (2, 2, 0.95, False),  # 2 of 6 ways to deal four jobs to two sides are as extreme as this one
+        (4, 4, 0.95, False),  # few
+        (4, 40, 0.95, False),
+        (5, 5, 0.95, True),  # 2 of 252
+        (5, 5, 0.999, False),
+        (5, 12, 0.999, True),
+    ],
+)
+def test_sides_without_any_spread_have_no_interval_and_show_a_difference_only_with_jobs_enough(
+    left, right, confidence, shown
+):
+    found = compared([0.1] * left, [0.3] * right, confidence)
+    assert (found.low, found.high, found.reach, found.shown) == (None, None, None, shown)
+    assert found.spreadless and found.percent(found.difference) == pytest.approx(200)
+    assert compared([0.3] * right, [0.1] * left, confidence).shown is shown
+
+
+def test_a_spread_on_one_side_is_enough_for_an_interval():
+    found = compared([1.0, 1.0], [2.0, 2.0, 2.1])
+    assert found.low < found.difference < found.high and found.few and not found.spreadless
+
+
+def test_nothing_is_a_share_of_zero():
     assert compared([0.0, 0.0], [1.0, 1.0]).percent(1.0) is None
 
 

@@ -9,7 +9,8 @@ from everspot_clouds.aws.rules import BILLING
 from everspot_core.catalogue import builtin
 from everspot_core.cost import bill
 from everspot_core.governance.month import Month
-from everspot_core.governance.usage import Sums, UsageKind, usage_rows
+from everspot_core.governance.usage import Sums, UsageKind, open_ended, usage_rows
+from everspot_core.ledger import UNKNOWN
 from everspot_core.records import EventKind, JobRecord, JobState, Market, Role
 from everspot_core.visits import Away, Trip, TripEnd
 from hypothesis import given, settings
@@ -70,6 +71,18 @@ def test_the_billed_minimum_after_a_short_life_is_in_the_rows():
 def test_time_without_a_known_price_is_counted_as_unknown():
     rows = usage_rows(compute([launch(instance_type="x9.none", market=Market.ON_DEMAND)], [end(100)]))
     assert [(r.unpriced_seconds, r.cost, r.known) for r in rows] == [(100, 0, False)]
+
+
+def test_an_instance_of_which_nobody_knows_how_long_it_ran_is_a_lower_bound():
+    """Its end stands at its launch; 60 s are the least that AWS bills."""
+    launches = [launch(market=Market.ON_DEMAND), launch("i-2", Market.ON_DEMAND)]
+    rows = usage_rows(compute(launches, [end(0, source=UNKNOWN), end(600, "i-2")]))
+    assert [(r.resource, r.seconds, r.cost, r.known, r.open_ended) for r in rows] == [
+        ("i-1", 60, 60 * PER_SECOND, False, True),
+        ("i-2", 600, 600 * PER_SECOND, True, False),
+    ]
+    assert (Sums.of(rows).known, Sums.of(rows[1:]).known) == (False, True)
+    assert open_ended(rows) == ["i-1"]
 
 
 def record(**fields) -> JobRecord:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from everspot_core.counting import first_few
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -126,6 +127,9 @@ def _small_print(session: Session, document: dict[str, Any]) -> RenderableType:
     lines += [f"Of the total: {' and '.join(beside)}."] if beside else []
     if document["unpriced_hours"]:
         lines.append(f"{document['unpriced_hours']:g} hours have no known price: the total is a lower bound.")
+    if document["unknown_lengths"]:
+        names = first_few(document["unknown_lengths"], 5)
+        lines.append(f"How long {names} ran is not known: the total is a lower bound.")
     lines.append(f"Not in these figures: {', '.join(document['left_out'])}.")
     lines += [f"Note: {note}." for note in document["notes"]]
     lines += [session.scale_note()] if session.scale_note() else []

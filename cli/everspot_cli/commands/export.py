@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from everspot_core.counting import counted
 from everspot_core.governance.focus import FocusContext, focus_rows, unpriced
-from everspot_core.governance.usage import Sums, UsageKind, UsageRow
+from everspot_core.governance.usage import Sums, UsageKind, UsageRow, open_ended
 from everspot_core.prices import HOUR
 
 from everspot_cli.commands.options import Json, Month, session_of
@@ -60,7 +60,7 @@ def export(
         raise CliError(f"--out: {out.name} has to end with .csv or .csv.gz", Exit.USAGE)
     ledger = read_month(session, chosen)
     rows = focus_rows(ledger.rows, _context(session, ledger, billing_account))
-    told = _told(ledger)
+    told = _told(ledger, len(rows))
     if out is not None:
         write_file(out, as_csv(_columns(session, ledger, rows), rows), "--out")
     if session.json:
@@ -95,7 +95,7 @@ def _context(session: Session, ledger: MonthLedger, billing_account: str | None)
     )
 
 
-def _told(ledger: MonthLedger) -> dict[str, Any]:
+def _told(ledger: MonthLedger, count: int) -> dict[str, Any]:
     def sums(*kinds: UsageKind) -> float:
         return usd(Sums.of(row for row in ledger.rows if row.kind in kinds).cost)
 
@@ -107,16 +107,18 @@ def _told(ledger: MonthLedger) -> dict[str, Any]:
         "month": ledger.month.name,
         "complete": ledger.over,
         "as_of": ledger.material.as_of,
-        "count": sum(row.known for row in ledger.rows),
+        "count": count,
+        "known": Sums.of(here).known,
         "cost_usd": usd(Sums.of(here).cost),
         "egress_usd": sums(UsageKind.EGRESS),
         "abroad_usd": sums(UsageKind.ABROAD),
         "free_usd": usd(Sums.of(here).waived),
         "unpriced_hours": round(float(Sums.of(here).unpriced_seconds / HOUR), 4),
         "unpriced": [
-            {"resource": resource, "hours": round(float(Sums.of(rows).seconds / HOUR), 4)}
+            {"resource": resource, "hours": round(float(Sums.of(rows).unpriced_seconds / HOUR), 4)}
             for resource, rows in sorted(unknown.items())
         ],
+        "unknown_lengths": open_ended(ledger.rows),
         "notes": [*([ledger.material.note] if ledger.material.note else []), *ledger.material.bill.notes],
         "left_out": list(ledger.material.bill.left_out),
     }
@@ -125,7 +127,9 @@ def _told(ledger: MonthLedger) -> dict[str, Any]:
 def _summary(told: dict[str, Any]) -> str:
     egress = f" and {money(told['egress_usd'])} of copying" if told["egress_usd"] else ""
     abroad = f"; visits that others bill: {money(told['abroad_usd'])}" if told["abroad_usd"] else ""
-    return f"{counted(told['count'], 'row')} of {told['month']}, {money(told['cost_usd'])} of instances{egress}{abroad}"
+    least = "" if told["known"] else "at least "
+    cost = f"{least}{money(told['cost_usd'])} of instances"
+    return f"{counted(told['count'], 'row')} of {told['month']}, {cost}{egress}{abroad}"
 
 
 def _warnings(told: dict[str, Any]) -> list[str]:
@@ -135,4 +139,9 @@ def _warnings(told: dict[str, Any]) -> list[str]:
     if told["unpriced"]:
         names = ", ".join(f"{one['resource']} ({one['hours']:g} h)" for one in told["unpriced"])
         found.append(f"warning: no price is known of {names}: they have no row, and the sum is a lower bound")
+    if told["unknown_lengths"]:
+        names = ", ".join(told["unknown_lengths"])
+        words = "its row has" if len(told["unknown_lengths"]) == 1 else "their rows have"
+        least = f"{words} the least that is billed, and the sum is a lower bound"
+        found.append(f"warning: how long {names} ran is not known: {least}")
     return found + [f"note: {note}" for note in told["notes"]]

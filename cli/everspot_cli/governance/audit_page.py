@@ -6,6 +6,7 @@ from typing import Any
 
 from everspot_core.counting import counted
 
+from everspot_cli.governance.charge_table import doubts
 from everspot_cli.report.page import card, framed, section, table
 from everspot_cli.report.terminal import money, percent
 
@@ -131,8 +132,7 @@ def audit_page(document: dict[str, Any], cluster: str) -> str:
 
 
 def _cards(document: dict[str, Any]) -> str:
-    hours = document["unpriced_hours"]
-    small = f"{hours:g} h have no price" if hours else ""
+    small = "; ".join(doubts(document))
     saves = document["measures"][0]["saving_usd"] if document["measures"] else None
     found = [
         card(total(document), "total", small, "bad" * bool(small)),

@@ -109,6 +109,7 @@ def _facts(facts: MonthFacts) -> dict[str, Any]:
         "total_usd": usd(facts.usd),
         "known": facts.known,
         "unpriced_hours": round(float(facts.unpriced_hours), 4),
+        "unknown_lengths": list(facts.unknown_lengths),
         "abroad_usd": beside.get("abroad", 0.0),
         "egress_usd": beside.get("egress", 0.0),
         "utilisation": _share(facts.utilisation),

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from everspot_core.counting import first_few
+
 from everspot_cli.report.terminal import money
 
 LINE_COLUMNS = ("cost", "lost, beside it", "on-demand", "jobs", "instance hours")
@@ -12,6 +14,14 @@ _OF_JOBS = ("value", "untagged")
 def least(amount: float, known: bool) -> str:
     """Dollars; a lower bound where not all is known."""
     return money(amount) if known else f"≥ {money(amount)}"
+
+
+def doubts(document: dict[str, Any]) -> list[str]:
+    """Why the sum of a month is a lower bound."""
+    hours, endless = document["unpriced_hours"], document["unknown_lengths"]
+    found = [f"{hours:g} h have no price"] if hours else []
+    found += [f"how long {first_few(endless, 5)} ran is not known"] if endless else []
+    return found or ([] if document["known"] else ["a visit's bill was not told"])
 
 
 def line_cells(line: dict[str, Any]) -> list[str]:

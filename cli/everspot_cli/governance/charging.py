@@ -6,7 +6,7 @@ from typing import Any
 
 from everspot_core.governance.chargeback import KEYS, ChargeLine, Charges, LineKind, apportioned, charges
 from everspot_core.governance.pipelines import JobOutcome, PipelineRun, pipelines
-from everspot_core.governance.usage import Sums, UsageKind, visit_rows
+from everspot_core.governance.usage import Sums, UsageKind, open_ended, visit_rows
 from everspot_core.prices import HOUR, Basis, total
 
 from everspot_cli.governance.reading import MonthLedger
@@ -55,6 +55,7 @@ def charge_document(ledger: MonthLedger, keys: Sequence[str], metric: str | None
         "on_demand_cost_usd": usd(here.on_demand_cost),
         "known": whole.known,
         "unpriced_hours": round(float(whole.unpriced_seconds / HOUR), 4),
+        "unknown_lengths": open_ended(rows),
         "by": {key: _lines(charges(rows, material.submissions, key)) for key in chosen},
         "pipelines": [_pipeline(run) for run in _runs(ledger, metric)],
         "notes": [*([material.note] if material.note else []), *material.bill.notes],
@@ -96,11 +97,15 @@ def _runs(ledger: MonthLedger, metric: str | None) -> list[PipelineRun]:
 
 def _outcomes(ledger: MonthLedger) -> dict[str, JobOutcome]:
     material = ledger.material
+    endless = {i.launch.instance_id for i in material.bill.instances if i.unknown}
     found = {}
     for bill in material.bill.jobs:
         record = material.records[bill.job_id]
         away = list(visit_rows(bill.job_id, record, material.as_of))
-        unpriced = any(s.basis is Basis.NONE for usage in bill.usages for s in usage.paid)
+        unpriced = any(
+            usage.launch.instance_id in endless or any(s.basis is Basis.NONE for s in usage.paid)
+            for usage in bill.usages
+        )
         found[bill.job_id] = JobOutcome(
             cost=bill.cost + total(row.cost for row in away),
             known=not unpriced and all(row.known for row in away),

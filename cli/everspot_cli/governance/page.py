@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from everspot_cli.governance.charge_table import LINE_COLUMNS, STAGE_COLUMNS, least, line_cells, stage_cells
+from everspot_cli.governance.charge_table import LINE_COLUMNS, STAGE_COLUMNS, doubts, least, line_cells, stage_cells
 from everspot_cli.report.page import card, framed, section, table
 from everspot_cli.report.terminal import money
 
@@ -35,8 +35,7 @@ def _cards(document: dict[str, Any]) -> str:
         cost = sum(line["cost_usd"] for line in lines if line["kind"] in kinds)
         return f"{100 * cost / document['total_usd']:.0f} %" if document["total_usd"] else "—"
 
-    hours = document["unpriced_hours"]
-    small = f"{hours:g} h have no price" if hours else "" if document["known"] else "a visit's bill was not told"
+    small = "; ".join(doubts(document))
     beside = [
         f"{money(document[name])} {words}"
         for name, words in (("abroad_usd", "at other clusters"), ("egress_usd", "for copying there"))

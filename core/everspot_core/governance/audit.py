@@ -12,7 +12,7 @@ from fractions import Fraction
 from everspot_core.attempts import Interruption
 from everspot_core.cost import JobBill
 from everspot_core.governance.month import Month
-from everspot_core.governance.usage import Sums, UsageKind, UsageRow
+from everspot_core.governance.usage import Sums, UsageKind, UsageRow, open_ended
 from everspot_core.market import PoolKey
 from everspot_core.prices import HOUR, total
 from everspot_core.records import JobRecord, JobState
@@ -58,11 +58,13 @@ class LostWork:
 @dataclass(frozen=True, slots=True)
 class MonthFacts:
     """The facts of a month. `usd`: of the cluster's own instances, as the report counts it. `utilisation`: the share of
-    the agents' hours in which jobs worked, and `usd_worked`: of all dollars; None without any."""
+    the agents' hours in which jobs worked, and `usd_worked`: of all dollars; None without any. `unknown_lengths`:
+    instances of which nobody knows how long they ran."""
 
     usd: Fraction
     known: bool
     unpriced_hours: Fraction
+    unknown_lengths: tuple[str, ...]
     utilisation: Fraction | None
     usd_worked: Fraction | None
     kinds: tuple[KindSum, ...]
@@ -82,6 +84,7 @@ def facts_of(
         usd=whole.cost,
         known=whole.known,
         unpriced_hours=whole.unpriced_seconds / HOUR,
+        unknown_lengths=tuple(open_ended(here)),
         utilisation=worked.seconds / hours if hours else None,
         usd_worked=worked.cost / whole.cost if whole.cost else None,
         kinds=tuple(_kinds(rows, whole.cost)),

@@ -2,6 +2,10 @@
 
 Welch's interval assumes no equal spread on both sides. It assumes that means are about normal, which holds for sets of
 some size even where single figures are skewed; a property test measures how often it covers the truth.
+
+Where all values of either side are equal, the spread is estimated as 0, Student's t is undefined, and there is no
+interval. Few equal values say nothing of how far values vary. With values enough on both sides the exact permutation
+test still judges: it needs no spread, only that jobs might have been dealt to the sides in any way.
 """
 
 import math
@@ -29,17 +33,26 @@ class Sample:
 class Comparison:
     """A figure on both sides. `difference`: of B's mean from A's; `low` to `high` is its interval.
 
-    `low` and `high` are None where a side has fewer than two values, which show no spread."""
+    `low` and `high` are None where a side has fewer than two values, or neither side shows any spread."""
 
     a: Sample
     b: Sample
     difference: float
     low: float | None
     high: float | None
+    confidence: float = CONFIDENCE
+
+    @property
+    def spreadless(self) -> bool:
+        """Whether each side has several values, all of them equal."""
+        return self.a.spread == 0 and self.b.spread == 0
 
     @property
     def shown(self) -> bool:
-        """Whether the sets show a difference at all: the interval is without 0."""
+        """Whether the sets show a difference at all: the interval is without 0. Without any spread: if neither side is
+        small, and the exact permutation test rejects that they are alike."""
+        if self.spreadless and self.difference and not self.few:
+            return parted_by_chance(self.a.count, self.b.count) <= 1 - self.confidence
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
     @property
@@ -69,15 +82,21 @@ def compared(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDE
     difference = right.mean - left.mean
     if left.spread is None or right.spread is None:
         return Comparison(left, right, difference, None, None)
-    first, second = left.spread**2 / left.count, right.spread**2 / right.count
-    error = math.sqrt(first + second)
+    first, second = left.spread / math.sqrt(left.count), right.spread / math.sqrt(right.count)
+    error = math.hypot(first, second)
     if error == 0:
-        return Comparison(left, right, difference, difference, difference)
+        return Comparison(left, right, difference, None, None, confidence)
     # By shares of the variance: squares of very small or large figures would leave the range of a float.
-    share = first / (first + second)
+    share = (first / error) ** 2
     freedom = 1 / (share**2 / (left.count - 1) + (1 - share) ** 2 / (right.count - 1))
     half = student_quantile((1 + confidence) / 2, freedom) * error
-    return Comparison(left, right, difference, difference - half, difference + half)
+    return Comparison(left, right, difference, difference - half, difference + half, confidence)
+
+
+def parted_by_chance(a: int, b: int) -> float:
+    """The share of all ways to deal `a` equal values and `b` other equal values to sides of these sizes that part them
+    as far as possible: p of the exact permutation test, two-sided."""
+    return (2 if a == b else 1) / math.comb(a + b, a)
 
 
 def _sample(values: Sequence[float]) -> Sample:

@@ -2,7 +2,8 @@
 
 A row is one kind of use of one instance in one hour, so that each has the tags of the job that had the instance. Costs
 are dollars with twelve decimals. Columns that begin with `x_` are ours. What has no known price has no row, because the
-specification has no word for an unknown cost, and 0 would be wrong: `unpriced` lists it.
+specification has no word for an unknown cost, and 0 would be wrong: `unpriced` lists it. What is known in part has a
+row with that part, which says so (`x_IsLeast`): so the rows add up to what is told.
 
 Where visits of other clusters are billed, they are billed by their host: here they have rows with `BilledCost` 0, and
 what the host told in `x_AbroadCost`, so that the exports of several clusters count no dollar twice.
@@ -68,12 +69,12 @@ class FocusContext:
 
 def focus_rows(rows: Iterable[UsageRow], context: FocusContext) -> list[dict[str, str]]:
     """One dictionary a row, of all columns in FOCUS's order; empty text is null."""
-    return [_row(row, context) for row in rows if row.known]
+    return [_row(row, context) for row in rows if row.known or row.cost or row.waived]
 
 
 def unpriced(rows: Iterable[UsageRow]) -> list[UsageRow]:
-    """The rows that have no known cost."""
-    return [row for row in rows if not row.known]
+    """The rows of whose time, or a part of it, no price is known, and visits whose bill is not."""
+    return [row for row in rows if row.unpriced_seconds or (row.launch is None and not row.known)]
 
 
 def _row(row: UsageRow, context: FocusContext) -> dict[str, str]:
@@ -127,7 +128,14 @@ def _described(row: UsageRow, context: FocusContext) -> str:
         return f"{what} of {row.job_id} to another cluster"
     market = "Spot" if row.launch.market is Market.SPOT else "On-demand"
     free = ", free: taken by the cloud so soon" if row.free else ""
-    return f"{market} {row.launch.instance_type} in {row.launch.zone}: {_WORDS[row.kind]}{free}"
+    return f"{market} {row.launch.instance_type} in {row.launch.zone}: {_WORDS[row.kind]}{free}{_least(row)}"
+
+
+def _least(row: UsageRow) -> str:
+    """Why the row's cost is a lower bound."""
+    ended = ["when it ended is not known"] if row.open_ended else []
+    priced = ["no price is known of a part of it"] if row.unpriced_seconds else []
+    return "" if row.known else f", at least: {' and '.join([*ended, *priced])}"
 
 
 def _money(row: UsageRow) -> dict[str, str]:
@@ -158,7 +166,11 @@ def _quantity(row: UsageRow) -> tuple[Fraction, str]:
     if row.kind is UsageKind.EGRESS:
         # What earlier releases copied may not be known in bytes.
         return (row.gigabytes, "GB") if row.gigabytes else (Fraction(1), "Visits")
-    return (Fraction(1), "Visits") if row.kind is UsageKind.ABROAD else (row.seconds / HOUR, "Hours")
+    return (
+        (Fraction(1), "Visits")
+        if row.kind is UsageKind.ABROAD
+        else ((row.seconds - row.unpriced_seconds) / HOUR, "Hours")
+    )
 
 
 def _service(row: UsageRow, context: FocusContext) -> dict[str, str]:
@@ -216,6 +228,7 @@ def _own(row: UsageRow, context: FocusContext) -> dict[str, str]:
         "x_UsageKind": row.kind.value,
         "x_JobId": row.job_id or _NULL,
         "x_Attempt": str(row.epoch) if row.epoch is not None else _NULL,
+        "x_IsLeast": str(not row.known).lower(),
         "x_HomeCluster": home,
         "x_LostSeconds": _decimal(row.seconds if row.kind is UsageKind.LOST else Fraction(0)),
         "x_OnDemandCost": _decimal(row.on_demand_cost),

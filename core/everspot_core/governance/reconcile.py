@@ -41,7 +41,7 @@ class BillStep(StrEnum):
 class Found(StrEnum):
     """Where an instance's time was found, and how the amounts are to be taken.
 
-    BOTH: in both. HERE, THERE: in one only. UNPRICED: the ledger knows no price of it, so only the bill's counts.
+    BOTH: in both. HERE, THERE: in one only. UNPRICED: the ledger knows no price or no end of it.
     NOT_YET: only in the ledger, later than anything in the bill, which lags behind.
     NOT_WHOLE: in the newest step of the bill of a month that is not over, which may have a part of it only.
     """

@@ -56,7 +56,8 @@ class UsageRow:
     `hour`: its beginning. `resource`: the instance's id, or a visit's. `launch`: None of visits. `seconds`: of the
     instance, times the share of it. Dollars are exact: `cost`; `waived`, which is not billed because the cloud took the
     instance so soon; `on_demand_cost`, of useful time at list price. `unpriced_seconds` have no known price and cost
-    0 here; `known` is False where `cost` is a lower bound because of them, or because a host did not tell its bill.
+    0 here. `open_ended`: nobody knows when the instance ended; its `seconds` are the least that the cloud bills.
+    `known` is False where `cost` is a lower bound because of either, or because a host did not tell its bill.
     `gigabytes`: copied, of kind `egress`.
     """
 
@@ -73,6 +74,7 @@ class UsageRow:
     unpriced_seconds: Fraction = _ZERO
     free: bool = False
     known: bool = True
+    open_ended: bool = False
     gigabytes: Fraction = _ZERO
 
 
@@ -99,6 +101,11 @@ class Sums:
             unpriced_seconds=total(r.unpriced_seconds for r in found),
             known=all(r.known for r in found),
         )
+
+
+def open_ended(rows: Iterable[UsageRow]) -> list[str]:
+    """The instances of which nobody knows how long they ran, by their ids."""
+    return sorted({row.resource for row in rows if row.open_ended})
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +210,8 @@ def _of_instance(
             on_demand_cost=tally.listed,
             unpriced_seconds=tally.unpriced,
             free=tally.free,
-            known=not tally.unpriced,
+            known=not (tally.unpriced or instance.unknown),
+            open_ended=instance.unknown,
         )
 
 

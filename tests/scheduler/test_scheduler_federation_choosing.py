@@ -1,7 +1,8 @@
 """Jobs move between clusters that launch instances, by the decision that schedulers come with."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -15,7 +16,7 @@ from everspot_core.launching import LaunchTrouble
 from everspot_core.lease import waits_since
 from everspot_core.peers import Peer
 from everspot_core.records import Market
-from everspot_core.schedule import PoolKey
+from everspot_core.schedule import JobView, PoolKey
 from everspot_core.visits import Origin
 from everspot_scheduler.federation.choosing import Choosing
 from everspot_scheduler.federation.desk import Liaison
@@ -31,9 +32,12 @@ class ElasticMember(ElasticCluster):
 
     stores: Mapping[str, Store] = {}
 
-    def scheduler(self, name: str = "s1", store: Store | None = None) -> Scheduler:
-        liaison = Liaison(opener=lambda peer: self.stores[peer.name], chooser=Choosing(self.store), threads=0)
-        return Scheduler(store or self.store, self.manifest, self.cloud, name, liaison=liaison)
+    def opener(self, peer: Peer) -> Store:
+        return self.stores[peer.name]
+
+    def scheduler(self, name: str = "s1", store: Store | None = None, liaison: Liaison | None = None) -> Scheduler:
+        own = liaison or Liaison(opener=self.opener, chooser=Choosing(self.store), threads=0)
+        return Scheduler(store or self.store, self.manifest, self.cloud, name, liaison=own)
 
     def join(self, name: str, stores: Mapping[str, Store]) -> None:
         others = (other for other in stores if other != name)
@@ -135,6 +139,41 @@ def test_home_knows_what_a_visit_has_cost_so_far_and_reckons_with_the_instance_t
     later = two.home.store.records.get("moves").value.away
     assert later.usd > 1.2 * first.usd
     assert first.berth.pool in held  # else staying would count with a changeover that nobody needs
+
+
+class Walked(tuple[Any, ...]):
+    """A tuple that counts how often somebody goes through it."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_what_home_has_is_counted_once_for_all_jobs_of_a_tick(two: Two) -> None:
+    asked: dict[str, tuple[Any, ...]] = {}
+    choosing = Choosing(two.home.store)
+
+    def noted(job: JobView, *given: Any) -> Any:
+        asked[job.job_id] = (job, *given)
+        return choosing(job, *given)
+
+    two.home.dry()
+    opener = two.home.opener
+    two.home.schedulers = [two.home.scheduler(liaison=Liaison(opener=opener, chooser=noted, threads=0))]
+    for number in range(8):
+        two.home.submit(f"j-{number}", clouds=["aws"], expected_duration="2h", deadline="4h")
+    two.live(timedelta(minutes=6))
+    assert len(asked) == 8
+    walks = []
+    for count in (2, 8):
+        chooser, view = Choosing(two.home.store), next(iter(asked.values()))[1]
+        view = replace(view, jobs=Walked(view.jobs))
+        for job, _, *rest in list(asked.values())[:count]:
+            chooser(job, view, *rest)
+        walks.append(view.jobs.walks)
+    assert walks[0] == walks[1] > 0
 
 
 def test_a_job_that_runs_stays_where_nothing_is_to_be_gained(two: Two) -> None:

@@ -9,13 +9,14 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from everspot_core.catalogue import InstanceType, builtin
 from everspot_core.federation.decision import DEFAULT, Move, Prospect, Traveller, decide, well_off
 from everspot_core.federation.journey import GIGABYTE, vain
 from everspot_core.federation.market import ClusterMarket, waited_for
 from everspot_core.federation.prospect import COPIED_PER_HOUR, STAYING, Passage, may_move, prospect
-from everspot_core.federation.standing import idle_in, on_standing, standing_home
+from everspot_core.federation.standing import Idle, idle_in, on_standing, standing_home
 from everspot_core.peers import Peer, reachable
 from everspot_core.records import JobState
 from everspot_core.schedule import ClusterView, JobView, PoolKey
@@ -40,6 +41,7 @@ class Choosing:
         self._weights: dict[str, tuple[datetime, float]] = {}
         self._data: dict[str, float] = {}
         self._view: ClusterView | None = None
+        self._home: _Home | None = None
         self._markets: dict[str, ClusterMarket] = {}
         self._less: dict[tuple[str, int], ClusterMarket] = {}
         self._bound: dict[str, _Bound] = {}
@@ -57,9 +59,12 @@ class Choosing:
             jobs = {j.job_id: j for j in view.jobs if j.job_id in self._bound}
             self._bound = {n: b for n, b in self._bound.items() if _under_way(b, jobs.get(n), home, now)}
             self._markets = dict(self._known(view, news))
+        if self._home is None or not self._home.of(view, home, now):
+            self._home = _Home(view, home, now)
+        own = self._home
         away = job.record.away if job.record is not None else None
         at = away.cluster if away is not None else home
-        here, traveller = self._here(job, view, news, home, now), _traveller(job, now)
+        here, traveller = self._here(job, own, now), _traveller(job, now)
         if well_off(traveller, here, DEFAULT):
             return None
         places = [n for n in self._markets if n != at and reachable(news[n].peer, *_named(job))]
@@ -67,7 +72,7 @@ class Choosing:
         others = [found for found in asked if found is not None]
         if away is not None:
             back = self._passage(job, news[at].peer, now) if at in news else STAYING
-            others.append(_at_home(job, view, home, now, back, self._bound_for(home, job)))
+            others.append(_at_home(job, own, back, self._bound_for(home, job)))
         move = decide(traveller, here, others, DEFAULT, now)
         if move is not None:  # what one job is to have there is not there for the next
             self._bound[job.job_id] = _Bound(job_id=job.job_id, cluster=move.cluster, nodes=job.nodes, at=now)
@@ -75,11 +80,11 @@ class Choosing:
             self._bound.pop(job.job_id, None)
         return move
 
-    def _here(self, job: JobView, view: ClusterView, news: Mapping[str, News], home: str, now: datetime) -> Prospect:
+    def _here(self, job: JobView, own: "_Home", now: datetime) -> Prospect:
         """The prospect where the job is."""
         away = job.record.away if job.record is not None else None
         if away is None:
-            return _at_home(job, view, home, now, STAYING)
+            return _at_home(job, own, STAYING)
         runs = away.told in _THERE
         berth = away.berth.pool if runs and away.berth is not None else None
         found = self._at(away.cluster, job, now, held=berth, waits=not runs)
@@ -200,18 +205,43 @@ def _coming(job: JobView, cluster: str) -> int:
     return job.nodes if away is not None and away.cluster == cluster and away.told in ("", SENT) else 0
 
 
-def _at_home(job: JobView, view: ClusterView, home: str, now: datetime, passage: Passage, bound: int = 0) -> Prospect:
+class _Home:
+    """What is the same of home for all jobs of one tick: it is counted once, where it is asked for."""
+
+    def __init__(self, view: ClusterView, name: str, now: datetime) -> None:
+        self.view, self.name, self.now = view, name, now
+
+    def of(self, view: ClusterView, name: str, now: datetime) -> bool:
+        """Whether it is that of this view and moment."""
+        return self.view is view and (self.name, self.now) == (name, now)
+
+    @cached_property
+    def waiting(self) -> int:
+        """How many instances its jobs wait for."""
+        return waited_for(self.view, self.now)
+
+    @cached_property
+    def idle(self) -> tuple[Idle, ...]:
+        """What stands idle there."""
+        return idle_in(self.view)
+
+    @cached_property
+    def market(self) -> ClusterMarket:
+        """Its market, with nothing promised and nothing idle."""
+        return ClusterMarket.of(self.name, self.view)
+
+
+def _at_home(job: JobView, own: _Home, passage: Passage, bound: int = 0) -> Prospect:
     """The prospect at home. What stands idle there is for jobs that come back: of one that waits the plan has just
     judged that it gets none of it. `bound`: the instances for which others were called back."""
-    idle = idle_in(view) if job.state is JobState.AWAY else ()
+    view, now = own.view, own.now
+    if (view.cap is None or not view.pools) and job.state is not JobState.AWAY:
+        return standing_home(job, view, own.name, now)
+    idle = own.idle if job.state is JobState.AWAY else ()
     waits = job.nodes if job.state is JobState.PENDING else 0
-    promised = max(0, waited_for(view, now) - waits) + bound
+    market = replace(own.market, promised=max(0, own.waiting - waits) + bound, idle=idle)
     if view.cap is None or not view.pools:
-        if job.state is not JobState.AWAY:
-            return standing_home(job, view, home, now)
-        there = replace(ClusterMarket.of(home, view, promised=promised), pools=(), idle=idle)
-        return prospect(job, there, now, passage=passage)
-    market = replace(ClusterMarket.of(home, view, promised=promised), idle=idle)
+        return prospect(job, replace(market, pools=()), now, passage=passage)
     held = _held(job, view)
     found = prospect(job, market, now, held=pool_of(held) if held is not None else None, passage=passage)
     return on_standing(found) if held is not None and held.launched_for is None else found

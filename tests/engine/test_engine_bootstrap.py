@@ -198,6 +198,14 @@ def test_a_deployment_makes_no_role_without_the_boundary_and_undoes_nothing_of_t
     assert refused(s3, "put_bucket_policy", Bucket=bucket, Policy=trust) == "AccessDenied"
     mine = ".pulumi/stacks/everspot/bootstrap.json"
     assert refused(s3, "put_object", Bucket=bucket, Key=mine, Body=b"{}") == "AccessDenied"
+    ec2 = walk.client(env, "ec2")
+    data = {"InstanceType": "g6.xlarge"}
+    theirs = walk.rig.client("ec2").create_launch_template(LaunchTemplateName="web", LaunchTemplateData=data)
+    template = theirs["LaunchTemplate"]["LaunchTemplateId"]
+    version = {"LaunchTemplateId": template, "LaunchTemplateData": data}
+    assert refused(ec2, "create_launch_template_version", **version) == "UnauthorizedOperation"
+    tags = [{"Key": "everspot:cluster", "Value": "everspot-dev"}]
+    assert refused(ec2, "create_tags", Resources=[template], Tags=tags) == "UnauthorizedOperation"
     key = kms.describe_key(KeyId="alias/everspot-state")["KeyMetadata"]["KeyId"]
     assert refused(kms, "schedule_key_deletion", KeyId=key) == "AccessDeniedException"
 
@@ -208,7 +216,12 @@ def test_what_a_deployment_makes_never_reaches_the_state_whatever_its_policies_s
     assert iam.get_role(RoleName=agent["RoleName"])["Role"]["PermissionsBoundary"]["PermissionsBoundaryArn"] == BOUNDARY
     everything = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
     iam.put_role_policy(RoleName=agent["RoleName"], PolicyName="more", PolicyDocument=json.dumps(everything))
-    s3 = walk.client(walk.taken(agent["Arn"]), "s3")
+    env = walk.taken(agent["Arn"])
+    s3, ssm = walk.client(env, "s3"), walk.client(env, "ssm")
+    for name in ("/web/password", "/everspot/wandb"):
+        walk.rig.client("ssm").put_parameter(Name=name, Value="x", Type="String")
+    assert ssm.get_parameter(Name="/everspot/wandb")["Parameter"]["Value"] == "x"
+    assert refused(ssm, "get_parameter", Name="/web/password") == "AccessDeniedException"
     (control,) = [b["Name"] for b in walk.rig.client("s3").list_buckets()["Buckets"] if "-control-" in b["Name"]]
     assert s3.get_object(Bucket=control, Key="cluster.json")
     bucket = f"everspot-state-{ACCOUNT}"

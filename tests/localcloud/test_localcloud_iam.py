@@ -116,3 +116,36 @@ def test_the_parts_of_a_bucket_have_permissions_of_their_own(kit: Any) -> None:
         "s3:PutBucketPublicAccessBlock",
         "s3:GetEncryptionConfiguration",
     ]
+
+
+def test_launch_templates_are_allowed_by_their_tag_and_groups_and_rules_by_their_name(kit: Any, worker: Worker) -> None:
+    own, ec2 = {"Key": "everspot:cluster", "Value": "dev"}, worker.client("ec2")
+    data = {"LaunchTemplateData": {"InstanceType": "g6.xlarge"}}
+    tagged = {**data, "TagSpecifications": [{"ResourceType": "launch-template", "Tags": [own]}]}
+    kit.client("ec2").create_launch_template(LaunchTemplateName="theirs", **data)
+    account = "us-east-1:123456789012"
+    group = f"arn:aws:autoscaling:{account}:autoScalingGroup:*:autoScalingGroupName/dev-*"
+    asked, there = ({"StringEquals": {f"aws:{kind}Tag/everspot:cluster": "dev"}} for kind in ("Request", "Resource"))
+    versions = ["ec2:CreateLaunchTemplateVersion", "ec2:DeleteLaunchTemplate"]
+    at_creation = {"Null": {"ec2:CreateAction": "false"}}
+    worker.may(
+        {"Action": "ec2:CreateLaunchTemplate", "Resource": "*", "Condition": asked},
+        {"Action": "ec2:CreateTags", "Resource": "*", "Condition": at_creation},
+        {"Action": versions, "Resource": f"arn:aws:ec2:{account}:launch-template/*", "Condition": there},
+        {"Action": ["autoscaling:DeleteAutoScalingGroup", "autoscaling:CreateOrUpdateTags"], "Resource": group},
+        {"Action": ["events:PutRule", "events:PutTargets"], "Resource": f"arn:aws:events:{account}:rule/dev-*"},
+    )
+    assert refused(ec2.create_launch_template, LaunchTemplateName="bare", **data) == "UnauthorizedOperation"
+    made = ec2.create_launch_template(LaunchTemplateName="ours", **tagged)["LaunchTemplate"]["LaunchTemplateId"]
+    ec2.create_launch_template_version(LaunchTemplateId=made, **data)
+    denied = refused(ec2.create_launch_template_version, LaunchTemplateName="theirs", **data)
+    assert denied == refused(ec2.create_tags, Resources=[made], Tags=[own]) == "UnauthorizedOperation"
+    ec2.delete_launch_template(LaunchTemplateName="ours")
+    groups, events = worker.client("autoscaling"), worker.client("events")
+    denied = {name: refused(groups.delete_auto_scaling_group, AutoScalingGroupName=name) for name in ("dev-a", "web")}
+    assert denied == {"dev-a": "ValidationError", "web": "AccessDenied"}  # the first is allowed, and is not there
+    tag = {"ResourceType": "auto-scaling-group", "Key": "a", "Value": "b", "PropagateAtLaunch": False}
+    assert refused(groups.create_or_update_tags, Tags=[{**tag, "ResourceId": "web"}]) == "AccessDenied"
+    events.put_rule(Name="dev-a", EventPattern='{"source": ["aws.ec2"]}')
+    events.put_targets(Rule="dev-a", Targets=[{"Id": "q", "Arn": f"arn:aws:sqs:{account}:q"}])
+    assert refused(events.put_targets, Rule="web", Targets=[{"Id": "q", "Arn": "a"}]) == "AccessDeniedException"

@@ -1,7 +1,7 @@
 """What an account needs before its first reviewed change: the state of stacks, and the identities of reviews."""
 
 import json
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.aws.rules import STATE_ALIAS
@@ -16,6 +16,9 @@ from everspot.aws.spending import AwsSpendingArgs, add_spending, check_spending
 from everspot.aws.state_bucket import BUCKET_NAME, add_state_bucket
 from everspot.parts import outputs
 from everspot.repository import ISSUER, RepositoryArgs, ReviewPart, check_repository
+
+POLICY_AT_MOST = 6_144
+"""Characters of a managed policy (IAM User Guide, "IAM and AWS STS quotas")."""
 
 
 class AwsBootstrapArgs(TypedDict):
@@ -37,7 +40,17 @@ class AwsBootstrapArgs(TypedDict):
     state_bucket: NotRequired[str]
     """Name of the bucket for the state of stacks. Default: everspot-state-ACCOUNT."""
     key_arns: NotRequired[list[str]]
-    """ARNs of the customer keys of clusters' buckets and volumes, which deployments use. Default: none."""
+    """ARNs of the customer keys of clusters' buckets and volumes, and of the secrets that jobs read: deployments and
+    clusters' roles may use no others. Default: none."""
+    bucket_arns: NotRequired[list[str]]
+    """ARNs of the buckets that clusters name in `readBucketArns`: their roles may read no others than their own.
+    Default: none."""
+    secret_arns: NotRequired[list[str]]
+    """ARNs of the Secrets Manager secrets and SSM parameters that clusters' roles may read at most, also for webhooks;
+    an ARN may end in `*`. Default: those of this account whose names begin with everspot or /everspot."""
+    image_parameter_arns: NotRequired[list[str]]
+    """ARNs of the SSM parameters that clusters name in `imageParameter`, besides those under /everspot/image/: the
+    roles of the repository's jobs may read no others. Default: none."""
     spending: NotRequired[AwsSpendingArgs]
     """Budgets, unusual costs, and the tags that the bill is split by. Default: nothing is watched."""
 
@@ -81,9 +94,7 @@ class AwsBootstrap(pulumi.ComponentResource):
         bucket = add_state_bucket(self, f"{name}-state", named, key.arn, args["tags"])
         facts = pulumi.Output.all(partition=partition, account=account, bucket=bucket.arn, key=key.arn)
         self._place = facts.apply(
-            lambda found: BootstrapPlace(
-                **found, name=name, stack=pulumi.get_stack(), keys=tuple(args.get("key_arns", []))
-            )
+            lambda found: BootstrapPlace(**found, name=name, stack=pulumi.get_stack(), **_named(args))
         )
         self.boundary_arn = self._policy("boundary", bootstrap_policies.boundary).arn
         provider = self._github()
@@ -161,6 +172,17 @@ _DOES = {
 }
 
 
+def _named(args: AwsBootstrapArgs) -> dict[str, Any]:
+    """What the inputs name of the place: all of it existed before."""
+    secrets = args.get("secret_arns")
+    return {
+        "keys": tuple(args.get("key_arns", [])),
+        "buckets": tuple(args.get("bucket_arns", [])),
+        "secrets": None if secrets is None else tuple(secrets),
+        "images": tuple(args.get("image_parameter_arns", [])),
+    }
+
+
 def _text(document: Document) -> str:
     return json.dumps(document, separators=(",", ":"))
 
@@ -181,6 +203,14 @@ def bootstrap_problems(problems: Problems, args: AwsBootstrapArgs) -> None:
     arns.check_arns(problems, "previewRunnerRoleArns", previews, "iam", "role/")
     arns.check_arns(problems, "deployRunnerRoleArns", deploys, "iam", "role/")
     arns.check_arns(problems, "keyArns", args.get("key_arns", []), "kms", "key/")
+    arns.check_arns(problems, "bucketArns", args.get("bucket_arns", []), "s3", "")
+    arns.check_secrets(problems, args.get("secret_arns", []))
+    arns.check_arns(problems, "imageParameterArns", args.get("image_parameter_arns", []), "ssm", "parameter/")
+    place = BootstrapPlace("aws", "0" * 12, "n" * 57, "", "b" * 76, "k" * 90, **_named(args))
+    documents = (bootstrap_policies.boundary, *bootstrap_policies.documents(ReviewPart.DEPLOY).values())
+    room = POLICY_AT_MOST - max(len(_text(document(place))) for document in documents)
+    told = f"{-room} characters too many are named for one policy of IAM: name several by an ARN that ends in *"
+    problems.need(room >= 0, "secretArns, bucketArns, keyArns, imageParameterArns", told)
     arns.check_arn(problems, args, "oidc_provider_arn", "iam", "oidc-provider/")
     bucket = args.get("state_bucket")
     told = f"{shown(bucket)} has to be 3 to 63 lower-case letters, digits and dashes"

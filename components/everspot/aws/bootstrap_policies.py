@@ -6,7 +6,7 @@ The lists of calls are those of `deployers`, which the tests with the real engin
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from everspot_clouds.aws.rules import FLEET_ROLE, SCALING_ROLE, SPOT_ROLE
+from everspot_clouds.aws.rules import CLUSTER_TAG, FLEET_ROLE, SCALING_ROLE, SPOT_ROLE
 
 from everspot.aws import deployers
 from everspot.aws.policies import Document, Statement, allow, document
@@ -23,18 +23,34 @@ CONTROL = "arn:{partition}:s3:::everspot-*-store-control-*"
 PASSED_TO = ("ec2.amazonaws.com",)
 LINKED = tuple(service for service, _ in (FLEET_ROLE, SPOT_ROLE, SCALING_ROLE))
 
+OWN = {f"aws:ResourceTag/{CLUSTER_TAG}": CLUSTERS}
+"""What exists and is of a cluster. Which calls know it: Service Authorization Reference, Amazon EC2."""
+
+MADE = {f"aws:RequestTag/{CLUSTER_TAG}": CLUSTERS}
+"""What is made for a cluster."""
+
+NAMED = {"autoscaling": "autoScalingGroup:*:autoScalingGroupName/", "events": "rule/", "sqs": ""}
+"""Services whose calls that write are checked for one resource by its name, and what stands before that in its ARN
+(Service Authorization Reference)."""
+
+TEMPLATES = ("ec2:CreateLaunchTemplateVersion", "ec2:DeleteLaunchTemplate", "ec2:ModifyLaunchTemplate")
+
 BOUNDED = (
-    *("s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:ListBucket", "s3:PutObject"),
-    *("ec2:CreateFleet", "ec2:CreateTags", "ec2:DescribeAvailabilityZones", "ec2:DescribeInstances"),
-    *("ec2:DescribeSpotPriceHistory", "ec2:GetSpotPlacementScores", "ec2:RunInstances", "ec2:TerminateInstances"),
-    *("sqs:DeleteMessage", "sqs:ReceiveMessage", "sns:Publish", "cloudwatch:PutMetricData"),
-    *("secretsmanager:GetSecretValue", "ssm:GetParameter", "ssm:UpdateInstanceInformation"),
-    *("ssmmessages:CreateControlChannel", "ssmmessages:CreateDataChannel"),
+    *("ec2:CreateFleet", "ec2:DescribeAvailabilityZones", "ec2:DescribeInstances", "ec2:DescribeSpotPriceHistory"),
+    *("ec2:GetSpotPlacementScores", "ec2:RunInstances", "sns:Publish", "cloudwatch:PutMetricData"),
+    *("ssm:UpdateInstanceInformation", "ssmmessages:CreateControlChannel", "ssmmessages:CreateDataChannel"),
     *("ssmmessages:OpenControlChannel", "ssmmessages:OpenDataChannel"),
+)
+"""What a role of a cluster is ever allowed, on whatever resource its own policies name."""
+
+OBJECTS = ("s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:ListBucket", "s3:PutObject")
+FURTHER_OBJECTS = ("s3:GetObject", "s3:ListBucket")
+SECRETS = ("secretsmanager:GetSecretValue", "ssm:GetParameter")
+KEYS = (
     *("kms:CreateGrant", "kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKey"),
     *("kms:GenerateDataKeyWithoutPlaintext", "kms:ReEncryptFrom", "kms:ReEncryptTo"),
 )
-"""All that a role of a cluster is ever allowed, on whatever resource its own policies name."""
+"""What a role of a cluster is ever allowed on what it may name: its buckets, further ones, secrets, keys."""
 
 STATE_READ, STATE_WRITE = ("s3:GetObject",), ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
 KEY_USE = {
@@ -48,7 +64,9 @@ KEY_USE = {
 @dataclass(frozen=True)
 class BootstrapPlace:
     """Where the identities are. `bucket`, `key`: ARNs of the state's; `name`: how the names of the bootstrap's own
-    roles and policies begin; `stack`: the bootstrap's own stack; `keys`: ARNs of clusters' customer keys."""
+    roles and policies begin; `stack`: the bootstrap's own stack; `keys`: ARNs of clusters' customer keys; `buckets`:
+    of further buckets that jobs read; `secrets`: of what jobs may read, None for names that begin with `everspot`;
+    `images`: of parameters with ids of images, besides those under `/everspot/image/`."""
 
     partition: str
     account: str
@@ -57,10 +75,17 @@ class BootstrapPlace:
     bucket: str
     key: str
     keys: tuple[str, ...] = ()
+    buckets: tuple[str, ...] = ()
+    secrets: tuple[str, ...] | None = None
+    images: tuple[str, ...] = ()
 
     def iam(self, resource: str) -> str:
         """The ARN of something of IAM in this account."""
         return f"arn:{self.partition}:iam::{self.account}:{resource}"
+
+    def there(self, service: str, resource: str) -> str:
+        """The ARN of something in this account, in whatever region."""
+        return f"arn:{self.partition}:{service}:*:{self.account}:{resource}"
 
     @property
     def boundary(self) -> str:
@@ -107,8 +132,11 @@ def reading(place: BootstrapPlace, part: ReviewPart) -> Document:
     )
     objects = {action for action in actions if action in ("s3:GetObject", "s3:GetObjectTagging", "s3:ListBucket")}
     control = CONTROL.format(partition=place.partition)
+    images = [place.there("ssm", "parameter/everspot/image/*"), *place.images]
+    images.append(f"arn:{place.partition}:ssm:*::parameter/aws/service/*")  # public: of no account
     statements = [
-        allow("Look", sorted(actions - objects), ["*"]),
+        allow("Look", sorted(actions - objects - {"ssm:GetParameter"}), ["*"]),
+        allow("ReadIdsOfImages", ["ssm:GetParameter"], images),  # other parameters may be secrets
         allow("AskForRunningJobs", sorted(objects), [control, f"{control}/*"]),
     ]
     if part is not ReviewPart.PREVIEW:  # a refresh asks whether each bucket is there, which is a listing to IAM
@@ -131,11 +159,34 @@ def state(place: BootstrapPlace, part: ReviewPart) -> Document:
 
 
 def writing(place: BootstrapPlace) -> Document:
-    """What a deployment does besides what a look for drift reads, apart from IAM. Buckets are those of clusters."""
+    """What a deployment does besides what a look for drift reads, apart from IAM. Buckets, queues, EventBridge's rules,
+    Auto Scaling groups, launch templates and fleets are those of clusters, by their names or their tag.
+
+    Whoever adds a version to a launch template has code of his own run by whoever launches from it, under that one's
+    role. Tags decide, so nothing that is there gets a cluster's tag.
+    """
     found = _writes(lambda service: service not in ("iam", "s3", "kms"))
+    by_name = [one for one in found if one.partition(":")[0] in NAMED and ":Describe" not in one]
+    found = [action for action in found if action not in (*by_name, *TEMPLATES, "ec2:CreateLaunchTemplate")]
+    named = [place.there(service, f"{kind}{CLUSTERS}") for service, kind in NAMED.items()]
+    templates, fleets, instances = (
+        place.there("ec2", f"{kind}/*") for kind in ("launch-template", "fleet", "instance")
+    )
     buckets = f"arn:{place.partition}:s3:::{CLUSTERS}"
     statements = [
         allow("Deploy", found, ["*"]),
+        allow("DeployByName", by_name, named),
+        allow("MakeTemplates", ["ec2:CreateLaunchTemplate"], [templates], StringLike=MADE),
+        allow("ChangeTemplates", list(TEMPLATES), [templates], StringLike=OWN),
+        # As denials, because these calls are also checked for resources that bear no such tag.
+        _deny("NotOthersFleets", ["ec2:DeleteFleets", "ec2:ModifyFleet"], [fleets], StringNotLike=OWN),
+        _deny(
+            "TagNothingOfOthers",
+            ["ec2:CreateTags", "ec2:DeleteTags"],
+            [templates, fleets, instances],
+            StringNotLike=OWN,
+            Null={"ec2:CreateAction": "true"},
+        ),
         allow("MakeBuckets", _writes(lambda service: service == "s3"), [buckets, f"{buckets}/*"]),
         _deny("NotTheState", ["s3:Delete*", "s3:Put*", "s3:TagResource", "s3:UntagResource"], [place.bucket]),
         _deny("NotWhatItWas", ["s3:DeleteObjectVersion"], [f"{place.bucket}/*"]),
@@ -171,10 +222,31 @@ def identities(place: BootstrapPlace) -> Document:
 
 def boundary(place: BootstrapPlace) -> Document:
     """The most that a role of a cluster may do, whatever its policies say: never the state, its key or the bootstrap's
-    own roles."""
+    own roles; and no bucket, secret or key but clusters' own and those that the bootstrap names.
+
+    The deployments that are bounded by it write the roles' policies, and who may take the roles.
+    """
     roles = place.iam(f"role/{CLUSTERS}")
+    secrets = place.secrets
+    if secrets is None:
+        secrets = (place.there("secretsmanager", "secret:everspot*"), place.there("ssm", "parameter/everspot*"))
+    named = (
+        ("KeepBuckets", OBJECTS, _and_objects([f"arn:{place.partition}:s3:::{CLUSTERS}"])),
+        ("ReadFurtherBuckets", FURTHER_OBJECTS, _and_objects(place.buckets)),
+        ("ReadSecrets", SECRETS, secrets),
+        ("UseKeys", KEYS, place.keys),
+    )
     statements = [
         allow("WhatClustersDo", sorted(BOUNDED), ["*"]),
+        *(allow(sid, list(actions), list(resources)) for sid, actions, resources in named if resources),
+        # Keys that AWS manages: nobody else's alias begins so, and each is used by its own service alone, for who may
+        # use that (AWS KMS Developer Guide, "kms:ResourceAliases", "AWS managed keys"). A policy of such a key that
+        # grants to everybody in the account may not pass a boundary that is silent.
+        allow("UseKeysOfAws", list(KEYS), ["*"], **{"ForAnyValue:StringLike": {"kms:ResourceAliases": "alias/aws/*"}}),
+        allow("HearInterruptions", ["sqs:DeleteMessage", "sqs:ReceiveMessage"], [place.there("sqs", CLUSTERS)]),
+        allow("EndInstances", ["ec2:TerminateInstances"], ["*"], StringLike=OWN),
+        allow("TagWhatIsLaunched", ["ec2:CreateTags"], ["*"], Null={"ec2:CreateAction": "false"}),
+        allow("TagVolumes", ["ec2:CreateTags"], [place.there("ec2", "volume/*")], StringLike=MADE),
         allow("PassRoles", ["iam:PassRole"], [roles], StringEquals={"iam:PassedToService": list(PASSED_TO)}),
         allow("VisitPeers", ["sts:AssumeRole"], [f"arn:{place.partition}:iam::*:role/everspot-visit-*"]),
         _deny("NotTheState", ["s3:*"], [place.bucket, f"{place.bucket}/*"]),
@@ -206,5 +278,10 @@ def _writes(of: Callable[[str], bool]) -> list[str]:
     return sorted(action for action in found if of(action.partition(":")[0]))
 
 
-def _deny(sid: str, actions: Iterable[str], resources: Iterable[str]) -> Statement:
-    return {"Sid": sid, "Effect": "Deny", "Action": list(actions), "Resource": list(resources)}
+def _and_objects(buckets: Iterable[str]) -> list[str]:
+    return [resource for arn in buckets for resource in (arn, f"{arn}/*")]
+
+
+def _deny(sid: str, actions: Iterable[str], resources: Iterable[str], **conditions: dict[str, str]) -> Statement:
+    condition = {"Condition": conditions} if conditions else {}
+    return {"Sid": sid, "Effect": "Deny", "Action": list(actions), "Resource": list(resources), **condition}

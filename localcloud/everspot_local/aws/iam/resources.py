@@ -1,7 +1,8 @@
 """Stands in for the Service Authorization Reference: which action and resources a call is checked for.
 
-It knows the resources of the calls that Everspot makes from instances, and of IAM's and KMS's; for others the resource
-is `*`, so that a policy that names resources does not allow them.
+It knows the resources of the calls that Everspot makes from instances, of IAM's and KMS's, and those of launch
+templates, fleets, Auto Scaling groups and rules of EventBridge; for others the resource is `*`, so that a policy that
+names resources does not allow them.
 """
 
 import json
@@ -37,6 +38,11 @@ S3_PARTS = {
 PREFIXES = {"service-quotas": "servicequotas"}
 # AWS Budgets has one permission for all calls that look, and one for all that change (Service Authorization Reference).
 BUDGETS = {"Describe": "ViewBudget", "Create": "ModifyBudget", "Update": "ModifyBudget", "Delete": "ModifyBudget"}
+# Service Authorization Reference, Amazon EC2: these are checked for the launch template that they name.
+TEMPLATE_CALLS = (
+    *("CreateLaunchTemplateVersion", "DeleteLaunchTemplate", "DeleteLaunchTemplateVersions", "ModifyLaunchTemplate"),
+)
+TAGGED_KINDS = {"i": "instance", "vol": "volume", "lt": "launch-template", "fleet": "fleet"}
 FLEET_TAGS_BY = ("RunInstances", "CreateFleet")
 SQS_ACTIONS = {
     "SendMessageBatch": "SendMessage",
@@ -58,6 +64,10 @@ def calls_of(handler: Any, service: str, action: str, s3_resource: str | None) -
         return list(iam_calls(action, handler.params, context))
     if service == "kms":
         return list(kms_calls(action, _parameters(handler), str(handler.region), context))
+    if service == "autoscaling":
+        return [Call(f"autoscaling:{action}", "*" if action.startswith("Describe") else _group(handler), context)]
+    if service == "events":
+        return [Call(f"events:{action}", _rule(handler), context)]
     if service == "s3control":
         return [Call(f"s3:{action}", s3_control(str(handler.uri)), context)]
     if service == "ssm" and (name := _parameters(handler).get("Name")):
@@ -105,8 +115,24 @@ def _exists(resource: str) -> bool:
 
 
 def _queue(handler: Any) -> str:
-    url = _parameters(handler).get("QueueUrl") or ""
+    asked = _parameters(handler)
+    url = asked.get("QueueUrl") or asked.get("QueueName") or ""
     return f"arn:aws:sqs:{handler.region}:{ACCOUNT}:{str(url).rsplit('/', 1)[-1]}" if url else "*"
+
+
+def _group(handler: Any) -> str:
+    """The Auto Scaling group that a call names."""
+    asked = _parameters(handler)
+    name = asked.get("AutoScalingGroupName") or asked.get("Tags.member.1.ResourceId")
+    owner = f"arn:aws:autoscaling:{handler.region}:{ACCOUNT}"
+    return f"{owner}:autoScalingGroup:0:autoScalingGroupName/{name}" if name else "*"
+
+
+def _rule(handler: Any) -> str:
+    """The rule of EventBridge that a call names."""
+    asked = _parameters(handler)
+    name = asked.get("Rule") or asked.get("Name")
+    return f"arn:aws:events:{handler.region}:{ACCOUNT}:rule/{name}" if name else str(asked.get("ResourceARN") or "*")
 
 
 def _ec2(handler: Any, action: str, context: Context) -> Iterator[Call]:
@@ -119,15 +145,25 @@ def _ec2(handler: Any, action: str, context: Context) -> Iterator[Call]:
     elif action in ("CreateTags", "DeleteTags"):
         wanted = requested(context, _flat(parameters.get("Tags", [])))
         for resource_id in parameters.get("Resources", []):
-            kind = {"i": "instance", "vol": "volume"}.get(resource_id.partition("-")[0], "*")
+            kind = TAGGED_KINDS.get(resource_id.partition("-")[0], "*")
             yield Call(name, arn(region, kind, resource_id), tagged(backend, resource_id, wanted))
     elif action == "CreateFleet":
         yield from _create_fleet(handler, context)
     elif action == "RunInstances":
         yield from _run_instances(handler, context)
-    elif action == "DeleteFleets":
-        for fleet_id in parameters.get("FleetIds", []):
+    elif action in ("DeleteFleets", "ModifyFleet"):
+        for fleet_id in parameters.get("FleetIds") or [parameters.get("FleetId", "*")]:
             yield Call(name, arn(region, "fleet", fleet_id), tagged(backend, fleet_id, context))
+    elif action == "CreateLaunchTemplate":
+        tags = by_kind(parameters.get("TagSpecifications")).get("launch-template", {})
+        made, template = requested(context, tags), arn(region, "launch-template", "*")
+        yield Call(name, template, made)
+        if tags:
+            yield Call("ec2:CreateTags", template, {**made, "ec2:createaction": (action,)})
+    elif action in TEMPLATE_CALLS:
+        ids = backend.launch_template_name_to_ids
+        template_id = parameters.get("LaunchTemplateId") or ids.get(parameters.get("LaunchTemplateName"), "*")
+        yield Call(name, arn(region, "launch-template", template_id), tagged(backend, template_id, context))
     else:
         yield Call(name, "*", context)
 

@@ -12,7 +12,7 @@ from everspot_clouds.base import CloudError, Trouble
 from everspot_clouds.secret_values import binary, chosen
 
 _CONFIG = Config(connect_timeout=5, read_timeout=15, retries={"total_max_attempts": 4, "mode": "standard"})
-_DENIED = "name it in the cluster's setting `secrets`"
+_DENIED = "name it in the cluster's setting `secretArns`, and in that of the account's bootstrap where it has one"
 
 
 class AwsSecrets:

@@ -3,6 +3,7 @@
 This is where the parts are put together. Nothing outlives its process: what was made in it is gone when it closes.
 """
 
+import logging
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -18,6 +19,7 @@ from everspot_local.market.market import LocalMarket
 from everspot_local.options import ONE_PRICE, Options
 from everspot_local.sides import abroad, open_side, quotas
 
+log = logging.getLogger(__name__)
 HOST = "127.0.0.1"
 
 
@@ -26,6 +28,10 @@ class QuietHandler(WSGIRequestHandler):
 
     def log_request(self, *_args: Any) -> None:
         """Do nothing: the journal of calls has more."""
+
+    def connection_dropped(self, error: BaseException, environ: Any = None) -> None:
+        """Write down a request whose caller got no whole answer, and may make it a second time."""
+        log.warning("no whole answer to %s: %r", getattr(self, "requestline", "a caller"), error)
 
 
 class LocalCloud:

@@ -26,7 +26,7 @@ profile on the command line, tries ten times as many of them."""
 
 TESTS = Path(__file__).parent
 WAITING = ("e2e/test_e2e_live", "engine/test_engine_cluster", "engine/test_engine_gcp", "engine/test_engine_bootstrap",
-           "ui/", "engine/test_engine_review", "engine/test_engine_replace", "engine/", "e2e/", "faults/", "bridge/",
+           "bridge/", "ui/", "engine/test_engine_review", "engine/test_engine_replace", "engine/", "e2e/", "faults/",
            "agent/", "review/", "setup/", "localcloud/")  # fmt: skip
 """What waits for providers, processes and markets' time, the longest first. Every other worker begins here."""
 

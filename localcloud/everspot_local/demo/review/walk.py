@@ -179,7 +179,7 @@ class Walk:
             self.tree.git("checkout", "-q", "main")
             run = self._kept("apply", self.boss.ran("push", self.boss.branches()["main"]))
             (body,) = self._comments("applied")
-        found = self.world.everspot_json("changes")
+        found = self.world.everspot_json("changes")["changes"]
         self._check("the merge is applied", run.good and self._target() == 3, f"the fleets' target is {self._target()}")
         lines = [f"- ✅ **{name}**: " in body for name in STACKS]
         self._check("the comment says so of each environment", all(lines), f"{sum(lines)} of {len(lines)}")

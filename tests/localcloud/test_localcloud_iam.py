@@ -149,3 +149,13 @@ def test_launch_templates_are_allowed_by_their_tag_and_groups_and_rules_by_their
     events.put_rule(Name="dev-a", EventPattern='{"source": ["aws.ec2"]}')
     events.put_targets(Rule="dev-a", Targets=[{"Id": "q", "Arn": f"arn:aws:sqs:{account}:q"}])
     assert refused(events.put_targets, Rule="web", Targets=[{"Id": "q", "Arn": "a"}]) == "AccessDeniedException"
+
+
+def test_a_role_leaves_a_profile_once(kit: Any) -> None:
+    iam = kit.client("iam")
+    iam.create_role(RoleName="worker-once", AssumeRolePolicyDocument='{"Version": "2012-10-17", "Statement": []}')
+    iam.create_instance_profile(InstanceProfileName="once")
+    iam.add_role_to_instance_profile(InstanceProfileName="once", RoleName="worker-once")
+    iam.remove_role_from_instance_profile(InstanceProfileName="once", RoleName="worker-once")
+    with pytest.raises(iam.exceptions.NoSuchEntityException):
+        iam.remove_role_from_instance_profile(InstanceProfileName="once", RoleName="worker-once")

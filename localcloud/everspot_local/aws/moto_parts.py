@@ -75,6 +75,7 @@ _REPLACED: list[tuple[object, str, object]] = [
     (IAMBackend, "attach_role_policy", iam_rules.attach_role_policy),
     (IAMBackend, "create_instance_profile", iam_rules.create_instance_profile),
     (IAMBackend, "add_role_to_instance_profile", iam_rules.add_role_to_instance_profile),
+    (IAMBackend, "remove_role_from_instance_profile", iam_rules.remove_role_from_instance_profile),
     (IAMBackend, "_tag_verification", iam_rules.tag_verification),
     (TokenResponse, "assume_role", web_identity.assume_role),
     (TokenResponse, "assume_role_with_web_identity", web_identity.assume_role_with_web_identity),

@@ -32,6 +32,7 @@ _create_policy_version = IAMBackend.create_policy_version
 _attach = IAMBackend.attach_role_policy
 _create_profile = IAMBackend.create_instance_profile
 _add_role = IAMBackend.add_role_to_instance_profile
+_remove_role = IAMBackend.remove_role_from_instance_profile
 _verify_tags = IAMBackend._tag_verification
 _filter_profiles = filter_iam_instance_profiles
 
@@ -92,6 +93,14 @@ def attach_role_policy(self: IAMBackend, policy_arn: str, role_name: str) -> Non
     if strict() and policy_arn not in held and len(held) >= ATTACHED:
         raise LimitExceededException(f"Cannot exceed quota for PoliciesPerRole: {ATTACHED}")
     _attach(self, policy_arn, role_name)
+
+
+def remove_role_from_instance_profile(self: IAMBackend, profile_name: str, role_name: str) -> None:
+    """Take a role out of a profile as moto does. One that is not in it is NoSuchEntity (IAM API Reference,
+    "RemoveRoleFromInstanceProfile"), where moto fails with status 500, which callers try again for many minutes."""
+    if role_name not in {role.name for role in self.get_instance_profile(profile_name).roles}:
+        raise NoSuchEntity(f"Cannot find Role {role_name} in Instance Profile {profile_name}.")
+    _remove_role(self, profile_name, role_name)
 
 
 def tag_verification(self: IAMBackend, tags: list[dict[str, str]]) -> dict[str, dict[str, str]]:

@@ -23,8 +23,22 @@ log = logging.getLogger(__name__)
 HOST = "127.0.0.1"
 
 
-class QuietHandler(WSGIRequestHandler):
-    """A request handler that writes no log line: the journal of calls has more."""
+class Handler(WSGIRequestHandler):
+    """A request handler that answers in one piece, and writes no log line: the journal of calls has more.
+
+    In one piece, as AWS's SDK for Go drops an answer of which it has got the headers alone while it is still about to
+    look whether its request's body has more, and then makes the call again (smithy-go 1.26, `safeWriteToReadCloser`:
+    once the SDK has closed the body, that look is an error to net/http, which closes the connection). No answer over a
+    network comes that soon; one on the same machine does, once in some hundred calls.
+    """
+
+    wbufsize = 1 << 20  # bytes; larger answers are to questions, which may be asked again
+
+    def make_environ(self) -> dict[str, Any]:
+        """Return the request's WSGI environment. Whoever waits for "100 Continue", which is written by then, gets it
+        before the request's body is read."""
+        self.wfile.flush()
+        return super().make_environ()
 
     def log_request(self, *_args: Any) -> None:
         """Do nothing: the journal of calls has more."""
@@ -70,7 +84,7 @@ class LocalCloud:
         self.stopping = threading.Event()
         self._closed = False
         self._server: BaseWSGIServer = make_server(
-            HOST, port, self._application(), threaded=True, request_handler=QuietHandler
+            HOST, port, self._application(), threaded=True, request_handler=Handler
         )
         self.side.answer_at(self.endpoint)
         self._thread = threading.Thread(target=self._server.serve_forever, name="everspot-endpoint", daemon=True)

@@ -1,8 +1,8 @@
 # Everspot: `make` lists the targets. Each does the set-up that it needs.
 PYTHON ?= python3
 CORES := $(shell getconf _NPROCESSORS_ONLN)
-# More than cores: what takes longest waits, for providers and for processes. Every other one computes (tests/conftest.py).
-JOBS ?= $(shell [ $(CORES) -gt 3 ] && echo 8 || echo $$(( 2 * $(CORES) + 1 )))
+# More than cores: what takes longest waits, for providers and for processes. One of three computes (tests/conftest.py).
+JOBS ?= $(shell [ $(CORES) -gt 3 ] && echo 8 || echo $$(( 3 * $(CORES) )))
 ARGS ?=
 # Whose provider is set up: aws, gcp, or both ("aws gcp"). Demo and live play on one of them; what plays on AWS needs
 # AWS's.

@@ -26,13 +26,16 @@ profile on the command line, tries ten times as many of them."""
 
 TESTS = Path(__file__).parent
 WAITING = ("e2e/test_e2e_live", "engine/test_engine_cluster", "engine/test_engine_gcp", "engine/test_engine_bootstrap",
-           "bridge/", "ui/", "engine/test_engine_review", "engine/test_engine_replace", "engine/", "e2e/", "faults/",
-           "agent/", "review/", "setup/", "localcloud/")  # fmt: skip
-"""What waits for providers, processes and markets' time, the longest first. Every other worker begins here."""
+           "bridge/", "ui/", "engine/test_engine_review", "engine/test_engine_replace", "engine/", "e2e/",
+           "faults/test_faults_processes", "agent/test_agent_crew", "agent/test_agent_plain",
+           "faults/test_faults_torch", "setup/test_setup_packages", "agent/test_agent_process",
+           "agent/test_agent_survival", "agent/test_agent_prepare", "faults/", "agent/", "review/", "setup/",
+           "localcloud/")  # fmt: skip
+"""What waits for providers, processes and markets' time, the longest first. Two workers of three begin here."""
 
 COMPUTING = ("store/", "localcloud_gcp/", "cli/", "scheduler/", "core/", "core/test_core_simulate_planned",
              "scheduler/test_scheduler_crowd", "components/", "trainer/")  # fmt: skip
-"""What only computes, the longest last. The others begin at that end, so that a processor is never left to tests that
+"""What only computes, the longest last. The third begins at that end, so that a processor is never left to tests that
 wait; what is short lies between, where both meet. A worker takes whole files: one that is long and begun last is what
 everybody waits for in the end. Of names that fit both or twice, the longest counts."""
 
@@ -87,7 +90,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Hand out whole files, and of some folders all of them at once, to every other worker from the end."""
+    """Hand out whole files, and of some folders all of them at once, to one worker of three from the end."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
@@ -98,7 +101,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return next((names for names in TOGETHER if file.startswith(f"tests/{names}")), file)
 
         def _assign_work_unit(self, node: Any) -> None:
-            if int(node.gateway.id.removeprefix("gw")) % 2:
+            if int(node.gateway.id.removeprefix("gw")) % 3 == 1:
                 self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
             super()._assign_work_unit(node)
 
@@ -106,10 +109,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_finish() -> None:
-    """The collected tests stay until the end: no collection of garbage need look at them again. Nor need each session
-    of botocore read the models of AWS's services for itself, which takes longer than most of what it is then asked."""
-    gc.collect()
+    """The collected tests stay until the end: no collection of garbage need look at them again. What tests leave goes
+    by its counts of references, but for little: to look for that seldom saves a tenth of their time. Nor need each
+    session of botocore read the models of AWS's services for itself, which takes longer than most of what it is then
+    asked."""
     gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
     gc.enable()
     botocore = sys.modules.get("botocore.session")
     if botocore is not None:

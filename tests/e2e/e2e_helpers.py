@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -94,6 +95,7 @@ class LiveCluster:
     def clock(self) -> SystemClock:
         return SystemClock(self.scale, self.cloud.market.clock.epoch.timestamp())
 
+    @cache  # noqa: B019 - a cluster lives as long as its test, and to make a client takes longer than to ask
     def client(self, service: str) -> Any:
         return boto3.client(service, endpoint_url=self.cloud.endpoint, region_name=REGION)
 

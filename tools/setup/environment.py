@@ -48,7 +48,16 @@ def make_venv() -> str:
         [*pip, "--no-deps", "--no-build-isolation", "-e", ROOT] if has_backend() else [*pip, "--no-deps", "-e", ROOT],
         "pip-project",
     )
+    name_sources()
     return f"Python {sys.version.split()[0]} with the versions of {CONSTRAINTS.name}"
+
+
+def name_sources() -> None:
+    """Let the editable installation name the folders that packages lie in, instead of starting setuptools' finder for
+    them: with it, every Python of the environment takes twice as long to start (27 ms instead of 11)."""
+    folders = tomllib.loads(PROJECT.read_text())["tool"]["setuptools"]["packages"]["find"]["where"]
+    for pointer in (VENV / "lib").glob("python*/site-packages/__editable__.everspot-*.pth"):
+        pointer.write_text("".join(f"{ROOT / folder}\n" for folder in folders))
 
 
 def has_backend() -> bool:

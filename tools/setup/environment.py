@@ -95,5 +95,5 @@ def make_stubs() -> str:
     return "the plugin protocol's client"
 
 
-venv = Step("venv", (PROJECT, CONSTRAINTS), lambda: [PYTHON, VENV / "bin" / "pytest"], make_venv)
+venv = Step("venv", (PROJECT, CONSTRAINTS, Path(__file__)), lambda: [PYTHON, VENV / "bin" / "pytest"], make_venv)
 stubs = Step("stubs", (provider.AWS.sources / "go.mod",), lambda: [STUBS / "tfplugin5_pb2.py"], make_stubs)

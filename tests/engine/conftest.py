@@ -25,6 +25,8 @@ HURRY = ("--time-scale=120", "--delay=remembered=100h")
 as any test runs."""
 sys.path.insert(0, str(Path(__file__).parent))  # what tests of several files share
 
+from engine_plugins import Plugins  # noqa: E402
+
 
 @dataclass(frozen=True)
 class Run:
@@ -45,6 +47,7 @@ class Rig:
     project: Path
     env: dict[str, str]
     engine: automation.PulumiCommand
+    plugins: Plugins
     stacks: set[str] = field(default_factory=set)
     outputs: dict[str, Any] = field(default_factory=dict)
     asked: dict[str, set[str]] = field(default_factory=lambda: {"preview": set(), "deploy": set()})
@@ -75,7 +78,8 @@ class Rig:
         if stack not in self.stacks:
             self.engine.run(["stack", "init", stack], str(self.project), self.env)
             self.stacks.add(stack)
-        return self.engine.run([*arguments, "--stack", stack], str(self.project), self.env).stdout
+        env = self.plugins.attached(self.env)
+        return self.engine.run([*arguments, "--stack", stack], str(self.project), env).stdout
 
     def declared(self, stack: str = "local") -> dict[str, Any]:
         """The settings of a stack's cluster."""
@@ -198,13 +202,15 @@ def copied(home: Path) -> Path:
 def running(home: Path, cloud: str, *options: str) -> Iterator[Rig]:
     state = ["--state-dir", str(home / "local")]
     local(["up", "--cloud", cloud, "--no-processes", "--port", "0", *HURRY, *options, *state])
+    plugins = Plugins(cloud)
     try:
         env = json.loads(local(["env", "--json", *state]))
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PATH", env["PATH"])  # where the engine lies
             watched = {"PYTHONWARNINGS": "ignore", "PULUMI_DEBUG_COMMANDS": "true"}  # the latter for --event-log
-            yield Rig(home, {**env, **watched}, automation.PulumiCommand())
+            yield Rig(home, {**env, **watched}, automation.PulumiCommand(), plugins)
     finally:
+        plugins.close()
         local(["down", *state])
 
 

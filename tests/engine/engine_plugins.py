@@ -1,0 +1,46 @@
+"""Provider plugins that stay for all runs of the engine in one environment: a plugin and the provider behind it take
+longer to start than most of these runs take, and the engine would start them anew for each.
+
+The engine attaches to what runs already by the variable PULUMI_DEBUG_PROVIDERS ("Debugging Pulumi providers" in
+Pulumi's documentation). It configures what it attached to as it does what it started.
+"""
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import IO
+
+STOP_SECONDS = 60
+
+
+@dataclass
+class Plugins:
+    """The plugins of one cloud's provider, one for each environment that was asked for."""
+
+    cloud: str
+    _running: dict[frozenset[tuple[str, str]], tuple["subprocess.Popen[str]", int]] = field(default_factory=dict)
+
+    def attached(self, env: Mapping[str, str]) -> dict[str, str]:
+        """The environment of a run of the engine that finds a plugin of its own environment running."""
+        key = frozenset(env.items())
+        if key not in self._running:
+            command = shutil.which(f"pulumi-resource-{self.cloud}", path=env["PATH"])
+            assert command is not None
+            process = subprocess.Popen(
+                [command], env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+            )
+            told: IO[str] | None = process.stdout
+            assert told is not None
+            self._running[key] = process, int(told.readline())
+        return {**env, "PULUMI_DEBUG_PROVIDERS": f"{self.cloud}:{self._running[key][1]}"}
+
+    def close(self) -> None:
+        """End what runs."""
+        for process, _ in self._running.values():
+            process.terminate()
+        for process, _ in self._running.values():
+            process.wait(STOP_SECONDS)
+            assert process.stdout is not None
+            process.stdout.close()
+        self._running.clear()

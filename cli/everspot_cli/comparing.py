@@ -4,21 +4,17 @@ import fnmatch
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from everspot_core.cost import JobBill
 from everspot_core.counting import counted, first_few
 from everspot_core.governance.comparison import FEW, Comparison, compared, parted_by_chance
-from everspot_core.governance.usage import visit_rows
-from everspot_core.prices import Basis
 from everspot_core.records import JobState
 
 from everspot_cli.errors import CliError, Exit
-from everspot_cli.report.gather import Material
 
 _SHOWN = 5
 _Row = dict[str, Any]
 
 
-def compare_sets(material: Material, jobs: Sequence[_Row], a: list[str], b: list[str], metric: str | None) -> _Row:
+def compare_sets(jobs: Sequence[_Row], a: list[str], b: list[str], metric: str | None) -> _Row:
     """The answer of the command. `jobs`: all jobs, as rows of the report. Only jobs that succeeded are compared.
 
     Raises:
@@ -26,7 +22,7 @@ def compare_sets(material: Material, jobs: Sequence[_Row], a: list[str], b: list
             reports the metric.
     """
     chosen = {"a": _chosen(jobs, a), "b": _chosen(jobs, b)}
-    unpriced = {own.job_id for own in material.bill.jobs if not _known(own, material)}
+    unpriced = {job["job_id"] for job in jobs if not job["cost_known"]}
     done = {name: [job for job in rows if job["state"] == JobState.SUCCEEDED.value] for name, rows in chosen.items()}
     _refuse(chosen, done, {"a": a, "b": b}, metric)
     named = metric or _common_metric(done["a"], done["b"])
@@ -37,14 +33,6 @@ def compare_sets(material: Material, jobs: Sequence[_Row], a: list[str], b: list
         "measures": [row for row in measures if row is not None],
         "notes": [*_notes(chosen, done, unpriced), *([] if named else ["No metric is reported by jobs of both sets."])],
     }
-
-
-def _known(own: JobBill, material: Material) -> bool:
-    """Whether all that a job cost is known, its visits to other clusters included."""
-    away = visit_rows(own.job_id, material.records[own.job_id], material.as_of)
-    endless = {i.launch.instance_id for i in material.bill.instances if i.unknown}
-    here = all(s.basis is not Basis.NONE for usage in own.usages for s in usage.paid)
-    return here and endless.isdisjoint(u.launch.instance_id for u in own.usages) and all(row.known for row in away)
 
 
 def words_of(row: _Row) -> str:

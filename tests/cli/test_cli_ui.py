@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from everspot_cli.report.terminal import money
 from everspot_core import extras
 from everspot_core.applied import PullRequest
 from everspot_core.governance.anomalies import Anomalies, AnomalyKind, Finding
@@ -78,6 +79,16 @@ def test_a_job_s_page_tells_its_attempts_and_why_each_ended(page: Served) -> Non
     assert "its instance vanished without notice" in text
     assert text.count("<svg") == 1 and "steps redone" in text
     assert '<i class="swatch j0"></i>works</span>' in text, "the colour of the work is in the legend"
+
+
+def test_a_job_s_page_tells_what_it_has_cost_as_the_report_does(cluster: World, page: Served) -> None:
+    told = cluster.run("report", "--json", env={"EVERSPOT_CLOCK": CLOCK}).json
+    rows = {job["job_id"]: job for job in told["jobs"]}
+    ended, going = rows["moved"], rows["going"]
+    assert (ended["cost_known"], going["cost_known"]) == (True, True) and ended["cost_usd"] > 0
+    text = page.until("/jobs/moved", lambda text: "<dt>cost</dt>" in text)
+    assert f"<dd>{money(ended['cost_usd'])} ({money(ended['on_demand_cost_usd'])} on-demand)</dd>" in text
+    assert f"<dd>{money(going['cost_usd'])} until " in page.get("/jobs/going").text
 
 
 def test_fleet_and_spending_tell_what_the_commands_tell(cluster: World, page: Served) -> None:

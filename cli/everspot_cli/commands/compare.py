@@ -56,8 +56,7 @@ def compare(
     session = session_of(context, json)
     _check(job_id, a, b, metric)
     if a and b:
-        material = gather(session)
-        answer = compare_sets(material, build(material, today())["jobs"], a, b, metric)
+        answer = compare_sets(build(gather(session), today())["jobs"], a, b, metric)
         if session.json:
             session.answer(answer)
         else:

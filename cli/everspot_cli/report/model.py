@@ -10,6 +10,7 @@ from everspot_core.attempts import Interruption
 from everspot_core.catalogue import region_of
 from everspot_core.cost import JobBill, Usage, savings_percent
 from everspot_core.governance.pipelines import ACCURACY as ACCURACY
+from everspot_core.governance.usage import visit_rows
 from everspot_core.prices import HOUR, Basis, rounded, total
 from everspot_core.records import JobRecord, JobState, Market, Role
 
@@ -30,6 +31,7 @@ DEFINITIONS = {
     "jobs and the rest": "a job pays from its assignment to its release; boot, idling and the scheduler are the rest",
     "abroad_usd, egress_usd": "what visits to other clusters cost, by the bills of these clusters at the visits' end, "
     "or so far, and what was copied to and from them at the price of the manifest; cost_usd is without both",
+    "cost_known": "whether all that the job cost, here and elsewhere, is known; its dollars are a lower bound if not",
     "lost_seconds": "from the notice (without one: from the last durable checkpoint) until training runs again, or the "
     "job ends",
     "steps_redone": "the last step that the interrupted attempt reported, minus the step that was resumed from; "
@@ -187,6 +189,7 @@ def _job(material: Material, own: JobBill) -> dict[str, Any]:
         "usage": _usage_rows(own.usages),
         "abroad_usd": told["abroad_usd"],
         "egress_usd": told["egress_usd"],
+        "cost_known": _cost_known(material, own),
         "trips": told["trips"],
         "attempts": len(own.attempts),
         "interruptions": len(strokes),
@@ -197,6 +200,13 @@ def _job(material: Material, own: JobBill) -> dict[str, Any]:
         "accuracy": _accuracy(progress.metrics),
         "detail": record.detail,
     }
+
+
+def _cost_known(material: Material, own: JobBill) -> bool:
+    away = visit_rows(own.job_id, material.records[own.job_id], material.as_of)
+    endless = {i.launch.instance_id for i in material.bill.instances if i.unknown}
+    here = all(s.basis is not Basis.NONE for usage in own.usages for s in usage.paid)
+    return here and endless.isdisjoint(u.launch.instance_id for u in own.usages) and all(row.known for row in away)
 
 
 def _deadline_met(record: JobRecord, deadline: datetime | None, until: datetime) -> bool | None:

@@ -81,11 +81,12 @@ class Pages:
         """One job."""
         name, whole = request.path_params["job"], request.query_params.get("history") == "all"
         said = self._said.get(request.query_params.get("said", ""), "")
+        bill = self._sources.report.current().value
 
         def shown(read: JobRead | None, now: datetime) -> dict[str, Any]:
             if read is None:
                 raise HTTPException(404, f"There is no job {name}.")
-            return {"panel": job.panel(read, now, whole=whole)}
+            return {"panel": job.panel(read, now, whole=whole, report=bill)}
 
         actions = ACTIONS if self._acting else {}
         return self._page(

@@ -1,16 +1,19 @@
 """The page of one job: its state and reasons, what may be done about it, its attempts and its history."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from everspot_core.attempts import Attempt
 from everspot_core.records import JobState
 
 from everspot_cli.failure import FailureWords, failure_of
+from everspot_cli.governance.charge_table import least
 from everspot_cli.jobfacts import job_facts
 from everspot_cli.reasons import MEANING_OF_REASON
 from everspot_cli.report.paths import Path, draw
+from everspot_cli.report.terminal import money
 from everspot_cli.story import Chapter, chapters
 from everspot_cli.tables import duration, late, stamp
 from everspot_cli.ui.panels.jobs import why
@@ -60,11 +63,12 @@ class JobPanel:
     can_interrupt: bool
 
 
-def panel(read: JobRead, now: datetime, *, whole: bool = False) -> JobPanel:
-    """The page for what was read of a job. `whole`: its history is not shortened."""
+def panel(read: JobRead, now: datetime, *, whole: bool = False, report: Mapping[str, Any] | None = None) -> JobPanel:
+    """The page for what was read of a job. `whole`: its history is not shortened; `report`: the cluster's, from which
+    the job's cost is taken."""
     row, state = read.row, JobState(read.row["state"])
     failed, told = failure_of(row, read.events), [event.at for event in read.events]
-    facts = job_facts(row, read.spec, now, explained=failed is not None)
+    facts = [*job_facts(row, read.spec, now, explained=failed is not None), *_cost(row["job_id"], report)]
     several_days = len({moment.date() for moment in told}) > 1
     overdue = late(row)
     return JobPanel(
@@ -88,6 +92,22 @@ def panel(read: JobRead, now: datetime, *, whole: bool = False) -> JobPanel:
 
 
 _ABOVE = ("job", "status", "waits because")  # what stands above the facts
+
+
+def _cost(job_id: str, report: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """What the job has cost, as `everspot report` has it; nothing before it is in one."""
+    found = next((job for job in report["jobs"] if job["job_id"] == job_id), None) if report is not None else None
+    if report is None or found is None:
+        return []
+    elsewhere, over = found["abroad_usd"] + found["egress_usd"], found["ended_at"] is not None
+    told = least(found["cost_usd"] + elsewhere, found["cost_known"])
+    if elsewhere:
+        beside = f"{money(elsewhere)} of it for visits to other clusters"
+    else:
+        beside = f"{money(found['on_demand_cost_usd'])} on-demand"
+    if over:
+        return [("cost", f"{told} ({beside})")]
+    return [("cost", f"{told} until {datetime.fromisoformat(report['as_of']):%Y-%m-%d %H:%M} UTC ({beside})")]
 
 
 def _drawing(path: Path) -> str:

@@ -280,7 +280,7 @@ def test_a_permissions_boundary_limits_both_roles(cluster: Cluster) -> None:
 def test_only_the_rules_may_send_to_the_queue(cluster: Cluster) -> None:
     recorder = cluster()
     send, deny = json.loads(recorder.inputs("train-events-policy")["policy"])["Statement"]
-    rules = [f"arn:train-events-{r}" for r in ("interruption", "rebalance", "state", "fleet-error")]
+    rules = [f"arn:train-events-{r}" for r in RULES]
     assert send["Condition"] == {"ArnEquals": {"aws:SourceArn": rules}}
     assert (send["Principal"], send["Action"]) == ({"Service": "events.amazonaws.com"}, "sqs:SendMessage")
     assert (deny["Effect"], deny["Sid"]) == ("Deny", "TlsOnly")

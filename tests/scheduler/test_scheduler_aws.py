@@ -13,7 +13,7 @@ from everspot_clouds.aws.cloud import AwsCloud
 from everspot_clouds.aws.errors import trouble
 from everspot_clouds.aws.instances import parse as parse_instance
 from everspot_clouds.aws.messages import UnreadableMessage, parse
-from everspot_clouds.aws.rules import NOTICE
+from everspot_clouds.aws.rules import EVENTS, NOTICE, EventPattern
 from everspot_clouds.base import MessageKind, Phase, Trouble
 from everspot_core.manifest import Manifest
 from everspot_core.records import Market, Order, Reason, Role
@@ -55,6 +55,12 @@ def warning(iid: str) -> str:
 def test_each_kind_of_event_is_read_as_what_it_means(body: str, kind: MessageKind, deadline: datetime | None) -> None:
     message = parse(body, "h")
     assert (message.kind, message.instance_id, message.at, message.deadline) == (kind, "i-1", AT, deadline)
+
+
+@pytest.mark.parametrize("pattern", EVENTS.values(), ids=EVENTS)
+def test_every_event_that_a_rule_sends_means_something(pattern: EventPattern) -> None:
+    detail = {"instance-id": "i-1", "state": "running"}
+    assert parse(event(pattern.detail_type, detail, pattern.source), "h").kind is not MessageKind.IGNORED
 
 
 def test_events_that_are_no_business_of_ours_are_ignored_and_broken_ones_are_named() -> None:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from everspot_core import extras
 from everspot_core.records import Reason
 from everspot_core.sweep import SweepSpec, sweep_of
 from sweep_helpers import SWEEP, Playground, record
@@ -116,3 +117,11 @@ def test_another_sweep_of_the_same_name_is_refused_and_other_caps_are_taken(play
     assert "metric: is not what the sweep was begun with" in answer.err
     assert SweepSpec.model_validate(SWEEP | {"trials": 9}).differs(record(play).spec) == []
     assert play.world.run("sweep", str(play.write(name="other")), "--show").code == 1
+
+
+def test_without_the_extra_it_is_named(play: Playground, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "requires", lambda name: ['optuna>=4.5; extra == "sweep"'])
+    monkeypatch.setattr(extras, "_installed", lambda name: name != "optuna")
+    told = play.world.run("--json", "sweep", str(play.write()))
+    needs = "everspot sweep needs optuna, which is not installed: pip install 'everspot[sweep]'"
+    assert (told.code, json.loads(told.err)["error"]) == (1, needs)

@@ -1,5 +1,7 @@
 """What the engine is answered: levels of the stack's environment, no secrets, nothing of what is not known yet."""
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
@@ -129,6 +131,16 @@ def test_bad_settings_end_the_program_in_one_sentence(tmp_path: Path, monkeypatc
     monkeypatch.setenv(given.SETTINGS, str(tmp_path / "nowhere.yaml"))
     with pytest.raises(SystemExit, match=r"everspot-policy: .*nowhere\.yaml"):
         pack.main()
+
+
+@pytest.mark.parametrize("word", ["--help", "-h"])
+def test_the_program_says_how_it_is_used_and_serves_nobody(word: str) -> None:
+    program = Path(sys.executable).parent / "everspot-policy"
+    done = subprocess.run([program, word], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert '--policy-pack "$(command -v everspot-policy)"' in done.stdout
+    assert cost.USAGE.partition(": ")[2].partition(",")[0] in done.stdout
+    assert given.SETTINGS in done.stdout
 
 
 @pytest.mark.parametrize("words", [[], ["dev"], ["dev", "much"], ["dev", "nan"], ["dev", "-1"], ["dev", "1", "2"]])

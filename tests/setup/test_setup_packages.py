@@ -3,6 +3,7 @@ components' folder as the engine's language host installs it. Built and installe
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -96,6 +97,14 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_program_is_spoken_of() -> None:
     assert set(PROJECT["project"]["scripts"]) == set(PROGRAMS)
+
+
+def test_the_page_about_installing_says_what_each_extra_is_for() -> None:
+    page = (ROOT / "docs/installing.md").read_text().partition("| extra |")[2].partition("\n\n")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
+    assert set(rows) == set(PROJECT["project"]["optional-dependencies"])
+    for program, extra in PROGRAMS.items():
+        assert f"`{program}`" in rows[extra]
 
 
 @pytest.mark.parametrize(("program", "extra"), PROGRAMS.items())

@@ -131,7 +131,7 @@ def _look(manifest: Manifest) -> tuple[Site, list[Left]]:
         return site, site.left()
     except ImportError as error:
         raise CliError(
-            f"the cloud's client is not installed: {error}", Exit.UNAVAILABLE, hint="pip install everspot[cli]"
+            f"the cloud's client is not installed: {error}", Exit.UNAVAILABLE, hint="pip install 'everspot[cli]'"
         ) from None
     except CloudError as error:
         raise CliError(str(error), Exit.UNAVAILABLE, hint=with_local_cloud(error.fix)) from None

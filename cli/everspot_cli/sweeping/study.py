@@ -7,7 +7,7 @@ from typing import Any
 from everspot_core.sweep import Dimension, Direction, Pruning, SweepSpec
 from everspot_store.studies import Journal
 
-from everspot_cli.errors import CliError
+from everspot_cli.errors import need
 
 PRUNED = "everspot:pruned"
 """The mark of a trial that is being ended early: its job is being cancelled."""
@@ -22,6 +22,7 @@ def opened(spec: SweepSpec, journal: Journal) -> Any:
     Raises:
         CliError: if Optuna is not installed.
     """
+    need("everspot sweep", "sweep")
     optuna = _optuna()
     storage = optuna.storages.JournalStorage(journal)
     with warnings.catch_warnings():
@@ -102,9 +103,6 @@ def _distribution(dimension: Dimension) -> Any:
 
 def _optuna() -> Any:
     """Import Optuna, only when a sweep is run, because few users need it."""
-    try:
-        optuna = import_module("optuna")
-    except ImportError:
-        raise CliError("a sweep needs Optuna, which is not installed", hint="pip install 'everspot[sweep]'") from None
+    optuna = import_module("optuna")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna

@@ -37,7 +37,7 @@ def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catal
         from everspot_clouds.aws.errors import FIX, said, trouble
     except ImportError:
         return [
-            Check("credentials", "credentials", Verdict.SKIP, "boto3 is not installed", "pip install everspot[cli]")
+            Check("credentials", "credentials", Verdict.SKIP, "boto3 is not installed", "pip install 'everspot[cli]'")
         ]
     config = Config(connect_timeout=5, read_timeout=15, retries={"total_max_attempts": 2})
 

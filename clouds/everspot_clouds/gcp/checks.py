@@ -36,7 +36,11 @@ def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catal
     except ImportError:
         return [
             Check(
-                "credentials", "credentials", Verdict.SKIP, "google-auth is not installed", "pip install everspot[cli]"
+                "credentials",
+                "credentials",
+                Verdict.SKIP,
+                "google-auth is not installed",
+                "pip install 'everspot[cli]'",
             )
         ]
     try:

@@ -87,7 +87,7 @@ def test_a_document_that_makes_no_sense_stops_no_tick(worn: Cluster, key: str, f
     goes_on(worn)
 
 
-@pytest.mark.parametrize("usd", [float("inf"), float("nan"), -1.0])
+@pytest.mark.parametrize("usd", [float("inf"), float("nan"), -1.0, 1e-300])
 def test_a_price_that_is_none_stops_no_tick(worn: Cluster, usd: float) -> None:
     (key, *_) = [entry.key for entry in worn.store.control.list("ledger/prices/")]
     rewritten(worn, key, lambda price: price | {"usd_per_hour": usd})

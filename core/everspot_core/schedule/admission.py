@@ -29,6 +29,7 @@ from everspot_core.seats import share_of
 FORESIGHT = timedelta(hours=1)
 """The time that a job of unknown length is assumed to run from now on."""
 _SLOWEST = 1e-3
+_HOUR = timedelta(hours=1)
 
 
 class _Price(NamedTuple):
@@ -46,7 +47,8 @@ def commitment(job: JobView, usd_per_hour: float, gpus: float, kind: str, now: d
         left = work.changing + work.left_upper / max(job.speeds.get(kind, 1.0), _SLOWEST)
     budget = job.submission.spec.budget
     if budget.dollars is not None and usd_per_hour > 0:  # its own budget ends it
-        left = min(left, timedelta(hours=max(0.0, budget.dollars - job.spent.dollars) / usd_per_hour))
+        hours = max(0.0, budget.dollars - job.spent.dollars) / usd_per_hour
+        left = timedelta(hours=hours) if hours < left / _HOUR else left  # as a span it may be longer than Python has
     return Commitment(team=job.team, usd_per_hour=usd_per_hour, gpus=gpus, until=now + left)
 
 

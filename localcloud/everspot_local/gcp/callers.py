@@ -72,12 +72,18 @@ class Sessions:
         self._latest: dict[ApiCaller, Token] = {}
 
     def token(self, caller: ApiCaller, now: datetime) -> Token:
-        """Return a caller's token, the same until it expires. `now`: real time."""
+        """Return the token that is kept for a caller, as metadata servers do: the same until five minutes before it
+        expires. `now`: real time."""
         held = self._latest.get(caller)
         if held is None or held.expires - now < RENEW_BEFORE:
-            held = Token(f"ya29.{secrets.token_urlsafe(40)}", caller, now + LIFE)
-            self._latest[caller] = self._given[held.text] = held
+            held = self._latest[caller] = self.made(caller, now)
         return held
+
+    def made(self, caller: ApiCaller, now: datetime, life: timedelta = LIFE) -> Token:
+        """Make a token for a caller, beside those that it has. `now`, `life`: real time."""
+        token = Token(f"ya29.{secrets.token_urlsafe(40)}", caller, now + life)
+        self._given[token.text] = token
+        return token
 
     def caller(self, authorization: str, now: datetime) -> ApiCaller:
         """Return the caller of a request, by its header. `now`: real time.

@@ -3,11 +3,13 @@
 It has no keys, no signing, no workload identity pools and no pages.
 """
 
+import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from everspot_local.gcp.callers import ApiCaller, Sessions
+from everspot_local.gcp.answers import not_here
+from everspot_local.gcp.callers import LIFE, ApiCaller, Sessions
 from everspot_local.gcp.iam.accounts import Accounts, ServiceAccount
 from everspot_local.gcp.iam.policies import Policies
 from everspot_local.gcp.iam.policy_calls import Held, policy_routes
@@ -119,14 +121,37 @@ def _predefined(request: Request) -> Document:
 
 
 def credentials_routes(accounts: Accounts, sessions: Sessions) -> Mapping[str, Handler]:
-    """Return handlers of the IAM Service Account Credentials API: tokens of a service account, valid for an hour."""
+    """Return handlers of the IAM Service Account Credentials API: new tokens of a service account, each valid for as
+    long as is asked, at most an hour of real time. What a token may be used for is not limited by its scopes."""
 
     def generate(request: Request) -> Document:
+        life = _checked_token(request)
         email = accounts.find(request.params["name"].rpartition("/")[2]).email
-        token = sessions.token(ApiCaller(email), datetime.now(UTC))
+        token = sessions.made(ApiCaller(email), datetime.now(UTC), life)
         return {"accessToken": token.text, "expireTime": stamp(token.expires)}
 
     return {"iamcredentials.projects.serviceAccounts.generateAccessToken": generate}
+
+
+def _checked_token(request: Request) -> timedelta:
+    """Return how long the token of a request lasts. Service Account Credentials API, generateAccessToken: "The -
+    wildcard character is required", of the scopes "at least one value", and of the lifetime "the maximum allowed value
+    is 1 hour" where no organization policy extends it."""
+    body, faults = request.body, []
+    if body.get("delegates"):
+        raise not_here("delegates of generateAccessToken")
+    if not request.params["name"].startswith("projects/-/"):
+        faults.append(f"name: {request.params['name']} has to begin with projects/-/")
+    if not body.get("scope"):
+        faults.append("scope: at least one is needed")
+    asked = str(body.get("lifetime") or f"{LIFE.total_seconds():.0f}s")
+    read = re.fullmatch(r"(\d+(?:\.\d+)?)s", asked)
+    life = timedelta(seconds=float(read[1])) if read else timedelta()
+    if not timedelta() < life <= LIFE:
+        faults.append(f"lifetime: {asked} has to be more than 0s and at most {LIFE.total_seconds():.0f}s")
+    if faults:
+        raise bad(f"Request contains an invalid argument. {'; '.join(faults)}")
+    return life
 
 
 def resource_manager_routes(

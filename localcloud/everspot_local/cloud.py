@@ -106,7 +106,7 @@ class LocalCloud:
 
     @property
     def endpoint(self) -> str:
-        """Return the URL of every service."""
+        """Return the URL at which all services answer, and the controls."""
         return f"http://{HOST}:{self._server.server_port}"
 
     def __enter__(self) -> Self:

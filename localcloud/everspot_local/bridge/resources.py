@@ -117,7 +117,7 @@ class ProviderResources:
         return [(pulumi_path(mapping.node, d.path), d.text) for d in diagnostics(answer.diagnostics) if d.error]
 
     def plan(self, mapping: Mapping, prior: ResourceState, config: dict[str, Any]) -> Plan:
-        """Ask upstream what it would do.
+        """Ask upstream what it would do to bring a resource from its prior state to a configuration.
 
         Raises:
             BridgeError: it refuses.

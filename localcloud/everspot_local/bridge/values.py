@@ -32,7 +32,7 @@ def join(path: str, step: Step) -> str:
 
 
 def strangers(node: Node, value: Any, path: str = "") -> Iterator[BadValue]:
-    """Yield one `BadValue` for every property that the type does not have."""
+    """Yield one `BadValue` for every property that the type does not have, or that only the cloud sets."""
     if value is None or wire.is_unknown(value) or wire.is_asset(value):
         return
     if node.kind == "object" and isinstance(value, dict):
@@ -155,7 +155,8 @@ def from_upstream(node: Node, value: Any, scalar: str = "") -> Any:
 
 
 def _typed(scalar: str, value: Any) -> Any:
-    """Give a text the type that the SDK promises (upstream has a few booleans and numbers as texts)."""
+    """Give a text the type that the SDK promises, for upstream has a few booleans and numbers as texts. An empty one is
+    None, and what is no text stays as it is."""
     if isinstance(value, str) and scalar == "bool":
         return value == "true" if value else None
     if isinstance(value, str) and scalar in ("int", "float"):

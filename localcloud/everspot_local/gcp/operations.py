@@ -148,7 +148,12 @@ class Operations:
         return dict(operation.document)
 
     def wait(self, path: str) -> Document:
-        """Return an operation when it is done, or after two minutes; other requests are served meanwhile."""
+        """Return an operation when it is done or deleted, at the latest after two minutes of real time; other requests
+        are served meanwhile.
+
+        Raises:
+            ApiError: 404.
+        """
         if path not in self._all:
             raise missing(path)
         operation = self._all[path]
@@ -184,7 +189,7 @@ class Operations:
         return self._asked.get((method, asked)) if asked else None
 
     def remember(self, method: str, params: Mapping[str, Any], operation: Operation) -> None:
-        """Make a repeated call get the same operation."""
+        """Have a call with the same `requestId` get this operation from `repeated`."""
         if asked := params.get("requestId"):
             self._asked[(method, asked)] = operation
 

@@ -43,7 +43,11 @@ class Override:
 
 
 def read_overrides(backend: Any, configs: list[dict[str, Any]], known_types: Any, *, instant: bool) -> list[Override]:
-    """Return every way to launch that a request names, in its order."""
+    """Return every way to launch that a request names, in its order.
+
+    Raises:
+        EC2ClientError: as EC2 refuses the request.
+    """
     if not configs:
         raise MissingParameter("LaunchTemplateConfigs")
     if len(configs) > MOST_CONFIGS:
@@ -93,7 +97,11 @@ class _Reader:
     instant: bool
 
     def read(self, override: dict[str, Any]) -> list[Override]:
-        """Return one way to launch for each zone that an override may use."""
+        """Return one way to launch for each zone that an override may use.
+
+        Raises:
+            EC2ClientError: as EC2 refuses the override.
+        """
         only(override, _OVERRIDE, "LaunchTemplateConfigs.Overrides")
         instance_type = override.get("InstanceType") or self.template.get("InstanceType")
         image_id = override.get("ImageId") or self.template.get("ImageId")
@@ -149,7 +157,10 @@ def _priority(value: Any) -> float | None:
 
 
 def _max_price(text: Any) -> float | None:
-    """Dollars per unit hour. botocore, FleetLaunchTemplateOverridesRequest: it must be more than $0.001."""
+    """Read a MaxPrice, in dollars per unit hour; None if there is none.
+
+    botocore, FleetLaunchTemplateOverridesRequest: it must be more than $0.001.
+    """
     if not text:
         return None
     try:

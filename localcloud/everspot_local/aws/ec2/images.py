@@ -75,7 +75,10 @@ def load(backend: Any, make: Callable[[], None]) -> None:
 
 
 def _copied(image: LocalAmi, backend: Any) -> LocalAmi:
-    """Copy an image and its snapshot to another EC2 backend, without the volume that the snapshot was made from."""
+    """Copy an image and its snapshot to another EC2 backend, or to none yet.
+
+    The volume that the snapshot was made from is not copied: moto deletes it at once, and only its size is read.
+    """
     made, snapshot = copy.copy(image), copy.copy(image.ebs_snapshot)
     made.ebs_snapshot = snapshot
     made.ec2_backend = snapshot.ec2_backend = backend

@@ -33,7 +33,7 @@ def check_form(ids: Iterable[str]) -> None:
 
 
 def check_ids(backend: Any, ids: Iterable[str]) -> None:
-    """Refuse ids of instances that are too new to be found, as EC2 does."""
+    """Refuse ids that no instance can have, and those of instances that are too new to be found, as EC2 does."""
     check_form(ids)
     asked = set(ids)
     young = [i.id for i in backend.all_instances() if i.id in asked and not visible(i)]
@@ -48,7 +48,8 @@ def visible_tags(backend: Any, tags: list[dict[str, str]]) -> list[dict[str, str
 
 
 def only_visible(reservations: list[Any]) -> list[Any]:
-    """Return copies of the reservations with only those instances that descriptions show by now."""
+    """Return the reservations that have instances which descriptions show by now. Others are taken out of the given
+    reservations, which have to be copies, as moto's descriptions are."""
     for reservation in reservations:
         reservation.instances = [i for i in reservation.instances if visible(i)]
     return [r for r in reservations if r.instances]

@@ -35,12 +35,12 @@ CODES = {
 
 
 def enter_normal(self: Any, resource: str = "*") -> None:
-    """Check a request to any service but S3."""
+    """Check a request to any service but S3, in moto's place: region, parameters, and whether its caller may."""
     _enter(self, None)
 
 
 def enter_s3(self: Any, bucket_name: str | None = None, key_name: str | None = None) -> None:
-    """Check a request to S3."""
+    """Check a request to S3, in moto's place: whether its caller may."""
     path = f"{bucket_name or '*'}/{key_name}" if key_name else (bucket_name or "*")
     _enter(self, f"arn:aws:s3:::{path}")
 

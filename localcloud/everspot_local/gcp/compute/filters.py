@@ -27,7 +27,7 @@ def matcher(text: str) -> Test:
     """Return a function that says whether a filter selects a resource; an empty filter selects every one.
 
     Raises:
-        ApiError: for an expression that is none.
+        ApiError: if the text is no filter that can be read.
     """
     tokens = _tokens(text)
     if not tokens:

@@ -174,7 +174,10 @@ class Vm:
         self._finish(at)
 
     def _finish(self, at: datetime | None) -> None:
-        """`at`: when it ended, as the market's log has it; None for one that had ended before."""
+        """Finish the operations that wait for the machine's end.
+
+        `at`: when it ended, as the market's log has it; None for one that had ended before.
+        """
         for operation in self.ends:
             self.compute.operations.finish(operation, at=at)
         self.ends.clear()

@@ -70,7 +70,11 @@ class Accounts:
         self._count = 0
 
     def create(self, account_id: str, body: Mapping[str, Any]) -> ServiceAccount:
-        """Create an account."""
+        """Create an account.
+
+        Raises:
+            ApiError: for a bad id or text, a name that is taken, or one account too many.
+        """
         if not _ID.fullmatch(account_id):
             raise bad(f'Invalid service account ID: "{account_id}". It must be 6 to 30'
                            " characters: lower case letters, digits and hyphens, beginning with a letter.")  # fmt: skip
@@ -88,7 +92,11 @@ class Accounts:
         return made
 
     def find(self, name: str) -> ServiceAccount:
-        """Return an account by its email or unique id."""
+        """Return an account by its email or unique id.
+
+        Raises:
+            ApiError: 404, also for an account that is too new to be found.
+        """
         for account in self._living():
             if name in (account.email, account.unique_id) and self._seen(account):
                 return account
@@ -96,7 +104,7 @@ class Accounts:
                        f" projects/{self._project}/serviceAccounts/{name} does not exist.")  # fmt: skip
 
     def known(self, email: str) -> bool:
-        """Return whether the rest of the cloud finds an account of this name, Google's own included."""
+        """Return whether the rest of the cloud finds an account with this email, Google's own included."""
         return email in self._agents or any(a.email == email and self._seen(a) for a in self._living())
 
     def service_used(self, agent: str) -> None:
@@ -114,11 +122,16 @@ class Accounts:
         return email in self._agents or any(a.email == email and not a.disabled for a in self._living())
 
     def all(self) -> list[ServiceAccount]:
-        """Return the accounts that are not deleted."""
+        """Return the accounts that the API shows: those that are not deleted, and old enough to be found."""
         return [account for account in self._living() if self._seen(account)]
 
     def change(self, account: ServiceAccount, body: Mapping[str, Any], fields: set[str]) -> ServiceAccount:
-        """Change an account's display name, its description, or both."""
+        """Change an account's display name, its description, or both, as `fields` names them. What the body does not
+        say becomes empty.
+
+        Raises:
+            ApiError: for a text that is too long.
+        """
         _check_words(body)
         if "displayName" in fields:
             account.display_name = body.get("displayName", "")
@@ -132,7 +145,11 @@ class Accounts:
         account.deleted = self._now()
 
     def undelete(self, unique_id: str) -> ServiceAccount:
-        """Restore an account, unless its name has been taken again or its time is over."""
+        """Restore an account.
+
+        Raises:
+            ApiError: if no deleted one has this id any more, or another has its name.
+        """
         for account in self._accounts:
             if account.unique_id == unique_id and account.deleted and self._now() < account.deleted + KEPT:
                 if any(other.email == account.email for other in self._living()):

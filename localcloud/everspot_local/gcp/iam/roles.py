@@ -63,7 +63,12 @@ class Roles:
         return frozenset() if role.deleted or role.stage == "DISABLED" else frozenset(role.permissions)
 
     def create(self, role_id: str, body: Mapping[str, Any]) -> Role:
-        """Create a role."""
+        """Create a role.
+
+        Raises:
+            ApiError: for a bad id or content, an id that is taken, also by a role that is marked for deletion, or one
+                role too many.
+        """
         self._forget()
         if not _ID.fullmatch(role_id):
             raise bad(f"The role_id {role_id!r} must be 3 to 64 letters, digits, underscores"
@@ -81,7 +86,11 @@ class Roles:
         return made
 
     def find(self, role_id: str) -> Role:
-        """Return a role, deleted or not."""
+        """Return a role, deleted or not.
+
+        Raises:
+            ApiError: 404.
+        """
         self._forget()
         if role_id not in self._roles:
             raise absent(f"The role named projects/{self._project}/roles/{role_id} was not found.")
@@ -93,7 +102,11 @@ class Roles:
         return [role for role in self._roles.values() if deleted or role.deleted is None]
 
     def change(self, role: Role, body: Mapping[str, Any], fields: set[str]) -> Role:
-        """Change some fields of a role."""
+        """Change the named fields of a role to what the body says, or to nothing where it does not say them.
+
+        Raises:
+            ApiError: for a deleted role, a stale ETag, or bad content.
+        """
         if role.deleted is not None:
             raise unready(f"You can't update the deleted role {role.id}.")
         _check_etag(role, body.get("etag"))
@@ -102,7 +115,11 @@ class Roles:
         return changed
 
     def delete(self, role: Role, etag: str | None) -> Role:
-        """Delete a role: its grants lose their effect, and its id stays taken."""
+        """Delete a role: its grants lose their effect, and its id stays taken for a while.
+
+        Raises:
+            ApiError: for a role that is deleted already, or a stale ETag.
+        """
         if role.deleted is not None:
             raise unready(f"You can't delete the role {role.id}, which is deleted already.")
         _check_etag(role, etag)
@@ -111,7 +128,11 @@ class Roles:
         return role
 
     def undelete(self, role: Role, etag: str | None) -> Role:
-        """Restore a role."""
+        """Restore a deleted role, and its grants with it.
+
+        Raises:
+            ApiError: for a stale ETag, or a role that was deleted too long ago.
+        """
         _check_etag(role, etag)
         if role.deleted is not None and self._now() >= role.deleted + UNDELETE:
             raise unready(f"You can't undelete the role {role.id}: it is being deleted for"

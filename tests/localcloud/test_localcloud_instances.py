@@ -172,6 +172,31 @@ def test_prices_are_told_by_zone_id_and_of_every_pool_that_had_one(kit: Any) -> 
         kit.ec2.describe_spot_price_history(AvailabilityZone="us-east-1a", AvailabilityZoneId=zone_id)
 
 
+@pytest.mark.parametrize(
+    ("name", "values", "found"),
+    [
+        ("availability-zone", ["us-east-1a", "us-east-1b"], {"us-east-1a"}),
+        ("availability-zone", ["us-east-1b"], set()),
+        ("availability-zone-id", ["use1-az99"], set()),
+        ("instance-type", ["c6i.large"], set()),
+        ("product-description", ["Windows"], set()),
+    ],
+)
+def test_prices_are_those_that_meet_every_filter_of_a_request(
+    kit: Any, name: str, values: list[str], found: set[str]
+) -> None:
+    asked = {"InstanceTypes": ["m6i.large"], "AvailabilityZone": "us-east-1a", "ProductDescriptions": ["Linux/UNIX"]}
+    told = kit.ec2.describe_spot_price_history(**asked, Filters=[{"Name": name, "Values": values}])
+    assert {p["AvailabilityZone"] for p in told["SpotPriceHistory"]} == found
+
+
+@pytest.mark.parametrize("asked", [{"AvailabilityZone": "us-east-1z"}, {"AvailabilityZoneId": "use1-az99"}])
+def test_prices_of_a_zone_that_the_region_lacks_are_refused(kit: Any, asked: dict[str, str]) -> None:
+    (zone,) = asked.values()
+    with pytest.raises(ClientError, match=rf"InvalidParameterValue.*Invalid availability zone: \[{zone}\]"):
+        kit.ec2.describe_spot_price_history(InstanceTypes=["m6i.large"], **asked)
+
+
 def test_depth_below_what_runs_interrupts_the_newest(kit: Any, helpers: Any) -> None:
     kit.do("depth", pool="m6i.large/us-east-1a", instances=5)
     only = helpers.override("m6i.large", "a")

@@ -1,15 +1,17 @@
 """Stands in for DescribeSpotPriceHistory: the past prices of the market's pools.
 
 A request that names no types is told of every pool that was ever asked for. It does not know other products than
-Linux.
+Linux. EC2 API Reference, "Filter": several filters "are joined with an AND", the values of one with an OR.
 """
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 from moto.ec2.exceptions import EC2ClientError
 
 from everspot_local.aws.ec2.exceptions import InvalidParameter, UnsupportedHere
+from everspot_local.aws.strict import strict
 from everspot_local.market.clock import stamp
 from everspot_local.market.market import LocalMarket
 
@@ -22,11 +24,11 @@ def price_history(market: LocalMarket, params: dict[str, Any]) -> dict[str, Any]
     filters = {f["Name"]: f.get("Values", []) for f in params.get("Filters") or []}
     if unknown := set(filters) - {"availability-zone", "availability-zone-id", "instance-type", "product-description"}:
         raise UnsupportedHere(f"the filters {', '.join(sorted(unknown))} of DescribeSpotPriceHistory")
-    products = [*(params.get("ProductDescriptions") or []), *filters.get("product-description", [])]
-    if products and not any(p.startswith(PRODUCT) for p in products):
-        return {"SpotPriceHistory": [], "NextToken": ""}
+    for products in (params.get("ProductDescriptions"), filters.get("product-description")):
+        if products and not any(p.startswith(PRODUCT) for p in products):
+            return {"SpotPriceHistory": [], "NextToken": ""}
     zones = _zones(market, params, filters)
-    types = [*(params.get("InstanceTypes") or []), *filters.get("instance-type", [])]
+    types = _in_all(params.get("InstanceTypes"), filters.get("instance-type"))
     start, end = _moment(params.get("StartTime")), _moment(params.get("EndTime"))
     points = _points(market, types, zones, start, end)
     offset, size = _page(params)
@@ -34,29 +36,42 @@ def price_history(market: LocalMarket, params: dict[str, Any]) -> dict[str, Any]
     return {"SpotPriceHistory": points[offset : offset + size], "NextToken": str(offset + size) if more else ""}
 
 
-def _zones(market: LocalMarket, params: dict[str, Any], filters: dict[str, list[str]]) -> list[str]:
-    """Return the names of the requested zones; an empty request means all of them."""
+def _zones(market: LocalMarket, params: dict[str, Any], filters: dict[str, list[str]]) -> set[str] | None:
+    """Return the names of the requested zones; None if the request names none, which means all."""
     if params.get("AvailabilityZone") and params.get("AvailabilityZoneId"):
         raise EC2ClientError(
             "InvalidParameterCombination",
             "Either AvailabilityZone or AvailabilityZoneId can be specified, but not both",
         )
-    one, one_id = params.get("AvailabilityZone"), params.get("AvailabilityZoneId")
-    named = {*filters.get("availability-zone", []), *([str(one)] if one else [])}
-    ids = {*filters.get("availability-zone-id", []), one_id}
-    return sorted(named | {name for name, zone_id in market.zone_ids.items() if zone_id in ids})
+    names = {zone_id: name for name, zone_id in market.zone_ids.items()}
+    asked = params.get("AvailabilityZone") or params.get("AvailabilityZoneId")
+    if asked and strict() and asked not in {*names, *names.values()}:
+        # As met: https://github.com/aws/aws-sdk-go/issues/369
+        raise InvalidParameter(f"Invalid availability zone: [{asked}]")
+    ids = filters.get("availability-zone-id")
+    return _in_all(
+        [names.get(asked, asked)] if asked else None,
+        filters.get("availability-zone"),
+        [names.get(zone_id, zone_id) for zone_id in ids] if ids else None,
+    )
+
+
+def _in_all(*given: Iterable[str] | None) -> set[str] | None:
+    """Return what each of the lists has that are given; None if none is, which means everything."""
+    sets = [set(values) for values in given if values]
+    return set.intersection(*sets) if sets else None
 
 
 def _points(
-    market: LocalMarket, types: list[str], zones: list[str], start: datetime | None, end: datetime | None
+    market: LocalMarket, types: set[str] | None, zones: set[str] | None, start: datetime | None, end: datetime | None
 ) -> list[dict[str, Any]]:
-    for kind in types:
-        for zone in zones or market.pools.zones:
+    for kind in sorted(types or ()):
+        for zone in market.pools.zones if zones is None else sorted(zones):
             market.pools.get(kind, zone)  # a price is known of every pool that is asked for
     last = min(end, market.clock.now()) if end else market.clock.now()
     found = []
     for pool in market.pools:
-        if (types and pool.instance_type not in types) or (zones and pool.zone not in zones):
+        if (types is not None and pool.instance_type not in types) or (zones is not None and pool.zone not in zones):
             continue
         seen = [(at, usd) for at, usd in pool.prices if at <= last]
         held = [p for p in seen if start is not None and p[0] <= start][-1:]

@@ -54,6 +54,14 @@ def test_each_cloud_brings_all_of_it(cloud: str) -> None:
     assert {name for name in BRINGS["Provider"] if not hasattr(found, name)} == set()
 
 
+def test_the_guide_names_every_module_that_is_looked_for_in_a_clouds_folder() -> None:
+    looked_for = set(
+        re.findall(r"everspot_clouds\.\{\w+\}\.(\w+)", (ROOT / "clouds/everspot_clouds/registry.py").read_text())
+    )
+    assert len(looked_for) >= 4
+    assert {name for name in looked_for if f"`{name}.py`" not in GUIDE} == set()
+
+
 def test_a_cloud_that_nobody_has_taught_is_named_with_those_that_are_known() -> None:
     with pytest.raises(UnknownCloud, match="no adapter for mars; it knows aws, folder, gcp"):
         provider("mars")

@@ -142,10 +142,11 @@ def merged(before: Mapping[str, Any], change: Mapping[str, Any]) -> Document:
 
 
 def paged(found: list[Document], params: Mapping[str, Any]) -> Document:
-    """Return one page of the resources that a filter selects, in the order of names.
+    """Return one page of the resources that a filter selects, in the order of names, or the newest first where
+    `orderBy` asks for it.
 
     Raises:
-        ApiError: for a filter, size, order or page token that is none.
+        ApiError: for a filter, size, order or page token that cannot be read.
     """
     fits = matcher(params.get("filter", ""))
     order = params.get("orderBy", "name")

@@ -132,7 +132,11 @@ class PubSub:
         return made
 
     def subscription(self, name: str) -> Subscription:
-        """Return a subscription."""
+        """Return a subscription.
+
+        Raises:
+            ApiError: 404.
+        """
         if name not in self.subscriptions:
             raise absent(f"Resource not found (resource={_short(name)}).")
         return self.subscriptions[name]
@@ -189,7 +193,12 @@ class PubSub:
             there.backlog.acknowledge(ack_ids)
 
     def modify(self, name: str, ack_ids: list[str], seconds: int) -> None:
-        """Set new deadlines of messages."""
+        """Set the time that is left to acknowledge messages. After 0 seconds, they are delivered again at once.
+
+        Raises:
+            ApiError: for a subscription that does not exist, no ids, or seconds other than 0 to 600. Ids of messages
+                that are not held any more are passed over.
+        """
         there = self._with_ids(name, ack_ids)
         if not 0 <= seconds <= 600:
             raise bad(f"Invalid ack deadline given (deadline={seconds}): it must be 0 to 600 seconds.")

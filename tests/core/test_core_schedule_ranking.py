@@ -147,7 +147,8 @@ def test_a_low_placement_score_counts_against_a_pool(score, factor):
 
 
 @pytest.mark.parametrize(
-    ("ages", "factor"), [((), 1.0), ((0,), 2.0), ((1,), 1.5), ((2,), 1.25), ((2, 1), 1.75), ((20,), 1.0)]
+    ("ages", "factor"),
+    [((), 1.0), ((0,), 2.0), ((1,), 1.5), ((2,), 1.25), ((2, 1), 1.75), ((20,), 1.0), ((-(10**6),), 1.0)],
 )
 def test_refusals_count_half_as_much_with_each_half_life(ages, factor):
     refused = tuple(NOW - n * REFUSAL_HALF_LIFE for n in ages)
@@ -162,6 +163,7 @@ def test_never_back_into_the_pool_that_just_gave_notice_unless_there_is_no_other
     assert zones(over, pool("a")) == ["o", "a"]
     assert zones(noticed) == []
     assert zones(noticed, must_run=True) == ["n"]
+    assert zones(pool("n", 0.1, noticed_at=NOW + timedelta(days=36500)), pool("a")) == ["n", "a"], "a clock was wrong"
 
 
 def test_a_critical_job_is_sent_to_reserved_capacity_then_to_on_demand_then_to_spot():

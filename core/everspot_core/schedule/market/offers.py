@@ -176,4 +176,4 @@ def _refused(pool: PoolView, now: datetime) -> float:
     """How fresh its last refusal is; 0 if that is long ago. So the pools are tried one after the other."""
     if not pool.refused_at:
         return 0.0
-    return max(0.0, 1 - (now - pool.refused_at[-1]) / (2 * REFUSAL_HALF_LIFE))
+    return max(0.0, 1 - abs(now - pool.refused_at[-1]) / (2 * REFUSAL_HALF_LIFE))

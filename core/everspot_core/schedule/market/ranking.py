@@ -77,8 +77,8 @@ def expected_lifetime(behaviour: Behaviour, now: datetime) -> float:
 
 
 def just_noticed(pool: PoolView, now: datetime) -> bool:
-    """Whether the pool gave notice within COOL_OFF."""
-    return pool.noticed_at is not None and now - pool.noticed_at < COOL_OFF
+    """Whether the pool gave notice within COOL_OFF. A moment far in the future is of a clock that was wrong."""
+    return pool.noticed_at is not None and abs(now - pool.noticed_at) < COOL_OFF
 
 
 def _class(pool: PoolView) -> int:
@@ -136,4 +136,4 @@ def _score(pool: PoolView) -> float:
 
 
 def _refusals(pool: PoolView, now: datetime) -> float:
-    return 1 + sum(float(0.5 ** ((now - at) / REFUSAL_HALF_LIFE)) for at in pool.refused_at)
+    return 1 + sum(float(0.5 ** (abs(now - at) / REFUSAL_HALF_LIFE)) for at in pool.refused_at)

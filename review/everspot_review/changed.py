@@ -205,6 +205,8 @@ def git(root: Path, *arguments: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ChangeError(f"git cannot be run: {error}") from None
     if done.returncode:
-        said = " ".join(done.stderr.split())[:300]
-        raise ChangeError(f"git {arguments[0]}: {said}; fetch the whole history (checkout's `fetch-depth: 0`)")
+        said = f"git {arguments[0]}: {' '.join(done.stderr.split())[:300]}"
+        if arguments[0] == "rev-parse":  # where the repository is, which has nothing to do with how much of it is there
+            raise ChangeError(f"{said}; run it in a clone of the repository, or name one with --project")
+        raise ChangeError(f"{said}; fetch the whole history (checkout's `fetch-depth: 0`)")
     return done.stdout

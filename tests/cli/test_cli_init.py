@@ -141,6 +141,15 @@ def test_people_are_asked_what_the_options_do_not_say(tmp_path: Path):
     assert "gcp:region: us-central1" in (tmp_path / "stacks/Pulumi.dev.yaml").read_text()
 
 
+def test_where_answers_end_the_rest_is_named_on_a_line_of_its_own(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-m", "everspot_cli.main", "init", str(tmp_path / "new"), "--cloud", "gcp"],
+        input="my-project\n", capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "error: missing: --region, --team, --repository" in done.stderr.splitlines()
+
+
 def test_an_answer_is_judged_as_it_is_given_and_asked_again(tmp_path: Path):
     answers = ["azure", "gcp", "UP", "my-project", "us-east2", "us-east1", "Vision", "vision", "fleets", "Org/fleets"]
     done = subprocess.run(

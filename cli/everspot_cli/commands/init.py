@@ -85,6 +85,7 @@ def _asked(given: dict[str, str | None], unlisted: bool, *, ask: bool) -> dict[s
         except typer.Abort:
             if sys.stdin.isatty():
                 raise
+            typer.echo(err=True)  # the question's line has no end yet
             unanswered = [each for each in missing if each not in found]
             raise _unanswered(unanswered, "standard input ended, and nobody can be asked") from None
     return {name: value.strip() for name, value in found.items()}

@@ -95,6 +95,17 @@ def test_a_revision_that_is_none_is_refused(desk: Desk, base: str) -> None:
         touched(desk, base)
 
 
+def test_a_folder_outside_of_any_repository_is_told_as_that_and_not_as_a_short_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.setenv("LC_ALL", "C")
+    (tmp_path / "Pulumi.yaml").write_text("name: p\nruntime: python\n")
+    with pytest.raises(ChangeError, match=r"not a git repository.*in a clone of the repository") as told:
+        Project.read(tmp_path)
+    assert "history" not in str(told.value)
+
+
 def test_a_name_that_no_stack_can_have_is_refused(desk: Desk) -> None:
     desk.write("stacks/Pulumi.a;b.yaml", "config: {}\n")
     desk.commit()

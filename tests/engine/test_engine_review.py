@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "tests/review/running"))  # the doubles of a forge
 
 from acting import act, of_pull, shipped  # noqa: E402
 from desk import Desk  # noqa: E402
-from forge_double import RUN, TOKEN, Double  # noqa: E402
+from forge_double import RUN, Double  # noqa: E402
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 PLANTED = "hunter2-of-the-planted-secret"
@@ -37,10 +37,8 @@ def desk(rig: Any, tmp_path_factory: pytest.TempPathFactory) -> Desk:
 
 @pytest.fixture(scope="module")
 def hub(desk: Desk) -> Iterator[Double]:
-    server = Double()
-    desk.env |= {"GITHUB_API_URL": server.url, "GITHUB_REPOSITORY": "boss/fleets", "GITHUB_TOKEN": TOKEN}
-    yield server
-    server.close()
+    with Double.of(desk.env) as server:
+        yield server
 
 
 def given(rig: Any) -> dict[str, str]:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/review/running"))  # the doubles of a forge, and what runs workflows
 
 from desk import Desk  # noqa: E402
-from forge_double import TOKEN, Double  # noqa: E402
+from forge_double import Double  # noqa: E402
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 MARKED = 24
@@ -112,10 +112,8 @@ def version_of(desk: Desk, rig: Any, version: int) -> None:
 
 @pytest.fixture(scope="module")
 def hub(desk: Desk) -> Iterator[Double]:
-    server = Double()
-    desk.env |= {"GITHUB_API_URL": server.url, "GITHUB_REPOSITORY": "boss/fleets", "GITHUB_TOKEN": TOKEN}
-    yield server
-    server.close()
+    with Double.of(desk.env) as server:
+        yield server
 
 
 def leaks(texts: dict[str, str]) -> list[str]:

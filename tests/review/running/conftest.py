@@ -11,7 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # what these tests share lies beside them
 
 from desk import HERE, PROJECT, Desk
-from forge_double import TOKEN, Double
+from forge_double import Double
 
 
 @pytest.fixture
@@ -42,7 +42,5 @@ def desk(tmp_path: Path) -> Desk:
 @pytest.fixture
 def hub(desk: Desk) -> Iterator[Double]:
     """A forge with one pull request, 7, whose end is what the project's HEAD is when the variables are made."""
-    server = Double()
-    desk.env |= {"GITHUB_API_URL": server.url, "GITHUB_REPOSITORY": "boss/fleets", "GITHUB_TOKEN": TOKEN}
-    yield server
-    server.close()
+    with Double.of(desk.env) as server:
+        yield server

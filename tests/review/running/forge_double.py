@@ -8,7 +8,8 @@ integration); the longest body, 65,536 characters, is what the interface says in
 import json
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -50,6 +51,17 @@ class Double(ThreadingHTTPServer):
         """What the next calls get instead of an answer, in order."""
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self._thread.start()
+
+    @classmethod
+    @contextmanager
+    def of(cls, env: dict[str, str]) -> Iterator["Double"]:
+        """A forge that is there for a while, named in an environment as a forge's runner names its own."""
+        server = cls()
+        env |= {"GITHUB_API_URL": server.url, "GITHUB_REPOSITORY": "boss/fleets", "GITHUB_TOKEN": TOKEN}
+        try:
+            yield server
+        finally:
+            server.close()
 
     @property
     def url(self) -> str:

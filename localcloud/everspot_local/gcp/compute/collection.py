@@ -128,8 +128,8 @@ def _with(verb: Callable[[Compute, Request], Document], compute: Compute) -> Han
 
 
 def merged(before: Mapping[str, Any], change: Mapping[str, Any]) -> Document:
-    """Return a resource with a patch applied (JSON merge patch, RFC 7396): null or empty values remove, messages are
-    merged."""
+    """Return a resource with a patch applied: null removes a value and messages are merged (JSON merge patch, RFC
+    7396). An empty value removes, too: the API shows no empty ones."""
     after = dict(before)
     for key, value in change.items():
         if value is None or value in ("", [], {}):

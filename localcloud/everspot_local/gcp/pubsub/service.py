@@ -85,7 +85,11 @@ class PubSub:
         self._count = 10**15
 
     def create_topic(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Create a topic."""
+        """Create a topic.
+
+        Raises:
+            ApiError: for a name that is taken, or what Pub/Sub refuses.
+        """
         made = {**_said(body), "name": name}
         check_topic(made)
         with self._ready:
@@ -142,7 +146,11 @@ class PubSub:
         return self.subscriptions[name]
 
     def patch_subscription(self, name: str, body: Mapping[str, Any], mask: list[str]) -> dict[str, Any]:
-        """Change the named fields of a subscription."""
+        """Change those fields of a subscription that `mask` names.
+
+        Raises:
+            ApiError: for a subscription that does not exist, a field that cannot change, or what Pub/Sub refuses.
+        """
         there = self.subscription(name)
         changed = _with_defaults(_masked(there.document, body, mask, _FIXED))
         check_subscription(changed)
@@ -196,8 +204,7 @@ class PubSub:
         """Set the time that is left to acknowledge messages. After 0 seconds, they are delivered again at once.
 
         Raises:
-            ApiError: for a subscription that does not exist, no ids, or seconds other than 0 to 600. Ids of messages
-                that are not held any more are passed over.
+            ApiError: for a subscription that does not exist, no ids, or seconds other than 0 to 600.
         """
         there = self._with_ids(name, ack_ids)
         if not 0 <= seconds <= 600:

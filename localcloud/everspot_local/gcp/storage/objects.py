@@ -72,14 +72,15 @@ class Objects:
             return bucket in self._buckets and key in self._buckets[bucket].objects
 
     def others(self, bucket: str, *, soft_deleted: bool) -> list[tuple[str, Stored]]:
-        """Return noncurrent versions of a bucket's objects, and soft-deleted ones that are still kept."""
+        """Return the noncurrent versions of a bucket's objects, or with `soft_deleted` the deleted ones that are still
+        kept."""
         with self._lock:
             there, now = self._bucket(bucket), self._clock.now()
             there.deleted = [d for d in there.deleted if (d[1].ended or now) + there.keeping.soft > now]
             return list(there.deleted if soft_deleted else there.past)
 
     def get(self, bucket: str, key: str, generation: int | None = None) -> Stored:
-        """Return an object; `generation`: only if it is this one."""
+        """Return an object. `generation`: this version of it, live or not; None for the live one."""
         with self._lock:
             there = self._bucket(bucket)
             found = there.objects.get(key)
@@ -93,7 +94,11 @@ class Objects:
         return found
 
     def put(self, bucket: str, key: str, data: bytes, wanted: int | None, **told: Any) -> Stored:
-        """Write an object. `wanted`: the generation that it must have; 0: none. `told`: its type and metadata."""
+        """Write an object.
+
+        `wanted`: the generation that it must have now; 0 if it must not exist, None if either will do. `told`: its type
+        and metadata.
+        """
         with self._lock:
             self._write(bucket, key, wanted)
             made = self._store(bucket, key, data, hashlib.md5(data, usedforsecurity=False).hexdigest())

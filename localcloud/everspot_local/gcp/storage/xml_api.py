@@ -61,8 +61,8 @@ class XmlApi:
             self._enter(told, _method(request, key), {"bucket": bucket, **({"object": key} if key else {})})
 
     def _unseen(self, request: Request) -> StorageRefused:
-        """An object that is missing: who may not list is not told so, but denied access ("IAM permissions for XML
-        requests")."""
+        """Return the error for an object that is missing. Who may not list is not told that it is, but denied access
+        ("IAM permissions for XML requests")."""
         bucket, _, key = request.path.lstrip("/").partition("/")
         try:
             if self._enter is not None:

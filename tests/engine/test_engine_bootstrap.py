@@ -47,8 +47,8 @@ class Walk:
         said = "\n".join(line for line in commands if not line.startswith("test "))
         said = said.replace(STATE, self.state).replace("pulumi up", "pulumi up --yes --skip-preview --parallel=64")
         done = subprocess.run(
-            ["bash", "-ec", said], cwd=self.rig.project, env=self.rig.env, capture_output=True, text=True, timeout=600,
-            check=False,
+            ["bash", "-ec", said], cwd=self.rig.project, env=self.rig.plugins.attached(self.rig.env),
+            capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
 

@@ -100,7 +100,11 @@ class BucketDocuments:
         del self._documents[name]
 
     def lock(self, name: str, metageneration: str) -> Document:
-        """Lock the retention policy, so that it can never be shortened."""
+        """Lock the retention policy, so that it can never be shortened nor removed.
+
+        Raises:
+            ApiError: for a bucket that does not exist, has no such policy, or has changed since it was read.
+        """
         held = self.get(name)
         self.check_metageneration(held, metageneration)
         if "retentionPolicy" not in held:
@@ -195,7 +199,7 @@ _SPECIAL = {"RetentionPolicyNotMet": "retentionPolicyNotMet", "InvalidBucketName
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Return an error of the XML API in the JSON API's form ("HTTP status and error codes for JSON")."""
+    """Raise errors of the XML API from within in the JSON API's form ("HTTP status and error codes for JSON")."""
     try:
         yield
     except StorageRefused as error:

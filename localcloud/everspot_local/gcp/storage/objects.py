@@ -107,7 +107,10 @@ class Objects:
             return made
 
     def delete(self, bucket: str, key: str, wanted: int | None, generation: int | None = None) -> None:
-        """Delete an object; with its generation for good, where versions are kept."""
+        """Delete an object, which stays as a noncurrent version where versions are kept.
+
+        `generation`: this version alone, which then does not stay. `wanted`: as of `put`.
+        """
         with self._lock:
             there, found = self._bucket(bucket), self.get(bucket, key, generation)
             if (key, found) in there.past:

@@ -90,6 +90,71 @@ def test_a_bad_script_is_refused_before_it_plays(tmp_path: Path, text: str, word
         Script.load(write(tmp_path / "market.yaml", text), None, "us-east-1")
     with pytest.raises(BadScript):
         Script.load(tmp_path / "none.yaml", None, "us-east-1")
+    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(BadScript, match=r"bytes\.yaml: "):
+        Script.load(tmp_path / "bytes.yaml", None, "us-east-1")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "- {at: soon, action: price}\n- {at: 1s, action: explode}",
+            ["step 1: 'soon' is not a duration", "step 2: needs"],
+        ),
+        ("- {at: 1s, action: price, every: 0s}", ["step 1: `every` must be more than 0s"]),
+        ("types: [{name: x}]\nactions: [{}]", ["type 1: vcpus: ", "type 1: memory_gib: ", "step 1: "]),
+        ("types: {name: x}\nactions:", ["types must be a list", "actions must be a list"]),
+        ("5", ["actions must be a list"]),
+        ("", ["actions must be a list"]),
+    ],
+)
+def test_a_bad_script_is_told_with_its_file_and_everything_that_is_wrong(
+    tmp_path: Path, text: str, told: list[str]
+) -> None:
+    with pytest.raises(BadScript) as caught:
+        Script.load(write(tmp_path / "market.yaml", text), None, "us-east-1")
+    assert all(words in str(caught.value) for words in ["market.yaml: ", *told]), caught.value
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            '{"a": {"data": [1]}, "b": {"metadata": {"gap_seconds": 6}, "data": 5}}',
+            ["a: needs `meta", "b: needs `meta"],
+        ),
+        ('{"metadata": {"gap_seconds": -60}, "data": [1]}', ["a duration lies between"]),
+        ('{"metadata": {"gap_seconds": 0}, "data": [1]}', ["must be above 0"]),
+        ('{"metadata": {"gap_seconds": 60}, "data": [1, -1]}', ["data not below"]),
+        ('{"metadata": {"gap_seconds": 60}, "data": [1], "prices": [NaN]}', ["must be above 0"]),
+        ("[1]", ["must be a trace, or an object of traces by pool"]),
+    ],
+)
+def test_a_bad_trace_is_told_with_its_file_and_its_pools(tmp_path: Path, text: str, told: list[str]) -> None:
+    with pytest.raises(BadScript) as caught:
+        Script.load(None, write(tmp_path / "trace.json", text), "us-east-1")
+    assert all(words in str(caught.value) for words in ["trace.json: ", *told]), caught.value
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [{"usd": float("nan")}, {"factor": float("inf")}, {"usd": 0}, {"factor": 0}, {"factor": -1}],
+    ids=str,
+)
+def test_a_price_that_is_none_is_refused_and_changes_nothing(kit: Any, figure: dict[str, Any]) -> None:
+    pool = kit.cloud.market.pools.get("m6i.large", "us-east-1a")
+    with kit.still():
+        before = list(pool.prices)
+        with pytest.raises(ValueError, match=r"(usd|factor) must be a number above 0"):
+            kit.cloud.actions.do({"action": "price", "pool": "m6i.large/us-east-1a", **figure})
+        assert pool.prices == before
+
+
+@pytest.mark.parametrize("value", [float("nan"), -1])
+def test_a_quota_that_is_no_number_is_refused(kit: Any, value: float) -> None:
+    with pytest.raises(ValueError, match="must be a number of at least 0"):
+        kit.cloud.market.quotas.set("L-34B43A08", value)
 
 
 def test_market_time_is_the_real_time_stretched_from_its_epoch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 It does not know other actions than those named here, and refuses a misspelt field by name.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from datetime import timedelta
@@ -104,10 +105,11 @@ class Actions:
         if (usd is None) == (factor is None):
             raise ValueError("action price: give usd or factor")
         pools = [p for p in self._market.pools.matching(pool) if p.spot_usd is not None]
+        given = float(usd if usd is not None else factor or 0)
+        if not 0 < given < math.inf:
+            raise ValueError(f"action price: {'usd' if factor is None else 'factor'} must be a number above 0")
         for each in pools:
-            new = float(usd) if usd is not None else each.spot_usd * float(factor or 1)  # type: ignore[operator]
-            if new <= 0:
-                raise ValueError("action price: a price must be above 0")
+            new = given if factor is None else (each.spot_usd or 0) * given
             self._market.pools.set_price(each, new, self._market.clock.now())
         return {"pools": [p.name for p in pools]}
 

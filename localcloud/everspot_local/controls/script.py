@@ -7,6 +7,7 @@ or an object of such traces by pool name.
 """
 
 import json
+import math
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any, Self
 
 import yaml
 from everspot_core.catalogue import InstanceType
+from everspot_core.faults import faults
+from pydantic import ValidationError
 
 from everspot_local.controls.actions import Actions
 from everspot_local.market.delays import span
@@ -47,18 +50,9 @@ class Script:
         """Read scripts and traces from files; None adds nothing.
 
         Raises:
-            BadScript: naming the file and what is wrong in it.
+            BadScript: naming the file and everything that is wrong in it.
         """
-        steps: list[ScriptStep] = []
-        types: list[InstanceType] = []
-        if script is not None:
-            document = _read(Path(script))
-            if isinstance(document, dict):
-                if unknown := sorted(set(document) - {"actions", "types"}):
-                    raise BadScript(f"{script}: unknown keys {', '.join(unknown)}")
-                types = [InstanceType.model_validate(t) for t in document.get("types", [])]
-                document = document.get("actions", [])
-            steps += [_step(script, number, entry) for number, entry in enumerate(document, 1)]
+        steps, types = _script(Path(script)) if script is not None else ([], [])
         if trace is not None:
             steps += _trace(Path(trace), region)
         return cls(steps, types)
@@ -89,16 +83,41 @@ class _Play:
 def _read(path: Path) -> Any:
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise BadScript(f"{path}: {error}") from None
 
 
-def _step(source: str | Path, number: int, entry: Any) -> ScriptStep:
+def _script(path: Path) -> tuple[list[ScriptStep], list[InstanceType]]:
+    document = _read(path)
+    whole: dict[str, Any] = document if isinstance(document, dict) else {"actions": document}
+    found = [f"unknown key {name}" for name in whole if name not in ("actions", "types")]
+    found += [f"{name} must be a list" for name, value in whole.items() if not isinstance(value, list)]
+    steps, types = list[ScriptStep](), list[InstanceType]()
+    if not found:
+        for number, kind in enumerate(whole.get("types", []), 1):
+            try:
+                types.append(InstanceType.model_validate(kind))
+            except ValidationError as error:
+                found += [f"type {number}: {fault}" for fault in faults(error, InstanceType)]
+        for number, entry in enumerate(whole.get("actions", []), 1):
+            try:
+                steps.append(_step(entry))
+            except ValueError as error:
+                found.append(f"step {number}: {error}")
+    if found:
+        raise BadScript(f"{path}: {'; '.join(found)}")
+    return steps, types
+
+
+def _step(entry: Any) -> ScriptStep:
     if not isinstance(entry, dict) or entry.get("action") not in Actions.NAMES or "at" not in entry:
-        raise BadScript(f"{source}, step {number}: needs `at` and `action`, one of {', '.join(Actions.NAMES)}")
+        raise ValueError(f"needs `at` and `action`, one of {', '.join(Actions.NAMES)}")
     fields = dict(entry)
     at, every = span(fields.pop("at")), fields.pop(REPEATED, None)
-    return ScriptStep(at=at, action=fields, every=None if every is None else span(every))
+    again = None if every is None else span(every)
+    if again == timedelta():
+        raise ValueError(f"`{REPEATED}` must be more than 0s")
+    return ScriptStep(at=at, action=fields, every=again)
 
 
 def _trace(path: Path, region: str) -> list[ScriptStep]:
@@ -106,15 +125,29 @@ def _trace(path: Path, region: str) -> list[ScriptStep]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise BadScript(f"{path}: {error}") from None
-    traces = {"*": document} if "data" in document else document
-    steps: list[ScriptStep] = []
-    for pool, trace in traces.items():
-        gap = timedelta(seconds=float(trace["metadata"]["gap_seconds"]))
-        steps += _changes(gap, [{"action": "depth", "pool": pool, "instances": int(n)} for n in trace["data"]])
-        steps += _changes(gap, [{"action": "price", "pool": pool, "usd": float(p)} for p in trace.get("prices", [])])
+    if not isinstance(document, dict):
+        raise BadScript(f"{path}: must be a trace, or an object of traces by pool")
+    steps, wrong = list[ScriptStep](), list[str]()
+    for pool, trace in ({"*": document} if "data" in document else document).items():
+        try:
+            steps += _course(pool, trace)
+        except (TypeError, LookupError, AttributeError, ValueError) as error:
+            said = error if type(error) is ValueError else "needs `metadata.gap_seconds` and a list `data`"
+            wrong.append(f"{pool}: {said}")
+    if wrong:
+        raise BadScript(f"{path}: {'; '.join(wrong)}")
     if not steps:
         raise BadScript(f"{path}: an empty trace of {region}")
     return steps
+
+
+def _course(pool: str, trace: Any) -> list[ScriptStep]:
+    gap = span(float(trace["metadata"]["gap_seconds"]))
+    depths, prices = [int(n) for n in trace["data"]], [float(usd) for usd in trace.get("prices", [])]
+    if not gap or min(depths, default=0) < 0 or not all(0 < usd < math.inf for usd in prices):
+        raise ValueError("gap and prices must be above 0, and data not below")
+    steps = _changes(gap, [{"action": "depth", "pool": pool, "instances": n} for n in depths])
+    return steps + _changes(gap, [{"action": "price", "pool": pool, "usd": usd} for usd in prices])
 
 
 def _changes(gap: timedelta, actions: list[dict[str, Any]]) -> list[ScriptStep]:

@@ -29,7 +29,7 @@ class Quotas:
         values: by quota code, where they differ from the defaults.
 
     Raises:
-        ValueError: for a code that is unknown or a value below 0.
+        ValueError: for a code that is unknown, or a value that is below 0 or no number.
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class Quotas:
         """Change a value from now on; running instances stay.
 
         Raises:
-            ValueError: for a code that is unknown or a value below 0.
+            ValueError: for a code that is unknown, or a value that is below 0 or no number.
         """
         if code not in self._known:
             raise ValueError(f"unknown quota {code!r}; there are {', '.join(self._known)}")
-        if float(value) < 0:
-            raise ValueError(f"quota {code} must be at least 0, not {value}")
+        if not float(value) >= 0:  # nor what is no number
+            raise ValueError(f"quota {code} must be a number of at least 0, not {value}")
         self._values[code] = float(value)
 
     def value(self, quota: Quota) -> float:

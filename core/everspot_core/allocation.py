@@ -13,8 +13,20 @@ from enum import StrEnum
 from pydantic import Field, model_validator
 
 from everspot_core.documents import Frozen
-from everspot_core.fleet import Prefer
-from everspot_core.records import Market
+from everspot_core.market import Market
+
+
+class Prefer(StrEnum):
+    """How to choose between suitable pools. Each cloud's rules translate it."""
+
+    PRICE = "price"
+    """The cheapest pools."""
+    DEPTH = "depth"
+    """The pools with the most spare capacity, whatever they cost: they are interrupted least."""
+    BALANCE = "balance"
+    """The cheapest of the pools with much spare capacity."""
+    ORDER = "order"
+    """The order in which the author lists the types, the preferred ones first."""
 
 
 class Launchable(Frozen):

@@ -5,21 +5,9 @@ import math
 from collections.abc import Mapping
 from enum import StrEnum
 
+from everspot_core.allocation import Prefer
 from everspot_core.catalogue import InstanceType
 from everspot_core.documents import Frozen
-
-
-class Prefer(StrEnum):
-    """How to choose between suitable pools. Each cloud's rules translate it."""
-
-    PRICE = "price"
-    """The cheapest pools."""
-    DEPTH = "depth"
-    """The pools with the most spare capacity, whatever they cost: they are interrupted least."""
-    BALANCE = "balance"
-    """The cheapest of the pools with much spare capacity."""
-    ORDER = "order"
-    """The order in which the author lists the types, the preferred ones first."""
 
 
 class WeightBy(StrEnum):

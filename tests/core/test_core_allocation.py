@@ -6,9 +6,9 @@ from everspot_core.allocation import (
     Cause,
     Launchable,
     Pool,
+    Prefer,
     allocate,
 )
-from everspot_core.fleet import Prefer
 from everspot_core.records import Market
 from hypothesis import given
 from hypothesis import strategies as st

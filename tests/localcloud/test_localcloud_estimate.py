@@ -16,14 +16,13 @@ import pytest
 from everspot_clouds.aws.rules import BILLING as AWS_BILLING
 from everspot_clouds.estimating import asked_of, environment
 from everspot_clouds.gcp.rules import BILLING as GCP_BILLING
-from everspot_core.allocation import AllocationRequest, Launchable, allocate
+from everspot_core.allocation import AllocationRequest, Launchable, Prefer, allocate
 from everspot_core.catalogue import builtin
 from everspot_core.cost import bill
 from everspot_core.estimate.adding import estimate
 from everspot_core.estimate.asked import AskedFor, TypeOption
 from everspot_core.estimate.model import CostFigures, Range
 from everspot_core.estimate.recent import Recent
-from everspot_core.fleet import Prefer
 from everspot_core.ledger import EndRecord, LaunchRecord, PricePoint
 from everspot_core.market import Market
 from everspot_core.records import Role

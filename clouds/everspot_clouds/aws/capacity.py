@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
-from everspot_core.fleet import Prefer
+from everspot_core.allocation import Prefer
 from everspot_core.launching import LaunchError, LaunchIntent, LaunchPool, LaunchTrouble
 from everspot_core.market import Market
 from everspot_core.records import Role

@@ -4,19 +4,16 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from everspot_core.allocation import Prefer
 from everspot_core.declared import Declared, unknown
 from everspot_core.estimate.asked import ElasticAsk, Extra, StandingAsk, TypeOption
-from everspot_core.fleet import Prefer
 from everspot_core.market import Market
 
 from everspot_clouds.aws import fixed_prices as fixed
-from everspot_clouds.aws.fleet import STRATEGIES
+from everspot_clouds.aws.fleet import ON_DEMAND_PREFERS, SPOT_PREFERS
 from everspot_clouds.costing import Costing, choices, items, markets_of, nearest, number, part, team_of, texts
 
-_PREFER = {spot.value: prefer for prefer, (spot, _) in STRATEGIES.items()} | {
-    "lowestPrice": Prefer.PRICE,
-    "diversified": Prefer.DEPTH,
-}
+_PREFER = SPOT_PREFERS | {"lowestPrice": Prefer.PRICE, "diversified": Prefer.DEPTH}
 
 
 def fleet(templates: Sequence[Declared], zones: Sequence[str], costing: Costing, resource: Declared) -> None:
@@ -54,8 +51,8 @@ def fleet(templates: Sequence[Declared], zones: Sequence[str], costing: Costing,
 
 def _prefer(inputs: Mapping[str, Any], market: Market) -> Prefer:
     if market is Market.ON_DEMAND:
-        ordered = part(inputs, "onDemandOptions", "allocationStrategy") == "prioritized"
-        return Prefer.ORDER if ordered else Prefer.PRICE
+        asked = str(part(inputs, "onDemandOptions", "allocationStrategy"))
+        return ON_DEMAND_PREFERS.get(asked, Prefer.PRICE)
     return _PREFER.get(str(part(inputs, "spotOptions", "allocationStrategy") or "lowestPrice"), Prefer.BALANCE)
 
 

@@ -4,9 +4,10 @@ subnets."""
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
+from everspot_core.allocation import Prefer
 from everspot_core.catalogue import InstanceType
 from everspot_core.documents import Frozen
-from everspot_core.fleet import CapacitySpec, Prefer, TypeChoice, WeightBy, derived_weights
+from everspot_core.fleet import CapacitySpec, TypeChoice, WeightBy, derived_weights
 from everspot_core.problems import Problems
 
 OVERRIDES_AT_MOST = 300
@@ -62,6 +63,13 @@ STRATEGIES = {
     Prefer.ORDER: (AwsSpotAllocation.CAPACITY_OPTIMIZED_PRIORITIZED, AwsOnDemandAllocation.PRIORITIZED),
 }
 """EC2's allocation strategies, for Spot and for on-demand, by what the fleet prefers."""
+
+SPOT_PREFERS = {spot.value: prefer for prefer, (spot, _) in STRATEGIES.items()}
+ON_DEMAND_PREFERS = {
+    AwsOnDemandAllocation.LOWEST_PRICE.value: Prefer.PRICE,
+    AwsOnDemandAllocation.PRIORITIZED.value: Prefer.ORDER,
+}
+"""What a fleet prefers by each of EC2's allocation strategies; `diversified` is none of them."""
 
 
 class Ec2Capacity(CapacitySpec):

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from everspot_core.allocation import Prefer
 from everspot_core.catalogue import region_of
 from everspot_core.declared import Declared, unknown
 from everspot_core.estimate.asked import ElasticAsk, Extra, StandingAsk, TypeOption
-from everspot_core.fleet import Prefer
 from everspot_core.market import Market
 
 from everspot_clouds.costing import TEAM, Costing, choices, items, markets_of, nearest, number, part, team_of, texts

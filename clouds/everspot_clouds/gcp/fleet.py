@@ -12,8 +12,9 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
+from everspot_core.allocation import Prefer
 from everspot_core.catalogue import InstanceType
-from everspot_core.fleet import CapacitySpec, Prefer, TypeChoice
+from everspot_core.fleet import CapacitySpec, TypeChoice
 from everspot_core.market import Market
 from everspot_core.problems import Problems
 

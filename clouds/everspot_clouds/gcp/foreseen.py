@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from everspot_core.allocation import Prefer
 from everspot_core.catalogue import Catalogue, builtin
 from everspot_core.declared import Declared
-from everspot_core.fleet import Prefer, ranks
+from everspot_core.fleet import ranks
 from everspot_core.market import Market
 from everspot_core.problems import Problems
 

@@ -6,9 +6,9 @@ from typing import Any, NotRequired, TypedDict, cast
 
 from everspot_clouds.gcp.fleet import MAX_RUN, GcpCapacity, GcpPrefer, GcpShape, capacity_problems
 from everspot_clouds.gcp.rules import NOTICES
+from everspot_core.allocation import Prefer
 from everspot_core.bounds import sound_numbers
 from everspot_core.documents import format_duration, parse_duration
-from everspot_core.fleet import Prefer
 from everspot_core.market import Market
 from everspot_core.problems import Problems, shown
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from datetime import date
 from fractions import Fraction
 
+from everspot_core.allocation import Prefer
 from everspot_core.catalogue import InstanceType
-from everspot_core.fleet import Prefer
 from everspot_core.market import Market
 
 HOURS_A_MONTH = 730

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from everspot_core.fleet import Prefer
+from everspot_clouds.aws.fleet import ON_DEMAND_PREFERS, SPOT_PREFERS
+from everspot_core.allocation import Prefer
 from everspot_core.records import Market
 
 from everspot_local.aws.ec2.fleet_launch import override_document
-from everspot_local.aws.ec2.fleet_options import ON_DEMAND_PLAYED, SPOT_PLAYED, MarketOptions
+from everspot_local.aws.ec2.fleet_options import MarketOptions
 from everspot_local.aws.ec2.fleets import LocalFleet, Member
 from everspot_local.market.clock import stamp
 
@@ -49,7 +50,7 @@ def _whole(options: MarketOptions) -> dict[str, Any]:
 
 def _on_demand(fleet: LocalFleet) -> dict[str, Any]:
     options = fleet.options[Market.ON_DEMAND]
-    found = {**_whole(options), "AllocationStrategy": _spelled(ON_DEMAND_PLAYED, options.prefer)}
+    found = {**_whole(options), "AllocationStrategy": _spelled(ON_DEMAND_PREFERS, options.prefer)}
     if usage := ((fleet.asked.get("OnDemandOptions") or {}).get("CapacityReservationOptions") or {}).get(
         "UsageStrategy"
     ):
@@ -62,7 +63,7 @@ def fleet_document(fleet: LocalFleet) -> dict[str, Any]:
     options = fleet.options[Market.SPOT]
     spot: dict[str, Any] = {
         **_whole(options),
-        "AllocationStrategy": _spelled(SPOT_PLAYED, options.prefer),
+        "AllocationStrategy": _spelled(SPOT_PREFERS, options.prefer),
         "InstanceInterruptionBehavior": "terminate",
     }
     if options.prefer is Prefer.PRICE:

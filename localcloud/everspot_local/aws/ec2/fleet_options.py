@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from everspot_clouds.aws.fleet import AwsSpotAllocation
-from everspot_core.fleet import Prefer
+from everspot_clouds.aws.fleet import ON_DEMAND_PREFERS, SPOT_PREFERS, AwsSpotAllocation
+from everspot_core.allocation import Prefer
 from everspot_core.records import Market
 
 from everspot_local.aws.ec2.exceptions import (
@@ -25,11 +25,6 @@ from everspot_local.aws.ec2.fleet_targets import read_targets
 from everspot_local.aws.strict import strict
 
 TYPES = ("instant", "request", "maintain")
-SPOT_PLAYED = {
-    "lowest-price": Prefer.PRICE, "capacity-optimized": Prefer.DEPTH, "price-capacity-optimized": Prefer.BALANCE,
-    "capacity-optimized-prioritized": Prefer.ORDER,
-}  # fmt: skip
-ON_DEMAND_PLAYED = {"lowest-price": Prefer.PRICE, "prioritized": Prefer.ORDER}
 RESERVATIONS_FIRST = "use-capacity-reservations-first"
 # botocore, SpotOptionsRequest and OnDemandOptionsRequest: "Constraints: Maximum value of 1000."
 LARGEST_MINIMUM = 1000
@@ -65,8 +60,8 @@ def read_options(request: dict[str, Any]) -> dict[Market, MarketOptions]:
     """Return the options by market."""
     found = {}
     for market, name, played in (
-        (Market.SPOT, "SpotOptions", SPOT_PLAYED),
-        (Market.ON_DEMAND, "OnDemandOptions", ON_DEMAND_PLAYED),
+        (Market.SPOT, "SpotOptions", SPOT_PREFERS),
+        (Market.ON_DEMAND, "OnDemandOptions", ON_DEMAND_PREFERS),
     ):
         options = request.get(name) or {}
         found[market] = MarketOptions(
@@ -115,7 +110,7 @@ def _check_token(token: Any) -> None:
 
 def _check_spot(options: dict[str, Any], fleet_type: str) -> None:
     only(options, _SPOT, "SpotOptions")
-    strategy = _strategy("SpotOptions", options, SPOT_PLAYED)
+    strategy = _strategy("SpotOptions", options, SPOT_PREFERS)
     if "InstancePoolsToUseCount" in options and strategy is not Prefer.PRICE:
         raise InvalidFleetConfig(
             "InstancePoolsToUseCount option is only available with the lowestPrice allocation strategy."
@@ -127,7 +122,7 @@ def _check_spot(options: dict[str, Any], fleet_type: str) -> None:
 
 def _check_on_demand(options: dict[str, Any], fleet_type: str) -> None:
     only(options, _ON_DEMAND, "OnDemandOptions")
-    _strategy("OnDemandOptions", options, ON_DEMAND_PLAYED)
+    _strategy("OnDemandOptions", options, ON_DEMAND_PREFERS)
     reservations = options.get("CapacityReservationOptions") or {}
     usage = reservations.get("UsageStrategy")
     if usage not in (None, RESERVATIONS_FIRST):
@@ -165,7 +160,7 @@ def _strategy(name: str, options: dict[str, Any], played: Mapping[str, Prefer]) 
     asked = "lowest-price" if asked == "lowestPrice" else asked
     if asked in played:
         return played[asked]
-    if played is SPOT_PLAYED and asked in tuple(AwsSpotAllocation):
+    if played is SPOT_PREFERS and asked in tuple(AwsSpotAllocation):
         raise UnsupportedHere(f"the Spot allocation strategy '{asked}'; it knows {', '.join(played)}")
     raise InvalidParameter(f"Invalid value '{asked}' for {name}.AllocationStrategy")
 

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from everspot_core.catalogue import Catalogue, builtin
+from werkzeug.exceptions import BadRequest
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from everspot_local.controls.actions import Actions
@@ -17,6 +18,7 @@ from everspot_local.controls.web import PREFIX, Controls
 from everspot_local.market.books import Journal
 from everspot_local.market.market import LocalMarket
 from everspot_local.options import ONE_PRICE, Options
+from everspot_local.sent import length_is_none
 from everspot_local.sides import abroad, open_side, quotas
 
 log = logging.getLogger(__name__)
@@ -165,6 +167,8 @@ class LocalCloud:
         controls = Controls(self.market, self.machines, self.actions, self.reset, self.stopping.set, self.meet)
 
         def application(environ: dict[str, Any], start_response: Any) -> Any:
+            if length_is_none(environ):
+                return BadRequest("Content-Length is no length.")(environ, start_response)
             controlled = environ.get("PATH_INFO", "").startswith(PREFIX)
             return (controls if controlled else services)(environ, start_response)
 

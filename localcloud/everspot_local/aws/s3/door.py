@@ -74,6 +74,8 @@ def _check_bucket_write(handler: S3Response, request: Any, asked: dict[str, Any]
 def _check_key_write(request: Any, full_url: str, bucket: FakeBucket) -> None:
     query = parse_qs(urlsplit(full_url).query, keep_blank_values=True)
     puts = request.method == "PUT" and not query.keys() - {"x-id"}
+    if (puts or (request.method == "PUT" and "partNumber" in query)) and "x-amz-copy-source" not in request.headers:
+        s3_rules.check_body(request.environ, request.headers, request.get_data())
     if puts or (request.method == "POST" and "uploads" in query):
         s3_rules.check_key(bucket, request.headers)
         s3_rules.check_acl(bucket, request.headers.get("x-amz-acl"))

@@ -4,6 +4,7 @@ A new bucket is as S3 makes it since April 2023: public access blocked, access c
 access to your Amazon S3 storage", "Controlling ownership of objects").
 """
 
+import hashlib
 import ipaddress
 import json
 import re
@@ -15,6 +16,7 @@ from moto.s3.exceptions import S3ClientError
 from moto.s3.models import FakeBucket
 
 from everspot_local.aws.account import ACCOUNT
+from everspot_local.sent import length_is_missing, md5_fault
 
 TAKEN = frozenset(
     {"backup", "bucket", "checkpoints", "datasets", "everspot", "ml-data", "my-bucket", "mybucket", "terraform-state",
@@ -23,6 +25,7 @@ TAKEN = frozenset(
 """Bucket names that stand for all those that other accounts own."""
 
 BUCKET_TAGS, OBJECT_TAGS = 50, 10
+_SHA256_DIGITS = 64
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PREFIXES = ("xn--", "sthree-", "amzn-s3-demo-")
 _SUFFIXES = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3")
@@ -41,6 +44,27 @@ class S3Refused(S3ClientError):
     def __init__(self, code: str, message: str, status: int = 400) -> None:
         super().__init__(code, message)
         self.status = status
+
+
+def check_body(environ: Mapping[str, Any], headers: Mapping[str, str], data: bytes) -> None:
+    """Refuse a body of which nobody said where it ends, or that is not what its sender says it is ("Error responses":
+    MissingContentLength, InvalidDigest, BadDigest, XAmzContentSHA256Mismatch). The x-amz-checksum-… are not looked at,
+    nor is a body that is sent in signed pieces."""
+    if length_is_missing(environ):
+        raise S3Refused("MissingContentLength", "You must provide the Content-Length HTTP header.", 411)
+    signed = headers.get("x-amz-content-sha256", "")
+    if signed.startswith("STREAMING-"):
+        return
+    fault = md5_fault(headers["Content-MD5"], data) if "Content-MD5" in headers else ""
+    if fault == "InvalidDigest":
+        raise S3Refused(fault, "The Content-MD5 you specified was invalid.")
+    if fault:
+        raise S3Refused(fault, "The Content-MD5 you specified did not match what we received.")
+    if len(signed) == _SHA256_DIGITS and signed != hashlib.sha256(data).hexdigest():
+        raise S3Refused(
+            "XAmzContentSHA256Mismatch",
+            "The provided 'x-amz-content-sha256' header does not match what was computed.",
+        )
 
 
 def check_name(name: str) -> None:

@@ -193,7 +193,14 @@ class BucketDocuments:
         self._changed = now
 
 
-_REASONS = {403: "forbidden", 404: "notFound", 409: "conflict", 412: "conditionNotMet", 429: "rateLimitExceeded"}
+_REASONS = {
+    304: "notModified",
+    403: "forbidden",
+    404: "notFound",
+    409: "conflict",
+    412: "conditionNotMet",
+    429: "rateLimitExceeded",
+}
 _SPECIAL = {"RetentionPolicyNotMet": "retentionPolicyNotMet", "InvalidBucketName": "invalid"}
 
 

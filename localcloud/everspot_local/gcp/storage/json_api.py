@@ -1,13 +1,13 @@
 """Stands in for Cloud Storage's JSON API over the same buckets and objects as the XML API.
 
 It has buckets, their policies, and of objects: list, get, insert, patch, delete, compose and restore. It has no ACLs,
-no notifications, no resumable uploads, no copies, no checksums but MD5, and of preconditions those on generations, and
-on metagenerations of buckets. Source: storage.v1.json.
+no notifications, no resumable uploads, no copies, no checksums in answers but MD5, and of preconditions of writes those
+on generations, and on metagenerations of buckets. Source: storage.v1.json.
 """
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from email.parser import BytesParser
 from typing import Any
@@ -19,6 +19,7 @@ from everspot_local.gcp.router import Handler, Request
 from everspot_local.gcp.storage.buckets import BucketDocuments, translated
 from everspot_local.gcp.storage.kept import Stored
 from everspot_local.gcp.storage.objects import PAGE, Objects
+from everspot_local.gcp.storage.transfers import Conditions, check_digests, ranged
 from everspot_local.market.clock import stamp
 
 Document = dict[str, Any]
@@ -27,6 +28,8 @@ _UNKNOWN = ("ifGenerationNotMatch", "ifMetagenerationMatch", "ifMetagenerationNo
             "destinationPredefinedAcl", "predefinedDefaultObjectAcl", "matchGlob", "startOffset", "endOffset",
             "overrideUnlockedRetention", "includeTrailingDelimiter")  # fmt: skip
 """Parameters that would change the answer."""
+_CONDITIONS = ("ifGenerationMatch", "ifGenerationNotMatch", "ifMetagenerationMatch", "ifMetagenerationNotMatch")
+"""What a read may ask of an object, in the order of `Conditions`."""
 
 
 class JsonApi:
@@ -159,16 +162,17 @@ class JsonApi:
         }
 
     def _get(self, request: Request) -> Document | Reply:
-        _refuse_unknown(request)
+        _refuse_unknown(request, _CONDITIONS)
         bucket, name = request.params["bucket"], request.params["object"]
+        asked = next((value for key, value in request.headers.items() if key.lower() == "range"), None)
         with translated():
             found = self._objects.get(bucket, name, _number(request, "generation"))
-            wanted = _number(request, "ifGenerationMatch")
-        if wanted not in (None, found.generation):
-            raise ApiError(412, "conditionNotMet", "At least one of the pre-conditions you specified did not hold.")
-        if request.params.get("alt") == "media":
-            headers = {"ETag": found.etag, "X-Goog-Generation": str(found.generation)}
-            return Reply(found.data, content_type=found.content_type, headers=headers)
+            generation, not_generation, metageneration, not_metageneration = (_number(request, c) for c in _CONDITIONS)
+            Conditions(generation, not_generation, metageneration, not_metageneration).check(found)
+            if request.params.get("alt") == "media":
+                read = ranged(found.data, asked)
+                headers = {"ETag": found.etag, "X-Goog-Generation": str(found.generation), **read.headers}
+                return Reply(read.data, read.status, found.content_type, headers)
         return self._object(bucket, name, found)
 
     def _insert(self, request: Request) -> Document:
@@ -180,6 +184,7 @@ class JsonApi:
         if not name:
             raise ApiError(400, "required", "Required")
         with translated():
+            check_digests(data, request.headers, told)
             stored = self._objects.put(
                 bucket, name, data, _number(request, "ifGenerationMatch"),
                 content_type=told.get("contentType") or "application/octet-stream", metadata=told.get("metadata") or {},
@@ -269,8 +274,8 @@ def _integer(value: Any) -> int | None:
     return None if value is None else int(value)
 
 
-def _refuse_unknown(request: Request) -> None:
-    if unknown := [name for name in _UNKNOWN if request.params.get(name)]:
+def _refuse_unknown(request: Request, known: Collection[str] = ()) -> None:
+    if unknown := [name for name in _UNKNOWN if name not in known and request.params.get(name)]:
         raise not_here(f"{', '.join(unknown)} of {request.method}")
 
 

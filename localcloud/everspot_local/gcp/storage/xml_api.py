@@ -12,12 +12,13 @@ from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 from werkzeug.datastructures import Headers
-from werkzeug.http import http_date, parse_range_header
+from werkzeug.http import http_date
 from werkzeug.wrappers import Request, Response
 
 from everspot_local.gcp.answers import ApiError
 from everspot_local.gcp.storage.kept import StorageRefused, Stored
 from everspot_local.gcp.storage.objects import PAGE, Objects
+from everspot_local.gcp.storage.transfers import Conditions, check_digests, check_length, ranged
 
 _CONDITION = "x-goog-if-generation-match"
 _LISTING = {"list-type", "prefix", "delimiter", "max-keys", "continuation-token", "start-after", "encoding-type"}
@@ -112,24 +113,18 @@ class XmlApi:
 
     def _read(self, request: Request, bucket: str, key: str) -> Response:
         stored = self._objects.get(bucket, key, request.args.get("generation", type=int))
+        _conditions(request).check(stored)
+        found = ranged(stored.data, request.headers.get("Range"))
         headers = _headers(stored)
-        headers["Accept-Ranges"] = "bytes"
-        if "Range" not in request.headers:
-            return Response(stored.data, headers=headers, mimetype="application/octet-stream")
-        wanted = parse_range_header(request.headers["Range"])
-        span = wanted.range_for_length(len(stored.data)) if wanted is not None else None
-        if span is None or span[0] is None or span[1] is None:
-            raise StorageRefused(416, "InvalidRange", "The requested range cannot be satisfied.")
-        headers["Content-Range"] = f"bytes {span[0]}-{span[1] - 1}/{len(stored.data)}"
-        piece = stored.data[span[0] : span[1]]
-        return Response(piece, status=206, headers=headers, mimetype="application/octet-stream")
+        headers.extend(found.headers)
+        return Response(found.data, status=found.status, headers=headers, mimetype="application/octet-stream")
 
     def _write(self, request: Request, bucket: str, key: str) -> Response:
         if any(name in request.headers for name in _NOT_FOR_WRITES):
             raise StorageRefused(
                 501, "NotImplemented", "A header you provided implies functionality that is not implemented."
             )
-        stored = self._objects.put(bucket, key, request.get_data(), _wanted(request))
+        stored = self._objects.put(bucket, key, _body(request), _wanted(request))
         return Response(status=200, headers=_headers(stored))
 
     def _delete(self, request: Request, bucket: str, key: str) -> Response:
@@ -147,7 +142,7 @@ class XmlApi:
             return _xml("InitiateMultipartUploadResult", f"{named}<UploadId>{upload}</UploadId>")
         upload = request.args.get("uploadId", "")
         if request.method == "PUT":
-            etag = self._objects.part(upload, request.args.get("partNumber", 0, type=int), request.get_data())
+            etag = self._objects.part(upload, request.args.get("partNumber", 0, type=int), _body(request))
             return Response(status=200, headers={"ETag": etag})
         if request.method == "DELETE":
             self._objects.abort(upload)
@@ -175,13 +170,28 @@ def _method(request: Request, key: str) -> str:
     return f"storage.objects.{verbs.get(request.method, 'get')}"
 
 
-def _wanted(request: Request) -> int | None:
-    told = request.headers.get(_CONDITION)
+def _wanted(request: Request, name: str = _CONDITION) -> int | None:
+    told = request.headers.get(name)
     if told is None:
         return None
     if not told.isdigit():
-        raise StorageRefused(400, "InvalidArgument", "Invalid argument.", f"{_CONDITION} must be a number.")
+        raise StorageRefused(400, "InvalidArgument", "Invalid argument.", f"{name} must be a number.")
     return int(told)
+
+
+def _conditions(request: Request) -> Conditions:
+    return Conditions(
+        generation=_wanted(request), metageneration=_wanted(request, "x-goog-if-metageneration-match"),
+        etags=request.if_match, not_etags=request.if_none_match,
+        modified_since=request.if_modified_since, unmodified_since=request.if_unmodified_since,
+    )  # fmt: skip
+
+
+def _body(request: Request) -> bytes:
+    check_length(request.environ)
+    data = request.get_data()
+    check_digests(data, dict(request.headers))
+    return data
 
 
 def _refuse_unknown(request: Request, known: set[str]) -> None:

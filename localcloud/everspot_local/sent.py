@@ -1,0 +1,47 @@
+"""What callers say of what they send: how long it is, and its checksums."""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+
+def length_is_none(environ: Mapping[str, Any]) -> bool:
+    """Whether a Content-Length is there that is no length. RFC 9110, 8.6: a number of digits."""
+    stated = str(environ.get("CONTENT_LENGTH") or "").strip()
+    return bool(stated) and not (stated.isascii() and stated.isdigit())
+
+
+def length_is_missing(environ: Mapping[str, Any]) -> bool:
+    """Whether a body has neither a length nor an end of its own, as one in chunks has."""
+    return not environ.get("CONTENT_LENGTH") and "chunked" not in str(environ.get("HTTP_TRANSFER_ENCODING", "")).lower()
+
+
+def md5_fault(stated: str, data: bytes) -> str:
+    """Return what is wrong with an MD5 in base64 (RFC 1864), as S3's error codes name it; empty if it is that of
+    `data`."""
+    try:
+        found = base64.b64decode(stated, validate=True)
+    except (binascii.Error, ValueError):
+        return "InvalidDigest"
+    if len(found) != hashlib.md5(usedforsecurity=False).digest_size:
+        return "InvalidDigest"
+    return "" if found == hashlib.md5(data, usedforsecurity=False).digest() else "BadDigest"
+
+
+def crc32c(data: bytes) -> str:
+    """Return the CRC32C of RFC 3720, B.4, big-endian in base64, as Cloud Storage states it."""
+    left = 0xFFFFFFFF
+    for byte in data:
+        left = _CRC32C[(left ^ byte) & 0xFF] ^ (left >> 8)
+    return base64.b64encode((left ^ 0xFFFFFFFF).to_bytes(4, "big")).decode()
+
+
+def _remainder(byte: int) -> int:
+    for _ in range(8):
+        byte = (byte >> 1) ^ (0x82F63B78 if byte & 1 else 0)
+    return byte
+
+
+_CRC32C = tuple(_remainder(byte) for byte in range(256))

@@ -1,0 +1,141 @@
+"""What Cloud Storage answers to reads with conditions and ranges, and to uploads that say what they hold."""
+
+import base64
+import hashlib
+import http.client
+import socket
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from everspot_local.gcp.callers import OWNER_TOKEN
+from test_localcloud_gcp_storage import BUCKETS, PRIVATE
+
+DATA = b"0123456789"
+MD5 = base64.b64encode(hashlib.md5(DATA).digest()).decode()
+CRC32C = "KAwGng=="  # of the digits 0 to 9, by RFC 3720's polynomial
+LATER, BEFORE = "Fri, 01 Jan 2100 00:00:00 GMT", "Thu, 01 Jan 1970 00:00:00 GMT"
+Call = Callable[..., tuple[int, dict[str, str], bytes]]
+
+
+@pytest.fixture
+def call(kit: Any) -> Call:
+    """A request as it is written, with the owner's token; a bucket and an object are there."""
+    assert kit.call("POST", BUCKETS, PRIVATE).status == 200
+    url = urlsplit(kit.cloud.endpoint)
+
+    def done(method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, dict[str, str], bytes]:
+        line = http.client.HTTPConnection(url.hostname or "", url.port or 80, timeout=60)
+        given = {"Authorization": f"Bearer {OWNER_TOKEN}"} | {k.replace("_", "-"): v for k, v in headers.items()}
+        line.request(method, path, body, given)
+        answer = line.getresponse()
+        found = answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
+        line.close()
+        return found
+
+    assert done("PUT", "/xml/control/it", DATA)[0] == 200
+    return done
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "status"),
+    [
+        ("If-Match", "{etag}", 200), ("If-Match", '"other"', 412), ("If-Match", "*", 200),
+        ("If-None-Match", "{etag}", 304), ("If-None-Match", '"other"', 200), ("If-None-Match", "*", 304),
+        ("If-Modified-Since", LATER, 304), ("If-Modified-Since", BEFORE, 200),
+        ("If-Unmodified-Since", LATER, 200), ("If-Unmodified-Since", BEFORE, 412),
+        ("x-goog-if-generation-match", "{generation}", 200), ("x-goog-if-generation-match", "7", 412),
+        ("x-goog-if-metageneration-match", "1", 200), ("x-goog-if-metageneration-match", "2", 412),
+    ],
+)  # fmt: skip
+def test_a_read_by_the_xml_api_holds_to_its_conditions(call: Call, name: str, value: str, status: int) -> None:
+    _, told, _ = call("HEAD", "/xml/control/it")
+    asked = value.format(etag=told["etag"], generation=told["x-goog-generation"])
+    for method, body in (("GET", DATA), ("HEAD", b"")):
+        found, _, data = call(method, "/xml/control/it", **{name: asked})
+        assert found == status
+        assert status == 412 or data == (body if status == 200 else b"")
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("ifGenerationMatch={generation}", 200), ("ifGenerationMatch=7", 412),
+        ("ifGenerationNotMatch={generation}", 304), ("ifGenerationNotMatch=7", 200),
+        ("ifMetagenerationMatch=1", 200), ("ifMetagenerationMatch=2", 412),
+        ("ifMetagenerationNotMatch=1", 304), ("ifMetagenerationNotMatch=2", 200),
+    ],
+)  # fmt: skip
+def test_a_read_by_the_json_api_holds_to_its_conditions(call: Call, query: str, status: int) -> None:
+    _, told, _ = call("HEAD", "/xml/control/it")
+    for alt in ("", "&alt=media"):
+        asked = query.format(generation=told["x-goog-generation"])
+        assert call("GET", f"/storage/v1/b/control/o/it?{asked}{alt}")[0] == status
+
+
+@pytest.mark.parametrize("path", ["/xml/control/it", "/storage/v1/b/control/o/it?alt=media"])
+@pytest.mark.parametrize(
+    ("asked", "status", "data", "told"),
+    [
+        ("bytes=2-4", 206, b"234", "bytes 2-4/10"), ("bytes=8-99", 206, b"89", "bytes 8-9/10"),
+        ("bytes=-3", 206, b"789", "bytes 7-9/10"), ("bytes=-99", 206, DATA, "bytes 0-9/10"),
+        ("bytes=10-", 416, None, None), ("lines=1-2", 200, DATA, None), ("nonsense", 200, DATA, None),
+        ("bytes=0-1,4-5", 501, None, None),
+    ],
+)  # fmt: skip
+def test_a_range_is_answered_by_both_apis(
+    call: Call, path: str, asked: str, status: int, data: bytes | None, told: str | None
+) -> None:
+    found, headers, body = call("GET", path, Range=asked)
+    assert (found, headers.get("content-range")) == (status, told)
+    assert data in (None, body)
+
+
+UPLOAD = "/upload/storage/v1/b/control/o?uploadType=media&name=new"
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "status"),
+    [
+        ("Content-MD5", MD5, 200), ("Content-MD5", MD5.replace("=", "A", 1), 400), ("Content-MD5", "x", 400),
+        ("x-goog-hash", f"md5={MD5}", 200), ("x-goog-hash", f"crc32c={CRC32C},md5={MD5}", 200),
+        ("x-goog-hash", "crc32c=AAAAAA==", 400), ("x-goog-hash", "sha9=x", 400),
+    ],
+)  # fmt: skip
+def test_what_is_not_what_its_sender_says_is_not_kept(call: Call, header: str, value: str, status: int) -> None:
+    for method, path in (("PUT", "/xml/control/old"), ("POST", UPLOAD)):
+        assert call(method, path, DATA, **{header: value})[0] == status
+        assert call("GET", f"/xml/control/{path[-3:]}")[0] == (200 if status == 200 else 404)
+
+
+@pytest.mark.parametrize(("field", "value", "status"), [
+    ("md5Hash", MD5, 200), ("md5Hash", "AAAAAAAAAAAAAAAAAAAAAA==", 400), ("crc32c", CRC32C, 200), ("crc32c", "x", 400),
+])  # fmt: skip
+def test_an_object_s_own_fields_are_held_to_its_data(call: Call, field: str, value: str, status: int) -> None:
+    body = (
+        (
+            f'--B\r\nContent-Type: application/json\r\n\r\n{{"name": "new", "{field}": "{value}"}}\r\n'
+            "--B\r\nContent-Type: text/plain\r\n\r\n"
+        ).encode()
+        + DATA
+        + b"\r\n--B--\r\n"
+    )
+    path = "/upload/storage/v1/b/control/o?uploadType=multipart"
+    assert call("POST", path, body, Content_Type="multipart/related; boundary=B")[0] == status
+
+
+@pytest.mark.parametrize(
+    ("length", "status"), [("", 411), ("Content-Length: abc\r\n", 400), ("Content-Length: -1\r\n", 400)]
+)
+def test_a_body_of_which_nobody_says_how_long_it_is_writes_nothing(
+    kit: Any, call: Call, length: str, status: int
+) -> None:
+    url = urlsplit(kit.cloud.endpoint)
+    with socket.create_connection((url.hostname or "", url.port or 80), timeout=60) as line:
+        line.sendall(
+            f"PUT /xml/control/it HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {OWNER_TOKEN}\r\n{length}\r\n".encode()
+        )
+        told = line.recv(1 << 16)
+    assert told.startswith(f"HTTP/1.1 {status} ".encode())
+    assert call("GET", "/xml/control/it")[2] == DATA

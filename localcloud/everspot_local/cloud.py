@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from everspot_core.catalogue import Catalogue, builtin
-from werkzeug.exceptions import BadRequest
+from werkzeug.exceptions import BadRequest, ClientDisconnected
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from everspot_local.controls.actions import Actions
@@ -170,6 +170,9 @@ class LocalCloud:
             if length_is_none(environ):
                 return BadRequest("Content-Length is no length.")(environ, start_response)
             controlled = environ.get("PATH_INFO", "").startswith(PREFIX)
-            return (controls if controlled else services)(environ, start_response)
+            try:
+                return (controls if controlled else services)(environ, start_response)
+            except ClientDisconnected:
+                return BadRequest("The body ended before its length.")(environ, start_response)
 
         return application

@@ -139,3 +139,19 @@ def test_a_body_of_which_nobody_says_how_long_it_is_writes_nothing(
         told = line.recv(1 << 16)
     assert told.startswith(f"HTTP/1.1 {status} ".encode())
     assert call("GET", "/xml/control/it")[2] == DATA
+
+
+def test_a_body_that_ends_too_soon_is_its_sender_s_fault_and_writes_nothing(
+    kit: Any, call: Call, capfd: pytest.CaptureFixture[str]
+) -> None:
+    url = urlsplit(kit.cloud.endpoint)
+    with socket.create_connection((url.hostname or "", url.port or 80), timeout=60) as line:
+        line.sendall(
+            f"PUT /xml/control/it HTTP/1.1\r\nHost: local\r\nAuthorization: Bearer {OWNER_TOKEN}\r\nContent-Length: 99\r\n\r\n".encode()
+            + DATA
+        )
+        line.shutdown(socket.SHUT_WR)
+        told = line.makefile("rb").read()
+    assert told.startswith(b"HTTP/1.1 400 ")
+    assert call("GET", "/xml/control/it")[2] == DATA
+    assert "Traceback" not in capfd.readouterr().err

@@ -16,8 +16,9 @@ PARTS = {
     "machines": {"market"},
     "controls": {"market", "machines"},
     "options": {"market"},
-    "aws": {"market", "machines", "options"},
-    "gcp": {"market", "machines", "options"},
+    "aws": {"market", "machines", "options", "sent"},
+    "gcp": {"market", "machines", "options", "sent"},
+    "sent": set(),
     "bridge": set(),
     "demo": set(),
 }

@@ -82,10 +82,8 @@ def test_a_body_that_ends_too_soon_is_its_sender_s_fault_and_writes_nothing(
 ) -> None:
     url = urlsplit(kit.cloud.endpoint)
     with socket.create_connection((url.hostname or "", url.port or 80), timeout=60) as line:
-        line.sendall(
-            f"PUT /everspot-sent/it HTTP/1.1\r\nHost: local\r\nAuthorization: {SIGNED}\r\nContent-Length: 99\r\n\r\n".encode()
-            + DATA
-        )
+        head = f"PUT /everspot-sent/it HTTP/1.1\r\nHost: local\r\nAuthorization: {SIGNED}\r\nContent-Length: 99"
+        line.sendall(f"{head}\r\n\r\n".encode() + DATA)
         line.shutdown(socket.SHUT_WR)
         told = line.makefile("rb").read()
     assert told.startswith(b"HTTP/1.1 400 ")

@@ -3,7 +3,8 @@
 import base64
 import binascii
 import hashlib
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -18,16 +19,21 @@ def length_is_missing(environ: Mapping[str, Any]) -> bool:
     return not environ.get("CONTENT_LENGTH") and "chunked" not in str(environ.get("HTTP_TRANSFER_ENCODING", "")).lower()
 
 
+def is_base64(stated: str, of_bytes: int) -> bool:
+    """Whether it is so many bytes in base64."""
+    try:
+        return len(base64.b64decode(stated, validate=True)) == of_bytes
+    except (binascii.Error, ValueError):
+        return False
+
+
 def md5_fault(stated: str, data: bytes) -> str:
     """Return what is wrong with an MD5 in base64 (RFC 1864), as S3's error codes name it; empty if it is that of
     `data`."""
-    try:
-        found = base64.b64decode(stated, validate=True)
-    except (binascii.Error, ValueError):
+    found = hashlib.md5(data, usedforsecurity=False).digest()
+    if not is_base64(stated, of_bytes=len(found)):
         return "InvalidDigest"
-    if len(found) != hashlib.md5(usedforsecurity=False).digest_size:
-        return "InvalidDigest"
-    return "" if found == hashlib.md5(data, usedforsecurity=False).digest() else "BadDigest"
+    return "" if base64.b64decode(stated) == found else "BadDigest"
 
 
 def crc32c(data: bytes) -> str:
@@ -36,6 +42,15 @@ def crc32c(data: bytes) -> str:
     for byte in data:
         left = _CRC32C[(left ^ byte) & 0xFF] ^ (left >> 8)
     return base64.b64encode((left ^ 0xFFFFFFFF).to_bytes(4, "big")).decode()
+
+
+CHECKSUMS: Mapping[str, Callable[[bytes], str]] = {
+    "crc32": lambda data: base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode(),
+    "crc32c": crc32c,
+    "sha1": lambda data: base64.b64encode(hashlib.sha1(data, usedforsecurity=False).digest()).decode(),
+    "sha256": lambda data: base64.b64encode(hashlib.sha256(data).digest()).decode(),
+}
+"""How the value of S3's header `x-amz-checksum-NAME` is made of a body ("Checking object integrity")."""
 
 
 def _remainder(byte: int) -> int:

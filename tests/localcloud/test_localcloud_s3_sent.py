@@ -46,6 +46,12 @@ def call(kit: Any) -> Call:
         ({"x_amz_content_sha256": hashlib.sha256(DATA).hexdigest()}, 200, ""),
         ({"x_amz_content_sha256": "0" * 64}, 400, "XAmzContentSHA256Mismatch"),
         ({"x_amz_content_sha256": "UNSIGNED-PAYLOAD"}, 200, ""),
+        ({"x_amz_checksum_crc32": "poTHxg=="}, 200, ""), ({"x_amz_checksum_crc32": "AAAAAA=="}, 400, "BadDigest"),
+        ({"x_amz_checksum_crc32": "abc"}, 400, "InvalidRequest"),
+        ({"x_amz_checksum_crc32": "AAAA"}, 400, "InvalidRequest"),
+        ({"x_amz_checksum_crc32c": "KAwGng=="}, 200, ""), ({"x_amz_checksum_crc32c": "pmhMaA=="}, 400, "BadDigest"),
+        ({"x_amz_checksum_sha1": base64.b64encode(hashlib.sha1(DATA).digest()).decode()}, 200, ""),
+        ({"x_amz_checksum_sha256": base64.b64encode(hashlib.sha256(b"").digest()).decode()}, 400, "BadDigest"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("part", [False, True])

@@ -4,6 +4,7 @@ A new bucket is as S3 makes it since April 2023: public access blocked, access c
 access to your Amazon S3 storage", "Controlling ownership of objects").
 """
 
+import base64
 import hashlib
 import ipaddress
 import json
@@ -16,7 +17,7 @@ from moto.s3.exceptions import S3ClientError
 from moto.s3.models import FakeBucket
 
 from everspot_local.aws.account import ACCOUNT
-from everspot_local.sent import length_is_missing, md5_fault
+from everspot_local.sent import CHECKSUMS, is_base64, length_is_missing, md5_fault
 
 TAKEN = frozenset(
     {"backup", "bucket", "checkpoints", "datasets", "everspot", "ml-data", "my-bucket", "mybucket", "terraform-state",
@@ -48,8 +49,8 @@ class S3Refused(S3ClientError):
 
 def check_body(environ: Mapping[str, Any], headers: Mapping[str, str], data: bytes) -> None:
     """Refuse a body of which nobody said where it ends, or that is not what its sender says it is ("Error responses":
-    MissingContentLength, InvalidDigest, BadDigest, XAmzContentSHA256Mismatch). The x-amz-checksum-… are not looked at,
-    nor is a body that is sent in signed pieces."""
+    MissingContentLength, InvalidDigest, BadDigest, XAmzContentSHA256Mismatch; "PutObject" of each `x-amz-checksum-…`).
+    CRC64NVME is not looked at, nor is a body that is sent in signed pieces, with the checksum behind it."""
     if length_is_missing(environ):
         raise S3Refused("MissingContentLength", "You must provide the Content-Length HTTP header.", 411)
     signed = headers.get("x-amz-content-sha256", "")
@@ -65,6 +66,20 @@ def check_body(environ: Mapping[str, Any], headers: Mapping[str, str], data: byt
             "XAmzContentSHA256Mismatch",
             "The provided 'x-amz-content-sha256' header does not match what was computed.",
         )
+    _check_checksums(headers, data)
+
+
+def _check_checksums(headers: Mapping[str, str], data: bytes) -> None:
+    for name, of in CHECKSUMS.items():
+        header = f"x-amz-checksum-{name}"
+        stated = headers.get(header)
+        if stated is None:
+            continue
+        made = of(data)
+        if not is_base64(stated, of_bytes=len(base64.b64decode(made))):
+            raise S3Refused("InvalidRequest", f"Value for {header} header is invalid.")
+        if stated != made:
+            raise S3Refused("BadDigest", f"The {name.upper()} you specified did not match the calculated checksum.")
 
 
 def check_name(name: str) -> None:

@@ -1,28 +1,41 @@
 """`everspot review`: the commands that a workflow, or a person, runs. `everspot` mounts them."""
 
-import json as jsonlib
 import os
 import sys
-from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from everspot_core.counting import first_few
-from everspot_core.documents import parse_duration
 
 from everspot_review.changed import Project
 from everspot_review.commenting import CommentOutcome, comment_on, reports_of
 from everspot_review.drift import Drift, drift
 from everspot_review.drifted import keep, told
 from everspot_review.engine import Engine
-from everspot_review.errors import ReviewError, ReviewExit
+from everspot_review.errors import ReviewExit
 from everspot_review.files import checked, document_of, lines_of
 from everspot_review.forge import Forge
 from everspot_review.history import Push, pushed
 from everspot_review.job import PullEvent, summarize
 from everspot_review.markdown.safe import code, visible
 from everspot_review.merged import ApplyOptions, Merge
+from everspot_review.options import (
+    AsJson,
+    Author,
+    Base,
+    BaseRev,
+    Environments,
+    Except,
+    Limit,
+    Packs,
+    Root,
+    Usage,
+    answer,
+    as_json,
+    duration,
+    note,
+)  # fmt: skip
 from everspot_review.previewing import Revisions, preview_all
 from everspot_review.refusals import ForgeUnknown
 from everspot_review.report import in_a_line
@@ -38,31 +51,6 @@ app = typer.Typer(
     "was reviewed, or applied already, 4 engine or forge unavailable, 6 locked by another update, 7 drifted.",
 )  # fmt: skip
 
-Root = Annotated[Path, typer.Option("--project", metavar="DIR", help="The folder of Pulumi.yaml.")]
-Base = Annotated[
-    str | None,
-    typer.Option("--base", metavar="REV", help="Take the environments that have changed since this git revision."),
-]
-BaseRev = Annotated[str, typer.Option("--base", metavar="REV", help="The revision to compare HEAD with.")]
-Environments = Annotated[list[str] | None, typer.Argument(metavar="[ENV]...", help="Environments, by their names.")]
-Packs = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--policy",
-        metavar="PACK",
-        help="A policy pack that judges, such as everspot-policy; again for more. Not the change's own copy.",
-    ),
-]
-Limit = Annotated[str, typer.Option("--limit", metavar="DURATION", help="Longest time for one preview.")]
-Except = Annotated[
-    list[str] | None,
-    typer.Option("--except", metavar="GLOB", help="Files of no program, beside documents and tests; again for more."),
-]
-Author = Annotated[
-    str | None,
-    typer.Option("--author", metavar="LOGIN", help="Whose comments are ours. Default: the token's owner."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Answer with JSON.")]
 HERE = Path()
 NOTHING = "No environment changes."
 
@@ -82,13 +70,13 @@ def changed_command(
         "environments": list(touched.environments), "removed": list(touched.removed), "program": list(touched.program)
     }  # fmt: skip
     removed = [f"{name} (its settings are deleted)" for name in touched.removed]
-    _answer(context, json, document, [*touched.environments, *removed])
-    if _as_json(context, json):
+    answer(context, json, document, [*touched.environments, *removed])
+    if as_json(context, json):
         return
     if edited := found.uncommitted():
-        _note(f"Not looked at, because it is not committed: {visible(first_few(edited, 5))}")
+        note(f"Not looked at, because it is not committed: {visible(first_few(edited, 5))}")
     if not touched.environments and not removed:
-        _note(NOTHING)
+        note(NOTHING)
 
 
 @app.command("files")
@@ -105,7 +93,7 @@ def files_command(context: typer.Context, base: BaseRev, project: Root = HERE, j
     lines = lines_of(seen, touched.removed) or [NOTHING]
     summarize("\n".join(f"- {code(line, 500)}" for line in lines))
     document = document_of(seen, touched.removed)
-    _answer(context, json, document, lines)
+    answer(context, json, document, lines)
     if document["problems"]:
         raise typer.Exit(ReviewExit.REFUSED)
 
@@ -127,9 +115,9 @@ def preview_command(
     engine = Engine.find(project, policy or ())
     known = _base(found, base)
     revisions = Revisions(known, found.revision("HEAD"), found.behind(known) if known else 0)
-    given = () if json else (lambda report: typer.echo(in_a_line(report)),)
-    reports = preview_all(engine, found, chosen, gone, revisions, out, _duration(limit), given)
-    _answer(context, json, {"reports": [report.model_dump(mode="json") for report in reports]}, [])
+    given = () if as_json(context, json) else (lambda report: typer.echo(in_a_line(report)),)
+    reports = preview_all(engine, found, chosen, gone, revisions, out, duration(limit), given)
+    answer(context, json, {"reports": [report.model_dump(mode="json") for report in reports]}, [])
 
 
 @app.command("comment")
@@ -148,9 +136,9 @@ def comment_command(
     said: CommentOutcome = comment_on(found, None if show else _event(number, head), Forge.from_environment, author)
     blocked = [report.environment for report in found if report.blocked]
     document = {"comment": said.word, "blocked": blocked, "body": said.body if show else None}
-    _answer(context, json, document, [said.body] if show else [f"comment: {said.word}"])
+    answer(context, json, document, [said.body] if show else [f"comment: {said.word}"])
     if blocked:
-        if not json:
+        if not as_json(context, json):
             sys.stderr.write(f"not to be merged: {', '.join(blocked)}\n")
         raise typer.Exit(ReviewExit.REFUSED)
 
@@ -178,13 +166,13 @@ def apply_command(
     found, chosen, _ = _chosen(project, environments, push.base if base else None, bystanders)
     for name in [name for name in chosen if base and found.by_hand(name)]:
         chosen.remove(name)
-        _note(f"{name}: an administrator applies it by hand (pulumi up --stack {name}): it holds jobs to what they may")
+        note(f"{name}: an administrator applies it by hand (pulumi up --stack {name}): it holds jobs to what they may")
     if reviewed is not None and len(chosen) != 1:
-        raise _Usage("--reviewed is the digest of one environment: name that one")
+        raise Usage("--reviewed is the digest of one environment: name that one")
     engine = Engine.find(project, policy or ())
     forge = _forge() if reviewed is None or os.environ.get("GITHUB_TOKEN") else None
-    given = ApplyOptions(reviewed, author, (_duration(limit), _duration(update_limit)))
-    outcomes, lines = Merge(engine, found, push, forge, given, _note).applied(chosen)
+    given = ApplyOptions(reviewed, author, (duration(limit), duration(update_limit)))
+    outcomes, lines = Merge(engine, found, push, forge, given, note).applied(chosen)
     summarize("\n".join(f"- {code(line, 4_000)}" for line in lines))
     document = {
         "environments": [
@@ -192,7 +180,7 @@ def apply_command(
             for o in outcomes
         ]
     }
-    _answer(context, json, document, [])
+    answer(context, json, document, [])
     raise typer.Exit(next((o.word.exit for o in reversed(outcomes) if o.word.exit), ReviewExit.OK))
 
 
@@ -215,21 +203,17 @@ def drift_command(
     for name in chosen:
         if not engine.resources(name):
             continue  # declared, and never applied
-        found.append(drift(engine, name, _duration(limit)))
+        found.append(drift(engine, name, duration(limit)))
         summarize(told(found[-1]))
         if forge is not None:
             keep(forge, found[-1], author)
-        if not json:
+        if not as_json(context, json):
             sys.stdout.write(told(found[-1]))
-    _answer(context, json, {"environments": [each.document() for each in found]}, [])
+    answer(context, json, {"environments": [each.document() for each in found]}, [])
     if any(each.found for each in found):
         raise typer.Exit(ReviewExit.DRIFTED)
     if any(each.blind or each.refused for each in found):
         raise typer.Exit(ReviewExit.UNAVAILABLE)
-
-
-class _Usage(ReviewError):
-    code = ReviewExit.USAGE
 
 
 def _chosen(
@@ -237,7 +221,7 @@ def _chosen(
 ) -> tuple[Project, list[str], list[str]]:
     """The environments that a command is about, and those whose settings are gone."""
     if environments and base:
-        raise _Usage("name environments, or --base REV, not both")
+        raise Usage("name environments, or --base REV, not both")
     project = Project.read(root)
     if base:
         touched = project.touched(base, bystanders or ())
@@ -245,14 +229,14 @@ def _chosen(
     known = project.environments()
     unknown = [name for name in environments or () if name not in known]
     if unknown:
-        raise _Usage(f"no such environment: {', '.join(unknown)}; there is {', '.join(known) or 'none'}")
+        raise Usage(f"no such environment: {', '.join(unknown)}; there is {', '.join(known) or 'none'}")
     return project, list(environments or known), []
 
 
 def _pushed(project: Project, base: str | None) -> Push:
     push = pushed(project.root, base) if base else Push("", (project.revision("HEAD"),))
     if push.said:
-        _note(push.said)
+        note(push.said)
     return push
 
 
@@ -273,29 +257,5 @@ def _base(project: Project, base: str | None) -> str:
 
 def _event(number: int | None, head: str | None) -> PullEvent:
     if (number is None) != (head is None):
-        raise _Usage("--number and --head belong together")
+        raise Usage("--number and --head belong together")
     return PullEvent(number, head, "", fork=False) if number is not None and head is not None else PullEvent.read()
-
-
-def _duration(text: str) -> timedelta:
-    try:
-        value: timedelta = parse_duration(text)
-    except ValueError as error:
-        raise _Usage(f"{text!r}: {error}") from None
-    return value
-
-
-def _note(text: str) -> None:
-    """For who watches; standard output is the answer's."""
-    sys.stderr.write(f"{text}\n")
-
-
-def _as_json(context: typer.Context, json: bool) -> bool:
-    return json or bool(getattr(context.obj, "json", False))
-
-
-def _answer(context: typer.Context, json: bool, document: dict[str, Any], lines: list[str]) -> None:
-    if _as_json(context, json):
-        sys.stdout.write(jsonlib.dumps(document, indent=2) + "\n")
-    else:
-        sys.stdout.write("".join(f"{line}\n" for line in lines))

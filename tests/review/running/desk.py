@@ -5,6 +5,7 @@ import io
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,17 +55,17 @@ class Desk:
         """What the engine was asked to do; asking for what it keeps is left out."""
         return [call["words"][0] for call in self.calls() if call["words"][0] != "stack"]
 
-    def run(self, *words: str, **env: str) -> "subprocess.CompletedProcess[str]":
-        """`everspot review …` in this process, by the function that the command itself calls."""
+    def run(self, *words: str, before: Sequence[str] = (), **env: str) -> "subprocess.CompletedProcess[str]":
+        """`everspot [BEFORE] review …` in this process, by the function that the command itself calls."""
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
         code, given = 0, mock.patch.dict(os.environ, {**self.env, **env}, clear=True)
         with given, contextlib.chdir(self.root), redirect_stdout(out), redirect_stderr(err):
             try:
-                main(["review", *words])
+                main([*before, "review", *words])
             except SystemExit as ended:
                 code = int(ended.code or 0)
         told = (stream.buffer.getvalue().decode() for stream in (out, err))
-        return subprocess.CompletedProcess(["everspot", "review", *words], code, *told)
+        return subprocess.CompletedProcess(["everspot", *before, "review", *words], code, *told)
 
 
 def step(op: str, name: str, old: dict[str, Any] | None, new: dict[str, Any] | None) -> dict[str, Any]:

@@ -1,0 +1,75 @@
+"""What the commands of `everspot review` take, and how they answer."""
+
+import json as jsonlib
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from everspot_core.documents import parse_duration
+
+from everspot_review.errors import ReviewError, ReviewExit
+
+Root = Annotated[Path, typer.Option("--project", metavar="DIR", help="The folder of Pulumi.yaml.")]
+Base = Annotated[
+    str | None,
+    typer.Option("--base", metavar="REV", help="Take the environments that have changed since this git revision."),
+]
+BaseRev = Annotated[str, typer.Option("--base", metavar="REV", help="The revision to compare HEAD with.")]
+Environments = Annotated[list[str] | None, typer.Argument(metavar="[ENV]...", help="Environments, by their names.")]
+Packs = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--policy",
+        metavar="PACK",
+        help="A policy pack that judges, such as everspot-policy; again for more. Not the change's own copy.",
+    ),
+]
+Limit = Annotated[str, typer.Option("--limit", metavar="DURATION", help="Longest time for one preview.")]
+Except = Annotated[
+    list[str] | None,
+    typer.Option("--except", metavar="GLOB", help="Files of no program, beside documents and tests; again for more."),
+]
+Author = Annotated[
+    str | None,
+    typer.Option("--author", metavar="LOGIN", help="Whose comments are ours. Default: the token's owner."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Answer with JSON.")]
+
+
+class Usage(ReviewError):
+    """A command that was given what it does not take."""
+
+    code = ReviewExit.USAGE
+
+
+def duration(text: str) -> timedelta:
+    """Return the length of time that an option says, such as 30m.
+
+    Raises:
+        Usage: for what is no length of time.
+    """
+    try:
+        value: timedelta = parse_duration(text)
+    except ValueError as error:
+        raise Usage(f"{text!r}: {error}") from None
+    return value
+
+
+def note(text: str) -> None:
+    """For who watches; standard output is the answer's."""
+    sys.stderr.write(f"{text}\n")
+
+
+def as_json(context: typer.Context, json: bool) -> bool:
+    """Whether the answer is to be JSON. `json`: of the command itself; `everspot --json review …` asks for it, too."""
+    return json or bool(getattr(context.obj, "json", False))
+
+
+def answer(context: typer.Context, json: bool, document: dict[str, Any], lines: list[str]) -> None:
+    """Write the answer to standard output: the document as JSON, or the lines."""
+    if as_json(context, json):
+        sys.stdout.write(jsonlib.dumps(document, indent=2) + "\n")
+    else:
+        sys.stdout.write("".join(f"{line}\n" for line in lines))

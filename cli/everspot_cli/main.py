@@ -87,9 +87,10 @@ _UsageError: Any = typer.BadParameter.__mro__[1]  # of click, or of the copy of 
 
 
 def _run(session: Session, arguments: list[str]) -> None:
-    """Run a command line. With `--json` all errors are JSON, even those that are found before flags are parsed. A bad
-    value is reported like every other error."""
-    session.json = "--json" in arguments
+    """Run a command line. With `--json` all errors are JSON, even those that are found before flags are parsed; what
+    comes after `--` is another program's. A bad value is reported like every other error."""
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    session.json = "--json" in own
     try:
         raise SystemExit(app(arguments, prog_name="everspot", obj=session, standalone_mode=False) or int(Exit.OK))
     except _BadParameter as error:

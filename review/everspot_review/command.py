@@ -28,9 +28,9 @@ from everspot_review.options import (
     Environments,
     Except,
     Limit,
+    Misused,
     Packs,
     Root,
-    Usage,
     answer,
     as_json,
     duration,
@@ -168,7 +168,7 @@ def apply_command(
         chosen.remove(name)
         note(f"{name}: an administrator applies it by hand (pulumi up --stack {name}): it holds jobs to what they may")
     if reviewed is not None and len(chosen) != 1:
-        raise Usage("--reviewed is the digest of one environment: name that one")
+        raise Misused("--reviewed is the digest of one environment: name that one")
     engine = Engine.find(project, policy or ())
     forge = _forge() if reviewed is None or os.environ.get("GITHUB_TOKEN") else None
     given = ApplyOptions(reviewed, author, (duration(limit), duration(update_limit)))
@@ -221,7 +221,7 @@ def _chosen(
 ) -> tuple[Project, list[str], list[str]]:
     """The environments that a command is about, and those whose settings are gone."""
     if environments and base:
-        raise Usage("name environments, or --base REV, not both")
+        raise Misused("name environments, or --base REV, not both")
     project = Project.read(root)
     if base:
         touched = project.touched(base, bystanders or ())
@@ -229,7 +229,7 @@ def _chosen(
     known = project.environments()
     unknown = [name for name in environments or () if name not in known]
     if unknown:
-        raise Usage(f"no such environment: {', '.join(unknown)}; there is {', '.join(known) or 'none'}")
+        raise Misused(f"no such environment: {', '.join(unknown)}; there is {', '.join(known) or 'none'}")
     return project, list(environments or known), []
 
 
@@ -257,5 +257,5 @@ def _base(project: Project, base: str | None) -> str:
 
 def _event(number: int | None, head: str | None) -> PullEvent:
     if (number is None) != (head is None):
-        raise Usage("--number and --head belong together")
+        raise Misused("--number and --head belong together")
     return PullEvent(number, head, "", fork=False) if number is not None and head is not None else PullEvent.read()

@@ -38,7 +38,7 @@ Author = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Answer with JSON.")]
 
 
-class Usage(ReviewError):
+class Misused(ReviewError):
     """A command that was given what it does not take."""
 
     code = ReviewExit.USAGE
@@ -48,12 +48,12 @@ def duration(text: str) -> timedelta:
     """Return the length of time that an option says, such as 30m.
 
     Raises:
-        Usage: for what is no length of time.
+        Misused: for what is no length of time.
     """
     try:
         value: timedelta = parse_duration(text)
     except ValueError as error:
-        raise Usage(f"{text!r}: {error}") from None
+        raise Misused(f"{text!r}: {error}") from None
     return value
 
 

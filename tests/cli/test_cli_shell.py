@@ -102,5 +102,11 @@ def test_a_job_that_does_not_run_has_no_instance(running, tools):
     assert not (tools / "called").exists()
 
 
+def test_json_for_the_command_inside_is_not_asked_of_everspot(running, tools):
+    running.submit("waits", 30)
+    assert "error: waits does not run now" in running.run("exec", "waits", "--", "nvtop", "--json").err
+    assert json.loads(running.run("--json", "exec", "waits", "--", "nvtop").err)["exit_code"] == 1
+
+
 def test_a_cluster_on_a_folder_has_no_session_manager(world):
     assert "this cluster is on a folder" in world.run("forward", "x", "6006").err

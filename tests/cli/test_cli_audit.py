@@ -101,6 +101,16 @@ def test_the_page_has_all_of_it_and_loads_nothing(past, tmp_path):
     assert told(past, "audit", "--month", "2026-03").out == told(past, "audit").out
 
 
+def test_people_read_the_whole_month_first_and_each_table_below_its_title(past):
+    past.to(6 * HOUR)
+    audit, lines = told(past, "audit", "--json").json, told(past, "audit").out.splitlines()
+    head = [line for line in lines if line.startswith(("audit of", "as of", "cost", "utilisation", "lost work"))]
+    assert [line.split()[0] for line in head] == ["audit", "as", "cost", "utilisation", "lost"]
+    assert f"{100 * audit['utilisation']:.1f} %" in head[3]
+    titles = [line for line in lines if line in ("What would have saved most", "Where the dollars went", "Pools")]
+    assert titles == ["What would have saved most", "Where the dollars went", "Pools"]
+
+
 def test_a_month_that_has_not_begun_and_an_empty_one(world):
     world.to(0)
     answer = world.run("audit", "--month", "2126-01")

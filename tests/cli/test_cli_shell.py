@@ -85,6 +85,11 @@ def test_the_exit_code_is_passed_on_with_what_may_be_wrong(running, tools):
     assert "sessionManager: true" in answer.err
 
 
+def test_a_program_that_a_signal_ended_has_the_code_that_a_shell_gives_it(running, tools):
+    (tools / "bin/aws").write_text("#!/bin/sh\nkill -TERM $$\n")
+    assert running.run("exec", "mine", "true").code == 128 + 15
+
+
 @pytest.mark.parametrize(("left", "said"), [((), "the AWS CLI is"), (("aws",), "the session-manager-plugin is")])
 def test_what_is_not_installed_is_named(running, tools, left, said):
     for name in {"aws", "session-manager-plugin"} - set(left):

@@ -58,6 +58,15 @@ def test_what_botocore_finds_on_this_machine_is_not_a_matter_of_trying_again(err
     assert told(error).fix == FIX[kind]
 
 
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(400, Trouble.REQUEST), (499, Trouble.REQUEST), (500, Trouble.TRANSIENT), (503, Trouble.TRANSIENT)],
+)
+def test_a_code_that_no_table_has_is_a_mistake_in_the_request_if_its_status_says_so(status: int, kind: Trouble) -> None:
+    error = ClientError({"Error": {"Code": "Unheard"}, "ResponseMetadata": {"HTTPStatusCode": status}}, "Anything")
+    assert trouble(error) is kind
+
+
 def test_a_person_is_told_the_code_and_what_to_do() -> None:
     error = told(ClientError({"Error": {"Code": "ExpiredToken", "Message": "too old"}}, "GetProducts"))
     assert str(error) == "AWS refused: ExpiredToken: too old"

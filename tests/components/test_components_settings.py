@@ -157,6 +157,8 @@ def test_of_many_mistakes_the_first_are_told_and_the_rest_is_counted(settings: A
     assert text.count("\n  - ") == 20
     assert text.endswith("… and 4,984 more")
     assert len(text) < 5_000
+    few = refusal(settings, Config(cluster={"cloud": "aws", **{f"zone{'s' * 25}{n}": 1 for n in range(16)}}))
+    assert (few.count("\n  - "), "… and" in few) == (20, False)
 
 
 @pytest.mark.parametrize(
@@ -214,9 +216,7 @@ def test_what_only_another_cloud_has_is_refused_by_its_name_with_what_to_do_inst
     assert "everspot:cluster.sessionManager: is another cloud's setting: people come in through Identity-Aware" in told
     assert "everspot:cluster.capacity.maxPrice: is another cloud's setting: Google Cloud takes no maximum price" in told
     assert "instanceTypes[3].weight: is another cloud's setting: a group counts machines" in told
-    assert (
-        "everspot:cluster.nets: is not a setting (did you mean nat" in told or "cluster.nets: is not a setting" in told
-    )
+    assert "everspot:cluster.nets: is not a setting" in told
     other = written("aws-dev")
     section = json.loads(other.values["cluster"]) | {"imageFamily": "everspot-dev"}
     with pytest.raises(pulumi.RunError, match="imageFamily: is another cloud's setting: an image's id is in a param"):

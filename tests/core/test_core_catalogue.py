@@ -2,6 +2,7 @@ from datetime import date
 
 import pytest
 from everspot_core.catalogue import InstanceType, Price, UnknownInstanceType, builtin, region_of
+from pydantic import ValidationError
 
 
 def test_known_aws_prices_are_carried_over():
@@ -94,3 +95,16 @@ def test_region_of_a_zone(zone, region):
 def test_a_zone_id_is_not_a_zone_name():
     with pytest.raises(ValueError, match="use1-az1"):
         region_of("use1-az1")
+
+
+@pytest.mark.parametrize(
+    ("field", "least", "most"),
+    [("vcpus", 1, 10_000), ("memory_gib", 0.001, 1_000_000), ("gpus", 0, 1_000), ("gpu_memory_gib", 0, 10_000),
+     ("local_nvme_gb", 0, 1_000_000), ("on_demand_usd_per_hour", 0.001, 10_000)],
+)  # fmt: skip
+def test_a_type_has_figures_that_a_machine_can_have(field, least, most):
+    given = {"name": "one", "vcpus": 1, "memory_gib": 1}
+    assert [getattr(InstanceType(**given | {field: value}), field) for value in (least, most)] == [least, most]
+    for value in (least - 1, most + 1):
+        with pytest.raises(ValidationError, match=rf"1 validation error for InstanceType\n{field}\n"):
+            InstanceType(**given | {field: value})

@@ -25,8 +25,13 @@ def looks(offset: timedelta, count: int, *, scale: float = 1.0, dies_after: int 
 
 @pytest.mark.parametrize("scale", [1.0, 60.0])
 @pytest.mark.parametrize(
-    ("real", "told"), [(0, 0), (45, 0), (-45, 0), (90, 1), (-120, -1), (3 * 3600, 1), (-3 * 3600, -1)]
-)
+    ("real", "told"),
+    [
+        (0, 0), (45, 0), (-45, 0), (90, 1), (-120, -1), (3 * 3600, 1), (-3 * 3600, -1),
+        # A heartbeat is 7 s old when it is seen: a whole lease ahead of this look, and behind the look before it.
+        (67, 0), (68, 1), (-73, 0), (-74, -1),
+    ],
+)  # fmt: skip
 def test_clocks_more_than_a_lease_apart_are_told_of(real, told, scale):
     heard, alive = looks(timedelta(seconds=real) * scale, 3, scale=scale)
     assert alive, "a heartbeat that changes is one of a living scheduler, whatever its clock says"

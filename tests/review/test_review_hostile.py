@@ -132,7 +132,7 @@ def check(text: str, reports: list[EnvironmentReport]) -> None:
     tokens = MarkdownIt("commonmark", {"linkify": False}).enable(["table", "strikethrough"]).parse(text)
     html = "".join(token.content for token in tokens if token.type == "html_block")
     page = Tags(html)
-    assert (len(page.comments) == 2 and text.count("\n") == len(text.splitlines())) or text.endswith("\n")
+    assert (len(page.comments), text.count("\n") == len(text.splitlines()), text.endswith("\n")) == (2, True, True)
     opened = page.tags.count("details")
     assert page.tags == ["details", "summary", "code", "/code", "/summary", "/details"] * opened
     loose = "".join(page.loose)

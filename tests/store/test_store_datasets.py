@@ -78,6 +78,21 @@ def test_a_list_that_leads_out_of_the_folder_is_not_followed(store: Store, folde
     assert not (tmp_path / "x").exists()
 
 
+def test_a_version_of_another_cluster_is_taken_over_with_what_is_missing_alone(
+    store: Store, folder: Path, tmp_path: Path, clock: ManualClock
+) -> None:
+    home = faulty_store(MemoryBackend(), MemoryBackend(), clock, FaultScript())
+    made = home.datasets.put("digits", folder)
+    (folder / "c.bin").write_bytes(b"c")
+    more = home.datasets.put("digits", folder)
+    assert store.datasets.take_over(made, home.datasets) == 1010, "each content is sent once"
+    assert store.datasets.find("digits", made.digest) == made
+    assert store.datasets.take_over(made, home.datasets) == 0
+    assert store.datasets.take_over(more, home.datasets) == 1
+    store.datasets.fetch(store.datasets.find("digits", more.digest), tmp_path / "there")
+    assert contents(tmp_path / "there") == contents(folder)
+
+
 @pytest.fixture
 def shelf(clock: ManualClock) -> tuple[Store, FaultScript, MemoryBackend]:
     """A store in memory, its script of faults, and its data bucket."""

@@ -65,7 +65,7 @@ class Price(Frozen):
             return "seen today"
         if days < 60:
             return f"{counted(days, 'day')} old"
-        return f"{days * 12 // 365} months old" if days < 730 else f"{days // 365} years old"
+        return f"{counted(days * 12 // 365, 'month')} old" if days < 730 else f"{counted(days // 365, 'year')} old"
 
 
 class Offer(Frozen):

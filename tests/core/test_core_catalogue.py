@@ -71,8 +71,9 @@ def test_a_type_declared_in_place_is_priced_without_a_date_everywhere():
 
 @pytest.mark.parametrize(
     ("days", "text"),
-    [(0, "seen today"), (1, "1 day old"), (59, "59 days old"), (324, "10 months old"), (800, "2 years old")],
-)
+    [(0, "seen today"), (1, "1 day old"), (59, "59 days old"), (60, "1 month old"),
+     (324, "10 months old"), (729, "23 months old"), (730, "2 years old"), (800, "2 years old")],
+)  # fmt: skip
 def test_a_price_says_how_old_it_is(days, text):
     price = Price(usd_per_hour=1, as_of=date(2026, 1, 1), source="x")
     assert price.age(date.fromordinal(date(2026, 1, 1).toordinal() + days)) == text

@@ -121,6 +121,17 @@ def test_a_preview_that_could_not_begin_failed_and_says_why(kinds: ResourceKinds
     assert [said.text for said in found.diagnostics] == ["error: no credentials"]
 
 
+def test_why_it_failed_is_told_once_and_never_of_one_that_succeeded(
+    lines: Callable[[str], list[str]], kinds: ResourceKinds
+) -> None:
+    def told(name: str, failure: str) -> list[str]:
+        found = judge(read(lines(name)), environment="dev", stack="dev", kinds=kinds, failure=failure)
+        return [said.text for said in found.diagnostics if said.severity == "error"]
+
+    assert told("aws-failed", "and once more") == told("aws-failed", "") != []
+    assert told("aws-unchanged", "") == []
+
+
 def test_a_log_that_was_cut_is_told_to_be(lines: Callable[[str], list[str]], kinds: ResourceKinds) -> None:
     cut = [line for line in lines("aws-target-up") if "summaryEvent" not in line]
     found = judge(read(cut), environment="dev", stack="dev", kinds=kinds)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from everspot_core.checkpoint import CheckpointHead
 from everspot_core.job import JobSpec, JobSubmission, Wheel
 from everspot_store import Bucket, ManualClock, Store, StoreDenied, parcels
 from everspot_store.backend import Moved, Uploaded, WriteResult
@@ -48,6 +49,32 @@ def a_job(home: Store, folder: Path) -> JobSubmission:
         wheels=[Wheel(name="a-1.whl", sha256=digest)],
     )  # fmt: skip
     return home.submit(submission, folder / "code")
+
+
+class Raced(MemoryBackend):
+    """Somebody else writes a new object first, once."""
+
+    first: bytes | None = None
+
+    def create(self, key: str, data: bytes) -> WriteResult:
+        if self.first is not None and key.startswith("heads/"):
+            super().create(key, self.first)
+            self.first = None
+        return super().create(key, data)
+
+
+def test_a_checkpoint_is_brought_home_although_somebody_else_writes_the_head_first(tmp_path: Path) -> None:
+    clock, control = ManualClock(), Raced()
+    home = Store(Bucket("memory:///home/c", control, clock), Bucket("memory:///home/d", MemoryBackend(), clock), clock)
+    host = a_store("host", clock, MemoryBackend())
+    job = a_job(home, tmp_path)
+    (tmp_path / "model").write_text("a model")
+    host.checkpoints("visit", 1).publish(10, {"model": tmp_path / "model"}, keep=2)
+    control.first = CheckpointHead(job_id="j", epoch=2, checkpoints=[]).model_dump_json().encode()
+    assert parcels.bring(home, host, job, "visit", 3).size == len("a model")
+    assert control.first is None, "nobody was first"
+    head = home.checkpoints("j").head()
+    assert head is not None and [(one.step, one.epoch) for one in head.checkpoints] == [(10, 3)]
 
 
 def test_what_another_job_has_brought_is_taken_and_what_may_not_be_added_is_an_error(tmp_path: Path) -> None:

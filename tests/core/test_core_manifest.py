@@ -1,7 +1,8 @@
 """What a manifest written by hand, or by a newer release, holds beyond what this one reads."""
 
 import pytest
-from everspot_core.manifest import Manifest, left_out
+from everspot_core.manifest import Elastic, Manifest, left_out
+from everspot_core.records import Market
 from pydantic import ValidationError
 
 BASE = '"cluster":"c","cloud":"folder","control_url":"file:///a","data_url":"file:///b"'
@@ -43,3 +44,25 @@ def test_a_weight_that_is_none_is_left_out_and_the_others_count(weight: str) -> 
 def test_a_program_cannot_make_a_manifest_with_such_a_weight() -> None:
     with pytest.raises(ValidationError, match="shares"):
         Manifest(cluster="c", cloud="folder", control_url="file:///a", data_url="file:///b", shares={"a": -1})
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "zone", "market", "offered"),
+    [
+        ("a", "z1", Market.SPOT, True),
+        ("a", "z2", Market.SPOT, True),
+        ("b", "z1", Market.SPOT, True),
+        ("b", "z2", Market.SPOT, False),
+        ("a", "z3", Market.SPOT, False),
+        ("c", "z1", Market.SPOT, False),
+        ("a", "z1", Market.ON_DEMAND, False),
+    ],
+)
+def test_capacity_offers_its_types_in_their_zones_and_its_markets_alone(
+    instance_type: str, zone: str, market: Market, offered: bool
+) -> None:
+    elastic = Elastic(
+        types=["a", "b"], markets=[Market.SPOT], max_instances=1, template="t", template_version="1",
+        places={"z1": "subnet-1", "z2": "subnet-2"}, zones={"b": ["z1", "z3"]},
+    )  # fmt: skip
+    assert elastic.offers(instance_type, zone, market) is offered

@@ -102,6 +102,7 @@ def drawn(step_line: Callable[..., str], letter: str, target: int = 5) -> str:
         read(
             [
                 step_line("create", "store", new={"__defaults": ["bucket"], "bucket": name}),
+                step_line("create", "fleet", new={"tags": {"generation": of_it}}),
                 step_line("create", "template", new={"userData": packed, "tags": {"generation": of_it}}),
                 step_line("create", "policy", new={"policy": f'{{"Resource":"arn:aws:s3:::{name}/*"}}'}),
                 END,

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -143,6 +144,14 @@ def test_a_broken_rule_blocks_and_what_would_be_done_is_known(report: Callable[.
     found = report("aws-rules")
     assert found.blocked and found.outcome is Foreseen.CHANGES and found.digest
     assert not report("aws-template").blocked
+
+
+@pytest.mark.parametrize(("level", "outcome"), [("mandatory", Foreseen.CHANGES), ("advisory", Foreseen.FAILED)])
+def test_only_a_rule_that_stops_explains_why_the_engine_failed(
+    level: str, outcome: Foreseen, lines: Callable[[str], list[str]], kinds: ResourceKinds
+) -> None:
+    told = [re.sub('"(mandatory|advisory)"', f'"{level}"', line) for line in lines("aws-rules")]
+    assert judge(read(told), environment="dev", stack="dev", kinds=kinds).outcome is outcome
 
 
 def test_a_first_preview_is_told_to_be_one(report: Callable[..., EnvironmentReport]) -> None:

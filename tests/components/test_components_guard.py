@@ -141,6 +141,26 @@ def test_jobs_on_launched_instances_outlive_the_fleets(tmp_path: Path) -> None:
     assert busy_jobs(url) == ["a", "b"]
 
 
+def hooks_of_a_group(url: str) -> guard_room._FleetHooks:
+    hooks = guard_room._FleetHooks.__new__(guard_room._FleetHooks)
+    hooks._parent, hooks._name, hooks._market, hooks._on = None, "spot", Market.SPOT, True  # type: ignore[assignment]
+    hooks._then, hooks._size, hooks._stores = "They go on elsewhere", "targetSize", [url]
+    return hooks
+
+
+def test_a_group_may_be_made_smaller_beside_idle_instances_that_were_launched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = cluster(tmp_path, a=(JobState.SUCCEEDED, Market.SPOT))
+    launch(url, "i-a")
+    monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: False)
+    sizes = {"old_inputs": {"targetSize": 5}, "new_inputs": {"targetSize": 3}}
+    hooks_of_a_group(url).before_update(pulumi.ResourceHookArgs("urn", "id", "spot", "type", **sizes))
+    destroy = pulumi.ResourceHookArgs("urn", "id", "name", "type", old_inputs={"input": url})
+    with pytest.raises(pulumi.RunError, match="would be left running: i-a"):
+        refuse_while_jobs_run(destroy)
+
+
 SMALLER = "spot: made smaller, from 5 to 3, it ends instances of the cloud's choice; 1 job runs on its instances now: a"
 
 
@@ -161,9 +181,7 @@ def test_a_group_is_not_made_smaller_while_jobs_run_on_it(
     warned: list[str] = []
     monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: preview)
     monkeypatch.setattr(pulumi.log, "warn", lambda message, _: warned.append(message))
-    hooks = guard_room._FleetHooks.__new__(guard_room._FleetHooks)
-    hooks._parent, hooks._name, hooks._market, hooks._on = None, "spot", Market.SPOT, True  # type: ignore[assignment]
-    hooks._then, hooks._size, hooks._stores = "They go on elsewhere", "targetSize", [url]
+    hooks = hooks_of_a_group(url)
     sizes = {"old_inputs": {"targetSize": old}, "new_inputs": {"targetSize": new}}
     args = pulumi.ResourceHookArgs("urn", "id", "spot", "type", **sizes)
     if refused:

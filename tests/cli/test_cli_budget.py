@@ -68,6 +68,26 @@ def test_a_cap_is_set_shown_and_cleared(past: Any) -> None:
     assert "No cap is set" in past.run("budget").out
 
 
+@pytest.mark.parametrize("width", ["80", "200"])
+def test_no_figure_is_cut_in_a_narrow_terminal(world: Any, width: str) -> None:
+    world.launch("i-base", 0)
+    world.submit("steady", 0, expected_duration="20000h", tags={"Team": "research-and-development"})
+    world.beat("i-base", "steady")
+    world.assign("steady", "i-base", 0)
+    world.start("steady", 1)
+    world.to(3600)
+    team = ("--team", "research-and-development")
+    world.run("budget", "set", *team, "--per", "day", "--dollars", "0")
+    world.run("budget", "set", *team, "--per", "month", "--dollars", "12345.67", "--gpu-hours", "40000")
+    out = world.run("budget", env={**frozen(world), "COLUMNS": width}).out
+    assert "…" not in out
+    assert max(map(len, out.splitlines())) <= int(width)
+    for word in ("research-and-development", "environment", "GPU-hours", "COMMITTED", "FORECAST", "nothing may run"):
+        assert word in out
+    for figure in ("$12,345.67", "40,000.00", "$0.0960", " 0%"):
+        assert figure in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "field", "said"),
     [

@@ -14,9 +14,10 @@ from everspot_cli.commands.options import Json, session_of
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.requests import user
 from everspot_cli.session import Session
-from everspot_cli.tables import sheet
+from everspot_cli.tables import fits, sheet
 
 BAR = 20  # characters
+NARROW_BAR = 8
 
 
 class BudgetAction(StrEnum):
@@ -120,7 +121,7 @@ def _answer(reading: BudgetReading, rows: list[BudgetRow]) -> dict[str, Any]:
 
 
 def _print(session: Session, reading: BudgetReading, rows: list[BudgetRow]) -> None:
-    session.console.print(_table(rows))
+    session.console.print(_table(rows, session.console.width))
     notes = ["█ spent  ▒ committed to what runs, until its expected end  ░ left. Forecast: as in the last 24 hours."]
     notes += used_up(rows)
     if all(row.cap is None for row in rows):
@@ -129,25 +130,32 @@ def _print(session: Session, reading: BudgetReading, rows: list[BudgetRow]) -> N
     session.console.print(Text("\n".join(dict.fromkeys(notes)), style="dim"))
 
 
-def _table(rows: list[BudgetRow]) -> Table:
-    table = sheet(["WHOSE", "PER", "", "SPENT", "COMMITTED", "FORECAST", "CAP", ""], left=3)
+def _table(rows: list[BudgetRow], width: int) -> Table:
+    """The caps. In a narrow terminal a row's period and unit are below whose it is, and the bars are shorter."""
+    wide = sheet(["WHOSE", "PER", "", "SPENT", "COMMITTED", "FORECAST", "CAP", ""], left=3)
+    narrow = sheet(["WHOSE, PER", "SPENT", "COMMITTED", "FORECAST", "CAP", ""], left=1, fold=("WHOSE, PER", ""))
     before = None
     for row in rows:
         figures = [amount(value, row.unit) for value in (row.spent, row.committed, row.forecast)]
         whose = "" if row.team == before else row.team or "environment"
         before = row.team
-        cap = amount(row.cap, row.unit) if row.cap is not None else "—"
-        table.add_row(whose, row.period.value, row.unit.words, *figures, cap, _bar(row))
-    return table
+        figures.append(amount(row.cap, row.unit) if row.cap is not None else "—")
+        wide.add_row(whose, row.period.value, row.unit.words, *figures, _bar(row, BAR))
+        if whose:
+            narrow.add_row(whose)
+        narrow.add_row(f"  {row.period.value} {row.unit.words}", *figures, _bar(row, NARROW_BAR))
+    return wide if fits(wide, width) else narrow
 
 
-def _bar(row: BudgetRow) -> Text:
+def _bar(row: BudgetRow, length: int) -> Text:
     """A bar of spent and committed: red if the cap is spent, yellow if the forecast passes it, else green."""
     if row.cap is None:
         return Text("")
+    if not row.cap and length == NARROW_BAR:
+        return Text("nothing may run", style="red")
     whole = row.cap or 1.0
-    done = BAR if row.spent >= row.cap else min(BAR, int(BAR * row.spent / whole))
-    bound = min(BAR - done, math.ceil(BAR * row.committed / whole))
+    done = length if row.spent >= row.cap else min(length, int(length * row.spent / whole))
+    bound = min(length - done, math.ceil(length * row.committed / whole))
     style = "red" if row.spent >= row.cap else "yellow" if row.forecast > row.cap else "green"
     share = f" {100 * row.spent / whole:.0f}%" if row.cap else " nothing may run"
-    return Text("█" * done + "▒" * bound + "░" * (BAR - done - bound) + share, style=style)
+    return Text("█" * done + "▒" * bound + "░" * (length - done - bound) + share, style=style)

@@ -1,5 +1,6 @@
 """The values of secrets are masked in what a program writes."""
 
+import json
 from itertools import pairwise
 
 from everspot_train.prepare.scrub import MASK, Scrubber
@@ -27,3 +28,18 @@ def test_nothing_is_held_back_that_can_be_no_secret():
     assert scrubber.feed(b"ter22 lines of it") == MASK + b" " + MASK
     assert scrubber.rest() == b""
     assert Scrubber(["abc"]).feed(b"abc") == b"abc"
+
+
+def test_a_secret_that_begins_with_another_is_masked_whole_when_it_is_cut_behind_that():
+    scrubber = Scrubber(["hunter", "hunter22"])
+    assert scrubber.feed(b"hunter") == b"", "more of it may come"
+    assert scrubber.feed(b"22 ") == MASK + b" "
+    assert scrubber.feed(b"hunter") + scrubber.feed(b" 22") == MASK + b" 22"
+
+
+def test_nothing_of_a_secret_is_left_where_it_is_quoted():
+    secret = "'pa\\ss\"wörd'"
+    for said in (repr({secret: 1}), json.dumps({secret: 1})):
+        scrubber = Scrubber([secret])
+        found = scrubber.feed(said.encode()) + scrubber.rest()
+        assert found in (b"{'" + MASK + b"': 1}", b'{"' + MASK + b'": 1}')

@@ -137,6 +137,8 @@ def test_to_stop_protecting_is_a_step_though_the_engine_calls_it_none(log: Calla
         ('{"resourcePreEvent":{}}', "line 1: `resourcePreEvent.metadata` is no object"),
         ('{"resourcePreEvent":{"metadata":{"op":7}}}', "line 1: `op` is no text"),
         ('{"resourcePreEvent":{"metadata":{"op":"update","urn":"x"}}}', "line 1: 'x' is no URN"),
+        ('{"resourcePreEvent":{"metadata":{"op":"update","urn":"urn:pulumi:a::b"}}}', "'urn:pulumi:a::b' is no URN"),
+        ('{"resourcePreEvent":{"metadata":{"op":"update","urn":"arn:a::b::c::d"}}}', "'arn:a::b::c::d' is no URN"),
         ('{"policyEvent":{"enforcementLevel":"mandatory"}}', "line 1: `message` is no text"),
         ('{"policyAnalyzeSummaryEvent":{"passed":"all"}}', "line 1: `passed` is no list of texts"),
         ('{"diagnosticEvent":[]}', "line 1: `diagnosticEvent` is no object"),
@@ -153,6 +155,13 @@ def test_all_bad_lines_are_told_at_once() -> None:
         read(["[1]", END, '{"diagnosticEvent":7}'])
     with pytest.raises(EventLogError, match="and 15 more"):
         read(["[1]"] * 20)
+
+
+@pytest.mark.parametrize(("severity", "failed"), [("error", True), ("warning", False)])
+def test_an_error_that_is_told_fails_a_run_and_a_warning_does_not(severity: str, failed: bool) -> None:
+    said = {"diagnosticEvent": {"severity": severity, "message": "it is so"}}
+    found = read([json.dumps(said), END])
+    assert ([one.severity for one in found.diagnostics], found.failed) == ([severity], failed)
 
 
 def test_a_step_has_to_have_its_sides(step_line: Callable[..., str]) -> None:

@@ -109,6 +109,7 @@ def test_people_read_the_whole_month_first_and_each_table_below_its_title(past):
     assert f"{100 * audit['utilisation']:.1f} %" in head[3]
     titles = [line for line in lines if line in ("What would have saved most", "Where the dollars went", "Pools")]
     assert titles == ["What would have saved most", "Where the dollars went", "Pools"]
+    assert "Each measure's saving is computed alone, from this month's rows. Two measures may" in " ".join(lines)
 
 
 def test_a_month_that_has_not_begun_and_an_empty_one(world):

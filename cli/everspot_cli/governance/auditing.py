@@ -31,8 +31,8 @@ DEFINITIONS = {
     "utilisation": "the share of the agents' hours in which jobs worked; the scheduler's own instance is not in it",
     "kinds": "work: a job held it and worked; lost: from an interruption until it trained again; boot: until its agent "
     "reported; idle: held by nobody; shared: the rest of an instance of which jobs hold shares",
-    "measures": "each computed alone from this month's rows; two may concern the same dollars, and then save less "
-    "together; what saves nothing, or an unknown amount, is not recommended",
+    "measures": "Each measure's saving is computed alone, from this month's rows. Two measures may concern the same "
+    "dollars, and then save less together. One that saves nothing, or an unknown amount, is not recommended.",
 }
 
 

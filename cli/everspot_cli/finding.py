@@ -60,7 +60,7 @@ def _say_chosen(session: Session, given: str, chosen: str, count: int, ended: bo
     if not session.json:
         which = "that has ended" if ended else "that has not ended"
         words = f"{given}: {chosen} is meant, the only one {which} of {count} jobs that begin so"
-        session.errors.print(words, style="dim", markup=False, soft_wrap=True)
+        session.errors.print(words, style="dim", soft_wrap=True)
 
 
 def _submission(session: Session, job: str) -> JobSubmission:

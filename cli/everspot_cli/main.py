@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from everspot_clouds.registry import STORE_URLS
+from everspot_core.encodings import degrade_output
 
 from everspot_cli.errors import CliError, Exit, of_store
 from everspot_cli.registry import LazyGroup
@@ -62,6 +63,7 @@ def _global_options(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command line (by default the process's own) and exit with one of `Exit`."""
+    degrade_output(sys.stdout, sys.stderr)
     session, given = Session(), sys.argv[1:] if arguments is None else arguments
     try:
         _run(session, given)
@@ -128,13 +130,13 @@ def _box(error: Any) -> None:
 def _fail(session: Session, error: CliError) -> None:
     if session.json:
         answer = {"error": str(error), "hint": error.hint, "problems": error.problems, "exit_code": int(error.code)}
-        session.errors.print(jsonlib.dumps(answer, indent=2), markup=False, soft_wrap=True)
+        session.errors.print(jsonlib.dumps(answer, indent=2), soft_wrap=True)
     else:
-        session.errors.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
+        session.errors.print(f"error: {error}", style="red", soft_wrap=True)
         for problem in error.problems:
-            session.errors.print(f"  {problem['field']}: {problem['problem']}", markup=False, soft_wrap=True)
+            session.errors.print(f"  {problem['field']}: {problem['problem']}", soft_wrap=True)
         if error.hint:
-            session.errors.print(f"hint: {error.hint}", style="dim", markup=False, soft_wrap=True)
+            session.errors.print(f"hint: {error.hint}", style="dim", soft_wrap=True)
     raise SystemExit(int(error.code))
 
 

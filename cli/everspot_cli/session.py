@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from everspot_core.peers import Peer
     from everspot_core.price_table import PriceTable
     from everspot_store import Store, SystemClock
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
+
+    from everspot_cli.console import PlainConsole
 
 
 REFRESH = timedelta(seconds=2)
@@ -38,18 +40,18 @@ class Session:
     json: bool = False
 
     @cached_property
-    def console(self) -> "Console":
+    def console(self) -> "PlainConsole":
         """Standard output."""
-        from rich.console import Console
+        from everspot_cli.console import PlainConsole
 
-        return Console(highlight=False)
+        return PlainConsole()
 
     @cached_property
-    def errors(self) -> "Console":
+    def errors(self) -> "PlainConsole":
         """Standard error."""
-        from rich.console import Console
+        from everspot_cli.console import PlainConsole
 
-        return Console(stderr=True, highlight=False)
+        return PlainConsole(stderr=True)
 
     @cached_property
     def clock(self) -> "SystemClock":
@@ -87,7 +89,7 @@ class Session:
         store = Store.open(url, clock=self.clock, credentials=own, memo=memo)
         if not self.json:
             words = f"cluster {store.manifest().cluster}: {self.store_url} ({self.target.said})"
-            self.errors.print(words, style="dim", markup=False, soft_wrap=True)
+            self.errors.print(words, style="dim", soft_wrap=True)
         return store
 
     def peer_store(self, peer: "Peer") -> "Store":
@@ -139,7 +141,7 @@ class Session:
         try:
             return self.store.price_table()
         except BadDocument as error:
-            self.errors.print(f"warning: {error}", style="yellow", markup=False, soft_wrap=True)
+            self.errors.print(f"warning: {error}", style="yellow", soft_wrap=True)
             return None
 
     @property
@@ -156,7 +158,7 @@ class Session:
             return
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self.errors, transient=True) as progress:
             progress.add_task(words, total=None)
             yield

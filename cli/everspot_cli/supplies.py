@@ -28,7 +28,7 @@ def supplied(session: Session, submission: JobSubmission, python: str | None = N
 
     def told(words: str) -> None:
         if not session.json:
-            session.errors.print(words, style="dim", markup=False)
+            session.errors.print(words, style="dim")
 
     wheels = gathered(
         session.store,

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
+
+from everspot_cli.console import PlainConsole
 
 STYLE = {
     "PENDING": "yellow",
@@ -117,7 +118,7 @@ def jobs_table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Tab
 
 def fits(table: Table, width: int) -> bool:
     """Whether a table is shown in full on a terminal of so many columns."""
-    console = Console(width=1000)
+    console = PlainConsole(width=1000)
     return Measurement.get(console, console.options, table).maximum <= width
 
 

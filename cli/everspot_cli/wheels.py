@@ -78,7 +78,7 @@ def gathered(
     found: dict[str, Wheel] = {}
     with tempfile.TemporaryDirectory(prefix="everspot-wheels-") as scratch:
         lock = Path(scratch, "requirements.txt")
-        lock.write_text("\n".join(lines) + "\n")
+        lock.write_text("\n".join(lines) + "\n", encoding="utf-8")
         for arch in archs:
             folder = Path(scratch, arch)
             told(f"fetching {counted(len(lines), 'package')} for {arch}")

@@ -11,11 +11,12 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from everspot_core.catalogue import builtin
+from everspot_core.encodings import degrade_output
 from everspot_core.records import Market
-from rich.console import Console
 from rich.table import Table
 
 from everspot_local.address import Address, ControlRefused, NotRunning
+from everspot_local.console import PlainConsole
 from everspot_local.controls.script import BadScript, Script
 from everspot_local.environment import project_root, variables
 from everspot_local.market import clock as clocks
@@ -25,7 +26,7 @@ from everspot_local.running import STOP_SECONDS, Failed, complaints, fail, find,
 from everspot_local.sides import quotas
 
 app = typer.Typer(help="A cloud on one machine, with a Spot market that can be scripted.", no_args_is_help=True)
-screen = Console()
+screen = PlainConsole()
 
 StateDir = Annotated[
     Path, typer.Option("--state-dir", help="Folder of logs and instances.", envvar="EVERSPOT_LOCAL_DIR")
@@ -216,6 +217,7 @@ _UsageError: Any = typer.BadParameter.__mro__[1]  # of click, or of the copy of 
 
 def main() -> None:
     """Entry point. With `--json` an error is a document of the same shape as those of `everspot`, on standard error."""
+    degrade_output(sys.stdout, sys.stderr)
     as_json = "--json" in sys.argv[1:]
     try:
         if not as_json:
@@ -233,7 +235,7 @@ def _complain(message: str, code: int, as_json: bool) -> NoReturn:
         answer = {"error": message, "hint": "", "problems": [], "exit_code": code}
         typer.echo(json.dumps(answer, indent=2), err=True)
     else:
-        complaints.print(message, style="red", highlight=False, markup=False)
+        complaints.print(message, style="red")
     sys.exit(code)
 
 

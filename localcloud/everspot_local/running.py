@@ -8,12 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 
-from rich.console import Console
-
 from everspot_local.address import Address, NotRunning, alive
+from everspot_local.console import PlainConsole
 from everspot_local.order import Command
 
-complaints = Console(stderr=True)
+complaints = PlainConsole(stderr=True)
 START_SECONDS, STOP_SECONDS = 60.0, 30.0
 
 

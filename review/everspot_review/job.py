@@ -29,7 +29,7 @@ class PullEvent:
         """
         path = variables.get("GITHUB_EVENT_PATH", "")
         try:
-            event: Any = json.loads(Path(path).read_text()) if path else {}
+            event: Any = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
             pull = event["pull_request"]
             source = (pull["head"].get("repo") or {}).get("full_name", "")
             own = event["repository"]["full_name"]

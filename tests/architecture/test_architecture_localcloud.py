@@ -20,7 +20,8 @@ PARTS = {
     "gcp": {"market", "machines", "options", "sent"},
     "sent": set(),
     "bridge": set(),
-    "demo": set(),
+    "console": set(),
+    "demo": {"console"},
 }
 NEUTRAL = ("market", "machines", "controls")
 # Words of a cloud. "rebalance" and "Spot" are the market's own.

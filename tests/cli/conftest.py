@@ -52,16 +52,16 @@ NAMED = re.compile(r"cluster \S+: \S+ \(.*\)\n")
 PLAIN = {"COLUMNS": "200", "NO_COLOR": "1"}
 
 
-def everspot(*arguments: str, env: dict[str, str] | None = None) -> "Answer":
-    """Run a command line in this process."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+def everspot(*arguments: str, env: dict[str, str] | None = None, encoding: str = "utf-8") -> "Answer":
+    """Run a command line in this process. `encoding`: of the console."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True) for _ in range(2))
     code = 0
     with mock.patch.dict(os.environ, {**PLAIN, **(env or {})}), redirect_stdout(out), redirect_stderr(err):
         try:
             main(list(arguments))
         except SystemExit as ended:
             code = int(ended.code or 0)
-    return Answer(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
+    return Answer(code, *(stream.buffer.getvalue().decode(encoding) for stream in (out, err)))
 
 
 @pytest.fixture(autouse=True)
@@ -113,9 +113,9 @@ class World:
             )
         )
 
-    def run(self, *arguments: str, env: dict[str, str] | None = None) -> Answer:
+    def run(self, *arguments: str, env: dict[str, str] | None = None, encoding: str = "utf-8") -> Answer:
         """`everspot --store … arguments` in this process, by the function that the command itself calls."""
-        return everspot("--store", self.url, *arguments, env=env)
+        return everspot("--store", self.url, *arguments, env=env, encoding=encoding)
 
     def run_apart(self, *arguments: str, env: dict[str, str] | None = None) -> Answer:
         """The same as a process of its own."""

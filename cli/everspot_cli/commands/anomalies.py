@@ -63,4 +63,4 @@ def _print(session: Session, now_open: list[Anomaly], over: list[Anomaly], note:
             Text(f"{anomaly.kind}, {anomaly.since:%Y-%m-%d %H:%M} to {ended}\n  {anomaly.words}", style="dim")
         )
     if note is not None:
-        session.errors.print(f"warning: {note}", style="yellow", markup=False, soft_wrap=True)
+        session.errors.print(f"warning: {note}", style="yellow", soft_wrap=True)

@@ -27,7 +27,7 @@ def changes(context: typer.Context, json: Json = False) -> None:
     if session.json:
         session.answer({"changes": [_row(change) for change in found]})
     elif not found:
-        session.console.print("No change has been applied by `everspot review apply` yet.", markup=False)
+        session.console.print("No change has been applied by `everspot review apply` yet.")
     else:
         session.console.print(_table(found, session.console.width))
         words = "Dollars of a month as expected, at the prices of that day; --json has the bounds and the teams."

@@ -64,7 +64,7 @@ def _say_current(session: Session) -> None:
     if session.json:
         session.answer({"name": config.current, "store": known.store if known else None})
     else:
-        session.console.print(f"{config.current}  {known.store if known else '(forgotten)'}", markup=False)
+        session.console.print(f"{config.current}  {known.store if known else '(forgotten)'}")
 
 
 def _forget(session: Session, name: str) -> None:
@@ -75,7 +75,7 @@ def _forget(session: Session, name: str) -> None:
     if session.json:
         session.answer({"name": name, "forgotten": True})
     else:
-        session.console.print(f"{name} is forgotten. Nothing of it was touched.", markup=False)
+        session.console.print(f"{name} is forgotten. Nothing of it was touched.")
 
 
 def _choose(session: Session, name: str, store: str | None, stack: str | None, profile: str | None) -> None:
@@ -96,7 +96,7 @@ def _choose(session: Session, name: str, store: str | None, stack: str | None, p
     if session.json:
         session.answer({"name": name, "store": known.store, "profile": known.profile})
     else:
-        session.console.print(f"Commands now talk to {name}: {known.store}", markup=False, soft_wrap=True)
+        session.console.print(f"Commands now talk to {name}: {known.store}", soft_wrap=True)
 
 
 def clusters(context: typer.Context, json: Json = False) -> None:
@@ -111,10 +111,10 @@ def clusters(context: typer.Context, json: Json = False) -> None:
         return
     for row in rows:
         mark = "*" if row["current"] else " "
-        session.console.print(f"{mark} {row['name']}  {row['store']}", markup=False, soft_wrap=True)
+        session.console.print(f"{mark} {row['name']}  {row['store']}", soft_wrap=True)
     if not rows:
         session.console.print("None is known yet. Note one: everspot use NAME --store URL")
     for variable in (STORE, CLUSTER):
         if os.environ.get(variable):
             words = f"{variable} is set and goes before the one in use: {os.environ[variable]}"
-            session.errors.print(words, style="yellow", markup=False, soft_wrap=True)
+            session.errors.print(words, style="yellow", soft_wrap=True)

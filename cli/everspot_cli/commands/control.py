@@ -28,7 +28,7 @@ def _say(session: Session, answer: dict[str, Any], words: str) -> None:
     if session.json:
         session.answer(answer)
     else:
-        session.console.print(words, markup=False)
+        session.console.print(words)
 
 
 def cancel(context: typer.Context, job_id: JobId, json: Json = False) -> None:

@@ -71,7 +71,7 @@ def pull(
         session.answer({"job_id": job_id, "folder": str(target), "files": files})
     else:
         held = f"{counted(len(found), 'file')}, {size(sum(output.size for output in found))}"
-        session.console.print(f"{held}, in {target}", markup=False, soft_wrap=True)
+        session.console.print(f"{held}, in {target}", soft_wrap=True)
     if failed:
         raise CliError(f"{counted(len(failed), 'output')} cannot be written below {target}", problems=failed)
 
@@ -111,9 +111,9 @@ def _put(session: Session, folder: Path, name: str) -> None:
     else:
         new = size(sum(sent)) if sent else "nothing"
         words = f"{made.id}: {counted(len(made.files), 'file')}, {size(made.size)}, of which {new} was sent now"
-        session.console.print(words, markup=False, soft_wrap=True)
+        session.console.print(words, soft_wrap=True)
         hint = f"In a job file: `datasets: [{name}]`; the program finds it in EVERSPOT_DATA/{name}"
-        session.console.print(hint, markup=False, soft_wrap=True)
+        session.console.print(hint, soft_wrap=True)
 
 
 def _list(session: Session) -> None:
@@ -140,6 +140,6 @@ def _row(made: Any) -> dict[str, Any]:
 
 def _progress(session: Session) -> Progress:
     return Progress(
-        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=session.errors, transient=True,
-        disable=session.json,
+        TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn(), console=session.errors,
+        transient=True, disable=session.json,
     )  # fmt: skip

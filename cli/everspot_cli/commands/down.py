@@ -75,8 +75,8 @@ def down(
     drained = _drain(session, limit, force)
     ended = _release(session, site, before)
     _still_drained(session, drained, force)
-    session.errors.print(f"Destroying {declared.said}.", markup=False)
-    declared.destroy(lambda line: session.errors.print(line, style="dim", markup=False, soft_wrap=True))
+    session.errors.print(f"Destroying {declared.said}.")
+    declared.destroy(lambda line: session.errors.print(line, style="dim", soft_wrap=True))
     left = _check(session, site)
     kept = [one.name for one in left if one.kept]
     _refuse_what_is_left([one for one in left if not one.kept])
@@ -85,7 +85,7 @@ def down(
         session.answer(answer)
     else:
         stay = f" Kept by its settings: {', '.join(kept)}." if kept else ""
-        session.console.print(f"{manifest.cluster} is down; nothing of it is left that runs.{stay}", markup=False)
+        session.console.print(f"{manifest.cluster} is down; nothing of it is left that runs.{stay}")
 
 
 def _stack(session: Session, name: str | None) -> Stack:
@@ -119,7 +119,7 @@ def _manifest(session: Session, declared: Stack) -> Manifest:
         outputs = declared.outputs
         cloud = cloud_of(outputs["controlUrl"]) or "unknown"
         urls = {"control_url": outputs["controlUrl"], "data_url": outputs.get("dataUrl") or outputs["controlUrl"]}
-        session.errors.print("Its store is gone: nothing can be drained any more.", markup=False)
+        session.errors.print("Its store is gone: nothing can be drained any more.")
         return Manifest(cluster=outputs["cluster"], cloud=cloud, region=outputs.get("region") or "", **urls)
 
 
@@ -162,7 +162,7 @@ def _confirm(session: Session, declared: Stack, before: Sequence[Left], yes: boo
         return
     if session.json or not sys.stdin.isatty():
         raise CliError(f"{words} Nobody can be asked here whether to go on", Exit.USAGE, hint="give --yes")
-    session.errors.print(words, markup=False)
+    session.errors.print(words)
     if not typer.confirm("Go on?", err=True):
         raise CliError("nothing was changed")
 
@@ -282,4 +282,4 @@ def _until(session: Session, limit: timedelta, rest: Callable[[], list[Any]]) ->
 
 
 def _say(session: Session, words: str) -> None:
-    session.errors.print(words, markup=False, soft_wrap=True)
+    session.errors.print(words, soft_wrap=True)

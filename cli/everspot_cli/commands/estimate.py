@@ -119,15 +119,15 @@ def _show(session: Session, name: str, one: Estimate, *, compared: bool) -> None
     assert after is not None  # noqa: S101 - settings that cannot be read are an error
     if not after.parts and not (compared and one.before and one.before.parts):
         unpriced = f"what {', '.join(after.unpriced)} cost is unknown"
-        console.print(f"{name}: {unpriced if after.unpriced else 'nothing that costs by the month'}", markup=False)
+        console.print(f"{name}: {unpriced if after.unpriced else 'nothing that costs by the month'}")
         return
     console.print(_table(name, after))
     if compared and one.before is not None:
-        console.print(_change(one.before.total, after.total), markup=False, soft_wrap=True)
+        console.print(_change(one.before.total, after.total), soft_wrap=True)
     notes = [f"USD for 730 hours, at prices of {one.prices_as_of} and later."]
     notes += [f"Not counted, since it costs by use: {words}." for words in one.by_use]
     notes += [f"Not known: {words}." for words in one.unknown]
-    console.print("\n".join(notes) + "\n", style="dim", markup=False, soft_wrap=True)
+    console.print("\n".join(notes) + "\n", style="dim", soft_wrap=True)
 
 
 def _table(name: str, figures: CostFigures) -> Table:

@@ -69,9 +69,9 @@ def export(
     if out is None:
         sys.stdout.write(as_csv(_columns(session, ledger, rows), rows))
     else:
-        session.console.print(f"{out}: {_summary(told)}", markup=False, soft_wrap=True)
+        session.console.print(f"{out}: {_summary(told)}", soft_wrap=True)
     for line in _warnings(told):
-        session.errors.print(line, style="yellow", markup=False, soft_wrap=True)
+        session.errors.print(line, style="yellow", soft_wrap=True)
 
 
 def _columns(session: Session, ledger: MonthLedger, rows: list[dict[str, str]]) -> list[str]:

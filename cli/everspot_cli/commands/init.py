@@ -192,9 +192,7 @@ def _free(path: Path, text: str) -> bool:
 
 def _tell(session: Session, folder: Path, written: list[str], steps: list[str]) -> None:
     console = session.console
-    console.print(
-        f"Written to {folder}: {', '.join(written) or 'nothing, all was there'}.", markup=False, soft_wrap=True
-    )
-    console.print(f"\nThe order, with its commands in {folder / PAGE}:\n", markup=False, soft_wrap=True)
+    console.print(f"Written to {folder}: {', '.join(written) or 'nothing, all was there'}.", soft_wrap=True)
+    console.print(f"\nThe order, with its commands in {folder / PAGE}:\n", soft_wrap=True)
     for number, step in enumerate(steps, 1):
-        console.print(f"{number}. {step}", markup=False, soft_wrap=True)
+        console.print(f"{number}. {step}", soft_wrap=True)

@@ -98,13 +98,13 @@ def _from_peer(session: Session, away: "Away", tail: int | None, age: timedelta 
         return ()
     there = f"everspot --store {peer.control_url} logs {away.visit} -f"
     words = f"it is at {peer.name} as {away.visit}; `{there}` follows it there"
-    session.errors.print(words, style="dim", markup=False, soft_wrap=True)
+    session.errors.print(words, style="dim", soft_wrap=True)
     try:
         logs = session.peer_store(peer).logs
         since = session.now - age if age is not None else None
         return logs.tail(away.visit, tail, since) if tail is not None else list(logs.read(away.visit, None, since))
     except (StoreError, CliError) as error:
-        session.errors.print(f"its log there cannot be read: {error}", style="yellow", markup=False)
+        session.errors.print(f"its log there cannot be read: {error}", style="yellow")
         return ()
 
 

@@ -111,7 +111,7 @@ def _show(session: Session, only: list[str], *, written: bool) -> None:
     notes += [f"Prices{f' ({n})' if len(sources) > 1 else ''}: {source}." for n, source in enumerate(sources, 1)]
     if any(row["price_source"] is None for row in rows):
         notes.append("Without a price: declare onDemandUsdPerHour with the type in the stack's settings.")
-    session.console.print("\n".join(notes), style="dim", markup=False, soft_wrap=True)
+    session.console.print("\n".join(notes), style="dim", soft_wrap=True)
 
 
 def _table(rows: list[dict[str, Any]], sources: list[str]) -> Table:

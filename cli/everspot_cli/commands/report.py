@@ -48,7 +48,7 @@ def report(
         return
     session.console.print(page(answer, session.console.width))
     if html is not None:
-        session.console.print(f"\nThe picture: {html.resolve().as_uri()}", markup=False)
+        session.console.print(f"\nThe picture: {html.resolve().as_uri()}")
 
 
 def _write(path: Path, text: str) -> None:

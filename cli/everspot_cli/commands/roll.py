@@ -46,7 +46,7 @@ def roll(
     if session.json:
         session.answer({"requested": not show, **found})
     else:
-        session.console.print(_words(found), markup=False)
+        session.console.print(_words(found))
 
 
 def _wait(session: Session, generation: str, limit: timedelta) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def _wait(session: Session, generation: str, limit: timedelta) -> dict[str, Any]
             )
         if not session.json and (words := _words(found)) != said:
             said = words
-            session.console.print(words, markup=False)
+            session.console.print(words)
         session.clock.sleep(POLL)
     return found
 

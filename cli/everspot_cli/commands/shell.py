@@ -100,5 +100,5 @@ def _start(session: Session, handover: Handover) -> int:
     program = str(shutil.which(handover.command[0]))
     code = subprocess.run([program, *handover.command[1:]], check=False, env=dict(os.environ)).returncode  # noqa: S603
     if code:
-        session.errors.print(f"hint: {handover.denied}", style="dim", markup=False, soft_wrap=True)
+        session.errors.print(f"hint: {handover.denied}", style="dim", soft_wrap=True)
     return code if code >= 0 else 128 - code

@@ -54,7 +54,7 @@ def sweep(
         states = [trial.state for trial in standing.trials]
         if not session.json and states != told:  # what it has cost changes all the time
             told = states
-            session.errors.print(_line(spec, standing), markup=False, soft_wrap=True)
+            session.errors.print(_line(spec, standing), soft_wrap=True)
         session.clock.sleep(POLL)
         standing = going.turn()
     if session.json:

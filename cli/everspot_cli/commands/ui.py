@@ -49,7 +49,7 @@ def ui(
         sys.stdout.flush()
     else:
         does = "shows, and takes actions" if actions else "only shows (--actions: jobs can be cancelled on it)"
-        session.console.print(f"{keys.url}\nIt {does}. Ctrl-C ends it.", markup=False, soft_wrap=True)
+        session.console.print(f"{keys.url}\nIt {does}. Ctrl-C ends it.", soft_wrap=True)
         if not no_open and _browser():
             webbrowser.open(keys.url_once())
     serve(Guard(pages.app(), keys), listener)

@@ -16,9 +16,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from pulumi import automation
-from rich.console import Console
 from rich.table import Table
 
+from everspot_local.console import PlainConsole
 from everspot_local.demo import processes
 from everspot_local.demo.checks import Check, promises, sweep_promises, waited_in_time
 from everspot_local.demo.phases import Phases
@@ -28,7 +28,7 @@ from everspot_local.demo.trials import SWEEP, Trials
 from everspot_local.demo.world import ROOT, DemoError, DemoWorld
 
 CHECKPOINT_STEPS = 500  # as the job specs beside this file say
-console = Console()
+console = PlainConsole()
 
 
 def main() -> int:
@@ -48,10 +48,10 @@ def main() -> int:
         checks = _play(world, options.limit, phases)
         code = 0
     except processes.Interrupted as interrupted:
-        _say("[yellow]interrupted: taking everything down[/]")
+        console.print("  interrupted: taking everything down", style="yellow")
         code = 128 + interrupted.number
     except (DemoError, subprocess.SubprocessError, automation.CommandError) as error:
-        console.print(str(error)[-4000:], style="red", markup=False, highlight=False)
+        console.print(str(error)[-4000:], style="red")
     finally:
         with contextlib.suppress(DemoError, KeyboardInterrupt):
             world.local("down")
@@ -61,7 +61,7 @@ def main() -> int:
             Check("no process is left", not stubborn, f"{len(stubborn)} had to be ended: {list(stubborn.values())[:3]}")
         )
         code = _verdict(checks, home, phases.minutes)
-    console.print(phases.line(), highlight=False)
+    console.print(phases.line())
     return code
 
 
@@ -100,7 +100,7 @@ def _play(world: DemoWorld, limit: timedelta, phases: Phases) -> list[Check]:
 def _bill(world: DemoWorld, story: Story) -> list[Check]:
     """Return the promises that the report, the sweep and the market's log can prove, after printing the first two."""
     report, audit = _report(world)
-    console.print(world.everspot("sweep", str(SWEEP), "--show"), highlight=False, markup=False)
+    console.print(world.everspot("sweep", str(SWEEP), "--show"))
     equal = f"{audit:.2f}" == f"{report['cost_usd']:.2f}"
     return [
         *promises(report, CHECKPOINT_STEPS),
@@ -123,7 +123,7 @@ def _emptied(world: DemoWorld, limit: timedelta) -> tuple[bool, str]:
 def _report(world: DemoWorld) -> tuple[dict, float]:  # type: ignore[type-arg]
     report = world.everspot_json("report", "--html", str(world.home / "report.html"))
     (world.home / "report.json").write_text(json.dumps(report, indent=2))
-    console.print(world.everspot("report", "--as-of", report["as_of"]), highlight=False, markup=False)
+    console.print(world.everspot("report", "--as-of", report["as_of"]))
     audit = subprocess.run(  # noqa: S603
         [sys.executable, ROOT / "tools/audit_bill.py", world.market_log, "--cloud", world.site.cloud,
          "--until", report["as_of"], "--json"],
@@ -138,14 +138,14 @@ def _verdict(checks: list[Check], home: Path, minutes: float) -> int:
     for column in ("promise", "kept", "figure"):
         table.add_column(column)
     for check in checks:
-        table.add_row(check.name, "[green]yes[/]" if check.holds else "[red]NO[/]", check.figure)
+        table.add_row(check.name, check.verdict(), check.figure)
     console.print(table)
-    console.print(f"picture: {home / 'report.html'}\nfigures: {home / 'report.json'}", highlight=False)
+    console.print(f"picture: {home / 'report.html'}\nfigures: {home / 'report.json'}")
     return 0 if kept else 1
 
 
 def _say(line: str) -> None:
-    console.print(f"  {line}", highlight=False)
+    console.print(f"  {line}")
 
 
 def _options() -> argparse.Namespace:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from rich.text import Text
+
 from everspot_local.demo.trials import NAME as SWEEP
 
 TRIALS = 8
@@ -21,6 +23,10 @@ class Check:
     name: str
     holds: bool
     figure: str
+
+    def verdict(self) -> Text:
+        """Return whether the promise is kept, in color."""
+        return Text("yes", style="green") if self.holds else Text("NO", style="red")
 
 
 def promises(report: dict[str, Any], checkpoint_steps: int) -> list[Check]:

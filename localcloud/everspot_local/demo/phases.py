@@ -5,14 +5,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rich.console import Console
+from everspot_local.console import PlainConsole
 
 
 @dataclass
 class Phases:
     """The finished parts, with their real seconds."""
 
-    console: Console
+    console: PlainConsole
     began: float = field(default_factory=time.monotonic)
     done: list[tuple[str, float]] = field(default_factory=list)
 
@@ -24,13 +24,13 @@ class Phases:
     @contextlib.contextmanager
     def phase(self, title: str, name: str) -> Iterator[None]:
         """Announce a part by its title and add its time under its name. A part that fails counts too."""
-        self.console.print(f"[bold]▸ {title}[/]", highlight=False)
+        self.console.print(f"▸ {title}", style="bold")
         began = time.monotonic()
         try:
             yield
         finally:
             self.done.append((name, time.monotonic() - began))
-        self.console.print(f"  done in {self.done[-1][1]:.0f} s", highlight=False)
+        self.console.print(f"  done in {self.done[-1][1]:.0f} s")
 
     def line(self) -> str:
         """Return all parts in one line."""

@@ -164,4 +164,4 @@ def simulate(
         session.console.print(tables.page(asked, results))
         # Not wrapped, because the text has paths in it.
         told = "\n".join([*notes, *tables.small_print(asked)])
-        session.console.print(told, style="dim", markup=False, soft_wrap=True)
+        session.console.print(told, style="dim", soft_wrap=True)

@@ -16,7 +16,7 @@ def tell(path: Path, moving: FederatedFigures, staying: FederatedFigures, sessio
         session.answer({"path": str(path), **moving.to_json(), "without_moves": staying.to_json()})
         return
     session.console.print(_page(moving, staying))
-    session.console.print("\n".join(_small_print(moving)), style="dim", markup=False, soft_wrap=True)
+    session.console.print("\n".join(_small_print(moving)), style="dim", soft_wrap=True)
 
 
 def _page(moving: FederatedFigures, staying: FederatedFigures) -> RenderableType:

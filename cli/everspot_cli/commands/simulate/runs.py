@@ -31,7 +31,7 @@ class Result:
 
 def simulate(asked: Asked, session: Session) -> list[Result]:
     """Run every policy through every case, from all of its starts; a terminal shows the progress."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     quiet = session.json or not session.errors.is_terminal
     results = []
     with Progress(*columns, console=session.errors, transient=True, disable=quiet) as progress:

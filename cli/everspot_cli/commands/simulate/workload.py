@@ -105,7 +105,7 @@ def write(path: Path, jobs: int | None, seed: int, clusters: int | None, session
     if session.json:
         session.answer({"path": str(path), "jobs": count, "seed": seed})
     else:
-        session.console.print(f"{counted(count, 'job')} written to {path}", markup=False, soft_wrap=True)
+        session.console.print(f"{counted(count, 'job')} written to {path}", soft_wrap=True)
 
 
 def run(path: Path, session: Session) -> None:
@@ -130,7 +130,7 @@ def run(path: Path, session: Session) -> None:
         session.answer({"path": str(path), **told.to_json()})
     else:
         session.console.print(_page(told))
-        session.console.print("\n".join(_small_print(told)), style="dim", markup=False, soft_wrap=True)
+        session.console.print("\n".join(_small_print(told)), style="dim", soft_wrap=True)
 
 
 def _busy(jobs: int, session: Session) -> AbstractContextManager[object]:

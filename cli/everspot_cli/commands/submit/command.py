@@ -89,8 +89,8 @@ def answer_submitted(session: Session, submission: JobSubmission, warnings: list
                         "deadline_at": submission.deadline_at, "code_digest": submission.code_digest,
                         "warnings": warnings})  # fmt: skip
     else:
-        session.console.print(f"Submitted [bold]{submission.job_id}[/]")
-        session.console.print(what_next(submission.job_id), markup=False, soft_wrap=True)
+        session.console.print(f"Submitted {submission.job_id}", style="bold")
+        session.console.print(what_next(submission.job_id), soft_wrap=True)
 
 
 def what_next(job_id: str) -> str:

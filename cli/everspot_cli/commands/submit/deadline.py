@@ -91,7 +91,7 @@ def warn(session: Session, said: Iterable[str]) -> None:
     """Print warnings to standard error; with `--json` they are part of the answer instead."""
     if not session.json:
         for words in said:
-            session.errors.print(f"warning: {words}", style="yellow", markup=False, soft_wrap=True)
+            session.errors.print(f"warning: {words}", style="yellow", soft_wrap=True)
 
 
 def deadline_row(said: "Feasibility | None") -> dict[str, Any] | None:

@@ -90,9 +90,9 @@ def _has_store(session: Session) -> bool:
 
 def _print_deadline(session: Session, said: Feasibility | None) -> None:
     if said is not None and said.feasible:
-        session.console.print(sentence(said), markup=False, soft_wrap=True)
+        session.console.print(sentence(said), soft_wrap=True)
         if session.scale_note():
-            session.console.print(session.scale_note(), style="dim", markup=False, soft_wrap=True)
+            session.console.print(session.scale_note(), style="dim", soft_wrap=True)
 
 
 def _fits(catalogue: Catalogue, name: str, spec: JobSpec) -> bool:
@@ -191,7 +191,7 @@ def _footnotes(
     if any(c.instance_type.name in alive for c in shown):
         notes.append("* runs in the cluster now")
     notes += [*outlook_notes(session, shown, look), *(f"Prices: {source}, {age}." for source, age in sources)]
-    session.console.print("\n".join(notes), style="dim", markup=False)
+    session.console.print("\n".join(notes), style="dim")
 
 
 def _span(values: Sequence[float | None] | None, dash: str, form: str = "{:.4f}", unit: str = "") -> str:

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from pulumi import automation
 from requests import RequestException
-from rich.console import Console
 from rich.table import Table
 
+from everspot_local.console import PlainConsole
 from everspot_local.demo import processes
 from everspot_local.demo.checks import Check
 from everspot_local.demo.phases import Phases
@@ -34,7 +34,7 @@ TIME_SCALE = 60.0
 def main() -> int:
     """Run the review demonstration; returns the exit code."""
     options = _options()
-    console = Console(stderr=options.json)
+    console = PlainConsole(stderr=options.json)
     processes.listen()
     processes.adopt_orphans()
     home: Path = (options.out or ROOT / ".everspot" / "review-demo").resolve()
@@ -47,10 +47,10 @@ def main() -> int:
         _walk(walk)
         code = 0
     except processes.Interrupted as interrupted:
-        console.print("[yellow]interrupted: taking everything down[/]")
+        console.print("interrupted: taking everything down", style="yellow")
         code = 128 + interrupted.number
     except (DemoError, RequestException, subprocess.SubprocessError, automation.CommandError) as error:
-        console.print(str(error)[-4000:], style="red", markup=False, highlight=False)
+        console.print(str(error)[-4000:], style="red")
     finally:
         with contextlib.suppress(DemoError, KeyboardInterrupt):
             world.local("down")
@@ -61,7 +61,7 @@ def main() -> int:
         checks.append(Check("no process is left", not stubborn, told))
         code = 0 if all(check.holds for check in checks) else 1
     _show(console, checks, phases, kept=code == 0)
-    console.print(f"comments, logs and reports: {home}", highlight=False)
+    console.print(f"comments, logs and reports: {home}")
     if options.json:
         sys.stdout.write(json.dumps(_document(checks, phases, kept=code == 0), indent=2) + "\n")
     return code
@@ -84,15 +84,15 @@ def _walk(walk: Walk) -> None:
         walk.keep_secrets()
 
 
-def _show(console: Console, checks: list[Check], phases: Phases, *, kept: bool) -> None:
+def _show(console: PlainConsole, checks: list[Check], phases: Phases, *, kept: bool) -> None:
     words = "What was merged is what was reviewed" if kept else "Broken promises"
     table = Table(title=f"{words}: {phases.minutes:.1f} minutes")
     for column in ("promise", "kept", "figure"):
         table.add_column(column)
     for check in checks:
-        table.add_row(check.name, "[green]yes[/]" if check.holds else "[red]NO[/]", check.figure)
+        table.add_row(check.name, check.verdict(), check.figure)
     console.print(table)
-    console.print(phases.line(), highlight=False)
+    console.print(phases.line())
 
 
 def _document(checks: list[Check], phases: Phases, *, kept: bool) -> dict[str, object]:
@@ -103,8 +103,8 @@ def _document(checks: list[Check], phases: Phases, *, kept: bool) -> dict[str, o
     }
 
 
-def _say(console: Console, line: str) -> None:
-    console.print(f"  {line}", highlight=False)
+def _say(console: PlainConsole, line: str) -> None:
+    console.print(f"  {line}")
 
 
 def _options() -> argparse.Namespace:

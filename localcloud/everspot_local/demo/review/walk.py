@@ -282,7 +282,7 @@ class Walk:
 
     def _check(self, name: str, holds: bool, figure: str) -> None:
         self.checks.append(Check(name, holds, figure))
-        self.world.say(f"{'[green]yes[/]' if holds else '[red]NO[/]'} {name}: {figure}")
+        self.world.say(f"{'yes' if holds else 'NO'} {name}: {figure}")
 
 
 def _ends(run: Run) -> str:

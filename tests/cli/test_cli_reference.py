@@ -60,7 +60,7 @@ def test_a_flag_is_shown_without_a_value_that_it_would_take(world, arguments):
 
 
 DEAR = ("boto3", "botocore", "torch", "pulumi", "moto", "everspot_scheduler", "matplotlib", "numpy", "yaml")
-STORED = (*DEAR, "everspot_store", "everspot_core", "obstore")
+STORED = (*DEAR, "everspot_store", "everspot_core.documents", "obstore")
 
 
 @pytest.mark.parametrize(

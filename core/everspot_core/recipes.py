@@ -36,9 +36,18 @@ RECIPES: Mapping[str, type[Frozen]] = MappingProxyType({"image-classification": 
 """The recipes of every image."""
 
 
+METRICS: Mapping[str, frozenset[str]] = MappingProxyType({"image-classification": frozenset({"loss", "test_accuracy"})})
+"""The metrics that the jobs of each recipe report."""
+
+
 def parameters_of(recipe: str) -> type[Frozen] | None:
     """The model of a recipe's parameters, by its name with hyphens or underscores; None if there is no such recipe."""
     return RECIPES.get(recipe.replace("_", "-"))
+
+
+def metrics_of(recipe: str) -> frozenset[str] | None:
+    """Return the metrics that a recipe reports, by its name with hyphens or underscores; None if it does not exist."""
+    return METRICS.get(recipe.replace("_", "-"))
 
 
 def parameter_faults(recipe: str, given: Mapping[str, Any]) -> list[Problem]:

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from math import isfinite
+from itertools import product
+from math import isfinite, prod
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
@@ -19,6 +20,8 @@ MOST = 1e15
 """The largest absolute value of a range's end. Beyond it a 64-bit float cannot tell whole numbers apart."""
 _VALUES = 1e12
 """The most values of a range with a step."""
+CHECKED_TRIALS = 64
+"""The most combinations of values that are checked before a sweep begins: each costs a check of a whole job."""
 
 
 def _figure(value: Any) -> Any:
@@ -98,6 +101,13 @@ class Dimension(Frozen):
         assert value is not None  # noqa: S101 - it has one of the two
         return value
 
+    @property
+    def corners(self) -> list[Value]:
+        """All choices, or both ends of the range: where a value that the job refuses shows."""
+        if self.choices is not None:
+            return list(self.choices)
+        return [end for end in (self.low, self.high) if end is not None]
+
 
 class SweepBudget(Frozen):
     """What all trials together may use. Once it is used up, no trial begins, and running trials are cancelled."""
@@ -128,6 +138,19 @@ class SweepSpec(Frozen):
         free = {"trials", "parallel", "budget"}
         fixed = [name for name in type(self).model_fields if name not in free]
         return [name for name in fixed if getattr(self, name) != getattr(other, name)]
+
+
+def trials_to_check(fields: Mapping[str, Dimension]) -> list[dict[str, Value]]:
+    """Return the values of the trials that are checked before a sweep begins, the first values first.
+
+    These are all combinations of the fields' corners. If there are more than `CHECKED_TRIALS`, each corner is checked
+    with the first values of the other fields.
+    """
+    corners = {path: dimension.corners for path, dimension in fields.items()}
+    if prod(len(values) for values in corners.values()) <= CHECKED_TRIALS:
+        return [dict(zip(corners, values, strict=True)) for values in product(*corners.values())]
+    first = {path: dimension.first for path, dimension in fields.items()}
+    return [first, *({**first, path: value} for path, values in corners.items() for value in values[1:])]
 
 
 class SweepRecord(Document):

@@ -12,7 +12,7 @@ from everspot_core.sweep import SweepRecord, SweepSpec
 SWEEP: dict[str, Any] = {
     "name": "rates",
     "job": "train.yaml",
-    "metric": "accuracy",
+    "metric": "test_accuracy",
     "fields": {"parameters.learning_rate": {"low": 0.001, "high": 0.1, "log": True}, "env.SEED": {"choices": [1, 2]}},
     "trials": 6,
     "parallel": 2,
@@ -53,7 +53,7 @@ class Playground:
 
     def reports(self, job: str, step: int, value: float, total: int | None = 100) -> None:
         record = self.world.record(job)
-        progress = Progress(step=step, total_steps=total, metrics={"accuracy": value})
+        progress = Progress(step=step, total_steps=total, metrics={"test_accuracy": value})
         self.world.save(record.model_copy(update={"progress": progress}))
 
     def ends(self, job: str, reason: Reason) -> None:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from everspot_cli.errors import CliError
 from everspot_core import extras
 from everspot_core.records import Reason
 from everspot_core.sweep import SweepSpec, sweep_of
@@ -15,7 +16,7 @@ def test_the_report_tells_the_cost_of_each_trial_and_of_each_useful_one_as_the_s
     play.sweep(trials=3, parallel=3).turn()
     done, failed, silent = play.waiting()
     assert play.world.run("--json", "report").json["sweeps"] == [
-        {"sweep": "rates", "metric": "accuracy", "trials": 3, "useful_trials": 0, "cost_usd": 0.0,
+        {"sweep": "rates", "metric": "test_accuracy", "trials": 3, "useful_trials": 0, "cost_usd": 0.0,
          "cost_per_trial_usd": 0.0, "cost_per_useful_trial_usd": None}
     ]  # fmt: skip
     for job in (done, failed, silent):
@@ -33,7 +34,7 @@ def test_the_report_tells_the_cost_of_each_trial_and_of_each_useful_one_as_the_s
         assert row["cost_usd"] == pytest.approx(3 * 0.096, rel=0.01)
         play.sweep(trials=3, parallel=3).turn()
     lines = [line.split() for line in play.world.run("report").out.splitlines()]
-    assert ["rates", "accuracy", "3", "1", "$0.2880", "$0.0960", "$0.2880"] in lines
+    assert ["rates", "test_accuracy", "3", "1", "$0.2880", "$0.0960", "$0.2880"] in lines
     page = play.folder / "report.html"
     assert play.world.run("report", "--html", str(page)).code == 0
     assert "a useful one" in page.read_text()
@@ -66,6 +67,14 @@ def test_a_job_that_only_looks_like_a_trial_is_none_in_the_report(play: Playgrou
         ({"fields": {"env.SEED": {"choices": [1, float("nan")]}}}, ["has to be finite"]),
         ({"fields": {"env.SEED": {"low": 0.0, "high": 1.0, "step": 1e-300}}}, ["step leaves more than 1e+12 values"]),
         ({"fields": {"parameters.speed": {"choices": [1]}}}, ["parameters.speed: unknown"]),
+        ({"fields": {"parameters.width": {"choices": [8, 0, 999]}}}, ["fields.parameters.width: 0: ", "width: 999: "]),
+        ({"fields": {"parameters.dropout": {"low": 0.0, "high": 1.5}}}, ["fields.parameters.dropout: 1.5: "]),
+        ({"fields": {"precision": {"choices": ["fp32", "fp7"]}}}, ["fields.precision: 'fp7': "]),
+        (
+            {"fields": {"deadline": {"choices": ["9h", "1h"]}, "expected_duration": {"choices": ["30m", "8h"]}}},
+            ["deadline"],
+        ),
+        ({"metric": "acuracy"}, ["metric: image-classification does not report 'acuracy'", "loss, test_accuracy"]),
         ({"job": "none.yaml"}, ["none.yaml"]),
     ],
 )
@@ -76,6 +85,49 @@ def test_what_is_wrong_is_told_before_anything_is_written(play: Playground, more
         assert words in answer.err
     assert play.world.store.jobs.names() == []
     assert play.world.store.studies.get("rates") is None
+
+
+def test_a_value_that_the_cluster_cannot_hold_is_refused_before_the_first_trial(play: Playground) -> None:
+    """Given a second choice that no instance type holds, when the sweep is started, then nothing is submitted."""
+    play.world.offer("m6i.large")
+    fields = {"resources.vcpus": {"choices": [2, 64]}, "parameters.width": {"choices": [4, 8]}}
+
+    answer = play.world.run("sweep", str(play.write(fields=fields)))
+
+    assert answer.code == 1
+    assert "fields: resources.vcpus=64: " in answer.err
+    assert play.world.store.jobs.names() == []
+    assert play.world.store.studies.get("rates") is None
+
+
+def test_a_sweep_whose_trials_never_report_the_metric_stops(play: Playground) -> None:
+    """Given a program that reports another metric, when its first trial has ended, then no further trial begins."""
+    play.world.store.studies.begin(record(play, parallel=1))
+    play.sweep(parallel=1).turn()
+    (job,) = play.waiting()
+    play.start(job)
+    play.ends(job, Reason.FINISHED)
+
+    answer = play.world.run("sweep", str(play.write(parallel=1)))
+
+    assert answer.code == 1
+    assert f"{job} succeeded and never reported test_accuracy" in answer.err
+    assert play.world.store.jobs.names() == [job]
+
+
+def test_a_trial_whose_job_is_refused_fails_and_the_next_command_goes_on(play: Playground) -> None:
+    """Given a job file that broke while a sweep goes on, when it is repaired, then the sweep continues."""
+    run = play.sweep(parallel=1)
+    good = (play.folder / "train.yaml").read_text()
+    (play.folder / "train.yaml").write_text(f"{good}priority: huge\n")
+    with pytest.raises(CliError, match="field is wrong"):
+        run.turn()
+    (play.folder / "train.yaml").write_text(good)
+
+    standing = play.sweep(parallel=1).turn()
+
+    assert [trial.state for trial in standing.trials] == ["FAIL"]
+    assert play.waiting() == ["rates-t0001"]
 
 
 def test_the_faults_of_a_sweep_and_of_its_fields_in_the_job_are_told_in_one_error_by_the_file_they_are_in(

@@ -6,17 +6,18 @@ from typing import Annotated, Any
 
 import typer
 from everspot_core.counting import counted
-from everspot_core.sweep import Direction, SweepRecord, SweepSpec
+from everspot_core.problems import SHOWN_AT_MOST
+from everspot_core.sweep import Direction, SweepRecord, SweepSpec, Value, trials_to_check
 from rich.table import Table
 from rich.text import Text
 
 from everspot_cli.commands.options import Json, session_of
-from everspot_cli.commands.submit.command import check
-from everspot_cli.commands.submit.deadline import bounded
+from everspot_cli.commands.submit.command import examine
+from everspot_cli.commands.submit.deadline import bounded, warn
 from everspot_cli.errors import CliError
 from everspot_cli.requests import user
 from everspot_cli.session import Session
-from everspot_cli.sweeping.reading import read_sweep
+from everspot_cli.sweeping.reading import describe_values, read_sweep
 from everspot_cli.sweeping.runner import SweepRun, SweepStanding, Trial, trial_of
 from everspot_cli.tables import sheet
 
@@ -42,10 +43,8 @@ def sweep(
     session = session_of(context, json)
     spec = read_sweep(file)
     job = file.parent / spec.job
-    first = {path: dimension.first for path, dimension in spec.fields.items()}
-    trial = trial_of(session, spec, job, 0, first)
     if not show:
-        check(session, job, bounded(session, trial), False)
+        _check_trials(session, spec, job)
     _agreed(session, spec, file, begin=not show)
     going = SweepRun(session, spec, job)
     standing = going.turn(act=not show)
@@ -61,6 +60,41 @@ def sweep(
         session.answer(_answer(spec, standing))
     else:
         _print(session, spec, standing)
+
+
+def _check_trials(session: Session, spec: SweepSpec, job: Path) -> None:
+    """Check that the cluster accepts the trials, before the first one is submitted.
+
+    Parameters and environment variables do not matter to the cluster: only their first values are checked.
+
+    Raises:
+        CliError: naming each combination of values that is refused, and why.
+    """
+    first = {path: dimension.first for path, dimension in spec.fields.items()}
+    shaping = {path: dim for path, dim in spec.fields.items() if not path.startswith(("parameters.", "env."))}
+    warnings: list[str] = []
+    refused: list[tuple[dict[str, Value], CliError]] = []
+    for values in trials_to_check(shaping):
+        trial = trial_of(session, spec, job, 0, first | values)
+        try:
+            warnings += examine(session, job, bounded(session, trial), wait_for_capacity=False)
+        except CliError as error:
+            refused.append((values, error))
+    warn(session, dict.fromkeys(warnings))
+    if not refused:
+        return
+    if len(shaping) == 0 or len(refused) == len(trials_to_check(shaping)):
+        raise refused[0][1]
+    problems = [
+        {"field": f"fields: {describe_values(values)}", "problem": problem["problem"]}
+        for values, error in refused
+        for problem in error.problems or [{"problem": str(error)}]
+    ]
+    raise CliError(
+        f"the cluster refuses {counted(len(refused), 'combination')} of the sweep's values",
+        hint=refused[0][1].hint,
+        problems=problems[:SHOWN_AT_MOST],
+    )
 
 
 def _agreed(session: Session, spec: SweepSpec, file: Path, *, begin: bool) -> None:

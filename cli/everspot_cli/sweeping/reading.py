@@ -7,8 +7,9 @@ from typing import Any
 
 from everspot_core.faults import faults
 from everspot_core.field_types import NAME
-from everspot_core.problems import Problem
-from everspot_core.sweep import Dimension, SweepSpec
+from everspot_core.problems import Problem, near, shown
+from everspot_core.recipes import metrics_of
+from everspot_core.sweep import Dimension, SweepSpec, trials_to_check
 from pydantic import ValidationError
 
 from everspot_cli.errors import CliError, fields_wrong, listed
@@ -60,7 +61,8 @@ def _of_job(path: Path, data: dict[str, Any], *, alone: bool) -> list[Problem]:
         return [Problem("job", str(error))]
     written = data.get("fields")
     fields = written if isinstance(written, dict) else {}
-    firsts = {name: _first(values) for name, values in fields.items()}
+    dimensions = {name: _dimension(values) for name, values in fields.items()}
+    firsts = {name: dimension.first if dimension else None for name, dimension in dimensions.items()}
     given = data.get("name")
     name = given if isinstance(given, str) and re.match(NAME, given) else "sweep"
     _, before = examined(path, Overrides(values_of(name, {})).over(job))
@@ -68,18 +70,49 @@ def _of_job(path: Path, data: dict[str, Any], *, alone: bool) -> list[Problem]:
     own = [problem for problem in found if problem in before]
     blamed = [_blamed(problem, firsts) for problem in found if problem not in before]
     of_sweep = [problem for problem in blamed if problem is not None]
+    valid = {name: dimension for name, dimension in dimensions.items() if dimension is not None}
+    for values in trials_to_check(valid)[1:]:
+        _, refused = examined(path, Overrides(values_of(name, {**firsts, **values})).over(job))
+        of_sweep += _of_values([problem for problem in refused if problem not in found], values)
+    of_sweep = list(dict.fromkeys([*of_sweep, *_of_metric(data.get("metric"), job.get("recipe"))]))
     if own and alone and not of_sweep:
         hint = "docs/reference-spec.md lists every field"
         raise CliError(f"{path}: {fields_wrong(len(own))}", hint=hint, problems=listed(own))
     return [*of_sweep, *(Problem(f"{path.name}: {problem.path}", problem.reason) for problem in own)]
 
 
-def _first(values: Any) -> Any:
-    """One of a field's values; None if they cannot be read."""
+def _dimension(values: Any) -> Dimension | None:
+    """Parse the values of a field; None if they are invalid."""
     try:
-        return Dimension.model_validate(values).first
+        return Dimension.model_validate(values)
     except ValidationError:
         return None
+
+
+def _of_values(problems: list[Problem], values: Mapping[str, Any]) -> list[Problem]:
+    """Return the problems of a trial as those of the sweep's fields, with the value that the job refuses."""
+    blamed = []
+    for problem in problems:
+        field = next((f for f in values for p in problem.path.split(", ") if _within(p, f) or _within(f, p)), None)
+        if field is None:
+            blamed.append(Problem("fields", f"with {describe_values(values)}: {problem.path}: {problem.reason}"))
+        else:
+            blamed.append(Problem(f"fields.{field}", f"{shown(values[field])}: {problem.reason}"))
+    return blamed
+
+
+def describe_values(values: Mapping[str, Any]) -> str:
+    """Return the values of a trial in one line."""
+    return ", ".join(f"{path}={shown(value)}" for path, value in values.items())
+
+
+def _of_metric(metric: Any, recipe: Any) -> list[Problem]:
+    """Return the problem of a metric that the job's recipe does not report. A program's metrics are not known yet."""
+    reported = metrics_of(recipe) if isinstance(recipe, str) else None
+    if reported is None or not isinstance(metric, str) or metric in reported:
+        return []
+    allowed = ", ".join(sorted(reported))
+    return [Problem("metric", f"{recipe} does not report {shown(metric)}{near(metric, reported)}; allowed: {allowed}")]
 
 
 def _blamed(problem: Problem, firsts: Mapping[str, Any]) -> Problem | None:

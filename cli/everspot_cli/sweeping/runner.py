@@ -4,6 +4,7 @@ The whole state is in the store: the journal and the jobs, whose ids follow from
 be ended at any moment. Run again on any machine, it continues.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -14,13 +15,14 @@ from everspot_core.budgets import Amount
 from everspot_core.dossier import Dossier
 from everspot_core.job import JobSubmission
 from everspot_core.prices import PriceBook
-from everspot_core.records import Request
+from everspot_core.records import JobState, Request
 from everspot_core.sweep import SWEEP_TAG, SweepCost, SweepSpec, is_useful, trial_job
 from everspot_store import JobExists
 
 from everspot_cli.abroad import spent_abroad
 from everspot_cli.chaining import timed
 from everspot_cli.commands.submit.command import note_submitted, send
+from everspot_cli.errors import CliError
 from everspot_cli.requests import user
 from everspot_cli.session import Session
 from everspot_cli.specs import Overrides, read_spec
@@ -85,7 +87,7 @@ class SweepRun:
         """Read the trials once, and act on them: begin and end trials. Without `act` only read.
 
         Raises:
-            CliError: if a trial's job is refused.
+            CliError: if a trial's job is refused, or if no trial reports the metric.
         """
         trials = self._study.get_trials(deepcopy=False)
         dossiers = self._dossiers([t for t in trials if t.state.name == "RUNNING" or t.number not in self._settled])
@@ -99,9 +101,22 @@ class SweepRun:
                 self._look_after(trial, dossier)
                 if standing.exhausted and not _is_over(dossier):
                     self._cancel(trial_job(self._spec.name, trial.number), "the sweep's budget is used up")
+        if not any(trial.value is not None for trial in standing.trials):
+            self._refuse_unreported(dossiers)
         if not standing.exhausted:
             self._begin()
         return standing
+
+    def _refuse_unreported(self, dossiers: Mapping[int, Dossier]) -> None:
+        """Begin no further trials if one has run to its end and none has ever reported the metric.
+
+        Raises:
+            CliError: naming the metrics that it did report.
+        """
+        for dossier in dossiers.values():
+            if dossier.record is not None and dossier.record.state is JobState.SUCCEEDED:
+                metrics = last_word(dossier.record, dossier.events).metrics
+                raise _unreported(dossier.job_id, self._spec.metric, metrics)
 
     def _begin(self) -> None:
         """Begin as many trials as there is room for."""
@@ -109,12 +124,12 @@ class SweepRun:
         under_way = sum(t.state.name == "RUNNING" for t in trials)
         for _ in range(min(self._spec.parallel - under_way, self._spec.trials - len(trials))):
             trial = optuna.ask(self._study, self._spec)
-            self._submit(trial.number, trial.params)
+            self._submit(trial)
 
     def _look_after(self, trial: Any, dossier: Dossier | None) -> None:
         if dossier is None:  # the command was ended between choosing the values and submitting the job
             if set(trial.params) == set(self._spec.fields):
-                self._submit(trial.number, trial.params)
+                self._submit(trial)
             else:
                 optuna.fail(self._study, trial)
             return
@@ -133,8 +148,17 @@ class SweepRun:
         else:
             optuna.fail(self._study, trial)
 
-    def _submit(self, number: int, fields: dict[str, Any]) -> None:
-        submission = trial_of(self._session, self._spec, self._file, number, fields)
+    def _submit(self, trial: Any) -> None:
+        """Submit the job of a trial. A trial whose job is refused fails, so that the next command goes on with others.
+
+        Raises:
+            CliError: if the job is refused.
+        """
+        try:
+            submission = trial_of(self._session, self._spec, self._file, trial.number, trial.params)
+        except CliError:
+            optuna.fail(self._study, trial)
+            raise
         try:
             note_submitted(self._session, send(self._session, submission))
         except JobExists:  # by another command that goes on with the same sweep
@@ -207,6 +231,15 @@ class SweepRun:
         runs = any(trial.state == "RUNNING" for trial in found)
         over = not runs and (exhausted or len(found) >= self._spec.trials)
         return SweepStanding(trials=tuple(found), over=over, exhausted=exhausted)
+
+
+def _unreported(job_id: str, metric: str, reported: Mapping[str, float]) -> CliError:
+    """Return the error for a trial that ended well without the metric: its values cannot be compared with others."""
+    names = ", ".join(sorted(reported)) or "no metric at all"
+    return CliError(
+        f"{job_id} succeeded and never reported {metric}: it reported {names}",
+        hint=f"have the program report it (`run.log({metric}=…)`); the next `everspot sweep` goes on",
+    )
 
 
 def _is_over(dossier: Dossier | None) -> bool:

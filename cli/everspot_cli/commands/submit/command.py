@@ -66,6 +66,17 @@ def submit(
 
 def check(session: Session, file: Path, submission: JobSubmission, wait_for_capacity: bool) -> list[str]:
     """Refuse what cannot be fulfilled, before anything is written. Prints and returns warnings about the rest."""
+    warnings = examine(session, file, submission, wait_for_capacity=wait_for_capacity)
+    warn(session, warnings)
+    return warnings
+
+
+def examine(session: Session, file: Path, submission: JobSubmission, *, wait_for_capacity: bool) -> list[str]:
+    """Return warnings about a job that is about to be submitted.
+
+    Raises:
+        CliError: if the cluster cannot fulfil it.
+    """
     fleet = fleet_of(session)
     warnings, refused = gathered(
         str(file),
@@ -78,7 +89,6 @@ def check(session: Session, file: Path, submission: JobSubmission, wait_for_capa
     )
     if refused is not None:
         raise refused
-    warn(session, warnings)
     return warnings
 
 

@@ -165,7 +165,7 @@ class Run:
         """Name the objects that make up the state. `others`: further ones with `state_dict` and `load_state_dict`.
 
         Raises:
-            TypeError: if `loader` has no position that could be resumed.
+            TypeError: if `loader` has no position that could be resumed, or `scheduler` needs a metric.
             StateMismatch: if the global batch cannot be that of the first attempt.
         """
         batch_size = batch_size_of(loader)
@@ -209,6 +209,7 @@ class Run:
         if self._keeper:
             self._keeper.begin(self.steps_done, total_steps)
         stream = self._stream()
+        stepper.begin_loop()
         while True:
             if stepper.at_boundary:
                 if self.steps_done >= total_steps:
@@ -216,8 +217,10 @@ class Run:
                 if self._keeper:
                     self._keeper.between_steps(self.steps_done, self._loss_metric())
             batch = next(stream)
+            stepper.count_batch()
             with self._gradient_sync(stepper.completes):
                 yield batch
+        stepper.end_loop()
         self._be_sure()
         if self._keeper:
             self._keeper.checkpoint_beside(self.steps_done, "final")

@@ -1,14 +1,19 @@
 """Makes optimizer steps of one or more losses: accumulation, scaling, clipping, schedule."""
 
+import inspect
+import logging
 from typing import Any
 
 import torch
 
 from everspot_train.trainer.doubts import Doubts
-from everspot_train.trainer.errors import NonFiniteLoss
+from everspot_train.trainer.errors import NonFiniteLoss, TrainerError
 from everspot_train.trainer.precision import MixedPrecision
 
+log = logging.getLogger("everspot.trainer")
+
 _MAX_SKIPPED = 64
+_BATCHES_WITHOUT_STEP = 100  # enough that a loop which leaves out bad batches is not meant
 
 
 class Stepper:
@@ -20,6 +25,9 @@ class Stepper:
         scheduler: stepped after each optimizer step that was not skipped by the scaler.
         accumulation: losses per step; their mean is what is minimised.
         clip_norm: largest norm of the gradient; None does not clip.
+
+    Raises:
+        TypeError: for a scheduler that cannot be stepped without an argument.
     """
 
     def __init__(
@@ -35,7 +43,11 @@ class Stepper:
         self._losses: list[torch.Tensor] = []
         self._skipped = 0
         self._scale: float | None = None
+        self._loop_running = self._stepping = False
+        self._batches_since_loss = 0
         self.doubts = Doubts()
+        _check_scheduler(scheduler)
+        self._detect_steps_by_hand()
 
     @property
     def at_boundary(self) -> bool:
@@ -47,6 +59,23 @@ class Stepper:
         """Whether the next loss ends a step."""
         return len(self._losses) + 1 == self._accumulation
 
+    def begin_loop(self) -> None:
+        """The loop begins: from now on only `take` may step the optimizer."""
+        self._loop_running = True
+
+    def end_loop(self) -> None:
+        """The loop is over: the program may do with the optimizer what it likes."""
+        self._loop_running = False
+
+    def count_batch(self) -> None:
+        """Count a batch that the loop gets, and warn once if the loop makes nothing of its batches."""
+        self._batches_since_loss += 1
+        if self._batches_since_loss == _BATCHES_WITHOUT_STEP:
+            log.warning(
+                "%d batches in a row without run.step(loss): no step is counted, and nothing is checkpointed",
+                self._batches_since_loss,
+            )
+
     def take(self, loss: torch.Tensor, step: int) -> bool:
         """Do the backward pass for one loss, and the step if that completes one. Returns whether it did.
 
@@ -56,6 +85,7 @@ class Stepper:
             NonFiniteLoss: on a processor before the optimizer is stepped; on a GPU a few steps later, and at the latest
                 before a checkpoint is taken.
         """
+        self._batches_since_loss = 0
         torch.autograd.backward(self._amp.scaler.scale(loss / self._accumulation))
         self._losses.append(loss.detach())
         if len(self._losses) < self._accumulation:
@@ -88,11 +118,17 @@ class Stepper:
         """Step the optimizer. Returns whether the scaler left the step out, which its lower scale shows. The scale is
         read after the step, when the scaler has waited for the gradients anyway."""
         scaler = self._amp.scaler
-        if not scaler.is_enabled():
-            self._optimizer.step()
-            return False
-        before = self._scale if self._scale is not None else scaler.get_scale()
-        scaler.step(self._optimizer)
+        before = None
+        if scaler.is_enabled():
+            before = self._scale if self._scale is not None else scaler.get_scale()
+        self._stepping = True
+        try:
+            if before is None:
+                self._optimizer.step()
+                return False
+            scaler.step(self._optimizer)
+        finally:
+            self._stepping = False
         scaler.update()
         self._scale = scaler.get_scale()
         return self._scale < before
@@ -102,3 +138,33 @@ class Stepper:
         self._skipped += 1
         if self._skipped >= _MAX_SKIPPED:
             raise NonFiniteLoss(f"{self._skipped} steps in a row overflowed fp16, the last at step {step}; use bf16")
+
+    def _detect_steps_by_hand(self) -> None:
+        """Have the optimizer report steps that the trainer does not make: they would be counted by nobody, so that no
+        checkpoint is ever taken."""
+
+        def after_step(*_: Any) -> None:
+            if self._loop_running and not self._stepping:
+                raise TrainerError(
+                    "the tracked optimizer was stepped by hand: such steps are not counted and never checkpointed. "
+                    "Replace loss.backward() and optimizer.step() by run.step(loss)"
+                )
+
+        try:
+            self._optimizer.register_step_post_hook(after_step)
+        except AttributeError:  # a wrapper that is no torch optimizer inside
+            log.debug("%s has no step hooks", type(self._optimizer).__name__)
+
+
+def _check_scheduler(scheduler: Any | None) -> None:
+    """Refuse a scheduler whose `step` needs an argument, as ReduceLROnPlateau's does: only the loop has its metric."""
+    if scheduler is None:
+        return
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(scheduler.step).parameters.values()
+    required = [p.name for p in parameters if p.default is p.empty and p.kind in positional]
+    if required:
+        raise TypeError(
+            f"scheduler={type(scheduler).__name__} needs {', '.join(required)} at each step, which only the loop has: "
+            f"use run.track(…, plateau=scheduler) instead, and call scheduler.step({required[0]}) in the loop"
+        )

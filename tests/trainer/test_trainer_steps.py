@@ -1,0 +1,91 @@
+"""Steps are made by `run.step` alone; a loop that makes them otherwise learns it at once."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from everspot_train.trainer import BatchOrder, Run, TensorLoader, TrainerError
+from torch import nn
+
+pytestmark = pytest.mark.torch
+
+
+def tracked(run: Run, optimizer: Callable[..., Any] = torch.optim.SGD, **others: Any) -> tuple[nn.Module, Any]:
+    model = nn.Linear(3, 1)
+    made = optimizer(model.parameters(), lr=0.1)
+    run.track(model=model, optimizer=made, loader=TensorLoader((torch.ones(16, 3),), BatchOrder(16, 4)), **others)
+    return model, made
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW, torch.optim.Adagrad])
+def test_an_optimizer_stepped_by_hand_is_an_error_at_its_first_step(optimizer: Callable[..., Any]) -> None:
+    batches = 0
+    with pytest.raises(TrainerError, match=r"stepped by hand.*run\.step\(loss\)"), Run.open(precision="fp32") as run:
+        model, made = tracked(run, optimizer)
+        for (x,) in run.batches(10):
+            batches += 1
+            model(x).sum().backward()
+            made.step()
+    assert batches == 1
+
+
+def test_a_scaler_of_the_loop_that_steps_the_optimizer_is_noticed_too() -> None:
+    with pytest.raises(TrainerError, match="stepped by hand"), Run.open(precision="fp32") as run:
+        model, made = tracked(run)
+        scaler = torch.amp.GradScaler("cpu")
+        for (x,) in run.batches(10):
+            scaler.scale(model(x).sum()).backward()
+            scaler.step(made)
+            scaler.update()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_second_optimizer_may_be_stepped_by_hand(precision: str) -> None:
+    with Run.open(precision=precision) as run:
+        critic = nn.Linear(3, 1)
+        second = torch.optim.SGD(critic.parameters(), lr=0.1)
+        model, _ = tracked(run, critic=critic, second=second)
+        for (x,) in run.batches(3):
+            second.zero_grad()
+            critic(x).sum().backward()
+            second.step()
+            run.step(model(x).sum())
+        assert run.steps_done == 3
+
+
+def test_before_and_after_the_loop_the_optimizer_is_the_program_s_own() -> None:
+    with Run.open(precision="fp32") as run:
+        model, made = tracked(run, torch.optim.AdamW)
+        made.step()  # as programs do that want the optimizer's state before it is loaded
+        for (x,) in run.batches(3):
+            run.step(model(x).sum())
+        model(x).sum().backward()
+        made.step()
+        assert run.steps_done == 3
+
+
+def test_a_loop_that_never_steps_is_warned_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING), Run.open(precision="fp32") as run:
+        tracked(run)
+        for number, _ in enumerate(run.batches(10)):
+            if number == 250:
+                break
+    [record] = [r for r in caplog.records if "run.step" in r.getMessage()]
+    assert "nothing is checkpointed" in record.getMessage()
+
+
+def test_a_schedule_that_needs_a_metric_is_refused_with_the_line_that_works() -> None:
+    with Run.open(precision="fp32") as run:
+        model = nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = TensorLoader((torch.ones(16, 3),), BatchOrder(16, 4))
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+        with pytest.raises(TypeError, match=r"ReduceLROnPlateau needs metrics.*run\.track\(…, plateau=scheduler\)"):
+            run.track(model=model, optimizer=optimizer, loader=loader, scheduler=plateau)
+        run.track(model=model, optimizer=optimizer, loader=loader, plateau=plateau)
+        for (x,) in run.batches(4):
+            run.step(model(x).square().sum())
+            plateau.step(1.0)
+    assert plateau.get_last_lr()[0] < 0.1

@@ -1,12 +1,36 @@
-"""What the engine's exported state of a stack holds: its resources, and the stack's own outputs."""
+"""What the engine's exported state of a stack holds: its resources, its pending operations, the stack's own outputs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from everspot_core.counting import counted, first_few
 
 CONTROL = "controlUrl"
 """The output of a stack with the URL of its cluster's control bucket."""
 
 _STACK = "pulumi:pulumi:Stack"
+_NAMED_AT_MOST = 8
+
+
+@dataclass(frozen=True)
+class PendingOperation:
+    """An operation that an update began and whose end the state does not have: the update was killed, or it still runs.
+
+    Attributes:
+        urn: Of the resource.
+        type: The resource's type.
+        operation: The engine's word for it, such as `creating`.
+    """
+
+    urn: str
+    type: str
+    operation: str
+
+    @property
+    def name(self) -> str:
+        """The resource's name within the program."""
+        return self.urn.rpartition("::")[2]
 
 
 def resources(state: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
@@ -24,3 +48,37 @@ def control_url(state: Mapping[str, Any]) -> str:
             found = (resource.get("outputs") or {}).get(CONTROL)
             return found if isinstance(found, str) else ""
     return ""
+
+
+def pending_operations(state: Mapping[str, Any]) -> tuple[PendingOperation, ...]:
+    """Return the pending operations of an exported stack (pulumi/sdk, apitype/core.go, `PendingOperations`).
+
+    Of an interrupted creation the cloud may have the resource and the state does not, so the next update makes another
+    one. The engine only warns of that, and keeps the entry until a refresh clears it.
+    """
+    deployment = state.get("deployment")
+    entries = deployment.get("pending_operations") if isinstance(deployment, Mapping) else None
+    operations = []
+    for entry in entries or ():
+        resource = entry.get("resource") if isinstance(entry, Mapping) else None
+        if isinstance(resource, Mapping):
+            urn, kind = str(resource.get("urn") or ""), str(resource.get("type") or "")
+            operations.append(PendingOperation(urn, kind, str(entry.get("type") or "")))
+    return tuple(operations)
+
+
+def describe_pending(operations: Sequence[PendingOperation]) -> str:
+    """Return one sentence that names interrupted operations; empty without any."""
+    if not operations:
+        return ""
+    names = first_few([f"{one.name} ({one.operation})" for one in operations], _NAMED_AT_MOST)
+    return f"an update was interrupted, or still runs: {counted(len(operations), 'operation')} pending: {names}"
+
+
+def resolve_pending(stack: str | None) -> str:
+    """Return the instruction by which a person resolves the pending operations of a stack; None: the selected one."""
+    option = f" --stack {stack}" if stack else ""
+    return (
+        "if no update runs now, delete in the cloud what it left there, and then clear them: "
+        f"pulumi refresh --yes --clear-pending-creates{option}"
+    )

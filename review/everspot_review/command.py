@@ -18,7 +18,7 @@ from everspot_review.files import checked, document_of, lines_of
 from everspot_review.forge import Forge
 from everspot_review.history import Push, pushed
 from everspot_review.job import PullEvent, summarize
-from everspot_review.markdown.safe import code, visible
+from everspot_review.markdown.safe import code, cut, visible
 from everspot_review.merged import ApplyOptions, Merge
 from everspot_review.options import (
     AsJson,
@@ -38,7 +38,7 @@ from everspot_review.options import (
 )  # fmt: skip
 from everspot_review.previewing import Revisions, preview_all
 from everspot_review.refusals import ForgeUnknown
-from everspot_review.report import in_a_line
+from everspot_review.report import EnvironmentReport, Foreseen, in_a_line
 
 HELP = (
     "Review changes of environments: what a pull request changes, breaks and costs, in one comment; apply what was "
@@ -53,6 +53,7 @@ app = typer.Typer(
 
 HERE = Path()
 NOTHING = "No environment changes."
+_ERRORS_SHOWN = 5
 
 
 @app.command("changed")
@@ -115,7 +116,7 @@ def preview_command(
     engine = Engine.find(project, policy or ())
     known = _base(found, base)
     revisions = Revisions(known, found.revision("HEAD"), found.behind(known) if known else 0)
-    given = () if as_json(context, json) else (lambda report: typer.echo(in_a_line(report)),)
+    given = () if as_json(context, json) else (_tell_report,)
     reports = preview_all(engine, found, chosen, gone, revisions, out, duration(limit), given)
     answer(context, json, {"reports": [report.model_dump(mode="json") for report in reports]}, [])
 
@@ -214,6 +215,14 @@ def drift_command(
         raise typer.Exit(ReviewExit.DRIFTED)
     if any(each.blind or each.refused for each in found):
         raise typer.Exit(ReviewExit.UNAVAILABLE)
+
+
+def _tell_report(report: EnvironmentReport) -> None:
+    """Print a report as one line, and below it why the preview failed, if it did."""
+    typer.echo(in_a_line(report))
+    if report.outcome is Foreseen.FAILED:
+        for error in report.errors[:_ERRORS_SHOWN]:
+            typer.echo(f"  {visible(cut(error, 2_000))}")
 
 
 def _chosen(

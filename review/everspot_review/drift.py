@@ -15,6 +15,7 @@ from typing import Any
 from everspot_clouds.base import CloudError
 from everspot_clouds.base.drift import AddedByHand, KeptResource
 from everspot_clouds.registry import LOOKED_AT, added_by_hand
+from everspot_core.deployment import PendingOperation, pending_operations
 
 from everspot_review.engine import PREVIEWED_IN, Engine, EngineError
 from everspot_review.logged import name_of
@@ -40,19 +41,28 @@ class DriftedResource:
 
 @dataclass(frozen=True)
 class Drift:
-    """What both looks have found in an environment. `blind`: why the second look could not be taken, in sentences;
-    `refused`: why the refresh could not be made, so that nothing is known."""
+    """What both looks have found in an environment.
+
+    Attributes:
+        environment: Its name.
+        resources: What the refresh found.
+        added: What hangs on the stack's resources and no resource declares.
+        blind: Why the second look could not be taken, in sentences.
+        refused: Why the refresh could not be made, so that nothing is known.
+        pending: Operations of an update that was interrupted.
+    """
 
     environment: str
     resources: tuple[DriftedResource, ...] = ()
     added: tuple[AddedByHand, ...] = ()
     blind: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    pending: tuple[PendingOperation, ...] = ()
 
     @property
     def found(self) -> bool:
         """Whether something is not as it was left."""
-        return bool(self.resources or self.added)
+        return bool(self.resources or self.added or self.pending)
 
     def document(self) -> dict[str, object]:
         """For programs. `drifted` is null where nothing is known."""
@@ -65,6 +75,7 @@ class Drift:
                 for r in self.resources
             ],
             "added": [{"urn": a.urn, "kind": a.kind, "what": a.what, "key": a.key} for a in self.added],
+            "pending": [{"urn": p.urn, "type": p.type, "operation": p.operation} for p in self.pending],
             "not_looked_at": [*self.refused, *self.blind],
         }  # fmt: skip
 
@@ -82,7 +93,8 @@ def drift(engine: Engine, environment: str, limit: timedelta = PREVIEWED_IN, loo
     resources, refused = _refreshed(engine, environment, limit)
     if refused:
         return Drift(environment, refused=refused)
-    kept = KeptResource.of_state(engine.state(environment))
+    state = engine.state(environment)
+    kept = KeptResource.of_state(state)
     added: list[AddedByHand] = []
     blind: list[str] = []
     for cloud in LOOKED_AT:
@@ -91,7 +103,8 @@ def drift(engine: Engine, environment: str, limit: timedelta = PREVIEWED_IN, loo
             added += look(cloud, own) if own else []
         except CloudError as error:
             blind.append(f"what was added by hand could not be looked for on {cloud}: {error} {error.fix}".strip())
-    return Drift(environment, resources, tuple(sorted(added, key=lambda a: (a.urn, a.kind, a.key))), tuple(blind))
+    ordered = tuple(sorted(added, key=lambda a: (a.urn, a.kind, a.key)))
+    return Drift(environment, resources, ordered, tuple(blind), pending=pending_operations(state))
 
 
 def _refreshed(

@@ -1,5 +1,7 @@
 """What has drifted, for people: in the summary, on a terminal, and in one issue for each environment."""
 
+from everspot_core.deployment import resolve_pending
+
 from everspot_review.drift import Drift
 from everspot_review.forge import Forge
 from everspot_review.job import run_link
@@ -22,6 +24,7 @@ def told(drift: Drift) -> str:
     for resource in drift.resources:
         lines.append(f"{'-' if resource.gone else '~'} {resource.type} {resource.name}{' is gone' * resource.gone}")
         lines += [f"    {c.path}: {c.before or '(none)'} → {c.after or '(none)'}" for c in resource.changes]
+    lines += [f"! {one.type} {one.name}: {one.operation}, interrupted" for one in drift.pending]
     lines += [f"+ {each.kind} on {name_of(each.urn)}, added by hand: {each.what}" for each in drift.added]
     blind = [code(why, 500) for why in drift.blind]
     if not lines:
@@ -35,7 +38,8 @@ def told(drift: Drift) -> str:
         shown.append(each)
     left = [f"… and {len(lines) - len(shown)} lines more: everspot review drift"] if len(shown) < len(lines) else []
     heading = f"{drift.environment} is not as its last update left it:"
-    return "\n".join([heading, "", "```diff", *shown, *left, "```", *blind, ""])
+    resolve = [f"To go on, {resolve_pending(drift.environment)}"] if drift.pending else []
+    return "\n".join([heading, "", "```diff", *shown, *left, "```", *blind, *resolve, ""])
 
 
 def _reasons(drift: Drift) -> list[str]:

@@ -10,10 +10,11 @@ from tempfile import TemporaryDirectory
 from everspot_clouds.estimating import estimated
 from everspot_clouds.registry import resource_kinds
 from everspot_core.counting import counted
+from everspot_core.deployment import describe_pending, pending_operations, resolve_pending
 from everspot_core.estimate.model import CostFigures, Estimate
 
 from everspot_review.changed import Project
-from everspot_review.engine import OWN_PACK, PREVIEWED_IN, Ended, Engine
+from everspot_review.engine import OWN_PACK, PREVIEWED_IN, Ended, Engine, EngineError
 from everspot_review.errors import ReviewError
 from everspot_review.events import EventLogError, read, read_file
 from everspot_review.judge import judge
@@ -66,12 +67,29 @@ def _judged(engine: Engine, environment: str, log: Path, ended: Ended, revisions
         seen, words = EventLog(), str(error)
     judged = any(rule.level == "mandatory" for rule in seen.rules) and seen.whole and not ended.late
     failure = "" if ended.code == 0 or judged else words or f"the engine ended with exit code {ended.code}"
+    if pending := interrupted(engine, environment):
+        failure = failure or pending
+        seen = replace(seen, diagnostics=(Diagnostic(severity="error", text=pending), *seen.diagnostics))
     estimate = _priced(seen, failed=bool(failure))
     return judge(
         _budgeted(engine, environment, seen, estimate), environment=environment, stack=environment,
         kinds=resource_kinds(), base=revisions.base, head=revisions.head, estimate=estimate,
         running=running_jobs(engine, environment), failure=failure,
     )  # fmt: skip
+
+
+def interrupted(engine: Engine, environment: str) -> str:
+    """Return why nothing may be done to an environment whose last update was interrupted, with the command that
+    resolves it; empty if none was.
+
+    The engine itself would go on, and make anew what the interrupted update may have made already.
+    """
+    try:
+        operations = pending_operations(engine.state(environment))
+    except (EngineError, ValueError):  # no stack yet, or a backend of which the preview itself says what is wrong
+        return ""
+    sentence = describe_pending(operations)
+    return f"{sentence}. To go on, {resolve_pending(environment)}" if sentence else ""
 
 
 def _refused_settings(told: str) -> str:

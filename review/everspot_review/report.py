@@ -141,6 +141,11 @@ class EnvironmentReport(Document):
         """Whether it may not be merged: the preview failed or a mandatory rule is broken."""
         return self.outcome is Foreseen.FAILED or any(rule.stops for rule in self.rules)
 
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """What the engine, the program or the review said is wrong."""
+        return tuple(diagnostic.text for diagnostic in self.diagnostics if diagnostic.severity == "error")
+
 
 def in_a_line(report: EnvironmentReport) -> str:
     """A report as one line of a terminal."""

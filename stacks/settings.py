@@ -9,6 +9,7 @@ kind, their rules are asked for the rest of it right away, so that one error has
 import inspect
 import json
 import math
+import re
 import sys
 import types
 import typing
@@ -223,6 +224,7 @@ def _table(problems: Problems, name: str, value: Any, kind: type) -> dict[str, A
     for key, entry in value.items():
         quote = ": put it into quotes" if kind is str else ""
         here.need(_fits(entry, kind), str(key), f"has to be {_WORDS[kind]}, not {shown(entry)}{quote}")
+        _check_date(here, str(key), entry)
     return {key: entry for key, entry in value.items() if _fits(entry, kind)}
 
 
@@ -235,7 +237,17 @@ def _plain(problems: Problems, name: str, value: Any, kind: type) -> Any:
     number = kind is str and isinstance(value, int | float) and not isinstance(value, bool)
     unit = f": in quotes, and a duration with its unit, as in {value}s" if number else ""
     problems.need(right, name, f"has to be {_WORDS[kind]}, not {shown(value)}{unit}")
+    _check_date(problems, name, value)
     return value if right else _stand_in(kind)
+
+
+_ENGINES_DATE = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T][0-9:.]{8,}(?: ?[+-][0-9]{4} [A-Z]+|Z)")
+"""How the engine hands on a date that stands in the file without quotes: Go's `time.Time` as a text."""
+
+
+def _check_date(problems: Problems, name: str, value: Any) -> None:
+    date = _ENGINES_DATE.fullmatch(value) if isinstance(value, str) else None
+    problems.need(date is None, name, f'is a date to the engine: put it into quotes, "{date and date[1]}"')
 
 
 def _stand_in(kind: Any) -> Any:

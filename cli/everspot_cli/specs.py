@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from everspot_cli.errors import CliError, Exit, fields_wrong, listed
 from everspot_cli.job_files import file_problems
-from everspot_cli.yamlfile import parse_yaml, read_yaml
+from everspot_cli.yamlfile import parse_value, read_yaml
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Overrides:
         for path, equals, value in (text.partition("=") for text in sets):
             try:
                 if path and equals:
-                    fields[path] = parse_yaml(value, f"--set {path}")
+                    fields[path] = parse_value(value, f"--set {path}")
             except CliError as error:
                 unread.append({"field": f"--set {path}", "problem": str(error)})
         pairs = [text.partition("=") for text in env]

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from everspot_clouds.base.starting import CloudStarter, ProjectAnswers, SetupStep
 from everspot_clouds.estimating import environment, estimated
 from everspot_core.problems import BadInputs
+from everspot_core.yaml_text import load
 
 from everspot_cli.installing import own_requirement
 
@@ -74,7 +74,7 @@ def _packaged(name: str) -> str:
 def cost_of(stack: str, text: str) -> SetupCost | None:
     """What a stack's settings cost a month; None if they cannot be priced."""
     try:
-        declared = environment(stack, yaml.safe_load(text)["config"])
+        declared = environment(stack, load(text)["config"])
     except BadInputs:
         return None
     found = estimated([], declared.resources, regions=declared.regions)

@@ -3,9 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+from everspot_core.counting import counted
 from everspot_core.yaml_text import NODES, BadYaml, load
 
-from everspot_cli.errors import CliError, Exit
+from everspot_cli.errors import CliError, Exit, listed
+
+MOMENTS = frozenset({"deadline", "start_after"})
+"""Fields of a job that may be a moment."""
 
 SIZE = 256 * 1024  # of a job's file; the largest honest one known is two kilobytes
 
@@ -15,21 +19,30 @@ def read_yaml(path: Path, *, size: int = SIZE, nodes: int = NODES) -> Any:
     mappings.
 
     Raises:
-        CliError: if there is no such file, or it is too large, too deep, no UTF-8 or no YAML.
+        CliError: if there is no such file, or it is too large, too deep, no UTF-8 or no YAML, or has values that
+            readers of YAML take differently.
     """
-    return parse_yaml(_text(path, size), str(path), nodes=nodes)
+    try:
+        return load(_text(path, size), nodes=nodes, moments=MOMENTS)
+    except BadYaml as error:
+        if not error.differences:
+            raise CliError(f"{path} {error}") from None
+        count = counted(len(error.differences), "value")
+        raise CliError(
+            f"{path} has {count} that readers of YAML take differently", problems=listed(list(error.differences))
+        ) from None
 
 
-def parse_yaml(text: str, path: str, *, nodes: int = NODES) -> Any:
-    """The content of a text of at most `nodes` values. `path`: the file of the text, for errors.
+def parse_value(text: str, option: str) -> Any:
+    """Return the value of an option, written as in a file: a number, a text, a list or a mapping.
 
     Raises:
         CliError: if it is too deep, or no YAML.
     """
     try:
-        return load(text, nodes=nodes)
+        return load(text, strict=False)
     except BadYaml as error:
-        raise CliError(f"{path} {error}") from None
+        raise CliError(f"{option} {error}") from None
 
 
 def _text(path: Path, size: int) -> str:

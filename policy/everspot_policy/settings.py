@@ -2,12 +2,12 @@
 
 from datetime import date
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Any
 
 from everspot_core.documents import Frozen
 from everspot_core.problems import Problems, camel
 from everspot_core.yaml_text import BadYaml, load
-from pydantic import AliasGenerator, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AliasGenerator, ConfigDict, Field, ValidationError
 
 from everspot_policy.rule import Level, Subject
 from everspot_policy.rules import RULES
@@ -23,14 +23,6 @@ LARGEST = 1 << 20  # characters of a file of settings
 ALL = "*"
 
 
-def _switched_off(value: Any) -> Any:
-    """YAML reads a bare `off` as false."""
-    return Level.OFF if value is False else value
-
-
-Switch = Annotated[Level, BeforeValidator(_switched_off)]
-
-
 class _Written(Frozen):
     """In camelCase, as all settings of a stack."""
 
@@ -40,7 +32,7 @@ class _Written(Frozen):
 class EnvironmentRules(_Written):
     """What one environment is held to, or with the name `*` every one."""
 
-    levels: dict[str, Switch] = Field(default_factory=dict, description="Level by rule.")
+    levels: dict[str, Level] = Field(default_factory=dict, description="Level by rule.")
     budget_usd_per_month: float | None = Field(None, gt=0, allow_inf_nan=False, description="What a month may cost.")
     teams: tuple[str, ...] | None = Field(None, description="Teams that there are.")
     on_demand_share: float | None = Field(
@@ -123,10 +115,15 @@ def _content(problems: Problems, text: str) -> Any:
     if not problems.need(len(text) <= LARGEST, "", f"has {len(text):,} characters and may have {LARGEST:,}"):
         return None
     try:
-        content = load(text)  # moments stay texts, so that a day that there is not is told with all other mistakes
+        # Days stay texts, so that one that there is not is told with all other mistakes.
+        content = load(text, moments={"until"}, words={Level.OFF.value})
     except BadYaml as bad:
-        problems.add("", str(bad))
-        return None
+        if not bad.differences:
+            problems.add("", str(bad))
+            return None
+        for difference in bad.differences:
+            problems.add(difference.path, difference.reason)
+        content = load(text, strict=False, words={Level.OFF.value})
     content = {} if content is None else content
     problems.need(isinstance(content, dict), "", "has to be a mapping with environments and exceptions")
     return content

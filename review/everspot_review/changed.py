@@ -161,7 +161,7 @@ class Project:
     def _sections(self, name: str) -> set[str] | None:
         """What an environment declares; None if its file cannot be read: the preview says what is wrong with it."""
         try:
-            declared: Any = load(self.file(name).read_text(encoding="utf-8"))
+            declared: Any = load(self.file(name).read_text(encoding="utf-8"), strict=False)
         except (OSError, UnicodeDecodeError, BadYaml):
             return None
         config = declared.get("config") if isinstance(declared, dict) else None
@@ -172,7 +172,7 @@ class Project:
 def _settings(root: Path, text: str) -> str:
     """The folder of the settings that a Pulumi.yaml names, from the repository's root."""
     try:
-        declared: Any = load(text)
+        declared: Any = load(text, strict=False)
     except BadYaml as error:
         raise ChangeError(f"Pulumi.yaml {error}") from None
     folder = declared.get("stackConfigDir") if isinstance(declared, dict) else None

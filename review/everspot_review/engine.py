@@ -156,7 +156,7 @@ class Engine:
         """Whether our pack's settings give an environment a budget, be the pack there or not. What is wrong in them is
         for the pack to tell."""
         try:
-            settings = load(Path(self.variables[OWN_SETTINGS]).read_text(encoding="utf-8"))
+            settings = load(Path(self.variables[OWN_SETTINGS]).read_text(encoding="utf-8"), strict=False)
         except (KeyError, OSError, ValueError):
             return False
         named = settings.get("environments") if isinstance(settings, dict) else None

@@ -84,7 +84,7 @@ def document_of(seen: Mapping[str, Checked], removed: Iterable[str]) -> dict[str
 
 def _declared(name: str, text: str) -> Environment:
     """What a settings file declares, as far as it costs money."""
-    found: Any = load(text, nodes=MOST_VALUES)
+    found: Any = load(text, nodes=MOST_VALUES, strict=False)
     config = found.get("config") if isinstance(found, dict) else None
     return environment_of(name, config if isinstance(config, dict) else {})
 
@@ -98,7 +98,7 @@ def problems(path: Path) -> list[str]:
             return [f"has {path.stat().st_size} bytes; {LARGEST} are allowed"]
         found: Any = load(path.read_text(encoding="utf-8"), nodes=MOST_VALUES)
     except BadYaml as error:
-        return [str(error)]
+        return [str(difference) for difference in error.differences] or [str(error)]
     except (OSError, UnicodeDecodeError) as error:
         return [f"cannot be read: {' '.join(str(error).split())[:300]}"]
     if not isinstance(found, dict):

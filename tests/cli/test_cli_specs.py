@@ -44,13 +44,25 @@ def problems_of(folder: Path, values: Any) -> dict[str, str]:
 def test_what_the_file_says_is_taken_by_its_word(tmp_path: Path) -> None:
     path = tmp_path / "values.yaml"
     path.write_text(
-        "\ufeffat: 2026-01-31T12:00:00Z\nspan: 12:30\ncount: 1_000\nzip: 007\nrate: 1e-3\non: yes\n1: x\n"
-        "base: &b {x: 1, y: 2}\nmore: {<<: *b, x: 3}\n"
+        "\ufeffdeadline: 2026-01-31T12:00:00Z\nspan: '12:30'\nzip: \"007\"\nrate: 1.0e-3\n"
+        "base: &b {x: 1, y: 2}\nmore: *b\n"
     )
     assert read_yaml(path) == {
-        "at": "2026-01-31T12:00:00Z", "span": "12:30", "count": "1_000", "zip": "007", "rate": 0.001, "on": True,
-        "1": "x", "base": {"x": 1, "y": 2}, "more": {"x": 3, "y": 2},
+        "deadline": "2026-01-31T12:00:00Z", "span": "12:30", "zip": "007", "rate": 0.001,
+        "base": {"x": 1, "y": 2}, "more": {"x": 1, "y": 2},
     }  # fmt: skip
+
+
+def test_what_readers_take_differently_is_refused_with_every_place_and_the_quoted_form(tmp_path: Path) -> None:
+    path = tmp_path / "values.yaml"
+    path.write_text("name: mine\nenv: {DEBUG: yes, ZIP: 007}\nspan: 12:30\nrate: 1e-3\nsince: 2026-01-31\non: x\n")
+    with pytest.raises(CliError, match="has 6 values that readers of YAML take differently") as caught:
+        read_yaml(path)
+    assert [problem["field"] for problem in caught.value.problems] == [
+        "line 2, env.DEBUG", "line 2, env.ZIP", "line 3, span", "line 4, rate", "line 5, since", "line 6, on",
+    ]  # fmt: skip
+    assert all('write "' in problem["problem"] for problem in caught.value.problems)
+    assert Overrides.read(None, ["parameters.learning_rate=1e-3"], []).fields == {"parameters.learning_rate": 0.001}
 
 
 @pytest.mark.parametrize(

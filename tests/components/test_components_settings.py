@@ -111,6 +111,14 @@ def test_an_account_is_judged_in_the_same_round(settings: Any) -> None:
     assert "everspot:account.volumeKeyArns[0]: " in text
 
 
+@pytest.mark.parametrize("handed_on", ["2026-01-31 00:00:00 +0000 UTC", "2026-01-31T00:00:00Z"])
+def test_a_date_without_quotes_is_refused_with_the_quoted_form(settings: Any, handed_on: str) -> None:
+    given = {**CLUSTER, "tags": {**TAGS, "Since": handed_on}, "imageId": handed_on, "zones": ["eu-west-1a"]}
+    text = refusal(settings, Config(cluster=given))
+    for path in ("tags.Since", "imageId"):
+        assert f'everspot:cluster.{path}: is a date to the engine: put it into quotes, "2026-01-31"' in text
+
+
 def test_an_empty_stack_says_what_it_may_declare(settings: Any) -> None:
     with pytest.raises(pulumi.RunError, match="everspot:account, everspot:cluster or both"):
         settings.read_settings(Config(), stack="dev")

@@ -94,7 +94,7 @@ def test_every_mistake_is_told_at_once() -> None:
             environment: {}
             environments:
               dev: {levels: {aws-no-natt: off, aws-tags: sometimes}, budgetUsdPerMonth: -1, onDemandShare: 2, teams: 3}
-              prod: {budgetUsdPerMonth: .nan}
+              prod: {budgetUsdPerMonth: .nan, teams: [yes]}
             exceptions:
               - {rule: gcp-label, resource: "", reason: short, until: some day}
               - {}
@@ -102,8 +102,9 @@ def test_every_mistake_is_told_at_once() -> None:
             """
         )
     assert [problem.path for problem in refused.value.problems] == [
+        "line 5, environments.prod.teams[0]",
         "environments.dev.levels.aws-tags", "environments.dev.budgetUsdPerMonth", "environments.dev.teams",
-        "environments.dev.onDemandShare", "environments.prod.budgetUsdPerMonth",
+        "environments.dev.onDemandShare", "environments.prod.budgetUsdPerMonth", "environments.prod.teams[0]",
         "exceptions[0].resource", "exceptions[0].reason", "exceptions[0].until",
         "exceptions[1].rule", "exceptions[1].resource", "exceptions[1].reason", "exceptions[1].until",
         "exceptions[2].until",

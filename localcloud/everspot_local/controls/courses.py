@@ -10,17 +10,21 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import yaml
 from everspot_core.catalogue import Catalogue
 from everspot_core.problems import BadInputs
 from everspot_core.records import Market
 from everspot_core.simulate.trace import parse as parse_trace
 from everspot_core.simulate.workload import ALWAYS, traces_of
 from everspot_core.simulate.workload_file import parse as parse_workload
+from everspot_core.yaml_text import BadYaml
+from everspot_core.yaml_text import load as read_yaml
 
 from everspot_local.controls.replay import Course
 from everspot_local.controls.script import BadScript
 from everspot_local.market.pools import UNBOUNDED
+
+MOST_VALUES = 5_000_000
+"""Of a workload's file, as `everspot simulate` takes them."""
 
 
 def load(path: Path, catalogue: Catalogue) -> dict[str, Any]:
@@ -30,8 +34,10 @@ def load(path: Path, catalogue: Catalogue) -> dict[str, Any]:
         BadScript: naming the file and everything that is wrong in it.
     """
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+        values = read_yaml(path.read_text(encoding="utf-8"), nodes=MOST_VALUES)
+    except BadYaml as error:
+        raise BadScript(f"{path} {error}") from None
+    except OSError as error:
         raise BadScript(f"{path}: {error}") from None
     try:
         if isinstance(values, dict) and "fleet" in values:

@@ -13,9 +13,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
 from everspot_core.catalogue import InstanceType
 from everspot_core.faults import faults
+from everspot_core.yaml_text import BadYaml, load
 from pydantic import ValidationError
 
 from everspot_local.controls.actions import Actions
@@ -82,8 +82,10 @@ class _Play:
 
 def _read(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        return load(path.read_text(encoding="utf-8"))
+    except BadYaml as error:
+        raise BadScript(f"{path} {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
         raise BadScript(f"{path}: {error}") from None
 
 

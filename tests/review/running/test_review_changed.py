@@ -136,9 +136,15 @@ def test_a_file_that_is_no_settings_is_told_without_running_anything(desk: Desk,
     assert told in found
 
 
-def test_a_day_that_is_none_is_a_text_as_it_is_to_the_engine(desk: Desk) -> None:
-    desk.write("stacks/Pulumi.dev.yaml", "config: {'a:b': 2026-99-99}\n")
-    assert problems(desk.root / "stacks/Pulumi.dev.yaml") == []
+def test_what_the_engine_or_another_reader_would_take_differently_is_refused_with_its_quoted_form(desk: Desk) -> None:
+    path = desk.root / "stacks/Pulumi.dev.yaml"
+    desk.write("stacks/Pulumi.dev.yaml", "config:\n  a:b: {Since: 2026-01-31, on: x}\n  a:c: [2026-99-99, yes]\n")
+    assert [told.partition(": ")[0] for told in problems(path)] == [
+        "line 2, config.a:b.Since", "line 2, config.a:b.on", "line 3, config.a:c[0]", "line 3, config.a:c[1]",
+    ]  # fmt: skip
+    assert all('write "' in told for told in problems(path))
+    desk.write("stacks/Pulumi.dev.yaml", "config: {'a:b': \"2026-99-99\", 'a:c': '2026-01-31'}\n")
+    assert problems(path) == []
 
 
 def test_a_file_that_is_wrong_ends_the_command_and_nothing_of_the_change_is_run(desk: Desk) -> None:

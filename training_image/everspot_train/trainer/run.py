@@ -23,6 +23,7 @@ from everspot_train.trainer.pins import Pins
 from everspot_train.trainer.precision import MixedPrecision
 from everspot_train.trainer.randomness import GlobalRandomness, seed_everything
 from everspot_train.trainer.ranks import Ranks
+from everspot_train.trainer.rehearsal import Recorder
 from everspot_train.trainer.state import Stateful, TrainState, unwrapped
 from everspot_train.trainer.stepper import Stepper
 
@@ -52,6 +53,7 @@ class Run:
         self._stepper: Stepper | None = None
         self._feed: Feed | None = None
         self._model: torch.nn.Module | None = None
+        self._recorder: Recorder | None = None
         self._restore_done = False
         self.state = TrainState()
         self.steps_done = 0
@@ -90,6 +92,7 @@ class Run:
         pins = Pins(ranks.share_object(link.pinned() if link else {}))
         chosen = pins.precision(Precision(precision) if precision else of_job, ranks.device)
         run = cls(context, ranks, chosen, accumulation, clip_norm, pins)
+        run._recorder = Recorder.from_environment(rundir, ranks.rank)
         if seed is not None:
             seed_everything(seed, ranks.rank)
         if rundir and context:
@@ -177,6 +180,8 @@ class Run:
         shared: dict[str, Stateful] = {"model": unwrapped(model), "optimizer": optimizer, "precision": self._amp}
         self.state.shared = shared | ({"scheduler": scheduler} if scheduler is not None else {}) | others
         self.state.local = {"position": self._feed, "randomness": GlobalRandomness()}
+        if self._recorder:
+            self._recorder.track(self.state, model, loader)
 
     def restore(self) -> int | None:
         """Load the newest whole checkpoint. Returns its step, or None if there is none. `batches` does it if the loop
@@ -206,24 +211,34 @@ class Run:
         stepper, _ = self._tracked()
         if not self._restore_done:
             self.restore()
+        if self._recorder:
+            total_steps = self._recorder.limit(total_steps, stepper.accumulation)
         if self._keeper:
             self._keeper.begin(self.steps_done, total_steps)
         stream = self._stream()
         stepper.begin_loop()
         while True:
             if stepper.at_boundary:
+                if self._recorder:
+                    self._recorder.boundary(self.steps_done)
                 if self.steps_done >= total_steps:
                     break
+                if self._recorder:
+                    self._recorder.wait(self.steps_done)
                 if self._keeper:
                     self._keeper.between_steps(self.steps_done, self._loss_metric())
             batch = next(stream)
             stepper.count_batch()
+            if self._recorder:
+                self._recorder.batch(batch)
             with self._gradient_sync(stepper.completes):
                 yield batch
         stepper.end_loop()
         self._be_sure()
         if self._keeper:
             self._keeper.checkpoint_beside(self.steps_done, "final")
+        if self._recorder:
+            self._recorder.wait(self.steps_done, over=True)
 
     def autocast(self) -> AbstractContextManager[None]:
         """The mixed-precision context for the forward pass and the loss."""
@@ -238,6 +253,8 @@ class Run:
                 later, but before a checkpoint is taken. With fp16 such a step is left out instead.
         """
         stepper, _ = self._tracked()
+        if self._recorder:
+            self._recorder.loss(loss)
         if not stepper.take(loss, self.steps_done):
             return False
         self.steps_done += 1
@@ -246,6 +263,8 @@ class Run:
     def log(self, **metrics: float) -> None:
         """Record metrics of the current step. The loss is recorded automatically."""
         values = {name: float(value) for name, value in metrics.items()}
+        if self._recorder:
+            self._recorder.metrics(values)
         if self._keeper:
             self._keeper.log(self.steps_done, values)
         elif self._ranks.first:
@@ -257,6 +276,8 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._recorder:
+            self._recorder.end(self.steps_done, error)
         try:
             if self._keeper and is_clean(error) and self._stepper is not None and self._stepper.at_boundary:
                 self._keeper.checkpoint_now(self.steps_done, "final")
@@ -283,6 +304,8 @@ class Run:
             for batch in feed:
                 empty = 0
                 yield batch
+            if self._recorder:
+                self._recorder.epoch_over(self.steps_done)
         raise TrainerError("the loader has no batch to give")
 
     def _gradient_sync(self, needed: bool) -> AbstractContextManager[Any]:

@@ -39,7 +39,7 @@ class Stepper:
         clip_norm: float | None,
     ) -> None:
         self._amp, self._optimizer, self._scheduler = amp, optimizer, scheduler
-        self._accumulation, self._clip_norm = accumulation, clip_norm
+        self.accumulation, self._clip_norm = accumulation, clip_norm
         self._losses: list[torch.Tensor] = []
         self._skipped = 0
         self._scale: float | None = None
@@ -57,7 +57,7 @@ class Stepper:
     @property
     def completes(self) -> bool:
         """Whether the next loss ends a step."""
-        return len(self._losses) + 1 == self._accumulation
+        return len(self._losses) + 1 == self.accumulation
 
     def begin_loop(self) -> None:
         """The loop begins: from now on only `take` may step the optimizer."""
@@ -86,9 +86,9 @@ class Stepper:
                 before a checkpoint is taken.
         """
         self._batches_since_loss = 0
-        torch.autograd.backward(self._amp.scaler.scale(loss / self._accumulation))
+        torch.autograd.backward(self._amp.scaler.scale(loss / self.accumulation))
         self._losses.append(loss.detach())
-        if len(self._losses) < self._accumulation:
+        if len(self._losses) < self.accumulation:
             return False
         self.doubts.add(step, "loss", torch.stack(self._losses).mean(), judged=not self._amp.scaler.is_enabled())
         self._losses = []

@@ -140,7 +140,7 @@ class Recorder:
             TrainerError: if nothing comes.
         """
         what = self._orders.pauses.get(AT_END if over else str(step))
-        if what is None or self._rank != 0 or self._rundir is None or (over and step < self._total):
+        if what is None or self._rank != 0 or self._rundir is None or (over and step < (self._steps or 0)):
             return
         self._write("pause", step, what=what)
         rundir = self._rundir

@@ -20,6 +20,11 @@ class EventKind(StrEnum):
     # one took), next_seconds (the one behind it)
     CHECKPOINTED = "checkpointed"  # trainer: step, bytes, seconds, trigger (interval|notice|rebalance|final);
     # agent, for the folder of a program that does not use the trainer: files, bytes, seconds, trigger (interval|final)
+    SKIPPED = "skipped"  # agent, of files that were not kept: folder (checkpoints|outputs), paths (at most 20), count,
+    # reason
+    NOT_CHECKPOINTED = "not_checkpointed"  # agent: nothing was kept for this long: intervals, seconds, reason
+    FELL_BACK = "fell_back"  # agent, the attempt before failed while it loaded a checkpoint, so this one resumes from
+    # an older one: from_step, to_step, count (how often the job did so by now)
     STALLED = "stalled"  # agent: step, seconds (real, without a step), restarted (bool)
     NOTICE = "notice"  # agent: source (metadata|queue|drill|drain|cancel|budget|cap|window), action_at
     REBALANCE = "rebalance"  # agent: source

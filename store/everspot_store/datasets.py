@@ -25,6 +25,7 @@ from pydantic import Field
 from everspot_store.bucket import Bucket
 from everspot_store.code import digest_of
 from everspot_store.errors import DatasetMissing, DigestMismatch, KeyTaken, StoreDenied, StoreUnavailable, UnsafeArchive
+from everspot_store.file_tree import escape_path, unescape_path
 from everspot_store.sweeps import VOID, Sweeps
 from everspot_store.table import Table
 
@@ -36,11 +37,24 @@ _ROUNDS = 4  # listings and uploads until all is there at once
 
 
 class DatasetFile(Stored):
-    """One file of a dataset. `path`: below the dataset's folder, with `/`; `size` in bytes."""
+    """One file of a dataset.
+
+    Attributes:
+        path: below the dataset's folder, with `/`.
+        size: in bytes.
+        sha256: of its content.
+        escaped: whether the path is written by `escape_path`, because its bytes are no UTF-8.
+    """
 
     path: str
     size: int
     sha256: str
+    escaped: bool = False
+
+    @property
+    def name(self) -> str:
+        """The path as the file system takes it."""
+        return os.fsdecode(unescape_path(self.path)) if self.escaped else self.path
 
     @property
     def key(self) -> str:
@@ -103,7 +117,7 @@ class Datasets:
         there = self._there()
 
         def upload(file: DatasetFile) -> None:
-            self._send(file, root / file.path)
+            self._send(file, root / file.name)
 
         def send(file: DatasetFile) -> None:
             if file.key not in there:
@@ -188,9 +202,9 @@ class Datasets:
         """
         root = folder.resolve()
         for file in dataset.files:
-            if not (root / file.path).resolve().is_relative_to(root):
+            if not (root / file.name).resolve().is_relative_to(root):
                 raise UnsafeArchive(f"dataset {dataset.id}: {file.path!r} must not be written")
-        _each(lambda file: self._receive(file, root / file.path), dataset.files)
+        _each(lambda file: self._receive(file, root / file.name), dataset.files)
 
     def _complete(self, send: Callable[[DatasetFile], None], files: Sequence[DatasetFile]) -> None:
         """Send missing files until a listing shows all of them."""
@@ -249,7 +263,19 @@ class Datasets:
 
 
 def _described(root: Path, path: Path) -> DatasetFile:
-    return DatasetFile(path=path.relative_to(root).as_posix(), size=path.stat().st_size, sha256=digest_of(path))
+    name = path.relative_to(root).as_posix()
+    escaped = not _is_text(name)
+    shown = escape_path(os.fsencode(name)) if escaped else name
+    return DatasetFile(path=shown, size=path.stat().st_size, sha256=digest_of(path), escaped=escaped)
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name's bytes are UTF-8. If not, they are surrogates, which JSON refuses."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _each(handle: Callable[[DatasetFile], None], files: Sequence[DatasetFile]) -> None:

@@ -1,26 +1,69 @@
 """A job's outputs: the files of its folder `outputs/`, kept under the epoch that wrote them.
 
-The keys are `jobs/{job}/outputs/{epoch:06d}/{path}`. An owner writes under its own epoch only, so one that was presumed
-dead cannot overwrite what its successor kept. If several epochs wrote a path, the highest counts.
+The key of a file is `jobs/{job}/outputs/{epoch:06d}/{path}` if its path is plain, and
+`jobs/{job}/outputs/{epoch:06d}/~/{digest of the path}` if not: dot files, spaces, and everything that Linux allows in
+a name and a bucket does not. `~/tree-{n}.json` beside them has the names, modes, times and links of all. An owner
+writes under its own epoch only, so one that was presumed dead cannot overwrite what its successor kept. If several
+epochs wrote a path, the highest counts.
 """
 
+# pathlib takes no bytes
+# ruff: noqa: PTH118
+
+import hashlib
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+import re
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import ValidationError
 
 from everspot_store.bucket import Bucket
-from everspot_store.errors import KeyTaken, UnsafeArchive
+from everspot_store.errors import KeyTaken
+from everspot_store.file_tree import (
+    EntryKind,
+    FileTree,
+    TreeEntry,
+    describe_entry,
+    escape_path,
+    is_inside,
+    put_entry,
+    unescape_path,
+    walk_folder,
+)
+
+_PLAIN = re.compile(r"(?!~)[A-Za-z0-9_~-][A-Za-z0-9._~-]*(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*")
+_LONGEST_KEY = 600  # characters of a plain path; S3 takes keys of 1,024 bytes, prefix and all
+_LONGEST_NAME = 200  # characters of a plain name; a file system takes 255 bytes
+_SPECIAL = "~/"
+_TREES = f"{_SPECIAL}tree-"
+_TREE_TRIES = 100
+NEITHER = "it is neither a file, a folder nor a symbolic link"
+LEADS_OUT = "it is a link that leads out of the folder"
+NO_TIME = "no time was left"
 
 
 @dataclass(frozen=True)
 class Output:
-    """One kept file. `path`: below the folder, with `/`; `size` in bytes."""
+    """One kept file or symbolic link.
+
+    Attributes:
+        path: below the folder, with `/`, escaped (`escape_path`).
+        epoch: of the attempt that wrote it.
+        size: in bytes.
+        key: of its content; empty for a link.
+        entry: its mode, times and links.
+    """
 
     path: str
     epoch: int
     size: int
     key: str
+    entry: TreeEntry
 
 
 class Outputs:
@@ -33,67 +76,157 @@ class Outputs:
         self._data = data
         self._prefix = f"jobs/{job_id}/outputs/"
 
-    def keep(self, epoch: int, folder: Path, go_on: Callable[[], bool]) -> tuple[int, list[str]]:
-        """Upload the folder's files, the smallest first, while `go_on` holds.
+    def keep(self, epoch: int, folder: Path, go_on: Callable[[], bool]) -> tuple[int, dict[str, str]]:
+        """Upload the folder's files, the smallest first, while `go_on` holds. A missing folder counts as empty.
 
-        Returns the number of kept files, and the paths that were not kept, because no time was left for them or because
-        they are no files of this folder. A missing folder counts as empty.
+        Returns:
+            The number of kept files and links, and what was not kept: the reason by (escaped) path.
         """
-        kept, left = 0, []
-        there = {entry.key for entry in self._data.list(f"{self._prefix}{epoch:06d}/")} if folder.is_dir() else set()
-        for size, path in sorted(_files_of(folder)):
-            key = f"{self._prefix}{epoch:06d}/{path}"
-            if size < 0 or not go_on():
-                left.append(path)
-            elif key in there or self._sent(key, folder / path):
+        root = os.fsencode(folder.absolute())
+        entries, skipped = _entries_of(root) if folder.is_dir() else ([], {})
+        if not entries:
+            return 0, skipped
+        place = f"{self._prefix}{epoch:06d}/"
+        present = {entry.key for entry in self._data.list(place)}
+        self._write_tree(place, FileTree(entries=entries), present)
+        kept = 0
+        for entry in sorted(entries, key=lambda entry: (bool(entry.same_as), entry.size, entry.path)):
+            reason = skipped.get(entry.same_as)
+            if entry.kind is EntryKind.FILE and not entry.same_as and place + entry.content not in present:
+                path = Path(os.fsdecode(os.path.join(root, unescape_path(entry.path))))
+                reason = self._upload(place + entry.content, path) if go_on() else NO_TIME
+            if reason is None:
                 kept += 1
             else:
-                left.append(path)
-        return kept, left
+                skipped[entry.path] = reason
+        return kept, skipped
 
     def list(self, under: str = "") -> list[Output]:
-        """The newest output of each path at or below `under`, sorted."""
-        found: dict[str, Output] = {}
-        for entry in self._data.list(self._prefix):  # in order of epochs
-            epoch, _, path = entry.key.removeprefix(self._prefix).partition("/")
-            wanted = not under or path == under or path.startswith(f"{under.rstrip('/')}/")
-            if epoch.isdigit() and path and wanted:
-                found[path] = Output(path, int(epoch), entry.size, entry.key)
-        return [found[path] for path in sorted(found)]
+        """Return the newest output of each path at or below `under` (as it is, or escaped), sorted; links last, so that
+        nothing is written through one."""
+        epochs: dict[str, dict[str, int]] = {}
+        for stored in self._data.list(self._prefix):
+            epoch, _, rest = stored.key.removeprefix(self._prefix).partition("/")
+            if epoch.isdigit() and rest:
+                epochs.setdefault(epoch, {})[rest] = stored.size
+        newest: dict[str, Output] = {}
+        for epoch in sorted(epochs, key=int):
+            newest |= {output.path: output for output in self._outputs_of(epoch, epochs[epoch])}
+        names = {name.rstrip("/") for name in (under, escape_path(os.fsencode(under)))}
+        chosen = {
+            path: output
+            for path, output in newest.items()
+            if not under or any(path == name or path.startswith(f"{name}/") for name in names)
+        }
+        outputs = [_alone_if(chosen, output) for output in chosen.values()]
+        return sorted(outputs, key=lambda output: (output.entry.kind is EntryKind.LINK, output.path))
 
     def fetch(self, output: Output, folder: Path) -> Path:
-        """Download one file to its path below `folder`. Returns the local path.
+        """Download one output to its path below `folder`, with mode, time and links. Returns the local path.
 
         Raises:
-            UnsafeArchive: if the path would lead out of the folder.
+            UnsafeArchive: if the path, or the target of a link, would lead out of the folder.
             FileNotFoundError: if it is gone.
+            OSError: if it cannot be written.
         """
-        target = (folder / output.path).resolve()
-        if not target.is_relative_to(folder.resolve()) or ".." in PurePosixPath(output.path).parts:
-            raise UnsafeArchive(f"{output.path!r} must not be written")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        self._data.download(output.key, target)
-        return target
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".everspot-pull-", dir=folder) as scratch:
 
-    def _sent(self, key: str, path: Path) -> bool:
+            def download(entry: TreeEntry) -> Path:
+                content = Path(scratch, "content")
+                self._data.download(output.key, content)
+                return content
+
+            put_entry(output.entry, folder, download, foreign=True)
+        return Path(os.fsdecode(os.path.join(os.fsencode(folder), unescape_path(output.path))))
+
+    def key_for(self, epoch: int, output: Output) -> str:
+        """Return the key that the content of an output of another store gets here."""
+        return f"{self._prefix}{epoch:06d}/{_content_name(unescape_path(output.path))}"
+
+    def describe(self, epoch: int, outputs: "Iterable[Output]") -> None:
+        """Write down names, modes, times and links of outputs whose contents were copied here (`key_for`)."""
+        entries = [
+            output.entry.model_copy(update={"content": _content_name(unescape_path(output.path)), "same_as": ""})
+            for output in outputs
+        ]
+        if entries:
+            place = f"{self._prefix}{epoch:06d}/"
+            self._write_tree(place, FileTree(entries=entries), {stored.key for stored in self._data.list(place)})
+
+    def _outputs_of(self, epoch: str, sizes: dict[str, int]) -> Iterator[Output]:
+        """The outputs of one epoch. `sizes`: of its objects, by the rest of their keys."""
+        place = f"{self._prefix}{epoch}/"
+        entries = {name: TreeEntry(path=escape_path(name.encode()), content=name) for name in sizes if name[:1] != "~"}
+        entries = {entry.path: entry for entry in entries.values()}
+        for name in sorted(name for name in sizes if name.startswith(_TREES)):
+            stored = self._data.get(place + name)
+            with suppress(ValidationError):
+                entries |= {e.path: e for e in FileTree.read(stored.value).entries} if stored is not None else {}
+        for entry in entries.values():
+            if entry.kind is EntryKind.LINK:
+                yield Output(entry.path, int(epoch), 0, "", entry)
+            elif entry.kind is EntryKind.FILE and entry.content in sizes:
+                yield Output(entry.path, int(epoch), sizes[entry.content], place + entry.content, entry)
+
+    def _write_tree(self, place: str, tree: FileTree, present: set[str]) -> None:
+        taken = sum(1 for key in present if key.startswith(place + _TREES))
+        for number in range(taken, taken + _TREE_TRIES):
+            try:
+                self._data.ensure(f"{place}{_TREES}{number:03d}.json", tree.to_json())
+            except KeyTaken:
+                continue
+            return
+
+    def _upload(self, key: str, path: Path) -> str | None:
+        """Upload a file. Returns why that was impossible; None: it is uploaded."""
         try:
             self._data.upload(key, path)
         except KeyTaken:  # our own upload, whose answer was lost
-            return True
-        except OSError:  # removed meanwhile, or not to be read
-            return False
-        return True
+            return None
+        except (OSError, ValueError) as error:  # removed meanwhile, not to be read, or refused by the store's client
+            return str(getattr(error, "strerror", None) or error)
+        return None
 
 
-def _files_of(folder: Path) -> Iterator[tuple[int, str]]:
-    """Size and path of every file, with size -1 for links and other entries. Names that begin with a dot are left out,
-    because they are some program's own."""
-    for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        names = [name for name in names if not name.startswith(".")]
-        for path in (Path(parent, name) for name in (*names, *folders)):
-            inside = path.relative_to(folder).as_posix()
-            if path.is_symlink() or not (path.is_file() or path.is_dir()):
-                yield -1, inside
-            elif path.is_file():
-                yield path.stat().st_size, inside
+def _entries_of(root: bytes) -> tuple[list[TreeEntry], dict[str, str]]:
+    """The files and links below a folder, and what cannot be kept: the reason by path."""
+    entries, skipped, first_names = list[TreeEntry](), dict[str, str](), dict[tuple[int, int], TreeEntry]()
+    for path, status in sorted(walk_folder(root)):
+        if stat.S_ISDIR(status.st_mode):
+            continue
+        try:
+            entry = describe_entry(root, path, status)
+        except OSError as error:
+            skipped[escape_path(path)] = error.strerror or str(error)
+            continue
+        if entry is None:
+            skipped[escape_path(path)] = NEITHER
+            continue
+        if entry.kind is EntryKind.LINK and not entry.inside and not is_inside(path, unescape_path(entry.target)):
+            skipped[entry.path] = LEADS_OUT
+            continue
+        first = first_names.setdefault((status.st_dev, status.st_ino), entry) if status.st_nlink > 1 else entry
+        if entry.kind is EntryKind.FILE and first is not entry:
+            content = _content_name(unescape_path(first.path))
+            entries.append(entry.model_copy(update={"same_as": first.path, "content": content}))
+        else:
+            entries.append(entry.model_copy(update={"content": _content_name(path)}))
+    return entries, skipped
+
+
+def _content_name(path: bytes) -> str:
+    """The part of the key behind the epoch: the path if it is plain, else a digest of it."""
+    text = path.decode("utf-8", "replace")
+    plain = _PLAIN.fullmatch(text) and len(text) <= _LONGEST_KEY
+    if plain and all(len(name) <= _LONGEST_NAME for name in text.split("/")):
+        return text
+    return f"{_SPECIAL}{hashlib.sha256(path).hexdigest()}"
+
+
+def _alone_if(chosen: dict[str, Output], output: Output) -> Output:
+    """The output as a file of its own, unless the file that it is hard-linked to comes with it."""
+    same = output.entry.same_as
+    if not same or (same in chosen and chosen[same].key == output.key and same < output.path):
+        return output
+    return replace(output, entry=output.entry.model_copy(update={"same_as": ""}))

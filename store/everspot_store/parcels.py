@@ -71,12 +71,16 @@ def bring(home: Store, host: Store, job: JobSubmission, visit: str, epoch: int) 
             if taken is not None:
                 _publish(home, job, taken, epoch)
                 brought += sum(part.size for part in taken.parts)
+    outputs, described = home.outputs(job.job_id), []
     for output in host.outputs(visit).list():
-        target_key = f"jobs/{job.job_id}/outputs/{epoch:06d}/{output.path}"
         try:
-            brought += _carry(host.data, output.key, None, home.data, target_key)
+            if output.key:
+                brought += _carry(host.data, output.key, None, home.data, outputs.key_for(epoch, output))
         except (DigestMismatch, FileNotFoundError) as error:
             left.append(f"output {output.path}: {error}")
+        else:
+            described.append(output)
+    outputs.describe(epoch, described)
     for source, target in ((host.logs, home.logs), (host.metrics, home.metrics)):
         brought += _stream(source, visit, target, job.job_id, epoch)
     return Brought(size=brought, left=tuple(left))

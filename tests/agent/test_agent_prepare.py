@@ -270,6 +270,8 @@ def test_outputs_are_kept_however_the_program_ended_and_links_are_not(cluster, c
     assert outputs.fetch(kept, tmp_path / "there").read_text() == "petals"
     assert outputs.list("deep") == [kept]
     assert outputs.list("dee") == []
+    (skipped,) = cluster.events("job-1", EventKind.SKIPPED)
+    assert (skipped.data["folder"], skipped.data["paths"], skipped.data["count"]) == ("outputs", ["escape"], 1)
 
 
 def test_a_package_for_two_architectures_is_installed(cluster: Cluster, code: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What a job brings along: datasets by version, requirements as wheels; and what comes back by `pull`."""
 
 import json
+import os
 import sys
 import zipfile
 from pathlib import Path
@@ -127,7 +128,7 @@ def test_outputs_are_pulled_whole_or_by_path_the_newest_of_each(world, tmp_path,
         (folder / "plots").mkdir(parents=True)
         for name, text in files.items():
             (folder / name).write_text(text)
-        assert world.store.outputs(job_id).keep(epoch, folder, lambda: True) == (len(files), [])
+        assert world.store.outputs(job_id).keep(epoch, folder, lambda: True) == (len(files), {})
     answer = world.run("--json", "pull", job_id[:8], "--to", str(tmp_path / "all")).json
     assert [(f["path"], f["attempt"]) for f in answer["files"]] == [("a.txt", 2), ("plots/b.txt", 1)]
     assert Path(answer["folder"], "a.txt").read_text() == "new"
@@ -164,13 +165,28 @@ def test_a_job_without_outputs_says_whether_there_will_be_any(world):
     assert "it has none at all" in world.run("pull", "a", "model.pt").err
 
 
-def test_outputs_that_time_does_not_suffice_for_are_named_and_hidden_files_left_out(world, tmp_path):
+def test_outputs_that_time_does_not_suffice_for_are_named(world, tmp_path):
     folder = tmp_path / "left"
-    (folder / ".cache").mkdir(parents=True)
-    for name, text in (("x.txt", "1"), ("y.txt", "22"), (".hidden", ""), (".cache/z", "")):
+    folder.mkdir()
+    for name, text in (("x.txt", "1"), ("y.txt", "22")):
         (folder / name).write_text(text)
     asked = iter([True, False])
-    assert world.store.outputs("job").keep(1, folder, lambda: next(asked)) == (1, ["y.txt"])
+    assert world.store.outputs("job").keep(1, folder, lambda: next(asked)) == (1, {"y.txt": "no time was left"})
+
+
+def test_an_odd_name_is_pulled_and_shown_harmlessly(world, tmp_path):
+    world.submit("a")
+    folder = tmp_path / "left"
+    folder.mkdir()
+    for name in (b"a.csv\r", b"caf\xe9.csv", b"new\nline", b"good.csv"):
+        (folder / os.fsdecode(name)).write_bytes(name)
+    assert world.store.outputs("a").keep(1, folder, lambda: True) == (4, {})
+    answer = world.run("--json", "pull", "a", "--to", str(tmp_path / "out"))
+    assert answer.code == 0
+    assert [file["path"] for file in answer.json["files"]] == ["a.csv%0D", "caf%E9.csv", "good.csv", "new%0Aline"]
+    names = sorted(os.fsencode(path.name) for path in (tmp_path / "out/a").iterdir())
+    assert names == [b"a.csv\r", b"caf\xe9.csv", b"good.csv", b"new\nline"]
+    assert world.run("pull", "a", "caf%E9.csv", "--to", str(tmp_path / "one")).code == 0
 
 
 def test_requirements_need_pip_s_python_only_where_there_are_any(world, job):

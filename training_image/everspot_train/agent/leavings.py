@@ -2,17 +2,18 @@
 
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 
 from everspot_core.clock import Clock
-from everspot_core.records import Reason
+from everspot_core.records import EventKind, Reason
 from everspot_store import Fenced, Store, StoreError
 
 from everspot_train.agent.actions import JobKey, StopDemand
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.folder import FolderKeeper
+from everspot_train.agent.outcome import Say
 from everspot_train.agent.threads import within
 
 OUTPUT_TIME = timedelta(minutes=30)
@@ -20,6 +21,9 @@ OUTPUT_TIME = timedelta(minutes=30)
 CANCEL_TIME = timedelta(seconds=30)
 RELEASE_TIME = timedelta(seconds=2)
 """The time before a deadline that is reserved for the ending's events and the release of the lease."""
+
+MOST_PATHS = 20
+"""The most paths that an event names."""
 
 _log = logging.getLogger(__name__)
 
@@ -31,13 +35,14 @@ class Leavings:
     `restored`: whether the folder of checkpoints was put back before the program was started.
     """
 
-    def __init__(self, store: Store, job: JobKey, clock: Clock) -> None:
+    def __init__(self, store: Store, job: JobKey, clock: Clock, say: Say) -> None:
         self.folder: FolderKeeper | None = None
         self.restored = False
         self.outputs: Path | None = None
         self._store = store
         self._job = job
         self._clock = clock
+        self._say = say
         self._launched = False
         self._outputs_kept = False
 
@@ -83,14 +88,20 @@ class Leavings:
         outputs = self._store.outputs(self._job.job_id)
 
         def keep() -> None:
-            kept, left = outputs.keep(self._job.epoch, folder, lambda: self._clock.monotonic() < end)
-            if left:
-                _log.warning("job %s, epoch %d: %d outputs kept, not %s", *self._job, kept, ", ".join(left[:20]))
+            _, skipped = outputs.keep(self._job.epoch, folder, lambda: self._clock.monotonic() < end)
+            tell_skipped(self._say, "outputs", skipped)
 
         within(limit, lambda: self._quietly("outputs", keep))
 
     def _quietly(self, what: str, action: Callable[[], None]) -> None:
         try:
             action()
-        except StoreError as error:
+        except (StoreError, OSError, ValueError) as error:  # an agent that ends for a file would lose much more
             _log.warning("job %s, epoch %d: %s not kept: %s", *self._job, what, error)
+
+
+def tell_skipped(say: Say, folder: str, skipped: Mapping[str, str]) -> None:
+    """Write an event for each reason for which files were not kept. `skipped`: the reasons by path."""
+    for reason in sorted(set(skipped.values())):
+        paths = sorted(path for path, why in skipped.items() if why == reason)
+        say(EventKind.SKIPPED, folder=folder, paths=[*paths[:MOST_PATHS]], count=len(paths), reason=reason)

@@ -63,7 +63,7 @@ class JobSession:
         self._mailbox = Mailbox(self.run_dir, f"job {lease.job_id}, epoch {lease.epoch}")
         self.process: TrainingProcess | None = None
         self.unstarted: Ending | None = None
-        self.leavings = Leavings(store, self.key, clock)
+        self.leavings = Leavings(store, self.key, clock, self.say)
         self._store = store
         self._clock = clock
         self._lease = lease
@@ -224,6 +224,7 @@ class JobSession:
             if urgent and stop is not None and stop.deadline is not None:
                 self._quietly("logs", self._logs.ship_rest)
                 self.leavings.keep_outputs(stop.deadline - self._clock.monotonic())
+                self._quietly("events", self._events.write)
         return True
 
     def abandon(self) -> None:

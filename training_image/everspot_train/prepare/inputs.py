@@ -43,6 +43,6 @@ def lay_inputs(store: Store, submission: JobSubmission, folder: Path) -> dict[st
         for output in found:
             try:
                 outputs.fetch(output, target)
-            except (UnsafeArchive, FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            except (UnsafeArchive, OSError) as error:
                 raise NotReady(f"outputs of {earlier.name}: {output.path} cannot be fetched: {error}") from error
     return {INPUTS_VARIABLE: str(folder)}

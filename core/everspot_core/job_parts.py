@@ -13,7 +13,7 @@ _EVERY = "5m"
 
 
 class Priority(StrEnum):
-    """`critical` gets reserved or on-demand capacity at once, before other jobs. `normal` runs on spot, and on
+    """`critical` gets on-demand capacity at once, before other jobs. `normal` runs on spot, and on
     on-demand when its deadline or a day of waiting demands it."""
 
     CRITICAL = "critical"

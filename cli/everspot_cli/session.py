@@ -149,6 +149,23 @@ class Session:
         """Market time."""
         return self.clock.now()
 
+    @cached_property
+    def clock_skew(self) -> timedelta:
+        """The time by which the store's clock is ahead of this machine's. Zero if the store refuses to be asked: then
+        the submission that follows shows why."""
+        from everspot_store import StoreError
+
+        try:
+            return self.store.measure_skew()
+        except StoreError:
+            return timedelta(0)
+
+    @property
+    def submission_time(self) -> datetime:
+        """Market time by the store's clock. Deadlines and budgets of jobs count from it, whatever this machine's clock
+        says."""
+        return self.now + self.clock_skew
+
     @contextmanager
     def progress(self, words: str, *, shown: bool) -> Iterator[None]:
         """Show a line of progress on standard error while the block runs. Not with `json`, and not outside a terminal,

@@ -35,6 +35,7 @@ from everspot_store.leases import Claim, Lease, take
 from everspot_store.memo import Memo
 from everspot_store.notes import Notes
 from everspot_store.outputs import Outputs
+from everspot_store.skew import measure_skew
 from everspot_store.studies import Studies
 from everspot_store.sweeps import Sweeps
 from everspot_store.table import Table
@@ -110,6 +111,11 @@ class Store(ClusterDocuments):
         store = cls(control, Bucket.open(data_url, clock=clock, credentials=credentials), clock, known)
         store._manifest = manifest
         return store
+
+    def measure_skew(self) -> timedelta:
+        """Return the time by which the store's clock is ahead of this machine's. See `measure_skew`. Raises
+        `StoreError`."""
+        return measure_skew(self.control, self.clock)
 
     # Jobs
 

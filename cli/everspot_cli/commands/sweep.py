@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from everspot_cli.commands.options import Json, session_of
-from everspot_cli.commands.submit.command import examine
+from everspot_cli.commands.submit.command import examine, skew_warnings
 from everspot_cli.commands.submit.deadline import bounded, warn
 from everspot_cli.errors import CliError
 from everspot_cli.requests import user
@@ -80,6 +80,7 @@ def _check_trials(session: Session, spec: SweepSpec, job: Path) -> None:
             warnings += examine(session, job, bounded(session, trial), wait_for_capacity=False)
         except CliError as error:
             refused.append((values, error))
+    skew_warnings(session)
     warn(session, dict.fromkeys(warnings))
     if not refused:
         return

@@ -253,7 +253,7 @@ def trial_of(session: Session, spec: SweepSpec, file: Path, number: int, fields:
         CliError: if the result is no valid job.
     """
     job = read_spec(file, Overrides({**values_of(spec.name, fields), f"tags.{SWEEP_TAG}": spec.name}))
-    now = session.now
+    now = session.submission_time
     deadline = now + job.deadline if isinstance(job.deadline, timedelta) else job.deadline
     made = JobSubmission(
         job_id=trial_job(spec.name, number), spec=job, submitted_at=now, deadline_at=deadline, submitted_by=user()

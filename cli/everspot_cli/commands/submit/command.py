@@ -23,6 +23,7 @@ from everspot_cli.requests import user
 from everspot_cli.session import Session
 from everspot_cli.specs import Overrides, read_spec
 from everspot_cli.supplies import supplied
+from everspot_cli.tables import duration
 
 
 def register(app: typer.Typer) -> None:
@@ -53,12 +54,13 @@ def submit(
     it has a budget in dollars and a price is unknown.
     """
     session = session_of(context, json)
-    submission = _submission(session, file, Overrides.read(name, set or (), env or ()), forced=force)
+    overrides = Overrides.read(name, set or (), env or ())
+    submission = _submission(session, file, overrides, forced=force, dry_run=dry_run)
     if dry_run:
         show_dry_run(session, file, submission, region, wait_for_capacity)
         return
     submission = bounded(session, submission)
-    warnings = check(session, file, submission, wait_for_capacity)
+    warnings = [*skew_warnings(session), *check(session, file, submission, wait_for_capacity)]
     submission = send(session, submission)
     warnings += note_submitted(session, submission)
     answer_submitted(session, submission, warnings)
@@ -116,9 +118,22 @@ def what_next(job_id: str) -> str:
     )
 
 
-def _submission(session: Session, file: Path, overrides: Overrides, *, forced: bool) -> JobSubmission:
-    """The job of a file, as it would be submitted now."""
-    spec, now = read_spec(file, overrides, forced=forced), session.now
+def skew_warnings(session: Session) -> list[str]:
+    """Print and return the warning about a clock of this machine that differs from the store's."""
+    skew = session.clock_skew
+    if not skew:
+        return []
+    side = "behind" if skew > timedelta(0) else "ahead of"
+    span = duration(abs(skew).total_seconds())
+    warning = f"this machine's clock is {span} {side} the store's: the times of the job count from the store's clock"
+    warn(session, [warning])
+    return [warning]
+
+
+def _submission(session: Session, file: Path, overrides: Overrides, *, forced: bool, dry_run: bool) -> JobSubmission:
+    """The job of a file, as it would be submitted now. A dry run writes nothing, so it takes this machine's time."""
+    spec = read_spec(file, overrides, forced=forced)
+    now = session.now if dry_run else session.submission_time
     deadline = now + spec.deadline if isinstance(spec.deadline, timedelta) else spec.deadline
     job_id = f"{spec.name}-{secrets.token_hex(4)}"
     made = JobSubmission(

@@ -11,7 +11,7 @@ from everspot_core.job import JobSubmission
 from everspot_core.records import JobState
 
 from everspot_cli.commands.options import EndedJobId, Env, Json, Name, Set, WaitForCapacity, session_of
-from everspot_cli.commands.submit.command import answer_submitted, check, created, note_submitted
+from everspot_cli.commands.submit.command import answer_submitted, check, created, note_submitted, skew_warnings
 from everspot_cli.commands.submit.deadline import bounded
 from everspot_cli.errors import CliError
 from everspot_cli.finding import find_job, record_of
@@ -47,7 +47,7 @@ def retry(
     _refuse_unless_ended(session, old.job_id)
     submission = _again(session, old, Overrides.read(name, set or (), env or ()), from_scratch)
     submission = bounded(session, submission)
-    warnings = check(session, Path(old.job_id), submission, wait_for_capacity)
+    warnings = [*skew_warnings(session), *check(session, Path(old.job_id), submission, wait_for_capacity)]
     store = session.store
     create = partial(store.submit, code_of=old.job_id) if from_scratch else partial(store.retry, of=old.job_id)
     submission = created(session, submission, lambda: create(submission))
@@ -66,7 +66,7 @@ def _refuse_unless_ended(session: Session, job: str) -> None:
 
 
 def _again(session: Session, old: JobSubmission, overrides: Overrides, from_scratch: bool) -> JobSubmission:
-    spec, now = changed(old.spec, old.job_id, overrides), session.now
+    spec, now = changed(old.spec, old.job_id, overrides), session.submission_time
     return old.model_copy(
         update={
             "job_id": f"{spec.name}-{secrets.token_hex(4)}",

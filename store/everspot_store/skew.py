@@ -1,0 +1,39 @@
+"""The difference between the store's clock and this machine's."""
+
+import secrets
+from datetime import timedelta
+
+from everspot_core.clock import Clock
+
+from everspot_store.bucket import Bucket
+
+PRECISION = timedelta(seconds=1)
+"""Stores give the time of a write in whole seconds (S3: ListObjectsV2, `LastModified`)."""
+TOLERANCE = timedelta(seconds=5)
+"""The largest difference that counts as none: requests take time, and synchronized clocks differ a little."""
+
+
+def measure_skew(bucket: Bucket, clock: Clock) -> timedelta:
+    """Return the time by which the store's clock is ahead of `clock`; negative if it is behind.
+
+    Writes a small object, reads the time that the store gave it, and deletes it. Returns zero for a difference up to
+    `TOLERANCE`, and where market time runs at another speed than the store's time.
+
+    Raises:
+        StoreError: if the object cannot be written, listed or deleted.
+    """
+    if clock.to_real(timedelta(seconds=1)) != timedelta(seconds=1):
+        return timedelta(0)
+    key = f"clocks/{secrets.token_hex(8)}"
+    before = clock.now()
+    bucket.put(key, b"")
+    after = clock.now()
+    written = next((entry.modified for entry in bucket.list("clocks/") if entry.key == key), None)
+    bucket.delete(key)
+    if written is None:
+        return timedelta(0)
+    if written > after + TOLERANCE:
+        return written - after
+    if written + PRECISION < before - TOLERANCE:
+        return written + PRECISION - before
+    return timedelta(0)

@@ -25,6 +25,8 @@ class EventKind(StrEnum):
     NOT_CHECKPOINTED = "not_checkpointed"  # agent: nothing was kept for this long: intervals, seconds, reason
     FELL_BACK = "fell_back"  # agent, the attempt before failed while it loaded a checkpoint, so this one resumes from
     # an older one: from_step, to_step, count (how often the job did so by now)
+    PRECISION_CHANGED = "precision_changed"  # agent, the job changes to mixed precision, because its instance has less
+    # GPU memory than it has used: before, after ("mixed"), used_gib (measured), gpu_memory_gib (of the instance)
     STALLED = "stalled"  # agent: step, seconds (real, without a step), restarted (bool)
     NOTICE = "notice"  # agent: source (metadata|queue|drill|drain|cancel|budget|cap|window), action_at
     REBALANCE = "rebalance"  # agent: source

@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from everspot_core.documents import Document, Duration, Frozen, Stored, Utc, is_stored
-from everspot_core.field_types import Line, Name, Span
+from everspot_core.field_types import Flag, Line, Name, Span
 from everspot_core.job_parts import Budget as Budget
 from everspot_core.job_parts import CheckpointPolicy as CheckpointPolicy
 from everspot_core.job_parts import Precision as Precision
@@ -138,6 +138,12 @@ class JobSpec(Frozen):
     )
     checkpoint: CheckpointPolicy = CheckpointPolicy()
     precision: Precision = Precision.AUTO
+    mixed_on_failover: Flag = Field(
+        default=False,
+        description="With `precision: auto` and the trainer library: the run begins in fp32, and changes to mixed "
+        "precision when it moves, after a failover, to a type whose GPUs have less memory than it uses in fp32. The "
+        "change is an event of the job; its numbers differ from then on.",
+    )
     budget: Budget = Budget()
     retries: Retries = Retries()
     tags: dict[str, str] = Field(default_factory=dict, description="Project, Team, Environment, ModelVersion, …")

@@ -63,6 +63,8 @@ def program_faults(values: Mapping[str, Any]) -> list[Problem]:
         found.append(Problem("code", "belongs to entrypoint, not to recipe"))
     elif entrypoint is not None and code is None:
         found.append(Problem("code", "is missing: entrypoint needs the folder that holds the script"))
+    if values.get("mixed_on_failover") is True and values.get("precision", "auto") != "auto":
+        found.append(Problem("mixed_on_failover", "needs `precision: auto`: every other precision stays as it is"))
     env, secrets = values.get("env"), values.get("secrets")
     if isinstance(env, Mapping) and isinstance(secrets, Mapping):
         found += [Problem(f"secrets.{name}", "is given by env too") for name in sorted(set(env) & set(secrets))]

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 from agent_helpers import eventually
+from everspot_core.records import Progress
 from everspot_train.agent import memory
 from everspot_train.agent.process import LocalLauncher
+from everspot_train.rundir import Status
 
 CHILD = "import time; kept = b'x' * (96 * 2**20); time.sleep(600)"
 
@@ -42,3 +44,12 @@ def test_a_program_is_counted_with_its_children(tmp_path: Path) -> None:
     finally:
         process.kill()
     assert process.memory_gib() is None
+
+
+def test_what_was_measured_in_fp32_does_not_count_in_mixed_precision() -> None:
+    """Given a job that changed to mixed precision, when it reports less GPU memory, then that is its use."""
+    status = Status(step=1, gpu_memory_gib=13.0, mixed=True)
+    after = memory.most(Progress(gpu_memory_gib=17.0, mixed=False), None, status)
+    assert (after["gpu_memory_gib"], after["mixed"]) == (13.0, True)
+    again = memory.most(Progress(**after), None, status.model_copy(update={"gpu_memory_gib": 12.0}))
+    assert again["gpu_memory_gib"] == 13.0

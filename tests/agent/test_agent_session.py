@@ -8,7 +8,8 @@ import pytest
 from agent_helpers import FAST
 from everspot_clouds.base import Identity
 from everspot_core import lease as transitions
-from everspot_core.job import JobSpec, JobSubmission
+from everspot_core.catalogue import InstanceType
+from everspot_core.job import JobSpec, JobSubmission, Resources
 from everspot_core.manifest import Manifest
 from everspot_core.records import EventKind, JobState, Market, Progress, Reason
 from everspot_store import DigestMismatch, ManualClock, Store, StoreDenied, StoreUnavailable
@@ -19,7 +20,7 @@ from everspot_train.agent.process import LocalLauncher
 from everspot_train.agent.session import JobSession, renewal_of
 from everspot_train.agent.starter import Starter, Surroundings
 from everspot_train.agent.world import LeaseView
-from everspot_train.rundir import CheckpointRequest, LeaseFile, RunContext, Status, StopRequest, TrainingPhase
+from everspot_train.rundir import CheckpointRequest, LeaseFile, RunContext, RunDir, Status, StopRequest, TrainingPhase
 
 CLOCK = ManualClock()
 FINISHED = Ending(Reason.FINISHED, 0, 10, 10)
@@ -210,12 +211,42 @@ def test_code_that_cannot_be_had_is_a_reason_of_its_own_with_a_back_off(
     assert waits == [timedelta(seconds=10) * 2**attempt for attempt in range(len(waits))]
 
 
-def a_starter(store: Store, home: Path) -> Starter:
-    """A starter without a program to launch."""
-    manifest = Manifest(
-        cluster="test", cloud="folder", control_url=store.control.url, data_url=store.data.url, limits=FAST
+@pytest.mark.parametrize(("used_gib", "lowered"), [(17.0, True), (12.0, False), (None, False)])
+def test_a_job_that_moved_to_a_smaller_gpu_is_started_in_mixed_precision(
+    store: Store, tmp_path: Path, used_gib: float | None, lowered: bool
+) -> None:
+    """Given a job that used so much in fp32, when it starts on 16 GiB, then it is lowered, with an event."""
+    spec = JobSpec(
+        name="j", recipe="image-classification", mixed_on_failover=True, resources=Resources(gpus=1, gpu_memory_gib=24)
     )
-    identity = Identity(instance_id="i-1", instance_type="m5.large", zone="us-east-1a", market=Market.SPOT)
+    store.submit(JobSubmission(job_id="job-3", spec=spec, submitted_at=CLOCK.now()))
+    record = transitions.assign(None, "job-3", "i-1", CLOCK.now())
+    progress = Progress(step=9, gpu_memory_gib=used_gib, mixed=False)
+    store.records.create("job-3", record.model_copy(update={"progress": progress}))
+    starter = a_starter(store, tmp_path, InstanceType(name="tiny", vcpus=2, memory_gib=8, gpus=1, gpu_memory_gib=16))
+    session = starter.take(JobKey("job-3", record.epoch))
+    assert session is not None
+
+    starter.start(session)
+    session.kill()
+    context = RunDir(session.run_dir.path).read(RunContext)
+    session.conclude(Ending(Reason.NOTICE, None, None, None), None)
+
+    assert context is not None and context.mixed is lowered
+    changes = [event.data for event in store.events("job-3") if event.kind is EventKind.PRECISION_CHANGED]
+    expected = {"before": "fp32", "after": "mixed", "used_gib": used_gib, "gpu_memory_gib": 16.0}
+    assert changes == ([expected] if lowered else [])
+
+
+def a_starter(store: Store, home: Path, kind: InstanceType | None = None) -> Starter:
+    """A starter without a program to launch. `kind`: a type of the cluster's own, which its instance is of."""
+    own = [kind] if kind is not None else []
+    manifest = Manifest(
+        cluster="test", cloud="folder", control_url=store.control.url, data_url=store.data.url, limits=FAST,
+        instance_types=own,
+    )  # fmt: skip
+    name = kind.name if kind is not None else "m5.large"
+    identity = Identity(instance_id="i-1", instance_type=name, zone="us-east-1a", market=Market.SPOT)
     return Starter(
         store=store,
         manifest=manifest,

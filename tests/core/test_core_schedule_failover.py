@@ -1,11 +1,13 @@
 """When a job leaves the spot market, when it goes back, when a smaller type helps; and that it never flaps."""
 
 from collections.abc import Callable, Container
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from everspot_core.catalogue import InstanceType
 from everspot_core.job import JobSpec, JobSubmission, Priority, Resources
+from everspot_core.lower_precision import HEADROOM, MIXED
 from everspot_core.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Reason, Role
 from everspot_core.schedule import (
     Behaviour,
@@ -17,8 +19,6 @@ from everspot_core.schedule import (
 )
 from everspot_core.schedule.market.failover import (
     DAY,
-    HEADROOM,
-    MIXED,
     MOVES_A_DAY,
     STAY,
     arrival,
@@ -37,7 +37,8 @@ TYPE = InstanceType(name="t", vcpus=8, memory_gib=32, gpus=1, gpu_memory_gib=24)
 def job(*lost: float, priority: Priority = Priority.NORMAL, due: float | None = None, **kw) -> JobView:
     """`lost`: hours ago at which it was preempted, in any order; `due` in hours."""
     resources = kw.pop("resources", Resources())
-    spec = JobSpec(name="j", recipe="r", priority=priority, resources=resources)
+    chosen = {name: kw.pop(name) for name in ("precision", "mixed_on_failover") if name in kw}
+    spec = JobSpec(name="j", recipe="r", priority=priority, resources=resources, **chosen)
     deadline = None if due is None else NOW + due * HOUR
     submission = JobSubmission(job_id="j", spec=spec, submitted_at=NOW - 99 * HOUR, deadline_at=deadline)
     return job_view(submission=submission, preempted_at=tuple(sorted(NOW - h * HOUR for h in lost)), **kw)
@@ -195,6 +196,10 @@ def fit_for_less(**kw) -> JobView:
     return job(*lost, resources=ASKED, measured=measured, outlook=WORK, speeds=given_speeds, **kw)
 
 
+FP32_27 = measured_view(vcpus=3, memory_gib=12, gpu_memory_gib=27, mixed=False)
+FP32_17 = replace(FP32_27, gpu_memory_gib=17)
+
+
 @pytest.mark.parametrize(
     ("kw", "expected"),
     [
@@ -202,8 +207,17 @@ def fit_for_less(**kw) -> JobView:
         ({"lost": (0.1, 0.2)}, None),
         ({"measured": None}, None),
         ({"measured": measured_view(vcpus=3, memory_gib=12, gpu_memory_gib=22, mixed=True)}, None),
-        ({"measured": measured_view(vcpus=3, memory_gib=12, gpu_memory_gib=27, mixed=False)}, "half"),
-        ({"measured": measured_view(vcpus=3, memory_gib=12, gpu_memory_gib=28, mixed=False)}, None),
+        ({"measured": FP32_27}, None),  # judged by what was measured: nothing switches mixed precision on
+        ({"measured": FP32_27, "precision": "fp32"}, None),
+        ({"measured": FP32_27, "mixed_on_failover": True}, "half"),
+        ({"measured": replace(FP32_27, gpu_memory_gib=28), "mixed_on_failover": True}, None),
+        ({"measured": replace(FP32_27, mixed=True), "mixed_on_failover": True}, None),  # mixed already
+        ({"measured": replace(FP32_27, mixed=None), "mixed_on_failover": True}, None),
+        (
+            {"measured": FP32_17, "speeds": {"tiny": 0.25}, "mixed_on_failover": True},
+            "tiny",
+        ),
+        ({"measured": FP32_17, "mixed_on_failover": True}, "half"),  # without the change
         ({"measured": measured_view(vcpus=3, memory_gib=12, gpu_memory_gib=9, mixed=True)}, "half"),  # the faster one
         ({"measured": measured_view(vcpus=3, memory_gib=30, gpu_memory_gib=9, mixed=True)}, None),
         ({"measured": measured_view(vcpus=3, memory_gib=12, gpu_memory_gib=22, mixed=None)}, None),  # nothing is saved

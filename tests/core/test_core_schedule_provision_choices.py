@@ -11,6 +11,7 @@ from everspot_core.schedule import (
     Stay,
     Why,
 )
+from everspot_core.schedule.words import because
 from provision_helpers import (
     HOUR,
     LATEST,
@@ -120,6 +121,24 @@ def test_the_smaller_type_is_launched_after_many_losses_if_it_is_the_better_one(
     assert (usual.instance_type, usual.why) == ("t", Why.SPOT_AVAILABLE)
     for other in (replace(view, preempted_at=()), replace(view, measured=None)):
         assert one(decide(other, pools=pools), Launch).instance_type == "t"
+
+
+def test_a_launch_of_a_smaller_type_says_that_the_job_changes_to_mixed_precision():
+    """Given a job that used 15 GiB in fp32 and allows the change, when 14 GiB are launched, then the reason says so."""
+    view = job(
+        due=60,
+        work=WORK,
+        preempted_at=OFTEN,
+        measured=measured_view(vcpus=4, memory_gib=8, gpu_memory_gib=15, mixed=False),
+        speeds={"t": 1.0, "small": 0.9},
+    )
+    spec = view.submission.spec.model_copy(update={"mixed_on_failover": True})
+    allowed = replace(view, submission=view.submission.model_copy(update={"spec": spec}))
+    pools = [pool(), pool(ON_DEMAND), pool(kind=SMALL, usd=0.3)]
+    launch = one(decide(allowed, pools=pools), Launch)
+    assert (launch.instance_type, launch.why) == ("small", Why.SMALLER_MIXED)
+    assert "mixed precision" in because(launch)
+    assert one(decide(view, pools=pools), Launch).instance_type == "t"
 
 
 def test_safety_does_not_rest_on_a_type_that_is_too_small():

@@ -44,3 +44,27 @@ def test_auto_stays_what_it_was_and_another_format_is_refused() -> None:
     assert Pins(BEGUN).precision(Precision.FP16, CPU) is Precision.FP16
     with pytest.raises(StateMismatch, match="begun with precision fp16, and bf16"):
         Pins(BEGUN).precision(Precision.BF16, CPU)
+
+
+@pytest.mark.parametrize(
+    ("pinned", "lowered", "expected"),
+    [
+        (None, False, Precision.FP32),  # the first attempt of a job that allows the change begins exactly
+        (None, True, resolve(Precision.AUTO, CPU)),  # it changed before it had a checkpoint
+        ("fp32", False, Precision.FP32),
+        ("fp32", True, resolve(Precision.AUTO, CPU)),
+        ("fp16", True, Precision.FP16),  # once mixed, it stays what it is
+        ("bf16", False, Precision.BF16),
+    ],
+)
+def test_a_job_that_allows_it_changes_to_mixed_precision_after_a_failover(
+    pinned: str | None, lowered: bool, expected: Precision
+) -> None:
+    pins = Pins({"precision": pinned} if pinned else {})
+    assert pins.precision(Precision.AUTO, CPU, lowered=lowered) is expected
+
+
+def test_a_program_that_names_a_format_is_not_lowered() -> None:
+    assert Pins({}).precision(Precision.TF32, CPU, lowered=True) is Precision.TF32
+    with pytest.raises(StateMismatch, match="begun with precision fp32, and bf16"):
+        Pins({"precision": "fp32"}).precision(Precision.BF16, CPU, lowered=True)

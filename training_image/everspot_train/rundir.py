@@ -50,6 +50,9 @@ class RunContext(RunFile):
     region: str = Field(default="", description="The cluster's.")
     cache_dir: str | None = Field(default=None, description="Where datasets and packages are kept for later jobs.")
     scratch_dir: str = Field(description="Where checkpoints are written before they are uploaded.")
+    mixed: bool = Field(
+        default=False, description="Of a job with mixed_on_failover: train in mixed precision from now on."
+    )
 
 
 class Ready(RunFile):

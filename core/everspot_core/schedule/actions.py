@@ -70,6 +70,7 @@ class Why(StrEnum):
     CRITICAL = "critical"  # market: reserved or on-demand, at once
     FAILED_OVER = "failed-over"  # preemptions, window_hours
     SMALLER_TYPE = "smaller-type"  # preemptions
+    SMALLER_MIXED = "smaller-mixed"  # preemptions: it fits the smaller type in mixed precision only
     INFEASIBLE = "infeasible"  # earliest, usd
     ON_ITS_WAY = "on-its-way"  # instances: what it will move to is being launched
     MOVE = "move"  # market: what it moves to is ready

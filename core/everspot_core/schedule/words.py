@@ -73,6 +73,8 @@ _BECAUSE = {
     Why.AT_RISK: "{left_hours:.2f} h of work and {time_hours:.2f} h are left, and on-demand is not to be had either",
     Why.CRITICAL: "it is critical, and does not wait for spot",
     Why.FAILED_OVER: "it lost {preemptions} spot instances within {window_hours:.2f} h",
+    Why.SMALLER_MIXED: "after {preemptions} lost spot instances it changes to mixed precision on a smaller type; "
+    "it still arrives in time",
     Why.SMALLER_TYPE: "after {preemptions} lost spot instances a smaller type will do; it still arrives in time",
     Why.ON_ITS_WAY: "{instances} instance(s) that it will move to are on their way",
     Why.MOVE: "what it moves to is ready ({market})",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
-from everspot_core.catalogue import UnknownInstanceType, builtin
+from everspot_core.catalogue import InstanceType, UnknownInstanceType, builtin
 from everspot_core.clock import Clock
 from everspot_core.ledger import FaultKind
 from everspot_core.manifest import Manifest
@@ -110,12 +110,18 @@ class Fitness:
         return None
 
 
-def expected_gpus(manifest: Manifest, instance_type: str) -> int | None:
-    """The number of GPUs of an instance type by the catalogue; None for an unknown type."""
+def known_type(manifest: Manifest, name: str) -> InstanceType | None:
+    """Return an instance type by the catalog and the cluster's own types; None for an unknown one."""
     try:
-        return builtin().with_types(manifest.instance_types).get(instance_type).gpus
+        return builtin().with_types(manifest.instance_types).get(name)
     except UnknownInstanceType:
         return None
+
+
+def expected_gpus(manifest: Manifest, instance_type: str) -> int | None:
+    """The number of GPUs of an instance type by the catalogue; None for an unknown type."""
+    kind = known_type(manifest, instance_type)
+    return kind.gpus if kind is not None else None
 
 
 def free_mib(folder: Path) -> int:

@@ -43,6 +43,10 @@ def of_processes(pids: Iterable[int]) -> float | None:
 def most(last: Progress, held: float | None, status: Status | None) -> dict[str, Any]:
     """The memory fields of the next progress: the most that was seen so far, in this attempt or an earlier one."""
     gpu = status.gpu_memory_gib if status is not None else None
+    if status is not None and status.mixed and last.mixed is False:
+        last = last.model_copy(
+            update={"gpu_memory_gib": None}
+        )  # measured in fp32, which it does not train in any longer
     return {
         "memory_gib": _more(last.memory_gib, held),
         "gpu_memory_gib": _more(last.gpu_memory_gib, gpu),

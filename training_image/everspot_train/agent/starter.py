@@ -9,9 +9,10 @@ from pathlib import Path
 
 from everspot_clouds.base import Identity
 from everspot_core.clock import Clock
-from everspot_core.job import JobSubmission
+from everspot_core.job import JobSubmission, Precision
+from everspot_core.lower_precision import trains_mixed
 from everspot_core.manifest import Manifest
-from everspot_core.records import JobState, Reason, Seat
+from everspot_core.records import EventKind, JobState, Reason, Seat
 from everspot_store import (
     CheckpointCorrupt,
     DigestMismatch,
@@ -24,7 +25,7 @@ from everspot_store import (
 
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.endings import Ending
-from everspot_train.agent.fitness import CACHE
+from everspot_train.agent.fitness import CACHE, known_type
 from everspot_train.agent.folder import FolderKeeper
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.logs import OUTPUT
@@ -205,7 +206,24 @@ class Starter:
             region=self._manifest.region,
             cache_dir=str(self._surroundings.home / CACHE),
             scratch_dir=str(folder / "scratch"),
+            mixed=self._lowers_precision(session),
         )
+
+    def _lowers_precision(self, session: JobSession) -> bool:
+        """Return whether the job trains in mixed precision here, and record the change when it begins."""
+        spec, progress = session.submission.spec, session.record.progress
+        kind = known_type(self._manifest, self._identity.instance_type)
+        gpu_memory = kind.gpu_memory_gib if kind is not None else None
+        lowered = trains_mixed(spec, progress, gpu_memory)
+        if lowered and not progress.mixed:
+            session.say(
+                EventKind.PRECISION_CHANGED,
+                before=Precision.FP32.value,
+                after="mixed",
+                used_gib=progress.gpu_memory_gib,
+                gpu_memory_gib=gpu_memory,
+            )
+        return lowered
 
     @staticmethod
     def _code_dir(submission: JobSubmission, run_dir: Path) -> Path | None:

@@ -13,7 +13,7 @@ from everspot_core.job import Precision
 from pydantic import JsonValue
 
 from everspot_train.trainer.errors import StateMismatch
-from everspot_train.trainer.precision import resolve
+from everspot_train.trainer.precision import mixed, resolve
 
 log = logging.getLogger("everspot.trainer")
 
@@ -25,13 +25,20 @@ class Pins:
     def __init__(self, info: Mapping[str, JsonValue]) -> None:
         self._info = info
 
-    def precision(self, wanted: Precision, device: torch.device) -> Precision:
+    def precision(self, wanted: Precision, device: torch.device, *, lowered: bool | None = None) -> Precision:
         """The format to use. `auto` means the one that the first attempt chose.
+
+        Args:
+            wanted: what the program or its job asks for.
+            device: what it trains on.
+            lowered: of a job that allows mixed precision after a failover: whether that is the case. None: of others.
 
         Raises:
             StateMismatch: if `wanted` is another format than the run began with.
         """
         pinned = self._info.get("precision")
+        if wanted is Precision.AUTO and lowered is not None:
+            return self._after_failover(Precision(pinned) if pinned in set(Precision) else None, device, lowered)
         if not isinstance(pinned, str) or pinned not in set(Precision):
             return resolve(wanted, device)
         if wanted not in (Precision.AUTO, Precision(pinned)):
@@ -39,6 +46,17 @@ class Pins:
         if wanted is Precision.AUTO and resolve(wanted, device).value != pinned:
             log.warning("precision stays %s, with which the run was begun; this machine's own is another", pinned)
         return Precision(pinned)
+
+    @staticmethod
+    def _after_failover(pinned: Precision | None, device: torch.device, lowered: bool) -> Precision:
+        """fp32 until the job is lowered, and then the device's own format. A run in mixed precision stays in it."""
+        before = pinned or Precision.FP32
+        if mixed(before) or not lowered:
+            return before
+        after = resolve(Precision.AUTO, device)
+        if pinned is not None:
+            log.warning("precision changes from %s to %s: the GPU has less memory than %s needs", before, after, before)
+        return after
 
     def accumulation(self, wanted: int, batch_size: int | None, world_size: int) -> int:
         """The number of losses per optimizer step that keeps the global batch. `batch_size`: samples per batch and

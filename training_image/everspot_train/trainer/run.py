@@ -90,7 +90,8 @@ class Run:
         ranks = Ranks()
         link = Link(rundir, context) if rundir and context and ranks.first else None
         pins = Pins(ranks.share_object(link.pinned() if link else {}))
-        chosen = pins.precision(Precision(precision) if precision else of_job, ranks.device)
+        lowered = context.mixed if context and context.submission.spec.mixed_on_failover else None
+        chosen = pins.precision(Precision(precision) if precision else of_job, ranks.device, lowered=lowered)
         run = cls(context, ranks, chosen, accumulation, clip_norm, pins)
         run._recorder = Recorder.from_environment(rundir, ranks.rank)
         if seed is not None:

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from everspot_core.catalogue import InstanceType
 from everspot_core.fit import Shape, fits
 from everspot_core.job import Resources
+from everspot_core.lower_precision import HEADROOM, MIXED, may_lower
 from everspot_core.records import Market
 from everspot_core.schedule.actions import Figures, Why
 from everspot_core.schedule.jobs import critical, outlook_of
@@ -26,11 +27,6 @@ DAY = timedelta(days=1)
 MOVES_A_DAY = 20
 """The most moves between the markets in a day. Before the last of ten stays on on-demand, 3 x 1 + 3 x 2 + 3 x 4 h have
 passed; an eleventh would come 8 h later."""
-HEADROOM = 1.1
-"""The factor on measured use: the next hour may need a little more than the hours before."""
-MIXED = 0.8
-"""GPU memory with mixed precision, as a fraction of that without. It assumes that activations, 40 % of a job's
-memory, are halved, while weights, gradients and the optimizer's state stay. Most networks save more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,27 +81,32 @@ def _remain(failover: datetime | None, up: timedelta, stay: timedelta) -> Prefer
 def smaller(job: JobView, types: Iterable[InstanceType], now: datetime) -> InstanceType | None:
     """A type that has less than the job asked for, but more than it was seen to use, and is fast enough.
 
-    Only a job that has failed over lately gets one, and only types count whose speed for the job is known. The job is
-    expected to train in mixed precision there. The result is the fastest type that keeps the deadline by the upper
-    bounds; None if there is none.
+    Only a job that has failed over lately gets one, and only types count whose speed for the job is known. The result
+    is the fastest type that keeps the deadline by the upper bounds; None if there is none. Types with less GPU memory
+    than the job was measured to use count only if there is no other, and if the job allows mixed precision.
     """
     measured = job.measured
     if measured is None or outlook_of(job) is None or _last_failover(job.preempted_at, now) is None:
         return None
-    asked, used = job.submission.spec.resources, _used(job.submission.spec.resources, measured)
+    spec = job.submission.spec
+    asked = spec.resources
     offered = sorted(types, key=lambda t: t.name)
     arches = {t.arch for t in offered if fits(asked, Shape.of(t))}
     deadline = job.submission.deadline_at
     able = [
         t
         for t in offered
-        if fits(used, Shape.of(t))
-        and not fits(asked, Shape.of(t))
+        if not fits(asked, Shape.of(t))
         and (not arches or t.arch in arches)
         and job.speeds.get(t.name, 0.0) > 0
         and (deadline is None or arrival(job, t, now) <= deadline)
     ]
-    return max(able, key=lambda t: job.speeds[t.name], default=None)
+    for factor in (1.0, MIXED) if may_lower(spec, measured.mixed) else (1.0,):
+        used = _used(asked, measured, factor)
+        holding = [t for t in able if fits(used, Shape.of(t))]
+        if holding:
+            return max(holding, key=lambda t: job.speeds[t.name])
+    return None
 
 
 def arrival(job: JobView, instance_type: InstanceType, now: datetime) -> datetime:
@@ -120,14 +121,13 @@ def arrival(job: JobView, instance_type: InstanceType, now: datetime) -> datetim
     return now + outlook.changeover_upper + outlook.left_upper / job.speeds[instance_type.name]
 
 
-def _used(asked: Resources, measured: Measured) -> Resources:
-    """What the job needs, by its measured use. The number and the model of its GPUs stay as its author asked."""
-    # Of precision that nobody told, nothing more is expected than was seen.
-    halved = MIXED if measured.mixed is False else 1.0
+def _used(asked: Resources, measured: Measured, gpu_factor: float) -> Resources:
+    """Return what the job needs, by its measured use. The number and the model of its GPUs stay as its author asked.
+    `gpu_factor`: by which its use of GPU memory changes."""
     seen = {"vcpus": measured.vcpus, "memory_gib": measured.memory_gib, "gpu_memory_gib": measured.gpu_memory_gib}
     used = {name: most * HEADROOM for name, most in seen.items() if most is not None}
     if "gpu_memory_gib" in used:
-        used["gpu_memory_gib"] *= halved
+        used["gpu_memory_gib"] *= gpu_factor
     return asked.model_copy(update=used)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 
+from everspot_core.lower_precision import HEADROOM
 from everspot_core.records import Market
 from everspot_core.schedule.actions import Figures, Launch, Why
 from everspot_core.schedule.admission import Admission
@@ -12,7 +13,7 @@ from everspot_core.schedule.market.policy import MarketChoice
 from everspot_core.schedule.market.stock import Stocks
 from everspot_core.schedule.provisioning.launches import Launches
 from everspot_core.schedule.provisioning.room import CapRoom
-from everspot_core.schedule.view import ClusterView, InstanceView, JobView
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolView
 
 
 class Launching:
@@ -51,7 +52,7 @@ class Launching:
             ranked=tuple(p.key for p in pools),
             ordered=able.ordered,
             count=job.nodes,
-            why=Why.SMALLER_TYPE if less else to.why,
+            why=_why_smaller(job, pools[0]) if less else to.why,
             figures={"preemptions": PREEMPTIONS} if less else to.figures,
         )
 
@@ -88,3 +89,10 @@ class Launching:
         able = offers.acceptable(Market.SPOT if to.market is Market.SPOT else Market.ON_DEMAND)
         sound = tuple(p for p in able.pools if p.key not in self._launches.failed)
         return able._replace(pools=sound or able.pools)
+
+
+def _why_smaller(job: JobView, pool: PoolView) -> Why:
+    """Return why the job gets a smaller type: as it is, or in mixed precision only."""
+    used = job.measured.gpu_memory_gib if job.measured is not None else None
+    needs = used is not None and used * HEADROOM > pool.instance_type.gpu_memory_gib
+    return Why.SMALLER_MIXED if needs else Why.SMALLER_TYPE

@@ -118,7 +118,7 @@ def test_torchrun_hands_the_first_failure_on(tmp_path: Path, what: str, code: in
     )
     for name in ("home", "tmp"):
         (tmp_path / name).mkdir()
-    env = environment_for(spec, {"PATH": "/usr/bin:/bin"}, 2, tmp_path, PLAIN)
+    env = environment_for(spec, {"PATH": "/usr/bin:/bin"}, 2, tmp_path, PLAIN, tmp_path / "tmp")
     done = subprocess.run(command_for(spec, None), cwd=PLAIN, env=env, capture_output=True, text=True)
 
     ending = ending_of(None, done.returncode, None, read_failure(tmp_path, done.stderr))
@@ -142,7 +142,7 @@ def test_a_program_of_one_process_may_open_a_process_group_and_torch_is_imported
         "dist.destroy_process_group()\n"
     )
     spec = JobSpec(name="plain", entrypoint=["group.py"], code=".")
-    env = environment_for(spec, {"PATH": "/usr/bin:/bin"}, 2, tmp_path, tmp_path)
+    env = environment_for(spec, {"PATH": "/usr/bin:/bin"}, 2, tmp_path, tmp_path, tmp_path / "tmp")
     process = subprocess.Popen(command_for(spec, None), cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
     said, _ = process.communicate(timeout=120)
     assert (process.returncode, said.split()) == (0, ["7.0", "0", "1", "0", str(process.pid)])
@@ -160,7 +160,7 @@ def test_under_torchrun_a_program_has_as_long_to_save_as_its_agent_leaves_it(tmp
     for name in ("home", "tmp"):
         (tmp_path / name).mkdir()
     (tmp_path / "checkpoints").mkdir()
-    whole = environment_for(spec, {"PATH": "/usr/bin:/bin"}, 2, tmp_path, tmp_path)
+    whole = environment_for(spec, {"PATH": "/usr/bin:/bin"}, 2, tmp_path, tmp_path, tmp_path / "tmp")
     with (tmp_path / "output").open("wb") as output:
         alone = [part.replace("per-node=2", "per-node=1") for part in command_for(spec, None)]
         process = subprocess.Popen(alone, cwd=tmp_path, env=whole, stdout=output, stderr=output)

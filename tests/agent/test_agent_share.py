@@ -12,6 +12,7 @@ from everspot_train.agent.program import command_for, environment_for, too_many_
 from everspot_train.rundir import Status, TrainingPhase
 
 RUN = Path("/runs/job-1")
+TMP = Path("/t/1")
 
 
 def spec(**resources: object) -> JobSpec:
@@ -37,9 +38,11 @@ def test_a_job_has_the_processes_gpus_and_threads_that_it_asked_for_whatever_the
     job = spec(**resources)
     command = command_for(job, None)
     assert (f"--nproc-per-node={processes}" in command) is ("everspot_train.launcher" in command) is (processes > 1)
-    env = environment_for(job, {"HOME": "/var/lib/everspot", "EVERSPOT_HOME": "/h"}, 16, RUN, RUN / "code")
+    env = environment_for(
+        job, {"HOME": "/var/lib/everspot", "EVERSPOT_HOME": "/h"}, 16, RUN, RUN / "code", Path("/t/1")
+    )
     assert (env["CUDA_VISIBLE_DEVICES"], env["OMP_NUM_THREADS"]) == (visible, threads)
-    assert (env["HOME"], env["TMPDIR"]) == ("/runs/job-1/home", "/runs/job-1/tmp")
+    assert (env["HOME"], env["TMPDIR"]) == ("/runs/job-1/home", "/t/1")
     assert env["EVERSPOT_CHECKPOINT_DIR"] == "/runs/job-1/code/checkpoints"
     assert (env["A"], env["EVERSPOT_HOME"]) == ("b", "/h")
     assert env.get("WORLD_SIZE") == ("1" if processes == 1 else None)  # torchrun says it to each of several
@@ -47,7 +50,7 @@ def test_a_job_has_the_processes_gpus_and_threads_that_it_asked_for_whatever_the
 
 def test_no_job_tells_a_clouds_clients_of_the_instance_whose_they_are() -> None:
     job = spec().model_copy(update={"env": {"A": "b", "AWS_PROFILE": "mine", "AWS_REGION": "x"}})
-    env = environment_for(job, {"AWS_REGION": "us-east-1"}, 16, RUN, RUN / "code")
+    env = environment_for(job, {"AWS_REGION": "us-east-1"}, 16, RUN, RUN / "code", TMP)
     assert (env["A"], env["AWS_REGION"], env.get("AWS_PROFILE")) == ("b", "us-east-1", None)
 
 
@@ -66,7 +69,7 @@ def test_the_users_own_threads_are_kept_and_more_than_its_vcpus_are_said(
     resources: dict[str, int], asked: str, told: str | None
 ) -> None:
     job = spec(**resources).model_copy(update={"env": {"OMP_NUM_THREADS": asked}})
-    assert environment_for(job, {}, 16, RUN, RUN / "code")["OMP_NUM_THREADS"] == asked
+    assert environment_for(job, {}, 16, RUN, RUN / "code", TMP)["OMP_NUM_THREADS"] == asked
     said = too_many_threads(job, 16)
     assert said is None if told is None else said is not None and told in said
     assert too_many_threads(spec(**resources), 16) is None

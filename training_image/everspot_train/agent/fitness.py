@@ -14,6 +14,7 @@ from everspot_core.manifest import Manifest
 from everspot_store import remove_tree
 
 from everspot_train.agent.hardware import Hardware, measure
+from everspot_train.agent.temporary import FOLDER as TEMPORARY
 from everspot_train.agent.threads import DueTimer
 
 MIN_FREE_VARIABLE = "EVERSPOT_MIN_FREE_MIB"
@@ -50,7 +51,7 @@ class Fitness:
         self._least = int(environ.get(MIN_FREE_VARIABLE) or MIN_FREE_MIB)
         self._swept = [Path(name) for name in (environ.get(SWEEP_VARIABLE) or "").split(":") if name]
         home.mkdir(parents=True, exist_ok=True)
-        self._own = {entry.name for entry in home.iterdir()} | {"runs", "manifest.json", CACHE}
+        self._own = {entry.name for entry in home.iterdir()} | {"runs", "manifest.json", CACHE, TEMPORARY}
         self._broken = ""
         self._said: str | None = None
         self._schedule = DueTimer(LOOK_EVERY, clock)

@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from everspot_train.agent.actions import StopDemand
-from everspot_train.agent.program import HOME, TEMPORARY
+from everspot_train.agent.program import HOME
 from everspot_train.rundir import (
     CheckpointRequest,
     LeaseFile,
@@ -35,8 +35,7 @@ class Mailbox:
         folder = self._run_dir.path
         shutil.rmtree(folder, ignore_errors=True)
         Path(context.scratch_dir).mkdir(parents=True)
-        for name in (HOME, TEMPORARY):
-            (folder / name).mkdir(mode=0o700)
+        (folder / HOME).mkdir(mode=0o700)
         self._run_dir.write(context)
         self._run_dir.write(LeaseFile(valid_until=valid_until.total_seconds()))
 

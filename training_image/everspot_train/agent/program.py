@@ -25,8 +25,10 @@ CHECKPOINT_DIR_VARIABLE = "EVERSPOT_CHECKPOINT_DIR"
 SHUTDOWN_SECONDS = 3600
 """torchrun's limit between SIGTERM and SIGKILL. Its default is 30 s; this is longer than the agent ever grants, because
 the agent decides by the notice how long a program may take."""
+SHUTDOWN_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+"""The variable with the same limit, for a torchrun that the program starts itself, as `accelerate launch` does."""
 CHECKPOINTS, OUTPUTS = "checkpoints", "outputs"
-HOME, TEMPORARY = "home", "tmp"
+HOME = "home"
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 
@@ -88,13 +90,19 @@ def prepared(submission: JobSubmission, command: list[str]) -> list[str]:
 
 
 def environment_for(
-    spec: JobSpec, base: Mapping[str, str], vcpus: int, folder: Path, cwd: Path, gpus: Sequence[int] | None = None
+    spec: JobSpec,
+    base: Mapping[str, str],
+    vcpus: int,
+    folder: Path,
+    cwd: Path,
+    temporary: Path,
+    gpus: Sequence[int] | None = None,
 ) -> dict[str, str]:
     """The environment of the job's program.
 
     It is the agent's own environment, overridden by the variables that follow from the job's `resources`, then by its
-    `env`, and then by Everspot's and the clouds' variables, which jobs cannot set. `folder`: the run directory. `gpus`:
-    the job's own GPUs on a shared machine.
+    `env`, and then by Everspot's and the clouds' variables, which jobs cannot set. `folder`: the run directory.
+    `temporary`: the job's temporary directory. `gpus`: the job's own GPUs on a shared machine.
 
     The number of threads depends on the job and not on the machine. So it is the same wherever the job runs, a resume
     computes the same numbers, and two jobs that share a machine do not spin against each other.
@@ -102,12 +110,13 @@ def environment_for(
     asked = {
         THREADS_VARIABLE: str(threads_of(spec, vcpus)),
         "PYTHONUNBUFFERED": "1",
+        SHUTDOWN_VARIABLE: str(SHUTDOWN_SECONDS),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order in which the GPUs were counted
         "CUDA_VISIBLE_DEVICES": ",".join(
             str(index) for index in (range(spec.resources.gpus) if gpus is None else gpus)
         ),
         "HOME": str(folder / HOME),
-        "TMPDIR": str(folder / TEMPORARY),
+        "TMPDIR": str(temporary),
     }
     reserved = job_rules().reserved
     wanted = {name: value for name, value in spec.env.items() if not name.startswith(reserved)}

@@ -1,7 +1,6 @@
 """One ownership of a job: its lease, its run directory, its process, and its events."""
 
 import logging
-import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +11,7 @@ from everspot_core.clock import Clock
 from everspot_core.job import JobSubmission
 from everspot_core.manifest import Limits
 from everspot_core.records import EventKind, JobRecord, Progress, Reason
-from everspot_store import Lease, Store, StoreError, StoreUnavailable
+from everspot_store import Lease, Store, StoreError, StoreUnavailable, remove_tree
 from pydantic import JsonValue
 
 from everspot_train.agent import memory
@@ -50,7 +49,8 @@ class JobSession:
     """One ownership. Its own thread alone starts, stops and ends it. Helper threads only call `renew_if_due`, `ship`
     and `keep_folder`, which do nothing once the session is over.
 
-    `unstarted`: the ending, if the training process could not be started at all.
+    `unstarted`: the ending, if the training process could not be started at all. `temporary`: the job's temporary
+    directory, once it was made.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class JobSession:
         self._mailbox = Mailbox(self.run_dir, f"job {lease.job_id}, epoch {lease.epoch}")
         self.process: TrainingProcess | None = None
         self.unstarted: Ending | None = None
+        self.temporary: Path | None = None
         self.leavings = Leavings(store, self.key, clock, self.say)
         self._store = store
         self._clock = clock
@@ -238,8 +239,10 @@ class JobSession:
             self.process.kill()
 
     def clean(self) -> None:
-        """Remove the run directory."""
-        shutil.rmtree(self.run_dir.path, ignore_errors=True)
+        """Remove the run directory and the temporary directory."""
+        remove_tree(self.run_dir.path)
+        if self.temporary is not None:
+            remove_tree(self.temporary)
 
     def _silent(self) -> bool:
         """Whether the program has never reported, so that it does not use the trainer library."""

@@ -32,6 +32,7 @@ from everspot_train.agent.logs import OUTPUT
 from everspot_train.agent.process import ProgramLauncher
 from everspot_train.agent.program import CHECKPOINTS, OUTPUTS, command_for, environment_for, prepared, too_many_threads
 from everspot_train.agent.session import JobSession
+from everspot_train.agent.temporary import TemporaryFolders
 from everspot_train.rundir import RunContext
 
 _DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
@@ -77,6 +78,7 @@ class Starter:
         self._processes = processes
         self._surroundings = surroundings
         self._clock = clock
+        self._temporary = TemporaryFolders(surroundings.home)
 
     def clear_remains(self) -> None:
         """Kill what an earlier agent of this machine left running, and remove its run directories.
@@ -87,6 +89,7 @@ class Starter:
         if left:
             _log.warning("killed %d processes of an earlier agent", left)
         shutil.rmtree(self._surroundings.runs, ignore_errors=True)
+        self._temporary.clear()
         self._surroundings.runs.mkdir(parents=True, exist_ok=True)
 
     def take(self, job: JobKey) -> JobSession | None:
@@ -160,7 +163,9 @@ class Starter:
         cwd = code or folder
         command = prepared(session.submission, command_for(spec, self._surroundings.launcher))
         gpus = seat.gpus if seat is not None else None
-        environment = environment_for(spec, self._surroundings.environ, self._hardware.vcpus, folder, cwd, gpus)
+        session.temporary = temporary = self._temporary.make()
+        vcpus = self._hardware.vcpus
+        environment = environment_for(spec, self._surroundings.environ, vcpus, folder, cwd, temporary, gpus)
         session.leavings.outputs = cwd / OUTPUTS
         if spec.entrypoint is not None:
             session.leavings.put_back(self._folder(session, cwd / CHECKPOINTS))

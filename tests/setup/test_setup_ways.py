@@ -280,3 +280,24 @@ def test_python_starts_without_looking_for_the_project(tmp_path):
     loaded, place = told.splitlines()
     assert "__editable__" not in loaded
     assert Path(place).is_relative_to(ROOT / "core")
+
+
+INSTALL = """
+import environment
+from problems import Missing
+commands = []
+def call(command, log, *rest, **more):
+    commands.append(log)
+    if log == BROKEN:
+        raise Missing("refused")
+environment.call = call
+print(environment.install_requirements(["pip"]), *commands)
+"""
+
+
+@pytest.mark.parametrize(
+    ("broken", "expected"),
+    [("", "uv pip-uv uv"), ("pip-uv", "pip pip-uv pip"), ("uv", "pip pip-uv uv pip")],
+)
+def test_packages_are_installed_by_uv_and_by_pip_where_uv_fails(ask, broken, expected):
+    assert ask(f"BROKEN = {broken!r}{INSTALL}").strip() == expected

@@ -139,8 +139,8 @@ def spec() -> str:
 def rules() -> str:
     """The rules' reference."""
     parts = ["# The rules", MADE, "What they are for, and how to use them, stands in [rules](rules.md).", ""]
-    for cloud, title in (("aws", "AWS"), ("gcp", "Google Cloud")):
-        own = [rule for rule in RULES.values() if rule.id.startswith(f"{cloud}-")]
+    for begin, title in (("aws-", "AWS"), ("gcp-", "Google Cloud"), ("no-", "Every cloud")):
+        own = [rule for rule in RULES.values() if rule.id.startswith(begin)]
         parts += [
             f"## {title}",
             "",

@@ -31,7 +31,9 @@ SHORTEST = 3
 def subject(asked: pb.AnalyzeRequest | pb.AnalyzerResource, stack: str, secrets: set[str]) -> Subject:
     """The subject of a request. A secret's value is judged like any other, and added to `secrets`: nothing that is told
     may hold it."""
-    found = plain(json_format.MessageToDict(asked.properties), secrets.add)
+    own: set[str] = set()
+    found = plain(json_format.MessageToDict(asked.properties), own.add)
+    secrets |= own
     depends = set(asked.dependencies) if isinstance(asked, pb.AnalyzerResource) else set()
     return Subject(
         asked.type,
@@ -41,6 +43,7 @@ def subject(asked: pb.AnalyzeRequest | pb.AnalyzerResource, stack: str, secrets:
         protected=asked.options.protect,
         urn=asked.urn,
         depends=tuple(sorted(depends)),
+        secrets=frozenset(own),
     )
 
 

@@ -36,6 +36,7 @@ class Subject:
     `inputs`: in camelCase, as the provider's own SDK names them, with the engine's markers for what is secret or only
     known after an update. `environment`: the stack's name, which counts where no tag says it. `protected`: whether the
     engine refuses to delete it; None: nobody asked. `urn`, `depends`: its own URN and those that its inputs come from.
+    `secrets`: texts among the inputs that are marked as secret.
     """
 
     type: str
@@ -45,6 +46,7 @@ class Subject:
     protected: bool | None = None
     urn: str = ""
     depends: tuple[str, ...] = ()
+    secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
 
 Judge = Callable[[Subject], Iterator[Problem]]

@@ -1,5 +1,6 @@
 """Every rule about single resources, by its id."""
 
+from everspot_policy import credentials
 from everspot_policy.aws import compute as aws_compute
 from everspot_policy.aws import cost as aws_cost
 from everspot_policy.aws import escalation as aws_escalation
@@ -26,5 +27,5 @@ _AWS = (
 )  # fmt: skip
 _GCP = (gcp_network, gcp_compute, gcp_storage, gcp_identity, gcp_escalation, gcp_keys, gcp_tags, gcp_lifetime)
 
-RULES: dict[str, Rule] = {each.id: each for module in (*_AWS, *_GCP) for each in module.RULES}
+RULES: dict[str, Rule] = {each.id: each for module in (*_AWS, *_GCP, credentials) for each in module.RULES}
 """In the order of the documentation."""

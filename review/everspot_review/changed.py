@@ -192,15 +192,16 @@ def _top(root: Path) -> Path:
     return Path(git(root, "rev-parse", "--show-toplevel").rstrip("\n"))
 
 
-def git(root: Path, *arguments: str) -> str:
-    """What git prints.
+def git(root: Path, *arguments: str, errors: str = "surrogateescape") -> str:
+    """What git prints. `errors`: what becomes of bytes that are no UTF-8, such as those of a file's name.
 
     Raises:
         ChangeError: if it fails or cannot be run.
     """
     try:
         done = subprocess.run(  # noqa: S603 - our own words, no shell
-            ["git", *arguments], cwd=root, capture_output=True, text=True, check=False, timeout=120  # noqa: S607
+            ["git", *arguments], cwd=root, capture_output=True, encoding="utf-8",  # noqa: S607
+            errors=errors, check=False, timeout=120,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ChangeError(f"git cannot be run: {error}") from None

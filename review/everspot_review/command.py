@@ -1,7 +1,6 @@
 """`everspot review`: the commands that a workflow, or a person, runs. `everspot` mounts them."""
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +17,7 @@ from everspot_review.files import checked, document_of, lines_of
 from everspot_review.forge import Forge
 from everspot_review.history import Push, pushed
 from everspot_review.job import PullEvent, summarize
+from everspot_review.leaks import leaks_of_change
 from everspot_review.markdown.safe import code, cut, visible
 from everspot_review.merged import ApplyOptions, Merge
 from everspot_review.options import (
@@ -34,9 +34,9 @@ from everspot_review.options import (
     answer,
     as_json,
     duration,
-    note,
 )  # fmt: skip
 from everspot_review.previewing import Revisions, preview_all
+from everspot_review.printing import note, write
 from everspot_review.refusals import ForgeUnknown
 from everspot_review.report import EnvironmentReport, Foreseen, in_a_line
 
@@ -83,7 +83,7 @@ def changed_command(
 @app.command("files")
 def files_command(context: typer.Context, base: BaseRev, project: Root = HERE, json: AsJson = False) -> None:
     """Check the settings files that a change edits, and price them, without credentials and without running anything of
-    the change. Ends with 1 where one is wrong."""
+    the change. Ends with 1 where one is wrong, or where a line of the change holds a credential."""
     found = Project.read(project)
     touched = found.touched(base)
     known = bool(base.strip("0 "))
@@ -91,11 +91,12 @@ def files_command(context: typer.Context, base: BaseRev, project: Root = HERE, j
         name: checked(name, found.file(name), found.text_at(name, base) if known else None)
         for name in touched.environments
     }
-    lines = lines_of(seen, touched.removed) or [NOTHING]
+    leaks = leaks_of_change(found, base)
+    lines = lines_of(seen, touched.removed, leaks) or [NOTHING]
     summarize("\n".join(f"- {code(line, 500)}" for line in lines))
-    document = document_of(seen, touched.removed)
+    document = document_of(seen, touched.removed, leaks)
     answer(context, json, document, lines)
-    if document["problems"]:
+    if document["problems"] or document["credentials"]:
         raise typer.Exit(ReviewExit.REFUSED)
 
 
@@ -140,7 +141,7 @@ def comment_command(
     answer(context, json, document, [said.body] if show else [f"comment: {said.word}"])
     if blocked:
         if not as_json(context, json):
-            sys.stderr.write(f"not to be merged: {', '.join(blocked)}\n")
+            note(f"not to be merged: {', '.join(blocked)}")
         raise typer.Exit(ReviewExit.REFUSED)
 
 
@@ -209,7 +210,7 @@ def drift_command(
         if forge is not None:
             keep(forge, found[-1], author)
         if not as_json(context, json):
-            sys.stdout.write(told(found[-1]))
+            write(told(found[-1]))
     answer(context, json, {"environments": [each.document() for each in found]}, [])
     if any(each.found for each in found):
         raise typer.Exit(ReviewExit.DRIFTED)
@@ -219,10 +220,10 @@ def drift_command(
 
 def _tell_report(report: EnvironmentReport) -> None:
     """Print a report as one line, and below it why the preview failed, if it did."""
-    typer.echo(in_a_line(report))
+    write(f"{in_a_line(report)}\n")
     if report.outcome is Foreseen.FAILED:
         for error in report.errors[:_ERRORS_SHOWN]:
-            typer.echo(f"  {visible(cut(error, 2_000))}")
+            write(f"  {visible(cut(error, 2_000))}\n")
 
 
 def _chosen(

@@ -1,8 +1,9 @@
 """What can be said of an environment's settings file without running anything: that it is one, and what it costs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from everspot_clouds.estimating import Environment, estimated
@@ -11,6 +12,7 @@ from everspot_core.estimate.model import Estimate
 from everspot_core.problems import BadInputs
 from everspot_core.yaml_text import BadYaml, load
 
+from everspot_review.leaks import RULE, Leak, leaks_of_settings, struck
 from everspot_review.markdown.money import change
 
 SECTIONS = ("config", "secretsprovider", "encryptionsalt", "encryptedkey", "environment")
@@ -23,11 +25,13 @@ MOST_VALUES = 200_000
 @dataclass(frozen=True)
 class Checked:
     """A settings file that was looked at. `problems`: all that is wrong with it, in sentences; `price`: of a month,
-    before and after the change, where Everspot's own settings say it; `estimate`: the same as numbers."""
+    before and after the change, where Everspot's own settings say it; `estimate`: the same as numbers; `leaks`: the
+    credentials in it, which are among the problems."""
 
     problems: tuple[str, ...]
     price: str = ""
     estimate: Estimate | None = None
+    leaks: tuple[Leak, ...] = ()
 
     @property
     def uncounted(self) -> tuple[str, ...]:
@@ -46,13 +50,17 @@ class Checked:
 
 def checked(environment: str, path: Path, before: str | None) -> Checked:
     """Look at a settings file. `before`: the text that it had before the change, None if there was none."""
+    leaks = _leaks(path)
     wrong = problems(path)
-    if wrong:
-        return Checked(tuple(wrong))
     try:
         after = _declared(environment, path.read_text(encoding="utf-8"))
     except BadInputs as bad:
-        return Checked(tuple(f"{problem.path}: {problem.reason}" for problem in bad.problems))
+        wrong += [f"{problem.path}: {problem.reason}" for problem in bad.problems]
+    except (BadYaml, OSError, UnicodeDecodeError):
+        pass  # of which `problems` tells
+    if wrong or leaks:
+        values = [value for leak in leaks for value in leak.values]
+        return Checked((*map(str, leaks), *(struck(each, values) for each in wrong)), leaks=leaks)
     if not after.resources:
         return Checked(())
     try:
@@ -63,18 +71,39 @@ def checked(environment: str, path: Path, before: str | None) -> Checked:
     return Checked((), change(found).strip("`"), found)
 
 
-def lines_of(seen: Mapping[str, Checked], removed: Iterable[str]) -> list[str]:
-    """What was found, for people. `seen`: by environment; `removed`: those whose file is deleted."""
-    lines = [f"Pulumi.{name}.yaml: {text}" for name, each in seen.items() for text in each.problems]
+def _leaks(path: Path) -> tuple[Leak, ...]:
+    """The credentials in a file; none in one that is no file of settings, of which `problems` tells."""
+    try:
+        if path.is_symlink() or path.stat().st_size > LARGEST:
+            return ()
+        return tuple(leaks_of_settings(path.read_text(encoding="utf-8", errors="replace")))
+    except OSError:
+        return ()
+
+
+def lines_of(
+    seen: Mapping[str, Checked], removed: Iterable[str], leaks: Mapping[str, Sequence[Leak]] = MappingProxyType({})
+) -> list[str]:
+    """What was found, for people. `seen`: by environment; `removed`: those whose file is deleted; `leaks`: credentials
+    in other files, by file."""
+    lines = [f"{file}: {leak}" for file, each in leaks.items() for leak in each]
+    lines += [f"Pulumi.{name}.yaml: {text}" for name, each in seen.items() for text in each.problems]
     lines += [f"{name}: a month is expected to cost {each.price}" for name, each in seen.items() if each.price]
     lines += [f"{name}: beside this figure: {text}" for name, each in seen.items() for text in each.uncounted]
     lines += [f"{name}: the file is right" for name, each in seen.items() if not each.problems and not each.price]
     return lines + [f"Pulumi.{name}.yaml is deleted: its stack has to be empty" for name in removed]
 
 
-def document_of(seen: Mapping[str, Checked], removed: Iterable[str]) -> dict[str, Any]:
+def document_of(
+    seen: Mapping[str, Checked], removed: Iterable[str], leaks: Mapping[str, Sequence[Leak]] = MappingProxyType({})
+) -> dict[str, Any]:
     """What was found, for programs."""
+    credentials = [(f"Pulumi.{name}.yaml", leak) for name, each in seen.items() for leak in each.leaks]
+    credentials += [(file, leak) for file, each in leaks.items() for leak in each]
     return {
+        "credentials": [
+            {"file": file, "line": leak.line, "kinds": list(leak.kinds), "rule": RULE} for file, leak in credentials
+        ],
         "problems": {name: list(each.problems) for name, each in seen.items() if each.problems},
         "prices": {name: each.price for name, each in seen.items() if each.price},
         "usd_per_month": {name: each.figures() for name, each in seen.items() if each.estimate},

@@ -1,7 +1,5 @@
 """What the commands of `everspot review` take, and how they answer."""
 
-import json as jsonlib
-import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +8,7 @@ import typer
 from everspot_core.documents import parse_duration
 
 from everspot_review.errors import ReviewError, ReviewExit
+from everspot_review.printing import write, write_json
 
 Root = Annotated[Path, typer.Option("--project", metavar="DIR", help="The folder of Pulumi.yaml.")]
 Base = Annotated[
@@ -57,11 +56,6 @@ def duration(text: str) -> timedelta:
     return value
 
 
-def note(text: str) -> None:
-    """For who watches; standard output is the answer's."""
-    sys.stderr.write(f"{text}\n")
-
-
 def as_json(context: typer.Context, json: bool) -> bool:
     """Whether the answer is to be JSON. `json`: of the command itself; `everspot --json review …` asks for it, too."""
     return json or bool(getattr(context.obj, "json", False))
@@ -70,6 +64,6 @@ def as_json(context: typer.Context, json: bool) -> bool:
 def answer(context: typer.Context, json: bool, document: dict[str, Any], lines: list[str]) -> None:
     """Write the answer to standard output: the document as JSON, or the lines."""
     if as_json(context, json):
-        sys.stdout.write(jsonlib.dumps(document, indent=2) + "\n")
+        write_json(document)
     else:
-        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        write("".join(f"{line}\n" for line in lines))

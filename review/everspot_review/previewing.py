@@ -18,6 +18,7 @@ from everspot_review.engine import OWN_PACK, PREVIEWED_IN, Ended, Engine, Engine
 from everspot_review.errors import ReviewError
 from everspot_review.events import EventLogError, read, read_file
 from everspot_review.judge import judge
+from everspot_review.leaks import rules_broken_by
 from everspot_review.logged import EventLog
 from everspot_review.report import Diagnostic, EnvironmentReport, Foreseen
 from everspot_review.running import running_jobs
@@ -70,6 +71,7 @@ def _judged(engine: Engine, environment: str, log: Path, ended: Ended, revisions
     if pending := interrupted(engine, environment):
         failure = failure or pending
         seen = replace(seen, diagnostics=(Diagnostic(severity="error", text=pending), *seen.diagnostics))
+    seen = replace(seen, rules=(*rules_broken_by(engine.project, environment), *seen.rules))
     estimate = _priced(seen, failed=bool(failure))
     return judge(
         _budgeted(engine, environment, seen, estimate), environment=environment, stack=environment,

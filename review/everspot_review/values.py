@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from everspot_clouds.plain_credentials import credentials_in
 from everspot_core.declared import SECRET, secret, unknown
 
 LONGEST = 300
@@ -39,6 +40,8 @@ _NAMED = re.compile(
     re.IGNORECASE,
 )
 _SECRET_KEY = re.compile(rf"{_NAME}(?:[_-]?string)?$", re.IGNORECASE)
+_SHORTEST = 6
+"""Characters of the shortest credential that is struck by its value: shorter ones are parts of words."""
 _REFERENCES = ("arn:", "projects/", "${")
 """How a text begins that says where a secret is kept, and is none."""
 
@@ -46,7 +49,11 @@ _REFERENCES = ("arn:", "projects/", "${")
 def masked(text: str) -> str:
     """The text without what looks like a credential: a second net under the engine's own marks, for what somebody
     wrote into a setting or a script without calling it a secret."""
-    return _NAMED.sub(rf"\1\2{SECRET}\2", _CREDENTIALS.sub(SECRET, text))
+    text = _NAMED.sub(rf"\1\2{SECRET}\2", _CREDENTIALS.sub(SECRET, text))
+    for found in credentials_in(text):
+        if len(found.value) >= _SHORTEST:
+            text = text.replace(found.value, SECRET)
+    return text
 
 
 def confidential(value: Any, path: str) -> bool:

@@ -12,7 +12,10 @@ ROOT = Path(__file__).resolve().parents[2]
 ROOMS: dict[str, tuple[str, set[str]]] = {
     "everspot_core": ("core", {"pydantic", "numpy", "yaml"}),
     "everspot_store": ("store", {"everspot_core", "obstore", "pydantic"}),
-    "everspot_clouds": ("clouds", {"everspot_core", "everspot_store", "boto3", "botocore", "google", "requests"}),
+    "everspot_clouds": (
+        "clouds",
+        {"everspot_core", "everspot_store", "boto3", "botocore", "google", "requests", "detect_secrets"},
+    ),
     # The store: what guards a destroy asks it whether jobs run.
     "everspot": (
         "components",
@@ -22,7 +25,7 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
     "everspot_policy": (
         "policy",
         {
-            "everspot_core", "pydantic", "yaml",
+            "everspot_core", "everspot_clouds", "pydantic", "yaml",
             "grpc", "google", "pulumi",
         },
     ),

@@ -14,6 +14,7 @@ from typing import Any
 
 import aws_values
 import cases_aws
+import cases_everywhere
 import cases_gcp
 import pytest
 from cases import Case
@@ -114,7 +115,9 @@ def previewed(home: Path, cloud: str, resources: list[dict[str, Any]]) -> tuple[
 
 @pytest.mark.parametrize(("cloud", "cases"), [("aws", cases_aws.CASES), ("gcp", cases_gcp.CASES)])
 def test_every_rule_fires_on_a_planted_fault(tmp_path: Path, cloud: str, cases: Sequence[Case]) -> None:
-    bad = [case for case in cases if case.paths and case.engine]
+    everywhere = [case for case in cases_everywhere.CASES if case.type.startswith(cloud)]
+    bad = [case for case in (*cases, *everywhere) if case.paths and case.engine]
+    own = {rule for rule in RULES if rule.startswith((cloud, "no-"))}
     assert len({case.name for case in bad}) == len(bad)
     code, events, told = previewed(tmp_path, cloud, planted([*bad, *STANDING[cloud]]))
     judged = [event["policyEvent"] for event in events if "policyEvent" in event]
@@ -134,7 +137,7 @@ def test_every_rule_fires_on_a_planted_fault(tmp_path: Path, cloud: str, cases: 
     }
     assert {each for each in by if each[1] in RULES and not each[0].startswith("standing")} == expected, told
     # All of them, and none of the other cloud's; the ones over a stack, which have no name of a resource, too.
-    assert {rule for _, rule in by} == {rule for rule in RULES if rule.startswith(cloud)} | {
+    assert {rule for _, rule in by} == own | {
         rule for rule in STACK_RULES if cloud == "aws" or not rule.startswith("aws-")
     }
     assert code == 1, code
@@ -150,4 +153,4 @@ def test_every_rule_fires_on_a_planted_fault(tmp_path: Path, cloud: str, cases: 
     assert wrong == []  # of the providers, which took all inputs
     assert "Traceback" not in told
     passed = {rule for event in events for rule in event.get("policyAnalyzeSummaryEvent", {}).get("passed") or ()}
-    assert len(passed) > 10 and passed <= {rule for rule in RULES if rule.startswith(cloud)}  # where they apply at all
+    assert len(passed) > 10 and passed <= own  # where they apply at all

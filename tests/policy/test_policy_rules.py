@@ -4,17 +4,18 @@ import json
 from collections import defaultdict
 
 import cases_aws
+import cases_everywhere
 import cases_gcp
 import pytest
+from everspot_clouds.plain_credentials import KINDS
 from everspot_core.declared import UNKNOWN
 from everspot_core.problems import Problem
-from everspot_policy.planted import KINDS
-from everspot_policy.rule import Rule, judge
+from everspot_policy.rule import Rule, Subject, judge, problems
 from everspot_policy.rules import RULES
 from hypothesis import given
 from hypothesis import strategies as st
 
-CASES = [*cases_aws.CASES, *cases_gcp.CASES]
+CASES = [*cases_aws.CASES, *cases_gcp.CASES, *cases_everywhere.CASES]
 BY_RULE = defaultdict(list)
 for case in CASES:
     BY_RULE[case.rule].append(case)
@@ -36,8 +37,8 @@ def test_every_case_is_about_a_rule() -> None:
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def test_a_rule_says_what_to_do(rule: Rule) -> None:
     assert rule.title and not rule.title.endswith(".") and rule.remedy.endswith(".")
-    assert rule.id == rule.id.lower() and rule.id.partition("-")[0] in ("aws", "gcp")
-    assert all(pattern.startswith(f"{rule.id[:3]}:") for pattern in rule.types)
+    assert rule.id == rule.id.lower() and rule.id.partition("-")[0] in ("aws", "gcp", "no")
+    assert all(pattern.startswith(f"{rule.id[:3]}:") or rule.types == ("*",) for pattern in rule.types)
 
 
 WORDS = sorted(
@@ -83,10 +84,18 @@ def test_no_inputs_at_all_make_a_rule_fail(inputs: dict[str, object], type_: str
         judge(rule, type_, inputs)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if "secrets" in c.rule and c.paths], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if ("secrets" in c.rule or "credentials" in c.rule) and c.paths], ids=lambda c: c.name
+)
 def test_a_credential_is_named_by_its_kind_and_never_shown(case: object) -> None:
     found = judge(RULES[case.rule], case.type, case.inputs)
     assert {str(problem).partition("seems to hold ")[2] for problem in found} <= set(KINDS)
+
+
+def test_what_the_engine_marks_as_secret_is_not_plain() -> None:
+    rule, inputs = RULES["no-plain-credentials"], {"secretString": "hunter2", "tags": {"Password": "hunter3"}}
+    subject = Subject("aws:secretsmanager/secretVersion:SecretVersion", inputs, secrets=frozenset({"hunter2"}))
+    assert [problem.path for problem in problems(rule, subject)] == ["tags.Password"]
 
 
 def test_a_deep_document_is_none() -> None:

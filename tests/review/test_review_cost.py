@@ -53,6 +53,6 @@ def test_a_report_has_what_the_change_costs_and_a_failed_preview_has_no_figure(c
         log.write_text(told.read_text())
         return Ended(code=code, pid=1, told="no more")
 
-    engine = SimpleNamespace(preview=written, over_budget=lambda *_: [], state=lambda _: {}, packs=())
+    engine = SimpleNamespace(preview=written, over_budget=lambda *_: [], state=lambda _: {}, packs=(), project=LOGS)
     found = preview(engine, "local", Revisions()).estimate  # type: ignore[arg-type]
     assert found is not None and (found.before is not None, found.after is not None) == (known, known)

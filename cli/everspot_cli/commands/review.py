@@ -30,8 +30,9 @@ class _Judging(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was named."""
         from everspot_review.errors import ReviewError
+        from everspot_review.printing import harmless
 
         try:
             return super().invoke(ctx)
         except ReviewError as error:
-            raise CliError(str(error), Exit(int(error.code)), hint=error.hint) from None
+            raise CliError(harmless(str(error)), Exit(int(error.code)), hint=harmless(error.hint)) from None

@@ -5,10 +5,10 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from everspot_clouds.plain_credentials import LONGEST, kinds_in, unpacked
 from everspot_core.problems import Problem
 
 from everspot_policy.aws.kinds import FLEET, LAUNCHES, SPOT_FLEET, TEMPLATE, VOLUME
-from everspot_policy.planted import LONGEST, secrets_in, unpacked
 from everspot_policy.reading import hidden, lacks, mapping, number, objects, text
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule
 
@@ -109,7 +109,7 @@ def no_secrets_in_user_data(subject: Subject) -> Iterator[Problem]:
     ]
     for path, each in parts:
         for name in ("userData", "userDataBase64"):
-            for kind in secrets_in(decoded(text(each.get(name)))):
+            for kind in kinds_in(decoded(text(each.get(name)))):
                 yield Problem(f"{path}.{name}".lstrip("."), f"seems to hold {kind}")
 
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
+from everspot_clouds.plain_credentials import kinds_in
 from everspot_core.problems import Problem
 
 from everspot_policy.gcp.kinds import FROM_TEMPLATE, INSTANCE, LAUNCHES, TEMPLATES
-from everspot_policy.planted import secrets_in
 from everspot_policy.reading import denied, hidden, lacks, mapping, text, yes
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule
 
@@ -89,7 +89,7 @@ def no_secrets_in_metadata(subject: Subject) -> Iterator[Problem]:
     values["metadataStartupScript"] = inputs.get("metadataStartupScript")
     values["value"] = inputs.get("value") if subject.type == PROJECT_ITEM else None
     for path, value in values.items():
-        for kind in secrets_in(text(value)):
+        for kind in kinds_in(text(value)):
             yield Problem(path, f"seems to hold {kind}")
 
 

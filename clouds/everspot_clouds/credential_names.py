@@ -1,0 +1,69 @@
+"""Names that say of their value that it is a secret, and values that are none all the same."""
+
+import re
+
+_STRONG = re.compile(
+    r"(?:(?:^|[_-])pass|password|passwd|passphrase|passcode|(?<!^)pwd|contrasena|contraseña"
+    r"|(?:client|app|shared|api|consumer|webhook)[_-]?secret|secret[_-]?(?:access[_-]?)?(?:key|string)"
+    r"|(?:api|auth|access|priv|private|service|account|client|encryption|signing|db|database|license)[_-]?key)s?$",
+    re.IGNORECASE,
+)
+"""Names whose value is a secret whatever it looks like: detect-secrets' list (`keyword.py`, DENYLIST) as the end of a
+name, and more of the kind."""
+
+_WEAK = re.compile(r"(?:secret|(?<!http)token|credential)s?$", re.IGNORECASE)
+"""Names whose value may as well be the name of a secret, or a token of a language."""
+
+_REFERENCES = (
+    "arn:", "projects/", "ssm:", "secretsmanager:", "secretmanager:", "gcp:", "aws:", "vault:", "op://", "env:",
+    "file:", "awskms:", "gcpkms:", "azurekeyvault:", "hashivault:", "sha256:", "https://", "http://", "s3://", "gs://",
+    "/", "./", "~/", "%",
+)  # fmt: skip
+"""How a value begins that says where a secret is kept, and is none."""
+
+_WORDS = frozenset(
+    {
+        "true", "false", "yes", "no", "on", "off", "none", "null", "nil", "required", "optional", "disabled",
+        "enabled", "default", "prompt", "auto", "always", "never", "test", "testing", "dummy", "mock", "fake",
+        "example", "placeholder", "redacted", "unset", "empty",
+    }
+)  # fmt: skip
+"""Values that configure, or that stand for none."""
+
+_PLACEHOLDER = re.compile(
+    r"<[^>]*>|\$\{|\$\(|\{\{|\}\}|%s|%\(|\*{3}|\.{3}|…|x{4,}|X{4,}|\[secret\]|\b(?i:your)[-_ ]"
+    r"|^\$\w+$|^\{\w*\}$|^\[\w+\]$"
+)
+_NAMES = re.compile(r"[A-Za-z]+\d{0,2}(?:[-_./:@][A-Za-z]+\d{0,2}|[-_./:@]\d{1,4})+|[A-Za-z]+")
+"""Words with signs between them, as resources and models are named."""
+
+
+def is_placeholder(value: str) -> bool:
+    """Whether a value only stands for a credential: a variable, `<token>`, `***`."""
+    return value.lower() in _WORDS or _PLACEHOLDER.search(value) is not None
+
+
+def is_reference(value: str) -> bool:
+    """Whether a value says where a secret is kept."""
+    return value.startswith(_REFERENCES)
+
+
+def is_strong(name: str) -> bool:
+    """Whether a name says by itself that its value is a secret."""
+    return _STRONG.search(name) is not None
+
+
+def is_secret_of(name: str, value: str) -> bool:
+    """Whether a value is a secret by the name under which it stands."""
+    text = value.strip()
+    if len(text) < 3 or is_placeholder(text) or is_reference(text):
+        return False
+    if is_strong(name):
+        return not _is_number(text) or "pass" in name.lower()
+    if not _WEAK.search(name) or _is_number(text) or " " in text:
+        return False
+    return len(text) >= 6 and any(letter.isdigit() for letter in text) and not _NAMES.fullmatch(text)
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"[-+]?[0-9]+(?:\.[0-9]+)?[smhd]?", text) is not None

@@ -1,0 +1,278 @@
+"""Texts that look like credentials. A credential is named by its kind; its value is never shown.
+
+The forms are those of detect-secrets, whose maintainers keep them up to date, and those of services that training
+programs use and detect-secrets does not know. Nothing is verified over the network. It needs detect-secrets, which is
+in the extras of all who judge changes.
+"""
+
+import base64
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, islice, pairwise
+
+from detect_secrets.plugins.artifactory import ArtifactoryDetector
+from detect_secrets.plugins.aws import AWSKeyDetector
+from detect_secrets.plugins.azure_storage_key import AzureStorageKeyDetector
+from detect_secrets.plugins.base import RegexBasedDetector
+from detect_secrets.plugins.basic_auth import BasicAuthDetector
+from detect_secrets.plugins.cloudant import CloudantDetector
+from detect_secrets.plugins.discord import DiscordBotTokenDetector
+from detect_secrets.plugins.github_token import GitHubTokenDetector
+from detect_secrets.plugins.gitlab_token import GitLabTokenDetector
+from detect_secrets.plugins.high_entropy_strings import Base64HighEntropyString
+from detect_secrets.plugins.jwt import JwtTokenDetector
+from detect_secrets.plugins.mailchimp import MailchimpDetector
+from detect_secrets.plugins.npm import NpmDetector
+from detect_secrets.plugins.openai import OpenAIDetector
+from detect_secrets.plugins.private_key import PrivateKeyDetector
+from detect_secrets.plugins.pypi_token import PypiTokenDetector
+from detect_secrets.plugins.sendgrid import SendGridDetector
+from detect_secrets.plugins.slack import SlackDetector
+from detect_secrets.plugins.softlayer import SoftlayerDetector
+from detect_secrets.plugins.square_oauth import SquareOAuthDetector
+from detect_secrets.plugins.stripe import StripeDetector
+from detect_secrets.plugins.telegram_token import TelegramBotTokenDetector
+from detect_secrets.plugins.twilio import TwilioKeyDetector
+
+from everspot_clouds.credential_names import is_placeholder, is_reference, is_secret_of
+
+PASSWORD = "a password"  # noqa: S105 - the name of a kind
+RANDOM = "a random key"
+
+_DETECTORS: tuple[tuple[str, RegexBasedDetector], ...] = (
+    ("an AWS access key", AWSKeyDetector()),
+    ("a private key", PrivateKeyDetector()),
+    ("a GitHub token", GitHubTokenDetector()),
+    ("a GitLab token", GitLabTokenDetector()),
+    ("a Slack token", SlackDetector()),
+    ("an API key of a model", OpenAIDetector()),
+    ("a Stripe key", StripeDetector()),
+    ("a JSON Web Token", JwtTokenDetector()),
+    ("a password in an address", BasicAuthDetector()),
+    ("an Azure storage key", AzureStorageKeyDetector()),
+    ("an Artifactory key", ArtifactoryDetector()),
+    ("a Cloudant password", CloudantDetector()),
+    ("a Discord token", DiscordBotTokenDetector()),
+    ("a Mailchimp key", MailchimpDetector()),
+    ("an npm token", NpmDetector()),
+    ("a PyPI token", PypiTokenDetector()),
+    ("a SendGrid key", SendGridDetector()),
+    ("a SoftLayer password", SoftlayerDetector()),
+    ("a Square secret", SquareOAuthDetector()),
+    ("a Telegram token", TelegramBotTokenDetector()),
+    ("a Twilio key", TwilioKeyDetector()),
+)
+"""All that know the form of one service's credentials. Left out: public addresses, which are no credentials, and the
+detectors of IBM that take any `key: value` for one."""
+
+_GENERAL = ("a password in an address", "a bearer token", PASSWORD, RANDOM)
+_WHOLE = ("a GitHub token", "a GitLab token")  # a group of theirs is only how the token begins
+_BORDERED = ("an AWS access key", "a Twilio key", "a Mailchimp key", "a Telegram token")
+
+_QUOTED = r"(?:\"(?![$<{`])[^\"\n]{1,100}\"|'(?![$<{`])[^'\n]{1,100}')"
+"""A text in quotes that stands there literally."""
+
+_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    (
+        "an AWS secret key",
+        re.compile(
+            r"(?i)aws_?secret_?(?:access_?)?key['\"]?\s*[:=]\s*['\"]?([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])",
+        ),
+    ),
+    (
+        "a private key",
+        re.compile(
+            r"-----BEGIN (?:[A-Z0-9]{2,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
+            r"(?:[\s\S]*?-----END (?:[A-Z0-9]{2,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----|[\s\S]*)"
+        ),
+    ),
+    ("a Google API key", re.compile(r"(?<![A-Za-z0-9_-])AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])")),
+    ("a Google client secret", re.compile(r"(?<![A-Za-z0-9_-])GOCSPX-[A-Za-z0-9_-]{28}")),
+    ("a Google refresh token", re.compile(r"(?<![A-Za-z0-9_./-])(?:1//0[A-Za-z0-9_-]{60,}|ya29\.[A-Za-z0-9_-]{40,})")),
+    ("a GitHub token", re.compile(r"(?<![A-Za-z0-9_])github_pat_[A-Za-z0-9_]{40,100}")),
+    ("a Slack token", re.compile(r"(?<![A-Za-z0-9])xox[abeprs]-[A-Za-z0-9-]{10,100}")),
+    ("a Stripe key", re.compile(r"(?<![A-Za-z0-9])(?:[rs]k|whsec)_(?:live_|test_)?[A-Za-z0-9]{24,100}")),
+    ("an API key of a model", re.compile(r"(?<![A-Za-z0-9-])sk-(?:ant-|proj-)?[A-Za-z0-9_-]{20,200}")),
+    (
+        "a Hugging Face token",
+        re.compile(
+            r"(?<![A-Za-z0-9_])(?:hf_[A-Za-z0-9]{34}(?![A-Za-z0-9])|api_org_[A-Za-z]{34})"
+            r"|(?:huggingface-cli|\bhf auth) login(?: +--?[a-z][^\s]{0,60}){0,5} +--token(?: +|=)['\"]?"
+            r"([A-Za-z0-9_-]{8,100})"
+        ),
+    ),
+    (
+        "a Weights & Biases API key",
+        re.compile(
+            r"\bwandb login(?: +--?[a-z][^\s]{0,100}){0,5} +['\"]?((?:local-)?[0-9a-f]{40})(?![0-9a-f])"
+            r"|(?i:wandb_?api_?key)['\"]?\s*[:=]\s*['\"]?((?:local-)?[0-9a-f]{40})(?![0-9a-f])"
+        ),
+    ),
+    ("a Pulumi token", re.compile(r"(?<![A-Za-z0-9-])pul-[0-9a-f]{40}")),
+    ("a Vault token", re.compile(r"(?<![A-Za-z0-9.])hv[sbr]\.[A-Za-z0-9_-]{24,}")),
+    ("a Terraform token", re.compile(r"(?<![A-Za-z0-9])[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,}")),
+    ("a Databricks token", re.compile(r"(?<![A-Za-z0-9])dapi[0-9a-f]{32}(?![A-Za-z0-9])")),
+    ("a DigitalOcean token", re.compile(r"(?<![A-Za-z0-9])do[opr]_v1_[0-9a-f]{64}")),
+    ("a Replicate token", re.compile(r"(?<![A-Za-z0-9_])r8_[A-Za-z0-9]{37}(?![A-Za-z0-9])")),
+    ("an age key", re.compile(r"AGE-SECRET-KEY-1[0-9A-Z]{58}")),
+    ("a Discord webhook", re.compile(r"discord(?:app)?\.com/api/webhooks/[0-9]{15,22}/[A-Za-z0-9_-]{50,}")),
+    ("a bearer token", re.compile(r"(?<=[Bb]earer )(?![$<{])([A-Za-z0-9.~+/_-]{16,}=*)")),
+    ("a password in an address", re.compile(r"://[^/\s:@\"'<>{}$]{0,100}:([^/\s@\"'<>{}]{1,200})@[\w.\[-]")),
+    (
+        "a database's password",
+        re.compile(
+            r"(?<![A-Za-z0-9_])(?:PGPASSWORD|MYSQL_PWD)(?:"
+            rf"=({_QUOTED}|(?![$<{{`\"'])(?=\S*[A-Za-z0-9])\S+)"
+            rf"|['\"]?\s*:\s*({_QUOTED}|(?![$<{{`\"'])(?=\S*\d)\S+))"
+        ),
+    ),
+    (
+        PASSWORD,
+        re.compile(
+            r"(?im)(?:^|[\s;&_\"'{,-])(?:password|passwd|secret|token|api_?key)['\"]?\s*[:=]\s*"
+            r"(?:\"((?![$<{])[^\"\s]{6,100})\"|'((?![$<{])[^'\s]{6,100})'"
+            r"|((?![$<{\"'(\[])(?=[^\s,;]*\d)[^\s,;\"'}]{6,100}))"
+        ),
+    ),
+)
+"""Forms beside detect-secrets' own. A password counts if it stands there literally: `$TOKEN`, `${TOKEN}` and `<token>`
+are none. A group is the credential within its text."""
+
+KINDS = tuple(dict.fromkeys([*(kind for kind, _ in (*_DETECTORS, *_PATTERNS)), RANDOM]))
+"""What is looked for."""
+
+LONGEST = 1 << 20
+"""Characters that are looked at. Clouds take far less (16 KiB of user data, 256 KiB of a metadata value)."""
+
+_LONGEST_LINE = 20_000  # characters that one detector gets: its patterns are not linear
+_PACKED = re.compile(r"(?<![A-Za-z0-9+/])(?:[A-Za-z0-9+/]{40,}\s+)*[A-Za-z0-9+/]{20,}={0,2}")
+_LAYERS, _PIECES = 2, 100
+"""How deep, and how many pieces of a text, are unpacked: a file of a cloud-config is one layer."""
+
+_WORD = re.compile(r"[A-Za-z0-9+/_-]{32,200}={0,2}")
+_ENTROPY = Base64HighEntropyString()
+_CHANGES = 0.35
+"""Least share of neighbouring characters that differ in class (upper, lower, digit, sign): of random keys it is 0.6, of
+words and paths in mixed case at most 0.25."""
+
+
+@dataclass(frozen=True)
+class Credential:
+    """A text that looks like a credential.
+
+    Attributes:
+        kind: One of `KINDS`.
+        value: The text. It is for comparison only.
+    """
+
+    kind: str
+    value: str = field(repr=False)
+
+
+def credentials_in(text: str) -> list[Credential]:
+    """Return what looks like a credential in a text by its form, also packed as base64 within it, as a cloud-config has
+    files (`encoding: b64` and `gz+b64`)."""
+    found = [one for layer in _layers(text[:LONGEST], _LAYERS) for one in _by_form(layer)]
+    return list(dict.fromkeys(found))
+
+
+def credentials_under(name: str, value: str) -> list[Credential]:
+    """Return what looks like a credential in a value by its form, its name, or because it is random. `name`: the key
+    under which it stands, or the name beside it."""
+    found = credentials_in(value)
+    if not found and is_secret_of(name, value):
+        found = [Credential(PASSWORD, value)]
+    if not found and not _is_digest(name):
+        found = [Credential(RANDOM, word) for word in _words(value) if _is_random(word)]
+    return found
+
+
+def kinds_of(found: Iterable[Credential]) -> list[str]:
+    """Return the kinds of credentials, each once. A general kind is left out beside one that says more."""
+    kinds = list(dict.fromkeys(one.kind for one in found))
+    return [kind for kind in kinds if kind not in _GENERAL] or kinds[:1]
+
+
+def kinds_in(text: str) -> list[str]:
+    """Return the kinds of credentials that a text seems to hold."""
+    return kinds_of(credentials_in(text))
+
+
+def _by_form(text: str) -> Iterator[Credential]:
+    for line in text.splitlines():
+        for kind, detector in _DETECTORS:
+            for match in chain.from_iterable(form.finditer(line[:_LONGEST_LINE]) for form in detector.denylist):
+                groups = () if kind in _WHOLE else match.groups()
+                value = next((group for group in groups if group), match[0])
+                if _counts(kind, value, match):
+                    yield Credential(kind, value)
+    for kind, pattern in _PATTERNS:
+        for match in pattern.finditer(text):
+            value = next((group for group in match.groups() if group), match[0])
+            if not is_placeholder(value.strip("\"'")) and not (kind == PASSWORD and is_reference(value)):
+                yield Credential(kind, value)
+
+
+def _counts(kind: str, value: str, match: re.Match[str]) -> bool:
+    """Whether what a detector finds is one: some of its patterns have no borders, and match within longer words."""
+    if kind == "a private key":
+        return True
+    if is_placeholder(value) or (kind == "a JSON Web Token" and not JwtTokenDetector.is_formally_valid(value)):
+        return False
+    around = match.string[max(0, match.start() - 1) : match.start()] + match.string[match.end() : match.end() + 1]
+    if kind in _BORDERED and any(letter.isalnum() for letter in around):
+        return False
+    return kind not in ("an Artifactory key", "a Twilio key") or any(letter.isdigit() for letter in value)
+
+
+def _layers(text: str, deep: int) -> Iterator[str]:
+    """A text, and the texts that are packed in it."""
+    yield text
+    for piece in islice(_PACKED.finditer(text), _PIECES if deep else 0):
+        try:
+            inner = unpacked(piece[0]).decode()
+        except (ValueError, zlib.error):
+            continue
+        yield from _layers(inner, deep - 1)
+
+
+def unpacked(text: str) -> bytes:
+    """What a text is the base64 of, also in lines, and without compression where there is any.
+
+    Raises:
+        ValueError: if it is no base64.
+        zlib.error: if what is compressed cannot be read.
+    """
+    found = base64.b64decode("".join(text.split()), validate=True)
+    return zlib.decompressobj(wbits=31).decompress(found, LONGEST) if found[:2] == b"\x1f\x8b" else found
+
+
+_DIGEST = re.compile(
+    r"(?:hash|sha\d*|digest|checksum|fingerprint|thumbprint|etag|md5|integrity|public_?key|certificate|id|arn)s?$", re.I
+)
+_PUBLIC = re.compile(
+    r"-----BEGIN (?:CERTIFICATE|PUBLIC KEY)|\b(?:ssh-(?:rsa|ed25519|dss)|ecdsa-sha2-\S+) AAAA|sha\d+[-:]"
+)
+
+
+def _is_digest(name: str) -> bool:
+    return _DIGEST.search(name.replace("-", "_")) is not None
+
+
+def _words(value: str) -> list[str]:
+    """The words of a value that could be random keys; none where public keys or digests stand."""
+    if len(value) > _LONGEST_LINE or _PUBLIC.search(value):
+        return []
+    return [word for word in re.split(r"[\s\"',;:=]+", value) if _WORD.fullmatch(word)]
+
+
+def _is_random(word: str) -> bool:
+    """Whether a word is as random as detect-secrets wants base64 to be, and no path or name in mixed case."""
+    classes = [(c.isupper(), c.islower(), c.isdigit()) for c in word]
+    changes = sum(one != other for one, other in pairwise(classes))
+    mixed = all(any(one[kind] for one in classes) for kind in range(3))
+    return (
+        mixed and changes >= _CHANGES * len(word) and _ENTROPY.calculate_shannon_entropy(word) > _ENTROPY.entropy_limit
+    )

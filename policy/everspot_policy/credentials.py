@@ -1,0 +1,65 @@
+"""Credentials that stand plainly in what is declared, on whichever cloud."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from everspot_clouds.plain_credentials import credentials_under, kinds_of
+from everspot_core.problems import Problem
+
+from everspot_policy.reading import hidden
+from everspot_policy.rule import Level, Rule, Severity, Subject, rule
+
+_JUDGED_ELSEWHERE = {"aws:": ("userData", "userDataBase64", "launchSpecifications"), "gcp:compute/": ("metadata",)}
+"""Inputs that `aws-no-secrets-in-user-data` and `gcp-no-secrets-in-metadata` unpack and judge."""
+
+_DEEPEST = 40
+
+
+@rule(
+    "no-plain-credentials",
+    Level.MANDATORY,
+    Severity.CRITICAL,
+    title="No credential stands plainly in what is declared: it would be in git, in the state, and for all to read",
+    remedy="Replace the credential, which counts as known now. Keep the new one in Secrets Manager, Parameter Store or "
+    "Secret Manager, or as a secret of the stack (pulumi config set --secret).",
+    types=("*",),
+)
+def no_plain_credentials(subject: Subject) -> Iterator[Problem]:
+    """Values of any input that look like a credential by form, name or randomness, and are not marked as secret."""
+    elsewhere = [name for begin, names in _JUDGED_ELSEWHERE.items() if subject.type.startswith(begin) for name in names]
+    for name, value in subject.inputs.items():
+        if name in elsewhere:
+            continue
+        for path, key, text in _texts(name, name, value, 0):
+            found = [] if text in subject.secrets else credentials_under(key, text)
+            for kind in kinds_of(found):
+                yield Problem(path, f"seems to hold {kind}")
+
+
+def _texts(path: str, key: str, value: Any, depth: int) -> Iterator[tuple[str, str, str]]:
+    """Every known text of an input: its path, the name that says what it is, and itself. A key is a text as well."""
+    if hidden(value) or depth > _DEEPEST:
+        return
+    if isinstance(value, str):
+        yield path, key, value
+    elif isinstance(value, Mapping):
+        named = _name_beside(value)
+        for inner, each in value.items():
+            if credentials_under("", str(inner)):
+                yield f"{path}[a key]", "", str(inner)
+                continue
+            own = named if named and str(inner).lower() == "value" else str(inner)
+            yield from _texts(f"{path}.{inner}", own, each, depth + 1)
+    elif isinstance(value, list | tuple):
+        for index, each in enumerate(value):
+            yield from _texts(f"{path}[{index}]", key, each, depth + 1)
+
+
+def _name_beside(value: Mapping[str, Any]) -> str:
+    """The name of a pair of name and value, as lists of variables have them."""
+    return next(
+        (each for key, each in value.items() if str(key).lower() in ("name", "key") and isinstance(each, str)), ""
+    )
+
+
+RULES: tuple[Rule, ...] = (no_plain_credentials,)

@@ -1,0 +1,217 @@
+"""Credentials that a change writes plainly into its files: in which file and line, of which kind, and never which."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from everspot_clouds.credential_names import is_secret_of, is_strong
+from everspot_clouds.plain_credentials import PASSWORD, RANDOM, Credential, credentials_in, credentials_under, kinds_of
+from everspot_core.declared import SECRET
+from everspot_core.yaml_text import BadYaml, Scalar, scalars
+
+from everspot_review.changed import ChangeError, Project, git
+from everspot_review.report import BrokenRule
+
+RULE = "no-plain-credentials"
+REMEDY = (
+    "replace it, for it counts as known now, and keep the new one in the cloud's secret store or as a secret of the "
+    "stack (pulumi config set --secret)"
+)
+MOST_VALUES = 200_000
+_MOST_OUTPUT = 64 << 20  # characters of a diff that are looked at
+_LONGEST_LINE = 20_000
+
+_OWN = ("secretsprovider", "encryptionsalt", "encryptedkey")
+"""What the engine itself writes into a file of settings, encrypted."""
+
+_ALLOWED = re.compile(r"pragma: ?(?:allow|white)list[ -](?:nextline[ -])?secret", re.IGNORECASE)
+_SETTINGS_LIKE = (".env", ".ini", ".cfg", ".conf", ".toml", ".tfvars", ".properties")
+_DOCUMENTS = (".yaml", ".yml", ".json")
+_PAIR = re.compile(r"""\s*(?:export\s+)?["']?([\w.-]{1,64})["']?\s*[:=]\s*["']?([^\s"'#]{3,200})["']?,?\s*(?:#.*)?""")
+
+
+@dataclass(frozen=True)
+class Leak:
+    """A credential in a file.
+
+    Attributes:
+        line: Where it begins, from 1.
+        kinds: What it looks like.
+        path: The setting, where the file is one of settings.
+        values: The credentials themselves, so that nothing else that is printed has them.
+    """
+
+    line: int
+    kinds: tuple[str, ...]
+    path: str = ""
+    values: tuple[str, ...] = field(default=(), repr=False)
+
+    def __str__(self) -> str:
+        where = f", {struck(self.path, self.values)}" if self.path else ""
+        return f"line {self.line}{where}: seems to hold {' and '.join(self.kinds)}: {REMEDY}"
+
+
+def leaks_of_settings(text: str) -> list[Leak]:
+    """Return the credentials in a file of settings: by the form of a value, a key or a comment, by the name of a value,
+    or because it is random. What the engine has encrypted is none, nor is a line with detect-secrets' own comment,
+    `# pragma: allowlist secret`."""
+    return _leaks_of_document(text, settings=True)
+
+
+def _leaks_of_document(text: str, *, settings: bool = False) -> list[Leak]:
+    lines, own = text.splitlines(), _OWN if settings else ()
+    found: dict[int, list[Credential]] = {}
+    paths: dict[int, str] = {}
+    values = _values(text, own)
+    encrypted = {value.line for value in values if value.key == "secure"}
+    for number, line in enumerate(lines, 1):
+        if number not in encrypted and not line.startswith(tuple(f"{name}:" for name in own)):
+            found[number] = credentials_in(line[:_LONGEST_LINE])
+    names = {value.path: value.text for value in values}
+    for value in values:
+        if value.key == "secure" or value.path in own:
+            continue
+        name = _name(value, names)
+        for one in credentials_under(name, value.text):
+            if not settings and (one.kind == RANDOM or (one.kind == PASSWORD and not is_strong(name))):
+                continue
+            number = _line(lines, value.line, one.value)
+            paths.setdefault(number, value.path)
+            found.setdefault(number, []).append(one)
+    return [
+        Leak(number, tuple(kinds_of(each)), paths.get(number, ""), tuple(one.value for one in each))
+        for number, each in sorted(found.items())
+        if each and not _is_allowed(lines, number)
+    ]
+
+
+def _values(text: str, own: Sequence[str]) -> list[Scalar]:
+    try:
+        return [value for value in scalars(text, nodes=MOST_VALUES) if value.path not in own]
+    except BadYaml:
+        return []  # which is a fault of its own; the lines are looked at all the same
+
+
+def _name(value: Scalar, texts: Mapping[str, str]) -> str:
+    """The name that says what a value is: its key, or the name beside it in a list of variables."""
+    if value.key.lower() != "value":
+        return value.key
+    parent = value.path[: -len(value.key)]
+    beside = (texts.get(f"{parent}{name}") for name in ("name", "key", "Name", "Key"))
+    return next((name for name in beside if name), value.key)
+
+
+def _line(lines: Sequence[str], start: int, value: str) -> int:
+    """The line of a credential in a value that begins on a line; that line, if the value is written otherwise there."""
+    first = value.splitlines()[0] if value else ""
+    for number in range(start, min(len(lines), start + 500) + 1):
+        if first and first in lines[number - 1]:
+            return number
+    return start
+
+
+def _is_allowed(lines: Sequence[str], number: int) -> bool:
+    if _ALLOWED.search(lines[number - 1]):
+        return "nextline" not in lines[number - 1].lower()
+    before = lines[number - 2] if number > 1 else ""
+    return _ALLOWED.search(before) is not None and "nextline" in before.lower()
+
+
+def leaks_of_change(project: Project, base: str) -> dict[str, list[Leak]]:
+    """Return the credentials in the lines that a change adds to files that are no environment's settings, by file.
+
+    Raises:
+        ChangeError: if git cannot say.
+    """
+    found = {}
+    for path, added in _added(project, base).items():
+        if project.environment(path) is None and (leaks := _leaks_of_lines(project, path, added)):
+            found[path] = leaks
+    return found
+
+
+def _leaks_of_lines(project: Project, path: str, added: Mapping[int, str]) -> list[Leak]:
+    suffix = PurePosixPath(path).suffix.lower()
+    if suffix in _DOCUMENTS:
+        try:
+            whole = git(project.root, "show", f"HEAD:{path}")
+        except (ChangeError, UnicodeDecodeError):
+            whole = ""
+        inner = [leak for leak in _leaks_of_document(whole) if leak.line in added]
+        return [leak for leak in inner if not all(map(_is_example, leak.values))]
+    pairs = suffix in _SETTINGS_LIKE or PurePosixPath(path).name.startswith(".env")
+    found = []
+    for number, line in added.items():
+        each = [one for one in credentials_in(line) if pairs or one.kind != PASSWORD]
+        match = _PAIR.fullmatch(line) if pairs and not each else None
+        if match and is_secret_of(match[1], match[2]):
+            each = [Credential(PASSWORD, match[2])]
+        each = [one for one in each if not _is_example(one.value)]
+        if each and not _ALLOWED.search(line) and not _ALLOWED.search(added.get(number - 1, "")):
+            found.append(Leak(number, tuple(kinds_of(each)), "", tuple(one.value for one in each)))
+    return found
+
+
+def _is_example(value: str) -> bool:
+    """Whether a value is one of those that the clouds' own documents give, which stand in many a text."""
+    return value.upper().endswith(("EXAMPLE", "EXAMPLEKEY"))
+
+
+_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+
+
+def _added(project: Project, base: str) -> dict[str, dict[int, str]]:
+    """The lines that a change adds, by file and number. Attributes of the change, by which git would take a file for a
+    binary one, do not count."""
+    options = ("--unified=0", "--no-color", "--no-renames", "--no-ext-diff", "--no-textconv", "--text")
+    if base.strip("0 "):
+        if base.startswith("-"):
+            raise ChangeError(f"{base!r} is no revision")
+        between = [f"{base}...HEAD"]
+    else:
+        between = [git(project.root, "hash-object", "-t", "tree", "/dev/null").strip(), "HEAD"]
+    prefixes = ("--src-prefix=a/", "--dst-prefix=b/")
+    words = ("-c", "core.quotePath=off", "diff", *options, *prefixes, *between, "--")
+    text = git(project.root, *words, errors="replace")
+    found: dict[str, dict[int, str]] = {}
+    for path, number, line in _added_lines(text[:_MOST_OUTPUT]):
+        if "\0" not in line:
+            found.setdefault(path, {})[number] = line[:_LONGEST_LINE]
+    return found
+
+
+def _added_lines(text: str) -> Iterator[tuple[str, int, str]]:
+    """File, number and text of each line that a diff without context adds. How many lines a hunk has, its head says: a
+    line of a file that looks like a head is none."""
+    path, number, removed, added = "", 0, 0, 0
+    for line in text.split("\n"):
+        if removed and line.startswith("-"):
+            removed -= 1
+        elif added and line.startswith("+"):
+            yield path, number, line[1:]
+            number, added = number + 1, added - 1
+        elif line.startswith(("+++ b/", '+++ "b/')):
+            path = line[4:].rstrip("\t").strip('"')[2:]
+        elif hunk := _HUNK.match(line):
+            removed, number, added = int(hunk[1] or 1), int(hunk[2]), int(hunk[3] or 1)
+
+
+def struck(text: str, values: Sequence[str]) -> str:
+    """Return a text without these credentials."""
+    for value in sorted({value for value in values if len(value) >= 3}, key=len, reverse=True):
+        text = text.replace(value, SECRET)
+    return text
+
+
+def rules_broken_by(project_root: Path, environment: str) -> tuple[BrokenRule, ...]:
+    """Return what the rule about credentials says of an environment's file of settings, whichever packs judge."""
+    try:
+        project = Project.read(project_root)
+        text = project.file(environment).read_text(encoding="utf-8")
+    except (ChangeError, OSError, UnicodeDecodeError):
+        return ()  # which the preview tells
+    return tuple(
+        BrokenRule(rule=RULE, level="mandatory", severity="critical", message=f"Pulumi.{environment}.yaml, {leak}.")
+        for leak in leaks_of_settings(text)
+    )

@@ -1,0 +1,132 @@
+"""A credential that stands plainly in a change is refused by file and line, and told to nobody."""
+
+import json
+from pathlib import Path
+
+import pytest
+from desk import UPDATE, Desk
+from everspot_review.changed import Project
+from everspot_review.leaks import leaks_of_change, leaks_of_settings
+
+ROOT = Path(__file__).parents[3]
+PLANTED = {
+    "an AWS access key": ("Owner", "AKIA" + "QWERTYUIOPASDFGH"),
+    "a GitHub token": ("Owner", "ghp_" + "a1B2" * 9),
+    "a password in an address": ("Url", "postgres://me:pw7@db.example.com/x"),
+    "a password": ("password", "hunter2"),
+    "a private key": ("Key", "-----BEGIN OPENSSH PRIVATE KEY-----"),
+    "a Slack token": ("Owner", "xoxb-123456789012-" + "a1B2c3D4e5" * 2),
+    "a Stripe key": ("Owner", "sk_live_" + "a1B2" * 6),
+    "a JSON Web Token": ("Owner", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0." + "a1B2" * 10),
+    "a Google API key": ("Owner", "AIza" + "SyA-1234567890abcdefghijklmnopqrstu"),
+    "a Hugging Face token": ("Owner", "hf_" + "aB" * 17),
+    "a random key": ("Owner", "u8Jd92KslPq0aXz7Vb4NmT6rYw1EoCfGhQiZ3xB5"),
+}
+SETTINGS = """config:
+  aws:region: eu-west-1
+  everspot:cluster:
+    cloud: aws
+    tags: {Project: p, Team: t,
+      %s: "%s"}
+"""
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_a_credential_in_a_settings_file_is_refused_with_file_and_line_and_never_shown(desk: Desk, kind: str) -> None:
+    name, value = PLANTED[kind]
+    desk.write("stacks/Pulumi.dev.yaml", SETTINGS % (name, value))
+    desk.commit()
+    desk.answers("preview", "dev", [UPDATE])
+    summary = desk.root.parent / "summary.md"
+    done = desk.run("files", "--base", "HEAD~1", GITHUB_STEP_SUMMARY=str(summary))
+    assert done.returncode == 1
+    assert f"Pulumi.dev.yaml: line 6, config.everspot:cluster.tags.{name}: seems to hold {kind}" in done.stdout
+    asked = desk.run("files", "--base", "HEAD~1", "--json")
+    assert json.loads(asked.stdout)["credentials"] == [
+        {"file": "Pulumi.dev.yaml", "line": 6, "kinds": [kind], "rule": "no-plain-credentials"}
+    ]
+    preview = desk.run("preview", "dev", "--out", "reports")
+    comment = desk.run("comment", "reports", "--show")
+    assert comment.returncode == 1 and "no-plain-credentials" in comment.stdout and "line 6" in comment.stdout
+    secret = value.removeprefix("postgres://me:").partition("@")[0]
+    texts = [done.stdout, done.stderr, asked.stdout, preview.stdout, preview.stderr, comment.stdout]
+    texts += [summary.read_text(), (desk.root / "reports/dev.json").read_text()]
+    assert not any(secret in text for text in texts)
+
+
+def test_one_in_a_comment_a_key_or_a_file_that_is_no_yaml_is_found_too() -> None:
+    token = PLANTED["a GitHub token"][1]
+    for text, line in (
+        (f"config: {{}}\n# was {token}\n", 2), (f'config:\n  a:b: {{"{token}": 1}}\n', 2),
+        (f"config: [\n\n{token}", 3), (f"config:\n  a:b: |\n    one\n    export T={token}\n", 4),
+        ("config:\n  a:b:\n    - {name: DB_PASSWORD,\n       value: hunter2}\n", 4),
+        (json.dumps({"config": {"a:b": {"clientSecret": "s3cr3t"}}}), 1),
+    ):  # fmt: skip
+        (leak,) = leaks_of_settings(text)
+        assert leak.line == line and token not in str(leak) and token not in repr(leak)
+
+
+def test_what_only_looks_so_is_taken() -> None:
+    text = """
+secretsprovider: awskms://alias/everspot?region=eu-west-1
+encryptedkey: AQICAHiZ3xB5u8Jd92KslPq0aXz7Vb4NmT6rYw1EoCfGhQiZ3xB5u8Jd92KslPq0aXz7Vb4NmT6rYw1EoCfGhQ==
+encryptionsalt: v1:Zm9vYmFyYmF6cXV4:v1:u8Jd92KslPq0aXz7:Vb4NmT6rYw1EoCfGhQiZ3xB5u8Jd92KslPq0aXz7Vb4NmT6rYw1EoC==
+config:
+  aws:skipCredentialsValidation: "true"
+  aws:secretKey: {secure: AAABAHvb4NmT6rYw1EoCfGhQiZ3xB5u8Jd92KslPq0aXz7Vb4NmT6rYw1EoCfGhQiZ3xB5u8Jd92K}
+  app:password:
+    secure: v1:u8Jd92KslPq0aXz7:Vb4NmT6rYw1EoCfGhQiZ3xB5u8Jd92KslPq0aXz7Vb4NmT6rYw1EoC==
+  everspot:cluster:
+    imageId: ami-04681a1dbd79675a5
+    kmsKeyArn: arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab
+    secretArns: ["arn:aws:secretsmanager:eu-west-1:123456789012:secret:wandb-Ab1Cd2", "arn:aws:ssm:::a"]
+    permissionsBoundaryArn: arn:aws:iam::123456789012:policy/EverspotBoundary2024AbCdEfGhIjKlMnOpQrStUvWx
+    image: registry.example.com/team/image@sha256:0a1b2c3d4e0a1b2c3d4e0a1b2c3d4e0a1b2c3d4e0a1b2c3d4e0a1b2c3d4e0a1b
+    revision: 0a1b2c3d4e0a1b2c3d4e0a1b2c3d4e0a1b2c3d4e
+    run: 550e8400-e29b-41d4-a716-446655440000
+    codeSha256: n4bQgYhMfWWaL+qgxVrQFaO/TxsrC4Is0V1sFbDwCgg=
+    egress: {proxy: "http://proxy.example.com:3128"}
+    serviceAccount: everspot-agents@my-project-123456.iam.gserviceaccount.com
+    subnetwork: projects/my-project/regions/europe-west4/subnetworks/everspot-dev-agents-EuropeWest4Production01
+    tags: {Tokenizer: bert-base-uncased, PadToken: <pad>, Password: "${PASSWORD}", Secret: wandb-key, MaxTokens: "4096"}
+    sshKey: "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ8u8Jd92KslPq0aXz7Vb4NmT6rYw1EoCfGhQiZ3xB5u me@example.com"
+    httpTokens: required
+    model: meta-llama/Llama-3.1-8B-Instruct
+    federation: [{controlUrl: "s3://everspot-dev-control-0a1b2c3d?region=eu-west-1", roleArn: "arn:aws:iam::1:role/a"}]
+"""
+    assert leaks_of_settings(text) == []
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("stacks/Pulumi.*.yaml")), ids=lambda path: path.name)
+def test_the_repositorys_own_settings_hold_none(path: Path) -> None:
+    assert leaks_of_settings(path.read_text()) == []
+
+
+def test_what_detect_secrets_is_told_to_allow_is_allowed() -> None:
+    one = "config: {'a:password': hunter2}  # pragma: allowlist secret\n"
+    assert leaks_of_settings(one) == []
+    assert leaks_of_settings("# pragma: allowlist nextline secret\nconfig: {'a:password': hunter2}\n") == []
+    assert len(leaks_of_settings(one + "# password: hunter22\n")) == 1
+
+
+def test_a_credential_in_any_other_file_that_a_change_edits_is_refused(desk: Desk) -> None:
+    key = PLANTED["an AWS access key"][1]
+    desk.write("old.py", f"KEY = '{key}'\n")
+    desk.commit()
+    desk.write("old.py", f"KEY = '{key}'\n# edited\n++ b/stranger\n")
+    desk.write("train.py", f"import os\n\nKEY = '{key}'\npassword = get_password(user1)\n")
+    desk.write(".env", "DEBUG=1\nDB_PASSWORD=hunter2\nTOKENS=4096\n")
+    desk.write("job.yaml", "name: a\nenv:\n  API_KEY: s3cr3t-0-value\nsecrets: {TOKEN: 'ssm:/a'}\n")
+    desk.write("docs/a b.md", f"AKIAIOSFODNN7EXAMPLE and\n{key}\n")
+    desk.write(".gitattributes", "* -diff\n")
+    (desk.root / "latin.txt").write_bytes(b"caf\xe9\n" + key.encode())
+    desk.commit()
+    found = leaks_of_change(Project.read(desk.root), "HEAD~1")
+    assert {path: [leak.line for leak in leaks] for path, leaks in found.items()} == {
+        "train.py": [3], ".env": [2], "job.yaml": [3], "docs/a b.md": [2], "latin.txt": [2],
+    }  # fmt: skip
+    done = desk.run("files", "--base", "HEAD~1")
+    assert done.returncode == 1 and "train.py: line 3: seems to hold an AWS access key" in done.stdout
+    assert key not in done.stdout and "hunter2" not in done.stdout
+    first = leaks_of_change(Project.read(desk.root), "0" * 40)
+    assert set(found) | {"old.py"} == set(first)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGED = ROOT / "cli/everspot_cli/project"
+WORKFLOWS = ("apply.yml", "drift.yml", "review.yml")
+"""Those of an environment; the others are this repository's own."""
 
 
 def pairs() -> Iterator[tuple[Path, Path]]:
@@ -19,8 +21,8 @@ def pairs() -> Iterator[tuple[Path, Path]]:
     yield ROOT / "stacks/rules.yaml", PACKAGED / "rules.yaml"
     for path in sorted((ROOT / "stacks").glob("*.py")):
         yield path, PACKAGED / "program" / f"{path.name}.txt"
-    for path in sorted((ROOT / ".github/workflows").glob("*.yml")):
-        yield path, PACKAGED / "workflows" / path.name
+    for name in WORKFLOWS:
+        yield ROOT / ".github/workflows" / name, PACKAGED / "workflows" / name
     for path in sorted((ROOT / ".github/everspot").glob("*.sh")):
         yield path, PACKAGED / "scripts" / path.name
 

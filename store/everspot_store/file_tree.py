@@ -50,6 +50,7 @@ class TreeEntry(Stored):
         same_as: path (escaped) of an earlier entry that is the same file, by a hard link.
         target: escaped target of a symbolic link.
         inside: whether the target is an absolute path into the folder, given relative to the folder.
+        unit: escaped name of the checkpoint that the entry belongs to; empty if it is in none.
     """
 
     path: str
@@ -62,6 +63,7 @@ class TreeEntry(Stored):
     same_as: str = ""
     target: str = ""
     inside: bool = False
+    unit: str = ""
 
 
 class FileTree(Document):

@@ -2,16 +2,21 @@
 
 import json
 import os
+import subprocess
+import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from everspot_core.records import EventKind
 from everspot_store import CheckpointCorrupt, Fenced, ManualClock, Store
-from everspot_train.agent.folder import QUIET_SECONDS, FolderKeeper
+from everspot_train.agent.artifacts.assess import REST, Ended
+from everspot_train.agent.folder import FolderKeeper
 
 SECOND = timedelta(seconds=1)
 
@@ -24,7 +29,7 @@ class Place:
         for name in ("control", "data"):
             (root / name).mkdir()
         self.store = Store.open(f"file://{root}/control", f"file://{root}/data", clock=self.clock)
-        self.told: list[dict[str, Any]] = []
+        self.events: list[tuple[EventKind, dict[str, Any]]] = []
 
     def keeper(self, epoch: int, every: timedelta | None = None) -> FolderKeeper:
         machine = self.root / f"machine-{epoch}"
@@ -32,11 +37,25 @@ class Place:
         return FolderKeeper(checkpoints, machine / "checkpoints", machine / "scratch", every, 2, self._say, self.clock)
 
     def _say(self, kind: EventKind, **data: Any) -> None:
-        assert kind is EventKind.CHECKPOINTED
-        self.told.append(data)
+        self.events.append((kind, data))
 
-    def keys(self) -> list[str]:
-        return [entry.key.rsplit("/", 2)[1] + "/" + Path(entry.key).name for entry in self.store.data.list()]
+    def of(self, kind: EventKind) -> list[dict[str, Any]]:
+        return [data for other, data in self.events if other is kind]
+
+    @property
+    def told(self) -> list[dict[str, Any]]:
+        return self.of(EventKind.CHECKPOINTED)
+
+    def look(self, keeper: FolderKeeper, seconds: int = 1, *, urgent: bool = False) -> None:
+        """Let the keeper look once a second."""
+        for _ in range(seconds):
+            self.clock.advance(SECOND)
+            keeper.keep_if_due(urgent=urgent)
+
+    def next_machine(self, epoch: int) -> FolderKeeper:
+        keeper = self.keeper(epoch)
+        assert keeper.restore()
+        return keeper
 
 
 @pytest.fixture
@@ -44,160 +63,444 @@ def place(tmp_path: Path) -> Iterator[Place]:
     yield Place(tmp_path)
 
 
-def write(keeper: FolderKeeper, name: str, text: str, age: float = 2 * QUIET_SECONDS) -> None:
+def write(keeper: FolderKeeper, name: str, text: str, *, rename: bool = False) -> Path:
+    """Write a file, in place or by renaming it into place, with a stamp of its own."""
     path = keeper.folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    at = time.time() - age
-    os.utime(path, (at, at))
+    before = path.lstat().st_ctime_ns if path.exists() else 0
+    target = path.with_name(f"{path.name}.tmp") if rename else path
+    target.write_text(text)
+    if rename:
+        target.replace(path)
+    for _ in range(100):  # the kernel's clock is coarse
+        if path.lstat().st_ctime_ns > before and path.lstat().st_ctime_ns + 10_000_000 < time.time_ns():
+            break
+        time.sleep(0.002)
+    return path
 
 
-def test_what_is_new_is_kept_once_it_has_come_to_rest_and_what_is_the_same_is_not_sent_again(place: Place) -> None:
+def tree(keeper: FolderKeeper) -> dict[str, str]:
+    return {
+        path.relative_to(keeper.folder).as_posix(): path.read_text()
+        for path in sorted(keeper.folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_a_single_file_is_kept_after_a_rest_and_then_at_once(place: Place) -> None:
     keeper = place.keeper(1)
     assert not keeper.restore()
-    keeper.keep_if_due(urgent=False)
-    assert place.told == []
+    place.look(keeper)
+    write(keeper, "model.pt", "one", rename=True)
+    place.look(keeper, int(REST.total_seconds()))
+    assert place.told == [], "another file may follow that belongs to it"
+    place.look(keeper)
+    assert len(place.told) == 1
+    place.look(keeper, 60)
+    assert len(place.told) == 1, "nothing has changed"
+    write(keeper, "model.pt", "two", rename=True)
+    place.look(keeper)
+    assert len(place.told) == 2, "the program writes nothing else"
+    assert tree_of(place, 2) == {"model.pt": "two"}
 
-    write(keeper, "step-1/model", "one")
+
+def test_files_that_belong_together_are_never_kept_apart(place: Place) -> None:
+    keeper = place.keeper(1, timedelta(seconds=5))
+    keeper.restore()
+    epoch = 1
+    for step in range(0, 120, 20):
+        for name in ("model.pt", "optim.pt", "meta/progress.json"):
+            write(keeper, name, json.dumps(step), rename=True)
+            for _ in range(9):
+                place.look(keeper)
+                epoch += 1
+                kept = place.store.checkpoints("job-1").head()
+                if kept is not None and kept.checkpoints:
+                    restored = tree_of(place, epoch, fence=False)
+                    assert len(set(restored.values())) == 1 and len(restored) == 3, (step, name, restored)
+        place.look(keeper, 10)
+    assert len(place.told) >= 5, "each round was kept once it was whole"
+    write(keeper, "model.pt", "120", rename=True)
+    keeper.keep_last(Ended.KILLED)
+    second = place.next_machine(100)
+    assert set(tree(second).values()) == {"100"}, "the program was killed in the middle of a round"
+    write(second, "model.pt", "120", rename=True)
+    place.look(second, 40)
+    assert len(tree_of(place, 101)) == 3 and set(tree_of(place, 102).values()) == {"100"}, "what was learnt is not lost"
+    assert place.of(EventKind.SKIPPED)[0]["paths"] == ["model.pt"]
+
+
+def tree_of(place: Place, epoch: int, *, fence: bool = True) -> dict[str, str]:
+    """What a next machine would find."""
+    if fence:
+        return tree(place.next_machine(epoch))
+    folder = place.root / f"reader-{epoch}"
+    found = place.store.checkpoints("job-1").restore(folder)
+    assert found is not None
+    entries = json.loads((folder / "tree.json").read_text())["entries"]
+    return {entry["path"]: (folder / entry["content"]).read_text() for entry in entries if entry["kind"] == "file"}
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+def test_a_file_that_only_some_rounds_write_is_waited_for_no_more(place: Place, versioned: bool) -> None:
+    keeper = place.keeper(1, timedelta(seconds=5))
+    keeper.restore()
+    for step in range(6):
+        write(keeper, f"state-{step}.txt" if versioned else "state.txt", str(step), rename=True)
+        if step in (0, 4):
+            write(keeper, "best.txt", str(step), rename=True)
+        place.look(keeper, 10)
+    last = "state-5.txt" if versioned else "state.txt"
+    assert tree_of(place, 2) | {last: "5", "best.txt": "4"} == tree_of(place, 3)
+
+
+@pytest.mark.parametrize("name", ["train.log", "metrics.jsonl", "events.out.tfevents.1", "runs/x", "progress"])
+def test_a_log_that_is_always_written_and_a_time_in_the_future_block_nothing(place: Place, name: str) -> None:
+    keeper = place.keeper(1, timedelta(seconds=5))
+    keeper.restore()
+    future = time.time() + 10**6
+    os.utime(write(keeper, "config.bin", "x"), (future, future))
+    write(keeper, name, "")
+    with (keeper.folder / name).open("a") as log:
+        for step in range(45):
+            if step % 15 == 0:
+                write(keeper, "model.pt", str(step), rename=True)
+            log.write("line\n")
+            log.flush()
+            place.look(keeper)
+    assert tree_of(place, 2)["model.pt"] == "30"
+    assert tree_of(place, 3)[name].startswith("line\n"), "logs are kept beside it"
+
+
+def test_names_that_end_in_tmp_are_left_out_at_every_level_and_a_renamed_folder_is_complete(place: Place) -> None:
+    keeper = place.keeper(1)
+    keeper.restore()
+    write(keeper, "step-20.tmp/model.pt", "half")
     write(keeper, "half.tmp", "half")
-    place.clock.advance(SECOND)
-    keeper.keep_if_due(urgent=False)
-    write(keeper, "step-2/model", "two", age=0)
-    place.clock.advance(60 * SECOND)
-    keeper.keep_if_due(urgent=False)
-    assert len(place.told) == 1, "it is being written to"
-    write(keeper, "step-2/model", "two")
-    place.clock.advance(SECOND)
-    keeper.keep_if_due(urgent=False)
+    place.look(keeper, 40)
+    assert place.told == []
+    write(keeper, "step-20.tmp/optim.pt", "whole")
+    time.sleep(0.02)
+    (keeper.folder / "step-20.tmp").rename(keeper.folder / "step-20")
+    place.look(keeper, 2)
+    assert set(tree_of(place, 2)) == {"step-20/model.pt", "step-20/optim.pt"}
+    write(keeper, "step-40.tmp/model.pt", "half")
+    keeper.keep_last(Ended.KILLED)
+    (skipped,) = place.of(EventKind.SKIPPED)
+    assert skipped == {
+        "folder": "checkpoints",
+        "paths": ["half.tmp", "step-40.tmp", "step-40.tmp/model.pt"],
+        "count": 3,
+        "reason": "names that end in .tmp are unfinished",
+    }
 
-    assert [(told["files"], told["trigger"]) for told in place.told] == [(1, "interval"), (2, "interval")]
-    parts = [entry.key for entry in place.store.data.list()]
-    assert len(parts) == 2, "the first file was sent once"
-    place.clock.advance(600 * SECOND)
-    keeper.keep_if_due(urgent=False)
-    assert len(place.told) == 2, "nothing has changed"
+
+def archive(path: Path, size: int = 1000) -> bytes:
+    """An archive as torch.save writes it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("archive/data.pkl", os.urandom(size))
+    return path.read_bytes()
 
 
-def test_no_file_of_a_living_job_is_older_in_the_store_than_a_week(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("ended", [Ended.KILLED, Ended.BY_ITSELF])
+@pytest.mark.parametrize("versioned", [True, False])
+def test_a_file_that_was_being_written_when_the_program_died_is_not_kept(
+    place: Place, ended: Ended, versioned: bool
 ) -> None:
-    monkeypatch.setattr("everspot_train.agent.folder.QUIET_SECONDS", 0.0)  # what is put back is new on the disk
+    keeper = place.keeper(1, timedelta(seconds=5))
+    keeper.restore()
+    for step in (0, 1, 2):
+        whole = archive(keeper.folder / (f"model_{step}.pt" if versioned else "model.pt"))
+        place.look(keeper, 6)
+    torn = keeper.folder / ("model_3.pt" if versioned else "model.pt")
+    torn.write_bytes(archive(place.root / "other")[:600])
+    keeper.keep_last(ended)
+    second = place.next_machine(2)
+    assert (second.folder / ("model_2.pt" if versioned else "model.pt")).read_bytes() == whole
+    assert not versioned or not (second.folder / "model_3.pt").exists()
+
+
+def test_a_crash_checkpoint_is_kept(place: Place) -> None:
+    keeper = place.keeper(1)
+    keeper.restore()
+    write(keeper, "crash.txt", "saved before the end")
+    keeper.keep_last(Ended.BY_ITSELF)
+    assert tree_of(place, 2) == {"crash.txt": "saved before the end"}
+
+
+def test_what_a_program_that_ended_well_has_left_is_kept(place: Place) -> None:
+    keeper = place.keeper(1)
+    keeper.restore()
+    write(keeper, "a/model", "one")
+    place.look(keeper)
+    write(keeper, "b", "two")
+    keeper.keep_last(Ended.SOUND)
+    assert tree_of(place, 2) == {"a/model": "one", "b": "two"}
+
+
+def trainer_files(keeper: FolderKeeper, step: int, *names: str) -> None:
+    for name in names or ("model.bin", "optimizer.pt", "training_args.bin", "rng_state.pth", "trainer_state.json"):
+        write(keeper, f"checkpoint-{step}/{name}", "{}")
+
+
+@pytest.mark.parametrize("ended", list(Ended))
+def test_a_checkpoint_of_transformers_is_complete_with_its_last_file(place: Place, ended: Ended) -> None:
+    keeper = place.keeper(1)
+    keeper.restore()
+    trainer_files(keeper, 20)
+    place.look(keeper, 3)
+    trainer_files(keeper, 40, "model.bin", "training_args.bin", "optimizer.pt")
+    place.look(keeper, 70)
+    assert {name.split("/")[0] for name in tree_of(place, 2)} == {"checkpoint-20"}
+    third = place.next_machine(3)
+    trainer_files(third, 40, "model.bin")
+    place.look(third, 2)
+    third.keep_last(ended)
+    steps = {name.split("/")[0] for name in tree_of(place, 4)}
+    assert steps == ({"checkpoint-20", "checkpoint-40"} if ended is Ended.SOUND else {"checkpoint-20"})
+
+
+def test_a_checkpoint_that_is_written_over_stays_as_it_was_until_it_is_complete(place: Place) -> None:
+    keeper = place.keeper(1)
+    keeper.restore()
+    for name in ("__0_0.distcp", ".metadata"):
+        write(keeper, f"last/{name}", "one")
+    place.look(keeper, 3)
+    write(keeper, "last/__0_0.distcp", "two")
+    place.look(keeper, 70)
+    keeper.keep_last(Ended.KILLED)
+    assert set(tree_of(place, 2).values()) == {"one"}
+    third = place.next_machine(3)
+    for name in ("__0_0.distcp", ".metadata"):
+        write(third, f"last/{name}", "three")
+    third.keep_last(Ended.KILLED)
+    assert set(tree_of(place, 4).values()) == {"three"}
+
+
+def test_accelerate_is_complete_when_it_has_the_files_of_the_ones_before(place: Place) -> None:
+    keeper = place.keeper(1)
+    keeper.restore()
+    files = ("model.safetensors", "optimizer.bin", "random_states_0.pkl", "custom_checkpoint_0.pkl")
+    for step in (0, 1):
+        for name in files:
+            path = keeper.folder / f"checkpoint_{step}" / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes({".pkl": b"\x80\x04.", ".bin": b"x"}.get(path.suffix, b"\x02\0\0\0\0\0\0\0{}"))
+            if name == "random_states_0.pkl":
+                place.look(keeper, 2 + 65 * step)
+                assert len(place.told) == step, "a custom object may follow"
+        place.look(keeper, 65)
+        assert len(place.told) == step + 1
+
+
+def test_modes_times_links_and_dot_files_come_back(place: Place) -> None:
+    keeper = place.keeper(1)
+    keeper.restore()
+    old = write(keeper, "epoch=0-step=90.ckpt", "90")
+    new = write(keeper, "epoch=1-step=110.ckpt", "110")
+    os.utime(old, (1000, 1000))
+    os.utime(new, (2000.5, 2000.5))
+    new.chmod(0o640)
+    (keeper.folder / "last.ckpt").symlink_to(new.name)
+    (keeper.folder / "best").symlink_to(old)
+    (keeper.folder / "hard.ckpt").hardlink_to(new)
+    (keeper.folder / "elsewhere").symlink_to("/etc/passwd")
+    write(keeper, ".hidden/.state", "dot")
+    keeper.keep_last(Ended.SOUND)
+    assert place.told[0]["bytes"] == 8, "a hard link is stored once"
+    second = place.next_machine(2)
+    folder = second.folder
+    assert (folder / "last.ckpt").readlink().name == new.name and (folder / "last.ckpt").read_text() == "110"
+    assert (folder / "best").readlink() == folder / old.name, "an absolute link leads to this machine's folder"
+    assert (folder / "elsewhere").readlink() == Path("/etc/passwd")
+    assert (folder / "hard.ckpt").samefile(folder / new.name)
+    assert ((folder / new.name).stat().st_mtime, (folder / new.name).stat().st_mode & 0o777) == (2000.5, 0o640)
+    assert (folder / ".hidden/.state").read_text() == "dot"
+    files = [folder / old.name, folder / new.name]
+    assert max(files, key=os.path.getctime).name == max(files, key=os.path.getmtime).name == new.name
+    place.look(second, 65)
+    assert len(place.told) == 1, "nothing has changed"
+
+
+def test_a_link_goes_with_what_it_leads_to(place: Place) -> None:
+    keeper = place.keeper(1)
+    keeper.restore()
+    trainer_files(keeper, 20)
+    link = keeper.folder / "latest"
+    link.symlink_to("checkpoint-20")
+    place.look(keeper, 3)
+    trainer_files(keeper, 40, "model.bin", "training_args.bin")
+    link.unlink()
+    link.symlink_to("checkpoint-40")
+    trainer_files(keeper, 30)
+    keeper.keep_last(Ended.KILLED)
+    assert (place.next_machine(2).folder / "latest").readlink().name == "checkpoint-20"
+
+
+def test_a_file_that_is_mapped_is_not_kept_before_it_is_let_go(place: Place) -> None:
+    keeper = place.keeper(1)
+    keeper.restore()
+    path = write(keeper, "weights.mmap", "x" * 100)
+    write(keeper, "meta.json", "{}")
+    code = (
+        "import mmap, sys; f = open(sys.argv[1], 'r+b'); m = mmap.mmap(f.fileno(), 100); f.close()\n"
+        "print(1, flush=True)\n"
+        "sys.stdin.readline(); m[:3] = b'new'; print(2, flush=True); sys.stdin.readline()"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdin is not None and program.stdout is not None
+        program.stdout.readline()
+        place.look(keeper, 70)
+        assert place.told == []
+        print(file=program.stdin, flush=True)
+        program.stdout.readline()
+    keeper.keep_last(Ended.SOUND)
+    assert (place.next_machine(2).folder / "weights.mmap").read_text().startswith("newx")
+    assert place.of(EventKind.SKIPPED)[0]["reason"] == "weights.mmap is mapped for writing"
+
+
+ODD = (b"caf\xe9.pt", b"a.pt\r", b"new\nline/x", "模型".encode(), b"~")
+
+
+def test_every_name_that_linux_allows_comes_back(place: Place) -> None:
+    keeper = place.keeper(1)
+    keeper.restore()
+    for name in ODD:
+        write(keeper, os.fsdecode(name), "odd")
+    write(keeper, "good.pt", "good")
+    keeper.keep_last(Ended.SOUND)
+    folder = place.next_machine(2).folder
+    names = {os.fsencode(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert names == {*ODD, b"good.pt"}
+    assert all(entry.key.isascii() for entry in place.store.data.list())
+
+
+def test_a_program_that_keeps_nothing_is_told_of_and_why(place: Place) -> None:
+    keeper = place.keeper(1, timedelta(seconds=10))
+    keeper.restore()
+    place.look(keeper, 29)
+    assert place.events == []
+    place.look(keeper, 1)
+    first = {"intervals": 3, "seconds": 30.0, "reason": "nothing new was written into the folder checkpoints"}
+    assert place.of(EventKind.NOT_CHECKPOINTED) == [first]
+    place.look(keeper, 29)
+    assert len(place.of(EventKind.NOT_CHECKPOINTED)) == 1, "again when it has doubled"
+    place.look(keeper, 1)
+    assert place.of(EventKind.NOT_CHECKPOINTED)[1] == {**first, "intervals": 6, "seconds": 60.0}
+
+
+def test_a_checkpoint_of_an_earlier_release_is_put_back(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "part").write_text("old")
+    parts = {"deep/tree.json": tmp_path / "part", "tree.json": tmp_path / "part"}
+    place.store.checkpoints("job-1", 1).publish(3, parts, {"kind": "folder", "sent": {}})
+    second = place.next_machine(2)
+    assert tree(second) == {"deep/tree.json": "old", "tree.json": "old"}
+    write(second, "b", "two")
+    second.keep_last(Ended.SOUND)
+    assert tree_of(place, 3) == {"b": "two", "deep/tree.json": "old", "tree.json": "old"}
+
+
+def test_no_file_of_a_living_job_is_older_in_the_store_than_a_week(place: Place) -> None:
+    def epochs() -> dict[str, int]:
+        head = place.store.checkpoints("job-1").head()
+        assert head is not None
+        folder = place.root / "reader"
+        checkpoint = head.checkpoints[0]
+        parts = {part.name: part for part in checkpoint.parts}
+        place.store.data.download(parts["tree.json"].key, folder)
+        entries = json.loads(folder.read_text())["entries"]
+        return {e["path"]: int(parts[e["content"]].key.split("/")[3]) for e in entries if e["kind"] == "file"}
+
     first = place.keeper(1)
+    first.restore()
     write(first, "old", "one")
     write(first, "new", "1")
-    first.keep_last(sound=True)
+    first.keep_last(Ended.SOUND)
     place.clock.advance(timedelta(days=5))
     write(first, "new", "2")
-    first.keep_last(sound=True)
-    assert place.keys().count("000000000001/old") == 1
-
-    second = place.keeper(2)
-    assert second.restore()
+    first.keep_last(Ended.SOUND)
+    second = place.next_machine(2)
     place.clock.advance(timedelta(days=1))
-    second.keep_last(sound=True)
+    second.keep_last(Ended.SOUND)
     assert len(place.told) == 2, "nothing has changed"
     place.clock.advance(timedelta(days=2))
-    second.keep_if_due(urgent=False)
-    second.keep_if_due(urgent=False)
+    place.look(second, 2)
     assert len(place.told) == 3
-    head = place.store.checkpoints("job-1").head()
-    assert head is not None
-    keys = {part.name: part.key.split("/")[3:] for part in head.checkpoints[0].parts}
-    assert keys == {"old": ["000002", "000000000003", "old"], "new": ["000001", "000000000002", "new"]}
+    assert epochs() == {"old": 2, "new": 1}
     place.clock.advance(timedelta(days=5))
-    second.keep_if_due(urgent=False)
-    assert place.told[-1]["files"] == 2
-    head = place.store.checkpoints("job-1").head()
-    assert head is not None
-    assert {part.name: part.key.split("/")[3] for part in head.checkpoints[0].parts} == {
-        "old": "000002",
-        "new": "000002",
-    }
+    place.look(second)
+    assert epochs() == {"old": 2, "new": 2}
 
 
 @pytest.mark.parametrize("spoil", [{"sent": None}, {"sent": "x"}, {"sent": {"jobs": 3}}, {}])
 def test_what_is_of_unknown_age_is_sent_again(place: Place, spoil: dict[str, Any]) -> None:
     first = place.keeper(1)
+    first.restore()
     write(first, "a", "one")
-    first.keep_last(sound=True)
-    table = place.store.control.list("heads/")
-    key = next(entry.key for entry in table)
-    found = place.store.control.get(key)
-    assert found is not None
-    head = json.loads(found.value)
-    head["checkpoints"][0]["info"] = {"kind": "folder", **spoil}
+    first.keep_last(Ended.SOUND)
+    key = next(entry.key for entry in place.store.control.list("heads/"))
+    stored = place.store.control.get(key)
+    assert stored is not None
+    head = json.loads(stored.value)
+    head["checkpoints"][0]["info"] = {"kind": "folder", "format": 2, "rhythm": 7, **spoil}
     place.store.control.put(key, json.dumps(head).encode())
-    second = place.keeper(2)
-    assert second.restore()
+    second = place.next_machine(2)
     write(second, "b", "two")
-    second.keep_last(sound=True)
+    second.keep_last(Ended.SOUND)
     done = place.store.checkpoints("job-1").head()
     assert done is not None
-    assert [part.key.split("/")[3] for part in done.checkpoints[0].parts] == ["000002", "000002"]
+    assert {part.key.split("/")[3] for part in done.checkpoints[0].parts} == {"000002"}
 
 
 @pytest.mark.parametrize(("every", "urgent", "seconds"), [(None, False, 60), (20, False, 20), (300, True, 5)])
 def test_it_is_kept_no_more_often_than_it_should(place: Place, every: int | None, urgent: bool, seconds: int) -> None:
     keeper = place.keeper(1, timedelta(seconds=every) if every else None)
-    for number in range(2):
-        write(keeper, "model", f"state {number}")
-        place.clock.advance(SECOND)
-        keeper.keep_if_due(urgent=urgent)
-    assert len(place.told) == 1
-    place.clock.advance((seconds - 2) * SECOND)
-    keeper.keep_if_due(urgent=urgent)
-    assert len(place.told) == 1
-    place.clock.advance(SECOND)
-    keeper.keep_if_due(urgent=urgent)
-    assert len(place.told) == 2
+    keeper.restore()
+    times = []
+    for step in range(seconds * 3 + 5):
+        write(keeper, "model.ckpt", str(step), rename=True)
+        if step % 2:
+            place.clock.advance(SECOND)
+            continue
+        for _ in range(2):
+            place.look(keeper, urgent=urgent)
+            if len(place.told) > len(times):
+                times.append(place.clock.monotonic())
+    gaps = {(after - before).total_seconds() for before, after in pairwise(times)}
+    assert len(times) > 2 and min(gaps) >= seconds and max(gaps) <= seconds + 5
 
 
-def test_the_next_machine_has_the_folder_as_it_was_and_goes_on_from_there(place: Place) -> None:
-    first, second, third = (place.keeper(epoch) for epoch in (1, 2, 3))
+def test_the_next_machine_goes_on_from_there_and_the_one_before_is_shut_out(place: Place) -> None:
+    first, second = place.keeper(1), place.keeper(2)
+    first.restore()
     write(first, "a/model", "one")
     write(first, "b", "old")
-    first.keep_last(sound=True)
-
+    first.keep_last(Ended.SOUND)
     assert second.restore()
-    assert (second.folder / "a/model").read_text() == "one"
-    assert not list((place.root / "machine-2" / "scratch").rglob("*model")), "it is moved, not copied"
-    write(second, "b", "new", age=0)
-    second.keep_last(sound=True)
-
-    assert third.restore()
-    found = {path.name: path.read_text() for path in third.folder.rglob("*") if path.is_file()}
-    assert found == {"model": "one", "b": "new"}
-    assert [told["files"] for told in place.told] == [2, 2]
+    assert not (place.root / "machine-2" / "scratch" / "folder").exists(), "it is moved, not copied"
+    write(second, "b", "new")
+    second.keep_last(Ended.SOUND)
+    assert tree_of(place, 3) == {"a/model": "one", "b": "new"}
     with pytest.raises(Fenced):
         write(first, "b", "of a machine that was thought dead")
-        first.keep_last(sound=True)
+        first.keep_last(Ended.SOUND)
 
 
-def test_a_file_that_was_being_written_when_the_program_died_is_not_kept(place: Place) -> None:
-    keeper = place.keeper(1)
-    write(keeper, "model", "half of i", age=0)
-    keeper.keep_last(sound=False)
-    assert place.told == []
-    write(keeper, "model", "whole")
-    keeper.keep_last(sound=False)
-    assert len(place.told) == 1
-
-
-def test_links_and_checkpoints_of_the_trainer_are_left_alone(place: Place, tmp_path: Path) -> None:
+def test_checkpoints_of_the_trainer_are_left_alone(place: Place, tmp_path: Path) -> None:
     (tmp_path / "state").write_text("the trainer's")
     place.store.checkpoints("job-1", 1).publish(7, {"state": tmp_path / "state"}, {"precision": "bf16"})
     keeper = place.keeper(2)
     assert not keeper.restore()
     assert list(keeper.folder.iterdir()) == []
-    (keeper.folder / "passwd").symlink_to("/etc/passwd")
-    keeper.keep_last(sound=True)
-    assert place.told == []
 
 
 def test_a_folder_that_is_damaged_in_the_store_is_said_to_be(place: Place) -> None:
     keeper = place.keeper(1)
+    keeper.restore()
     write(keeper, "model", "one")
-    keeper.keep_last(sound=True)
+    keeper.keep_last(Ended.SOUND)
     for entry in place.store.data.list():
         place.store.data.put(entry.key, b"others")
     with pytest.raises(CheckpointCorrupt):

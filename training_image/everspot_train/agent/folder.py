@@ -1,15 +1,17 @@
 """Keeps the folder `checkpoints` of a program that does not use the trainer library.
 
-It is published as a checkpoint like any other, under the same fence, and put back before the program is started again.
-A file that has not changed since it was kept last is not uploaded again, unless that was long ago or by another job:
-the bucket may have a rule that removes old objects of jobs, even if a newer checkpoint still names them.
+What is complete in it is published as a checkpoint like any other, under the same fence, and put back before the
+program is started again. `artifacts` decides what is complete. A file that has not changed since it was kept last is
+not uploaded again, unless that was long ago or by another job: the bucket may have a rule that removes old objects of
+jobs, even if a newer checkpoint still names them.
 """
 
 import logging
+import os
 import shutil
 import threading
-import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -17,14 +19,26 @@ from everspot_core.checkpoint import Checkpoint, Part
 from everspot_core.clock import Clock
 from everspot_core.records import EventKind
 from everspot_store import Checkpoints, Fenced, StoreError
+from everspot_store.file_tree import EntryKind, FileTree, TreeEntry, escape_path, put_back, unescape_path
 from pydantic import JsonValue
 
+from everspot_train.agent.artifacts.assess import Assessment, Assessor, Ended
+from everspot_train.agent.artifacts.copies import Changed, copy_files, copy_growing, find_torn
+from everspot_train.agent.artifacts.look import Look, Watch
+from everspot_train.agent.artifacts.plan import Kept, Plan, entry_of, is_due, plan, without
+from everspot_train.agent.artifacts.rhythm import Rhythm
 from everspot_train.agent.outcome import Say
+from everspot_train.agent.skips import Skips
 from everspot_train.agent.threads import DueTimer
 
 KIND, FOLDER = "kind", "folder"
 SENT = "sent"
 """The field of a checkpoint's `info` with the upload times of its parts, by the prefix of each publication's keys."""
+RHYTHM = "rhythm"
+TREE = "tree.json"
+"""The part with the names, modes, times and links."""
+FORMAT, WITH_TREE = "format", 2
+"""The field of `info` of checkpoints with a tree. Those of earlier releases have none: their parts' names are paths."""
 FRESH = timedelta(days=7)
 """The age from which on a part is uploaded again. A bucket may remove objects after 30 days at the earliest; this is
 far less, because a job may also wait."""
@@ -32,33 +46,36 @@ SPACING = timedelta(minutes=1)
 """The least time between two publications while the program runs, unless the job's checkpoint interval is shorter."""
 URGENT_SPACING = timedelta(seconds=5)
 """The same while the program is being stopped. No object of the store is rewritten more often."""
-QUIET_SECONDS = 2.0
-"""A file that was written more recently than this may not be complete yet."""
+INTERVAL = timedelta(minutes=5)
+"""The checkpoint interval of a job that has none in time."""
+OVERDUE_INTERVALS = 3
+"""Checkpoint intervals without anything kept after which an event says so."""
 _LOOK_EVERY = timedelta(seconds=1)
-_UNFINISHED = ".tmp"
+_TRIES = 5
+"""Looks in a row at a folder that changes just then: a program may write several times a second."""
+_PAUSE = timedelta(milliseconds=20)
 
 _log = logging.getLogger(__name__)
 
-Stamp = tuple[int, int, int]
-
 
 @dataclass(frozen=True)
-class _Kept:
+class _Published:
     """The content of the newest checkpoint. `sent`: the upload time of each publication's parts, as far as it is known
     and they are this job's own."""
 
-    stamps: dict[str, Stamp]
-    parts: dict[str, Part]
-    sent: dict[str, datetime]
+    kept: Kept = field(default_factory=Kept)
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    sent: Mapping[str, datetime] = field(default_factory=dict)
 
     def aged(self, now: datetime) -> bool:
         """Whether a part of this job is so old that it must be uploaded again."""
         return any(now - self.sent[place] >= FRESH for place in map(_place, self.parts.values()) if place in self.sent)
 
-    def fresh(self, name: str, now: datetime) -> bool:
-        """Whether the part is young enough to stay as it is."""
-        at = self.sent.get(_place(self.parts[name]))
-        return at is not None and now - at < FRESH
+    def fresh_part(self, entry: TreeEntry | None, now: datetime) -> Part | None:
+        """The part with the content of an entry, if it is young enough to stay as it is."""
+        part = self.parts.get(entry.content) if entry is not None else None
+        at = self.sent.get(_place(part)) if part is not None else None
+        return part if at is not None and now - at < FRESH else None
 
 
 class FolderKeeper:
@@ -71,6 +88,11 @@ class FolderKeeper:
         every: the job's checkpoint interval.
         keep: the number of checkpoints that stay.
         say: writes events.
+
+    Attributes:
+        took: how long the last publication took.
+        durable: whether the job has any checkpoint.
+        restored: the checkpoint that was put back.
     """
 
     def __init__(
@@ -85,18 +107,28 @@ class FolderKeeper:
     ) -> None:
         self._checkpoints = checkpoints
         self.folder = folder
+        self._root = os.fsencode(folder)
+        self._watch = Watch(self._root)
         self._copies = scratch / "folder"
+        self._interval = every or INTERVAL
         self._spacing = min(every, SPACING) if every is not None else SPACING
         self._keep = keep
         self._say = say
         self._clock = clock
         self._lock = threading.Lock()
-        self._look = DueTimer(_LOOK_EVERY, clock)
-        self._kept = _Kept({}, {}, {})
+        self._timer = DueTimer(_LOOK_EVERY, clock)
+        self._assessor = Assessor()
+        self._skips = Skips("checkpoints", say)
+        self._published = _Published()
+        self._assessed = Assessment()
+        self._dirty: set[bytes] = set()
         self._next = 1
         self._began: timedelta | None = None
+        self._kept_at: timedelta | None = None
+        self._overdue = OVERDUE_INTERVALS
         self.took = timedelta()
         self.durable = False
+        self.restored: Checkpoint | None = None
 
     def restore(self) -> bool:
         """Put back the folder that was kept last. False: there is none, or the newest checkpoint is the trainer's.
@@ -106,66 +138,165 @@ class FolderKeeper:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         head = self._checkpoints.head()
-        if head is None or not head.checkpoints:
-            return False
-        self._next = head.checkpoints[0].step + 1
-        self.durable = True
-        if head.checkpoints[0].info.get(KIND) != FOLDER:
-            return False
-        shutil.rmtree(self._copies, ignore_errors=True)
-        found = self._checkpoints.restore(self._copies)
-        if found is None:
-            return False
-        self._put_back(found)
-        return True
+        newest = head.checkpoints[0] if head is not None and head.checkpoints else None
+        if newest is not None:
+            self._next = newest.step + 1
+            self.durable = True
+        if newest is not None and newest.info.get(KIND) == FOLDER:
+            shutil.rmtree(self._copies, ignore_errors=True)
+            self.restored = self._checkpoints.restore(self._copies)
+        if self.restored is not None:
+            self._put_back(self.restored)
+        else:
+            self._assessor.start(self._watch.look(self._clock.monotonic(), thorough=True))
+        self._kept_at = self._clock.monotonic()
+        return self.restored is not None
 
     def keep_if_due(self, *, urgent: bool) -> None:
-        """Publish the folder if something in it is new or was kept long ago, and nothing is being written. Raises
-        `StoreError`."""
-        if not self._look.due():
-            return
-        spacing = URGENT_SPACING if urgent else self._spacing
-        if self._began is not None and self._clock.monotonic() - self._began < spacing:
+        """Publish what is complete in the folder, if any of it is new or was kept long ago. Raises `StoreError`."""
+        if not self._timer.due():
             return
         with self._lock:
-            stamps = _stamps(self.folder)
-            due = stamps != self._kept.stamps or self._kept.aged(self._clock.now())
-            if stamps and due and _at_rest(stamps):
-                self._publish(stamps, "interval", copy=True)
+            now = self._clock.monotonic()
+            waited = self._began is None or now - self._began >= (URGENT_SPACING if urgent else self._spacing)
+            assessment, thorough = Assessment(), False
+            for attempt in range(_TRIES if waited else 1):
+                if attempt:
+                    self._clock.sleep(_PAUSE)
+                look = self._watch.look(self._clock.monotonic(), thorough=thorough)
+                self._dirty |= look.mapped
+                assessment = self._assessor.observe(look)
+                aged = self._published.aged(self._clock.now())
+                if waited and (aged or is_due(look, assessment, self._published.kept, self._dirty)):
+                    if thorough and self._publish(look, assessment, "interval", copy=True):
+                        break
+                    thorough = True  # before anything is published, it must be known who writes
+                elif not (look.writing & set(assessment.left_out)):
+                    break
+            self._skips.tell_lasting(assessment.left_out, now)
+            self._tell_if_overdue(assessment)
 
-    def keep_last(self, *, sound: bool) -> None:
-        """Publish what the program left, after its end. Raises `StoreError`.
-
-        `sound`: it ended by itself, so that no file is half written. Otherwise the folder is published only if nothing
-        was written to it lately.
-        """
+    def keep_last(self, ended: Ended) -> None:
+        """Publish what is complete of what the program left, after its end. Raises `StoreError`."""
         with self._lock:
-            stamps = _stamps(self.folder)
-            if stamps and stamps != self._kept.stamps and (sound or _at_rest(stamps)):
-                self._publish(stamps, "final", copy=False)
+            look = self._watch.look(self._clock.monotonic(), thorough=True)
+            assessment = self._assessor.conclude(look, ended)
+            if is_due(look, assessment, self._published.kept, self._dirty):
+                self._publish(look, assessment, "final", copy=False)
+                assessment = self._assessed
+            special = {path: item for path, item in look.items.items() if item.kind is None}
+            skipped = dict.fromkeys(look.unfinished, "names that end in .tmp are unfinished")
+            skipped |= dict.fromkeys(special, "it is neither a file, a folder nor a symbolic link")
+            self._skips.tell(skipped | assessment.left_out)
 
-    def _publish(self, stamps: dict[str, Stamp], trigger: str, *, copy: bool) -> None:
-        self._began, now = self._clock.monotonic(), self._clock.now()
-        kept = self._kept
-        same = {name for name, stamp in stamps.items() if kept.stamps.get(name) == stamp and kept.fresh(name, now)}
-        files = {name: self.folder / name for name in stamps if name not in same}
-        if copy:
-            copied = self._copy(files)
-            if copied is None or _stamps(self.folder) != stamps:
-                return  # it changes just now: the next look finds it at rest
-            files = copied
-        unchanged = {name: kept.parts[name] for name in same}
-        sent = {place: kept.sent[place] for place in map(_place, unchanged.values())}
+    def _publish(self, look: Look, assessment: Assessment, trigger: str, *, copy: bool) -> bool:
+        """Publish what is complete. False: it changed meanwhile, or its content is not whole."""
+        began, now = self._clock.monotonic(), self._clock.now()
+        self._assessed = assessment
+        while True:
+            draft = plan(look, assessment, self._published.kept)
+            entries, sources = self._draft_entries(draft, look, now)
+            try:
+                files = self._sources(look, assessment, sources, copy=copy)
+            except Changed:
+                return False
+            except OSError as error:
+                _log.warning("the folder of checkpoints was not copied: %s", error)
+                return False
+            stamps = self._published.kept.stamps
+            new = {path for path in files if stamps.get(path) != look.items[path].stamp or path in self._dirty}
+            judged = {path: file for path, file in files.items() if path in new - assessment.others}
+            torn = find_torn(judged, draft.units, assessment.doubtful)
+            if not torn:
+                break
+            assessment = without(assessment, torn)
+            self._assessed = assessment
+            if not is_due(look, assessment, self._published.kept, self._dirty):
+                self._skips.tell_lasting(assessment.left_out, began)
+                return False
+        self._assessed, self._began = assessment, began
+        self._send(draft, look, entries, {sources[path]: file for path, file in files.items()}, now, trigger)
+        return True
+
+    def _draft_entries(self, draft: Plan, look: Look, now: datetime) -> tuple[list[TreeEntry], dict[bytes, str]]:
+        """The tree of a publication, and the name of the part of each file that has to be uploaded."""
+        entries, sources = list[TreeEntry](), dict[bytes, str]()
+        firsts = dict[int, TreeEntry]()
+        kept = self._published.kept
+        for path in sorted(draft.units):
+            item = look.items[path]
+            entry = entry_of(path, item, draft.units[path])
+            first = firsts.get(item.inode)
+            if item.kind is EntryKind.FILE and first is not None:
+                entry = entry.model_copy(update={"same_as": first.path, "content": first.content})
+            elif item.kind is EntryKind.FILE:
+                same = kept.stamps.get(path) == item.stamp and path not in self._dirty
+                part = self._published.fresh_part(kept.entries.get(path), now) if same else None
+                name = part.name if part is not None else f"{self._next}-{len(sources)}"
+                if part is None:
+                    sources[path] = name
+                entry = firsts[item.inode] = entry.model_copy(update={"content": name})
+            entries.append(entry)
+        carried = {entry.path for entry in draft.carried.values()}
+        for entry in draft.carried.values():
+            alone = entry.same_as and entry.same_as not in carried
+            entries.append(entry.model_copy(update={"same_as": ""}) if alone else entry)
+        for path in sorted(draft.folders):
+            folder = look.items.get(path)
+            if folder is not None and folder.kind is EntryKind.DIRECTORY:
+                entries.append(entry_of(path, folder, b""))
+        return entries, sources
+
+    def _sources(
+        self, look: Look, assessment: Assessment, sources: Mapping[bytes, str], *, copy: bool
+    ) -> dict[bytes, Path]:
+        if not copy:
+            return {path: Path(os.fsdecode(self._root + b"/" + path)) for path in sources}
+        state = {path: name for path, name in sources.items() if path not in assessment.others}
+        logs = {path: name for path, name in sources.items() if path in assessment.others}
+        return copy_files(self._root, state, look, self._copies) | copy_growing(self._root, logs, self._copies)
+
+    def _send(
+        self,
+        draft: Plan,
+        look: Look,
+        entries: list[TreeEntry],
+        files: dict[str, Path],
+        now: datetime,
+        trigger: str,
+    ) -> None:
+        began = self._clock.monotonic()
+        published = self._published
+        used = {entry.content for entry in entries if entry.content} - set(files)
+        unchanged = {name: published.parts[name] for name in used if name in published.parts}
+        entries = [
+            entry for entry in entries if not entry.content or entry.content in files or entry.content in unchanged
+        ]
+        self._copies.mkdir(parents=True, exist_ok=True)
+        tree = self._copies / TREE
+        tree.write_bytes(FileTree(entries=entries).to_json())
+        sent = {place: published.sent[place] for place in map(_place, unchanged.values()) if place in published.sent}
         sent[self._checkpoints.place(self._next)] = now
-        told: dict[str, JsonValue] = {place: at.isoformat() for place, at in sent.items()}
-        done = self._checkpoints.publish(self._next, files, {KIND: FOLDER, SENT: told}, self._keep, unchanged)
+        info: dict[str, JsonValue] = {
+            KIND: FOLDER,
+            FORMAT: WITH_TREE,
+            SENT: {place: at.isoformat() for place, at in sent.items()},
+        }
+        info[RHYTHM] = _rhythm_info(self._assessor.rhythm)
+        done = self._checkpoints.publish(self._next, {**files, TREE: tree}, info, self._keep, unchanged)
         self._next = done.step + 1
-        self._kept = _Kept(stamps, {part.name: part for part in done.parts}, sent)
-        self.durable = True
-        self.took = self._clock.monotonic() - self._began
-        size = sum(part.size for part in done.parts)
+        stamps = {path: look.items[path].stamp for path in draft.units}
+        stamps |= {path: stamp for path, stamp in published.kept.stamps.items() if path in draft.carried}
+        kept = Kept({_path(entry): entry for entry in entries}, stamps)
+        self._published = _Published(kept, {part.name: part for part in done.parts}, sent)
+        self._dirty -= draft.present
+        self._dirty |= look.mapped
+        self.durable, self._kept_at, self._overdue = True, self._clock.monotonic(), OVERDUE_INTERVALS
+        self.took = self._clock.monotonic() - began
+        count = sum(1 for entry in entries if entry.kind is EntryKind.FILE)
+        size = sum(part.size for part in done.parts if part.name != TREE)
         seconds = round(self.took.total_seconds(), 3)
-        self._say(EventKind.CHECKPOINTED, files=len(stamps), bytes=size, seconds=seconds, trigger=trigger)
+        self._say(EventKind.CHECKPOINTED, files=count, bytes=size, seconds=seconds, trigger=trigger)
         shutil.rmtree(self._copies, ignore_errors=True)
         try:
             self._checkpoints.retire()
@@ -174,29 +305,45 @@ class FolderKeeper:
         except StoreError as error:
             _log.warning("old checkpoint parts stay for now: %s", error)
 
-    def _copy(self, files: dict[str, Path]) -> dict[str, Path] | None:
+    def _put_back(self, checkpoint: Checkpoint) -> None:
+        parts = {part.name: part for part in checkpoint.parts}
+        if checkpoint.info.get(FORMAT) == WITH_TREE:
+            tree = FileTree.read((self._copies / TREE).read_bytes())
+        else:
+            tree = FileTree(entries=[TreeEntry(path=escape_path(os.fsencode(n)), content=n) for n in parts])
+        problems = put_back(tree.entries, self.folder, lambda entry: self._copies / entry.content)
+        self._skips.tell({unescape_path(path): reason for path, reason in problems.items()})
         shutil.rmtree(self._copies, ignore_errors=True)
-        try:
-            for name, path in files.items():
-                target = self._copies / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, target)
-        except OSError as error:
-            _log.warning("the folder of checkpoints was not copied: %s", error)
-            return None
-        return {name: self._copies / name for name in files}
+        look = self._watch.look(self._clock.monotonic(), thorough=True)
+        self._assessor = Assessor(_rhythm(checkpoint.info.get(RHYTHM)))
+        self._assessor.start(look)
+        entries = {_path(entry): entry for entry in tree.entries if entry.path not in problems}
+        stamps = {path: look.items[path].stamp for path in entries if path in look.items}
+        self._published = _Published(Kept(entries, stamps), parts, _sent(checkpoint, self._checkpoints.job_id))
+        self._next = max(self._next, checkpoint.step + 1)
 
-    def _put_back(self, found: Checkpoint) -> None:
-        names = {part.name: part for part in found.parts}
-        for name in names:
-            source, target = self._copies / name, self.folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            source.replace(target)
-        shutil.rmtree(self._copies, ignore_errors=True)
-        stamps = _stamps(self.folder)
-        stamps = {name: stamps[name] for name in names if name in stamps}
-        self._kept = _Kept(stamps, names, _sent(found, self._checkpoints.job_id))
-        self._next = max(self._next, found.step + 1)
+    def _tell_if_overdue(self, assessment: Assessment) -> None:
+        """Write an event when nothing was kept for several intervals, and again each time that this has doubled."""
+        if self._kept_at is None:
+            self._kept_at = self._clock.monotonic()
+        waited = self._clock.monotonic() - self._kept_at
+        if waited < self._interval * self._overdue:
+            return
+        empty = "nothing new was written into the folder checkpoints"
+        self._say(
+            EventKind.NOT_CHECKPOINTED,
+            intervals=self._overdue,
+            seconds=round(waited.total_seconds(), 1),
+            reason=assessment.reason or empty,
+        )
+        self._overdue *= 2
+
+
+_KEY_PARTS = len(["jobs", "J", "checkpoints", "E", "S", "tree.json"])
+
+
+def _path(entry: TreeEntry) -> bytes:
+    return unescape_path(entry.path)
 
 
 def _place(part: Part) -> str:
@@ -206,30 +353,27 @@ def _place(part: Part) -> str:
 
 def _sent(checkpoint: Checkpoint, job_id: str) -> dict[str, datetime]:
     """The upload times of the parts under the job's own prefix, as far as the checkpoint has them."""
-    told, found = checkpoint.info.get(SENT), {}
-    for place, at in told.items() if isinstance(told, dict) else ():
+    stored, times = checkpoint.info.get(SENT), {}
+    for place, at in stored.items() if isinstance(stored, dict) else ():
         try:
             moment = datetime.fromisoformat(str(at))
         except ValueError:
             continue
         if place.startswith(f"jobs/{job_id}/") and moment.tzinfo is not None:
-            found[place] = moment
-    return found
+            times[place] = moment
+    return times
 
 
-def _stamps(folder: Path) -> dict[str, Stamp]:
-    """The stamps of the folder's files by path. Links are not followed, and unfinished files (`.tmp`) are left out."""
-    found: dict[str, Stamp] = {}
-    for path in sorted(folder.rglob("*")):
-        try:
-            status = path.lstat()
-            if path.is_file() and not path.is_symlink() and not path.name.endswith(_UNFINISHED):
-                found[path.relative_to(folder).as_posix()] = (status.st_size, status.st_mtime_ns, status.st_ino)
-        except OSError:  # gone meanwhile
-            continue
-    return found
+def _rhythm_info(rhythm: Rhythm) -> JsonValue:
+    if rhythm.leader is None or rhythm.rounds == 0:
+        return None
+    return {"leader": escape_path(rhythm.leader), "members": [escape_path(name) for name in sorted(rhythm.members)]}
 
 
-def _at_rest(stamps: dict[str, Stamp]) -> bool:
-    newest = max(modified for _, modified, _ in stamps.values())
-    return time.time_ns() - newest >= QUIET_SECONDS * 1e9
+def _rhythm(stored: JsonValue) -> Rhythm:
+    """The rhythm that an earlier attempt has learnt."""
+    if not isinstance(stored, dict) or not isinstance(stored.get("leader"), str):
+        return Rhythm()
+    members = stored.get("members")
+    names = [name for name in members if isinstance(name, str)] if isinstance(members, list) else []
+    return Rhythm(unescape_path(str(stored["leader"])), frozenset(map(unescape_path, names)), rounds=1)

@@ -2,18 +2,20 @@
 
 import logging
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 from everspot_core.clock import Clock
-from everspot_core.records import EventKind, Reason
+from everspot_core.records import Reason
 from everspot_store import Fenced, Store, StoreError
 
 from everspot_train.agent.actions import JobKey, StopDemand
+from everspot_train.agent.artifacts.assess import Ended
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.folder import FolderKeeper
 from everspot_train.agent.outcome import Say
+from everspot_train.agent.skips import tell_skipped
 from everspot_train.agent.threads import within
 
 OUTPUT_TIME = timedelta(minutes=30)
@@ -21,9 +23,6 @@ OUTPUT_TIME = timedelta(minutes=30)
 CANCEL_TIME = timedelta(seconds=30)
 RELEASE_TIME = timedelta(seconds=2)
 """The time before a deadline that is reserved for the ending's events and the release of the lease."""
-
-MOST_PATHS = 20
-"""The most paths that an event names."""
 
 _log = logging.getLogger(__name__)
 
@@ -67,6 +66,8 @@ class Leavings:
             self.folder.keep_if_due(urgent=urgent)
         except Fenced as error:
             _log.warning("job %s, epoch %d: %s", *self._job, error)
+        except (OSError, ValueError) as error:  # an agent that ends for a file would lose much more
+            _log.warning("job %s, epoch %d: folder not kept: %s", *self._job, error)
 
     def keep_last(self, ending: Ending, stop: StopDemand | None, exit_code: int | None) -> None:
         """Keep the folder of checkpoints after the program's end, as far as the notice leaves time. `exit_code`: of the
@@ -74,9 +75,9 @@ class Leavings:
         folder = self.folder
         if folder is None or not self._launched or ending.reason is Reason.CANCEL:
             return
-        sound = exit_code == 0 or (stop is not None and (ending.exit_code or 0) != -signal.SIGKILL)
+        ended = how_ended(exit_code)
         left = stop.deadline - self._clock.monotonic() - RELEASE_TIME if stop and stop.deadline is not None else None
-        if not within(left, lambda: self._quietly("folder", lambda: folder.keep_last(sound=sound))):
+        if not within(left, lambda: self._quietly("folder", lambda: folder.keep_last(ended))):
             _log.warning("job %s, epoch %d: no time is left to keep its folder", *self._job)
 
     def keep_outputs(self, limit: timedelta) -> None:
@@ -100,8 +101,11 @@ class Leavings:
             _log.warning("job %s, epoch %d: %s not kept: %s", *self._job, what, error)
 
 
-def tell_skipped(say: Say, folder: str, skipped: Mapping[str, str]) -> None:
-    """Write an event for each reason for which files were not kept. `skipped`: the reasons by path."""
-    for reason in sorted(set(skipped.values())):
-        paths = sorted(path for path, why in skipped.items() if why == reason)
-        say(EventKind.SKIPPED, folder=folder, paths=[*paths[:MOST_PATHS]], count=len(paths), reason=reason)
+def how_ended(exit_code: int | None) -> Ended:
+    """How the first process of a program ended. A shell ends with 128 and the signal's number if its child was killed
+    by a signal."""
+    if exit_code == 0:
+        return Ended.SOUND
+    if exit_code is None or exit_code < 0 or exit_code in (128 + signal.SIGTERM, 128 + signal.SIGKILL):
+        return Ended.KILLED
+    return Ended.BY_ITSELF

@@ -1,0 +1,1 @@
+"""Judges and copies what a program leaves in its folder `checkpoints`."""

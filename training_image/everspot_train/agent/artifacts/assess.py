@@ -1,0 +1,250 @@
+"""Decides which checkpoints in a folder are complete, by pure functions over what successive looks have seen.
+
+The clock of the machine and the times that programs set do not count: only whether stamps changed between two looks,
+and the order of the kernel's own times of change.
+"""
+
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from enum import Enum
+
+from everspot_store.file_tree import escape_path
+
+from everspot_train.agent.artifacts.layouts import Division, Layout, Unit, divide, template_of
+from everspot_train.agent.artifacts.look import Look, Stamp
+from everspot_train.agent.artifacts.rhythm import Rhythm, Write
+
+REST = timedelta(seconds=20)
+"""How long nothing may be written before loose files count as a checkpoint whose rounds are not known yet. Longer than
+programs pause between the files of one checkpoint, and shorter than they pause between two checkpoints."""
+SETTLED = timedelta(seconds=3)
+"""The same for a checkpoint of accelerate, whose last file depends on the program."""
+CHURNING = 5
+"""Looks in a row that find a file changed, after which the file counts as a log."""
+_STATE_ENDINGS = (
+    b".pt", b".pth", b".bin", b".safetensors", b".ckpt", b".npz", b".npy", b".pkl", b".pickle", b".h5", b".hdf5",
+    b".msgpack", b".joblib", b".mmap", b".memmap", b".dat", b".tar", b".zip", b".model", b".onnx", b".gguf",
+)  # fmt: skip
+"""Endings of files that hold state, however often they are written."""
+_CLOSED_BY_A_FILE = (Layout.TRAINER, Layout.DISTRIBUTED, Layout.RENAMED)
+_MOST_NAMED = 3
+
+
+class Ended(Enum):
+    """How the program has ended."""
+
+    SOUND = "exit code 0"
+    BY_ITSELF = "another exit code of its own"
+    KILLED = "killed by a signal"
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What of a folder is a complete checkpoint now.
+
+    Attributes:
+        units: the complete checkpoints that a layout tells apart.
+        waiting: the names of those that are not complete.
+        loose: the loose files, if they are complete together; else None.
+        others: logs and the like.
+        links: symbolic links outside of the units.
+        left_out: why each file that is not complete is left out, by path.
+        added: files of the newest round, if none of them was written over an older one.
+        doubtful: files that may be half written, unless their content shows that they are whole.
+        reason: why the loose files, or else a unit, are not complete; empty if all is.
+    """
+
+    units: tuple[Unit, ...] = ()
+    waiting: frozenset[bytes] = frozenset()
+    loose: frozenset[bytes] | None = None
+    others: frozenset[bytes] = frozenset()
+    links: frozenset[bytes] = frozenset()
+    left_out: dict[bytes, str] = field(default_factory=dict)
+    added: frozenset[bytes] = frozenset()
+    doubtful: frozenset[bytes] = frozenset()
+    reason: str = ""
+
+
+class Assessor:
+    """Compares the looks at one folder during one attempt.
+
+    Args:
+        rhythm: what is known of the program's rounds from earlier attempts.
+    """
+
+    def __init__(self, rhythm: Rhythm | None = None) -> None:
+        self.rhythm = rhythm or Rhythm()
+        self.families: dict[bytes, Layout] = {}
+        self._members: dict[bytes, frozenset[bytes]] = {}
+        self._last = Look(timedelta())
+        self._loose: frozenset[bytes] = frozenset()
+        self._since: dict[bytes, timedelta] = {}  # when each path was last seen to change
+        self._last_write = timedelta()
+        self._churns: dict[bytes, int] = {}
+        self._logs: set[bytes] = set()
+        self._ever_written = False
+
+    def start(self, look: Look) -> None:
+        """Take a folder as it is before the program starts: all in it is complete."""
+        division = divide(look)
+        self._last, self._loose, self._last_write = look, division.loose, look.at
+        for unit in division.units:
+            self._learn(unit)
+
+    def observe(self, look: Look) -> Assessment:
+        """Assess the folder while the program runs."""
+        division = self._advance(look)
+        complete, left_out = list[Unit](), dict[bytes, str]()
+        for unit in division.units:
+            reason = self._unit_reason(unit, look)
+            if not reason:
+                complete.append(unit)
+                self._learn(unit)
+            else:
+                left_out |= dict.fromkeys(unit.paths, reason)
+        reason = self._loose_reason(division, look)
+        return self._assessment(division, complete, left_out, reason, look)
+
+    def conclude(self, look: Look, ended: Ended) -> Assessment:
+        """Assess the folder after the program's end. `look` finds nothing being written."""
+        before, quiet = self._last, look.at - self._last_write
+        division = self._advance(look)
+        doubtful = frozenset[bytes]() if ended is Ended.SOUND else before.writing - before.appending
+        if ended is Ended.KILLED:
+            doubtful |= {path for path, since in self._since.items() if since == look.at}
+        complete, left_out = list[Unit](), dict[bytes, str]()
+        for unit in division.units:
+            if unit.layout in _CLOSED_BY_A_FILE:
+                doubtful -= unit.paths
+            reason = unit.missing or self._missing_members(unit)
+            if not reason and ended is Ended.KILLED and unit.layout is Layout.ACCELERATE:
+                reason = self._unsettled(unit, look)
+            if not reason or ended is Ended.SOUND:
+                complete.append(unit)
+            else:
+                left_out |= dict.fromkeys(unit.paths, reason)
+        reason = self._end_reason(division, ended, quiet)
+        return replace(self._assessment(division, complete, left_out, reason, look), doubtful=doubtful)
+
+    def _assessment(
+        self, division: Division, complete: list[Unit], left_out: dict[bytes, str], reason: str, look: Look
+    ) -> Assessment:
+        loose: frozenset[bytes] | None = division.loose
+        if reason:
+            current = {write.path for write in self.rhythm.current}
+            earlier = division.loose - current - look.writing
+            left_out |= dict.fromkeys(division.loose - earlier, reason)
+            # The round that is being written is left out, if the rounds before it are still there.
+            known = bool(self.rhythm.current) and not self.rhythm.replaced and self.rhythm.rounds > 0
+            loose = earlier if known and earlier and not (look.writing & (division.loose - current)) else None
+        waiting = frozenset(unit.name for unit in division.units) - {unit.name for unit in complete}
+        reasons = [reason, *(left_out[path] for path in sorted(left_out))]
+        return Assessment(
+            units=tuple(complete),
+            waiting=waiting,
+            loose=loose,
+            others=division.others,
+            links=division.links,
+            left_out=left_out,
+            added=frozenset() if self.rhythm.replaced else frozenset(write.path for write in self.rhythm.current),
+            reason=next((text for text in reasons if text), ""),
+        )
+
+    def _advance(self, look: Look) -> Division:
+        """Take note of what has changed since the last look."""
+        before = self._last
+        changed = {path for path, item in look.items.items() if _stamp(before, path) != item.stamp}
+        self._since = {path: look.at if path in changed else self._since.get(path, before.at) for path in look.items}
+        self._note_churning(before, look, changed)
+        division = divide(look, self._logs, self.families)
+        writes = sorted(changed & division.loose, key=lambda path: (look.items[path].ctime_ns, path))
+        if writes or (look.writing & division.loose):
+            self._last_write, self._ever_written = look.at, True
+        self.rhythm.observe(Write(path, template_of(path), path not in before.items) for path in writes)
+        self._last, self._loose = look, division.loose
+        return division
+
+    def _note_churning(self, before: Look, look: Look, changed: set[bytes]) -> None:
+        """Find files that are written in place all the time: a program rewrites no checkpoint at every look."""
+        for path in changed:
+            item, earlier = look.items[path], before.items.get(path)
+            in_place = earlier is not None and earlier.inode == item.inode
+            self._churns[path] = self._churns.get(path, 0) + 1 if in_place else 0
+        self._churns = {path: count for path, count in self._churns.items() if path in changed}
+        self._logs |= {
+            path for path, count in self._churns.items() if count >= CHURNING and not path.endswith(_STATE_ENDINGS)
+        }
+
+    def _learn(self, unit: Unit) -> None:
+        template = template_of(unit.name + b"/")
+        names = frozenset(template_of(path) for path in unit.paths)
+        if unit.layout in (Layout.TRAINER, Layout.DISTRIBUTED, Layout.ACCELERATE) and template != unit.name + b"/":
+            self.families[template] = unit.layout
+            if unit.layout is not Layout.DISTRIBUTED:  # the number of its files depends on the ranks
+                self._members[template] = self._members.get(template, names) & names
+
+    def _missing_members(self, unit: Unit) -> str:
+        members = self._members.get(template_of(unit.name + b"/"), frozenset())
+        missing = members - {template_of(path) for path in unit.paths}
+        if not missing:
+            return ""
+        name = min(missing).rpartition(b"/")[2]
+        return f"{escape_path(name)}, which the checkpoints before it have, is not written yet"
+
+    def _unit_reason(self, unit: Unit, look: Look) -> str:
+        """Why a unit is not complete while the program runs."""
+        if unit.missing or (missing := self._missing_members(unit)):
+            return unit.missing or missing
+        if writing := unit.paths & look.writing:
+            return f"{escape_path(min(writing))} is open for writing"
+        known = template_of(unit.name + b"/") in self._members
+        if unit.layout is Layout.ACCELERATE and not known:
+            return self._unsettled(unit, look)
+        if any(self._since[path] == look.at for path in unit.paths):
+            return "it has just been written"
+        return ""
+
+    def _unsettled(self, unit: Unit, look: Look) -> str:
+        rest = look.at - max(self._since[path] for path in unit.paths)
+        return "" if rest >= SETTLED else f"it was written less than {SETTLED.seconds} s ago"
+
+    def _loose_reason(self, division: Division, look: Look) -> str:
+        """Why the loose files are not complete together while the program runs."""
+        if not division.loose or division.missing:
+            return division.missing
+        if writing := sorted(division.loose & look.writing):
+            path = next((path for path in writing if path in look.mapped), writing[0])
+            what = "is mapped for writing" if path in look.mapped else "is open for writing"
+            return f"{escape_path(path)} {what}"
+        if not self._ever_written or self.rhythm.whole:
+            return ""
+        if self.rhythm.rounds:
+            names = sorted(self.rhythm.members - {write.template for write in self.rhythm.current})
+            return f"{_names(names)} was not written yet in this round, as in the rounds before"
+        rest = look.at - self._last_write
+        return "" if rest >= REST else f"its files may belong together, and were written less than {REST.seconds} s ago"
+
+    def _end_reason(self, division: Division, ended: Ended, quiet: timedelta) -> str:
+        """Why the loose files are not complete together after the program's end."""
+        if ended is Ended.SOUND or not division.loose or not self._ever_written:
+            return ""
+        if division.missing:
+            return division.missing
+        if self.rhythm.whole:
+            return ""
+        if self.rhythm.rounds:
+            names = sorted(self.rhythm.members - {write.template for write in self.rhythm.current})
+            return f"the program ended before it wrote {_names(names)}"
+        if ended is Ended.BY_ITSELF or quiet >= REST:
+            return ""
+        return "the program was killed while it may have been writing its first checkpoint"
+
+
+def _stamp(look: Look, path: bytes) -> Stamp | None:
+    item = look.items.get(path)
+    return item.stamp if item is not None else None
+
+
+def _names(templates: list[bytes]) -> str:
+    shown = ", ".join(escape_path(template) for template in templates[:_MOST_NAMED])
+    return shown + (" and more" if len(templates) > _MOST_NAMED else "")

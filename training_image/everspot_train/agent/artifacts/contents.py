@@ -1,0 +1,95 @@
+"""Checks whether a file is whole by its content, where the format says so.
+
+A program that is killed while it writes leaves the beginning of a file. Most formats of checkpoints show that: an
+archive of torch or numpy ends with its directory, a safetensors file and an array of numpy tell their size in front,
+JSON and pickles have an end.
+"""
+
+import ast
+import json
+import os
+import re
+import struct
+import zipfile
+from collections.abc import Collection
+from enum import Enum
+from pathlib import Path
+from typing import BinaryIO
+
+_EMPTY_IS_TORN = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".npz", ".npy", ".pkl", ".pickle", ".json")
+_ZIP, _NUMPY, _PICKLE = b"PK\x03\x04", b"\x93NUMPY", re.compile(rb"\x80[\x02-\x05]")
+_LONGEST_JSON = 64 << 20
+_LONGEST_HEADER = 100 << 20  # safetensors' own limit
+
+
+class Wholeness(Enum):
+    """What the content of a file says."""
+
+    WHOLE = "whole"
+    TORN = "torn"
+    UNKNOWN = "unknown"
+
+
+def check_content(path: Path, name: bytes, siblings: Collection[bytes] = ()) -> Wholeness:
+    """Check a file. `name`: its own name; `siblings`: the names beside it, among which the shards of an index must be.
+
+    Raises:
+        OSError: if it cannot be read.
+    """
+    ending = Path(name.decode("utf-8", "replace")).suffix.lower()
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size == 0:
+            return Wholeness.TORN if ending in _EMPTY_IS_TORN else Wholeness.UNKNOWN
+        head = file.read(10)
+        try:
+            if ending == ".safetensors":
+                return _judge(_safetensors_size(file, size) == size)
+            if head.startswith(_ZIP):
+                zipfile.ZipFile(file).infolist()
+                return Wholeness.WHOLE
+            if head.startswith(_NUMPY):
+                return _numpy(file, size)
+            if ending == ".json" and size <= _LONGEST_JSON:
+                file.seek(0)
+                return _judge(_has_shards(json.loads(file.read()), siblings))
+            if ending in (".pkl", ".pickle") and _PICKLE.match(head):
+                file.seek(-1, os.SEEK_END)
+                return _judge(file.read(1) == b".")
+        except (ValueError, SyntaxError, KeyError, TypeError, struct.error, zipfile.BadZipFile):
+            return Wholeness.TORN
+    return Wholeness.UNKNOWN
+
+
+def _judge(whole: bool) -> Wholeness:
+    return Wholeness.WHOLE if whole else Wholeness.TORN
+
+
+def _safetensors_size(file: BinaryIO, size: int) -> int:
+    file.seek(0)
+    (length,) = struct.unpack("<Q", file.read(8))
+    if length > min(size, _LONGEST_HEADER):
+        return -1
+    header = json.loads(file.read(length))
+    ends = [tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__"]
+    return 8 + int(length) + max(ends, default=0)
+
+
+def _numpy(file: BinaryIO, size: int) -> Wholeness:
+    file.seek(6)
+    long = file.read(2)[0] > 1
+    (length,) = struct.unpack("<I" if long else "<H", file.read(4 if long else 2))
+    header = ast.literal_eval(file.read(length).decode("latin-1"))
+    width = re.fullmatch(r"[<>|=]?[a-zA-Z?](\d+)", str(header["descr"]))
+    if width is None or str(header["descr"]).lstrip("<>|=")[:1] in ("O", "U", "M", "m"):
+        return Wholeness.UNKNOWN
+    count = 1
+    for dimension in header["shape"]:
+        count *= int(dimension)
+    return _judge(size >= file.tell() + count * int(width[1]))
+
+
+def _has_shards(document: object, siblings: Collection[bytes]) -> bool:
+    """Whether the files that an index of shards names are beside it; true of any other document."""
+    shards = document.get("weight_map") if isinstance(document, dict) else None
+    return not isinstance(shards, dict) or {os.fsencode(str(name)) for name in shards.values()} <= set(siblings)

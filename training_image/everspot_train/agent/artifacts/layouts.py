@@ -1,0 +1,210 @@
+"""Divides a folder into checkpoints by the layouts of the frameworks, and what is loose, by pure functions.
+
+The last-written file of each layout comes from the framework's source:
+
+- transformers 4.20 to 5.24, `Trainer._save_checkpoint`: `trainer_state.json` is written after the model, the optimizer
+  and rank 0's random state. `training_args.bin` belongs to every checkpoint of a Trainer.
+- torch.distributed.checkpoint, `_FileSystemWriter.finish`: `.metadata` is renamed into place after all `.distcp` files.
+- accelerate 1.15, `save_accelerator_state`: `random_states_N.pkl`, then custom objects.
+- lightning 2.6, `_atomic_save`: a `.ckpt` file is written elsewhere and moved into place.
+- transformers and accelerate, `save_pretrained`: shards are named `-00001-of-00003`, and their index is written last.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from everspot_store.file_tree import EntryKind
+
+from everspot_train.agent.artifacts.look import Item, Look
+
+_TRAINER = re.compile(rb"checkpoint-\d+")
+_DISTRIBUTED = re.compile(rb"\.metadata|__\d+\.metadata|.+\.distcp")
+_RANDOM_STATES = re.compile(rb"random_states_\d+\.pkl")
+_ACCELERATE = {b"optimizer.bin", b"sampler.bin", b"scheduler.bin"}
+_SHARD = re.compile(rb"(.+)-(\d+)-of-(\d+)(\.\w+)")
+_LOG_NAMES = re.compile(
+    rb"(.*\.(log|jsonl|csv|tsv|out|err|md|html|png|jpe?g|svg|pdf|lock|pid|ya?ml|toml|ini|cfg)|.*\.log\.\d+"
+    rb"|.*tfevents.*|\.gitignore)",
+    re.IGNORECASE,
+)
+_LOG_FOLDERS = {b"runs", b"wandb", b"mlruns", b"logs", b"tensorboard"}
+_VERSION = re.compile(
+    rb"(?:step|epoch|iter|iteration|ckpt|checkpoint|snapshot|save|state)s?[-_=.]?(\d+)", re.IGNORECASE
+)
+_NUMBER = re.compile(rb"([A-Za-z]*)([-_=.]?)(\d+)")
+_MEMBERS = re.compile(
+    rb"(rank|shard|part|proc|process|worker|split|gpu|device|of|mp|tp|pp|dp|layer|fold|seed|v|fp|bf|int|model)",
+    re.IGNORECASE,
+)
+
+
+class Layout(StrEnum):
+    """How the completeness of a checkpoint is known."""
+
+    TRAINER = "transformers.Trainer"
+    DISTRIBUTED = "torch.distributed.checkpoint"
+    ACCELERATE = "accelerate"
+    LIGHTNING = "lightning"
+    RENAMED = "a folder that was renamed into place"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A checkpoint that is complete or not by itself.
+
+    Attributes:
+        name: path of its folder or file.
+        layout: how its completeness is known.
+        paths: of its files and links.
+        missing: what is not there yet; empty if its names are complete.
+    """
+
+    name: bytes
+    layout: Layout
+    paths: frozenset[bytes]
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Division:
+    """A folder divided.
+
+    Attributes:
+        units: the checkpoints that a layout tells apart.
+        loose: all other files that hold state.
+        others: logs and the like, which are kept beside them as they are.
+        links: symbolic links outside of units.
+        missing: what the loose files lack by their names.
+    """
+
+    units: tuple[Unit, ...]
+    loose: frozenset[bytes]
+    others: frozenset[bytes]
+    links: frozenset[bytes]
+    missing: str = ""
+
+
+def divide(look: Look, logs: Iterable[bytes] = (), families: Mapping[bytes, Layout] | None = None) -> Division:
+    """Divide a folder.
+
+    Args:
+        look: the folder.
+        logs: files that are known to be logs by how they are written.
+        families: the layout of earlier checkpoints, by the template of their folder (`template_of`).
+    """
+    contents = _contents(look.items)
+    units = list[Unit]()
+    for folder in sorted(contents):
+        if not any(folder.startswith(unit.name + b"/") for unit in units):
+            unit = _framework_unit(folder, contents[folder], look.items, families or {})
+            units += [unit] if unit is not None else []
+    for folder in sorted(contents):
+        related = any((folder + b"/").startswith(u.name + b"/") or u.name.startswith(folder + b"/") for u in units)
+        if not related and _was_renamed(folder, contents[folder], look.items):
+            # A file that is missing shards was renamed with its folder: nothing more will come.
+            units.append(Unit(folder, Layout.RENAMED, contents[folder]))
+    inside = frozenset().union(*(unit.paths for unit in units))
+    outside = {path: item for path, item in look.items.items() if path not in inside}
+    ckpt = [path for path, item in outside.items() if path.endswith(b".ckpt") and item.kind is EntryKind.FILE]
+    units += [Unit(path, Layout.LIGHTNING, frozenset({path})) for path in ckpt]
+    files = {path for path, item in outside.items() if item.kind is EntryKind.FILE} - set(ckpt)
+    others = frozenset(path for path in files if is_log(path) or path in set(logs) or path in look.appending)
+    loose = frozenset(files) - others
+    links = frozenset(path for path, item in outside.items() if item.kind is EntryKind.LINK)
+    return Division(tuple(units), loose, others, links, missing_shards(loose))
+
+
+def is_log(path: bytes) -> bool:
+    """Whether a path is that of a log or of a picture, which holds no state, by its name."""
+    *folders, name = path.split(b"/")
+    return _LOG_NAMES.fullmatch(name) is not None or bool(_LOG_FOLDERS & set(folders))
+
+
+def template_of(path: bytes) -> bytes:
+    """Return the path with `#` for the number of its version: `step-20/rank-0.pt` is `step-#/rank-0.pt`, and
+    `model_20.pt` is `model_#.pt`."""
+    folder, slash, name = path.rpartition(b"/")
+    parts = [b"#" if part.isdigit() else _VERSION.sub(_with_sign, part) for part in folder.split(b"/")]
+    if b"/".join(parts) != folder:
+        return b"/".join(parts) + slash + name
+    return folder + slash + _NUMBER.sub(_number_sign, name)
+
+
+def missing_shards(paths: Iterable[bytes]) -> str:
+    """Return which shard of a sharded file is missing; empty if none is."""
+    names = set(paths)
+    for path in sorted(names):
+        shard = _SHARD.fullmatch(path)
+        if shard is None:
+            continue
+        stem, number, count, ending = shard.groups()
+        for n in range(1, int(count) + 1):
+            part = b"%s-%s-of-%s%s" % (stem, str(n).zfill(len(number)).encode(), count, ending)
+            if part not in names:
+                return f"{part.rpartition(b'/')[2].decode('utf-8', 'replace')} is not written yet"
+        if stem.endswith(b"model") and stem + ending + b".index.json" not in names:
+            return f"the index of {stem.rpartition(b'/')[2].decode('utf-8', 'replace')} is not written yet"
+    return ""
+
+
+def _contents(items: Mapping[bytes, Item]) -> dict[bytes, frozenset[bytes]]:
+    """The files and links at any depth below each folder."""
+    below: dict[bytes, set[bytes]] = {}
+    for path, item in items.items():
+        if item.kind in (EntryKind.FILE, EntryKind.LINK):
+            folder = path.rpartition(b"/")[0]
+            while folder:
+                below.setdefault(folder, set()).add(path)
+                folder = folder.rpartition(b"/")[0]
+    return {folder: frozenset(paths) for folder, paths in below.items()}
+
+
+def _framework_unit(
+    folder: bytes, paths: frozenset[bytes], items: Mapping[bytes, Item], families: Mapping[bytes, Layout]
+) -> Unit | None:
+    names = {path[len(folder) + 1 :] for path in paths if b"/" not in path[len(folder) + 1 :]}
+    family = families.get(template_of(folder + b"/"))
+    parent = folder.rpartition(b"/")[0] + b"/"
+    if any(map(_DISTRIBUTED.fullmatch, names)) or family is Layout.DISTRIBUTED:
+        if template_of(parent) != parent:  # one of several that belong together, as step-20/model and step-20/optim
+            return None
+        return Unit(folder, Layout.DISTRIBUTED, paths, _missing_metadata(folder, names, items))
+    trainer = _TRAINER.fullmatch(folder.rpartition(b"/")[2]) and names & {b"training_args.bin", b"trainer_state.json"}
+    if trainer or family is Layout.TRAINER:
+        missing = "" if b"trainer_state.json" in names else "trainer_state.json is not written yet"
+        return Unit(folder, Layout.TRAINER, paths, missing or missing_shards(paths))
+    random_states = any(_RANDOM_STATES.fullmatch(name) for name in names)
+    if random_states or names & _ACCELERATE or family is Layout.ACCELERATE:
+        missing = "" if random_states else "random_states_0.pkl is not written yet"
+        return Unit(folder, Layout.ACCELERATE, paths, missing or missing_shards(paths))
+    return None
+
+
+def _was_renamed(folder: bytes, paths: frozenset[bytes], items: Mapping[bytes, Item]) -> bool:
+    """Whether nothing in the folder was changed since its name was: that changes the folder's own time of change, and
+    not the time at which its content was changed."""
+    own = items.get(folder)
+    if own is None or own.ctime_ns <= own.mtime_ns:
+        return False
+    return all(items[path].ctime_ns <= own.ctime_ns for path in paths)
+
+
+def _missing_metadata(folder: bytes, names: set[bytes], items: Mapping[bytes, Item]) -> str:
+    closing = [items[folder + b"/" + name].ctime_ns for name in names if name.endswith(b".metadata")]
+    data = [items[folder + b"/" + name].ctime_ns for name in names if name.endswith(b".distcp")]
+    if not closing or (data and max(closing) < max(data)):  # an older checkpoint is being written over
+        return ".metadata is not written yet"
+    return ""
+
+
+def _with_sign(match: "re.Match[bytes]") -> bytes:
+    return match[0][: match.start(1) - match.start()] + b"#"
+
+
+def _number_sign(match: "re.Match[bytes]") -> bytes:
+    word, sign, _ = match.groups()
+    if _MEMBERS.fullmatch(word) and not (word.lower() == b"model" and sign):
+        return match[0]
+    return word + sign + b"#"

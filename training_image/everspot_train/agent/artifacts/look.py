@@ -1,0 +1,183 @@
+"""Looks at a folder: its names with their stamps, and which files some process may be writing to now."""
+
+# pathlib takes no bytes
+# ruff: noqa: PTH115, PTH118
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from everspot_store.file_tree import EntryKind, walk_folder
+
+UNFINISHED = b".tmp"
+"""The ending of names, of files or of folders, that are never kept."""
+_KINDS = {stat.S_IFREG: EntryKind.FILE, stat.S_IFLNK: EntryKind.LINK, stat.S_IFDIR: EntryKind.DIRECTORY}
+_FLAGS = re.compile(rb"^flags:\s*([0-7]+)", re.MULTILINE)
+_OCTAL = re.compile(rb"\\([0-7]{3})")
+_ASK_EVERY = timedelta(seconds=10)
+
+Stamp = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One name in the folder.
+
+    Attributes:
+        kind: None if it is neither file, folder nor symbolic link.
+        size: in bytes.
+        mtime_ns: time of the last change of the content, which programs may set.
+        ctime_ns: time of the last change of anything, by this machine's kernel.
+        inode: of the file.
+        mode: permission bits.
+        target: of a symbolic link.
+        inside: whether the target was an absolute path into the folder; then `target` is relative to the folder.
+    """
+
+    kind: EntryKind | None
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+    mode: int = 0o644
+    target: bytes = b""
+    inside: bool = False
+
+    @property
+    def stamp(self) -> Stamp:
+        """What changes when the file does, except by a write through a memory map."""
+        return self.size, self.mtime_ns, self.ctime_ns, self.inode
+
+
+@dataclass(frozen=True)
+class Look:
+    """A folder at one moment.
+
+    Attributes:
+        at: monotonic time.
+        items: by path; without what is unfinished by its name.
+        unfinished: paths with a part that ends in `.tmp`.
+        writing: files that a process has open or mapped for writing, or that changed during the look.
+        appending: those of them that are only open to append.
+        mapped: those of them that are mapped, so that their stamps say nothing.
+    """
+
+    at: timedelta
+    items: Mapping[bytes, Item] = field(default_factory=dict)
+    unfinished: frozenset[bytes] = frozenset()
+    writing: frozenset[bytes] = frozenset()
+    appending: frozenset[bytes] = frozenset()
+    mapped: frozenset[bytes] = frozenset()
+
+
+class Watch:
+    """Looks at one folder again and again. `root`: the folder, which need not exist.
+
+    To find out who writes to it costs milliseconds of processor time, so that is asked only if something has changed,
+    or now and then.
+    """
+
+    def __init__(self, root: bytes) -> None:
+        self._root = root
+        self._last: Look | None = None
+        self._asked_at = timedelta()
+        self._mapped: set[bytes] = set()
+
+    def look(self, at: timedelta, *, thorough: bool = False) -> Look:
+        """Look at the folder. `thorough`: find out who writes to it in any case."""
+        items, unfinished = _list(self._root)
+        last = self._last
+        same = last is not None and not last.writing and items.keys() == last.items.keys()
+        same = same and last is not None and all(item.stamp == last.items[path].stamp for path, item in items.items())
+        if (same and not thorough and at - self._asked_at < _ASK_EVERY) or not items:
+            self._last = Look(at, items, unfinished)
+            return self._last
+        if thorough or at - self._asked_at >= _ASK_EVERY:
+            self._asked_at, self._mapped = at, _mapped_files(self._root)
+        opened, appending = _open_for_writing(self._root)
+        mapped, before = self._mapped, items
+        items, unfinished = _list(self._root)
+        changing = {path for path, item in items.items() if path in before and before[path].stamp != item.stamp}
+        files = {path for path, item in items.items() if item.kind is EntryKind.FILE}
+        only_appending = frozenset((appending - opened - mapped) & files)
+        writing = frozenset((opened | mapped | appending | changing) & files)
+        self._last = Look(at, items, unfinished, writing, only_appending, frozenset(mapped & files))
+        return self._last
+
+
+def is_unfinished(path: bytes) -> bool:
+    """Whether a part of the path ends in `.tmp`."""
+    return any(part.endswith(UNFINISHED) for part in path.split(b"/"))
+
+
+def _list(root: bytes) -> tuple[dict[bytes, Item], frozenset[bytes]]:
+    items, unfinished = dict[bytes, Item](), set[bytes]()
+    roots = {root + b"/", os.path.realpath(root) + b"/"}
+    for path, status in walk_folder(root):
+        if is_unfinished(path):
+            unfinished.add(path)
+            continue
+        kind, target, inside = _KINDS.get(stat.S_IFMT(status.st_mode)), b"", False
+        if kind is EntryKind.LINK:
+            with suppress(OSError):
+                target = os.readlink(os.path.join(root, path))
+            prefix = next((prefix for prefix in roots if target.startswith(prefix)), b"")
+            target, inside = target[len(prefix) :], bool(prefix)
+        items[path] = Item(
+            kind=kind,
+            size=status.st_size,
+            mtime_ns=status.st_mtime_ns,
+            ctime_ns=status.st_ctime_ns,
+            inode=status.st_ino,
+            mode=stat.S_IMODE(status.st_mode),
+            target=target,
+            inside=inside,
+        )
+    return items, frozenset(unfinished)
+
+
+def _open_for_writing(root: bytes) -> tuple[set[bytes], set[bytes]]:
+    """The paths below the folder that other processes have open for writing, and to append. Processes that may not be
+    looked into are passed over."""
+    opened, appending = set[bytes](), set[bytes]()
+    real = os.path.realpath(root) + b"/"
+    for process in _processes():
+        for path, flags in _open_files(process, real):
+            if flags & os.O_ACCMODE != os.O_RDONLY:
+                (appending if flags & os.O_APPEND else opened).add(path)
+    return opened, appending
+
+
+def _mapped_files(root: bytes) -> set[bytes]:
+    """The paths below the folder that other processes have mapped for writing."""
+    mapped, real = set[bytes](), os.path.realpath(root) + b"/"
+    for process in _processes():
+        with suppress(OSError), open(process + b"/maps", "rb") as maps:  # noqa: PTH123
+            for line in maps:
+                if real in line and b" rw-s " in line:
+                    place = _OCTAL.sub(lambda code: bytes([int(code[1], 8)]), line.split(None, 5)[5].rstrip(b"\n"))
+                    mapped.add(place[len(real) :])
+    return mapped
+
+
+def _processes() -> Iterator[bytes]:
+    own = str(os.getpid()).encode()
+    with suppress(OSError), os.scandir(b"/proc") as entries:
+        for entry in entries:
+            if entry.name.isdigit() and entry.name != own:
+                yield entry.path
+
+
+def _open_files(process: bytes, real: bytes) -> Iterator[tuple[bytes, int]]:
+    with suppress(OSError):
+        for entry in os.scandir(process + b"/fd"):
+            with suppress(OSError):
+                place = os.readlink(entry.path)
+                if place.startswith(real):
+                    with open(process + b"/fdinfo/" + entry.name, "rb") as info:  # noqa: PTH123
+                        flags = _FLAGS.search(info.read())
+                    yield place[len(real) :], int(flags[1], 8) if flags else os.O_RDWR

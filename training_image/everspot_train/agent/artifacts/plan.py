@@ -1,0 +1,149 @@
+"""Plans a publication: which files are published as they are now, and which as they were kept before. Pure."""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from everspot_store.file_tree import EntryKind, TreeEntry, escape_path, unescape_path
+
+from everspot_train.agent.artifacts.assess import Assessment
+from everspot_train.agent.artifacts.look import Item, Look, Stamp
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What was published last.
+
+    Attributes:
+        entries: the tree, by path.
+        stamps: of the files on this machine that have the published content.
+    """
+
+    entries: Mapping[bytes, TreeEntry] = field(default_factory=dict)
+    stamps: Mapping[bytes, Stamp] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A publication.
+
+    Attributes:
+        units: the name of the checkpoint of each path; empty for files that are in none.
+        present: paths that are published as they are now.
+        carried: entries that are published as they were.
+        folders: paths of the folders above them.
+    """
+
+    units: Mapping[bytes, bytes]
+    present: frozenset[bytes]
+    carried: Mapping[bytes, TreeEntry]
+    folders: frozenset[bytes]
+
+
+def is_due(look: Look, assessment: Assessment, kept: Kept, dirty: Iterable[bytes] = ()) -> bool:
+    """Whether a checkpoint is complete that was not published yet. Logs count only where there is nothing else, and
+    files that are gone do not count."""
+    state = {path for unit in assessment.units for path in unit.paths} | (assessment.loose or set())
+    if not state and not assessment.waiting and assessment.loose is not None:
+        state = set(assessment.others)
+    changed = {path for path in state if kept.stamps.get(path) != look.items[path].stamp}
+    files = {path for path in changed if look.items[path].kind is EntryKind.FILE}
+    return bool(files or state & set(dirty))
+
+
+def plan(look: Look, assessment: Assessment, kept: Kept, refused: Iterable[bytes] = ()) -> Plan:
+    """Plan a publication.
+
+    Args:
+        look: the folder.
+        assessment: of the folder.
+        kept: what was published last.
+        refused: logs that could not be copied.
+    """
+    units = {path: unit.name for unit in assessment.units for path in unit.paths}
+    units |= dict.fromkeys((assessment.loose or frozenset()) | (assessment.others - set(refused)), b"")
+    carried = {
+        path: entry
+        for path, entry in kept.entries.items()
+        if path not in units and entry.kind is not EntryKind.DIRECTORY and _stays(path, entry, look, assessment)
+    }
+    published = {*units, *carried}
+    folders = {parent for path in published for parent in _parents(path)}
+    for path in sorted(assessment.links):
+        target = link_target(path, look.items[path])
+        if target is None or target in published or target in folders:
+            units[path] = b""
+            carried.pop(path, None)
+        elif path in kept.entries:  # it leads to a checkpoint that is not complete yet
+            carried[path] = kept.entries[path]
+    return Plan(
+        units=units,
+        present=frozenset(units),
+        carried=carried,
+        folders=frozenset(parent for path in (*units, *carried) for parent in _parents(path)),
+    )
+
+
+def link_target(path: bytes, item: Item) -> bytes | None:
+    """The path in the folder to which a link leads; None if it leads elsewhere."""
+    folder = b"" if item.inside else os.path.dirname(path)  # noqa: PTH120
+    target = os.path.normpath(os.path.join(folder, item.target))  # noqa: PTH118
+    return None if target.startswith((b"/", b"../")) else target
+
+
+def without(assessment: Assessment, torn: Mapping[bytes, str]) -> Assessment:
+    """Return the assessment without the checkpoints that hold these files, each with the reason."""
+    dropped = [unit for unit in assessment.units if unit.paths & set(torn)]
+    left_out = dict(assessment.left_out)
+    for unit in dropped:
+        reason = next(torn[path] for path in sorted(unit.paths) if path in torn)
+        left_out |= dict.fromkeys(unit.paths, reason)
+    loose = assessment.loose
+    if loose is not None and loose & set(torn):
+        reason = next(torn[path] for path in sorted(loose) if path in torn)
+        earlier = loose - assessment.added if loose & set(torn) <= assessment.added else frozenset()
+        left_out |= dict.fromkeys(loose - earlier, reason)
+        loose = earlier or None
+    return Assessment(
+        units=tuple(unit for unit in assessment.units if unit not in dropped),
+        waiting=assessment.waiting | {unit.name for unit in dropped},
+        loose=loose,
+        others=assessment.others,
+        links=assessment.links,
+        left_out=left_out,
+        added=assessment.added,
+        doubtful=assessment.doubtful,
+        reason=assessment.reason or next((left_out[path] for path in sorted(left_out)), ""),
+    )
+
+
+def _stays(path: bytes, entry: TreeEntry, look: Look, assessment: Assessment) -> bool:
+    """Whether what was published of a path stays as it is, because what is there now is not complete."""
+    unit = unescape_path(entry.unit)
+    if unit in assessment.waiting or any(path.startswith(name + b"/") for name in assessment.waiting):
+        return True
+    if path in assessment.others:
+        return False
+    return assessment.loose is None and (not unit or unit in look.items)
+
+
+def _parents(path: bytes) -> Iterable[bytes]:
+    parent = path.rpartition(b"/")[0]
+    while parent:
+        yield parent
+        parent = parent.rpartition(b"/")[0]
+
+
+def entry_of(path: bytes, item: Item, unit: bytes) -> TreeEntry:
+    """Describe a path as it is now."""
+    return TreeEntry(
+        path=escape_path(path),
+        kind=item.kind or EntryKind.FILE,
+        mode=item.mode,
+        mtime_ns=item.mtime_ns,
+        ctime_ns=item.ctime_ns,
+        size=item.size if item.kind is EntryKind.FILE else 0,
+        target=escape_path(item.target),
+        inside=item.inside,
+        unit=escape_path(unit),
+    )

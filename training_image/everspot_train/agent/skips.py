@@ -1,0 +1,48 @@
+"""Tells which files are not kept, and why: each once, in bounded events."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from everspot_core.records import EventKind
+from everspot_store.file_tree import escape_path
+
+from everspot_train.agent.outcome import Say
+
+MOST_PATHS = 20
+"""The most paths that an event names."""
+LASTING = timedelta(minutes=1)
+"""How long a file is left out before that is told. Most are complete a moment later."""
+APART = timedelta(minutes=1)
+"""The least time between two events while the program runs."""
+
+
+class Skips:
+    """The files of one folder that are left out. `folder`: its name in events."""
+
+    def __init__(self, folder: str, say: Say) -> None:
+        self._folder = folder
+        self._say = say
+        self._since: dict[bytes, timedelta] = {}
+        self._told: set[bytes] = set()
+        self._told_at: timedelta | None = None
+
+    def tell_lasting(self, left_out: Mapping[bytes, str], now: timedelta) -> None:
+        """Take note of what is left out now, and tell what has been for a while."""
+        self._since = {path: self._since.get(path, now) for path in left_out}
+        lasting = {path: left_out[path] for path, since in self._since.items() if now - since >= LASTING}
+        if self._told_at is None or now - self._told_at >= APART:
+            self._told_at = now if self.tell(lasting) else self._told_at
+
+    def tell(self, left_out: Mapping[bytes, str]) -> bool:
+        """Tell what is left out, unless that was told before. Returns whether an event was written."""
+        new = {escape_path(path): reason for path, reason in left_out.items() if path not in self._told}
+        self._told |= set(left_out)
+        tell_skipped(self._say, self._folder, new)
+        return bool(new)
+
+
+def tell_skipped(say: Say, folder: str, skipped: Mapping[str, str]) -> None:
+    """Write an event for each reason for which files were not kept. `skipped`: the reasons by escaped path."""
+    for reason in sorted(set(skipped.values())):
+        paths = sorted(path for path, why in skipped.items() if why == reason)
+        say(EventKind.SKIPPED, folder=folder, paths=[*paths[:MOST_PATHS]], count=len(paths), reason=reason)

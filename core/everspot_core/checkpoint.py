@@ -23,6 +23,7 @@ class Checkpoint(Stored):
     created_at: Utc
     parts: list[Part]
     info: dict[str, JsonValue] = Field(default_factory=dict, description="torch version, threads, precision, …")
+    failed_loads: int = Field(default=0, description="How many attempts failed while they loaded it.")
 
 
 class CheckpointHead(Document):

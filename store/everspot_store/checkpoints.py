@@ -7,7 +7,7 @@ epochs that the head did not name when it was last the owner; a later head never
 
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -149,8 +149,9 @@ class Checkpoints:
     def restore(self, folder: Path) -> Checkpoint | None:
         """Fetch the newest whole checkpoint into `folder`, each part under its name; None if there never was one.
 
-        A checkpoint with a missing part or a wrong digest is skipped, and the next `publish` leaves it out of the head.
-        A writer fences first.
+        A checkpoint with a missing part or a wrong digest is skipped, and so is one that an attempt failed to load, if
+        there is an older one that none failed to load. The next `publish` leaves out of the head what was skipped. A
+        writer fences first.
 
         Raises:
             CheckpointCorrupt: if there are checkpoints and none is whole.
@@ -158,7 +159,8 @@ class Checkpoints:
         """
         head = self.head() if self._epoch is None else self._fenced().value
         reasons: list[str] = []
-        for checkpoint in head.checkpoints if head is not None else []:
+        ordered = by_failed_loads(head.checkpoints) if head is not None else []
+        for checkpoint in ordered:
             try:
                 self._fetch(checkpoint, folder)
             except (DigestMismatch, FileNotFoundError) as error:
@@ -166,10 +168,29 @@ class Checkpoints:
                 reasons.append(f"step {checkpoint.step}: {error}")
                 self._broken.add(_identity(checkpoint))
             else:
+                self._broken |= {_identity(other) for other in ordered if other.step > checkpoint.step}
                 return checkpoint
         if reasons:
             raise CheckpointCorrupt(self._job_id, reasons)
         return None
+
+    def note_failed_load(self, step: int, epoch: int) -> None:
+        """Note that an attempt has failed while it loaded a checkpoint, so that the next one begins with another.
+
+        Raises:
+            Fenced: if a later owner has taken over, or `guard` says no.
+        """
+        for _ in range(_ROUNDS):
+            old = self._own()
+            noted = [
+                checkpoint.model_copy(update={"failed_loads": checkpoint.failed_loads + 1})
+                if (checkpoint.step, checkpoint.epoch) == (step, epoch)
+                else checkpoint
+                for checkpoint in old.value.checkpoints
+            ]
+            if self._write(old, old.value.model_copy(update={"checkpoints": noted})):
+                return
+        raise StoreUnavailable(f"the head of job {self._job_id} changes faster than it can be written")
 
     def retire(self, guard: Guard | None = None) -> list[str]:
         """Delete parts that the head does not name: of superseded checkpoints, and of uploads that were cut off.
@@ -262,6 +283,12 @@ class Checkpoints:
     def _check_guard(self) -> None:
         if not self._guard():
             raise Fenced(self._job_id, self.epoch, "its lease has ended")
+
+
+def by_failed_loads(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """Return checkpoints in the order in which they are tried: those that loaded before those that did not, and the
+    newest first."""
+    return sorted(checkpoints, key=lambda checkpoint: checkpoint.failed_loads)
 
 
 def _identity(checkpoint: Checkpoint) -> str:

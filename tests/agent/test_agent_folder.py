@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from everspot_core.records import EventKind
 from everspot_store import CheckpointCorrupt, Fenced, ManualClock, Store
-from everspot_train.agent.artifacts.assess import REST, Ended
+from everspot_train.agent.artifacts.assess import REST, ProgramEnd
 from everspot_train.agent.folder import FolderKeeper
 
 SECOND = timedelta(seconds=1)
@@ -121,7 +121,7 @@ def test_files_that_belong_together_are_never_kept_apart(place: Place) -> None:
         place.look(keeper, 10)
     assert len(place.told) >= 5, "each round was kept once it was whole"
     write(keeper, "model.pt", "120", rename=True)
-    keeper.keep_last(Ended.KILLED)
+    keeper.keep_last(ProgramEnd.KILLED)
     second = place.next_machine(100)
     assert set(tree(second).values()) == {"100"}, "the program was killed in the middle of a round"
     write(second, "model.pt", "120", rename=True)
@@ -185,7 +185,7 @@ def test_names_that_end_in_tmp_are_left_out_at_every_level_and_a_renamed_folder_
     place.look(keeper, 2)
     assert set(tree_of(place, 2)) == {"step-20/model.pt", "step-20/optim.pt"}
     write(keeper, "step-40.tmp/model.pt", "half")
-    keeper.keep_last(Ended.KILLED)
+    keeper.keep_last(ProgramEnd.KILLED)
     (skipped,) = place.of(EventKind.SKIPPED)
     assert skipped == {
         "folder": "checkpoints",
@@ -203,10 +203,10 @@ def archive(path: Path, size: int = 1000) -> bytes:
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("ended", [Ended.KILLED, Ended.BY_ITSELF])
+@pytest.mark.parametrize("ended", [ProgramEnd.KILLED, ProgramEnd.BY_ITSELF])
 @pytest.mark.parametrize("versioned", [True, False])
 def test_a_file_that_was_being_written_when_the_program_died_is_not_kept(
-    place: Place, ended: Ended, versioned: bool
+    place: Place, ended: ProgramEnd, versioned: bool
 ) -> None:
     keeper = place.keeper(1, timedelta(seconds=5))
     keeper.restore()
@@ -225,7 +225,7 @@ def test_a_crash_checkpoint_is_kept(place: Place) -> None:
     keeper = place.keeper(1)
     keeper.restore()
     write(keeper, "crash.txt", "saved before the end")
-    keeper.keep_last(Ended.BY_ITSELF)
+    keeper.keep_last(ProgramEnd.BY_ITSELF)
     assert tree_of(place, 2) == {"crash.txt": "saved before the end"}
 
 
@@ -235,7 +235,7 @@ def test_what_a_program_that_ended_well_has_left_is_kept(place: Place) -> None:
     write(keeper, "a/model", "one")
     place.look(keeper)
     write(keeper, "b", "two")
-    keeper.keep_last(Ended.SOUND)
+    keeper.keep_last(ProgramEnd.SOUND)
     assert tree_of(place, 2) == {"a/model": "one", "b": "two"}
 
 
@@ -244,8 +244,8 @@ def trainer_files(keeper: FolderKeeper, step: int, *names: str) -> None:
         write(keeper, f"checkpoint-{step}/{name}", "{}")
 
 
-@pytest.mark.parametrize("ended", list(Ended))
-def test_a_checkpoint_of_transformers_is_complete_with_its_last_file(place: Place, ended: Ended) -> None:
+@pytest.mark.parametrize("ended", list(ProgramEnd))
+def test_a_checkpoint_of_transformers_is_complete_with_its_last_file(place: Place, ended: ProgramEnd) -> None:
     keeper = place.keeper(1)
     keeper.restore()
     trainer_files(keeper, 20)
@@ -258,7 +258,7 @@ def test_a_checkpoint_of_transformers_is_complete_with_its_last_file(place: Plac
     place.look(third, 2)
     third.keep_last(ended)
     steps = {name.split("/")[0] for name in tree_of(place, 4)}
-    assert steps == ({"checkpoint-20", "checkpoint-40"} if ended is Ended.SOUND else {"checkpoint-20"})
+    assert steps == ({"checkpoint-20", "checkpoint-40"} if ended is ProgramEnd.SOUND else {"checkpoint-20"})
 
 
 def test_a_checkpoint_that_is_written_over_stays_as_it_was_until_it_is_complete(place: Place) -> None:
@@ -269,12 +269,12 @@ def test_a_checkpoint_that_is_written_over_stays_as_it_was_until_it_is_complete(
     place.look(keeper, 3)
     write(keeper, "last/__0_0.distcp", "two")
     place.look(keeper, 70)
-    keeper.keep_last(Ended.KILLED)
+    keeper.keep_last(ProgramEnd.KILLED)
     assert set(tree_of(place, 2).values()) == {"one"}
     third = place.next_machine(3)
     for name in ("__0_0.distcp", ".metadata"):
         write(third, f"last/{name}", "three")
-    third.keep_last(Ended.KILLED)
+    third.keep_last(ProgramEnd.KILLED)
     assert set(tree_of(place, 4).values()) == {"three"}
 
 
@@ -307,7 +307,7 @@ def test_modes_times_links_and_dot_files_come_back(place: Place) -> None:
     (keeper.folder / "hard.ckpt").hardlink_to(new)
     (keeper.folder / "elsewhere").symlink_to("/etc/passwd")
     write(keeper, ".hidden/.state", "dot")
-    keeper.keep_last(Ended.SOUND)
+    keeper.keep_last(ProgramEnd.SOUND)
     assert place.told[0]["bytes"] == 8, "a hard link is stored once"
     second = place.next_machine(2)
     folder = second.folder
@@ -334,7 +334,7 @@ def test_a_link_goes_with_what_it_leads_to(place: Place) -> None:
     link.unlink()
     link.symlink_to("checkpoint-40")
     trainer_files(keeper, 30)
-    keeper.keep_last(Ended.KILLED)
+    keeper.keep_last(ProgramEnd.KILLED)
     assert (place.next_machine(2).folder / "latest").readlink().name == "checkpoint-20"
 
 
@@ -356,7 +356,7 @@ def test_a_file_that_is_mapped_is_not_kept_before_it_is_let_go(place: Place) -> 
         assert place.told == []
         print(file=program.stdin, flush=True)
         program.stdout.readline()
-    keeper.keep_last(Ended.SOUND)
+    keeper.keep_last(ProgramEnd.SOUND)
     assert (place.next_machine(2).folder / "weights.mmap").read_text().startswith("newx")
     assert place.of(EventKind.SKIPPED)[0]["reason"] == "weights.mmap is mapped for writing"
 
@@ -370,7 +370,7 @@ def test_every_name_that_linux_allows_comes_back(place: Place) -> None:
     for name in ODD:
         write(keeper, os.fsdecode(name), "odd")
     write(keeper, "good.pt", "good")
-    keeper.keep_last(Ended.SOUND)
+    keeper.keep_last(ProgramEnd.SOUND)
     folder = place.next_machine(2).folder
     names = {os.fsencode(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert names == {*ODD, b"good.pt"}
@@ -398,7 +398,7 @@ def test_a_checkpoint_of_an_earlier_release_is_put_back(place: Place, tmp_path: 
     second = place.next_machine(2)
     assert tree(second) == {"deep/tree.json": "old", "tree.json": "old"}
     write(second, "b", "two")
-    second.keep_last(Ended.SOUND)
+    second.keep_last(ProgramEnd.SOUND)
     assert tree_of(place, 3) == {"b": "two", "deep/tree.json": "old", "tree.json": "old"}
 
 
@@ -417,13 +417,13 @@ def test_no_file_of_a_living_job_is_older_in_the_store_than_a_week(place: Place)
     first.restore()
     write(first, "old", "one")
     write(first, "new", "1")
-    first.keep_last(Ended.SOUND)
+    first.keep_last(ProgramEnd.SOUND)
     place.clock.advance(timedelta(days=5))
     write(first, "new", "2")
-    first.keep_last(Ended.SOUND)
+    first.keep_last(ProgramEnd.SOUND)
     second = place.next_machine(2)
     place.clock.advance(timedelta(days=1))
-    second.keep_last(Ended.SOUND)
+    second.keep_last(ProgramEnd.SOUND)
     assert len(place.told) == 2, "nothing has changed"
     place.clock.advance(timedelta(days=2))
     place.look(second, 2)
@@ -439,7 +439,7 @@ def test_what_is_of_unknown_age_is_sent_again(place: Place, spoil: dict[str, Any
     first = place.keeper(1)
     first.restore()
     write(first, "a", "one")
-    first.keep_last(Ended.SOUND)
+    first.keep_last(ProgramEnd.SOUND)
     key = next(entry.key for entry in place.store.control.list("heads/"))
     stored = place.store.control.get(key)
     assert stored is not None
@@ -448,7 +448,7 @@ def test_what_is_of_unknown_age_is_sent_again(place: Place, spoil: dict[str, Any
     place.store.control.put(key, json.dumps(head).encode())
     second = place.next_machine(2)
     write(second, "b", "two")
-    second.keep_last(Ended.SOUND)
+    second.keep_last(ProgramEnd.SOUND)
     done = place.store.checkpoints("job-1").head()
     assert done is not None
     assert {part.key.split("/")[3] for part in done.checkpoints[0].parts} == {"000002"}
@@ -477,15 +477,15 @@ def test_the_next_machine_goes_on_from_there_and_the_one_before_is_shut_out(plac
     first.restore()
     write(first, "a/model", "one")
     write(first, "b", "old")
-    first.keep_last(Ended.SOUND)
+    first.keep_last(ProgramEnd.SOUND)
     assert second.restore()
     assert not (place.root / "machine-2" / "scratch" / "folder").exists(), "it is moved, not copied"
     write(second, "b", "new")
-    second.keep_last(Ended.SOUND)
+    second.keep_last(ProgramEnd.SOUND)
     assert tree_of(place, 3) == {"a/model": "one", "b": "new"}
     with pytest.raises(Fenced):
         write(first, "b", "of a machine that was thought dead")
-        first.keep_last(Ended.SOUND)
+        first.keep_last(ProgramEnd.SOUND)
 
 
 def test_checkpoints_of_the_trainer_are_left_alone(place: Place, tmp_path: Path) -> None:
@@ -500,8 +500,46 @@ def test_a_folder_that_is_damaged_in_the_store_is_said_to_be(place: Place) -> No
     keeper = place.keeper(1)
     keeper.restore()
     write(keeper, "model", "one")
-    keeper.keep_last(Ended.SOUND)
+    keeper.keep_last(ProgramEnd.SOUND)
     for entry in place.store.data.list():
         place.store.data.put(entry.key, b"others")
     with pytest.raises(CheckpointCorrupt):
         place.keeper(2).restore()
+
+
+def test_a_checkpoint_that_does_not_load_is_followed_by_the_one_before(place: Place) -> None:
+    first = place.keeper(1, timedelta(seconds=5))
+    first.restore()
+    for step in (1, 2):
+        write(first, f"epoch-{step}.ckpt", str(step), rename=True)
+        place.look(first, 10)
+    second = place.next_machine(2)
+    assert len(tree(second)) == 2
+    second.keep_last(ProgramEnd.BY_ITSELF)
+    second.note_failed_load(library=False)
+    third = place.next_machine(3)
+    assert tree(third) == {"epoch-1.ckpt": "1"}
+    assert place.of(EventKind.FELL_BACK) == [{"from_step": 2, "to_step": 1, "count": 1}]
+    third.note_failed_load(library=False)
+    assert len(tree_of(place, 4)) == 2, "none of them loads: the newest is tried again"
+    assert len(place.of(EventKind.FELL_BACK)) == 1
+
+    fifth = place.next_machine(5)
+    write(fifth, "epoch-3.ckpt", "3", rename=True)
+    place.look(fifth, 10)
+    fifth.note_failed_load(library=False)
+    assert "epoch-3.ckpt" in tree_of(place, 6), "it has loaded, and made something of it"
+
+
+def test_what_did_not_load_leaves_the_head_with_the_next_checkpoint(place: Place) -> None:
+    first = place.keeper(1, timedelta(seconds=5))
+    first.restore()
+    for step in (1, 2):
+        write(first, "a.ckpt", str(step), rename=True)
+        place.look(first, 10)
+    place.next_machine(2).note_failed_load(library=False)
+    third = place.next_machine(3)
+    write(third, "a.ckpt", "3", rename=True)
+    place.look(third, 10)
+    head = place.store.checkpoints("job-1").head()
+    assert head is not None and [checkpoint.step for checkpoint in head.checkpoints] == [3, 1]

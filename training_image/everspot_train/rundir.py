@@ -22,6 +22,9 @@ RUN_DIR_VARIABLE = "EVERSPOT_RUN_DIR"
 OUTPUT_DIR_VARIABLE = "EVERSPOT_OUTPUT_DIR"
 """The folder whose files are kept when an attempt ends."""
 
+RESTORED = "restored"
+"""The folder, in the scratch folder, in which the trainer library puts a checkpoint while it loads it."""
+
 
 class RunDirError(Exception):
     """A file of the run directory is there but is not what it should be."""

@@ -19,13 +19,14 @@ from everspot_core.checkpoint import Checkpoint, Part
 from everspot_core.clock import Clock
 from everspot_core.records import EventKind
 from everspot_store import Checkpoints, Fenced, StoreError
+from everspot_store.checkpoints import by_failed_loads
 from everspot_store.file_tree import EntryKind, FileTree, TreeEntry, escape_path, put_back, unescape_path
 from pydantic import JsonValue
 
-from everspot_train.agent.artifacts.assess import Assessment, Assessor, Ended
+from everspot_train.agent.artifacts.assess import Assessment, Assessor, ProgramEnd
 from everspot_train.agent.artifacts.copies import Changed, copy_files, copy_growing, find_torn
-from everspot_train.agent.artifacts.look import Look, Watch
-from everspot_train.agent.artifacts.plan import Kept, Plan, entry_of, is_due, plan, without
+from everspot_train.agent.artifacts.look import FolderWatch, Look
+from everspot_train.agent.artifacts.plan import LastPublication, PublicationPlan, entry_of, is_due, plan, without
 from everspot_train.agent.artifacts.rhythm import Rhythm
 from everspot_train.agent.outcome import Say
 from everspot_train.agent.skips import Skips
@@ -63,7 +64,7 @@ class _Published:
     """The content of the newest checkpoint. `sent`: the upload time of each publication's parts, as far as it is known
     and they are this job's own."""
 
-    kept: Kept = field(default_factory=Kept)
+    kept: LastPublication = field(default_factory=LastPublication)
     parts: Mapping[str, Part] = field(default_factory=dict)
     sent: Mapping[str, datetime] = field(default_factory=dict)
 
@@ -108,7 +109,7 @@ class FolderKeeper:
         self._checkpoints = checkpoints
         self.folder = folder
         self._root = os.fsencode(folder)
-        self._watch = Watch(self._root)
+        self._watch = FolderWatch(self._root)
         self._copies = scratch / "folder"
         self._interval = every or INTERVAL
         self._spacing = min(every, SPACING) if every is not None else SPACING
@@ -122,7 +123,7 @@ class FolderKeeper:
         self._published = _Published()
         self._assessed = Assessment()
         self._dirty: set[bytes] = set()
-        self._next = 1
+        self._next, self._publications = 1, 0
         self._began: timedelta | None = None
         self._kept_at: timedelta | None = None
         self._overdue = OVERDUE_INTERVALS
@@ -138,10 +139,15 @@ class FolderKeeper:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         head = self._checkpoints.head()
-        newest = head.checkpoints[0] if head is not None and head.checkpoints else None
+        stored = head.checkpoints if head is not None else []
+        newest = stored[0] if stored else None
         if newest is not None:
             self._next = newest.step + 1
             self.durable = True
+            first = by_failed_loads(stored)[0]
+            if first is not newest:
+                count = sum(checkpoint.failed_loads for checkpoint in stored)
+                self._say(EventKind.FELL_BACK, from_step=newest.step, to_step=first.step, count=count)
         if newest is not None and newest.info.get(KIND) == FOLDER:
             shutil.rmtree(self._copies, ignore_errors=True)
             self.restored = self._checkpoints.restore(self._copies)
@@ -176,7 +182,7 @@ class FolderKeeper:
             self._skips.tell_lasting(assessment.left_out, now)
             self._tell_if_overdue(assessment)
 
-    def keep_last(self, ended: Ended) -> None:
+    def keep_last(self, ended: ProgramEnd) -> None:
         """Publish what is complete of what the program left, after its end. Raises `StoreError`."""
         with self._lock:
             look = self._watch.look(self._clock.monotonic(), thorough=True)
@@ -188,6 +194,16 @@ class FolderKeeper:
             skipped = dict.fromkeys(look.unfinished, "names that end in .tmp are unfinished")
             skipped |= dict.fromkeys(special, "it is neither a file, a folder nor a symbolic link")
             self._skips.tell(skipped | assessment.left_out)
+
+    def note_failed_load(self, *, library: bool) -> None:
+        """Note that the program failed before it had made anything of the checkpoint that it began with, so that the
+        next attempt begins with the one before. `library`: the trainer library loaded it. Raises `StoreError`."""
+        head = self._checkpoints.head()
+        stored = head.checkpoints if head is not None else []
+        loaded = by_failed_loads(stored)[0] if stored and library else self.restored
+        if loaded is not None and self._publications == 0 and len(stored) > 1:
+            _log.warning("the program failed while it loaded checkpoint %d", loaded.step)
+            self._checkpoints.note_failed_load(loaded.step, loaded.epoch)
 
     def _publish(self, look: Look, assessment: Assessment, trigger: str, *, copy: bool) -> bool:
         """Publish what is complete. False: it changed meanwhile, or its content is not whole."""
@@ -218,7 +234,9 @@ class FolderKeeper:
         self._send(draft, look, entries, {sources[path]: file for path, file in files.items()}, now, trigger)
         return True
 
-    def _draft_entries(self, draft: Plan, look: Look, now: datetime) -> tuple[list[TreeEntry], dict[bytes, str]]:
+    def _draft_entries(
+        self, draft: PublicationPlan, look: Look, now: datetime
+    ) -> tuple[list[TreeEntry], dict[bytes, str]]:
         """The tree of a publication, and the name of the part of each file that has to be uploaded."""
         entries, sources = list[TreeEntry](), dict[bytes, str]()
         firsts = dict[int, TreeEntry]()
@@ -258,7 +276,7 @@ class FolderKeeper:
 
     def _send(
         self,
-        draft: Plan,
+        draft: PublicationPlan,
         look: Look,
         entries: list[TreeEntry],
         files: dict[str, Path],
@@ -287,10 +305,11 @@ class FolderKeeper:
         self._next = done.step + 1
         stamps = {path: look.items[path].stamp for path in draft.units}
         stamps |= {path: stamp for path, stamp in published.kept.stamps.items() if path in draft.carried}
-        kept = Kept({_path(entry): entry for entry in entries}, stamps)
+        kept = LastPublication({_path(entry): entry for entry in entries}, stamps)
         self._published = _Published(kept, {part.name: part for part in done.parts}, sent)
         self._dirty -= draft.present
         self._dirty |= look.mapped
+        self._publications += 1
         self.durable, self._kept_at, self._overdue = True, self._clock.monotonic(), OVERDUE_INTERVALS
         self.took = self._clock.monotonic() - began
         count = sum(1 for entry in entries if entry.kind is EntryKind.FILE)
@@ -319,7 +338,9 @@ class FolderKeeper:
         self._assessor.start(look)
         entries = {_path(entry): entry for entry in tree.entries if entry.path not in problems}
         stamps = {path: look.items[path].stamp for path in entries if path in look.items}
-        self._published = _Published(Kept(entries, stamps), parts, _sent(checkpoint, self._checkpoints.job_id))
+        self._published = _Published(
+            LastPublication(entries, stamps), parts, _sent(checkpoint, self._checkpoints.job_id)
+        )
         self._next = max(self._next, checkpoint.step + 1)
 
     def _tell_if_overdue(self, assessment: Assessment) -> None:

@@ -11,12 +11,13 @@ from everspot_core.records import Reason
 from everspot_store import Fenced, Store, StoreError
 
 from everspot_train.agent.actions import JobKey, StopDemand
-from everspot_train.agent.artifacts.assess import Ended
+from everspot_train.agent.artifacts.assess import ProgramEnd
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.folder import FolderKeeper
 from everspot_train.agent.outcome import Say
 from everspot_train.agent.skips import tell_skipped
 from everspot_train.agent.threads import within
+from everspot_train.rundir import RESTORED, Status, TrainingPhase
 
 OUTPUT_TIME = timedelta(minutes=30)
 """The longest time for uploading the outputs of a job that has ended."""
@@ -80,6 +81,18 @@ class Leavings:
         if not within(left, lambda: self._quietly("folder", lambda: folder.keep_last(ended))):
             _log.warning("job %s, epoch %d: no time is left to keep its folder", *self._job)
 
+    def note_failed_load(self, ending: Ending, exit_code: int | None, status: Status | None, scratch: Path) -> None:
+        """Note it if the program has failed while it loaded its checkpoint. A program that uses the trainer library
+        says where it was; any other one failed there if it has kept nothing since. `status`: its last report;
+        `scratch`: the folder in which the library puts what it loads."""
+        folder = self.folder
+        if folder is None or not self._launched or ending.reason is not Reason.ERROR or exit_code == -signal.SIGKILL:
+            return
+        if status is None:
+            self._quietly("failed load", lambda: folder.note_failed_load(library=False))
+        elif status.phase is TrainingPhase.FAILED and status.resumed_from is None and (scratch / RESTORED).is_dir():
+            self._quietly("failed load", lambda: folder.note_failed_load(library=True))
+
     def keep_outputs(self, limit: timedelta) -> None:
         """Keep as much of the folder of outputs as the time allows."""
         folder, end = self.outputs, self._clock.monotonic() + limit
@@ -101,11 +114,11 @@ class Leavings:
             _log.warning("job %s, epoch %d: %s not kept: %s", *self._job, what, error)
 
 
-def how_ended(exit_code: int | None) -> Ended:
+def how_ended(exit_code: int | None) -> ProgramEnd:
     """How the first process of a program ended. A shell ends with 128 and the signal's number if its child was killed
     by a signal."""
     if exit_code == 0:
-        return Ended.SOUND
+        return ProgramEnd.SOUND
     if exit_code is None or exit_code < 0 or exit_code in (128 + signal.SIGTERM, 128 + signal.SIGKILL):
-        return Ended.KILLED
-    return Ended.BY_ITSELF
+        return ProgramEnd.KILLED
+    return ProgramEnd.BY_ITSELF

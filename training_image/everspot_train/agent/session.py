@@ -211,6 +211,9 @@ class JobSession:
         urgent = stop is not None and stop.deadline is not None
         if self.process is not None and not self._ending_told and self._silent():
             self.leavings.keep_last(ending, stop, self.process.exit_code())
+        if self.process is not None and not self._ending_told:
+            scratch = self.run_dir.path / "scratch"
+            self.leavings.note_failed_load(ending, self.process.exit_code(), self.status(), scratch)
         with self._ship_lock:
             if not urgent:
                 self._quietly("logs", self._logs.ship_rest)

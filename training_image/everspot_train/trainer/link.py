@@ -12,7 +12,7 @@ from everspot_core.records import EventKind
 from everspot_store import Store, StoreError, SystemClock
 from pydantic import JsonValue
 
-from everspot_train.rundir import RunContext, RunDir, RunDirError, TrainingPhase
+from everspot_train.rundir import RESTORED, RunContext, RunDir, RunDirError, TrainingPhase
 from everspot_train.trainer.publisher import Publisher, Snapshot
 from everspot_train.trainer.reporter import Reporter
 from everspot_train.trainer.requests import Requests
@@ -39,7 +39,7 @@ def snapshot_directory(context: RunContext, step: int) -> Path:
 
 def restore_directory(context: RunContext) -> Path:
     """The folder in which the first rank puts the parts that it fetched."""
-    return Path(context.scratch_dir) / "restored"
+    return Path(context.scratch_dir) / RESTORED
 
 
 def read_context(rundir: RunDir) -> RunContext:

@@ -10,7 +10,7 @@ from enum import Enum
 
 from everspot_store.file_tree import escape_path
 
-from everspot_train.agent.artifacts.layouts import Division, Layout, Unit, divide, template_of
+from everspot_train.agent.artifacts.layouts import CheckpointUnit, Division, Layout, divide, template_of
 from everspot_train.agent.artifacts.look import Look, Stamp
 from everspot_train.agent.artifacts.rhythm import Rhythm, Write
 
@@ -30,7 +30,7 @@ _CLOSED_BY_A_FILE = (Layout.TRAINER, Layout.DISTRIBUTED, Layout.RENAMED)
 _MOST_NAMED = 3
 
 
-class Ended(Enum):
+class ProgramEnd(Enum):
     """How the program has ended."""
 
     SOUND = "exit code 0"
@@ -54,7 +54,7 @@ class Assessment:
         reason: why the loose files, or else a unit, are not complete; empty if all is.
     """
 
-    units: tuple[Unit, ...] = ()
+    units: tuple[CheckpointUnit, ...] = ()
     waiting: frozenset[bytes] = frozenset()
     loose: frozenset[bytes] | None = None
     others: frozenset[bytes] = frozenset()
@@ -94,7 +94,7 @@ class Assessor:
     def observe(self, look: Look) -> Assessment:
         """Assess the folder while the program runs."""
         division = self._advance(look)
-        complete, left_out = list[Unit](), dict[bytes, str]()
+        complete, left_out = list[CheckpointUnit](), dict[bytes, str]()
         for unit in division.units:
             reason = self._unit_reason(unit, look)
             if not reason:
@@ -105,21 +105,21 @@ class Assessor:
         reason = self._loose_reason(division, look)
         return self._assessment(division, complete, left_out, reason, look)
 
-    def conclude(self, look: Look, ended: Ended) -> Assessment:
+    def conclude(self, look: Look, ended: ProgramEnd) -> Assessment:
         """Assess the folder after the program's end. `look` finds nothing being written."""
         before, quiet = self._last, look.at - self._last_write
         division = self._advance(look)
-        doubtful = frozenset[bytes]() if ended is Ended.SOUND else before.writing - before.appending
-        if ended is Ended.KILLED:
+        doubtful = frozenset[bytes]() if ended is ProgramEnd.SOUND else before.writing - before.appending
+        if ended is ProgramEnd.KILLED:
             doubtful |= {path for path, since in self._since.items() if since == look.at}
-        complete, left_out = list[Unit](), dict[bytes, str]()
+        complete, left_out = list[CheckpointUnit](), dict[bytes, str]()
         for unit in division.units:
             if unit.layout in _CLOSED_BY_A_FILE:
                 doubtful -= unit.paths
             reason = unit.missing or self._missing_members(unit)
-            if not reason and ended is Ended.KILLED and unit.layout is Layout.ACCELERATE:
+            if not reason and ended is ProgramEnd.KILLED and unit.layout is Layout.ACCELERATE:
                 reason = self._unsettled(unit, look)
-            if not reason or ended is Ended.SOUND:
+            if not reason or ended is ProgramEnd.SOUND:
                 complete.append(unit)
             else:
                 left_out |= dict.fromkeys(unit.paths, reason)
@@ -127,7 +127,7 @@ class Assessor:
         return replace(self._assessment(division, complete, left_out, reason, look), doubtful=doubtful)
 
     def _assessment(
-        self, division: Division, complete: list[Unit], left_out: dict[bytes, str], reason: str, look: Look
+        self, division: Division, complete: list[CheckpointUnit], left_out: dict[bytes, str], reason: str, look: Look
     ) -> Assessment:
         loose: frozenset[bytes] | None = division.loose
         if reason:
@@ -175,7 +175,7 @@ class Assessor:
             path for path, count in self._churns.items() if count >= CHURNING and not path.endswith(_STATE_ENDINGS)
         }
 
-    def _learn(self, unit: Unit) -> None:
+    def _learn(self, unit: CheckpointUnit) -> None:
         template = template_of(unit.name + b"/")
         names = frozenset(template_of(path) for path in unit.paths)
         if unit.layout in (Layout.TRAINER, Layout.DISTRIBUTED, Layout.ACCELERATE) and template != unit.name + b"/":
@@ -183,7 +183,7 @@ class Assessor:
             if unit.layout is not Layout.DISTRIBUTED:  # the number of its files depends on the ranks
                 self._members[template] = self._members.get(template, names) & names
 
-    def _missing_members(self, unit: Unit) -> str:
+    def _missing_members(self, unit: CheckpointUnit) -> str:
         members = self._members.get(template_of(unit.name + b"/"), frozenset())
         missing = members - {template_of(path) for path in unit.paths}
         if not missing:
@@ -191,7 +191,7 @@ class Assessor:
         name = min(missing).rpartition(b"/")[2]
         return f"{escape_path(name)}, which the checkpoints before it have, is not written yet"
 
-    def _unit_reason(self, unit: Unit, look: Look) -> str:
+    def _unit_reason(self, unit: CheckpointUnit, look: Look) -> str:
         """Why a unit is not complete while the program runs."""
         if unit.missing or (missing := self._missing_members(unit)):
             return unit.missing or missing
@@ -204,7 +204,7 @@ class Assessor:
             return "it has just been written"
         return ""
 
-    def _unsettled(self, unit: Unit, look: Look) -> str:
+    def _unsettled(self, unit: CheckpointUnit, look: Look) -> str:
         rest = look.at - max(self._since[path] for path in unit.paths)
         return "" if rest >= SETTLED else f"it was written less than {SETTLED.seconds} s ago"
 
@@ -224,9 +224,9 @@ class Assessor:
         rest = look.at - self._last_write
         return "" if rest >= REST else f"its files may belong together, and were written less than {REST.seconds} s ago"
 
-    def _end_reason(self, division: Division, ended: Ended, quiet: timedelta) -> str:
+    def _end_reason(self, division: Division, ended: ProgramEnd, quiet: timedelta) -> str:
         """Why the loose files are not complete together after the program's end."""
-        if ended is Ended.SOUND or not division.loose or not self._ever_written:
+        if ended is ProgramEnd.SOUND or not division.loose or not self._ever_written:
             return ""
         if division.missing:
             return division.missing
@@ -235,7 +235,7 @@ class Assessor:
         if self.rhythm.rounds:
             names = sorted(self.rhythm.members - {write.template for write in self.rhythm.current})
             return f"the program ended before it wrote {_names(names)}"
-        if ended is Ended.BY_ITSELF or quiet >= REST:
+        if ended is ProgramEnd.BY_ITSELF or quiet >= REST:
             return ""
         return "the program was killed while it may have been writing its first checkpoint"
 

@@ -51,7 +51,7 @@ class Layout(StrEnum):
 
 
 @dataclass(frozen=True)
-class Unit:
+class CheckpointUnit:
     """A checkpoint that is complete or not by itself.
 
     Attributes:
@@ -79,7 +79,7 @@ class Division:
         missing: what the loose files lack by their names.
     """
 
-    units: tuple[Unit, ...]
+    units: tuple[CheckpointUnit, ...]
     loose: frozenset[bytes]
     others: frozenset[bytes]
     links: frozenset[bytes]
@@ -95,7 +95,7 @@ def divide(look: Look, logs: Iterable[bytes] = (), families: Mapping[bytes, Layo
         families: the layout of earlier checkpoints, by the template of their folder (`template_of`).
     """
     contents = _contents(look.items)
-    units = list[Unit]()
+    units = list[CheckpointUnit]()
     for folder in sorted(contents):
         if not any(folder.startswith(unit.name + b"/") for unit in units):
             unit = _framework_unit(folder, contents[folder], look.items, families or {})
@@ -104,11 +104,11 @@ def divide(look: Look, logs: Iterable[bytes] = (), families: Mapping[bytes, Layo
         related = any((folder + b"/").startswith(u.name + b"/") or u.name.startswith(folder + b"/") for u in units)
         if not related and _was_renamed(folder, contents[folder], look.items):
             # A file that is missing shards was renamed with its folder: nothing more will come.
-            units.append(Unit(folder, Layout.RENAMED, contents[folder]))
+            units.append(CheckpointUnit(folder, Layout.RENAMED, contents[folder]))
     inside = frozenset().union(*(unit.paths for unit in units))
     outside = {path: item for path, item in look.items.items() if path not in inside}
     ckpt = [path for path, item in outside.items() if path.endswith(b".ckpt") and item.kind is EntryKind.FILE]
-    units += [Unit(path, Layout.LIGHTNING, frozenset({path})) for path in ckpt]
+    units += [CheckpointUnit(path, Layout.LIGHTNING, frozenset({path})) for path in ckpt]
     files = {path for path, item in outside.items() if item.kind is EntryKind.FILE} - set(ckpt)
     others = frozenset(path for path in files if is_log(path) or path in set(logs) or path in look.appending)
     loose = frozenset(files) - others
@@ -163,22 +163,22 @@ def _contents(items: Mapping[bytes, Item]) -> dict[bytes, frozenset[bytes]]:
 
 def _framework_unit(
     folder: bytes, paths: frozenset[bytes], items: Mapping[bytes, Item], families: Mapping[bytes, Layout]
-) -> Unit | None:
+) -> CheckpointUnit | None:
     names = {path[len(folder) + 1 :] for path in paths if b"/" not in path[len(folder) + 1 :]}
     family = families.get(template_of(folder + b"/"))
     parent = folder.rpartition(b"/")[0] + b"/"
     if any(map(_DISTRIBUTED.fullmatch, names)) or family is Layout.DISTRIBUTED:
         if template_of(parent) != parent:  # one of several that belong together, as step-20/model and step-20/optim
             return None
-        return Unit(folder, Layout.DISTRIBUTED, paths, _missing_metadata(folder, names, items))
+        return CheckpointUnit(folder, Layout.DISTRIBUTED, paths, _missing_metadata(folder, names, items))
     trainer = _TRAINER.fullmatch(folder.rpartition(b"/")[2]) and names & {b"training_args.bin", b"trainer_state.json"}
     if trainer or family is Layout.TRAINER:
         missing = "" if b"trainer_state.json" in names else "trainer_state.json is not written yet"
-        return Unit(folder, Layout.TRAINER, paths, missing or missing_shards(paths))
+        return CheckpointUnit(folder, Layout.TRAINER, paths, missing or missing_shards(paths))
     random_states = any(_RANDOM_STATES.fullmatch(name) for name in names)
     if random_states or names & _ACCELERATE or family is Layout.ACCELERATE:
         missing = "" if random_states else "random_states_0.pkl is not written yet"
-        return Unit(folder, Layout.ACCELERATE, paths, missing or missing_shards(paths))
+        return CheckpointUnit(folder, Layout.ACCELERATE, paths, missing or missing_shards(paths))
     return None
 
 

@@ -74,7 +74,7 @@ class Look:
     mapped: frozenset[bytes] = frozenset()
 
 
-class Watch:
+class FolderWatch:
     """Looks at one folder again and again. `root`: the folder, which need not exist.
 
     To find out who writes to it costs milliseconds of processor time, so that is asked only if something has changed,

@@ -11,7 +11,7 @@ from everspot_train.agent.artifacts.look import Item, Look, Stamp
 
 
 @dataclass(frozen=True)
-class Kept:
+class LastPublication:
     """What was published last.
 
     Attributes:
@@ -24,7 +24,7 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PublicationPlan:
     """A publication.
 
     Attributes:
@@ -40,7 +40,7 @@ class Plan:
     folders: frozenset[bytes]
 
 
-def is_due(look: Look, assessment: Assessment, kept: Kept, dirty: Iterable[bytes] = ()) -> bool:
+def is_due(look: Look, assessment: Assessment, kept: LastPublication, dirty: Iterable[bytes] = ()) -> bool:
     """Whether a checkpoint is complete that was not published yet. Logs count only where there is nothing else, and
     files that are gone do not count."""
     state = {path for unit in assessment.units for path in unit.paths} | (assessment.loose or set())
@@ -51,8 +51,8 @@ def is_due(look: Look, assessment: Assessment, kept: Kept, dirty: Iterable[bytes
     return bool(files or state & set(dirty))
 
 
-def plan(look: Look, assessment: Assessment, kept: Kept, refused: Iterable[bytes] = ()) -> Plan:
-    """Plan a publication.
+def plan(look: Look, assessment: Assessment, kept: LastPublication, refused: Iterable[bytes] = ()) -> PublicationPlan:
+    """PublicationPlan a publication.
 
     Args:
         look: the folder.
@@ -76,7 +76,7 @@ def plan(look: Look, assessment: Assessment, kept: Kept, refused: Iterable[bytes
             carried.pop(path, None)
         elif path in kept.entries:  # it leads to a checkpoint that is not complete yet
             carried[path] = kept.entries[path]
-    return Plan(
+    return PublicationPlan(
         units=units,
         present=frozenset(units),
         carried=carried,

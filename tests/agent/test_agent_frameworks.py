@@ -1,0 +1,93 @@
+"""Real trainers of other makers are struck by real signals, inside a save and elsewhere, and go on from a whole
+checkpoint."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from agent_helpers import Cluster, eventually
+from everspot_core.records import EventKind, JobState, Reason
+
+FRAMEWORKS = Path(__file__).parent / "programs" / "frameworks"
+LONG = 300.0
+
+CASES = [
+    pytest.param("transformers", "inside", "term", 20),
+    pytest.param("lightning", "inside", "kill", 20),
+    pytest.param("accelerate", "inside", "term", 20),
+    pytest.param("dcp", "inside", "kill", 20),
+    pytest.param("transformers", "inside", "kill", 20, marks=pytest.mark.nightly),
+    pytest.param("transformers", "between", "lost", 40, marks=pytest.mark.nightly),
+    pytest.param("lightning", "inside", "term", 20, marks=pytest.mark.nightly),
+    pytest.param("lightning", "between", "lost", 40, marks=pytest.mark.nightly),
+    pytest.param("accelerate", "between", "lost", 40, marks=pytest.mark.nightly),
+    pytest.param("accelerate", "between", "kill", 40, marks=pytest.mark.nightly),
+    pytest.param("dcp", "inside", "term", 20, marks=pytest.mark.nightly),
+    pytest.param("dcp", "between", "lost", 40, marks=pytest.mark.nightly),
+]
+
+
+def printed(cluster: Cluster, epoch: int) -> str:
+    chunks = cluster.store.read_logs("job-1")
+    return b"".join(chunk.data for chunk in chunks if chunk.epoch == epoch).decode()
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("framework", "where", "how", "step"), CASES)
+def test_a_real_trainer_goes_on_from_its_newest_whole_checkpoint(
+    cluster: Cluster, framework: str, where: str, how: str, step: int
+) -> None:
+    env = {"FRAMEWORK": framework, "STRIKE": where, "OMP_NUM_THREADS": "1"}
+    spec = {"checkpoint": {"every": "5s"}, "retries": {"errors": 2, "backoff": "1s"}}
+    cluster.submit("job-1", FRAMEWORKS, name="fit", entrypoint=["fit.py"], env=env, **spec)
+    cluster.assign("job-1", "i-1")
+    agent = cluster.start_agent("i-1")
+    outputs = lambda: list(cluster.root.glob("instances/*/runs/job-1-000001/output.log"))  # noqa: E731
+    eventually("it is there", lambda: any("here\n" in file.read_text() for file in outputs()), LONG)
+    if how == "term":
+        cluster.stop("i-1", Reason.DRILL)
+        cluster.wait_state("job-1", JobState.PENDING, seconds=LONG)
+    elif how == "kill":
+        _kill_program(agent.tree(), framework)
+        cluster.wait_state("job-1", JobState.PENDING, seconds=LONG)
+    else:  # the machine is lost without a word, some time after a save
+        eventually("it is kept", lambda: _kept(cluster, f"{step}"), LONG)
+        agent.end()
+        cluster.expire("job-1")
+
+    cluster.assign("job-1", "i-2")
+    cluster.start_agent("i-2")
+    record = cluster.wait_state("job-1", JobState.SUCCEEDED, JobState.FAILED, JobState.PENDING, seconds=LONG)
+
+    text = printed(cluster, 2)
+    assert record.state is JobState.SUCCEEDED, text
+    began = [line for line in text.splitlines() if line.startswith("began at ")]
+    # Lightning's file is complete before the link that the strike hinders; the link still leads to the one before.
+    assert began == [f"began at {step}"], (text, cluster.events("job-1", EventKind.SKIPPED))
+    left = next(line for line in text.splitlines() if line.startswith("left "))
+    if framework == "transformers":
+        assert left == "left ['checkpoint-40', 'checkpoint-60']"
+    if framework == "lightning":
+        assert "last.ckpt" in left and "step=20" in left and "step=60" in left
+
+
+def _kept(cluster: Cluster, step: str) -> bool:
+    """Whether the newest checkpoint in the store holds a step."""
+    head = cluster.store.checkpoints("job-1").head()
+    if head is None or not head.checkpoints:
+        return False
+    part = next(part for part in head.checkpoints[0].parts if part.name == "tree.json")
+    stored = cluster.store.data.get(part.key)
+    text = stored.value.decode() if stored is not None else ""
+    return step in text or ("last/.metadata" in text and len(cluster.events("job-1", EventKind.CHECKPOINTED)) > 0)
+
+
+def _kill_program(pids: list[int], framework: str) -> None:
+    for pid in pids:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        if b"fit.py" in command and b"agent.main" not in command:
+            os.kill(pid, signal.SIGKILL)
+            return
+    raise AssertionError(f"the program of {framework} is not there")

@@ -8,6 +8,11 @@ from typer.core import TyperCommand, TyperGroup
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "submit": ("submit", "Submit a job. Once this returns, the job is never lost."),
+    "rehearse": (
+        "rehearse",
+        "Run a job on this machine for a few steps, undisturbed and interrupted, and name the first thing that "
+        "differs.",
+    ),
     "retry": ("submit", "Submit a failed or cancelled job again; it goes on from its newest checkpoint."),
     "sweep": (
         "sweep",

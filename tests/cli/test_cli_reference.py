@@ -31,10 +31,10 @@ def test_every_recipe_that_is_allowed_exists_in_the_image():
 
 def test_the_commands_are_these():
     assert list(COMMANDS) == [
-        "submit", "retry", "sweep", "jobs", "job", "logs", "cancel", "interrupt", "exec", "forward", "data", "pull",
-        "drain", "roll", "down", "instances", "fleet", "federation", "report", "compare", "export", "chargeback",
-        "reconcile", "audit", "anomalies", "budget", "commitments", "simulate", "prices", "estimate", "init", "ui",
-        "gc", "doctor", "review", "changes", "use", "clusters",
+        "submit", "rehearse", "retry", "sweep", "jobs", "job", "logs", "cancel", "interrupt", "exec", "forward", "data",
+        "pull", "drain", "roll", "down", "instances", "fleet", "federation", "report", "compare", "export",
+        "chargeback", "reconcile", "audit", "anomalies", "budget", "commitments", "simulate", "prices", "estimate",
+        "init", "ui", "gc", "doctor", "review", "changes", "use", "clusters",
     ]  # fmt: skip
 
 

@@ -37,6 +37,9 @@ def describe_tensor(tensor: torch.Tensor) -> str:
             plain = to_local()
         if plain.is_meta:
             return head
+        if plain.ndim == 0 and not plain.is_quantized and not plain.is_sparse and not plain.is_complex():
+            number = plain.item()  # exact, as text: python's floats hold all dtypes of one number
+            return f"{head}:{number!r}" if number == number else f"{head}:nan"
         if plain.layout != torch.strided:
             plain = plain.to_dense()
         if plain.is_quantized:

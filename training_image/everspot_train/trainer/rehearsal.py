@@ -15,13 +15,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch
 
+from everspot_train.rehearsal_orders import AT_END, REHEARSAL_VARIABLE, Orders
 from everspot_train.rundir import CheckpointRequest, RunDir, StopRequest
 from everspot_train.trainer.digests import describe, flatten
 from everspot_train.trainer.errors import TrainerError
@@ -29,45 +29,13 @@ from everspot_train.trainer.randomness import GlobalRandomness
 from everspot_train.trainer.state import TrainState, unwrapped
 from everspot_train.trainer.variables import Walk
 
-REHEARSAL_VARIABLE = "EVERSPOT_REHEARSAL"
 LEAST_STEPS = 12
 """Steps of a rehearsal whose orders name no number."""
 LONGEST_EPOCH = 40
 """An epoch of so many steps at the most is rehearsed to its end, and a few steps further."""
 PAST_EPOCH = 3
-AT_END = "end"
 _LONGEST_PAUSE = 600.0  # seconds; the agent answers in less than one, or is gone
 _LOOK_EVERY = 0.02
-
-
-@dataclass(frozen=True)
-class Orders:
-    """What a rehearsal asks of one attempt.
-
-    Attributes:
-        steps: how many steps are made over all attempts; None leaves it to the trainer.
-        pauses: by step (or AT_END, when the loop is over) what is waited for: `checkpoint`, `stop` or `death`.
-    """
-
-    steps: int | None = None
-    pauses: dict[str, str] = field(default_factory=dict)
-
-    @staticmethod
-    def path(record: Path) -> Path:
-        """Return the file of the orders beside the record."""
-        return record.with_name(f"{record.name}.orders")
-
-    @classmethod
-    def read(cls, record: Path) -> "Orders":
-        """Read the orders beside the record; without a file nothing is asked."""
-        try:
-            return cls(**json.loads(cls.path(record).read_text()))
-        except FileNotFoundError:
-            return cls()
-
-    def write(self, record: Path) -> None:
-        """Write the orders beside the record."""
-        self.path(record).write_text(json.dumps({"steps": self.steps, "pauses": self.pauses}))
 
 
 class Recorder:

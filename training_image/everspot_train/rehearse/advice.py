@@ -1,0 +1,148 @@
+"""Says in one or two sentences how to make a run exact, from the first difference and what was not restored."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from everspot_train.rehearse.compare import FirstDifference, shape_of
+
+Variable = tuple[str, str, str]
+
+_GENERATOR = (
+    "the random generator {names} is not restored: derive its numbers from the step or the sample's index, draw from "
+    "the global generators of python, numpy or torch, or track an object with its state (run.track(rng=…))"
+)
+_WEIGHTS = "{names} is not tracked, so each resume begins it anew: pass it by name, such as run.track(ema=…)"
+_NUMBER = (
+    "{names} is not restored ({values}): derive it from run.steps_done, or keep it in a tracked object with state_dict "
+    "and load_state_dict"
+)
+
+
+def advise(found: FirstDifference, variables: Sequence[Variable], loader: dict[str, Any]) -> tuple[list[str], str]:
+    """Return the variables that explain a difference, and the sentence that says what to do."""
+    if found.kind == "step":
+        return [], _of_step(found)
+    if found.first and found.kind in ("weight", "optimizer", "state", "buffer", "frozen"):
+        return _of_restored(found, variables)
+    chosen = _likely(variables)
+    if found.kind == "batch" and not (chosen and chosen[0][1].startswith("generator|")):
+        return [], _of_batch(found, loader)
+    if found.kind == "metric":
+        names = [name for name, _, _ in chosen]
+        if chosen and not found.end:
+            return names, f"the training stays exact, and the metric does not: {_of_variables(chosen)}"
+        return (
+            [],
+            "the training stays exact; the metric depends on what one attempt has seen: compute it from the state",
+        )
+    if chosen:
+        return [name for name, _, _ in chosen], _of_variables(chosen)
+    return [], _of_hidden(found)
+
+
+def of_leftover(name: str, expected: str, actual: str) -> str:
+    """Return the sentence for a variable that is not restored, without an effect so far."""
+    return _of_variables([(name, expected, actual)])
+
+
+def of_undisturbed(found: FirstDifference) -> str:
+    """Return the sentence for a script whose undisturbed runs differ from each other."""
+    if found.kind == "step":
+        return "two undisturbed runs make another number of steps: does the time or a random number end the loop?"
+    if found.first and found.step == 0 and found.kind == "weight":
+        return "the first weights differ: seed the generators before the model is made, as Run.open(seed=…) does"
+    if found.kind == "batch":
+        return (
+            "two undisturbed runs get other batches: seed the loader and the augmentation, sort what comes from a set "
+            "or from os.listdir, and use neither the time nor hash()"
+        )
+    return (
+        "two undisturbed runs differ: look for an unseeded generator, the time, hash() or the order of a set; on a GPU "
+        "call torch.use_deterministic_algorithms(True)"
+    )
+
+
+def readable(text: str) -> str:
+    """Return the text of a value without its kind; of a tensor of one number, the number."""
+    plain = text.partition("|")[2] or text
+    return re.sub(r"^[a-z0-9]+\[\]:|^nan:(?=nan)", "", plain)
+
+
+def _likely(variables: Sequence[Variable]) -> list[Variable]:
+    """Return the variables that most likely explain a difference: generators, else models, else the rest."""
+    for prefix in ("generator|", "weights|"):
+        chosen = [variable for variable in variables if variable[1].startswith(prefix)]
+        if chosen:
+            return chosen[:3]
+    return [variable for variable in variables if len(readable(variable[1])) < 80][:3]
+
+
+def _of_variables(variables: Sequence[Variable]) -> str:
+    names = ", ".join(name for name, _, _ in variables)
+    if variables[0][1].startswith("generator|"):
+        return _GENERATOR.format(names=names)
+    if variables[0][1].startswith("weights|") or shape_of(readable(variables[0][1])) not in ("", "[]"):
+        return _WEIGHTS.format(names=names)
+    values = ", ".join(f"{readable(expected)} became {readable(actual)}" for _, expected, actual in variables)
+    return _NUMBER.format(names=names, values=values)
+
+
+def _of_step(found: FirstDifference) -> str:
+    if found.actual == "from step 0":
+        return "the resumed run begins from zero: call run.track before run.batches, and do not leave the loop's `with`"
+    return "the resumed run makes other steps: pass run.batches the same total_steps in each attempt"
+
+
+def _of_restored(found: FirstDifference, variables: Sequence[Variable]) -> tuple[list[str], str]:
+    dtypes = found.expected.partition("[")[0], found.actual.partition("[")[0]
+    if found.kind == "buffer":
+        return [], (
+            f"{found.name.partition('/')[2]} is a buffer with persistent=False, so it is in no checkpoint: make it "
+            "persistent, or compute it from the step"
+        )
+    if found.kind == "frozen":
+        return [], (
+            "other parameters are frozen than before the interruption: decide by run.steps_done, after run.restore() "
+            "and at each step, what is frozen"
+        )
+    if dtypes[0] != dtypes[1] and "[" in found.expected and "[" in found.actual:
+        return [], (
+            f"it was {dtypes[0]} and is {dtypes[1]} after the resume: load_state_dict casts it; keep the state in the "
+            "dtype of its parameter, or override load_state_dict of the optimizer"
+        )
+    if "missing" in (found.expected, found.actual):
+        return [], "it is not in the restored state: create the same entries before run.restore() in every attempt"
+    chosen = _likely(variables)
+    piece = found.name.partition("/")[0]
+    return [name for name, _, _ in chosen], (
+        f"the restored {piece} differs from the saved one: does its load_state_dict take everything that state_dict "
+        "returns, and does nothing change it between run.restore() and the first batch?"
+    )
+
+
+def _of_batch(found: FirstDifference, loader: dict[str, Any]) -> str:
+    if loader.get("workers"):
+        return (
+            f"the loader's {loader['workers']} worker processes draw other random numbers after a resume: derive those "
+            "of the data set from the sample's index (numpy.random.default_rng([seed, index]))"
+        )
+    if loader.get("order") == "BatchOrder":
+        return "the samples are the same and their content is not: what in the data set depends on more than the index?"
+    return (
+        f"{loader.get('type', 'the loader')} does not return to the same samples: its state_dict must hold position, "
+        "order and random state; resumable_loader(dataset, batch_size, seed=…) does that"
+    )
+
+
+def _of_hidden(found: FirstDifference) -> str:
+    before = found.previous
+    reference = found.start_reference
+    if before is not None and before is found.start and reference is not None and before.random != reference.random:
+        return "random numbers are drawn between the resume and the first step: draw them from a generator of their own"
+    if found.end:
+        return "code after the loop depends on something that is not restored: compute it from the tracked state"
+    return (
+        "batch and state before this step are equal, so the step depends on something else: a variable in a library, "
+        "the time, a file that an earlier attempt wrote, or a generator inside an extension"
+    )

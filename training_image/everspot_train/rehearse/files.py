@@ -1,0 +1,163 @@
+"""Compares files that two runs left: tensors by name where a file holds any, else their bytes."""
+
+import importlib
+import json
+import math
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Flat = dict[str, str]
+_LESSER = ("rng", "random", "training_args", "events.out", ".log", ".txt", ".csv", ".jsonl")
+_RESULTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".npz", ".npy", ".distcp", ".json")
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A difference in one file. `name`: of what the file holds, such as a tensor; empty for the whole file."""
+
+    name: str
+    expected: str
+    actual: str
+
+
+def tree_of(folder: Path) -> dict[str, Path]:
+    """Return the files below a folder by their path in it. Links to files count as these files."""
+    return {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def differences_between(one: Path, other: Path) -> list[FileEntry]:
+    """Return all differences of two files; empty if they hold the same. Its name is empty where their bytes differ and
+    the format is not known."""
+    if one.stat().st_size == other.stat().st_size and one.read_bytes() == other.read_bytes():
+        return []
+    left, right = read_structure(one), read_structure(other)
+    if left is None or right is None:
+        return [FileEntry("", f"{one.stat().st_size} bytes", f"{other.stat().st_size} other bytes")]
+    names = [*left, *(name for name in right if name not in left)]
+    entries = [FileEntry(name, left.get(name, "missing"), right.get(name, "missing")) for name in names]
+    return [entry for entry in entries if entry.expected != entry.actual]
+
+
+class Trees:
+    """Compares what runs left with what the first undisturbed run left, without what a second one left otherwise."""
+
+    def __init__(self, first: Path, second: Path) -> None:
+        self._files = tree_of(first)
+        self.unstable: dict[str, set[str]] = {}
+        self.undisturbed: list[tuple[str, FileEntry]] = self.differences(second)
+        for path, entry in self.undisturbed:
+            self.unstable.setdefault(path, set()).add(entry.name)
+
+    def differences(self, folder: Path) -> list[tuple[str, FileEntry]]:
+        """Return the differences by path, weights before optimizers before the rest."""
+        other, found = tree_of(folder), []
+        for path in sorted({*self._files, *other}, key=_rank):
+            masked = self.unstable.get(path, set())
+            if "" in masked:
+                continue
+            if path not in other or path not in self._files:
+                words = ("there", "missing") if path in self._files else ("missing", "there")
+                found.append((path, FileEntry("", *words)))
+                continue
+            entries = differences_between(self._files[path], other[path])
+            found += [(path, entry) for entry in entries if entry.name not in masked]
+        return found
+
+
+def matters(path: str, entry: FileEntry) -> bool:
+    """Return whether a difference is one of results: weights and numbers, and not of logs or random states."""
+    name = path.rpartition("/")[2].lower()
+    if any(word in name for word in _LESSER):
+        return False
+    return bool(entry.name) or name.endswith(_RESULTS)
+
+
+def _rank(path: str) -> tuple[int, str]:
+    order = (("model", 0), ("weights", 0), ("optim", 1))
+    lesser = any(word in path.lower() for word in _LESSER)
+    return (min((rank for word, rank in order if word in path.lower()), default=3 if lesser else 2), path)
+
+
+def read_structure(path: Path) -> Flat | None:
+    """Return what a file holds by name, or None if it is of no known format. No code of the file is run."""
+    readers: list[Callable[[Path], Flat | None]] = [_safetensors, _torch, _numpy, _json]
+    for reader in readers:
+        try:
+            flat = reader(path)
+        except Exception:  # not of this format, or damaged: then its bytes count
+            flat = None
+        if flat is not None:
+            return flat
+    return None
+
+
+def _torch(path: Path) -> Flat | None:
+    if not (zipfile.is_zipfile(path) and path.suffix != ".npz"):
+        return None
+    import torch
+
+    from everspot_train.trainer.digests import flatten
+
+    with torch.serialization.safe_globals(_harmless()):
+        return flatten("", torch.load(path, map_location="cpu", weights_only=True))
+
+
+def _harmless() -> list[Any]:
+    """Return what checkpoints of frameworks hold beside tensors: numpy's arrays and numbers."""
+    import numpy as np
+
+    internals = importlib.import_module("numpy._core.multiarray")
+    kinds = [type(np.dtype(code)) for code in "?bhilBHILefd"]
+    return [np.ndarray, np.dtype, internals._reconstruct, internals.scalar, *kinds]
+
+
+def _safetensors(path: Path) -> Flat | None:
+    """Read the header, which names each tensor with its dtype, shape and place, as the format's specification says."""
+    if path.suffix != ".safetensors":
+        return None
+    from everspot_train.trainer.digests import digest_bytes
+
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    flat: Flat = {}
+    for name, entry in sorted(header.items()):
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            piece = data[8 + length + begin : 8 + length + end]
+            flat[name] = f"{entry['dtype']}[{','.join(map(str, entry['shape']))}]:{digest_bytes(piece)}"
+    return flat
+
+
+def _numpy(path: Path) -> Flat | None:
+    if path.suffix not in (".npy", ".npz"):
+        return None
+    import numpy as np
+
+    from everspot_train.trainer.digests import flatten
+
+    loaded = np.load(path, allow_pickle=False)
+    return flatten("", dict(loaded) if path.suffix == ".npz" else loaded)
+
+
+def _json(path: Path) -> Flat | None:
+    if path.suffix != ".json":
+        return None
+    flat: Flat = {}
+
+    def walk(name: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, part in sorted(value.items()):
+                walk(f"{name}/{key}" if name else str(key), part)
+        elif isinstance(value, list):
+            flat[f"{name}/length"] = str(len(value))
+            for place, part in enumerate(value):
+                walk(f"{name}/{place}", part)
+        else:
+            flat[name] = "nan" if isinstance(value, float) and math.isnan(value) else repr(value)
+
+    walk("", json.loads(path.read_text()))
+    return flat

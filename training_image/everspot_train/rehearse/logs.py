@@ -1,0 +1,90 @@
+"""Compares what two runs printed: the numbers of lines that name a step."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)(?![\w.]*\w)")
+_POSITION = re.compile(
+    r"\b(?P<key>(?:global[ _]?)?step|iter(?:ation)?|it|batch|update|epoch)s?\b['\"]?[\s=:#/\[(]*(?P<value>\d+\.?\d*)",
+    re.IGNORECASE,
+)
+_ORDER = ("epoch", "step", "iter", "it", "update", "batch")
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """A line that names a step.
+
+    Attributes:
+        form: its text with `#` for each number.
+        key: what it calls the step, such as `epoch, batch`.
+        position: the numbers of the key.
+    """
+
+    form: str
+    key: str
+    position: tuple[float, ...]
+    numbers: tuple[str, ...]
+
+
+def log_lines(text: str) -> list[LogLine]:
+    """Return the lines of a program's output that name a step and hold other numbers too."""
+    found = []
+    for line in re.split(r"[\r\n]+", text):
+        places = {_key(match["key"]): float(match["value"]) for match in reversed(list(_POSITION.finditer(line)))}
+        numbers = tuple(_NUMBER.findall(line))
+        if places and numbers:
+            keys = sorted(places, key=_ORDER.index)
+            position = tuple(places[key] for key in keys)
+            found.append(LogLine(_NUMBER.sub("#", line).strip(), ", ".join(keys), position, numbers))
+    return found
+
+
+def _key(text: str) -> str:
+    word = re.sub(r"^global[ _]?", "", text.lower())
+    return "iter" if word.startswith("iter") else word
+
+
+def by_place(lines: Iterable[LogLine]) -> dict[tuple[str, tuple[float, ...]], tuple[str, ...]]:
+    """Return the numbers of each form at each position; the last ones count where a position comes twice."""
+    return {(line.form, line.position): line.numbers for line in lines}
+
+
+def unstable_numbers(one: list[LogLine], other: list[LogLine]) -> set[tuple[str, int]]:
+    """Return the numbers, by form and place in it, that differ between two undisturbed runs, such as times."""
+    left, right = by_place(one), by_place(other)
+    return {
+        (form, place)
+        for (form, position), numbers in left.items()
+        for place, number in enumerate(numbers)
+        if (form, position) in right and place < len(right[form, position]) and right[form, position][place] != number
+    }
+
+
+def first_log_difference(
+    reference: list[LogLine], lines: list[LogLine], unstable: set[tuple[str, int]]
+) -> tuple[LogLine, str, str] | None:
+    """Return the first line with other numbers than in the reference, with both texts."""
+    expected = by_place(reference)
+    for line in lines:
+        numbers = expected.get((line.form, line.position))
+        if numbers is None:
+            continue
+        for place, (left, right) in enumerate(zip(numbers, line.numbers, strict=False)):
+            if left != right and (line.form, place) not in unstable:
+                return line, left, right
+    return None
+
+
+def first_position(lines: list[LogLine], key: str) -> tuple[float, ...] | None:
+    """Return the lowest position that lines with this key name."""
+    return min((line.position for line in lines if line.key == key), default=None)
+
+
+def usual_key(lines: list[LogLine]) -> str | None:
+    """Return the key that comes most often at different positions; None without lines."""
+    positions: dict[str, set[tuple[float, ...]]] = {}
+    for line in lines:
+        positions.setdefault(line.key, set()).add(line.position)
+    return max(positions, key=lambda key: len(positions[key]), default=None)

@@ -20,6 +20,7 @@ MEANING_OF_REASON: dict[Reason, str] = {
     Reason.MACHINE: "its machine failed the program, such as by a full disk or a broken GPU",
     Reason.DENIED: "the store refused what it needs: a permission is missing",
     Reason.DAMAGED: "none of its checkpoints is whole",
+    Reason.AGENT: "the agent of its instance failed",
     Reason.MISSING: "its code is not in the store",
     Reason.CAP: "a budget of its team or of the environment was used up",
     Reason.AFTER: "a job that it comes after did not succeed",

@@ -18,6 +18,7 @@ _SAYS = {
     FaultKind.NEVER_REPORTED: "never reported",
     FaultKind.GPUS: "had fewer GPUs than their type has, or broken ones",
     FaultKind.DISK: "had too little room on their disk",
+    FaultKind.AGENT: "had an agent that failed again and again",
     FaultKind.JOBS: "failed jobs that did well elsewhere",
 }
 

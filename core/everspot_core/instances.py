@@ -49,6 +49,10 @@ class Resident(Stored):
     epoch: int
 
 
+AGENT_FAULT = "the agent "
+"""The beginning of the detail of an instance whose agent is at fault."""
+
+
 class InstanceRecord(Document):
     """The heartbeat of an instance, in which its agent describes it. Only that agent writes it."""
 

@@ -49,6 +49,7 @@ class FaultKind(StrEnum):
     NEVER_REPORTED = "never_reported"  # its agent did not report within the boot deadline
     GPUS = "gpus"  # fewer GPUs are seen than its type has, or one of them fails
     DISK = "disk"  # too little room for jobs
+    AGENT = "agent"  # its agent could start no job, or was restarted again and again
     JOBS = "jobs"  # different jobs failed on it
 
     @property

@@ -65,6 +65,7 @@ class Reason(StrEnum):
     MACHINE = "machine"  # the machine failed the program: a full disk, a broken GPU
     DENIED = "denied"  # the store refused what the job needs: a permission is missing
     DAMAGED = "damaged"  # there are checkpoints, and none of them is whole
+    AGENT = "agent"  # the instance's agent failed, or was restarted again and again, while it had the job
     MISSING = "missing"  # what was submitted is not there: the job's code
     CAP = "cap"  # a budget of its team or of the environment is used up: it waits until more may be spent
     AFTER = "after"  # a job that it was to come after has not succeeded
@@ -92,8 +93,8 @@ class Reason(StrEnum):
 
     @property
     def troubled(self) -> bool:
-        """Whether machine or store failed the job. Another instance is tried after a growing back-off."""
-        return self in (Reason.MACHINE, Reason.DENIED, Reason.DAMAGED)
+        """Whether machine, agent or store failed the job. Another instance is tried after a growing back-off."""
+        return self in (Reason.MACHINE, Reason.DENIED, Reason.DAMAGED, Reason.AGENT)
 
     @property
     def put_off(self) -> bool:

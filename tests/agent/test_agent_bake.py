@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import hcl2
@@ -31,6 +32,27 @@ def test_the_provisioning_script_refuses_what_it_cannot_use(tmp_path: Path) -> N
     answer = subprocess.run(["bash", BAKE / "provision.sh", tmp_path / "none.whl"], capture_output=True, text=True)
     assert answer.returncode == 1
     assert "no wheel at" in answer.stderr or "run me as root" in answer.stderr
+
+
+@pytest.mark.parametrize(("version", "refused"), [("3.11.2", True), ("3.10.14", True), ("3.11.4", False)])
+def test_the_provisioning_script_needs_an_interpreter_that_unpacks_safely(
+    tmp_path: Path, version: str, refused: bool
+) -> None:
+    """Debian 12's own Python, 3.11.2, has no filter for archives: each start of a job would fail."""
+    (tmp_path / "everspot.whl").touch()
+    numbers = tuple(map(int, version.split(".")))
+    python = tmp_path / "python3"
+    python.write_text(
+        f'#!/bin/sh\n[ "$1" = -V ] && echo Python {version} && exit\n'
+        f"""exec {sys.executable} -c "import sys; sys.version_info = {numbers}; exec(sys.argv[1])" "$2"\n"""
+    )
+    python.chmod(0o755)
+    script = (BAKE / "provision.sh").read_text().rpartition('main "$@"')[0]
+    call = f"{script}\nuseradd() {{ echo accepted; exit 0; }}\nid() {{ return 1; }}\n"
+    call += f"install_everspot {tmp_path}/everspot.whl {python}\n"
+    answer = subprocess.run(["bash", "-c", call], capture_output=True, text=True)
+    assert (answer.returncode == 1, "accepted" in answer.stdout) == (refused, not refused)
+    assert (f"Python {version} is older than 3.11.4" in answer.stderr) is refused
 
 
 def template(file_name: str = "everspot.pkr.hcl") -> dict:  # type: ignore[type-arg]

@@ -9,7 +9,7 @@ def test_an_old_python_is_told_which_one_is_needed(checkout):
     old = f"import sys; sys.version_info = (3, 9, 1)\nexec(compile({script!r}, 'setup', 'exec'))"
     done = subprocess.run([sys.executable, "-c", old], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert "Python 3.11 or newer is needed" in done.stderr and "make setup PYTHON=" in done.stderr
+    assert "Python 3.11.4 or newer is needed" in done.stderr and "make setup PYTHON=" in done.stderr
 
 
 def test_without_go_it_says_where_to_get_it(ask, checkout):

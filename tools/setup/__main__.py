@@ -5,9 +5,9 @@ Arguments: the clouds whose providers are to be had, `aws` if none is named, and
 
 import sys
 
-if sys.version_info < (3, 11):  # noqa: UP036 (this very file is what an old Python gets to read)
+if sys.version_info < (3, 11, 4):
     sys.exit(
-        "setup: Python 3.11 or newer is needed, this is %s (%s). Name another one: make setup PYTHON=python3.12"  # noqa: UP031
+        "setup: Python 3.11.4 or newer is needed, this is %s (%s). Name another one: make setup PYTHON=python3.12"  # noqa: UP031
         % (sys.version.split()[0], sys.executable)
     )
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes a machine image of a fresh Linux machine: a system user, a virtual environment, the units. Run as root:
 #   provision.sh WHEEL [PYTHON [CLOUD]]
-# WHEEL: the everspot wheel; the unit files lie beside this script. PYTHON: the interpreter, 3.11 or later. CLOUD: whose
+# WHEEL: the everspot wheel; the unit files lie beside this script. PYTHON: the interpreter, 3.11.4 or later. CLOUD: whose
 # metadata service the instances have, aws or gcp; aws where it is not given.
 # Idempotent. `provision.sh --seal` is the last step of a bake: it removes what must not be in an image.
 set -euo pipefail
@@ -44,7 +44,9 @@ install_everspot() {
     local wheel=$1 python=$2
     [[ -f $wheel ]] || fail "no wheel at $wheel"
     command -v "$python" >/dev/null || fail "no $python on this machine"
-    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "$python is older than 3.11"
+    # Before 3.11.4 archives cannot be unpacked safely (tarfile's filters), and every start of a job would fail.
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11, 4))' ||
+        fail "$("$python" -V 2>&1) is older than 3.11.4 (as on Debian 12): name another one, provision.sh WHEEL python3.12"
     if ! id everspot >/dev/null 2>&1; then
         useradd --system --user-group --home-dir /var/lib/everspot --shell /usr/sbin/nologin everspot
     fi

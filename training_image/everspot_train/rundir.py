@@ -5,10 +5,12 @@ new one and never half of one. Moments are CLOCK_MONOTONIC seconds, since both s
 imported here, because the agent uses this module too.
 """
 
+import errno
 import os
+import stat
 from enum import StrEnum
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import BinaryIO, ClassVar, TypeVar
 
 from everspot_core.documents import Document, Utc
 from everspot_core.job import JobSubmission
@@ -135,6 +137,31 @@ class Status(RunFile):
     cut_off: bool = Field(default=False, description="Failed for want of the store: no error of the job's own.")
 
 
+MOST_BYTES = 64 << 20
+"""The most bytes of a document that are read. A submission may be large; anything larger is not a document of ours."""
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading.
+
+    The job may have put anything in its place: a pipe or a terminal is not waited for.
+
+    Raises:
+        OSError: if it is no regular file or cannot be read.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "no regular file", str(path))
+    return os.fdopen(handle, "rb")
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """Read at most `most` bytes of a regular file. Raises `OSError`, as `open_regular`."""
+    with open_regular(path) as file:
+        return file.read(most)
+
+
 FileT = TypeVar("FileT", bound=RunFile)
 
 
@@ -158,14 +185,14 @@ class RunDir:
         """The document of this kind; None if it has not been written.
 
         Raises:
-            RunDirError: if the file holds something else.
+            RunDirError: if the file holds something else, or cannot be read.
         """
         path = self.path_of(kind)
         try:
-            return kind.read(path.read_bytes())
+            return kind.read(read_regular(path, MOST_BYTES))
         except FileNotFoundError:
             return None
-        except ValidationError as error:
+        except (OSError, ValidationError, RecursionError) as error:
             raise RunDirError(f"{path} is not a {kind.__name__}: {error}") from error
 
     def write(self, document: RunFile) -> None:

@@ -13,8 +13,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 from everspot_core.clock import Clock
+from everspot_core.instances import AGENT_FAULT
+from everspot_core.ledger import FaultKind
 from everspot_core.manifest import Manifest
-from everspot_core.records import InstanceState, Seat
+from everspot_core.records import InstanceState, Reason, Seat
 
 from everspot_train.agent import actions as act
 from everspot_train.agent.crew import Crew, told_to
@@ -34,6 +36,8 @@ POLL_FRESH = timedelta(milliseconds=500)
 FRESH = timedelta(minutes=1)
 """The time after its start for which an agent without a job polls every POLL_FRESH, because it was most likely launched
 for a job that waits."""
+AGENT_FAILURES = 3
+"""A machine on which the agent itself failed this many attempts in a row takes no more jobs."""
 JOIN_PATIENCE = timedelta(seconds=10)
 
 _log = logging.getLogger(__name__)
@@ -64,6 +68,7 @@ class Agent:
         self._fitness = fitness
         self._own_log = own_log
         self._unfit = fitness.look()
+        self._agent_failures = 0
         self._clock = clock
         self._shutdown_by: timedelta | None = None
         self.looked_at = clock.monotonic()
@@ -184,8 +189,13 @@ class Agent:
                 self._unfit = self._fitness.look_again()
 
     def _blame(self, ending: Ending | None) -> None:
-        if ending is not None:
-            self._fitness.blame(ending.fault, ending.message)
+        if ending is None:
+            return
+        self._agent_failures = self._agent_failures + 1 if ending.reason is Reason.AGENT else 0
+        if self._agent_failures >= AGENT_FAILURES:
+            words = f"{AGENT_FAULT}failed {self._agent_failures} times in a row; the last time: {ending.message}"
+            self._fitness.blame(FaultKind.AGENT, words)
+        self._fitness.blame(ending.fault, ending.message)
 
     @staticmethod
     def _check(helpers: list[Repeating]) -> None:

@@ -1,5 +1,6 @@
 """Judges how an ownership of a job ended: by the demand to stop, the exit of the process, and its last report."""
 
+import traceback
 from dataclasses import dataclass
 
 from everspot_core.ledger import FaultKind
@@ -15,7 +16,8 @@ class Ending:
 
     `exit_code`: the program's own. `step`: optimizer steps done; `durable_step`: those of the newest checkpoint; None
     if never reported. `unstarted`: this machine, or the store, could not start the program or failed it; the program
-    may be to blame or not. `fault`: the part of the machine that failed. `hopeless`: no retry can help.
+    may be to blame or not. `fault`: the part of the machine that failed, its agent included. `hopeless`: no retry can
+    help.
     """
 
     reason: Reason
@@ -27,6 +29,20 @@ class Ending:
     traceback: str = ""
     fault: FaultKind | None = None
     hopeless: bool = False
+
+
+def agent_failure(instance_id: str, error: BaseException, status: Status | None = None) -> Ending:
+    """The ending of an attempt during which the agent itself failed."""
+    trace = "".join(traceback.format_exception(error))
+    return Ending(
+        reason=Reason.AGENT,
+        exit_code=None,
+        step=status.step if status else None,
+        durable_step=status.durable_step if status else None,
+        message=f"the agent of {instance_id} failed: {type(error).__name__}: {error}",
+        unstarted=True,
+        traceback=trace,
+    )
 
 
 def ending_of(

@@ -13,6 +13,8 @@ from pathlib import Path
 from everspot_core.ledger import FaultKind
 from everspot_core.records import Reason
 
+from everspot_train.rundir import read_regular
+
 ERROR_FILE = "error.json"
 _LONGEST = 1 << 20  # bytes of an error file: a program may write anything into it
 
@@ -78,8 +80,7 @@ class Failure:
 def read_failure(folder: Path, tail: str, *, disk_full: bool = False) -> Failure:
     """The failure by the run directory. A file that cannot be read counts as missing."""
     try:
-        with (folder / ERROR_FILE).open("rb") as file:
-            told = json.loads(file.read(_LONGEST))["message"]
+        told = json.loads(read_regular(folder / ERROR_FILE, _LONGEST))["message"]
         extra = told.get("extraInfo") or {}
         code = told.get("errorCode")
         return Failure(
@@ -89,7 +90,7 @@ def read_failure(folder: Path, tail: str, *, disk_full: bool = False) -> Failure
             tail=tail,
             disk_full=disk_full,
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Failure(tail=tail, disk_full=disk_full)
 
 

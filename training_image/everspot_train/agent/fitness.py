@@ -69,8 +69,9 @@ class Fitness:
         return self._said
 
     def blame(self, fault: FaultKind | None, words: str) -> None:
-        """Note that this machine failed a job. A GPU that failed once is not trusted again until the agent restarts."""
-        if fault is FaultKind.GPUS:
+        """Note that this machine failed a job. A GPU, or an agent, that failed is not trusted again until the agent
+        restarts."""
+        if fault in (FaultKind.GPUS, FaultKind.AGENT):
             self._broken = words[:300]
 
     def remeasure(self) -> None:

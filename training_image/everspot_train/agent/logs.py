@@ -11,6 +11,7 @@ from everspot_store import KeyTaken, Store, StoreError
 
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.threads import DueTimer
+from everspot_train.rundir import open_regular
 
 SPACING = timedelta(seconds=60)
 FOLLOWED_SPACING = timedelta(seconds=5)
@@ -73,25 +74,25 @@ class LogShipper:
     def tail(self, limit: int) -> str:
         """The last `limit` bytes of the output, as text."""
         try:
-            with self._output.open("rb") as file:
+            with open_regular(self._output) as file:
                 size = file.seek(0, 2)
                 file.seek(max(0, size - limit, self._punched))
                 return file.read(limit).decode(errors="replace")
-        except FileNotFoundError:
+        except OSError:
             return ""
 
     def _size(self) -> int:
         try:
             return self._output.stat().st_size
-        except FileNotFoundError:
+        except OSError:
             return 0
 
     def _ship_chunk(self) -> bool:
         try:
-            with self._output.open("rb") as file:
+            with open_regular(self._output) as file:
                 file.seek(self._offset)
                 data = file.read(CHUNK_BYTES)
-        except FileNotFoundError:
+        except OSError:  # the job may have removed it, or put something else in its place
             return False
         if not data:
             return False

@@ -28,6 +28,7 @@ class Mailbox:
         self._run_dir = run_dir
         self._whose = whose
         self._status: Status | None = None
+        self._complaint = ""
         self._status_stamp: tuple[int, int, int] | None = None
 
     def lay_out(self, context: RunContext, valid_until: timedelta) -> None:
@@ -49,8 +50,10 @@ class Mailbox:
                 self._status_stamp = stamp
         except FileNotFoundError:
             return None
-        except RunDirError as error:
-            _log.warning("%s", error)
+        except (RunDirError, OSError) as error:
+            if str(error) != self._complaint:  # it is read several times a second
+                _log.warning("%s", error)
+            self._complaint = str(error)
         return self._status
 
     def tell_lease(self, valid_until: timedelta, *, lost: bool) -> None:

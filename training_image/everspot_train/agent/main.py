@@ -62,6 +62,9 @@ def main(arguments: list[str] | None = None) -> None:
     except (BootError, HelperDied, StoreError) as error:
         _log.error("%s", error)
         sys.exit(1)
+    except Exception:  # into the agent's own log, too, which is uploaded
+        _log.exception("the agent failed")
+        sys.exit(1)
     finally:
         own_log.ship()
 

@@ -70,15 +70,51 @@ class JobRunner:
         self.session: JobSession | None = None
         self._leaving: act.EndAgent | None = None
         self._retry_at = timedelta()
+        self._helper_failure: Exception | None = None
+        self._failed = False
+        self._noted: set[str] = set()
 
     def step(self, outside: Outside) -> act.EndAgent | None:
-        """Observe once, decide, and act. Returns the order to leave the machine, if there is one."""
+        """Observe once, decide, and act. Returns the order to leave the machine, if there is one.
+
+        An unexpected exception ends the attempt and not the agent, which would meet it again after each restart.
+        """
+        try:
+            self._step(outside)
+        except Exception as error:
+            _log.exception("the agent failed")
+            self._end_attempt(error)
+        return self._leaving
+
+    def _step(self, outside: Outside) -> None:
         if outside.others:
             self.memory = replace(self.memory, idle_since=self._clock.monotonic())
+        failure, self._helper_failure = self._helper_failure, None
+        if failure is not None and self.session is not None:
+            raise failure
         self.memory, actions = decide(self.memory, self._look(outside), self._limits)
         for action in actions:
             self._act(action)
-        return self._leaving
+
+    def _end_attempt(self, error: Exception) -> None:
+        """End the attempt with the agent's own failure: first in the usual way; if that fails too, without a word
+        more than the release of the lease."""
+        session = self.session
+        if session is None:  # nothing was taken: the scheduler lets the assignment expire
+            self.memory = concluded(self.memory, self._clock.monotonic())
+            return
+        first, self._failed = not self._failed, True
+        try:
+            ending = session.fail(error)
+            if first:
+                return  # the next look finds no process, and concludes
+            session.give_back(ending)
+        except Exception:
+            _log.exception("job %s, epoch %d could not be given back", *session.key)
+            session.abandon()
+            ending = None
+        self.memory = concluded(self.memory, self._clock.monotonic())
+        self._end_session(ending)
 
     def renew(self) -> None:
         """Renew the lease if it is due."""
@@ -89,6 +125,8 @@ class JobRunner:
                     self._contact.reached()
             except StoreError as error:
                 self._contact.failed(error)
+            except Exception as error:
+                self._helper_failure = error
 
     def ship(self) -> None:
         """Write waiting events and logs."""
@@ -98,6 +136,8 @@ class JobRunner:
                 session.ship()
             except StoreError as error:
                 self._contact.failed(error)
+            except Exception as error:
+                self._note("events and logs", error)
 
     def keep_folder(self) -> None:
         """Upload the folder of a program that does not use the trainer library, if it is due. This may take long."""
@@ -107,6 +147,15 @@ class JobRunner:
                 session.keep_folder()
             except StoreError as error:
                 self._contact.failed(error)
+            except Exception as error:
+                self._note("the folder of checkpoints", error)
+
+    def _note(self, what: str, error: Exception) -> None:
+        """Log an unexpected exception, once. Training goes on: to end it would lose more."""
+        words = f"{what}: {type(error).__name__}: {error}"
+        if words not in self._noted:
+            self._noted.add(words)
+            _log.exception("%s not written; the next look tries again", what)
 
     def abandon(self) -> None:
         """Kill the job, and write nothing more for it."""
@@ -240,6 +289,11 @@ class JobRunner:
 
     def _end_session(self, ending: Ending | None) -> None:
         session, self.session = self.session, None
+        self._failed = False
+        self._noted.clear()
         if session is not None:
-            session.clean()
-            self._ended(ending)
+            try:
+                session.clean()
+                self._ended(ending)
+            except Exception:  # the job is over, and this is no reason to end the agent
+                _log.exception("job %s, epoch %d: not all that it left was cleaned up", *session.key)

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from everspot_train.agent import memory
 from everspot_train.agent.actions import JobKey, StopDemand
 from everspot_train.agent.beginning import Beginning
-from everspot_train.agent.endings import Ending
+from everspot_train.agent.endings import Ending, agent_failure
 from everspot_train.agent.failures import Failure, read_failure
 from everspot_train.agent.fitness import is_full
 from everspot_train.agent.leavings import CANCEL_TIME, OUTPUT_TIME, Leavings
@@ -209,16 +209,13 @@ class JobSession:
             raise StoreUnavailable("the lease is over and not renewed yet")
         self._concluding = True
         urgent = stop is not None and stop.deadline is not None
-        if self.process is not None and not self._ending_told and self._silent():
-            self.leavings.keep_last(ending, stop, self.process.exit_code())
-        if self.process is not None and not self._ending_told:
-            scratch = self.run_dir.path / "scratch"
-            self.leavings.note_failed_load(ending, self.process.exit_code(), self.status(), scratch)
+        self._quietly("last files", lambda: self._keep_last(ending, stop))
         with self._ship_lock:
             if not urgent:
                 self._quietly("logs", self._logs.ship_rest)
-                self.leavings.keep_outputs(CANCEL_TIME if ending.reason is Reason.CANCEL else OUTPUT_TIME)
-            self._tell(ending, stop)
+                limit = CANCEL_TIME if ending.reason is Reason.CANCEL else OUTPUT_TIME
+                self._quietly("outputs", lambda: self.leavings.keep_outputs(limit))
+            self._quietly("ending", lambda: self._tell(ending, stop))
             self._quietly("events", self._events.write)
             record = self._release(ending)
             if record is None:
@@ -227,9 +224,30 @@ class JobSession:
             self._quietly("events", self._events.write)
             if urgent and stop is not None and stop.deadline is not None:
                 self._quietly("logs", self._logs.ship_rest)
-                self.leavings.keep_outputs(stop.deadline - self._clock.monotonic())
+                remaining = stop.deadline - self._clock.monotonic()
+                self._quietly("outputs", lambda: self.leavings.keep_outputs(remaining))
                 self._quietly("events", self._events.write)
         return True
+
+    def _keep_last(self, ending: Ending, stop: StopDemand | None) -> None:
+        if self.process is not None and not self._ending_told and self._silent():
+            self.leavings.keep_last(ending, stop, self.process.exit_code())
+        if self.process is not None and not self._ending_told:
+            scratch = self.run_dir.path / "scratch"
+            self.leavings.note_failed_load(ending, self.process.exit_code(), self.status(), scratch)
+
+    def fail(self, error: Exception) -> Ending:
+        """Kill the program because the agent failed. `conclude` writes the ending that is returned."""
+        self.unstarted = agent_failure(self._lease.owner, error)
+        self.kill()
+        return self.unstarted
+
+    def give_back(self, ending: Ending) -> None:
+        """Give the lease back, and write nothing else. Raises `StoreError`."""
+        self._over = True
+        with self._lease_lock:
+            self._releasing = True
+            self._lease.release(ending.reason, detail=detail_of(ending, ""), unstarted=ending.unstarted)
 
     def abandon(self) -> None:
         """Kill the job, and write nothing more for it."""
@@ -297,3 +315,5 @@ class JobSession:
             action()
         except StoreError as error:
             _log.warning("job %s, epoch %d: %s not written: %s", *self.key, what, error)
+        except Exception:  # whatever it is, the job must be given back
+            _log.exception("job %s, epoch %d: %s not written", *self.key, what)

@@ -9,13 +9,16 @@ from pathlib import Path
 
 from everspot_clouds.base import Identity
 from everspot_core.clock import Clock
+from everspot_core.instances import AGENT_FAULT
 from everspot_core.job import JobSubmission, Precision
+from everspot_core.ledger import FaultKind
 from everspot_core.lower_precision import trains_mixed
 from everspot_core.manifest import Manifest
 from everspot_core.records import EventKind, JobState, Reason, Seat
 from everspot_store import (
     CheckpointCorrupt,
     DigestMismatch,
+    Lease,
     Store,
     StoreDenied,
     StoreError,
@@ -24,11 +27,12 @@ from everspot_store import (
 )
 
 from everspot_train.agent.actions import JobKey
-from everspot_train.agent.endings import Ending
+from everspot_train.agent.endings import Ending, agent_failure
 from everspot_train.agent.fitness import CACHE, known_type
 from everspot_train.agent.folder import FolderKeeper
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.logs import OUTPUT
+from everspot_train.agent.outcome import detail_of
 from everspot_train.agent.process import ProgramLauncher
 from everspot_train.agent.program import CHECKPOINTS, OUTPUTS, command_for, environment_for, prepared, too_many_threads
 from everspot_train.agent.session import JobSession
@@ -36,6 +40,8 @@ from everspot_train.agent.temporary import TemporaryFolders
 from everspot_train.rundir import RunContext
 
 _DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
+MOST_RESTARTS = 5
+"""The restarts of the agent after which it gives a job back, and the machine takes no more jobs."""
 TOLD = 400  # characters of an error: the path in it may be as long as the trouble that it tells of
 
 _log = logging.getLogger(__name__)
@@ -99,6 +105,17 @@ class Starter:
         lease = self._store.acquire(job.job_id, job.epoch, owner, ttl=ttl, adopt=True, from_zero=zero)
         if lease is None:
             return None
+        try:
+            return self._session(job, lease)
+        except StoreError:
+            raise  # the next try adopts it
+        except Exception as error:
+            _log.exception("job %s, epoch %d could not be taken up", *job)
+            ending = agent_failure(owner, error)
+            lease.release(ending.reason, detail=detail_of(ending, ""), unstarted=True)
+            return None
+
+    def _session(self, job: JobKey, lease: Lease) -> JobSession:
         found = self._store.jobs.get(job.job_id)
         if found is None:
             raise StoreError(f"job {job.job_id} has a lease and no submission")
@@ -115,7 +132,7 @@ class Starter:
         since code that no machine can unpack (a path too long, more than a disk) looks the same.
         """
         try:
-            session.unstarted = _too_often(session)
+            session.unstarted = _too_often(session) or self._restarted_too_often(session)
             if session.unstarted is None:
                 session.prepare(self._context(session))
                 self._launch(session, seat)
@@ -138,6 +155,9 @@ class Starter:
             machines = Ending(reason, None, None, None, told, unstarted=True)
             users = error.errno == errno.E2BIG
             session.unstarted = _could_not_start(error, Reason.ERROR) if users else machines
+        except Exception as error:  # of the agent, or of what it runs on: the job must not take the agent along
+            _log.exception("job %s, epoch %d could not be started", *session.key)
+            session.unstarted = agent_failure(self._identity.instance_id, error)
         if session.unstarted is not None:
             _log.warning("job %s, epoch %d: %s", *session.key, session.unstarted.message)
 
@@ -177,6 +197,17 @@ class Starter:
         again = {"again": session.incarnation, "step_before": session.record.progress.step}
         session.started(process, **({"from_zero": zero} if zero else {}), **(again if session.incarnation > 1 else {}))
 
+    def _restarted_too_often(self, session: JobSession) -> Ending | None:
+        """The ending of a job during which the agent has been restarted again and again; else None.
+
+        What ends the agent may be the job or the machine. So the job is tried elsewhere, and the machine takes no more.
+        """
+        restarts = session.incarnation - 1
+        if restarts < MOST_RESTARTS:
+            return None
+        words = f"{AGENT_FAULT}of {self._identity.instance_id} was restarted {restarts} times while it had the job"
+        return Ending(Reason.AGENT, None, None, None, words, unstarted=True, fault=FaultKind.AGENT)
+
     def _folder(self, session: JobSession, folder: Path) -> FolderKeeper:
         policy, scratch = session.submission.spec.checkpoint, session.run_dir.path / "scratch"
         job_id, epoch = session.key
@@ -186,6 +217,15 @@ class Starter:
 
     def _starts_over(self, job: JobKey) -> bool:
         """Whether the job has run before without any durable checkpoint. Raises `StoreError`."""
+        try:
+            return self._has_no_checkpoint(job)
+        except StoreError:
+            raise
+        except Exception:  # the start meets it again, and ends the attempt with it
+            _log.exception("job %s, epoch %d: its checkpoints could not be read", *job)
+            return False
+
+    def _has_no_checkpoint(self, job: JobKey) -> bool:
         found = self._store.records.get(job.job_id)
         if found is None or found.value.epoch != job.epoch or found.value.state is not JobState.ASSIGNED:
             return False

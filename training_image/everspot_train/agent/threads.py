@@ -73,8 +73,16 @@ class DueTimer:
 
 
 def within(limit: timedelta | None, action: Callable[[], None]) -> bool:
-    """Run `action` in a thread of its own and wait for it, for at most `limit` of real time. False: it still runs."""
-    thread = threading.Thread(target=action, name="within", daemon=True)
+    """Run `action` in a thread of its own and wait for it, for at most `limit` of real time. False: it still runs. An
+    exception of the action is logged."""
+
+    def run() -> None:
+        try:
+            action()
+        except Exception:
+            _log.exception("a limited action failed")
+
+    thread = threading.Thread(target=run, name="within", daemon=True)
     thread.start()
     thread.join(max(0.0, limit.total_seconds()) if limit is not None else None)
     return not thread.is_alive()

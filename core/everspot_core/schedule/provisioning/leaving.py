@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from math import ceil
 
+from everspot_core.instances import AGENT_FAULT
 from everspot_core.ledger import FaultKind
 from everspot_core.manifest import Standing
 from everspot_core.records import InstanceRecord, InstanceState, JobState, Market, Reason, Role
@@ -165,6 +166,8 @@ def weight(standing: Standing, instance: InstanceView) -> float:
 def fault_of(record: InstanceRecord) -> FaultKind:
     """The kind of fault of an instance that found itself unfit, by its own words."""
     words = record.detail.lower()
+    if words.startswith(AGENT_FAULT):
+        return FaultKind.AGENT
     return FaultKind.GPUS if "gpu" in words or "cuda" in words else FaultKind.DISK
 
 

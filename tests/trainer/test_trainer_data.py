@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from everspot_train.trainer import BatchOrder, Run, TensorLoader, resumable_loader
-from everspot_train.trainer.data import as_feed
+from everspot_train.trainer.feeds import as_feed
 from torch import nn
 
 pytestmark = pytest.mark.torch
@@ -22,7 +22,7 @@ class Numbers(torch.utils.data.Dataset):
 
 
 def epoch(loader: Any) -> list[list[int]]:
-    return [batch.tolist() for batch in as_feed(loader)]
+    return [batch.tolist() for batch in as_feed(loader).open_epoch()]
 
 
 def test_epochs_differ_and_seeds_differ_and_the_same_ones_do_not() -> None:
@@ -40,12 +40,13 @@ def test_the_position_is_what_was_handed_out_and_not_what_was_read_ahead(workers
     whole = epoch(resumable_loader(Numbers(), 8, seed=1))
     loader = resumable_loader(Numbers(), 8, seed=1, num_workers=workers)
     feed = as_feed(loader)
-    batches = iter(feed)
+    batches = feed.open_epoch()
     assert [next(batches).tolist() for _ in range(2)] == whole[:2]
     state = feed.state_dict()
     other = resumable_loader(Numbers(), 8, seed=1, num_workers=workers)
-    as_feed(other).load_state_dict(state)
-    assert epoch(other) == whole[2:]
+    resumed = as_feed(other)
+    resumed.load_state_dict(state)
+    assert [batch.tolist() for batch in resumed.open_epoch()] == whole[2:]
 
 
 def test_iterating_a_loader_draws_nothing_from_the_global_generator() -> None:
@@ -62,7 +63,9 @@ def test_the_last_small_batch_is_kept_where_that_is_wished() -> None:
 
 def test_tensors_are_batched_in_the_same_order_as_a_data_set() -> None:
     loader = TensorLoader((torch.arange(40),), BatchOrder(40, 8, seed=1))
-    assert [batch.tolist() for (batch,) in as_feed(loader)] == epoch(resumable_loader(Numbers(), 8, seed=1))
+    assert [batch.tolist() for (batch,) in as_feed(loader).open_epoch()] == epoch(
+        resumable_loader(Numbers(), 8, seed=1)
+    )
     assert len(loader) == 5
 
 
@@ -74,8 +77,14 @@ def test_a_position_in_another_order_is_refused() -> None:
 
 
 def test_a_loader_without_a_position_is_refused_with_a_way_out() -> None:
-    with pytest.raises(TypeError, match="resumable_loader"):
-        as_feed(torch.utils.data.DataLoader(Numbers(), batch_size=8, shuffle=True))
+    class Lines(torch.utils.data.IterableDataset[int]):
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(9))
+
+    loaders = [torch.utils.data.DataLoader(Lines(), batch_size=8), zip([1], [2], strict=True), [1, 2]]
+    for loader in loaders:
+        with pytest.raises(TypeError, match="resumable_loader"):
+            as_feed(loader)
 
 
 class Counter:

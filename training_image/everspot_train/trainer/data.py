@@ -3,8 +3,8 @@
 The position counts what the training loop has been given, and not what a loader has prefetched.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,28 +54,29 @@ class BatchOrder:
             raise ValueError(f"{length} samples give no batch of {batch_size} on each of {self.world_size} ranks")
 
     @property
-    def _stride(self) -> int:
+    def stride(self) -> int:
+        """Samples per batch over all ranks."""
         return self.batch_size * self.world_size
 
     def __len__(self) -> int:
         """Batches per epoch and rank."""
-        return self.length // self._stride if self.drop_last else -(-self.length // self._stride)
+        return self.length // self.stride if self.drop_last else -(-self.length // self.stride)
 
     def __iter__(self) -> Iterator[list[int]]:
         """The batches of this rank from the position to the end of the epoch."""
         indices = np.arange(self.length)
         if self.shuffle:
             indices = np.random.default_rng([self.seed, self.epoch]).permutation(self.length)
-        end = len(self) * self._stride if self.drop_last else self.length
-        starts = range(self.consumed, end, self._stride)
+        end = len(self) * self.stride if self.drop_last else self.length
+        starts = range(self.consumed, end, self.stride)
         if self.drop_last:  # a position left by another number of ranks need not lie on a multiple of the stride
-            starts = range(self.consumed, end - self._stride + 1, self._stride)
-        mine = self.rank * self.batch_size
-        return iter([indices[s + mine : s + mine + self.batch_size].tolist() for s in starts])
+            starts = range(self.consumed, end - self.stride + 1, self.stride)
+        offset = self.rank * self.batch_size
+        return iter([indices[s + offset : s + offset + self.batch_size].tolist() for s in starts])
 
     def advance(self) -> None:
         """Move the position: the training loop has got one batch on every rank."""
-        self.consumed += self._stride
+        self.consumed += self.stride
 
     def next_epoch(self) -> None:
         """Begin the next epoch."""
@@ -118,64 +119,3 @@ def resumable_loader(
     """A DataLoader over a map-style data set whose order can be resumed. `options` are DataLoader's own."""
     order = BatchOrder(len(dataset), batch_size, seed=seed, shuffle=shuffle, drop_last=drop_last)
     return DataLoader(dataset, batch_sampler=order, **options)
-
-
-@runtime_checkable
-class Feed(Protocol):
-    """An iterable over the rest of the current epoch with its position as state, like torchdata's
-    StatefulDataLoader."""
-
-    def __iter__(self) -> Iterator[Any]: ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """The position."""
-        ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go to a position."""
-        ...
-
-
-class OrderedFeed:
-    """A loader over a `BatchOrder` that moves the position with each batch that it yields."""
-
-    def __init__(self, loader: Iterable[Any], order: BatchOrder) -> None:
-        self.loader, self.order = loader, order
-        self.state_dict, self.load_state_dict = order.state_dict, order.load_state_dict
-
-    def __iter__(self) -> Iterator[Any]:
-        if isinstance(self.loader, DataLoader):
-            # Without a generator of its own, a DataLoader draws a number from the global one whenever it is iterated,
-            # which a run that is resumed in the middle of an epoch does once more than one that was not.
-            entropy = np.random.SeedSequence([self.order.seed, self.order.epoch, self.order.rank])
-            self.loader.generator = torch.Generator().manual_seed(int(entropy.generate_state(1)[0]))
-        for batch in self.loader:
-            self.order.advance()
-            yield batch
-        self.order.next_epoch()
-
-
-def batch_size_of(loader: Any) -> int | None:
-    """Samples per batch and process, if the loader or its sampler has the number; else None."""
-    for source in (getattr(loader, "batch_sampler", None), loader):
-        size = getattr(source, "batch_size", None)
-        if isinstance(size, int) and not isinstance(size, bool) and size > 0:
-            return size
-    return None
-
-
-def as_feed(loader: Any) -> Feed:
-    """The loader given to `Run.track`, as a feed with a position.
-
-    Raises:
-        TypeError: if it has no position.
-    """
-    order = getattr(loader, "batch_sampler", None)
-    if isinstance(order, BatchOrder):
-        return OrderedFeed(loader, order)
-    if isinstance(loader, Feed):
-        return loader
-    raise TypeError(
-        f"a {type(loader).__name__} does not know its position; use everspot_train.trainer.resumable_loader, "
-        "a DataLoader with batch_sampler=BatchOrder(…), or a loader with state_dict and load_state_dict"
-    )

@@ -1,10 +1,17 @@
-"""The state of every random generator that a training loop draws from by default."""
+"""The state of every random generator that a training loop draws from."""
 
+import contextlib
+import logging
 import random
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
+
+from everspot_train.trainer.generators import RandomGenerator, generator_state, set_generator_state
+
+log = logging.getLogger("everspot.trainer")
 
 
 class GlobalRandomness:
@@ -41,6 +48,118 @@ class GlobalRandomness:
         torch.set_rng_state(state["torch"])
         if state["cuda"] is not None and torch.cuda.is_available():
             torch.cuda.set_rng_state(state["cuda"])
+
+
+class LoopRandomness:
+    """The global generators, and those that the program itself holds, as one piece of state.
+
+    A loaded state takes effect when the loop begins, and not before: what a program draws between its start and its
+    loop (a sanity check, a data loader's seed) must not change what it draws in the loop.
+    """
+
+    def __init__(self) -> None:
+        self._global = GlobalRandomness()
+        self._generators: dict[str, RandomGenerator] = {}
+        self._pending: dict[str, Any] | None = None
+
+    def watch(self, generators: Mapping[str, RandomGenerator]) -> None:
+        """Keep the state of these generators, too."""
+        self._generators = dict(generators)
+
+    def settle(self) -> None:
+        """Put the loaded state into effect: the next batch is about to be read.
+
+        Raises:
+            ValueError: if a generator is of another kind than it was.
+        """
+        if self._pending is None:
+            return
+        state, self._pending = self._pending, None
+        self._global.load_state_dict(state)
+        saved = state.get("generators")
+        if saved is None:  # a checkpoint of an earlier version
+            return
+        for path, generator in self._generators.items():
+            if path in saved:
+                set_generator_state(generator, saved[path])
+        for path in sorted(saved.keys() ^ self._generators.keys()):
+            log.warning(
+                "the random generator %s %s: its numbers start afresh. Make it before run.batches, in every attempt",
+                path,
+                "of the checkpoint does not exist now" if path in saved else "is not in the checkpoint",
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """States as plain numbers and tensors."""
+        if self._pending is not None:
+            return self._pending
+        own = {path: generator_state(generator) for path, generator in self._generators.items()}
+        return self._global.state_dict() | {"generators": own}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take a state, which `settle` puts into effect."""
+        self._pending = state
+
+
+class RandomStream:
+    """The global generators' states for one part of the program, apart from everything else that draws from them.
+
+    Args:
+        seed: what the stream begins with.
+    """
+
+    def __init__(self, seed: int) -> None:
+        with _global_states_kept():
+            words = np.random.SeedSequence([seed]).generate_state(3)
+            random.seed(int(words[0]))
+            np.random.seed(int(words[1]))
+            torch.default_generator.manual_seed(int(words[2]))
+            self._states = _global_states()
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Let python, numpy and torch draw from this stream."""
+        with _global_states_kept():
+            _set_global_states(self._states)
+            try:
+                yield
+            finally:
+                self._states = _global_states()
+
+    @property
+    def position(self) -> tuple[Any, ...]:
+        """What differs when something was drawn in between."""
+        python, numpy, torch_state = self._states
+        return python, numpy[1].tobytes(), numpy[2:], torch_state.numpy().tobytes()
+
+    def state_dict(self) -> dict[str, Any]:
+        """States as plain numbers and tensors."""
+        with self.active():
+            return GlobalRandomness().state_dict() | {"cuda": None}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go to a state."""
+        with self.active():
+            GlobalRandomness().load_state_dict(state)
+
+
+def _global_states() -> tuple[Any, ...]:
+    return random.getstate(), np.random.get_state(), torch.get_rng_state()
+
+
+def _set_global_states(states: tuple[Any, ...]) -> None:
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    torch.set_rng_state(states[2])
+
+
+@contextlib.contextmanager
+def _global_states_kept() -> Iterator[None]:
+    states = _global_states()
+    try:
+        yield
+    finally:
+        _set_global_states(states)
 
 
 def seed_everything(seed: int, rank: int = 0) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
@@ -13,15 +14,17 @@ from everspot_store import StoreUnavailable
 from pydantic import JsonValue
 
 from everspot_train.rundir import RUN_DIR_VARIABLE, RunContext, RunDir
-from everspot_train.trainer.data import Feed, as_feed, batch_size_of
 from everspot_train.trainer.ending import is_clean, last_word
 from everspot_train.trainer.environment import numeric_environment
-from everspot_train.trainer.errors import TrainerError
+from everspot_train.trainer.errors import StateMismatch, TrainerError
+from everspot_train.trainer.feed_parts import Feed
+from everspot_train.trainer.feeds import as_feed, batch_size_of
+from everspot_train.trainer.generators import RandomGenerator, find_generators, frame_roots, is_generator
 from everspot_train.trainer.keeper import Keeper
 from everspot_train.trainer.link import Link, read_context
 from everspot_train.trainer.pins import Pins
 from everspot_train.trainer.precision import MixedPrecision
-from everspot_train.trainer.randomness import GlobalRandomness, seed_everything
+from everspot_train.trainer.randomness import LoopRandomness, seed_everything
 from everspot_train.trainer.ranks import Ranks
 from everspot_train.trainer.rehearsal import Recorder
 from everspot_train.trainer.state import Stateful, TrainState, unwrapped
@@ -52,6 +55,8 @@ class Run:
         self._keeper: Keeper | None = None
         self._stepper: Stepper | None = None
         self._feed: Feed | None = None
+        self._randomness = LoopRandomness()
+        self._random_roots: dict[str, Any] = {}
         self._model: torch.nn.Module | None = None
         self._recorder: Recorder | None = None
         self._restore_done = False
@@ -164,9 +169,10 @@ class Run:
         optimizer: torch.optim.Optimizer,
         loader: Any,
         scheduler: Any | None = None,
-        **others: Stateful,
+        **others: Stateful | RandomGenerator,
     ) -> None:
-        """Name the objects that make up the state. `others`: further ones with `state_dict` and `load_state_dict`.
+        """Name the objects that make up the state. `others`: further ones with `state_dict` and `load_state_dict`,
+        or random generators of python, numpy or torch.
 
         Raises:
             TypeError: if `loader` has no position that could be resumed, or `scheduler` needs a metric.
@@ -179,8 +185,10 @@ class Run:
         self._model, self._feed = model, as_feed(loader)
         self._stepper = Stepper(self._amp, optimizer, scheduler, accumulation, self._clip_norm)
         shared: dict[str, Stateful] = {"model": unwrapped(model), "optimizer": optimizer, "precision": self._amp}
-        self.state.shared = shared | ({"scheduler": scheduler} if scheduler is not None else {}) | others
-        self.state.local = {"position": self._feed, "randomness": GlobalRandomness()}
+        pieces: dict[str, Any] = {name: piece for name, piece in others.items() if not is_generator(piece)}
+        self._random_roots = {name: piece for name, piece in others.items() if name not in pieces} | {"loader": loader}
+        self.state.shared = shared | ({"scheduler": scheduler} if scheduler is not None else {}) | pieces
+        self.state.local = {"position": self._feed, "randomness": self._randomness}
         if self._recorder:
             self._recorder.track(self.state, model, loader)
 
@@ -203,20 +211,28 @@ class Run:
         """Yield batches until `total_steps` optimizer steps are done, over as many epochs as that takes.
 
         Between two steps, when the loop's body is over, it stops if the agent asks for it, and checkpoints when due.
+        Random generators that the loader or the calling function refers to are part of the state.
 
         Raises:
             RunStopped: after the state was made durable. Let it pass.
             RunFenced: if the job has another owner. Let it pass.
             TrainerError: if `track` was not called, or an epoch has no batch.
         """
-        stepper, _ = self._tracked()
+        self._tracked()
+        self._randomness.watch(find_generators(self._random_roots | frame_roots(sys._getframe(1))))
+        return self._batches(total_steps)
+
+    def _batches(self, total_steps: int) -> Iterator[Any]:
+        stepper, feed = self._tracked()
         if not self._restore_done:
             self.restore()
         if self._recorder:
             total_steps = self._recorder.limit(total_steps, stepper.accumulation)
         if self._keeper:
             self._keeper.begin(self.steps_done, total_steps)
-        stream = self._stream()
+        first_epoch = feed.open_epoch() if self.steps_done < total_steps else iter(())
+        self._settle_randomness()
+        stream = self._stream(first_epoch)
         stepper.begin_loop()
         while True:
             if stepper.at_boundary:
@@ -296,17 +312,30 @@ class Run:
         if self._stepper:
             self._stepper.doubts.look(wait=True)
 
-    def _stream(self) -> Iterator[Any]:
-        """Batches over epochs without end."""
+    def _settle_randomness(self) -> None:
+        """Put the restored random numbers into effect, last of all: whatever the program and the loader have drawn until
+        now, the next batch is drawn as before.
+
+        Raises:
+            StateMismatch: if they are not for the generators that there are.
+        """
+        try:
+            self._randomness.settle()
+        except ValueError as error:
+            raise StateMismatch(f"'randomness' in the checkpoint does not fit: {error}") from error
+
+    def _stream(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """The batches of the epoch that is open, and of further ones without end."""
         _, feed = self._tracked()
         empty = 0
         while empty < 2:  # once is right after a checkpoint at the end of an epoch
             empty += 1
-            for batch in feed:
+            for batch in batches:
                 empty = 0
                 yield batch
             if self._recorder:
                 self._recorder.epoch_over(self.steps_done)
+            batches = feed.open_epoch()
         raise TrainerError("the loader has no batch to give")
 
     def _gradient_sync(self, needed: bool) -> AbstractContextManager[Any]:

@@ -1,0 +1,68 @@
+"""What every kind of feed needs: its protocol, the epoch number of samplers, and the number of ranks of a position."""
+
+from collections.abc import Iterator
+from typing import Any, Protocol, runtime_checkable
+
+from everspot_train.trainer.ranks import world_size_from_environment
+
+REHEARSE = "`everspot rehearse FILE` tries it on this machine"
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """A loader that keeps its position itself, like torchdata's."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go to a position."""
+        ...
+
+
+class Feed(Protocol):
+    """Epochs of batches, with a position that can be saved and restored."""
+
+    def open_epoch(self) -> Iterator[Any]:
+        """Make the iterator over the rest of the current epoch. All random numbers that decide the order up to the
+        position are drawn before it returns."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position, and what it depends on."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go to a position, which takes effect with the next epoch that is opened."""
+        ...
+
+
+def set_epoch(loader: Any, epoch: int) -> None:
+    """Call `set_epoch` of the loader, its samplers and its data set, where there is one."""
+    waiting, visited = [loader], list[Any]()
+    while waiting:
+        part = waiting.pop()
+        if part is None or any(part is other for other in visited):
+            continue
+        visited.append(part)
+        method = getattr(part, "set_epoch", None)
+        if callable(method):
+            method(epoch)
+        names = ("batch_sampler", "sampler", "dataset") if part is loader else ("batch_sampler", "sampler")
+        waiting += [getattr(part, name, None) for name in names]
+
+
+def check_ranks(state: dict[str, Any]) -> None:
+    """Refuse a position of another number of ranks.
+
+    Raises:
+        ValueError: if it is one.
+    """
+    now, before = world_size_from_environment(), state.get("world_size")
+    if before not in (None, now):
+        raise ValueError(
+            f"a position of {before} ranks is none of {now}; with resumable_loader or BatchOrder it carries over"
+        )

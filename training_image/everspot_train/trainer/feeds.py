@@ -1,0 +1,60 @@
+"""Chooses the feed for a loader that `Run.track` gets, or refuses the loader.
+
+A position is only half of what the next batch depends on. The order of an epoch follows from random numbers that were
+drawn when the epoch began, from the loader's own generator, a sampler's, or the global one. A feed keeps these, too,
+and draws the same ones when it goes to a position.
+"""
+
+import logging
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset
+
+from everspot_train.trainer.data import BatchOrder
+from everspot_train.trainer.feed_parts import REHEARSE, Feed, Stateful
+from everspot_train.trainer.sampled import OrderedFeed, SampledFeed
+from everspot_train.trainer.stateful import StatefulFeed
+
+log = logging.getLogger("everspot.trainer")
+
+
+def batch_size_of(loader: Any) -> int | None:
+    """Samples per batch and process, if the loader or its sampler has the number; else None."""
+    for source in (getattr(loader, "batch_sampler", None), loader):
+        size = getattr(source, "batch_size", None)
+        if isinstance(size, int) and not isinstance(size, bool) and size > 0:
+            return size
+    return None
+
+
+def as_feed(loader: Any) -> Feed:
+    """The loader given to `Run.track`, as a feed with a position.
+
+    Raises:
+        TypeError: if it has no position.
+    """
+    order = getattr(loader, "batch_sampler", None)
+    if isinstance(order, BatchOrder):
+        return OrderedFeed(loader, order)
+    if isinstance(loader, DataLoader) and _is_sampled(loader):
+        return SampledFeed(loader)
+    if isinstance(loader, Stateful):
+        log.warning(
+            "the position and the random numbers of a %s are its own affair and cannot be proven here; %s",
+            type(loader).__name__,
+            REHEARSE,
+        )
+        return StatefulFeed(loader)
+    raise TypeError(
+        f"a {type(loader).__name__} does not know its position; use everspot_train.trainer.resumable_loader, "
+        "a DataLoader over a data set with a length, or a loader with state_dict and load_state_dict"
+    )
+
+
+def _is_sampled(loader: "DataLoader[Any]") -> bool:
+    """Whether a loader's position is a number of index batches: a map-style data set without a state of its own, and
+    no class of the program's own that keeps another position."""
+    if isinstance(loader.dataset, IterableDataset) or hasattr(loader.dataset, "state_dict"):
+        return False
+    own_state = type(loader).__dict__.get("state_dict") is not None
+    return not own_state or type(loader).__module__.startswith("torchdata.")

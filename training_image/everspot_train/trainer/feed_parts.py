@@ -9,7 +9,7 @@ REHEARSE = "`everspot rehearse FILE` tries it on this machine"
 
 
 @runtime_checkable
-class Stateful(Protocol):
+class PositionedLoader(Protocol):
     """A loader that keeps its position itself, like torchdata's."""
 
     def __iter__(self) -> Iterator[Any]: ...
@@ -37,6 +37,10 @@ class Feed(Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go to a position, which takes effect with the next epoch that is opened."""
+        ...
+
+    def close(self) -> None:
+        """Let go of worker processes."""
         ...
 
 

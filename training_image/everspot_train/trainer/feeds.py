@@ -11,7 +11,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from everspot_train.trainer.data import BatchOrder
-from everspot_train.trainer.feed_parts import REHEARSE, Feed, Stateful
+from everspot_train.trainer.feed_parts import REHEARSE, Feed, PositionedLoader
 from everspot_train.trainer.sampled import OrderedFeed, SampledFeed
 from everspot_train.trainer.stateful import StatefulFeed
 
@@ -38,7 +38,7 @@ def as_feed(loader: Any) -> Feed:
         return OrderedFeed(loader, order)
     if isinstance(loader, DataLoader) and _is_sampled(loader):
         return SampledFeed(loader)
-    if isinstance(loader, Stateful):
+    if isinstance(loader, PositionedLoader):
         log.warning(
             "the position and the random numbers of a %s are its own affair and cannot be proven here; %s",
             type(loader).__name__,

@@ -313,8 +313,9 @@ class Run:
             self._stepper.doubts.look(wait=True)
 
     def _settle_randomness(self) -> None:
-        """Put the restored random numbers into effect, last of all: whatever the program and the loader have drawn until
-        now, the next batch is drawn as before.
+        """Put the restored random numbers into effect.
+
+        This comes last: whatever the program and the loader have drawn until now, the next batch is drawn as before.
 
         Raises:
             StateMismatch: if they are not for the generators that there are.
@@ -353,4 +354,6 @@ class Run:
             phase, message = last_word(error)
             cut_off = isinstance(error, StoreUnavailable)  # the machine's trouble, and not the program's
             self._keeper.close(phase, self.steps_done, message, cut_off=cut_off)
+        if self._feed:
+            self._feed.close()
         self._ranks.leave()

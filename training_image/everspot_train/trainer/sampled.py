@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 from everspot_train.trainer.data import BatchOrder
-from everspot_train.trainer.feed_parts import REHEARSE, Stateful, check_ranks, set_epoch
+from everspot_train.trainer.feed_parts import REHEARSE, PositionedLoader, check_ranks, set_epoch
 from everspot_train.trainer.generators import find_generators, generator_state, set_generator_state
 from everspot_train.trainer.randomness import RandomStream
 from everspot_train.trainer.ranks import rank_from_environment, world_size_from_environment
@@ -54,6 +54,11 @@ class OrderedFeed:
         self._order.load_state_dict(state)
         if isinstance(self._loader, SeededLoader):
             self._loader.seeds = state.get("seeds", self._loader.seeds)
+
+    def close(self) -> None:
+        """Let go of worker processes."""
+        if isinstance(self._loader, SeededLoader):
+            self._loader.close()
 
 
 class SampledFeed:
@@ -115,7 +120,7 @@ class SampledFeed:
         self._epoch, self._batches = self._epoch + 1, 0
 
     def _of_earlier_version(self, state: dict[str, Any]) -> Iterator[Any]:
-        assert isinstance(self._original, Stateful)  # noqa: S101 - only such a loader had a state
+        assert isinstance(self._original, PositionedLoader)  # noqa: S101 - only such a loader had a state
         self._original.load_state_dict(state)
         return self._counted(iter(self._original), None)
 
@@ -142,6 +147,10 @@ class SampledFeed:
         check_ranks(state)
         self._pending = state
         self._loader.seeds = state.get("seeds", self._loader.seeds)
+
+    def close(self) -> None:
+        """Let go of worker processes."""
+        self._loader.close()
 
 
 class SeededLoader:
@@ -173,6 +182,10 @@ class SeededLoader:
             attributes["dataset"] = SeededDataset(self._loader.dataset, self._loader.collate_fn, self.seeds)
             attributes["worker_init_fn"] = WorkerStart(self._loader.worker_init_fn)
         return iter(self._loader)
+
+    def close(self) -> None:
+        """Drop the iterator that a loader keeps, and with it its workers."""
+        self._loader.__dict__["_iterator"] = None
 
 
 def _unsigned(entropy: tuple[int, ...]) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from everspot_train.trainer.feed_parts import Stateful, check_ranks, set_epoch
+from everspot_train.trainer.feed_parts import PositionedLoader, check_ranks, set_epoch
 from everspot_train.trainer.generators import find_generators, generator_state, set_generator_state
 from everspot_train.trainer.randomness import RandomStream
 from everspot_train.trainer.ranks import world_size_from_environment
@@ -22,7 +22,7 @@ class StatefulFeed:
     state at the beginning of the epoch is kept, too: a loader that draws its order then draws the same order again.
     """
 
-    def __init__(self, loader: Stateful) -> None:
+    def __init__(self, loader: PositionedLoader) -> None:
         self._loader = loader
         self._epoch = self._batches = 0
         self._length = _length(loader)
@@ -154,6 +154,9 @@ class StatefulFeed:
         """
         check_ranks(state)
         self._pending = state
+
+    def close(self) -> None:
+        """Do nothing: the loader is the program's own."""
 
 
 def _length(loader: Any) -> int | None:

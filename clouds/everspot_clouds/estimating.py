@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from everspot_core.bounds import check_texts
 from everspot_core.catalogue import Catalogue, builtin
 from everspot_core.declared import Declared
 from everspot_core.estimate.adding import estimate
@@ -18,7 +19,7 @@ from everspot_clouds.aws.foreseen import foreseen as aws_foreseen
 from everspot_clouds.foreseeing import check_shape
 from everspot_clouds.gcp import estimate as gcp
 from everspot_clouds.gcp.foreseen import foreseen as gcp_foreseen
-from everspot_clouds.setting_names import check_names
+from everspot_clouds.setting_names import PREFIX, check_names
 
 _CLOUDS = {"aws": aws.asked, "gcp": gcp.asked}
 _STATE: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
@@ -51,6 +52,7 @@ def environment(stack: str, config: Mapping[str, Any]) -> Environment:
     found = _state(stack, config.get("everspot:bootstrap"))
     settings = config.get("everspot:cluster")
     if settings is None:
+        _check_texts(problems, config)
         problems.raise_any(f"Stack {stack}")
         return Environment(tuple(found), regions)
     here = problems.at("everspot:cluster")
@@ -61,8 +63,15 @@ def environment(stack: str, config: Mapping[str, Any]) -> Environment:
             if check_shape(here, settings) and cloud in regions:
                 own = aws_foreseen(here, stack, settings) if cloud == "aws" else None
                 found += gcp_foreseen(here, stack, settings, regions[cloud]) if own is None else own
+    _check_texts(problems, config)
     problems.raise_any(f"Stack {stack}")
     return Environment(tuple(found), regions)
+
+
+def _check_texts(problems: Problems, config: Mapping[str, Any]) -> None:
+    for key, section in config.items():
+        if str(key).startswith(PREFIX) and isinstance(section, Mapping):
+            check_texts(problems.at(str(key)), section)
 
 
 def _state(stack: str, settings: Any) -> list[Declared]:

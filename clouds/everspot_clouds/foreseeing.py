@@ -5,12 +5,17 @@ give the same figures; tests hold the two together.
 """
 
 import math
+import re
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
+from everspot_core.bounds import sound_numbers
+from everspot_core.catalogue import InstanceType, builtin
 from everspot_core.declared import UNKNOWN, Declared
+from everspot_core.faults import modelled
 from everspot_core.fleet import TypeChoice
 from everspot_core.problems import Problems
+from everspot_core.type_facts import OVERRIDE, fact_problems
 
 PREFIX = "everspot-"
 """What comes before a stack's name in the name of its cluster."""
@@ -68,7 +73,33 @@ def check_shape(problems: Problems, settings: Mapping[str, Any]) -> bool:
     for key in ("tags", "federation", "zones"):
         wanted: type = dict if key == "tags" else list
         sound &= problems.need(isinstance(settings.get(key, wanted()), wanted), key, "is of the wrong kind")
-    return sound and _right_numbers(problems, capacity)
+    if not sound or not _right_numbers(problems, capacity):
+        return False
+    before = len(problems.found)
+    _check_bounds(problems.at("capacity"), capacity)
+    return len(problems.found) == before
+
+
+def _check_bounds(problems: Problems, capacity: Mapping[str, Any]) -> None:
+    """Add the numbers of a capacity that are out of bounds, as its component does, and the figures of types that
+    contradict the catalogue."""
+    entries = [{"type": entry} if isinstance(entry, str) else entry for entry in capacity["instanceTypes"]]
+    spelt = _as_python({**capacity, "instanceTypes": entries})
+    sound_numbers(problems, spelt)
+    for index, entry in enumerate(spelt["instance_types"]):
+        facts = {key: value for key, value in entry.items() if key in InstanceType.model_fields and key != "name"}
+        here, listed = problems.at(f"instanceTypes[{index}]"), builtin().types.get(entry["type"])
+        known = listed.model_dump() if listed is not None else {"name": entry["type"]}
+        declared = modelled(here, InstanceType, {**known, **facts}, " (a type declared in place)") if facts else None
+        if declared is not None:
+            fact_problems(here, entry["type"], facts, listed, override=entry.get(OVERRIDE) is True)
+
+
+def _as_python(value: Any) -> Any:
+    """Settings with the names of a component's inputs, at every depth."""
+    if isinstance(value, Mapping):
+        return {re.sub(r"(?<!^)([A-Z])", r"_\1", str(key)).lower(): _as_python(entry) for key, entry in value.items()}
+    return [_as_python(entry) for entry in value] if isinstance(value, list) else value
 
 
 def check_listed(problems: Problems, types: Sequence[TypeChoice], known: Container[str]) -> bool:

@@ -19,7 +19,7 @@ RANDOM = 8
 MANDATORY_TAGS = ("Project", "Team", "Environment")
 """Tags that every resource has to carry, so that every cost has an owner."""
 
-_CLUSTER_NAME = re.compile(rf"^[a-z][a-z0-9-]{{1,{CLUSTER_AT_MOST - 2}}}[a-z0-9]$")
+_CLUSTER_NAME = re.compile(rf"^[a-z][a-z0-9-]{{1,{CLUSTER_AT_MOST - 2}}}[a-z0-9]\Z")
 
 
 def token(kind: str) -> str:

@@ -7,6 +7,7 @@ from everspot_core import catalogue
 from everspot_core.catalogue import InstanceType
 from everspot_core.faults import modelled
 from everspot_core.problems import Problems, near
+from everspot_core.type_facts import OVERRIDE, fact_problems
 
 Entries = Sequence[Mapping[str, Any]]
 """A spec's list of instance types. Each entry has a `type` and possibly facts about it."""
@@ -38,6 +39,8 @@ def check_declared(problems: Problems, entries: Entries) -> dict[str, InstanceTy
         declared = modelled(here, InstanceType, {**known, **given}, " (a type declared in place)")
         if declared is not None:
             found[entry["type"]] = declared
+            override = entry.get(OVERRIDE, False) is True
+            fact_problems(here, entry["type"], given, listed.get(entry["type"]), override=override)
     return found
 
 

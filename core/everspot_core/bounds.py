@@ -1,12 +1,14 @@
-"""Bounds of every number in the settings of a cluster's instances. They are checked first, on the values as written."""
+"""Bounds of what settings hold: of every text, and of every number about a cluster's instances. They are checked on the
+values as written."""
 
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from everspot_core.field_types import is_printable
 from everspot_core.problems import Problems, camel, shown
 
-TYPE_NAME = re.compile(r"^[a-z0-9][a-z0-9-]*([.+][a-z0-9][a-z0-9-]*)?$")
+TYPE_NAME = re.compile(r"^[a-z0-9][a-z0-9-]*([.+][a-z0-9][a-z0-9-]*)?\Z")
 """Name of an instance type: g5.xlarge, u-6tb1.metal, n1-standard-4, n1-standard-8+t4 (with GPUs that are attached)."""
 
 LARGEST_FLEET = 10_000
@@ -38,7 +40,67 @@ TYPE: Mapping[str, tuple[float, float]] = {
 }
 """Bounds of the numbers of one type in the list."""
 
+TEXT_AT_MOST = 1024
+"""Most characters of a setting. The longest of the clouds' own names is a parameter's, 1011 characters."""
+
+LIST_AT_MOST = 1000
+"""Most entries of a list of settings."""
+
+_OWN_KEYS = ("tags", "shares")
+"""Settings whose keys are the author's own. Their values may be empty, and a key is checked as a text is."""
+
 _WHOLE = ("target", "on_demand_base", "max_instances")
+
+
+def check_texts(problems: Problems, settings: Mapping[str, Any]) -> None:
+    """Add every text of some settings, at any depth, that is too long, empty, begins or ends with a space, or has
+    characters that cannot be printed, and every entry that a list of texts has twice. What is told already is left out.
+
+    Args:
+        problems: Where to add.
+        settings: With names as settings or as Python spells them.
+    """
+    for key, value in settings.items():
+        _check(problems, camel(key) if is_printable(key) else shown(key), value, own=key in _OWN_KEYS)
+
+
+def _check(problems: Problems, name: str, value: Any, *, own: bool = False, depth: int = 0) -> None:
+    if isinstance(value, str):
+        reason = text_problem(value, empty=own)
+        if reason and not problems.tells(name):
+            problems.add(name, reason)
+    elif isinstance(value, Mapping) and depth < _DEEPEST:
+        here = problems.at(name)
+        for key, entry in value.items():
+            reason = text_problem(str(key))
+            inner = shown(key) if reason else str(key) if own else camel(str(key))
+            if reason and not here.tells(inner) and not (own and problems.tells(name)):
+                here.add(inner, f"the key {reason}")
+            _check(here, inner, entry, own=own or key in _OWN_KEYS, depth=depth + 1)
+    elif isinstance(value, list | tuple) and depth < _DEEPEST:
+        problems.need(len(value) <= LIST_AT_MOST, name, f"has {len(value):,} entries; {LIST_AT_MOST:,} are allowed")
+        before: set[str] = set()
+        for index, entry in enumerate(value[:LIST_AT_MOST]):
+            place = f"{name}[{index}]"
+            _check(problems, place, entry, depth=depth + 1)
+            if isinstance(entry, str) and entry in before and not problems.tells(place):
+                problems.add(place, f"{shown(entry)} is listed twice")
+            if isinstance(entry, str):
+                before.add(entry)
+
+
+_DEEPEST = 12
+
+
+def text_problem(text: str, *, empty: bool = False, most: int = TEXT_AT_MOST) -> str:
+    """Return what is wrong with a text of the settings; empty if it may stand. `empty`: whether it may be empty."""
+    if len(text) > most:
+        return f"has {len(text):,} characters; {most:,} are allowed"
+    if not is_printable(text) or "\t" in text:
+        return f"has characters that cannot be printed: {shown(text)}"
+    if not text.strip():
+        return "" if empty and not text else "is empty"
+    return "" if text == text.strip() else f"begins or ends with a space: {shown(text)}"
 
 
 def sound_numbers(problems: Problems, args: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from everspot_core.catalogue import InstanceType
 
-_ARCH = re.compile(r"^sm_(\d+)(\d)a?$")
+_ARCH = re.compile(r"^sm_(\d+)(\d)a?\Z")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Self
 
 from pydantic import (
@@ -48,6 +48,9 @@ _RULES: dict[str, Callable[[Any], list[Problem]]] = {
 }
 _CLOUDS: dict[str, Callable[[Any, CloudRules], list[Problem]]] = {"secrets": secret_faults, "env": env_faults}
 _CLOUD_RULES = "clouds"
+
+YEARS = (2020, 2100)
+"""First and last year of a moment that a person writes."""
 
 
 class JobSpec(Frozen):
@@ -165,6 +168,13 @@ class JobSpec(Frozen):
         faults = _CLOUDS[name](value, clouds) if name in _CLOUDS else _RULES[name](value)
         if faults:
             raise BadInputs(name, faults)
+        return value
+
+    @field_validator("deadline", "start_after")
+    @classmethod
+    def _in_our_time(cls, value: timedelta | datetime | None, info: ValidationInfo) -> timedelta | datetime | None:
+        if isinstance(value, datetime) and not is_stored(info) and not YEARS[0] <= value.year <= YEARS[1]:
+            raise ValueError(f"a moment lies in the years {YEARS[0]} to {YEARS[1]}")
         return value
 
     @field_validator("every")

@@ -4,12 +4,17 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from everspot_core.documents import Frozen
+from everspot_core.documents import Frozen, is_stored
 from everspot_core.field_types import Flag, Given, Line, Number, Span, Whole
 
 _EVERY = "5m"
+
+LEAST_MEMORY_GIB = 0.001
+"""Least memory that a person may ask for: no program runs in less."""
+LEAST_BUDGET = 0.0001
+"""Least dollars or GPU hours of a budget: no second of an instance costs less."""
 
 
 class Priority(StrEnum):
@@ -44,6 +49,20 @@ class Resources(Frozen):
         description="The job may share an instance with others, if the cluster allows it. It then gets the resources "
         "that are given here and no more, and pays that part of the instance. Otherwise it has the instance alone.",
     )
+
+    @field_validator("memory_gib")
+    @classmethod
+    def _some_memory(cls, value: float, info: ValidationInfo) -> float:
+        if value < LEAST_MEMORY_GIB and not is_stored(info):
+            raise ValueError(f"has to be at least {LEAST_MEMORY_GIB}")
+        return value
+
+    @field_validator("gpu")
+    @classmethod
+    def _some_gpu(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and not value.strip() and not is_stored(info):
+            raise ValueError("is empty: name a model, or leave it out")
+        return value
 
 
 class CheckpointPolicy(Frozen):
@@ -83,6 +102,13 @@ class Budget(Frozen):
     dollars: Number | None = Field(default=None, gt=0, le=1e9)
     gpu_hours: Number | None = Field(default=None, gt=0, le=1e9)
     wall_clock: Span | None = Field(default=None, description="Time since submission, or since `start_after`.")
+
+    @field_validator("dollars", "gpu_hours")
+    @classmethod
+    def _some_budget(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if value is not None and value < LEAST_BUDGET and not is_stored(info):
+            raise ValueError(f"has to be at least {LEAST_BUDGET}")
+        return value
 
 
 class Retries(Frozen):

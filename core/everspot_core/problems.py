@@ -29,8 +29,15 @@ class Problem:
     reason: str
 
     def __str__(self) -> str:
-        reason = cut(self.reason, _TEXT_AT_MOST)
-        return f"{cut(self.path, _TEXT_AT_MOST)}: {reason}" if self.path else reason
+        """One line that no terminal obeys: names of inputs are their author's."""
+        path, reason = (_legible(cut(text, _TEXT_AT_MOST)) for text in (self.path, self.reason))
+        return f"{path}: {reason}" if path else reason
+
+
+def _legible(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char == "\u00a0" else repr(char)[1:-1] for char in text)
 
 
 class BadInputs(ValueError):
@@ -70,6 +77,11 @@ class Problems:
     def add(self, name: str, reason: str) -> None:
         """Add a problem of the input `name`. An empty name means the input as a whole."""
         self._found.append(Problem(self._path(name), reason))
+
+    def tells(self, name: str) -> bool:
+        """Whether a problem of the input `name` was added."""
+        path = self._path(name)
+        return any(problem.path == path for problem in self._found)
 
     def need(self, holds: bool, name: str, reason: str) -> bool:
         """Add a problem unless `holds`. Returns `holds`."""

@@ -1,13 +1,24 @@
 """Which rules count where: levels by environment, bounds, and exceptions with a reason and an end."""
 
+import re
 from datetime import date
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
+from everspot_core.bounds import text_problem
 from everspot_core.documents import Frozen
-from everspot_core.problems import Problems, camel
+from everspot_core.field_types import Number
+from everspot_core.problems import Problems, camel, shown
 from everspot_core.yaml_text import BadYaml, load
-from pydantic import AliasGenerator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    AliasGenerator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+)
 
 from everspot_policy.rule import Level, Subject
 from everspot_policy.rules import RULES
@@ -23,6 +34,35 @@ LARGEST = 1 << 20  # characters of a file of settings
 ALL = "*"
 
 
+_YEARS = (2020, 2100)
+
+
+def _printed(value: str, most: int) -> str:
+    if reason := text_problem(value, most=most):
+        raise ValueError(reason)
+    return value
+
+
+def _day(value: object) -> object:
+    """Take a day as it is written, and nothing else: a bare number would be seconds since 1970."""
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value):
+        raise ValueError(f"has to be a day such as 2027-06-30, not {shown(value)}")
+    try:
+        day = date.fromisoformat(value)
+    except ValueError:
+        raise ValueError(f"{shown(value)} is no day of the calendar") from None
+    if not _YEARS[0] <= day.year <= _YEARS[1]:
+        raise ValueError(f"has to lie in the years {_YEARS[0]} to {_YEARS[1]}, not {shown(value)}")
+    return day
+
+
+Line = Annotated[str, AfterValidator(lambda value: _printed(value, 1024))]
+"""A text of one line that is neither empty nor begins or ends with a space."""
+Word = Annotated[str, AfterValidator(lambda value: _printed(value, 256))]
+"""The name of a team or an environment."""
+Day = Annotated[date, BeforeValidator(_day)]
+
+
 class _Written(Frozen):
     """In camelCase, as all settings of a stack."""
 
@@ -33,24 +73,31 @@ class EnvironmentRules(_Written):
     """What one environment is held to, or with the name `*` every one."""
 
     levels: dict[str, Level] = Field(default_factory=dict, description="Level by rule.")
-    budget_usd_per_month: float | None = Field(None, gt=0, allow_inf_nan=False, description="What a month may cost.")
-    teams: tuple[str, ...] | None = Field(None, description="Teams that there are.")
-    on_demand_share: float | None = Field(
+    budget_usd_per_month: Number | None = Field(None, ge=0.01, le=1e9, description="What a month may cost.")
+    teams: tuple[Word, ...] | None = Field(None, max_length=1000, description="Teams that there are.")
+    on_demand_share: Number | None = Field(
         None, ge=0, le=1, description="Of standing capacity, in development: 0.5 if nobody says."
     )
+
+    @field_validator("teams")
+    @classmethod
+    def _once(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        twice = sorted({team for team in value or () if (value or ()).count(team) > 1})
+        if twice:
+            raise ValueError(f"{', '.join(map(shown, twice))}: listed twice")
+        return value
 
 
 class RuleException(_Written):
     """A rule that need not hold for one resource, or for a whole stack, until a day."""
 
-    rule: str = Field(description="The rule's id.")
-    resource: str = Field(
-        min_length=1,
+    rule: Word = Field(description="The rule's id.")
+    resource: Line = Field(
         description="The resource's name in the program, or its URN; of a whole stack, the stack's name.",
     )
-    reason: str = Field(min_length=8, description="Why, for who reads it in a year.")
-    until: date = Field(description="Last day on which it holds, in UTC.")
-    environments: tuple[str, ...] = Field((), description="Where; everywhere if nothing is said.")
+    reason: Line = Field(min_length=8, description="Why, for who reads it in a year.")
+    until: Day = Field(description="Last day on which it holds, in UTC.")
+    environments: tuple[Word, ...] = Field((), description="Where; everywhere if nothing is said.")
 
     def covers(self, rule: str, subject: Subject) -> bool:
         """Whether it is about this rule and this resource, whatever the day."""
@@ -65,7 +112,7 @@ class RuleException(_Written):
 class PolicySettings(_Written):
     """The whole file."""
 
-    environments: dict[str, EnvironmentRules] = Field(default_factory=dict)
+    environments: dict[Word, EnvironmentRules] = Field(default_factory=dict)
     exceptions: tuple[RuleException, ...] = ()
 
     def level(self, rule: str, environment: str) -> Level:

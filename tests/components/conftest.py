@@ -89,7 +89,7 @@ class Recorder(pulumi.runtime.Mocks):
             "aws:ec2/getSubnet:getSubnet": {
                 "id": subnet,
                 "vpcId": "vpc-other" if subnet.endswith("stray") else "vpc-mine",
-                "availabilityZone": subnet.removesuffix("stray"),
+                "availabilityZone": subnet.removesuffix("stray").removesuffix("-twin"),
             },
             "aws:ec2/getPrefixList:getPrefixList": {"id": "pl-found"},
             "aws:ebs/getDefaultKmsKey:getDefaultKmsKey": {"keyArn": "alias/aws/ebs"},

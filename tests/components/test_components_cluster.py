@@ -175,7 +175,12 @@ def test_sizes_change_nothing_that_an_instance_is_launched_with(cluster: Cluster
         {"image_id": "ami-2"},
         {"volume_gib": 200},
         {"limits": {"stop_margin": "9s"}},
-        {"capacity": {"standing": {"target": 5}, "instance_types": [{"type": "m6i.large", "memory_gib": 9}]}},
+        {
+            "capacity": {
+                "standing": {"target": 5},
+                "instance_types": [{"type": "m6i.large", "memory_gib": 9, "override": True}],
+            }
+        },
     ],
     ids=["image", "machine", "limits", "declared type"],
 )

@@ -179,7 +179,10 @@ def test_its_ways_out_are_inputs_and_the_machines_know_the_proxy(declare: Declar
 
 @pytest.mark.parametrize(
     ("subnets", "words"),
-    [(["eu-west-1a", "eu-west-1a"], "eu-west-1a too"), (["eu-west-1a", "eu-west-1bstray"], "belongs to vpc-other")],
+    [
+        (["eu-west-1a", "eu-west-1a-twin"], "eu-west-1a too"),
+        (["eu-west-1a", "eu-west-1bstray"], "belongs to vpc-other"),
+    ],
 )
 def test_existing_subnets_that_do_not_fit_are_refused(cluster: Any, subnets: list[str], words: str) -> None:
     with pytest.raises(pulumi.InputPropertiesError, match=words):

@@ -121,3 +121,40 @@ def test_every_mistake_is_told_at_once() -> None:
 def test_what_is_no_file_of_settings_is_refused(text: str) -> None:
     with pytest.raises(BadInputs):
         read(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "reason"),
+    [
+        ("environments: {dev: {teams: ['']}}", "environments.dev.teams[0]", "is empty"),
+        ("environments: {dev: {teams: ['  ']}}", "environments.dev.teams[0]", "is empty"),
+        ("environments: {dev: {teams: ['ml ']}}", "environments.dev.teams[0]", "begins or ends with a space"),
+        ('environments: {dev: {teams: ["a\\eb"]}}', "environments.dev.teams[0]", "cannot be printed"),
+        ("environments: {dev: {teams: [ml, ml]}}", "environments.dev.teams", "'ml': listed twice"),
+        ("environments: {dev: {teams: [true]}}", "environments.dev.teams[0]", "valid string"),
+        ("environments: {dev: {budgetUsdPerMonth: true}}", "environments.dev.budgetUsdPerMonth", "not True"),
+        ("environments: {dev: {budgetUsdPerMonth: '100'}}", "environments.dev.budgetUsdPerMonth", "not '100'"),
+        ("environments: {dev: {budgetUsdPerMonth: 1.0e-300}}", "environments.dev.budgetUsdPerMonth", "0.01"),
+        ("environments: {dev: {budgetUsdPerMonth: 100000000000}}", "environments.dev.budgetUsdPerMonth", "less than"),
+        ("environments: {dev: {onDemandShare: false}}", "environments.dev.onDemandShare", "not False"),
+        ('environments: {"d\\u202ev": {}}', "environments.d\u202ev.[key]", "cannot be printed"),
+        *(
+            (f"exceptions: [{{rule: r, resource: a, reason: It is so., until: {until}}}]", "exceptions[0].until", why)
+            for until, why in (
+                ("0001-01-01", "the years 2020 to 2100"), ("9999-12-31", "the years 2020 to 2100"),
+                ("2027-02-30", "is no day of the calendar"), ("1800000000", "has to be a day such as"),
+                ("2027-06-30T12:00:00Z", "has to be a day such as"), ("true", "has to be a day such as"),
+            )
+        ),
+        (
+            f"exceptions: [{{rule: aws-tags, resource: {'x' * 2000}, reason: long enough, until: 2027-01-01}}]",
+            "exceptions[0].resource", "has 2,000 characters; 1,024 are allowed",
+        ),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused_by_its_place(text: str, path: str, reason: str) -> None:
+    with pytest.raises(BadInputs) as refused:
+        read(text)
+    found = {problem.path: problem.reason for problem in refused.value.problems}
+    assert reason in found[path], found
+    assert str(refused.value).replace("\n", "").isprintable()

@@ -15,9 +15,9 @@ ALWAYS_DIRECT = ("169.254.169.254", "fd00:ec2::254", "127.0.0.0/8", "::1")
 DEFAULT_ROUTE = "0.0.0.0/0"
 """The destination of a route to a NAT gateway, a transit gateway or a firewall."""
 
-_PROXY = re.compile(r"^(?P<scheme>https?)://(?P<host>[A-Za-z0-9.-]+)(?::(?P<port>\d{1,5}))?/?$")
-_PREFIX_LIST = re.compile(r"^pl-[0-9a-f]+$")
-_GROUP = re.compile(r"^sg-[0-9a-f]+$")
+_PROXY = re.compile(r"^(?P<scheme>https?)://(?P<host>[A-Za-z0-9.-]+)(?::(?P<port>\d{1,5}))?/?\Z")
+_PREFIX_LIST = re.compile(r"^pl-[0-9a-f]+\Z")
+_GROUP = re.compile(r"^sg-[0-9a-f]+\Z")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def egress_problems(problems: Problems, egress: Mapping[str, Any]) -> None:
     for key, name in (("proxy_cidrs", "proxyCidrs"), ("no_proxy", "noProxy")):
         problems.need(proxy is not None or key not in egress, name, "goes with proxy only")
     for index, host in enumerate(egress.get("no_proxy", [])):
-        fits = bool(re.match(r"^[A-Za-z0-9.:/*-]+$", host))
+        fits = bool(re.match(r"^[A-Za-z0-9.:/*-]+\Z", host))
         problems.need(fits, f"noProxy[{index}]", f"{shown(host)} is not a host, a domain or a block")
 
 

@@ -19,7 +19,7 @@ from everspot_clouds.aws.fleet import (
     max_unit_price,
     override_grid,
 )
-from everspot_clouds.aws.tags import ZONE
+from everspot_clouds.aws.tags import ZONE, arn_problem
 from everspot_clouds.costing import choices
 from everspot_clouds.foreseeing import ClusterOutline, check_listed
 
@@ -39,6 +39,7 @@ def foreseen(problems: Problems, stack: str, settings: Mapping[str, Any]) -> lis
     zones = [str(zone) for zone in settings.get("zones", ())]
     subnets = len(zones) or len(settings.get("subnetIds", ())) or 1
     capacity, known = _capacity(problems, whole.capacity)
+    _check_arns(problems, settings)
     if capacity is None:
         return []
     here = problems.at("capacity")
@@ -51,6 +52,23 @@ def foreseen(problems: Problems, stack: str, settings: Mapping[str, Any]) -> lis
     _network(whole, zones)
     _rest(whole)
     return whole.resources
+
+
+_ARNS = (
+    ("readBucketArns", "s3", ""), ("volumeKeyArns", "kms", "key/"), ("permissionsBoundaryArn", "iam", "policy/"),
+    ("kmsKeyArn", "kms", "key/"), ("flowLogBucketArn", "s3", ""),
+)  # fmt: skip
+"""Settings that are the ARNs of one kind of resource."""
+
+
+def _check_arns(problems: Problems, settings: Mapping[str, Any]) -> None:
+    """Add the ARNs that are none, or that stand for more than one resource."""
+    for name, service, resource in _ARNS:
+        value = settings.get(name, [])
+        for index, arn in enumerate(value if isinstance(value, list) else [value]):
+            reason = arn_problem(arn, service, resource) if isinstance(arn, str) else None
+            if reason is not None:
+                problems.add(f"{name}[{index}]" if isinstance(value, list) else name, reason)
 
 
 def _capacity(problems: Problems, given: Mapping[str, Any]) -> tuple[Ec2Capacity | None, Mapping[str, Any]]:

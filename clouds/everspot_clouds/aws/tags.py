@@ -24,12 +24,16 @@ VALUE_AT_MOST = 256
 _SIGNS = "_.:/=+-@"
 _ALLOWED = f"letters, digits, spaces and {_SIGNS}"
 
-ZONE = re.compile(r"^[a-z]{2}(?:-[a-z]+)+-\d+(?:[a-z]|-[a-z]+-\d+[a-z])$")
+ZONE = re.compile(r"^[a-z]{2}(?:-[a-z]+)+-\d+(?:[a-z]|-[a-z]+-\d+[a-z])\Z")
 """Name of an availability zone or local zone."""
 
 _ARN = re.compile(
-    r"^arn:aws[a-z-]*:(?P<service>[a-z0-9-]+):(?P<region>[a-z0-9-]*):(?P<account>\d{12}|aws)?:(?P<rest>\S+)$"
+    r"^arn:aws[a-z-]*:(?P<service>[a-z0-9-]+):(?P<region>[a-z0-9-]*):(?P<account>\d{12}|aws)?:(?P<rest>\S+)\Z"
 )
+
+_BUCKET = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{2,254}\Z")
+"""Name of a bucket; the longest and those with capitals are older than 2018 (Amazon S3 User Guide, "General purpose
+bucket naming rules")."""
 
 
 def tag_problems(problems: Problems, tags: Mapping[str, object], *, own: int, reserved: tuple[str, ...]) -> None:
@@ -60,17 +64,35 @@ def tag_problems(problems: Problems, tags: Mapping[str, object], *, own: int, re
 
 
 def _characters(problems: Problems, name: str, what: str, text: str) -> None:
-    bad = sorted({c for c in text if c not in _SIGNS and unicodedata.category(c)[0] not in "LNZ"})
+    bad = sorted({c for c in text if c not in _SIGNS and not _is_plain(c)})
     told = " ".join(repr(c) for c in bad[:5])
     problems.need(not bad, name, f"the {what} has {told}; IAM allows {_ALLOWED}")
 
 
-def arn_problem(value: str, service: str, resource: str) -> str | None:
-    """What is wrong with an ARN of a service's resource, or None. `resource`: how the resource part begins, such as
-    `key/`."""
+def _is_plain(char: str) -> bool:
+    """Whether a character is a letter, a digit or a space; what ends a line is none."""
+    category = unicodedata.category(char)
+    return category[0] in "LN" or category == "Zs"
+
+
+def arn_problem(value: str, service: str, resource: str, *, open_end: bool = False) -> str | None:
+    """What is wrong with an ARN of a service's resource, or None. A permission for the ARN would be one for all that a
+    wildcard in it stands for.
+
+    Args:
+        value: The ARN.
+        service: Of which service it has to be.
+        resource: How the resource part begins, such as `key/`.
+        open_end: Whether it may end in `*`, after a part of the resource's own name.
+    """
     found = _ARN.match(value)
     if found is None:
         return f"{shown(value)} is not an ARN (arn:aws:{service}:…:{resource}…)"
     if found["service"] != service or not found["rest"].startswith(resource) or found["rest"] == resource:
         return f"{shown(value)} is not the ARN of {service} {resource}…"
+    name = found["rest"].removeprefix(resource)
+    if any(sign in (name[:-1] if open_end and len(name) > 1 else name) for sign in "*?"):
+        return f"{shown(value)} has a wildcard: name each one{', or end its name in *' if open_end else ''}"
+    if service == "s3" and not _BUCKET.match(name):
+        return f"{shown(value)} is not the ARN of a bucket, such as arn:aws:s3:::my-bucket"
     return None

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from everspot_core.problems import Problems, shown
 
 LABELS_AT_MOST = 64
-_KEY = re.compile(r"^[a-z][a-z0-9_-]{0,62}$")
-_VALUE = re.compile(r"^[a-z0-9_-]{0,63}$")
+_KEY = re.compile(r"^[a-z][a-z0-9_-]{0,62}\Z")
+_VALUE = re.compile(r"^[a-z0-9_-]{0,63}\Z")
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 RESERVED = ("everspot-", "goog")

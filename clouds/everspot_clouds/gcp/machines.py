@@ -25,8 +25,8 @@ VCPUS_AT_MOST: dict[str, dict[int, int]] = {
 documentation, "GPU machine types", N1)."""
 
 _FAMILY = "n1-"
-_VCPUS = re.compile(r"^n1-(?:standard|highmem|highcpu)-(\d+)$")
-_NAME = re.compile(r"^(?P<machine>[a-z][a-z0-9-]*)(?:\+(?:(?P<count>[1-9]\d?)x)?(?P<gpu>[a-z0-9]+))?$")
+_VCPUS = re.compile(r"^n1-(?:standard|highmem|highcpu)-(\d+)\Z")
+_NAME = re.compile(r"^(?P<machine>[a-z][a-z0-9-]*)(?:\+(?:(?P<count>[1-9]\d?)x)?(?P<gpu>[a-z0-9]+))?\Z")
 _DESCRIBED = "Everspot "
 
 

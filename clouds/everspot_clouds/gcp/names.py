@@ -14,9 +14,12 @@ LONGEST = 63
 """Most characters of a resource's name (Compute Engine documentation, "Naming resources")."""
 ACCOUNT_AT_MOST = 30
 """Most characters of a service account's id (IAM API, CreateServiceAccountRequest)."""
-RESOURCE = re.compile(r"^[a-z]([-a-z0-9]*[a-z0-9])?$")
+RESOURCE = re.compile(r"^[a-z]([-a-z0-9]*[a-z0-9])?\Z")
 """The form of a resource's name."""
-ZONE = re.compile(r"^[a-z]+-[a-z]+\d+-[a-z]$")
+BUCKET = re.compile(r"^[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]\Z")
+"""Name of a bucket (Cloud Storage documentation, "About Cloud Storage buckets"; names with dots have up to 222
+characters)."""
+ZONE = re.compile(r"^[a-z]+-[a-z]+\d+-[a-z]\Z")
 """Name of a zone: europe-west4-a."""
 
 

@@ -19,7 +19,7 @@ IAP = ("35.235.240.0/20",)
 SUBNETWORK = (8, 29)
 """Largest and smallest prefix of a subnetwork (VPC documentation, "IPv4 subnet ranges")."""
 
-_WORD = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._:%~+-]*$")
+_WORD = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._:%~+-]*\Z")
 
 
 def network_problems(

@@ -26,9 +26,10 @@ def check_arns(problems: Problems, name: str, given: Sequence[Any], service: str
 def check_secrets(problems: Problems, given: Sequence[str]) -> None:
     """Add every ARN that names neither a secret of Secrets Manager nor a parameter of SSM."""
     for index, arn in enumerate(given):
-        wrong = [arn_problem(arn, service, resource) for service, resource in SECRETS.items()]
+        wrong = [arn_problem(arn, service, resource, open_end=True) for service, resource in SECRETS.items()]
         told = "is the ARN neither of a secret (arn:aws:secretsmanager:…:secret:…) nor of a parameter (arn:aws:ssm:…)"
-        problems.need(None in wrong, f"secretArns[{index}]", f"{shown(arn)} {told}")
+        wild = next((reason for reason in wrong if reason is not None and "wildcard" in reason), None)
+        problems.need(None in wrong, f"secretArns[{index}]", wild or f"{shown(arn)} {told}")
 
 
 def _check_arn(problems: Problems, name: str, given: object, service: str, resource: str) -> None:

@@ -5,6 +5,7 @@ from typing import Any, NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.aws.rules import STATE_ALIAS
+from everspot_core.bounds import check_texts
 from everspot_core.problems import Problems, shown
 from pulumi_aws import iam, kms
 
@@ -47,7 +48,8 @@ class AwsBootstrapArgs(TypedDict):
     Default: none."""
     secret_arns: NotRequired[list[str]]
     """ARNs of the Secrets Manager secrets and SSM parameters that clusters' roles may read at most, also for webhooks;
-    an ARN may end in `*`. Default: those of this account whose names begin with everspot or /everspot."""
+    an ARN may end in `*` after a part of the name. Default: those of this account whose names begin with everspot or
+    /everspot."""
     image_parameter_arns: NotRequired[list[str]]
     """ARNs of the SSM parameters that clusters name in `imageParameter`, besides those under /everspot/image/: the
     roles of the repository's jobs may read no others. Default: none."""
@@ -217,3 +219,4 @@ def bootstrap_problems(problems: Problems, args: AwsBootstrapArgs) -> None:
     problems.need(bucket is None or bool(BUCKET_NAME.fullmatch(bucket)), "stateBucket", told)
     if "spending" in args:
         check_spending(problems.at("spending"), args["spending"])
+    check_texts(problems, args)

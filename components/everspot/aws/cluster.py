@@ -76,8 +76,8 @@ class AwsTrainingClusterArgs(TypedDict):
     read_bucket_arns: NotRequired[list[pulumi.Input[str]]]
     """ARNs of further buckets that jobs may read. The agents' role and the network's S3 endpoint allow them."""
     secret_arns: NotRequired[list[str]]
-    """ARNs of the Secrets Manager secrets and SSM parameters that jobs may read; an ARN may end in `*`. A new network
-    gets the endpoints of these services."""
+    """ARNs of the Secrets Manager secrets and SSM parameters that jobs may read; an ARN may end in `*` after a
+    part of the name. A new network gets the endpoints of these services."""
     notifications: NotRequired[AwsNotificationsArgs]
     """Where the scheduler tells of jobs that failed or are late, and of anomalies. Default: nowhere."""
     anomalies: NotRequired[AnomalyArgs]

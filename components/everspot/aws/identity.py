@@ -36,7 +36,8 @@ class AwsIdentityArgs(TypedDict):
     permissions_boundary_arn: NotRequired[pulumi.Input[str]]
     """ARN of the permissions boundary of both roles, if the account demands one."""
     secret_arns: NotRequired[list[str]]
-    """ARNs of the secrets and parameters that jobs may read; an ARN may end in `*`. Default: none."""
+    """ARNs of the secrets and parameters that jobs may read; an ARN may end in `*` after a part of the name. Default:
+    none."""
     notifications: NotRequired[AwsNotificationsArgs]
     """Where the scheduler sends notifications about jobs: its role may send there. Default: nowhere."""
     session_manager: NotRequired[bool]

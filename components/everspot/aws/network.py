@@ -21,7 +21,7 @@ from everspot.parts import outputs
 DEFAULT_CIDR = "10.64.0.0/16"
 """Addresses of a new VPC when none are given."""
 
-_SERVICE = re.compile(r"^[a-z0-9][a-z0-9.-]{0,62}$")
+_SERVICE = re.compile(r"^[a-z0-9][a-z0-9.-]{0,62}\Z")
 
 
 class AwsNetworkArgs(TypedDict):

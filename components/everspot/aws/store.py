@@ -24,7 +24,7 @@ ABORT_UPLOAD_DAYS = 2
 """Days after which the parts of an unfinished upload are removed."""
 
 
-_BUCKET_NAME = re.compile(r"^[a-z0-9][a-z0-9.-]*$")  # Amazon S3 User Guide, "General purpose bucket naming rules"
+_BUCKET_NAME = re.compile(r"^[a-z0-9][a-z0-9.-]*\Z")  # Amazon S3 User Guide, "General purpose bucket naming rules"
 
 
 class AwsStoreArgs(TypedDict):

@@ -50,6 +50,8 @@ class GcpInstanceTypeArgs(TypedDict):
     """Size of the machine's own NVMe disks in GB, for a type declared in place. Default: 0."""
     on_demand_usd_per_hour: NotRequired[float]
     """On-demand price in USD per hour, for a type declared in place or without a known price in the region."""
+    override: NotRequired[bool]
+    """Whether figures given here may contradict the catalogue, for a type that it has. Default: false."""
 
 
 class GcpStandingArgs(TypedDict):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
 import pulumi
-from everspot_clouds.gcp.names import account_id, agents
+from everspot_clouds.gcp.names import BUCKET, account_id, agents
 from everspot_clouds.gcp.network import resource_problem
 from everspot_core.problems import Problems, shown
 from everspot_core.records import Role
@@ -129,8 +129,8 @@ def check_identity(problems: Problems, args: GcpIdentityArgs) -> None:
 def check_buckets(problems: Problems, buckets: Sequence[str]) -> None:
     """Add every text that cannot be the name of a bucket."""
     for index, bucket in enumerate(buckets):
-        plain = "/" not in bucket and ":" not in bucket
-        problems.need(plain, f"readBuckets[{index}]", f"{shown(bucket)} is not the name of a bucket")
+        named = BUCKET.match(bucket) is not None
+        problems.need(named, f"readBuckets[{index}]", f"{shown(bucket)} is not the name of a bucket")
 
 
 def check_secrets(problems: Problems, secrets: Sequence[str]) -> None:

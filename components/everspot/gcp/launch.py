@@ -9,7 +9,7 @@ import pulumi
 from everspot_clouds.gcp.disks import BOOT_DISKS, boot_disk, boot_disks
 from everspot_clouds.gcp.fleet import scheduling
 from everspot_clouds.gcp.machines import description, machine_of
-from everspot_clouds.gcp.names import RESOURCE
+from everspot_clouds.gcp.names import LONGEST, RESOURCE
 from everspot_clouds.gcp.network import resource_problem
 from everspot_clouds.gcp.rules import DOOR_TAG, MANIFEST_KEY, SCOPE
 from everspot_core.market import Market
@@ -82,7 +82,7 @@ def check_machine(problems: Problems, machine: Mapping[str, Any], types: Iterabl
     if isinstance(image_id, str):
         reason = resource_problem(image_id, IMAGE_FORM)
         problems.need(reason is None, "imageId", reason or "")
-    if family is not None and not RESOURCE.match(family):
+    if family is not None and not (len(family) <= LONGEST and RESOURCE.match(family)):
         reason = resource_problem(family, FAMILY_FORM)
         problems.need(reason is None, "imageFamily", f"{reason}, and not the name of one" if reason else "")
     if "volume_gib" in machine:

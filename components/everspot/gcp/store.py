@@ -21,7 +21,7 @@ ABORT_UPLOAD_DAYS = 2
 KEY_FORM = "projects/PROJECT/locations/LOCATION/keyRings/RING/cryptoKeys/KEY"
 """The form of a key's name."""
 
-_BUCKET_NAME = re.compile(r"^[a-z0-9][a-z0-9_-]*$")  # Cloud Storage documentation, "About Cloud Storage buckets"
+_BUCKET_NAME = re.compile(r"^[a-z0-9][a-z0-9_-]*\Z")  # Cloud Storage documentation, "About Cloud Storage buckets"
 
 
 class GcpStoreArgs(TypedDict):

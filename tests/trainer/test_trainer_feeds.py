@@ -13,7 +13,11 @@ import trainer_feeds
 from everspot_core.records import Reason
 from everspot_train.rundir import StopRequest
 from everspot_train.trainer import Run, RunStopped
-from trainer_feeds import Net
+from everspot_train.trainer.feeds import as_feed
+from everspot_train.trainer.randomness import LoopRandomness
+from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler
+from trainer_feeds import LENGTH, Net, Plain
 from trainer_post import Post
 
 pytestmark = [
@@ -61,6 +65,11 @@ def undisturbed(make: Callable[[], Any], body: Any = None) -> list[str]:
 
 def interrupted(tmp_path: Path, patch: pytest.MonkeyPatch, make: Callable[[], Any], body: Any = None) -> list[str]:
     """The same of a run that is stopped and resumed several times."""
+    return interruptions(tmp_path, patch, lambda lines, stop: train(make, lines, stop, body))
+
+
+def interruptions(tmp_path: Path, patch: pytest.MonkeyPatch, run_once: Callable[[list[str], Any], None]) -> list[str]:
+    """What several attempts append, each of which but the last is stopped."""
     lines: list[str] = []
     for epoch, at in enumerate((*STOPS, None), 1):
         post = Post(root=tmp_path / f"run-{epoch}", store_root=tmp_path / "store", epoch=epoch)
@@ -71,7 +80,7 @@ def interrupted(tmp_path: Path, patch: pytest.MonkeyPatch, make: Callable[[], An
                 post.rundir.write(StopRequest(reason=Reason.NOTICE))
 
         with contextlib.suppress(RunStopped):
-            train(make, lines, stop, body)
+            run_once(lines, stop)
         assert (post.status.resumed_from or 0) == (STOPS[epoch - 2] if epoch > 1 else 0)
     patch.delenv("EVERSPOT_RUN_DIR")
     return lines
@@ -103,3 +112,151 @@ def test_random_numbers_of_workers_go_on(name: str, tmp_path: Path, monkeypatch:
 def test_feeds_with_a_state_of_their_own_go_on(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make = trainer_feeds.STATEFUL[name]
     assert interrupted(tmp_path, monkeypatch, make) == undisturbed(make)
+
+
+@pytest.mark.parametrize("name", trainer_feeds.LOOPS)
+def test_generators_that_the_loop_draws_from_go_on(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, body = trainer_feeds.SAMPLED["shuffled"], trainer_feeds.LOOPS[name]
+    assert interrupted(tmp_path, monkeypatch, make, body) == undisturbed(make, body)
+
+
+def test_a_generator_that_lies_out_of_sight_goes_in_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_once(lines: list[str], stop: Callable[[int], None]) -> None:
+        drawers = [np.random.default_rng(n) for n in range(100)]  # further behind than anything is searched
+        with Run.open(seed=3, precision="fp32") as run:
+            model = nn.Linear(1, 1)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            loader = trainer_feeds.plain(shuffle=True)
+            run.track(model=model, optimizer=optimizer, loader=loader, noise=drawers[99])
+            for _ in run.batches(TOTAL):
+                run.step(model(torch.full((1, 1), drawers[99].random())).square().sum())
+                lines.append(run.last_loss.hex())
+                stop(run.steps_done)
+
+    whole: list[str] = []
+    run_once(whole, lambda _: None)
+    assert interruptions(tmp_path, monkeypatch, run_once) == whole
+
+
+def test_what_is_drawn_between_restoring_and_the_loop_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_once(lines: list[str], stop: Callable[[int], None]) -> None:
+        data = trainer_feeds.Holding()
+        with Run.open(seed=3, precision="fp32") as run:
+            model = run.prepare(Net())
+            optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+            run.track(model=model, optimizer=optimizer, loader=trainer_feeds.stateful(data, shuffle=True))
+            if run.restore() is not None:  # a sanity check of what was loaded
+                model(torch.randn(3, 2) * random.random() * np.random.normal())
+                next(iter(trainer_feeds.plain(data, shuffle=True)))
+            for x in run.batches(TOTAL):
+                run.step(model(x).sum() + x.sum() / 100)
+                lines.append(run.last_loss.hex())
+                stop(run.steps_done)
+
+    whole: list[str] = []
+    run_once(whole, lambda _: None)
+    assert interruptions(tmp_path, monkeypatch, run_once) == whole
+
+
+def orders(loader: Any, epochs: int) -> list[list[int]]:
+    feed = as_feed(loader)
+    return [[int(x) for batch in feed.open_epoch() for x in batch[:, 0]] for _ in range(epochs)]
+
+
+def test_each_epoch_has_its_number_and_a_distributed_sampler_another_order() -> None:
+    sampler = DistributedSampler(Plain(), num_replicas=1, rank=0)
+    first, second = orders(trainer_feeds.plain(sampler=sampler), 2)
+    assert first != second
+    assert sampler.epoch == 1
+
+    class Numbered(trainer_feeds.Curriculum):
+        numbers: list[int] = []  # noqa: RUF012
+
+        def set_epoch(self, epoch: int) -> None:
+            self.numbers.append(epoch)
+
+    orders(trainer_feeds.plain(batch_size=1, batch_sampler=Numbered()), 3)
+    assert Numbered.numbers == [0, 1, 2]
+
+
+def test_the_programs_own_loader_stays_as_it_is() -> None:
+    loader = trainer_feeds.plain(trainer_feeds.Holding(), shuffle=True, num_workers=1)
+    before = dict(loader.__dict__)
+    orders(loader, 1)
+    assert loader.__dict__ == before
+
+
+def test_a_position_of_another_number_of_ranks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = as_feed(trainer_feeds.plain(shuffle=True))
+    next(feed.open_epoch())
+    state = feed.state_dict()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match=r"position of 1 ranks is none of 2.*resumable_loader"):
+        as_feed(trainer_feeds.plain(shuffle=True)).load_state_dict(state)
+
+
+class Moody(trainer_feeds.Eager):
+    """Its order depends on what nobody keeps."""
+
+    mood = 0
+
+    def __iter__(self) -> Iterator[int]:
+        return iter([(index + self.mood) % LENGTH for index in range(LENGTH)])
+
+
+def test_a_sampler_that_gives_another_order_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    feed = as_feed(trainer_feeds.plain(sampler=Moody()))
+    next(feed.open_epoch())
+    state, resumed = feed.state_dict(), as_feed(trainer_feeds.plain(sampler=Moody()))
+    resumed.load_state_dict(state)
+    assert resumed.state_dict() == state
+    Moody.mood = 1
+    next(resumed.open_epoch())
+    [record] = caplog.records
+    assert "Moody gives another order" in record.getMessage()
+    assert "everspot rehearse" in record.getMessage()
+
+
+def test_a_loader_that_reads_past_its_sampler_is_refused() -> None:
+    class Wrapping(DataLoader[torch.Tensor]):
+        def __iter__(self) -> Any:
+            return iter([torch.zeros(4, 2)])
+
+    with pytest.raises(TypeError, match="Wrapping does not read by its own sampler"):
+        orders(Wrapping(Plain()), 1)
+
+
+def test_a_position_that_torchdata_itself_wrote_is_still_read() -> None:
+    def make() -> Any:
+        return trainer_feeds.stateful(shuffle=True, generator=trainer_feeds.generator())
+
+    loader = make()
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    rest = [batch.tolist() for batch in batches]
+    feed = as_feed(make())
+    feed.load_state_dict(state)
+    assert [batch.tolist() for batch in feed.open_epoch()] == rest
+
+
+def test_a_feed_with_a_state_of_its_own_is_taken_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    as_feed(trainer_feeds.OwnFeed())
+    assert "OwnFeed" in caplog.text
+    assert "everspot rehearse" in caplog.text
+    caplog.clear()
+    for make in (*trainer_feeds.SAMPLED.values(), *trainer_feeds.IN_WORKERS.values()):
+        as_feed(make())
+    assert not caplog.records
+
+
+def test_a_generator_made_too_late_is_named_at_the_resume(caplog: pytest.LogCaptureFixture) -> None:
+    first, second = LoopRandomness(), LoopRandomness()
+    first.watch({"noise": np.random.default_rng(1)})
+    second.watch({"mixup.rng": random.Random(1)})
+    second.load_state_dict(first.state_dict())
+    second.settle()
+    assert "mixup.rng is not in the checkpoint" in caplog.text
+    assert "noise of the checkpoint does not exist now" in caplog.text

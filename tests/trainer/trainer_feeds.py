@@ -381,3 +381,40 @@ class Net(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = self.layers(x / LENGTH)
         return result
+
+
+class Mixup:
+    """Mixes a batch with a shuffled copy of itself, as people do on the processor with numpy."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(21)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        share = float(self.rng.beta(0.4, 0.4))
+        return share * x + (1 - share) * x[torch.from_numpy(self.rng.permutation(len(x)))]
+
+
+def mixup_by_module(x: torch.Tensor) -> torch.Tensor:
+    return x + float(MODULE_RNG.normal())
+
+
+def mixup_in_closure() -> Callable[[torch.Tensor], torch.Tensor]:
+    own = random.Random(4)
+    weights = generator()
+
+    def change(x: torch.Tensor) -> torch.Tensor:
+        return x * own.random() + torch.rand(1, generator=weights)
+
+    return change
+
+
+LOOPS: dict[str, Callable[[], Callable[[torch.Tensor], torch.Tensor]]] = {
+    "an object's": Mixup,
+    "a module's": lambda: mixup_by_module,
+    "a closure's": mixup_in_closure,
+    "a partial's": lambda: functools.partial(shift, np.random.default_rng(6)),
+}
+
+
+def shift(rng: np.random.Generator, x: torch.Tensor) -> torch.Tensor:
+    return x + float(rng.normal())

@@ -210,6 +210,7 @@ def test_types_and_tags_change_in_place(rig: Any) -> None:
     ids, agents = fleet_ids(rig), set(rig.agents())
     rig.settings("capacity.instanceTypes", [*rig.declared()["capacity"]["instanceTypes"], "c7i.xlarge"])
     rig.settings("tags.Team", "vision")
+    rig.settings("tags.Note", "goes")
     sized(rig, target=6, base=0, percentage=0)
     changes = rig.up().changes
     assert (changes[SPOT], changes[ON_DEMAND]) == ("update", "update") and set(changes.values()) == {"update"}
@@ -223,6 +224,15 @@ def test_types_and_tags_change_in_place(rig: Any) -> None:
     # EC2 has launched what each size added.
     rig.wait(lambda: len(rig.agents()) >= 8 + 6)
     assert run_still(rig, agents)
+
+
+def test_a_tag_that_was_taken_out_is_gone_from_everything_and_then_nothing_changes(rig: Any) -> None:
+    rig.settings("tags.Note", None)
+    assert set(rig.up().changes.values()) == {"update"}
+    rig.pulumi("preview", "--refresh", "--expect-no-changes", "--color=never", stack="local")
+    tagged = rig.client("ec2").describe_tags(Filters=[{"Name": "key", "Values": ["Note"]}])["Tags"]
+    launched = ("instance", "volume", "network-interface")  # which keep the tags that they were launched with
+    assert [tag for tag in tagged if tag["ResourceType"] not in launched] == []
 
 
 def test_the_buckets_keep_no_versions_and_the_default_group_lets_nothing_through(rig: Any) -> None:

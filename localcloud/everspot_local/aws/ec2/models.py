@@ -208,6 +208,26 @@ class LocalEC2Backend(EC2Backend):
             template_data["TagSpecifications"] = launched
         return super().create_launch_template(name, description, template_data, tag_spec)
 
+    def create_tags(self, resource_ids: list[str], tags: dict[str, str]) -> bool:
+        """Set tags as moto does, also of a launch template, of which moto describes only the tags it was created with.
+
+        CreateTags: "Adds or overwrites only the specified tags" (Amazon EC2 API Reference).
+        """
+        done = bool(super().create_tags(resource_ids, tags))
+        self._describe_tags_of_templates(resource_ids)
+        return done
+
+    def delete_tags(self, resource_ids: list[str], tags: dict[str, str]) -> bool:
+        """Remove tags as moto does, also of a launch template."""
+        done = bool(super().delete_tags(resource_ids, tags))
+        self._describe_tags_of_templates(resource_ids)
+        return done
+
+    def _describe_tags_of_templates(self, resource_ids: list[str]) -> None:
+        for resource_id in resource_ids:
+            if template := self.launch_templates.get(resource_id):
+                template.tags = template.get_tags()
+
     def _get_template_from_args(self, launch_template_arg: dict[str, Any]) -> LaunchTemplateVersion:
         """Find the template's version as moto does, with EC2's errors for one that does not exist (EC2 error codes)."""
         name = str(launch_template_arg.get("LaunchTemplateName") or "")

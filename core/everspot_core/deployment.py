@@ -1,6 +1,6 @@
 """What the engine's exported state of a stack holds: its resources, its pending operations, the stack's own outputs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,15 +56,24 @@ def pending_operations(state: Mapping[str, Any]) -> tuple[PendingOperation, ...]
     Of an interrupted creation the cloud may have the resource and the state does not, so the next update makes another
     one. The engine only warns of that, and keeps the entry until a refresh clears it.
     """
+    return tuple(
+        PendingOperation(str(resource.get("urn") or ""), str(resource.get("type") or ""), str(entry.get("type") or ""))
+        for entry, resource in _pending(state)
+    )
+
+
+def pending_resources(state: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """Return the resources of an exported stack's pending operations, in the form of `resources`."""
+    return tuple(resource for _, resource in _pending(state))
+
+
+def _pending(state: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
     deployment = state.get("deployment")
     entries = deployment.get("pending_operations") if isinstance(deployment, Mapping) else None
-    operations = []
     for entry in entries or ():
         resource = entry.get("resource") if isinstance(entry, Mapping) else None
         if isinstance(resource, Mapping):
-            urn, kind = str(resource.get("urn") or ""), str(resource.get("type") or "")
-            operations.append(PendingOperation(urn, kind, str(entry.get("type") or "")))
-    return tuple(operations)
+            yield entry, resource
 
 
 def describe_pending(operations: Sequence[PendingOperation]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from everspot_core.records import Market, Role
 
-from everspot_clouds.aws.rules import CLUSTER_TAG, LAUNCH_TAG, ROLE_TAG
+from everspot_clouds.aws.rules import CLUSTER_TAG, FLEET_TAG, GROUP_TAG, LAUNCH_TAG, ROLE_TAG
 from everspot_clouds.base import CloudInstance, Phase
 
 INTERRUPTED = "Server.SpotInstanceTermination"
@@ -67,6 +67,7 @@ def parse(raw: dict[str, Any]) -> CloudInstance:
         ended_at=stated_time(transition) if phase is not Phase.ALIVE else None,
         interrupted=code == INTERRUPTED if code and phase is not Phase.ALIVE else None,
         launch=tags.get(LAUNCH_TAG, ""),
+        part_of=tags.get(FLEET_TAG) or tags.get(GROUP_TAG) or "",
     )
 
 

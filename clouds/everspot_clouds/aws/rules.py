@@ -9,6 +9,10 @@ from datetime import timedelta
 from everspot_core.billing import BillingRules
 from everspot_core.job_rules import CloudRules
 
+FLEET_TAG, GROUP_TAG = "aws:ec2:fleet-id", "aws:autoscaling:groupName"
+"""Tags that EC2 and EC2 Auto Scaling give their instances (EC2 User Guide, "Tag your Amazon EC2 resources", tags that
+begin with `aws:`; Auto Scaling User Guide, "Tag Auto Scaling groups and instances")."""
+
 CLUSTER_TAG = "everspot:cluster"
 """Tag by which the scheduler and the CLI find what belongs to a cluster."""
 

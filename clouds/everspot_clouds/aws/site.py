@@ -7,15 +7,36 @@ from typing import Any
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from everspot_core.estimate.asked import HOURS_A_MONTH
 from everspot_core.manifest import Manifest
+from everspot_core.market import Market
 
-from everspot_clouds.aws import capacity, errors
-from everspot_clouds.aws.rules import CLUSTER_TAG, LAUNCH_TAG, ROLE_TAG
+from everspot_clouds.aws import capacity, errors, fixed_prices
+from everspot_clouds.aws.rules import CLUSTER_TAG, FLEET_TAG, GROUP_TAG, LAUNCH_TAG, ROLE_TAG
 from everspot_clouds.base import Left
 
 ALIVE = ("pending", "running", "stopping", "stopped", "shutting-down")
 """States of instances that have not ended. An instance that is shutting down is about to end."""
 _FLEETS = ("submitted", "active", "modifying", "deleted_running", "deleted_terminating")
+INSTANCE = "instance"
+_REMOVALS = {
+    INSTANCE: "ec2 terminate-instances --instance-ids {name}",
+    "fleet": "ec2 delete-fleets --terminate-instances --fleet-ids {name}",
+    "Auto Scaling group": "autoscaling delete-auto-scaling-group --force-delete --auto-scaling-group-name {name}",
+    "volume": "ec2 delete-volume --volume-id {name}",
+    "VPC endpoint": "ec2 delete-vpc-endpoints --vpc-endpoint-ids {name}",
+    "NAT gateway": "ec2 delete-nat-gateway --nat-gateway-id {name}",
+    "address": "ec2 release-address --allocation-id {name}",
+    "launch-template": "ec2 delete-launch-template --launch-template-id {name}",
+    "security-group": "ec2 delete-security-group --group-id {name}",
+    "subnet": "ec2 delete-subnet --subnet-id {name}",
+    "vpc": "ec2 delete-vpc --vpc-id {name}",
+}
+"""The AWS CLI's commands, by the kind of the resource."""
+
+_BILLED = ("instance", "spot-instances-request", "fleet", "volume", "vpc-endpoint", "natgateway", "elastic-ip")
+"""Types of resources, as DescribeTags calls them, that `left` tells of, or that go with those."""
+
 _CONFIG = Config(connect_timeout=5, read_timeout=15, retries={"mode": "standard", "total_max_attempts": 4})
 
 
@@ -35,7 +56,7 @@ class AwsSite:
             )
         except BotoCoreError as error:
             raise errors.told(error) from error
-        self._cluster = manifest.cluster
+        self._cluster, self._region = manifest.cluster, self._ec2.meta.region_name
         self._mine = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [manifest.cluster]}]
         self._buckets = [url for url in (manifest.control_url, manifest.data_url) if url.startswith("s3://")]
 
@@ -43,7 +64,18 @@ class AwsSite:
         """See `Site`."""
         try:
             found = [*self._instances(), *self._fleets(), *self._groups(), *self._volumes(), *self._endpoints()]
-            return [*found, *self._kept()]
+            return [*found, *self._gateways(), *self._addresses(), *self._kept()]
+        except (ClientError, BotoCoreError) as error:
+            raise errors.told(error) from error
+
+    def free(self) -> list[Left]:
+        """See `Site`. EC2 alone: launch templates, security groups, subnets and all else that it tags."""
+        try:
+            return [
+                Left(kind=tag["ResourceType"], name=tag["ResourceId"])
+                for tag in self._pages("describe_tags", "Tags", Filters=self._mine)
+                if tag["Key"] == CLUSTER_TAG and tag["ResourceType"] not in _BILLED
+            ]
         except (ClientError, BotoCoreError) as error:
             raise errors.told(error) from error
 
@@ -53,6 +85,46 @@ class AwsSite:
             capacity.terminate(self._ec2, instances)
         except (ClientError, BotoCoreError) as error:
             raise errors.told(error) from error
+
+    def remove(self, resources: Iterable[Left]) -> None:
+        """See `Site`."""
+        wanted = list(resources)
+        self.end([one.name for one in wanted if one.kind == INSTANCE])
+        for resource in wanted:
+            try:
+                self._remove(resource)
+            except (ClientError, BotoCoreError) as error:
+                if not errors.code_of(error).endswith((".NotFound", "NotFoundException", "DoesNotExist", "Unknown")):
+                    raise errors.told(error) from error
+
+    def _remove(self, resource: Left) -> None:
+        name = resource.name
+        match resource.kind:
+            case "fleet":
+                self._ec2.delete_fleets(FleetIds=[name], TerminateInstances=True)
+            case "Auto Scaling group":
+                self._scaling.delete_auto_scaling_group(AutoScalingGroupName=name, ForceDelete=True)
+            case "volume":
+                self._ec2.delete_volume(VolumeId=name)
+            case "VPC endpoint":
+                self._ec2.delete_vpc_endpoints(VpcEndpointIds=[name])
+            case "NAT gateway":
+                self._ec2.delete_nat_gateway(NatGatewayId=name)
+            case "address":
+                self._ec2.release_address(AllocationId=name)
+            case "launch-template":
+                self._ec2.delete_launch_template(LaunchTemplateId=name)
+            case "security-group":
+                self._ec2.delete_security_group(GroupId=name)
+            case "subnet":
+                self._ec2.delete_subnet(SubnetId=name)
+            case "vpc":
+                self._ec2.delete_vpc(VpcId=name)
+
+    def removal(self, resource: Left) -> str:
+        """See `Site`."""
+        command = _REMOVALS.get(resource.kind)
+        return f"aws {command.format(name=resource.name)} --region {self._region}" if command else ""
 
     def _pages(self, call: str, name: str, **request: Any) -> Iterator[dict[str, Any]]:
         for page in self._ec2.get_paginator(call).paginate(**request):
@@ -65,11 +137,17 @@ class AwsSite:
                 tags, state = _tags(one), one["State"]["Name"]
                 where = one["Placement"]["AvailabilityZone"]
                 yield Left(
-                    kind="instance",
+                    kind=INSTANCE,
                     name=one["InstanceId"],
                     detail=f"{tags.get(ROLE_TAG, 'of no role')}, {one['InstanceType']} in {where}, {state}",
                     launched=LAUNCH_TAG in tags,
                     ending=state == "shutting-down",
+                    capacity=True,
+                    part_of=tags.get(FLEET_TAG) or tags.get(GROUP_TAG) or "",
+                    role=tags.get(ROLE_TAG, ""),
+                    instance_type="" if state in ("stopping", "stopped") else one["InstanceType"],
+                    zone=where,
+                    market=Market.SPOT if one.get("InstanceLifecycle") == "spot" else Market.ON_DEMAND,
                 )
 
     def _fleets(self) -> Iterator[Left]:
@@ -84,6 +162,7 @@ class AwsSite:
                     name=fleet["FleetId"],
                     detail=f"target {size}, {state}",
                     ending=state.startswith("deleted"),
+                    capacity=True,
                 )
 
     def _groups(self) -> Iterator[Left]:
@@ -94,6 +173,7 @@ class AwsSite:
                 name=group["AutoScalingGroupName"],
                 detail=group.get("Status", ""),
                 ending="Status" in group,
+                capacity=True,
             )
 
     def _volumes(self) -> Iterator[Left]:
@@ -103,6 +183,7 @@ class AwsSite:
                 kind="volume",
                 name=volume["VolumeId"],
                 detail=f"{volume['Size']} GiB, {volume['State']}",
+                usd_per_hour=float(volume["Size"] * fixed_prices.GP3_GIB.usd) / HOURS_A_MONTH,
                 # Volumes go with their instances: the launch templates say so.
                 ending=volume["State"] == "deleting" or bool(attached),
             )
@@ -116,7 +197,25 @@ class AwsSite:
                     name=endpoint["VpcEndpointId"],
                     detail=f"{endpoint['ServiceName']}, {state}",
                     ending=state == "deleting",
+                    usd_per_hour=len(endpoint.get("SubnetIds") or ()) * float(fixed_prices.ENDPOINT.usd),
                 )
+
+    def _gateways(self) -> Iterator[Left]:
+        for gateway in self._pages("describe_nat_gateways", "NatGateways", Filter=self._mine):
+            state = gateway["State"]
+            if state not in ("deleted", "failed"):
+                yield Left(
+                    kind="NAT gateway",
+                    name=gateway["NatGatewayId"],
+                    detail=state,
+                    ending=state == "deleting",
+                    usd_per_hour=float(fixed_prices.NAT.usd),
+                )
+
+    def _addresses(self) -> Iterator[Left]:
+        for address in self._ec2.describe_addresses(Filters=self._mine)["Addresses"]:
+            usd = float(fixed_prices.ADDRESS.usd)
+            yield Left(kind="address", name=address["AllocationId"], detail=address["PublicIp"], usd_per_hour=usd)
 
     def _kept(self) -> Iterator[Left]:
         for url in self._buckets:

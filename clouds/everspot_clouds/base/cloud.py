@@ -33,7 +33,8 @@ class CloudInstance:
 
     `image`: the cloud's name of its image. `ended_at`: when it stopped costing money, if the API states it.
     `interrupted`: whether the cloud took it; None while the API does not say who ended it. `launch`: the token of the
-    launch intent that brought it; empty for an instance of the standing fleets.
+    launch intent that brought it; empty for an instance of the standing fleets. `part_of`: the cloud's name of the
+    fleet or group that keeps it running; empty if the cloud does not say.
     """
 
     instance_id: str
@@ -47,6 +48,7 @@ class CloudInstance:
     ended_at: datetime | None = None
     interrupted: bool | None = None
     launch: str = ""
+    part_of: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from everspot_core.market import Market
 
 
 class Verdict(StrEnum):
@@ -57,10 +60,23 @@ class Door(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """A resource of a cluster that its cloud still has. `kind` and `detail` are for people.
+    """A resource of a cluster that its cloud still has.
 
-    `launched`: an instance that a scheduler launched. `ending`: it will disappear by itself, or with the resource that
-    it belongs to. `kept`: it stays on purpose, such as a bucket with checkpoints.
+    Attributes:
+        kind: For people, such as `fleet`.
+        name: The cloud's name of it.
+        detail: For people.
+        launched: Whether a scheduler launched it.
+        ending: Whether it will disappear by itself, or with the resource that it belongs to.
+        capacity: Whether it is an instance, or keeps instances running.
+        kept: Whether it stays on purpose, such as a bucket with checkpoints.
+        part_of: The fleet or group that an instance belongs to; empty if it belongs to none.
+        role: Of an instance: agent or scheduler.
+        instance_type: Of an instance that runs; empty of anything else.
+        zone: Of an instance.
+        market: Of an instance.
+        vm_name: Of an instance, if its cloud's commands know it by another name.
+        usd_per_hour: The list price of anything but an instance; None if it is not known.
     """
 
     kind: str
@@ -69,15 +85,36 @@ class Left:
     launched: bool = False
     ending: bool = False
     kept: bool = False
+    capacity: bool = False
+    part_of: str = ""
+    role: str = ""
+    instance_type: str = ""
+    zone: str = ""
+    market: Market | None = None
+    vm_name: str = ""
+    usd_per_hour: float | None = 0.0
 
 
 class Site(Protocol):
-    """The resources of a cluster in its cloud, for taking it down. Both methods raise `CloudError`."""
+    """The resources of a cluster in its cloud, for taking it down. Methods that ask the cloud raise `CloudError`."""
 
     def left(self) -> list[Left]:
         """Everything that costs money, found by the cluster's name and not by any record."""
         ...
 
+    def free(self) -> list[Left]:
+        """Launch templates and whatever else of the cluster costs nothing."""
+        ...
+
     def end(self, instances: Iterable[str]) -> None:
         """Terminate instances of the cluster now, with the user's credentials."""
+        ...
+
+    def remove(self, resources: Iterable[Left]) -> None:
+        """Delete resources of the cluster now, with their instances and with the user's credentials. What is gone
+        already is no failure."""
+        ...
+
+    def removal(self, resource: Left) -> str:
+        """Return the cloud's own command that removes a resource."""
         ...

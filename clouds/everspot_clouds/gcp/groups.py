@@ -12,17 +12,22 @@ def of_cluster(api: Api, region: str, cluster: str) -> list[dict[str, Any]]:
     """The regional groups whose template has the cluster's label, in the form of the API. Raises the errors of
     `Api`."""
     path = f"projects/{api.project}/regions/{region}"
-    mine = {
-        template["name"]
-        for page in api.pages("compute", f"{path}/instanceTemplates")
-        for template in page.get("items") or ()
-        if ((template.get("properties") or {}).get("labels") or {}).get(CLUSTER_LABEL) == cluster
-    }
+    mine = set(templates(api, region, cluster))
     return [
         group
         for page in api.pages("compute", f"{path}/instanceGroupManagers")
         for group in page.get("items") or ()
         if mine & set(_templates(group))
+    ]
+
+
+def templates(api: Api, region: str, cluster: str) -> list[str]:
+    """The names of the regional templates with the cluster's label. Raises the errors of `Api`."""
+    return [
+        str(template["name"])
+        for page in api.pages("compute", f"projects/{api.project}/regions/{region}/instanceTemplates")
+        for template in page.get("items") or ()
+        if ((template.get("properties") or {}).get("labels") or {}).get(CLUSTER_LABEL) == cluster
     ]
 
 

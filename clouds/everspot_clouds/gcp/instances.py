@@ -87,7 +87,14 @@ def parse(raw: Mapping[str, Any]) -> CloudInstance:
         phase=phase,
         ended_at=moment(ended) if ended else None,
         launch=labels.get(LAUNCH_LABEL, ""),
+        part_of=_group(raw),
     )
+
+
+def _group(instance: Mapping[str, Any]) -> str:
+    """The group that an instance belongs to; empty if none. Compute Engine, "Check if a VM is part of a MIG"."""
+    items = (instance.get("metadata") or {}).get("items") or ()
+    return next((last(str(item.get("value") or "")) for item in items if item.get("key") == "created-by"), "")
 
 
 def places(found: Iterable[Mapping[str, Any]]) -> dict[str, Whereabouts]:

@@ -4,20 +4,42 @@ Groups and routers have no labels: groups are found by the label of their templa
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 import requests
 from everspot_core.clock import Clock
+from everspot_core.estimate.asked import HOURS_A_MONTH
 from everspot_core.manifest import Manifest
 from google.auth.exceptions import GoogleAuthError
 
-from everspot_clouds.base import Left
-from everspot_clouds.gcp import errors, groups, instances
+from everspot_clouds.base import Left, Phase
+from everspot_clouds.gcp import errors, fixed_prices, groups, instances
 from everspot_clouds.gcp.endings import delete
 from everspot_clouds.gcp.errors import ApiError
 from everspot_clouds.gcp.instances import last
 from everspot_clouds.gcp.rest import Api, open_api
 from everspot_clouds.gcp.rules import CLUSTER_LABEL, LAUNCH_LABEL, ROLE_LABEL
+
+INSTANCE, GROUP, DISK, NAT, TEMPLATE = "instance", "instance group", "disk", "NAT gateway", "instance template"
+"""The kinds of resources, for people."""
+
+_PLACES = {
+    GROUP: "regions/{region}/instanceGroupManagers/{name}",
+    DISK: "zones/{zone}/disks/{name}",
+    NAT: "regions/{region}/routers/{parent}",
+    TEMPLATE: "regions/{region}/instanceTemplates/{name}",
+}
+"""What is deleted, by the kind of the resource, as a path of the API below the project."""
+
+_REMOVALS = {
+    INSTANCE: "instances delete {vm} --zone {zone}",
+    GROUP: "instance-groups managed delete {name} --region {region}",
+    DISK: "disks delete {name} --zone {zone}",
+    NAT: "routers delete {parent} --region {region}",
+    TEMPLATE: "instance-templates delete {name} --region {region}",
+}
+"""The commands of gcloud's group `compute`, by the kind of the resource."""
 
 _ENDING = ("STOPPING", "PENDING_STOP", "DEPROVISIONING")
 _T = TypeVar("_T")
@@ -39,6 +61,11 @@ class GcpSite:
             lambda: [*self._instances(), *self._groups(), *self._disks(), *self._gateways(), *self._kept()]
         )
 
+    def free(self) -> list[Left]:
+        """See `Site`. Instance templates."""
+        names = self._told(lambda: groups.templates(self._api, self._region, self._cluster))
+        return [Left(kind=TEMPLATE, name=name) for name in names]
+
     def end(self, wanted: Iterable[str]) -> None:
         """See `Site`."""
 
@@ -49,6 +76,32 @@ class GcpSite:
                     delete(self._api, places[name])
 
         self._told(delete_all)
+
+    def remove(self, resources: Iterable[Left]) -> None:
+        """See `Site`."""
+        wanted = list(resources)
+        self.end([one.name for one in wanted if one.kind == INSTANCE])
+        for resource in wanted:
+            place = _PLACES.get(resource.kind)
+            if place is not None:
+                self._told(partial(self._delete, self._filled(place, resource)))
+
+    def removal(self, resource: Left) -> str:
+        """See `Site`."""
+        command = _REMOVALS.get(resource.kind)
+        return f"gcloud compute {self._filled(command, resource)} --project {self._api.project}" if command else ""
+
+    def _filled(self, form: str, resource: Left) -> str:
+        return form.format(
+            name=resource.name, region=self._region, zone=resource.zone, parent=resource.part_of, vm=resource.vm_name
+        )
+
+    def _delete(self, path: str) -> None:
+        try:
+            self._api.call("DELETE", "compute", f"projects/{self._api.project}/{path}")
+        except ApiError as error:
+            if not error.gone:
+                raise
 
     def _told(self, ask: Callable[[], _T]) -> _T:
         try:
@@ -61,16 +114,23 @@ class GcpSite:
             found, labels = instances.parse(raw), raw.get("labels") or {}
             state = str(raw.get("status") or "").lower()
             yield Left(
-                kind="instance",
+                kind=INSTANCE,
                 name=found.instance_id,
                 detail=f"{labels.get(ROLE_LABEL, 'of no role')}, {found.instance_type} in {found.zone}, {state}",
                 launched=LAUNCH_LABEL in labels,
                 ending=raw.get("status") in _ENDING,
+                capacity=True,
+                part_of=found.part_of,
+                role=labels.get(ROLE_LABEL, ""),
+                instance_type="" if found.phase is Phase.ENDED else found.instance_type,
+                zone=found.zone,
+                market=found.market,
+                vm_name=str(raw["name"]),
             )
 
     def _groups(self) -> Iterator[Left]:
         for group in groups.of_cluster(self._api, self._region, self._cluster):
-            yield Left(kind="instance group", name=group["name"], detail=f"target {group.get('targetSize', 0)}")
+            yield Left(kind=GROUP, name=group["name"], detail=f"target {group.get('targetSize', 0)}", capacity=True)
 
     def _disks(self) -> Iterator[Left]:
         path = f"projects/{self._api.project}/aggregated/disks"
@@ -86,7 +146,13 @@ class GcpSite:
             for router in page.get("items") or ():
                 mine = str(router.get("name") or "").startswith(f"{self._cluster}-")
                 for nat in (router.get("nats") or ()) if mine else ():
-                    yield Left(kind="NAT gateway", name=nat.get("name", ""), detail=f"on router {router['name']}")
+                    yield Left(
+                        kind=NAT,
+                        name=nat.get("name", ""),
+                        detail=f"on router {router['name']}",
+                        part_of=str(router["name"]),
+                        usd_per_hour=float(fixed_prices.NAT_VM.usd),
+                    )
 
     def _kept(self) -> Iterator[Left]:
         for url in self._buckets:
@@ -103,5 +169,12 @@ class GcpSite:
 def _disk(disk: dict[str, Any]) -> Left:
     users = [last(user) for user in disk.get("users") or ()]
     where = f" of {', '.join(users)}" if users else ", attached to nothing"
-    # Disks go with their instances: the templates say so.
-    return Left(kind="disk", name=disk["name"], detail=f"{disk.get('sizeGb', '?')} GB{where}", ending=bool(users))
+    price = fixed_prices.DISK_GIB.get(last(str(disk.get("type") or "")))
+    return Left(
+        kind=DISK,
+        name=disk["name"],
+        detail=f"{disk.get('sizeGb', '?')} GB{where}",
+        ending=bool(users),  # disks go with their instances: the templates say so
+        zone=last(str(disk.get("zone") or "")),
+        usd_per_hour=None if price is None else float(int(disk.get("sizeGb") or 0) * price.usd) / HOURS_A_MONTH,
+    )

@@ -29,6 +29,15 @@ class PretendDoor:
 
 
 class PretendSite:
+    def free(self) -> list[Left]:
+        return []
+
+    def removal(self, resource: Left) -> str:
+        return ""
+
+    def remove(self, resources: Iterable[Left]) -> None:
+        raise AssertionError("nothing of it is an orphan")
+
     def left(self) -> list[Left]:
         return [Left(kind="petal", name="p-1")]
 

@@ -165,6 +165,10 @@ class ManagedGroup:
         self._launch(member, {**properties, "machineType": chosen[0][1]}, chosen[0][0])
 
     def _launch(self, member: GroupMember, properties: Mapping[str, Any], zone: str) -> None:
+        # Compute Engine, "Check if a VM is part of a MIG": the group names itself in its VMs' metadata.
+        metadata = properties.get("metadata") or {}
+        items = [*(metadata.get("items") or ()), {"key": "created-by", "value": self.path}]
+        properties = {**properties, "metadata": {**metadata, "items": items}}
         try:
             operation, vm = launch(self.compute, zone, member.name, properties, AGENT, fleet=self.path)
         except ApiError as error:

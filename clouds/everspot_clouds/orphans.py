@@ -1,0 +1,140 @@
+"""Orphans: what a cloud has with a cluster's tag or label, and what no stack knows and no scheduler launched.
+
+An update that is killed while the cloud makes a fleet leaves one: the cloud has it, the engine's state does not, and
+nobody ends it. An instance is its fleet's or group's, so that only the latter is an orphan, at the cost of both.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from everspot_core.catalogue import Catalogue, builtin
+from everspot_core.clock import Clock
+from everspot_core.counting import counted
+from everspot_core.manifest import Manifest
+from everspot_core.market import Market
+
+from everspot_clouds.base import CloudError, Left, Site
+from everspot_clouds.registry import provider
+
+Prices = Mapping[tuple[str, str], float]
+"""Spot prices, USD per hour, by type and zone."""
+
+
+@dataclass(frozen=True)
+class Orphan:
+    """A resource of a cluster that belongs to no stack.
+
+    Attributes:
+        resource: What the cloud has.
+        parts: Its instances.
+        usd_per_hour: The cost of both; None if a price is not known.
+        command: The cloud's own command that removes it.
+    """
+
+    resource: Left
+    parts: tuple[Left, ...] = ()
+    usd_per_hour: float | None = None
+    command: str = ""
+
+    @property
+    def cost(self) -> str:
+        """The cost of an hour, for people."""
+        if self.usd_per_hour is None:
+            return "cost not known"
+        return "no cost of its own" if self.usd_per_hour == 0 else f"about ${self.usd_per_hour:,.3f} an hour"
+
+    @property
+    def sentence(self) -> str:
+        """What it is and what it costs, for people."""
+        parts = [counted(len(self.parts), "instance")] if self.parts else []
+        parts += sorted({part.role for part in self.parts if part.role})
+        details = ", ".join(word for word in (self.resource.detail, *parts) if word)
+        return f"{self.resource.kind} {self.resource.name} ({details}): {self.cost}"
+
+
+def find_orphans(
+    manifest: Manifest,
+    known: Collection[str],
+    clock: Clock,
+    *,
+    site: Site | None = None,
+    catalogue: Catalogue | None = None,
+) -> list[Orphan]:
+    """Return the orphans of a cluster, the dearest first, by its cloud's own answers.
+
+    Args:
+        manifest: Names the cluster, its cloud and its region.
+        known: The ids of the resources that the stack has.
+        clock: The market's.
+        site: The cluster's resources; by default asked with the environment's credentials.
+        catalogue: Types and prices; by default the built-in ones.
+
+    Raises:
+        CloudError: if the cloud refuses or does not answer.
+    """
+    site = site or provider(manifest.cloud).site(manifest)
+    unknown = unclaimed([*site.left(), *site.free()], known)
+    machines = [one for pair in unknown for one in (pair[0], *pair[1]) if one.market is Market.SPOT]
+    prices = _spot_prices(manifest, clock, machines)
+    return priced(unknown, site, manifest.region, catalogue or builtin(), prices)
+
+
+def unclaimed(resources: Iterable[Left], known: Collection[str]) -> list[tuple[Left, tuple[Left, ...]]]:
+    """Return the resources that nobody claims, each with its instances.
+
+    Claimed is what a stack knows, what a scheduler launched, what is kept on purpose, and what belongs to any of them.
+    What is ending needs no claim.
+    """
+    present = [one for one in resources if not one.kept and not one.ending]
+    names = {one.name for one in present}
+    parts: dict[str, list[Left]] = {}
+    roots = []
+    for one in present:
+        if one.launched or one.name in known or one.part_of in known:
+            continue
+        if one.part_of in names:
+            parts.setdefault(one.part_of, []).append(one)
+        else:
+            roots.append(one)
+    return [(root, tuple(parts.get(root.name, ()))) for root in roots]
+
+
+def priced(
+    unknown: Sequence[tuple[Left, tuple[Left, ...]]], site: Site, region: str, catalogue: Catalogue, prices: Prices
+) -> list[Orphan]:
+    """Return these resources with the cost of an hour and the command that removes each, the dearest first."""
+    orphans = []
+    for resource, parts in unknown:
+        costs = [_usd_per_hour(one, region, catalogue, prices) for one in (resource, *parts)]
+        total = None if None in costs else sum(cost for cost in costs if cost is not None)
+        orphans.append(Orphan(resource, parts, total, site.removal(resource)))
+    return sorted(orphans, key=lambda one: (-(one.usd_per_hour or 0), one.resource.kind, one.resource.name))
+
+
+def _usd_per_hour(resource: Left, region: str, catalogue: Catalogue, prices: Prices) -> float | None:
+    """The cost of an hour. On Spot without a price: the on-demand one, which it never exceeds by default."""
+    if not resource.instance_type:
+        return resource.usd_per_hour
+    spot = prices.get((resource.instance_type, resource.zone)) if resource.market is Market.SPOT else None
+    price = catalogue.on_demand(resource.instance_type, region)
+    return spot if spot is not None else price.usd_per_hour if price is not None else None
+
+
+def _spot_prices(manifest: Manifest, clock: Clock, machines: Sequence[Left]) -> dict[tuple[str, str], float]:
+    """Spot prices now. None where the cloud does not tell them: that an orphan exists matters more than its price."""
+    pools = {(one.instance_type, one.zone) for one in machines if one.instance_type}
+    if not pools:
+        return {}
+    cloud = provider(manifest.cloud)
+    failures: tuple[type[Exception], ...] = (*cloud.errors(), CloudError, OSError)
+    try:
+        reader = cloud.reading(manifest, clock)
+        if reader is None:
+            return {}
+        try:
+            points = reader.spot_prices(sorted(pools), clock.now())
+        finally:
+            reader.close()
+    except failures:
+        return {}
+    return {(point.instance_type, point.zone): point.usd_per_hour for point in points}

@@ -14,8 +14,12 @@ from typing import Any
 
 from everspot_clouds.base import CloudError
 from everspot_clouds.base.drift import AddedByHand, KeptResource
+from everspot_clouds.orphans import Orphan, find_orphans
 from everspot_clouds.registry import LOOKED_AT, added_by_hand
+from everspot_clouds.stack_state import declared_clusters, known_ids
 from everspot_core.deployment import PendingOperation, pending_operations
+from everspot_core.manifest import Manifest
+from everspot_store import SystemClock
 
 from everspot_review.engine import PREVIEWED_IN, Engine, EngineError
 from everspot_review.logged import name_of
@@ -50,6 +54,7 @@ class Drift:
         blind: Why the second look could not be taken, in sentences.
         refused: Why the refresh could not be made, so that nothing is known.
         pending: Operations of an update that was interrupted.
+        orphans: What the cloud has with the cluster's tag or label, and no stack.
     """
 
     environment: str
@@ -58,11 +63,12 @@ class Drift:
     blind: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     pending: tuple[PendingOperation, ...] = ()
+    orphans: tuple[Orphan, ...] = ()
 
     @property
     def found(self) -> bool:
         """Whether something is not as it was left."""
-        return bool(self.resources or self.added or self.pending)
+        return bool(self.resources or self.added or self.pending or self.orphans)
 
     def document(self) -> dict[str, object]:
         """For programs. `drifted` is null where nothing is known."""
@@ -76,6 +82,11 @@ class Drift:
             ],
             "added": [{"urn": a.urn, "kind": a.kind, "what": a.what, "key": a.key} for a in self.added],
             "pending": [{"urn": p.urn, "type": p.type, "operation": p.operation} for p in self.pending],
+            "orphans": [
+                {"kind": o.resource.kind, "name": o.resource.name, "detail": o.resource.detail,
+                 "instances": [part.name for part in o.parts], "usd_per_hour": o.usd_per_hour, "command": o.command}
+                for o in self.orphans
+            ],
             "not_looked_at": [*self.refused, *self.blind],
         }  # fmt: skip
 
@@ -104,7 +115,26 @@ def drift(engine: Engine, environment: str, limit: timedelta = PREVIEWED_IN, loo
         except CloudError as error:
             blind.append(f"what was added by hand could not be looked for on {cloud}: {error} {error.fix}".strip())
     ordered = tuple(sorted(added, key=lambda a: (a.urn, a.kind, a.key)))
-    return Drift(environment, resources, ordered, tuple(blind), pending=pending_operations(state))
+    orphans = _orphans(state, blind)
+    return Drift(environment, resources, ordered, tuple(blind), (), pending_operations(state), orphans)
+
+
+def _orphans(state: Mapping[str, Any], blind: list[str]) -> tuple[Orphan, ...]:
+    """What no stack knows of the clusters of this one. `blind`: gets why a cloud could not be asked."""
+    known, clock = known_ids(state), SystemClock.from_environment()
+    orphans: list[Orphan] = []
+    for manifest in declared_clusters(state):
+        try:
+            orphans += find_orphans(manifest, known, clock)
+        except CloudError as error:
+            blind.append(f"{_unseen(manifest)}: {error} {error.fix}".strip())
+        except ImportError as error:
+            blind.append(f"{_unseen(manifest)}: its client is not installed ({error})")
+    return tuple(orphans)
+
+
+def _unseen(manifest: Manifest) -> str:
+    return f"what belongs to no stack of cluster {manifest.cluster} could not be looked for on {manifest.cloud}"
 
 
 def _refreshed(

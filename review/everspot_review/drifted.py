@@ -25,6 +25,9 @@ def told(drift: Drift) -> str:
         lines.append(f"{'-' if resource.gone else '~'} {resource.type} {resource.name}{' is gone' * resource.gone}")
         lines += [f"    {c.path}: {c.before or '(none)'} → {c.after or '(none)'}" for c in resource.changes]
     lines += [f"! {one.type} {one.name}: {one.operation}, interrupted" for one in drift.pending]
+    for orphan in drift.orphans:
+        lines.append(f"+ in no stack: {orphan.sentence}")
+        lines += [f"    to remove it: {orphan.command}"] if orphan.command else []
     lines += [f"+ {each.kind} on {name_of(each.urn)}, added by hand: {each.what}" for each in drift.added]
     blind = [code(why, 500) for why in drift.blind]
     if not lines:

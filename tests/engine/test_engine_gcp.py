@@ -19,10 +19,12 @@ from engine_changes import DIGEST, keep_change, kept_changes
 from everspot.gcp import deployers
 from everspot.repository import ReviewPart
 from everspot_clouds.base.drift import KeptResource
+from everspot_clouds.orphans import find_orphans
 from everspot_clouds.registry import added_by_hand
+from everspot_clouds.stack_state import declared_clusters, known_ids
 from everspot_local.gcp.callers import OWNER_TOKEN
 from everspot_local.gcp.project import PROJECT
-from everspot_store import StoreError
+from everspot_store import StoreError, SystemClock
 from pulumi.automation import CommandError
 
 pytestmark = pytest.mark.engine
@@ -142,11 +144,14 @@ def there(google: Any) -> dict[str, set[str]]:
 
 def found_beside_the_state(google: Any) -> None:
     """The second look: it finds nothing in what the provider has made, and what was added by hand until it is gone."""
-    kept = KeptResource.of_state(json.loads(google.pulumi("stack", "export", stack=STACK)))
+    state = json.loads(google.pulumi("stack", "export", stack=STACK))
+    kept = KeptResource.of_state(state)
     with acting(google, ReviewPart.DRIFT), pytest.MonkeyPatch.context() as patch:
         for name, value in google.env.items():
             patch.setenv(name, value)
         assert added_by_hand("gcp", kept) == []
+        (cluster,) = declared_clusters(state)
+        assert find_orphans(cluster, known_ids(state), SystemClock.from_environment()) == []
         (network,) = listed(google, f"{GLOBAL}/networks")
         door = {"name": "by-hand", "network": network["selfLink"], "sourceRanges": ["0.0.0.0/0"],
                 "allowed": [{"IPProtocol": "tcp", "ports": ["22"]}]}  # fmt: skip

@@ -65,9 +65,10 @@ DRIFT = frozenset(
     ec2="DescribeAddressesAttribute",
     iam="ListInstanceProfilesForRole",
     s3="ListBucketVersions",
-)
-"""Further calls of a refresh that changes nothing, and of the look for what was added by hand: those of `DEPLOY` that
-read, but for those that only come before something is deleted."""
+) | _actions(ec2="DescribeInstances DescribeSpotPriceHistory DescribeTags DescribeVolumes")
+"""Further calls of a refresh that changes nothing, and of the looks for what was added by hand and for what belongs to
+no stack: those of `DEPLOY` that read, but for those that only come before something is deleted, and what only the last
+look asks for."""
 
 BOOTSTRAP = _actions(
     budgets="ListTagsForResource ViewBudget",

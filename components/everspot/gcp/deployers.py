@@ -47,9 +47,12 @@ DEPLOY = _permissions(
 
 DRIFT = frozenset(one for one in DEPLOY if one.rpartition(".")[2] in ("get", "getIamPolicy", "list")) - _permissions(
     compute="globalOperations.get regionOperations.get",
-) | _permissions(compute="firewalls.list")
-"""Further calls of a refresh that changes nothing, and of the look for what was added by hand: those of `DEPLOY` that
-read, but for those that ask how far a change is, and the list of firewall rules, which only that look asks for."""
+) | _permissions(
+    compute="disks.list firewalls.list instanceGroupManagers.list instanceTemplates.list instances.list routers.list"
+)
+"""Further calls of a refresh that changes nothing, and of the looks for what was added by hand and for what belongs to
+no stack: those of `DEPLOY` that read, but for those that ask how far a change is, and the lists that only the looks
+ask for."""
 
 BOOTSTRAP = _permissions(
     cloudkms="cryptoKeys.get cryptoKeys.getIamPolicy keyRings.get",

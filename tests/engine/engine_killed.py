@@ -1,0 +1,83 @@
+"""Updates that are killed: the engine gets SIGKILL as soon as the cloud is asked for a certain thing."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from everspot_cli.main import main
+
+PATIENCE = 300.0
+STEADY = 12
+"""Looks, each a quarter of a second apart, that have to find the same."""
+
+
+def kill_update_at(rig: Any, action: str, stack: str) -> None:
+    """Begin an update, and kill the engine once the cloud was asked for an action. The cloud carries the action out:
+    the provider lives on, as it does where a runner's job is killed while its requests are under way."""
+    book = rig.project / "local" / "calls.jsonl"
+    read_from = book.stat().st_size
+    if stack not in rig.stacks:
+        rig.engine.run(["stack", "init", stack], str(rig.project), rig.env)
+        rig.stacks.add(stack)
+    command = [shutil.which("pulumi", path=rig.env["PATH"]), "up", "--yes", "--skip-preview", "--parallel=64"]
+    with subprocess.Popen(
+        [*command, "--stack", stack], cwd=rig.project, env=rig.plugins.attached(rig.env), start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    ) as engine:  # fmt: skip
+        try:
+            ends = time.monotonic() + PATIENCE
+            while action not in book.read_text()[read_from:]:
+                assert engine.poll() is None, "the update ended before it was killed"
+                assert time.monotonic() < ends, f"the cloud was not asked for {action}"
+                time.sleep(0.005)
+        finally:
+            os.killpg(engine.pid, signal.SIGKILL)
+    rig.engine.run(["cancel", "--yes", "--stack", stack], str(rig.project), rig.env)
+
+
+def settled(rig: Any, present: Callable[[], set[str]]) -> set[str]:
+    """What the killed update has left, at least one thing, once no more of it comes: the provider carries out what it
+    was asked for before."""
+    seen: list[set[str]] = []
+
+    def steady() -> bool:
+        seen.append(present())
+        return bool(seen[-1]) and len(seen) > STEADY and all(one == seen[-1] for one in seen[-STEADY:])
+
+    rig.wait(steady)
+    return seen[-1]
+
+
+def pending(rig: Any, stack: str) -> set[str]:
+    """The names of the resources whose operations are pending in a stack's state."""
+    deployment = json.loads(rig.pulumi("stack", "export", stack=stack))["deployment"]
+    entries = deployment.get("pending_operations") or []
+    return {entry["resource"]["urn"].rpartition("::")[2] for entry in entries}
+
+
+@contextmanager
+def at_home(rig: Any) -> Iterator[None]:
+    """A shell in the project's folder, which knows the local cloud."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in rig.env.items():
+            patch.setenv(name, value)
+        for name in ("AWS_PROFILE", "EVERSPOT_STORE", "EVERSPOT_CLUSTER"):
+            patch.delenv(name, raising=False)
+        patch.setenv("XDG_CONFIG_HOME", str(rig.project / "config"))
+        patch.setenv("XDG_CACHE_HOME", str(rig.project / "cache"))
+        patch.chdir(rig.project)
+        yield
+
+
+def everspot(*arguments: str) -> int:
+    """Run a command line in this process. Returns its exit code."""
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    return int(ended.value.code or 0)

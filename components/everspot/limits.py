@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NotRequired, TypedDict
 
@@ -11,6 +11,7 @@ from everspot_core.documents import parse_duration
 from everspot_core.faults import modelled
 from everspot_core.governance.thresholds import Thresholds
 from everspot_core.manifest import (
+    DeclaredCapacity,
     Elastic,
     FleetOffer,
     Limits,
@@ -153,6 +154,11 @@ def build_manifest(
         "generation": generation(common, machine),
     }
     return _as_json(common.model_copy(update=own))
+
+
+def build_declared(capacity: Sequence[str]) -> str:
+    """`declared.json`: the names of the fleets and groups of a cluster's stack."""
+    return json.dumps(json.loads(DeclaredCapacity(capacity=sorted(capacity)).to_json()), separators=(",", ":"))
 
 
 def with_idle_limit(manifest: str, idle_limit: str) -> str:

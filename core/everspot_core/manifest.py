@@ -281,6 +281,17 @@ class Manifest(Document):
         return {team: weight for team, weight in given.items() if team not in bad}
 
 
+class DeclaredCapacity(Document):
+    """The document `declared.json`: by what the cluster's stack keeps instances running.
+
+    The infrastructure writes it at the end of each update, so that what else keeps instances running can be found.
+    """
+
+    capacity: list[str] = Field(
+        default_factory=list, description="Fleets and groups, the scheduler's included, by their cloud's names."
+    )
+
+
 def left_out(data: bytes | str) -> list[Problem]:
     """The fields of a manifest's JSON that `Manifest.read` ignores, for a warning in the log.
 

@@ -5,20 +5,23 @@ What was open when the last scheduler ended is open still, so nothing is told tw
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
+from everspot_clouds.base import CloudInstance, Phase
 from everspot_core.governance.anomalies import (
     Anomalies,
     Anomaly,
     DailySpending,
     Finding,
     Idling,
+    StandingInstance,
     dear_pools,
     dear_teams,
     idle_fleet,
     long_jobs,
+    orphaned_capacity,
 )
 from everspot_core.governance.thresholds import USUAL, Thresholds
 from everspot_core.market import PoolKey
@@ -84,15 +87,18 @@ class AnomalyWatch:
             self._known = self._written = found.model_copy(update={"scheduler_id": self._known.scheduler_id})
         self._spending = spending or self._spending
 
-    def look(self, view: ClusterView, seen: Observation, ledger: Ledger) -> None:
-        """Look for anomalies if it is due. `view`: of the last plan of the tick."""
+    def look(
+        self, view: ClusterView, seen: Observation, ledger: Ledger, described: Iterable[CloudInstance] = ()
+    ) -> None:
+        """Look for anomalies if it is due. `view`: of the last plan of the tick; `described`: the cluster's instances
+        as the cloud describes them."""
         monotonic = self._store.clock.monotonic()
         if not self._pace.take(monotonic):
             return
         try:
             if self._spent_pace.take(monotonic):
                 self._add_up(seen, ledger)
-            self._follow(self._found(view, ledger))
+            self._follow([*self._found(view, ledger), *self._orphaned(described, ledger)])
         except StoreError as error:  # notes for people: what the tick has yet to record comes first
             _log.error("what is not as usual is not written down, and is tried again later: %s", error)
 
@@ -115,6 +121,18 @@ class AnomalyWatch:
             *dear_pools(in_use(ledger.launches, ledger.ends, now), ledger.points(), now, beyond),
         ]
 
+    def _orphaned(self, described: Iterable[CloudInstance], ledger: Ledger) -> list[Finding]:
+        """The fleets and groups that the stack does not declare; none where it has not said what it declares."""
+        try:
+            declared = self._store.declared_capacity()
+        except BadDocument as error:
+            _log.error("%s: what belongs to no stack is not looked for", error)
+            return []
+        if declared is None:
+            return []
+        standing = [_standing(one, ledger) for one in described if one.phase is Phase.ALIVE and not one.launch]
+        return orphaned_capacity(standing, declared.capacity, self._store.clock.now())
+
     def _follow(self, found: list[Finding]) -> None:
         now = self._store.clock.now()
         before = {(a.kind, a.subject) for a in self._known.open}
@@ -126,6 +144,11 @@ class AnomalyWatch:
             self._known = self._known.model_copy(update={"updated_at": now})
             self._store.notes.write_anomalies(self._known)
             self._written = self._known
+
+
+def _standing(instance: CloudInstance, ledger: Ledger) -> StandingInstance:
+    usd = ledger.usd_per_hour(PoolKey(instance.instance_type, instance.zone, instance.market))
+    return StandingInstance(instance.instance_id, instance.part_of, instance.role.value, instance.launched_at, usd)
 
 
 def _idling(instance: InstanceView, ledger: Ledger) -> Idling:

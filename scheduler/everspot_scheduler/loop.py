@@ -221,8 +221,11 @@ class Scheduler:
         aside("why jobs wait", lambda: self._waits.note([*holds, *launches], self._desk.note))
         aside("the state of pools", lambda: self._fleet_note.note(view))
         aside("the figures", lambda: self._count(view, holds))
-        aside("what is not as usual", lambda: self._anomalies.look(view, seen, self._ledger))
+        aside("what is not as usual", lambda: self._look_for_anomalies(view, seen))
         self._watch.launches(self._desk.settled())
+
+    def _look_for_anomalies(self, view: ClusterView, seen: Observation) -> None:
+        self._anomalies.look(view, seen, self._ledger, self._facts.described.values())
 
     def _count(self, view: ClusterView, holds: Sequence[Hold]) -> None:
         self._watch.look(view, holds, self._facts, self._ledger, self._anomalies.unusual)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from everspot_core.budgets import Budgets
-from everspot_core.manifest import Manifest, left_out
+from everspot_core.manifest import DeclaredCapacity, Manifest, left_out
 from everspot_core.price_table import PriceTable
 from everspot_core.problems import Problem
 from everspot_core.records import Request, RollRequest
@@ -16,6 +16,7 @@ from everspot_store.table import Table
 
 _PRICES = "prices"
 _MANIFEST = "cluster"
+_DECLARED = "declared"
 _DRAIN = "drain"
 _ROLL = "roll"
 _BUDGETS = "budgets"
@@ -59,6 +60,19 @@ class ClusterDocuments:
         """Write `cluster.json`, for clusters on a folder. On a cloud the infrastructure writes it."""
         self.control.put(f"{_MANIFEST}.json", manifest.to_json())
         self._manifest = manifest
+
+    def declared_capacity(self) -> DeclaredCapacity | None:
+        """`declared.json`: the fleets and groups of the cluster's stack; None if no update has written it yet.
+
+        Raises:
+            BadDocument: if it cannot be read.
+        """
+        found = Table(self.control, "", DeclaredCapacity).get(_DECLARED)
+        return None if found is None else found.value
+
+    def write_declared_capacity(self, declared: DeclaredCapacity) -> None:
+        """Write `declared.json`. On a cloud the infrastructure writes it."""
+        self.control.put(f"{_DECLARED}.json", declared.to_json())
 
     def price_table(self) -> PriceTable | None:
         """The newest prices that somebody has read from the cloud's price lists for this cluster, or None."""

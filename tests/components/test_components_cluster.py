@@ -30,6 +30,7 @@ EXPECTED = {
     "train-fleet": "everspot:index:AwsTrainingFleet",
     "train-scheduler": "everspot:index:AwsSchedulerService",
     "train-guard": "pulumi:index:Stash",
+    "train-declared": "aws:s3/bucketObjectv2:BucketObjectv2",
     "train-manifest": "aws:s3/bucketObjectv2:BucketObjectv2",
     "train-events-queue": "aws:sqs/queue:Queue",
     "train-events-dead": "aws:sqs/queue:Queue",
@@ -274,6 +275,13 @@ def test_what_the_cluster_is_declared_to_be_is_published_behind_its_fleets(
 ) -> None:
     cluster()
     assert {"train-fleet-on-demand", "train-fleet-spot"} <= waits["train-manifest"]
+
+
+def test_what_keeps_instances_running_is_published_by_its_names(cluster: Cluster) -> None:
+    recorder = cluster()
+    assert recorder.inputs("train-declared")["key"] == "declared.json"
+    declared = json.loads(recorder.inputs("train-declared")["content"])["capacity"]
+    assert len(declared) == 3 and any("fleet-spot" in name for name in declared), declared
 
 
 def test_a_permissions_boundary_limits_both_roles(cluster: Cluster) -> None:

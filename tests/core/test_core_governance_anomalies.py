@@ -1,5 +1,6 @@
 """What is not as usual: each finding at its bounds, norms that one dear day does not move, and what is told once."""
 
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from statistics import median
 
@@ -11,11 +12,13 @@ from everspot_core.governance.anomalies import (
     DailySpending,
     Finding,
     Idling,
+    StandingInstance,
     dear_pools,
     dear_teams,
     idle_fleet,
     long_jobs,
     norm_of,
+    orphaned_capacity,
 )
 from everspot_core.governance.thresholds import Thresholds
 from everspot_core.job import JobSpec, JobSubmission
@@ -172,3 +175,27 @@ def test_days_are_replaced_by_newer_sums_and_forgotten_when_no_norm_needs_them()
     known = DailySpending(updated_at=NOW, days={date(2026, 1, 1): {"a": 1.0}, TODAY: {"a": 1.0}})
     found = DailySpending.read(known.with_days({TODAY: {"a": 2.0}}, NOW).to_json())
     assert found.days == {TODAY: {"a": 2.0}}
+
+
+ORPHAN = StandingInstance("i-1", "fleet-9", "agent", NOW - timedelta(hours=1), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("instances", "subjects", "usd"),
+    [
+        ([ORPHAN], ["fleet-9"], 0.5),
+        ([ORPHAN, replace(ORPHAN, instance_id="i-2")], ["fleet-9"], 1.0),
+        ([replace(ORPHAN, part_of="fleet-1")], [], 0),
+        ([replace(ORPHAN, part_of="")], ["i-1"], 0.5),
+        ([replace(ORPHAN, usd_per_hour=None)], ["fleet-9"], 0.0),
+        ([replace(ORPHAN, launched_at=NOW - timedelta(minutes=14))], [], 0),  # an update may be about to declare it
+        ([replace(ORPHAN, part_of="group-2", role="scheduler"), ORPHAN], ["fleet-9", "group-2"], 0.5),
+    ],
+)
+def test_capacity_that_no_stack_declares_is_found_with_its_cost(
+    instances: list[StandingInstance], subjects: list[str], usd: float
+) -> None:
+    found = orphaned_capacity(instances, ["fleet-1", "group-1"], NOW)
+    assert [one.subject for one in found] == subjects
+    assert not found or found[0].figures["usd_per_hour"] == usd
+    assert all("belongs to no stack" in one.words and "an hour" in one.words for one in found)

@@ -1,6 +1,7 @@
 """A scheduler that finds something unusual: it is written, told once whoever schedules, and over when it is over."""
 
 import json
+from dataclasses import replace
 from datetime import date, timedelta
 
 import boto3
@@ -8,6 +9,7 @@ from everspot_clouds.aws.cloud import AwsCloud
 from everspot_core.governance.anomalies import DailySpending
 from everspot_core.governance.thresholds import Thresholds
 from everspot_core.ledger import PricePoint
+from everspot_core.manifest import DeclaredCapacity
 from everspot_core.notify import Notifications
 from everspot_core.records import Market
 from everspot_scheduler.anomalies import LOOK_EVERY, SPENT_EVERY
@@ -146,3 +148,26 @@ def test_a_topic_of_the_local_cloud_gets_it_beside_the_note_in_the_bucket(s3_clu
         "1 of 1 instances have had no work for 2h or longer: $0.09 an hour (cluster test)",
         "everspot anomalies",
     ]
+
+
+def test_capacity_that_the_stack_does_not_declare_is_told_until_it_is_gone(cluster: Cluster):
+    """An update was killed after the cloud had made a fleet; the next one has made another."""
+    cluster.agent("i-1", Market.ON_DEMAND)
+    mine = cluster.cloud.described["i-1"]
+    cluster.cloud.described["i-1"] = replace(mine, part_of="fleet-1")
+    stray = replace(mine, instance_id="i-9", part_of="fleet-9")
+    cluster.cloud.described["i-9"] = stray
+    cluster.cloud.described["i-8"] = replace(stray, instance_id="i-8", part_of="", launch="f" * 32)
+    cluster.run(2)
+    later(cluster, HOUR)
+    assert kinds(cluster) == [], "which fleets are declared is not known"
+    cluster.store.write_declared_capacity(DeclaredCapacity(capacity=["fleet-1"]))
+    later(cluster)
+    assert ("orphaned-capacity", "fleet-9") in kinds(cluster)
+    (found,) = [a for a in cluster.store.notes.anomalies().open if a.kind == "orphaned-capacity"]
+    assert "fleet-9 belongs to no stack and runs 1 instance (agent) for $0.085 an hour" in found.words
+    assert found.figures["usd_per_hour"] == 0.085
+    del cluster.cloud.described["i-9"]
+    cluster.run(8)
+    later(cluster)
+    assert "orphaned-capacity" not in [kind for kind, _ in kinds(cluster)]

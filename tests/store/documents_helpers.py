@@ -33,6 +33,7 @@ from everspot_core.dossier import Dossier
 from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.governance.anomalies import Anomalies, Anomaly, DailySpending
 from everspot_core.ledger import EndRecord, FaultKind, FaultRecord, LaunchRecord, PricePoint
+from everspot_core.manifest import DeclaredCapacity
 from everspot_core.records import (
     Assignment,
     JobState,
@@ -141,6 +142,7 @@ def examples() -> dict[str, Document]:
         Anomaly, kind="idle-fleet", subject="fleet", words="2 of 3", figures={"idle": 2.0}, since=AT, over_at=AT
     )
     found["Anomalies"] = every_field(Anomalies, scheduler_id="s-1", updated_at=AT, open=[unusual], over=[unusual])
+    found["DeclaredCapacity"] = every_field(DeclaredCapacity, capacity=["fleet-1", "train-scheduler"])
     found["DailySpending"] = every_field(DailySpending, updated_at=AT, days={AT.date(): {"vision": 1.5}})
     allowance = every_field(Allowance, dollars=12.5, gpu_hours=8)
     caps = every_field(Caps, day=allowance, month=allowance)

@@ -33,7 +33,7 @@ from everspot.capacity import elastic_of, offer_of, standing_of
 from everspot.declared import declared_types
 from everspot.federation import PeerArgs, card, peers_of
 from everspot.guard import guard
-from everspot.limits import LimitsArgs, build_manifest
+from everspot.limits import LimitsArgs, build_declared, build_manifest
 from everspot.parts import inputs, outputs
 
 
@@ -201,6 +201,15 @@ class AwsTrainingCluster(pulumi.ComponentResource):
             content_type="application/json",
             # Where the fleets could not be changed, it must not say that they were: the scheduler ends instances by it.
             opts=pulumi.ResourceOptions(parent=self, depends_on=[fleet, *may_launch]),
+        )
+        capacity = [self.on_demand_fleet_id, self.spot_fleet_id, self.scheduler_group]
+        aws.s3.BucketObjectv2(
+            f"{name}-declared",
+            bucket=store.control_bucket,
+            key="declared.json",
+            content=pulumi.Output.all(*capacity).apply(build_declared),
+            content_type="application/json",
+            opts=child,
         )
         peers = add_federation(self, name, args, identity, store)
         self.peer = card(name, CLOUD, store, self.scheduler_role_arn)

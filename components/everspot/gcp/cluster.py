@@ -33,7 +33,7 @@ from everspot.gcp.scheduler import DEFAULT_TYPE, GcpSchedulerService, GcpSchedul
 from everspot.gcp.scraping import GcpPrometheusArgs, metrics_of
 from everspot.gcp.store import GcpStore
 from everspot.guard import guard
-from everspot.limits import LimitsArgs, build_manifest
+from everspot.limits import LimitsArgs, build_declared, build_manifest
 from everspot.parts import inputs, outputs
 
 
@@ -197,6 +197,15 @@ class GcpTrainingCluster(pulumi.ComponentResource):
             content_type="application/json",
             # Where the groups could not be changed, it must not say that they were: the scheduler reckons with it.
             opts=pulumi.ResourceOptions(parent=self, depends_on=[fleet, *may_launch]),
+        )
+        capacity = [self.on_demand_group, self.spot_group, self.scheduler_group]
+        storage.BucketObject(
+            f"{name}-declared",
+            bucket=store.control_bucket,
+            name="declared.json",
+            content=pulumi.Output.all(*capacity).apply(build_declared),
+            content_type="application/json",
+            opts=child,
         )
         peers = add_federation(self, name, args, identity, store)
         more = {"schedulerId": identity.scheduler_unique_id, "projectNumber": asking.number_of(self)}

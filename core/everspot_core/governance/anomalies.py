@@ -4,7 +4,7 @@ Each finding is a function of figures that a scheduler has anyway. A finding is 
 told once, and again only after it was over.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from enum import StrEnum
@@ -12,6 +12,7 @@ from statistics import median
 
 from pydantic import Field
 
+from everspot_core.counting import counted
 from everspot_core.documents import Document, Stored, Utc, format_duration
 from everspot_core.governance.thresholds import USUAL, Thresholds
 from everspot_core.job import JobSubmission
@@ -24,6 +25,8 @@ NORM_DAYS, LEAST_DAYS = 28, 7
 """A team's norm is that of so many days before, and there is none from fewer."""
 MONTH, LEAST_PRICED = timedelta(days=30), timedelta(days=3)
 """A pool's price is compared with its mean over so long, of which so much has to be known."""
+UPDATE_TAKES = timedelta(minutes=15)
+"""Market time from the launch of a fleet's first instance until the update that made the fleet has ended."""
 KEPT = 100
 """The most findings that are kept after they were over, the newest ones."""
 _TO_SIGMA = 1.4826  # of a normal distribution, the standard deviation by the median absolute deviation
@@ -36,6 +39,7 @@ class AnomalyKind(StrEnum):
     TEAM_OVER_NORM = "team-over-norm"
     IDLE_FLEET = "idle-fleet"
     POOL_PRICE = "pool-price"
+    ORPHANED_CAPACITY = "orphaned-capacity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +182,52 @@ def idle_fleet(instances: Sequence[Idling], now: datetime, beyond: Thresholds = 
     words = f"{len(idle)} of {len(instances)} instances have had no work for {long}: {costs} an hour"
     figures = {"idle": float(len(idle)), "instances": float(len(instances)), "usd_per_hour": usd}
     return [Finding(AnomalyKind.IDLE_FLEET, "fleet", words, figures)]
+
+
+@dataclass(frozen=True, slots=True)
+class StandingInstance:
+    """An instance that runs and that no scheduler launched.
+
+    Attributes:
+        instance_id: The cloud's name of it.
+        part_of: The fleet or group that keeps it running; empty if none does.
+        role: `agent` or `scheduler`.
+        launched_at: Market time.
+        usd_per_hour: Its price; None if it is not known.
+    """
+
+    instance_id: str
+    part_of: str
+    role: str
+    launched_at: datetime
+    usd_per_hour: float | None
+
+
+def orphaned_capacity(instances: Iterable[StandingInstance], declared: Collection[str], now: datetime) -> list[Finding]:
+    """Return a finding for each fleet or group that runs instances of the cluster and that its stack does not declare.
+
+    Args:
+        instances: All that stand.
+        declared: The names of the fleets and groups that the stack declares.
+        now: An instance younger than `UPDATE_TAKES` may be of a fleet that an update is still about to declare.
+    """
+    groups: dict[str, list[StandingInstance]] = {}
+    for one in instances:
+        if one.part_of not in declared and now - one.launched_at >= UPDATE_TAKES:
+            groups.setdefault(one.part_of or one.instance_id, []).append(one)
+    return [_orphaned(name, found) for name, found in sorted(groups.items())]
+
+
+def _orphaned(name: str, instances: Sequence[StandingInstance]) -> Finding:
+    usd = sum(one.usd_per_hour for one in instances if one.usd_per_hour is not None)
+    unknown = any(one.usd_per_hour is None for one in instances)
+    roles = " and ".join(sorted({one.role for one in instances}))
+    words = (
+        f"{name} belongs to no stack and runs {counted(len(instances), 'instance')} ({roles}) for "
+        f"{'at least ' if unknown else ''}${usd:,.3f} an hour; `everspot doctor` says how to remove it"
+    )
+    figures = {"instances": float(len(instances)), "usd_per_hour": usd}
+    return Finding(AnomalyKind.ORPHANED_CAPACITY, name, words, figures)
 
 
 def dear_pools(

@@ -105,7 +105,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gc": ("gc", "Show what nobody needs any more in the data bucket, and how large it is; with --delete, remove it."),
     "doctor": (
         "doctor",
-        "Check the cluster: store, scheduler, instances, peers, credentials, linked roles, quotas, clock.",
+        "Check the cluster: store, scheduler, instances, peers, credentials, quotas, clock, its stack, orphans.",
     ),
     "review": (
         "review",

@@ -5,13 +5,15 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from functools import cached_property
+from typing import Any, cast
 from urllib.parse import urlsplit
 
-from everspot_core.deployment import resources
+from everspot_clouds.stack_state import declared_clusters
+from everspot_core.deployment import PendingOperation, pending_operations, resources
 from everspot_core.documents import format_duration
 
 from everspot_cli.errors import CliError, Exit
@@ -24,6 +26,9 @@ ASKED_FOR = timedelta(seconds=60)
 DESTROYED_IN = timedelta(hours=1)
 """Longest wait for a destroy. Clouds take minutes to delete fleets and networks."""
 
+CHANGED_IN = timedelta(minutes=10)
+"""Longest wait for a change of the state alone."""
+
 GIVEN_UP_IN = timedelta(minutes=5)
 """Time for the engine to finish its present step, once it was asked to stop."""
 
@@ -32,9 +37,27 @@ CHECKED = {"EVERSPOT_FORCE_DESTROY": "1"}
 by the cloud's answers, which are newer than the store's on instances that have just ended."""
 
 
+def export(name: str | None) -> dict[str, Any]:
+    """Return the engine's state of a stack, also of one that declares no cluster yet; None: the selected one.
+
+    Raises:
+        CliError: if there is no `pulumi`, or no such stack.
+    """
+    pulumi = shutil.which("pulumi")
+    if pulumi is None:
+        raise CliError("a stack is read by pulumi, which is not on PATH", Exit.UNAVAILABLE)
+    return _asked(pulumi, name, "export")
+
+
 @dataclass(frozen=True)
 class Stack:
-    """A stack of the Pulumi project in this folder. `name` None: the selected one."""
+    """A stack of the Pulumi project in this folder.
+
+    Attributes:
+        pulumi: The engine's program.
+        name: The stack's name; None: the selected one.
+        outputs: Its outputs. Where its first update did not end, those that its state gives.
+    """
 
     pulumi: str
     name: str | None
@@ -53,6 +76,8 @@ class Stack:
             raise CliError("a cluster is destroyed by pulumi, which is not on PATH", Exit.UNAVAILABLE, hint=hint)
         outputs = _asked(pulumi, name, "output", "--json")
         if not outputs.get("controlUrl") or not outputs.get("cluster"):
+            outputs = _of_state(_asked(pulumi, name, "export"))
+        if not outputs.get("cluster"):
             which = f"the stack {name}" if name else "the selected stack"
             raise CliError(f"{which} declares no cluster: it has no outputs cluster and controlUrl", Exit.NOT_FOUND)
         return cls(pulumi, name, outputs)
@@ -62,6 +87,20 @@ class Stack:
         """The name of the stack, for people."""
         return f"stack {self.name}" if self.name else "this folder's Pulumi stack"
 
+    @cached_property
+    def state(self) -> Mapping[str, Any]:
+        """The engine's state of the stack, as it was before anything was changed.
+
+        Raises:
+            CliError: if it cannot be read.
+        """
+        return _asked(self.pulumi, self.name, "export")
+
+    @property
+    def pending(self) -> tuple[PendingOperation, ...]:
+        """The operations of an update that was interrupted."""
+        return pending_operations(self.state)
+
     def deletes(self) -> tuple[str, ...]:
         """The cluster's buckets that a destroy deletes with all that is in them, by the stack's state.
 
@@ -69,20 +108,64 @@ class Stack:
             CliError: if the state cannot be read.
         """
         mine = {_bucket(str(self.outputs.get(url) or "")) for url in ("controlUrl", "dataUrl")}
-        found = resources(_asked(self.pulumi, self.name, "export"))
+        found = resources(self.state)
         here = (one for one in found if one.get("id") in mine and not one.get("retainOnDelete"))
         return tuple(sorted({str(one["id"]) for one in here}))
 
     def destroy(self, tell: Callable[[str], None]) -> None:
         """Run `pulumi destroy` to its end. `tell`: gets each line that it prints.
 
-        The program runs with it, because the engine has to know the hooks of its guard.
+        The program runs with it, because the engine has to know the hooks of its guard. Where that deletes nothing, the
+        program may be what fails: it looks up an image, or a network, that is gone. Then the stack is destroyed by its
+        state alone, which needs neither; the guard's question has been answered before.
 
         Raises:
             CliError: if it fails, or takes longer than `DESTROYED_IN`.
         """
+        before = _urns(self.state)
+        code, late = self._run_destroy(tell, "--run-program")
+        if code and not late and _urns(self._export()) == before:
+            tell("The program deleted nothing: destroying the stack by its state alone.")
+            self._forget_hooks()
+            code, late = self._run_destroy(tell)
+        if code:
+            why = f"did not end within {format_duration(DESTROYED_IN)}" if late else f"failed (exit code {code})"
+            raise CliError(
+                f"pulumi destroy {why}; the cluster stays drained, and what was not deleted is still there",
+                hint="what pulumi said is above: correct it, run `everspot down` again, or `everspot drain --undo` "
+                "to keep the cluster",
+            )
+
+    def clear_pending(self) -> None:
+        """Clear the pending operations, once nothing of what they left in the cloud is there.
+
+        Raises:
+            CliError: if the engine refuses.
+        """
+        self._change("refresh", "--yes", "--skip-preview", "--clear-pending-creates")
+
+    def _forget_hooks(self) -> None:
+        """Take the guard's hooks out of the state. The engine deletes no resource whose hook it does not know."""
+        state = self._export()
+        for resource in resources(state):
+            cast(dict[str, Any], resource).pop("resourceHooks", None)
+        self._change("stack", "import", given=json.dumps(state))
+
+    def _export(self) -> dict[str, Any]:
+        return _asked(self.pulumi, self.name, "export")
+
+    def _change(self, *what: str, given: str | None = None) -> None:
+        done = subprocess.run(  # noqa: S603 - our own words, no shell
+            [self.pulumi, *what, "--non-interactive", *_chosen(self.name)],
+            capture_output=True, text=True, check=False, input=given or "", timeout=CHANGED_IN.total_seconds(),
+        )  # fmt: skip
+        if done.returncode:
+            raise refused(self.pulumi, self.name, done.stderr or done.stdout, f"pulumi {what[0]} failed")
+
+    def _run_destroy(self, tell: Callable[[str], None], *options: str) -> tuple[int, bool]:
+        """Run the engine once. Returns its exit code, and whether it was stopped because it took too long."""
         command = [
-            *(self.pulumi, "destroy", "--yes", "--skip-preview", "--run-program", "--non-interactive"),
+            *(self.pulumi, "destroy", "--yes", "--skip-preview", *options, "--non-interactive"),
             *("--color", "never", *_chosen(self.name)),
         ]
         with subprocess.Popen(  # noqa: S603 - our own words, no shell
@@ -92,21 +175,37 @@ class Stack:
             try:
                 for line in running.stdout or ():
                     tell(line.rstrip())
-                code = running.wait()
+                return running.wait(), watch.struck
             except KeyboardInterrupt:
                 running.send_signal(signal.SIGINT)  # it ends the step that it is at, and keeps its state
                 running.wait(GIVEN_UP_IN.total_seconds())
                 raise
             finally:
                 watch.cancel()
-        if code:
-            late = f"did not end within {format_duration(DESTROYED_IN)}"
-            why = late if watch.struck else f"failed (exit code {code})"
-            raise CliError(
-                f"pulumi destroy {why}; the cluster stays drained, and what was not deleted is still there",
-                hint="what pulumi said is above: correct it, run `everspot down` again, or `everspot drain --undo` "
-                "to keep the cluster",
-            )
+
+
+def _urns(state: Mapping[str, Any]) -> set[str]:
+    return {str(item.get("urn")) for item in resources(state) if item.get("custom") and not _is_provider(item)}
+
+
+def _is_provider(item: Mapping[str, Any]) -> bool:
+    return str(item.get("type")).startswith("pulumi:providers:")
+
+
+def _of_state(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What a stack's state says of its only cluster, as outputs; empty if there is none or more than one."""
+    found = declared_clusters(state)
+    if len(found) != 1:
+        return {}
+    (manifest,) = found
+    return {
+        "cluster": manifest.cluster,
+        "cloud": manifest.cloud,
+        "region": manifest.region,
+        "project": manifest.account,
+        "controlUrl": manifest.control_url,
+        "dataUrl": manifest.data_url,
+    }
 
 
 class _Watch:

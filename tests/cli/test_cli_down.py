@@ -27,8 +27,12 @@ print(" ".join(sys.argv[1:]), "force" if os.environ.get("EVERSPOT_FORCE_DESTROY"
 if sys.argv[1] == "stack":
     if sys.argv[2] != "ls" and not os.path.exists({outputs!r}):
         sys.exit("error: no stack named 'dev' found")
+    if sys.argv[2] == "import":
+        sys.exit(open({state!r}, "w").write(sys.stdin.read()) < 1)
     answers = dict(ls=json.dumps([dict(name="prod")]), export=open({state!r}).read())
     print(answers.get(sys.argv[2]) or open({outputs!r}).read())
+elif "--run-program" in sys.argv and {program!r}:
+    sys.exit("error: " + {program!r})
 else:
     print("- everspot-dev deleting")
     sys.exit({code})
@@ -41,6 +45,8 @@ class Place:
     def __init__(self) -> None:
         self.things: list[Left] = []
         self.ended: list[str] = []
+        self.removed: list[str] = []
+        self.costless: list[Left] = []
         self.looks = 0
         self.after: dict[int, list[Left]] = {}
         self.stubborn = False
@@ -56,14 +62,28 @@ class Place:
         self.things = self.after.get(self.looks, self.things)
         return list(self.things)
 
+    def free(self) -> list[Left]:
+        return list(self.costless)
+
+    def removal(self, resource: Left) -> str:
+        return f"cloud delete {resource.name}"
+
+    def remove(self, resources: Iterable[Left]) -> None:
+        names = [one.name for one in resources]
+        self.removed += names
+        self.costless = [one for one in self.costless if one.name not in names]
+        if not self.stubborn:
+            self.things = [one for one in self.things if one.name not in names and one.part_of not in names]
+
     def end(self, instances: Iterable[str]) -> None:
         self.ended += list(instances)
         if not self.stubborn:
             self.things = [one for one in self.things if one.name not in self.ended]
 
 
-def machine(name: str, **more: Any) -> Left:
-    return Left(kind="instance", name=name, detail="agent, g5.xlarge in us-east-1a, running", **more)
+def machine(name: str, part_of: str = "fleet-known", **more: Any) -> Left:
+    """An instance, of the stack's fleet unless another is named."""
+    return Left(kind="instance", name=name, detail="agent, g5.xlarge in us-east-1a, running", part_of=part_of, **more)
 
 
 BUCKET = Left(kind="bucket", name="everspot-data", kept=True)
@@ -75,12 +95,15 @@ class Ground:
     def __init__(self, world: World, place: Place, folder: Path) -> None:
         self.world, self.place, self.folder = world, place, folder
         self.outputs = {"cluster": "test", "controlUrl": world.url, "dataUrl": world.url, "region": "us-east-1"}
-        self.state: list[dict[str, Any]] = []
+        self.state: list[dict[str, Any]] = [{"id": "fleet-known", "type": "cloud:fleet:Fleet"}]
+        self.pending: list[dict[str, Any]] = []
         self.pulumi()
 
-    def pulumi(self, code: int = 0) -> None:
+    def pulumi(self, code: int = 0, program: str = "") -> None:
+        """Write the script. `code`: how it ends; `program`: why the stack's program fails, if it does."""
         (self.folder / "outputs.json").write_text(json.dumps(self.outputs))
-        (self.folder / "state.json").write_text(json.dumps({"version": 3, "deployment": {"resources": self.state}}))
+        deployment = {"resources": self.state, "pending_operations": self.pending}
+        (self.folder / "state.json").write_text(json.dumps({"version": 3, "deployment": deployment}))
         script = self.folder / "pulumi"
         script.write_text(
             PULUMI.format(
@@ -89,6 +112,7 @@ class Ground:
                 outputs=str(self.folder / "outputs.json"),
                 state=str(self.folder / "state.json"),
                 code=code,
+                program=program,
             )
         )
         script.chmod(script.stat().st_mode | stat.S_IEXEC)
@@ -100,12 +124,13 @@ class Ground:
 
     @property
     def destroyed(self) -> list[str]:
+        return self.asked("destroy")
+
+    def asked(self, beginning: str) -> list[str]:
+        """The engine's commands that begin so."""
         log = self.folder / "log"
-        return (
-            [line.strip() for line in log.read_text().splitlines() if line.startswith("destroy")]
-            if log.exists()
-            else []
-        )
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [line.strip() for line in lines if line.startswith(beginning)]
 
 
 @pytest.fixture
@@ -136,7 +161,8 @@ def test_it_drains_destroys_and_says_that_nothing_is_left(ground: Ground) -> Non
     ]
     assert told == sorted(told)
     assert ground.run("--yes", "--json").json == {
-        "cluster": "test", "drained": [], "ended_directly": [], "kept": ["everspot-data"], "left": [],
+        "cluster": "test", "drained": [], "ended_directly": [], "orphans_removed": [],
+        "kept": ["everspot-data"], "left": [],
     }  # fmt: skip
 
 
@@ -197,6 +223,8 @@ def test_what_is_left_after_the_destroy_is_named_and_an_error(ground: Ground) ->
         Left(kind="fleet", name="fleet-1", detail="target 2, deleted_terminating", ending=True),
         BUCKET,
     ]
+    ground.state += [{"id": "vol-1", "type": "cloud:volume:Volume"}]
+    ground.pulumi()
     answer = ground.run("--yes")
     assert answer.code == 1
     assert "the stack is destroyed, and 2 things of the cluster that may cost money are left" in answer.err

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from everspot_cli.checks import Check, Verdict
 from everspot_cli.checks.cluster import cluster_checks
+from everspot_cli.checks.stack import orphan_checks, pending_check, stack_state
 from everspot_cli.commands.options import Json, session_of
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.session import Session
@@ -23,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(context: typer.Context, json: Json = False) -> None:
-    """Check the cluster: store, scheduler, instances, peers, credentials, linked roles, quotas, clock.
+    """Check the cluster: store, scheduler, instances, peers, credentials, quotas, clock, its stack, orphans.
 
     Exit code 4 if the store or the credentials are not available, 1 if something else is wrong, else 0.
     """
@@ -45,7 +46,7 @@ def _checks(session: Session) -> list[Check]:
     try:
         url = session.store_url
     except CliError as error:
-        return [Check("store", "store named", Verdict.FAIL, str(error), error.hint)]
+        return [Check("store", "store named", Verdict.FAIL, str(error), error.hint), *_stack_checks(session, None)]
     checks = [Check("store", "store named", Verdict.OK, url)]
     checks += cluster_checks(session)
     readable = not any(c.verdict is Verdict.FAIL and c.group == "store" for c in checks)
@@ -55,7 +56,20 @@ def _checks(session: Session) -> list[Check]:
         region = manifest.region if manifest is not None else _said(url)
         catalogue = session.catalogue if readable else builtin()
         checks += provider(cloud).checks(region, manifest, catalogue, session.clock)
-    return checks
+    return checks + _stack_checks(session, url, readable=readable)
+
+
+def _stack_checks(session: Session, url: str | None, *, readable: bool = False) -> list[Check]:
+    """The checks of the stack. A stack whose first update was killed names no store, and may yet cost money."""
+    try:
+        state = stack_state(session, url)
+    except CliError as error:
+        return [Check("user", "pending operations", Verdict.SKIP, str(error), error.hint)]
+    checks = [pending_check(session, state)] if state is not None else []
+    manifest = session.manifest if readable else None
+    if manifest is None and state is None:
+        return checks
+    return checks + orphan_checks(session, state, manifest, session.catalogue if readable else builtin())
 
 
 def _said(url: str) -> str | None:

@@ -1,13 +1,16 @@
 """`everspot down`: takes a cluster down, jobs and all, and checks that nothing is left that costs money."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
 from everspot_clouds.base import CloudError, Left, Site
+from everspot_clouds.orphans import Orphan, find_orphans
 from everspot_clouds.registry import cloud_of, provider
+from everspot_clouds.stack_state import known_ids
 from everspot_core.counting import counted, first_few
 from everspot_core.documents import format_duration
 from everspot_core.manifest import Manifest
@@ -63,7 +66,8 @@ def down(
 
     Nothing is destroyed before every job has checkpointed and every instance that the scheduler launched has ended,
     because nobody would end them afterwards. Instances that the scheduler does not release are ended with your own
-    credentials. Buckets stay if the stack's settings keep them. If they do not, unfinished jobs would be lost with
+    credentials. So is what has the cluster's tag and is in no stack, such as the fleet of an update that was killed.
+    Buckets stay if the stack's settings keep them. If they do not, unfinished jobs would be lost with
     them: they are named first, and --yes alone does not delete them.
     """
     session = session_of(context, json)
@@ -71,16 +75,23 @@ def down(
     declared = _stack(session, stack)
     manifest = _manifest(session, declared)
     site, before = _look(manifest)
-    _confirm(session, declared, before, yes, force)
-    drained = _drain(session, limit, force)
+    ground = _Ground(session, manifest, site, known_ids(declared.state))
+    _confirm(session, declared, before, yes, force, ground.orphans())
+    drained = _drain(session, limit, force) if declared.outputs["controlUrl"] else None
     ended = _release(session, site, before)
     _still_drained(session, drained, force)
+    removed = _remove_orphans(ground)
     session.errors.print(f"Destroying {declared.said}.")
     declared.destroy(lambda line: session.errors.print(line, style="dim", soft_wrap=True))
+    if declared.pending:
+        declared.clear_pending()
     left = _check(session, site)
     kept = [one.name for one in left if one.kept]
     _refuse_what_is_left([one for one in left if not one.kept])
-    answer = {"cluster": manifest.cluster, "drained": drained or [], "ended_directly": ended, "kept": kept, "left": []}
+    answer = {
+        "cluster": manifest.cluster, "drained": drained or [], "ended_directly": ended, "orphans_removed": removed,
+        "kept": kept, "left": [],
+    }  # fmt: skip
     if session.json:
         session.answer(answer)
     else:
@@ -113,14 +124,17 @@ def _named(session: Session) -> bool:
 
 def _manifest(session: Session, declared: Stack) -> Manifest:
     """The cluster's manifest. If its store is gone already, it is made from the stack's outputs."""
+    outputs = declared.outputs
     try:
-        return session.manifest
+        if outputs["controlUrl"]:
+            return session.manifest
     except _GONE:
-        outputs = declared.outputs
-        cloud = cloud_of(outputs["controlUrl"]) or "unknown"
-        urls = {"control_url": outputs["controlUrl"], "data_url": outputs.get("dataUrl") or outputs["controlUrl"]}
-        session.errors.print("Its store is gone: nothing can be drained any more.")
-        return Manifest(cluster=outputs["cluster"], cloud=cloud, region=outputs.get("region") or "", **urls)
+        pass
+    cloud = outputs.get("cloud") or cloud_of(outputs["controlUrl"]) or "unknown"
+    urls = {"control_url": outputs["controlUrl"], "data_url": outputs.get("dataUrl") or outputs["controlUrl"]}
+    session.errors.print("It has no store, or none any more: nothing can be drained any more.")
+    place = {"region": outputs.get("region") or "", "account": outputs.get("project") or ""}
+    return Manifest(cluster=outputs["cluster"], cloud=cloud, **place, **urls)
 
 
 def _look(manifest: Manifest) -> tuple[Site, list[Left]]:
@@ -137,13 +151,42 @@ def _look(manifest: Manifest) -> tuple[Site, list[Left]]:
         raise CliError(str(error), Exit.UNAVAILABLE, hint=with_local_cloud(error.fix)) from None
 
 
-def _confirm(session: Session, declared: Stack, before: Sequence[Left], yes: bool, force: bool) -> None:
+@dataclass(frozen=True)
+class _Ground:
+    """The cluster in its cloud.
+
+    Attributes:
+        session: The command's.
+        manifest: Of the cluster.
+        site: The cluster's resources.
+        known: The ids of the resources that the stack has.
+    """
+
+    session: Session
+    manifest: Manifest
+    site: Site
+    known: Collection[str]
+
+    def orphans(self) -> list[Orphan]:
+        """What belongs to no stack, and what it costs."""
+        try:
+            return find_orphans(self.manifest, self.known, self.session.clock, site=self.site)
+        except CloudError as error:
+            raise CliError(str(error), Exit.UNAVAILABLE, hint=error.fix) from None
+
+
+def _confirm(
+    session: Session, declared: Stack, before: Sequence[Left], yes: bool, force: bool, orphans: Sequence[Orphan]
+) -> None:
     """Say what goes, and ask. What would lose jobs for good is not done without --force where nobody is asked."""
     running = [one for one in before if one.kind == "instance" and not one.ending]
     words = (
         f"{declared.outputs['cluster']} ({declared.said}) has {counted(len(running), 'instance')}. "
         "Its jobs checkpoint, and everything that the stack declares is destroyed."
     )
+    if orphans:
+        names = first_few([one.sentence for one in orphans], _SHOWN)
+        words += f" What belongs to no stack is removed as well: {names}."
     buckets = declared.deletes()
     jobs = _unended(session) if buckets else []
     if buckets:
@@ -157,7 +200,7 @@ def _confirm(session: Session, declared: Stack, before: Sequence[Left], yes: boo
         hint = "let them end or cancel them, keep the buckets (retainStore: true and `pulumi up`), or give --force"
         raise CliError(f"{words} Nothing was changed", hint=hint)
     if yes:
-        if buckets:
+        if buckets or orphans:
             _say(session, words)
         return
     if session.json or not sys.stdin.isatty():
@@ -232,6 +275,50 @@ def _release(session: Session, site: Site, before: Sequence[Left]) -> list[str]:
         names = first_few([one.name for one in still], _SHOWN)
         raise CliError(f"{names} cannot be ended; nothing was destroyed", Exit.UNAVAILABLE)
     return ids
+
+
+def _remove_orphans(ground: _Ground) -> list[str]:
+    """Remove what belongs to no stack, and wait until it is gone: the stack's network cannot be deleted before. Returns
+    the names.
+
+    What costs nothing goes last, since the other may need it, and what of it cannot be removed is only named.
+    """
+    orphans = ground.orphans()
+    if not orphans:
+        return []
+    session, site = ground.session, ground.site
+    costly = [one for one in orphans if one.resource.capacity or one.usd_per_hour != 0]
+    free = [one for one in orphans if one not in costly]
+    _say(session, f"Removing what belongs to no stack: {first_few([one.resource.name for one in orphans], _SHOWN)}.")
+    _remove(site, [one.resource for one in costly])
+    names = {part.name for one in costly for part in (one.resource, *one.parts)}
+    with session.progress("removing what belongs to no stack", shown=True):
+        stay = _until(session, GONE_IN, lambda: [one for one in _left(site) if one.name in names])
+    if stay:
+        gone = {one.name for one in stay}
+        raise CliError(
+            f"{first_few(sorted(gone), _SHOWN)} cannot be removed; the stack was not destroyed",
+            Exit.UNAVAILABLE,
+            problems=[
+                {"field": f"{one.resource.kind} {one.resource.name}", "problem": one.command}
+                for one in costly
+                if one.resource.name in gone
+            ],
+        )
+    for one in free:
+        try:
+            _remove(site, [one.resource])
+        except CliError as error:
+            _say(session, f"{one.resource.kind} {one.resource.name} costs nothing and stays: {error}. {one.command}")
+    return [one.resource.name for one in orphans]
+
+
+def _remove(site: Site, wanted: Sequence[Left]) -> None:
+    try:
+        site.remove(wanted)
+    except CloudError as error:
+        names = first_few([one.name for one in wanted], _SHOWN)
+        raise CliError(f"{names} cannot be removed: {error}", Exit.UNAVAILABLE, hint=error.fix) from None
 
 
 def _check(session: Session, site: Site) -> list[Left]:

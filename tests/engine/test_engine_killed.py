@@ -1,0 +1,102 @@
+"""An update that is killed while AWS makes a fleet: shown, blocked, found, and taken down, through the real engine.
+
+The tests share one cluster and run in this order.
+"""
+
+import json
+from typing import Any
+
+import pytest
+from engine_killed import at_home, everspot, kill_update_at, pending, settled
+from everspot_review.applying import Applied, Workflow, apply
+from everspot_review.drift import drift
+from everspot_review.engine import Engine
+from everspot_review.previewing import Revisions, preview
+from everspot_review.report import Foreseen
+from everspot_store import SystemClock
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
+FLEETS = {"everspot-local-fleet-spot", "everspot-local-fleet-on-demand"}
+CLEAR = "pulumi refresh --yes --clear-pending-creates --stack local"
+
+
+def described(rig: Any) -> list[dict[str, Any]]:
+    return [f for f in rig.client("ec2").describe_fleets()["Fleets"] if f["FleetState"] == "active"]
+
+
+def active_fleets(rig: Any) -> set[str]:
+    return {fleet["FleetId"] for fleet in described(rig)}
+
+
+def doctor(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, list[dict[str, str]]]:
+    """The checks of the stack and of what is beside it, by name."""
+    everspot(*options, "--json", "doctor")
+    checks = json.loads(capsys.readouterr().out)["checks"]
+    return {name: [c for c in checks if c["name"] == name] for name in ("pending operations", "orphans")}
+
+
+def test_a_killed_update_is_shown_and_nothing_is_made_twice(rig: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    rig.up("account")
+    kill_update_at(rig, "ec2:CreateFleet", "local")
+    orphans = settled(rig, lambda: active_fleets(rig))
+    interrupted = pending(rig, "local") & FLEETS
+    assert len(interrupted) == len(orphans)
+    with at_home(rig):
+        engine = Engine.find(rig.project)
+        report = preview(engine, "local", Revisions())
+        assert (report.outcome, report.digest) == (Foreseen.FAILED, "")
+        assert all(f"{name} (creating)" in report.errors[0] for name in interrupted) and CLEAR in report.errors[0]
+        done = apply(engine, "local", "d" * 64, Workflow(SystemClock.from_environment().now()))
+        assert (done.word, CLEAR in done.said) == (Applied.REFUSED, True)
+        assert active_fleets(rig) == orphans
+        seen = drift(engine, "local")
+        assert {one.name for one in seen.pending} >= interrupted
+        assert {one.resource.name for one in seen.orphans} >= orphans
+        checks = doctor(capsys, "--stack", "local")
+        assert checks["pending operations"][0]["verdict"] == "fail"
+        told = " ".join(check["detail"] for check in checks["orphans"])
+        assert all(fleet in told for fleet in orphans)
+
+
+def test_what_an_update_made_twice_is_found_with_its_cost_and_goes_down(
+    rig: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    orphans = active_fleets(rig)
+    rig.up()  # as the engine itself would, which only warns
+    assert {rig.outputs["spotFleetId"], rig.outputs["onDemandFleetId"]} == active_fleets(rig) - orphans
+    most = sum(f["TargetCapacitySpecification"]["TotalTargetCapacity"] for f in described(rig))
+    rig.wait(lambda: len([state for state in rig.agents().values() if state == "running"]) == most)
+    with at_home(rig):
+        seen = drift(Engine.find(rig.project), "local")
+        found = {one.resource.name: one for one in seen.orphans}
+        assert orphans <= set(found) and not active_fleets(rig) - orphans & set(found)
+        assert all(found[fleet].usd_per_hour and found[fleet].parts for fleet in orphans)
+        assert sum(len(found[fleet].parts) for fleet in orphans) == most - 5
+        others = [one for name, one in found.items() if name not in orphans]
+        assert {one.resource.kind for one in others} <= {"Auto Scaling group"}
+        assert all("scheduler" in one.sentence for one in others)
+        for options in (("--stack", "local"), ("--store", rig.outputs["controlUrl"])):
+            checks = doctor(capsys, *options)
+            told = " ".join(check["detail"] for check in checks["orphans"])
+            assert all(name in told for name in found) and len(checks["orphans"]) == len(found), options
+            assert {check["verdict"] for check in checks["orphans"]} == {"fail"}
+        assert everspot("down", "--stack", "local", "--yes") == 0
+        told = capsys.readouterr()
+        assert all(fleet in told.err for fleet in orphans)
+        assert "everspot-local is down; nothing of it is left that runs." in told.out
+    assert active_fleets(rig) == set()
+    assert not {"pending", "running"} & set(rig.agents().values())
+    assert rig.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"] == []
+    assert pending(rig, "local") == set()
+
+
+def test_a_first_update_that_was_killed_goes_down_without_a_second_one(
+    rig: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kill_update_at(rig, "ec2:CreateFleet", "local")
+    settled(rig, lambda: active_fleets(rig))
+    with at_home(rig):
+        assert everspot("down", "--stack", "local", "--yes") == 0, capsys.readouterr().err
+    assert active_fleets(rig) == set() and pending(rig, "local") == set()
+    mine = [{"Name": "tag:everspot:cluster", "Values": ["everspot-local"]}]
+    assert rig.client("ec2").describe_vpcs(Filters=mine)["Vpcs"] == []

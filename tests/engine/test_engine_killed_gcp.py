@@ -1,0 +1,49 @@
+"""An update that is killed while Google Cloud makes a group: shown, blocked, found and taken down, through the real
+engine."""
+
+import json
+from typing import Any
+
+import pytest
+from engine_killed import at_home, everspot, kill_update_at, pending, settled
+from everspot_local.gcp.project import PROJECT
+from everspot_review.drift import drift
+from everspot_review.engine import Engine
+from everspot_review.previewing import Revisions, preview
+from everspot_review.report import Foreseen
+from test_engine_gcp import NAME, REGIONAL, STACK, named
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
+GROUPS = f"{REGIONAL}/instanceGroupManagers"
+ACTION = "compute.instanceGroupManagers.create"
+
+
+def test_a_killed_update_s_groups_are_found_and_go_down(google: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    kill_update_at(google, ACTION, STACK)
+    orphans = settled(google, lambda: named(google, GROUPS, ""))
+    roots = {name.rpartition("-")[0] for name in orphans}
+    interrupted = pending(google, STACK)
+    assert roots == interrupted & {f"{NAME}-{end}" for end in ("fleet-spot", "fleet-on-demand", "scheduler-group")}
+    with at_home(google):
+        report = preview(Engine.find(google.project), STACK, Revisions())
+        assert report.outcome is Foreseen.FAILED and "--clear-pending-creates" in report.errors[0]
+        everspot("--stack", STACK, "--json", "doctor")
+        told = " ".join(c["detail"] for c in json.loads(capsys.readouterr().out)["checks"] if c["name"] == "orphans")
+        assert all(name in told for name in orphans)
+    google.up(STACK)  # as the engine itself would, which only warns
+    assert len(named(google, GROUPS, "") - orphans) == 3
+    running = orphans - named(google, GROUPS, "fleet-spot")  # the stack has no instances on Spot
+    with at_home(google):
+        look = lambda: drift(Engine.find(google.project), STACK).orphans  # noqa: E731
+        google.wait(lambda: {o.resource.name for o in look() if o.parts} == running)
+        seen = drift(Engine.find(google.project), STACK)
+        found = {one.resource.name: one for one in seen.orphans}
+        groups = {name for name, one in found.items() if one.resource.kind == "instance group"}
+        made_before = {name.rpartition("-")[0] for name in set(found) - groups}  # templates, a moment before
+        assert groups == orphans and seen.found and made_before <= interrupted
+        assert {name for name, one in found.items() if one.usd_per_hour} == running
+        assert all("scheduler" in found[name].sentence for name in running if "scheduler" in name)
+        assert all(f"--project {PROJECT}" in one.command for one in found.values())
+        assert everspot("down", "--stack", STACK, "--yes") == 0, capsys.readouterr().err
+        assert f"{NAME} is down; nothing of it is left that runs." in capsys.readouterr().out
+    assert named(google, GROUPS, "") == set() and pending(google, STACK) == set()

@@ -155,6 +155,10 @@ class Desk:
             return self._launcher.trouble
         if self._unpriced:
             return "no price is known of any pool, so nothing is launched"
+        elastic = self.declared
+        wrong = self.refusals.for_good(pools_of(elastic), self.version) if elastic is not None else None
+        if wrong is not None:
+            return f"every launch is refused until the stack is corrected: {wrong.code} {wrong.message}".strip()
         last = self.refusals.by_job.get(job_id)
         if last is None or not (last.kind.for_good or self._store.clock.now() - last.at < IN_A_ROW):
             return ""

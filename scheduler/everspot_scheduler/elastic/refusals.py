@@ -101,6 +101,17 @@ class Refusals:
         row = [r for r in passing if (since is None or r.at >= since) and now - r.at < IN_A_ROW]
         return row[-1] if row and now - row[-1].at < _rest(REST, len(row), REST_MOST) else None
 
+    def for_good(self, pools: Iterable[PoolKey], version: str) -> PoolRefusal | None:
+        """Return the newest refusal if each of these pools refuses this version of the template for good, such as one
+        whose image is gone; else None."""
+        newest: list[PoolRefusal] = []
+        for pool in pools:
+            wrong = [r for r in self._by_pool.get(pool, []) if r.kind.for_good and r.version == version]
+            if not wrong:
+                return None
+            newest.append(wrong[-1])
+        return max(newest, key=lambda refusal: refusal.at, default=None)
+
     def _full(self, quota: str, now: datetime, freed: Callable[[str, datetime], bool]) -> PoolRefusal | None:
         """The refusal because of which everything that counts towards the quota rests now; None if it does not."""
         last, row = self._by_quota.get(quota, (None, 0))

@@ -68,6 +68,9 @@ def test_a_notice_asks_to_stop_then_terminates_then_kills_before_the_instance_is
     assert actions == [Terminate()]
     memory, actions = decide(memory, running(127, interruption=notice), LIMITS)
     assert actions == []
+    late, actions = decide(memory, running(127.5, interruption=notice), LIMITS)
+    assert actions == [Terminate(final=True)]
+    assert acts(late, running(127.9, interruption=notice)) == []
     memory, actions = decide(memory, running(128, interruption=notice), LIMITS)
     assert actions == [Kill()]
     assert acts(memory, running(129, interruption=notice)) == []

@@ -83,7 +83,7 @@ class TurnTrainer:
     def memory_gib(self) -> float | None:
         return None
 
-    def terminate(self) -> None:
+    def terminate(self, *, final: bool = False) -> None:
         self._code = self._code if self._code is not None else -15
 
     def kill(self) -> None:

@@ -8,6 +8,9 @@ from everspot_core.records import Notice, Reason
 
 from everspot_train.agent.endings import Ending
 
+LAST_CALL = timedelta(seconds=30)
+"""The longest time between the last SIGTERM and SIGKILL. It is a quarter of the time that the program has to end."""
+
 
 class JobKey(NamedTuple):
     """One ownership of a job."""
@@ -27,6 +30,11 @@ class StopDemand:
     deadline: timedelta | None
     term_at: timedelta
     kill_at: timedelta
+
+    @property
+    def last_call_at(self) -> timedelta:
+        """When SIGTERM also goes to those to whom another process should have passed it on."""
+        return self.kill_at - min((self.kill_at - self.term_at) / 4, LAST_CALL)
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,9 @@ class AskForCheckpoint:
 
 @dataclass(frozen=True)
 class Terminate:
-    """SIGTERM to the training process."""
+    """SIGTERM to the training process. `final`: again, since the time that it has to end is almost over."""
+
+    final: bool = False
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,11 @@ class ControlGroup:
         most = _read(self.path / "memory.max").strip()
         return int(most) / _GIB if events.get("oom_kill", "0") != "0" and most.isdigit() else None
 
+    def processes(self) -> Iterator[int]:
+        """The processes in it, and in groups inside it."""
+        for file in [self.path / "cgroup.procs", *self.path.rglob("*/cgroup.procs")]:
+            yield from map(int, _read(file).split())
+
     def end(self) -> None:
         """SIGKILL every process in it, wait until they are gone, and remove it."""
         end = time.monotonic() + PATIENCE_SECONDS

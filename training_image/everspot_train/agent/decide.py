@@ -118,6 +118,9 @@ def _while_running(memory: Memory, world: World, limits: Limits) -> tuple[Memory
             return replace(memory, terminated=True, killed=True), [*actions, Kill()]
         if world.now >= memory.stop.term_at and not memory.terminated:
             return replace(memory, terminated=True), [*actions, Terminate()]
+        due = memory.terminated and not (memory.last_called or memory.killed)
+        if due and world.now >= memory.stop.last_call_at:
+            return replace(memory, last_called=True), [*actions, Terminate(final=True)]
         return memory, actions
     pace, stalled = memory.pace.seen(world.status, world.now, restart=world.restart_stalled)
     if stalled is not None:

@@ -3,11 +3,14 @@
 import logging
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
@@ -25,10 +28,15 @@ from everspot_train.agent.containment import (
     own_group,
     processes_of,
 )
+from everspot_train.agent.process_table import read_processes
+from everspot_train.agent.termination import Termination
 from everspot_train.rundir import RUN_DIR_VARIABLE
 
 SHARED_NICENESS = 5
 """The niceness of jobs that share a machine, so that the agent gets processor time even without other limits."""
+
+LOOK_SECONDS = 0.25
+"""Real time between two looks at the processes of a job that is to end."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,8 +56,8 @@ class TrainingProcess(Protocol):
         """The memory limit in GiB for which it was killed; None if it was not."""
         ...
 
-    def terminate(self) -> None:
-        """SIGTERM, so that it ends by its own means."""
+    def terminate(self, *, final: bool = False) -> None:
+        """SIGTERM, so that it ends by its own means. `final`: the time that it has for this is almost over."""
         ...
 
     def kill(self) -> None:
@@ -87,10 +95,20 @@ class LocalProcess:
         self._run_dir = run_dir
         self._group = group
         self._living = living
+        self._termination: Termination | None = None
+        self._next_look = 0.0
+        self._killed = False
 
     def exit_code(self) -> int | None:
-        """The exit code of the first process. Its children are killed once it is over."""
-        return self._process.poll()
+        """The exit code of the first process. Its children are killed once it is over.
+
+        If the job was told to end, None also as long as one of its other processes uses its time to do so.
+        """
+        code = self._process.poll()
+        if self._termination is None or self._killed:
+            return code
+        self._look(self._termination, final=False)
+        return None if self._termination.ongoing else code
 
     def memory_gib(self) -> float | None:
         """By the control group if that counts memory, else by its processes. Processes that left both the group and the
@@ -104,10 +122,32 @@ class LocalProcess:
         """By its control group."""
         return self._group.limit_hit() if self._group is not None else None
 
-    def terminate(self) -> None:
-        """SIGTERM to the first process, which passes it on."""
+    def terminate(self, *, final: bool = False) -> None:
+        """SIGTERM to the processes that handle it, and later to the others: see `termination`. Each further look at
+        the exit code carries it on."""
+        if self._termination is None:
+            self._termination, self._next_look = Termination(), 0.0
+        self._look(self._termination, final=final)
+
+    def _look(self, termination: Termination, *, final: bool) -> None:
+        now = time.monotonic()
+        if now < self._next_look and not final:
+            return
+        self._next_look = now + LOOK_SECONDS
+        for pid in termination.due(read_processes(self._members()), timedelta(seconds=now), final=final):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGTERM)
+
+    def _members(self) -> set[int]:
+        """The processes of the job, as far as they are known to be its own."""
+        members = set(processes_of(self._run_dir))
+        if self._group is not None:
+            members.update(self._group.processes())
         if self._process.poll() is None:
-            self._process.terminate()
+            members.update((self._process.pid, *descendants(self._process.pid)))
+        if self._living is not None and self._living.is_last(self._process.pid):
+            members.update(descendants(os.getpid()))
+        return members
 
     def kill(self) -> None:
         """SIGKILL to all of it.
@@ -115,6 +155,7 @@ class LocalProcess:
         While other jobs share the machine, an orphan may be indistinguishable from theirs: one that left its run
         directory, and whose first process ended before. It ends with the last of these jobs.
         """
+        self._killed = True
         family = list(descendants(self._process.pid)) if self._process.poll() is None else []
         if self._process.poll() is None:
             self._process.kill()
@@ -132,6 +173,11 @@ class _Living:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.pids: set[int] = set()
+
+    def is_last(self, pid: int) -> bool:
+        """Whether no other job of the agent is left, so that each descendant of the agent is this job's."""
+        with self.lock:
+            return self.pids <= {pid}
 
     def end(self, pid: int, family: list[int]) -> None:
         """Kill what the job of `pid` has left: its family and, if it is the last job, all descendants of the agent."""

@@ -219,8 +219,8 @@ class JobRunner:
             case act.Stalled(step, seconds, restart):
                 _log.warning("job %s: no step for %.0f s after step %d", session.key.job_id, seconds, step)
                 session.stalled(step, seconds, restart=restart)
-            case act.Terminate():
-                session.process.terminate()
+            case act.Terminate(final):
+                session.process.terminate(final=final)
             case act.Kill():
                 session.kill()
 

@@ -83,6 +83,7 @@ class Memory:
     job: JobKey | None = None
     stop: StopDemand | None = None
     terminated: bool = False
+    last_called: bool = False
     killed: bool = False
     cordoned: Reason | None = None
     rebalance_seen: datetime | None = None
@@ -96,4 +97,13 @@ class Memory:
         if self.job is None:
             return self
         handled = (*self.handled, self.job)[-REMEMBERED:]
-        return replace(self, job=None, stop=None, terminated=False, killed=False, handled=handled, idle_since=now)
+        return replace(
+            self,
+            job=None,
+            stop=None,
+            terminated=False,
+            last_called=False,
+            killed=False,
+            handled=handled,
+            idle_since=now,
+        )

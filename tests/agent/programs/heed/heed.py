@@ -1,0 +1,46 @@
+"""A user's training program that saves when it gets SIGTERM, which takes a while. HEED_WORKERS: as many workers of a
+DataLoader run beside it."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+WORKERS = int(os.environ.get("HEED_WORKERS", "0"))
+signals = 0
+
+
+def save(_number: int, _frame: FrameType | None) -> None:
+    global signals
+    signals += 1
+    if signals > 1:
+        print("a second signal", flush=True)
+        return
+    end = time.monotonic() + float(os.environ.get("HEED_SECONDS", "2"))
+    while time.monotonic() < end:
+        time.sleep(0.1)
+    state = Path(os.environ["EVERSPOT_CHECKPOINT_DIR"]) / "state.txt"
+    state.parent.mkdir(exist_ok=True)
+    state.write_text("whole")
+    print("saved", flush=True)
+    sys.exit(0)
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, save)
+    if not WORKERS:
+        print("trains", flush=True)
+        while True:
+            time.sleep(0.1)
+    from torch.utils.data import DataLoader
+
+    for number, _ in enumerate(DataLoader(range(10**9), num_workers=WORKERS)):
+        if number == 2:
+            print("trains", flush=True)
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""Chooses which processes of a job get SIGTERM, and when.
+
+A job is a tree: a shell or a launcher, the training processes, their DataLoader workers. The signal is for those that
+do something with it, so the choice is made by who has a handler (`SigCgt` in /proc/PID/status):
+
+1. The first process with a handler on each way down from the top gets the signal, and nothing below it: a training
+   process ends its own workers. If a DataLoader worker gets it, the training process fails with "DataLoader worker is
+   killed by signal" in the middle of its last save (torch/utils/data/_utils/signal_handling.py).
+2. Shells and launchers do not count as handlers while one runs below them. A shell runs its trap only after the
+   command in the foreground has ended (bash(1), Signals), and torchrun signals whole process groups, workers included
+   (torch/distributed/elastic/multiprocessing/subprocess_handler). They end when the training process has ended.
+3. Once no handler is left, all others get the signal, parents first. For a job without any handler that is at once.
+4. Near the deadline, those get it that have a handler and did not get it yet: a process above did not pass it on.
+   Workers never get it.
+"""
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+SETTLE = timedelta(seconds=3)
+"""Real time between the end of the last handler and the signal to what is left: a shell or a launcher ends by itself
+then, and its exit code is that of the program."""
+
+_FORWARDERS = frozenset({
+    "sh", "ash", "bash", "busybox", "dash", "fish", "ksh", "mksh", "zsh", "timeout", "tini", "dumb-init", "catatonit",
+    "docker-init", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "hydra_pmi_proxy", "srun", "torchrun",
+    "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch",
+    "accelerate.commands.accelerate_cli", "deepspeed.launcher.runner", "deepspeed.launcher.launch",
+    "everspot_train.launcher", "everspot_train.prepare",
+})  # fmt: skip
+"""Programs that only start others, by the name of their file or module."""
+_WORKER = "everspot_train.worker"
+_TAKES_VALUE = ("-W", "-X")
+_MULTIPROCESSING = ("multiprocessing.spawn", "multiprocessing.forkserver", "multiprocessing.resource_tracker")
+
+
+@dataclass(frozen=True)
+class ProcessInfo:
+    """A living process.
+
+    Attributes:
+        pid: its number.
+        parent: that of its parent.
+        arguments: its command line.
+        handles: whether it has a handler for SIGTERM, or waits for it (blocks it).
+        data_worker: whether it is a worker of torch's DataLoader, which ends at once when it gets SIGTERM.
+    """
+
+    pid: int
+    parent: int
+    arguments: tuple[str, ...] = ()
+    handles: bool = False
+    data_worker: bool = False
+
+    @property
+    def forwards(self) -> bool:
+        """Whether it is a shell or a launcher."""
+        return program_of(self.arguments) in _FORWARDERS
+
+    @property
+    def multiprocessing(self) -> bool:
+        """Whether Python's multiprocessing has started it as a fresh interpreter."""
+        return any(mark in argument for argument in self.arguments for mark in _MULTIPROCESSING)
+
+
+def program_of(arguments: Collection[str]) -> str:
+    """The program that a command line runs: the name of its file or, with an interpreter, of its script or module."""
+    rest = list(arguments)
+    name = os.path.basename(rest.pop(0)).lstrip("-") if rest else ""  # noqa: PTH119  no path of this machine
+    if not name.startswith(("python", "pypy")):
+        return name
+    while rest:
+        argument = rest.pop(0)
+        if argument == "-m":
+            module = rest.pop(0) if rest else ""
+            if module != _WORKER:
+                return module
+        elif argument == "-c":
+            return argument
+        elif argument in _TAKES_VALUE and rest:
+            rest.pop(0)
+        elif not argument.startswith("-"):
+            return os.path.basename(argument)  # noqa: PTH119
+    return name
+
+
+class Termination:
+    """The signals to one job. Moments are of CLOCK_MONOTONIC."""
+
+    def __init__(self) -> None:
+        self._signalled: dict[int, ProcessInfo] = {}
+        self._family: dict[int, ProcessInfo] = {}  # what ran below a process when it was signalled, and that process
+        self._quiet_since: timedelta | None = None
+        self.ongoing = True
+
+    def due(self, processes: Mapping[int, ProcessInfo], now: timedelta, *, final: bool = False) -> list[int]:
+        """The processes that get SIGTERM now, in this order. `processes`: all living ones of the job, by number.
+
+        Afterwards `ongoing` says whether the job still uses the time that it has to end.
+        """
+        handlers = [pid for root in _roots(processes) for pid in self._handlers(processes, root)]
+        if final:
+            handlers += [p.pid for p in processes.values() if p.handles and not p.forwards and not self._is_helper(p)]
+        if handlers:
+            self._quiet_since = None
+            self.ongoing = True
+            return self._sign(processes, [pid for pid in dict.fromkeys(handlers) if pid not in self._signalled])
+        if self._quiet_since is None:
+            self._quiet_since = now
+        if self._signalled and now - self._quiet_since < SETTLE:
+            self.ongoing = bool(processes)
+            return []
+        self.ongoing = False
+        order = [pid for root in _roots(processes) for pid in _down(processes, root)]
+        return self._sign(processes, [pid for pid in order if pid not in self._signalled])
+
+    def _handlers(self, processes: Mapping[int, ProcessInfo], root: int) -> list[int]:
+        """The first handler on each way down from `root`."""
+        process = processes[root]
+        direct = process.handles and not self._is_helper(process)
+        if direct and not process.forwards:
+            return [root]
+        below = [pid for child in _children(processes, root) for pid in self._handlers(processes, child)]
+        # A trap runs when what the shell waits for has ended, and that has no handler to save anything.
+        return below or (_down(processes, root) if direct else [])
+
+    def _is_helper(self, process: ProcessInfo) -> bool:
+        """Whether it belongs to another process that got the signal: a worker of it, or a copy made by fork, which has
+        its handler, too, but must not save in its place."""
+        owner = self._family.get(process.pid)
+        copied = owner is not None and (process.multiprocessing or process.arguments == owner.arguments)
+        return process.data_worker or copied
+
+    def _sign(self, processes: Mapping[int, ProcessInfo], pids: list[int]) -> list[int]:
+        for pid in pids:
+            self._signalled[pid] = processes[pid]
+            for below in _down(processes, pid)[1:]:
+                self._family.setdefault(below, processes[pid])
+        return pids
+
+
+def _roots(processes: Mapping[int, ProcessInfo]) -> list[int]:
+    return sorted(pid for pid, process in processes.items() if process.parent not in processes)
+
+
+def _children(processes: Mapping[int, ProcessInfo], parent: int) -> list[int]:
+    return sorted(pid for pid, process in processes.items() if process.parent == parent and pid != parent)
+
+
+def _down(processes: Mapping[int, ProcessInfo], root: int) -> list[int]:
+    """`root` and all below it, parents first."""
+    return [root, *(pid for child in _children(processes, root) for pid in _down(processes, child))]

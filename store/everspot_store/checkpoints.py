@@ -7,7 +7,7 @@ epochs that the head did not name when it was last the owner; a later head never
 
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -146,8 +146,10 @@ class Checkpoints:
             self._head = self._own()
         raise StoreUnavailable(f"the head of job {self._job_id} changes faster than it can be published")
 
-    def restore(self, folder: Path) -> Checkpoint | None:
+    def restore(self, folder: Path, wanted: Callable[[str], bool] = lambda name: True) -> Checkpoint | None:
         """Fetch the newest whole checkpoint into `folder`, each part under its name; None if there never was one.
+
+        `wanted`: says by their names which parts to fetch.
 
         A checkpoint with a missing part or a wrong digest is skipped, and so is one that an attempt failed to load, if
         there is an older one that none failed to load. The next `publish` leaves out of the head what was skipped. A
@@ -162,7 +164,7 @@ class Checkpoints:
         ordered = by_failed_loads(head.checkpoints) if head is not None else []
         for checkpoint in ordered:
             try:
-                self._fetch(checkpoint, folder)
+                self._fetch(checkpoint, folder, wanted)
             except (DigestMismatch, FileNotFoundError) as error:
                 _log.warning("job %s: checkpoint of step %d is not whole: %s", self._job_id, checkpoint.step, error)
                 reasons.append(f"step {checkpoint.step}: {error}")
@@ -270,9 +272,9 @@ class Checkpoints:
             return Part(name=name, key=stored.key, size=stored.size, sha256=stored.sha256)
         raise StoreUnavailable(f"{key} could not be uploaded")
 
-    def _fetch(self, checkpoint: Checkpoint, folder: Path) -> None:
+    def _fetch(self, checkpoint: Checkpoint, folder: Path, wanted: Callable[[str], bool]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        for part in checkpoint.parts:
+        for part in (part for part in checkpoint.parts if wanted(part.name)):
             target = folder / part.name
             target.parent.mkdir(parents=True, exist_ok=True)
             self._data.download(part.key, target, part.sha256)

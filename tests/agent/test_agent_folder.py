@@ -543,3 +543,24 @@ def test_what_did_not_load_leaves_the_head_with_the_next_checkpoint(place: Place
     place.look(third, 10)
     head = place.store.checkpoints("job-1").head()
     assert head is not None and [checkpoint.step for checkpoint in head.checkpoints] == [3, 1]
+
+
+def test_a_marker_says_that_what_was_written_before_it_is_complete(place: Place) -> None:
+    keeper = place.keeper(1, timedelta(seconds=5))
+    keeper.restore()
+    marker = ".everspot-complete"
+    for step in (1, 2, 3):
+        for name in ("model.bin", "optim.bin", marker):
+            write(keeper, name, str(step))
+            place.look(keeper, 6)
+            assert len(place.told) == (step if name == marker else step - 1)
+    write(keeper, "step-1/model", "1")
+    write(keeper, f"step-1/{marker}", "")
+    place.look(keeper, 6)
+    write(keeper, "step-2/model", "1")
+    write(keeper, "model.bin", "4")
+    place.look(keeper, 60)
+    keeper.keep_last(ProgramEnd.KILLED)
+    kept = tree_of(place, 2)
+    assert (kept["model.bin"], kept["optim.bin"], kept["step-1/model"]) == ("3", "3", "1")
+    assert "step-2/model" not in kept

@@ -37,13 +37,18 @@ def printed(cluster: Cluster, epoch: int) -> str:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("framework", "where", "how", "step"), CASES)
 def test_a_real_trainer_goes_on_from_its_newest_whole_checkpoint(
-    cluster: Cluster, framework: str, where: str, how: str, step: int
+    cluster: Cluster, tmp_path: Path, framework: str, where: str, how: str, step: int
 ) -> None:
-    env = {"FRAMEWORK": framework, "STRIKE": where, "OMP_NUM_THREADS": "1"}
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    env = {"FRAMEWORK": framework, "STRIKE": where, "OMP_NUM_THREADS": "1", "NOTES": str(notes)}
     spec = {"checkpoint": {"every": "5s"}, "retries": {"errors": 2, "backoff": "1s"}}
     cluster.submit("job-1", FRAMEWORKS, name="fit", entrypoint=["fit.py"], env=env, **spec)
     cluster.assign("job-1", "i-1")
     agent = cluster.start_agent("i-1")
+    if framework == "dcp":
+        eventually("it is kept", lambda: cluster.store.data.list("jobs/job-1/checkpoints/"), LONG)
+        (notes / "kept").touch()
     outputs = lambda: list(cluster.root.glob("instances/*/runs/job-1-000001/output.log"))  # noqa: E731
     eventually("it is there", lambda: any("here\n" in file.read_text() for file in outputs()), LONG)
     if how == "term":
@@ -81,7 +86,7 @@ def _kept(cluster: Cluster, step: str) -> bool:
     part = next(part for part in head.checkpoints[0].parts if part.name == "tree.json")
     stored = cluster.store.data.get(part.key)
     text = stored.value.decode() if stored is not None else ""
-    return step in text or ("last/.metadata" in text and len(cluster.events("job-1", EventKind.CHECKPOINTED)) > 0)
+    return step in text or ("last/.metadata" in text and head.checkpoints[0].step >= 2)
 
 
 def _kill_program(pids: list[int], framework: str) -> None:
@@ -91,3 +96,20 @@ def _kill_program(pids: list[int], framework: str) -> None:
             os.kill(pid, signal.SIGKILL)
             return
     raise AssertionError(f"the program of {framework} is not there")
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(900)
+def test_what_a_program_on_the_library_writes_itself_is_put_back_too(cluster: Cluster) -> None:
+    cluster.submit("job-1", FRAMEWORKS, name="best", entrypoint=["best.py"], checkpoint={"steps": 5, "every": "5s"})
+    cluster.assign("job-1", "i-1")
+    agent = cluster.start_agent("i-1")
+    logs = lambda: list(cluster.root.glob("instances/*/runs/job-1-000001/output.log"))  # noqa: E731
+    eventually("it trains", lambda: any("at 8\n" in file.read_text() for file in logs()), LONG)
+    cluster.stop("i-1", Reason.DRILL)
+    cluster.wait_state("job-1", JobState.PENDING, seconds=LONG)
+    assert agent.popen.poll() is None
+    cluster.assign("job-1", "i-1")
+    record = cluster.wait_state("job-1", JobState.SUCCEEDED, JobState.FAILED, seconds=LONG)
+    assert record.state is JobState.SUCCEEDED, printed(cluster, 2)
+    assert "best is 3 1000 best/best.pt" in printed(cluster, 2)

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,38 @@ def test_a_program_that_keeps_nothing_is_started_over_as_often_as_it_may(cluster
 
     assert record.detail.startswith("it was interrupted 2 times and began from nothing each time")
     assert cluster.kinds("job-1")[-1] == "failed"
+
+
+def test_a_crash_checkpoint_and_outputs_of_odd_names_are_kept(cluster: Cluster) -> None:
+    submit(cluster, "job-1", "crash", retries={"errors": 1, "backoff": "1s"})
+    cluster.assign("job-1", "i-1")
+    cluster.start_agent("i-1")
+    cluster.wait_state("job-1", JobState.PENDING)
+    cluster.assign("job-1", "i-1")
+    cluster.wait_state("job-1", JobState.SUCCEEDED)
+    assert "began at 7" in printed(cluster, "job-1", 2)
+    assert [output.path for output in cluster.store.outputs("job-1").list()] == ["caf%E9%0D.json", "good.csv"]
+    assert cluster.events("job-1", EventKind.SKIPPED) == []
+
+
+def test_a_state_that_is_half_written_when_sigterm_kills_is_never_put_back(cluster: Cluster, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    go.mkdir()
+    submit(cluster, "job-1", "halves", {"PLAIN_GO": str(go)}, checkpoint={"every": "5s"})
+    cluster.assign("job-1", "i-1")
+    cluster.start_agent("i-1")
+    started(cluster, "job-1", 1, "began at 0")
+    time.sleep(3)  # for the agent to see the first state; if it does not, the second is kept a little later
+    (go / "1").touch()
+    eventually("the state is kept", lambda: cluster.store.data.list("jobs/job-1/checkpoints/"))
+    (go / "2").touch()
+    started(cluster, "job-1", 1, "at half")
+    cluster.stop("i-1", Reason.DRILL)
+    record = cluster.wait_state("job-1", JobState.PENDING)
+    assert record.last_reason is Reason.DRILL
+    cluster.assign("job-1", "i-1")
+    cluster.wait_state("job-1", JobState.SUCCEEDED)
+    assert printed(cluster, "job-1", 2).split()[-1] in ("1", "2")
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,10 @@ RUN_DIR_VARIABLE = "EVERSPOT_RUN_DIR"
 OUTPUT_DIR_VARIABLE = "EVERSPOT_OUTPUT_DIR"
 """The folder whose files are kept when an attempt ends."""
 
+CHECKPOINT_DIR_VARIABLE = "EVERSPOT_CHECKPOINT_DIR"
+"""The folder whose files are kept with each checkpoint."""
+USER_FILE, USER_TREE = "user-", "user-tree.json"
+"""The beginning of the names of those parts of a checkpoint that are files of this folder, and their description."""
 RESTORED = "restored"
 """The folder, in the scratch folder, in which the trainer library puts a checkpoint while it loads it."""
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from everspot_core.checkpoint import Checkpoint, Part
 from everspot_core.clock import Clock
 from everspot_core.records import EventKind
-from everspot_store import Checkpoints, Fenced, StoreError
+from everspot_store import CheckpointCorrupt, Checkpoints, Fenced, StoreError
 from everspot_store.checkpoints import by_failed_loads
 from everspot_store.file_tree import EntryKind, FileTree, TreeEntry, escape_path, put_back, unescape_path
 from pydantic import JsonValue
@@ -31,6 +31,7 @@ from everspot_train.agent.artifacts.rhythm import Rhythm
 from everspot_train.agent.outcome import Say
 from everspot_train.agent.skips import Skips
 from everspot_train.agent.threads import DueTimer
+from everspot_train.rundir import USER_FILE, USER_TREE
 
 KIND, FOLDER = "kind", "folder"
 SENT = "sent"
@@ -127,6 +128,7 @@ class FolderKeeper:
         self._began: timedelta | None = None
         self._kept_at: timedelta | None = None
         self._overdue = OVERDUE_INTERVALS
+        self._library = False  # whether the trainer library keeps this job's checkpoints
         self.took = timedelta()
         self.durable = False
         self.restored: Checkpoint | None = None
@@ -151,16 +153,22 @@ class FolderKeeper:
         if newest is not None and newest.info.get(KIND) == FOLDER:
             shutil.rmtree(self._copies, ignore_errors=True)
             self.restored = self._checkpoints.restore(self._copies)
+        elif newest is not None:
+            self._library = True
+            self._put_back_user_files()
         if self.restored is not None:
             self._put_back(self.restored)
         else:
-            self._assessor.start(self._watch.look(self._clock.monotonic(), thorough=True))
+            look = self._watch.look(self._clock.monotonic(), thorough=True)
+            self._assessor.start(look)
+            stamps = {path: item.stamp for path, item in look.items.items()}
+            self._published = _Published(LastPublication({}, stamps))  # what came with the code is no news
         self._kept_at = self._clock.monotonic()
         return self.restored is not None
 
     def keep_if_due(self, *, urgent: bool) -> None:
         """Publish what is complete in the folder, if any of it is new or was kept long ago. Raises `StoreError`."""
-        if not self._timer.due():
+        if self._library or not self._timer.due():
             return
         with self._lock:
             now = self._clock.monotonic()
@@ -184,6 +192,8 @@ class FolderKeeper:
 
     def keep_last(self, ended: ProgramEnd) -> None:
         """Publish what is complete of what the program left, after its end. Raises `StoreError`."""
+        if self._library:
+            return
         with self._lock:
             look = self._watch.look(self._clock.monotonic(), thorough=True)
             assessment = self._assessor.conclude(look, ended)
@@ -342,6 +352,19 @@ class FolderKeeper:
             LastPublication(entries, stamps), parts, _sent(checkpoint, self._checkpoints.job_id)
         )
         self._next = max(self._next, checkpoint.step + 1)
+
+    def _put_back_user_files(self) -> None:
+        """Put back the files that the trainer library has kept of this folder with its checkpoint."""
+        try:
+            checkpoint = self._checkpoints.restore(self._copies, wanted=lambda name: name.startswith(USER_FILE))
+        except CheckpointCorrupt as error:  # the trainer will say so, if it is true of its own parts
+            _log.warning("the folder of checkpoints is not put back: %s", error)
+            return
+        if checkpoint is not None and any(part.name == USER_TREE for part in checkpoint.parts):
+            tree = FileTree.read((self._copies / USER_TREE).read_bytes())
+            problems = put_back(tree.entries, self.folder, lambda entry: self._copies / entry.content)
+            self._skips.tell({unescape_path(path): reason for path, reason in problems.items()})
+        shutil.rmtree(self._copies, ignore_errors=True)
 
     def _tell_if_overdue(self, assessment: Assessment) -> None:
         """Write an event when nothing was kept for several intervals, and again each time that this has doubled."""

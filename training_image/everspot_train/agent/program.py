@@ -9,7 +9,7 @@ from everspot_clouds.registry import job_rules
 from everspot_core.job import JobSpec, JobSubmission
 
 from everspot_train.agent.failures import ERROR_FILE
-from everspot_train.rundir import OUTPUT_DIR_VARIABLE
+from everspot_train.rundir import CHECKPOINT_DIR_VARIABLE, OUTPUT_DIR_VARIABLE
 from everspot_train.worker import ERROR_FILE_VARIABLE
 
 LAUNCHER_VARIABLE = "EVERSPOT_LAUNCHER"
@@ -21,7 +21,6 @@ ALONE = {
 }  # fmt: skip
 """The variables that torchrun would give the only process of a job, so that it can open a process group. It listens on
 the loopback interface, on any free port (port 0), since no other process needs to know it."""
-CHECKPOINT_DIR_VARIABLE = "EVERSPOT_CHECKPOINT_DIR"
 SHUTDOWN_SECONDS = 3600
 """torchrun's limit between SIGTERM and SIGKILL. Its default is 30 s; this is longer than the agent ever grants, because
 the agent decides by the notice how long a program may take."""

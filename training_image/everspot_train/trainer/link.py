@@ -1,6 +1,7 @@
 """The first rank's connection to its agent and to the store. Without an agent there is none."""
 
 import logging
+import os
 import shutil
 import threading
 from datetime import timedelta
@@ -12,10 +13,19 @@ from everspot_core.records import EventKind
 from everspot_store import Store, StoreError, SystemClock
 from pydantic import JsonValue
 
-from everspot_train.rundir import RESTORED, RunContext, RunDir, RunDirError, TrainingPhase
+from everspot_train.rundir import (
+    CHECKPOINT_DIR_VARIABLE,
+    RESTORED,
+    USER_FILE,
+    RunContext,
+    RunDir,
+    RunDirError,
+    TrainingPhase,
+)
 from everspot_train.trainer.publisher import Publisher, Snapshot
 from everspot_train.trainer.reporter import Reporter
 from everspot_train.trainer.requests import Requests
+from everspot_train.trainer.user_files import UserFiles
 from everspot_train.trainer.warmup import Warmup
 
 log = logging.getLogger("everspot.trainer")
@@ -70,6 +80,8 @@ class Link:
         self._publisher = Publisher(
             self._checkpoints, self._policy.keep, self.clock, self._published, self.requests.suspended
         )
+        folder = os.environ.get(CHECKPOINT_DIR_VARIABLE)
+        self._user_files = UserFiles(Path(folder) if folder else None, self.clock)
         writer = f"trainer-{context.instance_id}"
         self._events = self.store.event_writer(context.job_id, context.epoch, writer, context.instance_id)
         self._notes: list[threading.Thread] = []
@@ -94,7 +106,7 @@ class Link:
         """
         self.reporter.update(phase=TrainingPhase.RESTORING)
         folder = restore_directory(self.context)
-        found = self._checkpoints.restore(folder)
+        found = self._checkpoints.restore(folder, wanted=lambda name: not name.startswith(USER_FILE))
         self._last_begun = self.clock.monotonic()
         if found is None:
             return None
@@ -202,9 +214,14 @@ class Link:
         return by_time or by_steps
 
     def _snapshot(self, step: int, began: timedelta, trigger: str, info: dict[str, JsonValue]) -> Snapshot:
-        return Snapshot(step, snapshot_directory(self.context, step), trigger, began, info)
+        directory = snapshot_directory(self.context, step)
+        urgent = self._durable_by() is not None
+        limit = sum(path.stat().st_size for path in directory.iterdir()) if urgent else None
+        unchanged = self._user_files.add_to(directory, step, limit)
+        return Snapshot(step, directory, trigger, began, info, unchanged)
 
     def _published(self, published: Checkpoint, snapshot: Snapshot) -> None:
+        self._user_files.published(published.parts)
         seconds = (self.clock.monotonic() - snapshot.began).total_seconds()
         self.reporter.update(durable_step=published.step, durable_at=published.created_at)
         size = sum(part.size for part in published.parts)

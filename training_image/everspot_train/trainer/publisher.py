@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from everspot_core.checkpoint import Checkpoint
+from everspot_core.checkpoint import Checkpoint, Part
 from everspot_core.clock import Clock
 from everspot_store import Checkpoints, Fenced, StoreError, StoreUnavailable, Transfer, TransferCancelled
 from pydantic import JsonValue
@@ -24,13 +24,23 @@ _LOOK = timedelta(milliseconds=200)
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A state on local disk that is to be published. `began`: the monotonic time at which the snapshot began."""
+    """A state on local disk that is to be published.
+
+    Attributes:
+        step: optimizer steps done.
+        directory: with the files.
+        trigger: why it was made.
+        began: the monotonic time at which the snapshot began.
+        info: what is stored with it.
+        unchanged: parts of the checkpoint before it that belong to it, too.
+    """
 
     step: int
     directory: Path
     trigger: str
     began: timedelta
     info: dict[str, JsonValue] = field(default_factory=dict)
+    unchanged: dict[str, Part] = field(default_factory=dict)
 
     @property
     def files(self) -> dict[str, Path]:
@@ -158,7 +168,7 @@ class Publisher:
     def _publish(self, snapshot: Snapshot, transfer: Transfer, *, urgent: bool = False) -> None:
         """Publish once. `urgent`: leave the deletion of older parts to the next publication."""
         published = self._checkpoints.publish(
-            snapshot.step, snapshot.files, snapshot.info, self._keep, transfer=transfer
+            snapshot.step, snapshot.files, snapshot.info, self._keep, snapshot.unchanged, transfer=transfer
         )
         self._rate = transfer.rate or self._rate
         self.durable_step = snapshot.step

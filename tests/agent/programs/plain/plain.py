@@ -1,6 +1,7 @@
 """A user's program that knows nothing of Everspot: what it does is said by the environment variable PLAIN."""
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -65,5 +66,38 @@ def idle() -> None:
     time.sleep(300)
 
 
+ODD = os.fsdecode(b"caf\xe9\r.json")
+
+
+def crash() -> None:
+    """Saves its state under an odd name and fails; the second attempt ends well, and leaves outputs."""
+    state = Path("checkpoints", ODD)
+    if not state.exists():
+        state.write_text("7")
+        sys.exit(1)
+    print(f"began at {state.read_text()}", flush=True)
+    Path("outputs").mkdir()
+    for name in (ODD, "good.csv"):
+        Path("outputs", name).write_text("1")
+
+
+def halves() -> None:
+    """Writes its state in place, twice as a whole and then by half, and leaves SIGTERM to its default action."""
+    state, go = Path("checkpoints/state.pkl"), Path(os.environ["PLAIN_GO"])
+    number = pickle.loads(state.read_bytes())["step"] if state.exists() else 0
+    print(f"began at {number}", flush=True)
+    if number:
+        sys.exit(0)
+    for step in (1, 2):
+        state.write_bytes(pickle.dumps({"step": step, "weights": b"x" * 1000}))
+        while not (go / str(step)).exists():
+            time.sleep(0.05)
+    with state.open("wb") as file:
+        file.write(pickle.dumps({"step": 3, "weights": b"x" * 1000})[:500])
+        file.flush()
+        print("at half", flush=True)
+        time.sleep(300)
+
+
 if __name__ == "__main__":
-    {f.__name__: f for f in (fail, count, litter, say, full, killed, exits, idle)}[os.environ["PLAIN"]]()
+    {f.__name__: f for f in (fail, count, litter, say, full, killed, exits, idle, crash, halves)}[os.environ["PLAIN"]]()

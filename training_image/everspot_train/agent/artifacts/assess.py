@@ -26,7 +26,9 @@ _STATE_ENDINGS = (
     b".msgpack", b".joblib", b".mmap", b".memmap", b".dat", b".tar", b".zip", b".model", b".onnx", b".gguf",
 )  # fmt: skip
 """Endings of files that hold state, however often they are written."""
-_CLOSED_BY_A_FILE = (Layout.TRAINER, Layout.DISTRIBUTED, Layout.RENAMED)
+_CLOSED_BY_A_FILE = (Layout.MARKED, Layout.TRAINER, Layout.DISTRIBUTED, Layout.RENAMED)
+_FAMILIES = (Layout.MARKED, Layout.TRAINER, Layout.DISTRIBUTED, Layout.ACCELERATE)
+"""Layouts that are known for a folder before its first file tells."""
 _MOST_NAMED = 3
 
 
@@ -95,8 +97,8 @@ class Assessor:
         """Assess the folder while the program runs."""
         division = self._advance(look)
         complete, left_out = list[CheckpointUnit](), dict[bytes, str]()
-        for unit in division.units:
-            reason = self._unit_reason(unit, look)
+        for unit in _by_age(division, look):
+            reason = self._unit_reason(unit, division, look)
             if not reason:
                 complete.append(unit)
                 self._learn(unit)
@@ -113,14 +115,15 @@ class Assessor:
         if ended is ProgramEnd.KILLED:
             doubtful |= {path for path, since in self._since.items() if since == look.at}
         complete, left_out = list[CheckpointUnit](), dict[bytes, str]()
-        for unit in division.units:
+        for unit in _by_age(division, look):
             if unit.layout in _CLOSED_BY_A_FILE:
                 doubtful -= unit.paths
             reason = unit.missing or self._missing_members(unit)
             if not reason and ended is ProgramEnd.KILLED and unit.layout is Layout.ACCELERATE:
-                reason = self._unsettled(unit, look)
+                reason = self._unsettled(unit, division, look)
             if not reason or ended is ProgramEnd.SOUND:
                 complete.append(unit)
+                self._learn(unit)
             else:
                 left_out |= dict.fromkeys(unit.paths, reason)
         reason = self._end_reason(division, ended, quiet)
@@ -178,9 +181,9 @@ class Assessor:
     def _learn(self, unit: CheckpointUnit) -> None:
         template = template_of(unit.name + b"/")
         names = frozenset(template_of(path) for path in unit.paths)
-        if unit.layout in (Layout.TRAINER, Layout.DISTRIBUTED, Layout.ACCELERATE) and template != unit.name + b"/":
+        if unit.layout in _FAMILIES and template != unit.name + b"/":
             self.families[template] = unit.layout
-            if unit.layout is not Layout.DISTRIBUTED:  # the number of its files depends on the ranks
+            if unit.layout in (Layout.TRAINER, Layout.ACCELERATE):  # the number of its files depends on the ranks
                 self._members[template] = self._members.get(template, names) & names
 
     def _missing_members(self, unit: CheckpointUnit) -> str:
@@ -191,20 +194,30 @@ class Assessor:
         name = min(missing).rpartition(b"/")[2]
         return f"{escape_path(name)}, which the checkpoints before it have, is not written yet"
 
-    def _unit_reason(self, unit: CheckpointUnit, look: Look) -> str:
+    def _unit_reason(self, unit: CheckpointUnit, division: Division, look: Look) -> str:
         """Why a unit is not complete while the program runs."""
         if unit.missing or (missing := self._missing_members(unit)):
             return unit.missing or missing
         if writing := unit.paths & look.writing:
             return f"{escape_path(min(writing))} is open for writing"
-        known = template_of(unit.name + b"/") in self._members
-        if unit.layout is Layout.ACCELERATE and not known:
-            return self._unsettled(unit, look)
+        if unit.layout is Layout.ACCELERATE and (unsettled := self._unsettled(unit, division, look)):
+            return unsettled
         if any(self._since[path] == look.at for path in unit.paths):
             return "it has just been written"
         return ""
 
-    def _unsettled(self, unit: CheckpointUnit, look: Look) -> str:
+    def _unsettled(self, unit: CheckpointUnit, division: Division, look: Look) -> str:
+        """Why a checkpoint whose last file is not known may not be complete: neither was one like it seen, nor has the
+        program begun the next one."""
+        template = template_of(unit.name + b"/")
+        if template in self._members:
+            return ""
+        begun = max(look.items[path].ctime_ns for path in unit.paths)
+        siblings = [
+            other for other in division.units if template_of(other.name + b"/") == template != other.name + b"/"
+        ]
+        if any(min(look.items[path].ctime_ns for path in other.paths) > begun for other in siblings):
+            return ""
         rest = look.at - max(self._since[path] for path in unit.paths)
         return "" if rest >= SETTLED else f"it was written less than {SETTLED.seconds} s ago"
 
@@ -216,7 +229,7 @@ class Assessor:
             path = next((path for path in writing if path in look.mapped), writing[0])
             what = "is mapped for writing" if path in look.mapped else "is open for writing"
             return f"{escape_path(path)} {what}"
-        if not self._ever_written or self.rhythm.whole:
+        if not self._ever_written or self.rhythm.whole or division.marked:
             return ""
         if self.rhythm.rounds:
             names = sorted(self.rhythm.members - {write.template for write in self.rhythm.current})
@@ -230,7 +243,7 @@ class Assessor:
             return ""
         if division.missing:
             return division.missing
-        if self.rhythm.whole:
+        if self.rhythm.whole or division.marked:
             return ""
         if self.rhythm.rounds:
             names = sorted(self.rhythm.members - {write.template for write in self.rhythm.current})
@@ -238,6 +251,11 @@ class Assessor:
         if ended is ProgramEnd.BY_ITSELF or quiet >= REST:
             return ""
         return "the program was killed while it may have been writing its first checkpoint"
+
+
+def _by_age(division: Division, look: Look) -> list[CheckpointUnit]:
+    """The checkpoints, the oldest first, because the newer ones are compared with them."""
+    return sorted(division.units, key=lambda unit: (max(look.items[path].ctime_ns for path in unit.paths), unit.name))
 
 
 def _stamp(look: Look, path: bytes) -> Stamp | None:

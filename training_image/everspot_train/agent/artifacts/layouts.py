@@ -40,8 +40,16 @@ _MEMBERS = re.compile(
 )
 
 
+_OLDER = "its marker was not written yet, or before its last file"
+MARKER = b".everspot-complete"
+"""A file that a program writes, or touches, behind all others of a checkpoint: in the checkpoint's folder, or in the
+folder `checkpoints` itself for the loose files."""
+
+
 class Layout(StrEnum):
     """How the completeness of a checkpoint is known."""
+
+    MARKED = "a marker"
 
     TRAINER = "transformers.Trainer"
     DISTRIBUTED = "torch.distributed.checkpoint"
@@ -77,6 +85,7 @@ class Division:
         others: logs and the like, which are kept beside them as they are.
         links: symbolic links outside of units.
         missing: what the loose files lack by their names.
+        marked: whether a marker says that the loose files are complete; None if there is no marker.
     """
 
     units: tuple[CheckpointUnit, ...]
@@ -84,6 +93,7 @@ class Division:
     others: frozenset[bytes]
     links: frozenset[bytes]
     missing: str = ""
+    marked: bool | None = None
 
 
 def divide(look: Look, logs: Iterable[bytes] = (), families: Mapping[bytes, Layout] | None = None) -> Division:
@@ -113,7 +123,11 @@ def divide(look: Look, logs: Iterable[bytes] = (), families: Mapping[bytes, Layo
     others = frozenset(path for path in files if is_log(path) or path in set(logs) or path in look.appending)
     loose = frozenset(files) - others
     links = frozenset(path for path, item in outside.items() if item.kind is EntryKind.LINK)
-    return Division(tuple(units), loose, others, links, missing_shards(loose))
+    marker = look.items.get(MARKER)
+    if marker is None:
+        return Division(tuple(units), loose, others, links, missing_shards(loose))
+    marked = all(look.items[path].ctime_ns <= marker.ctime_ns for path in loose)
+    return Division(tuple(units), loose, others, links, "" if marked else _OLDER, marked)
 
 
 def is_log(path: bytes) -> bool:
@@ -166,6 +180,10 @@ def _framework_unit(
 ) -> CheckpointUnit | None:
     names = {path[len(folder) + 1 :] for path in paths if b"/" not in path[len(folder) + 1 :]}
     family = families.get(template_of(folder + b"/"))
+    marker = items.get(folder + b"/" + MARKER)
+    if marker is not None or family is Layout.MARKED:
+        whole = marker is not None and all(items[path].ctime_ns <= marker.ctime_ns for path in paths)
+        return CheckpointUnit(folder, Layout.MARKED, paths, "" if whole else _OLDER)
     parent = folder.rpartition(b"/")[0] + b"/"
     if any(map(_DISTRIBUTED.fullmatch, names)) or family is Layout.DISTRIBUTED:
         if template_of(parent) != parent:  # one of several that belong together, as step-20/model and step-20/optim

@@ -1,0 +1,65 @@
+"""What a program itself writes into `checkpoints` is kept with the library's checkpoints, and uploaded once."""
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+from everspot_store import ManualClock, Store
+from everspot_store.file_tree import FileTree
+from everspot_train.rundir import USER_TREE
+from everspot_train.trainer.user_files import UserFiles
+
+
+class Keeping:
+    """A store, and the user's folder beside it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.clock = root, ManualClock()
+        for name in ("control", "data", "checkpoints"):
+            (root / name).mkdir()
+        store = Store.open(f"file://{root}/control", f"file://{root}/data", clock=self.clock)
+        self.checkpoints = store.checkpoints("job-1", 1)
+        self.files = UserFiles(root / "checkpoints", self.clock)
+
+    def publish(self, step: int, limit: int | None = None) -> dict[str, str]:
+        """Publish a snapshot. Returns the step under which each file was uploaded, by path."""
+        directory = self.root / f"snapshot-{step}"
+        directory.mkdir()
+        (directory / "state.pt").write_text("state")
+        unchanged = self.files.add_to(directory, step, limit)
+        files = {path.name: path for path in directory.iterdir()}
+        done = self.checkpoints.publish(step, files, {}, 2, unchanged)
+        self.files.published(done.parts)
+        if not (directory / USER_TREE).exists():
+            return {}
+        parts = {part.name: part.key.split("/")[4].lstrip("0") for part in done.parts}
+        return {
+            entry.path: parts[entry.content]
+            for entry in FileTree.read((directory / USER_TREE).read_bytes()).entries
+            if entry.content
+        }
+
+
+def test_a_file_is_uploaded_once_and_again_when_it_changes_or_grows_old(tmp_path: Path) -> None:
+    keeping = Keeping(tmp_path)
+    assert keeping.publish(1) == {}
+    best = tmp_path / "checkpoints" / "best" / os.fsdecode(b"caf\xe9.pt")
+    best.parent.mkdir()
+    best.write_text("one")
+    (tmp_path / "checkpoints" / "half.tmp").write_text("half")
+    (tmp_path / "checkpoints" / "other").hardlink_to(best)
+    name = "best/caf%E9.pt"
+    assert keeping.publish(2) == {name: "2", "other": "2"}
+    assert keeping.publish(3) == {name: "2", "other": "2"}
+    best.write_text("two, longer")
+    assert keeping.publish(4) == {name: "4", "other": "4"}
+    keeping.clock.advance(timedelta(days=8))
+    assert keeping.publish(5) == {name: "5", "other": "5"}
+
+
+def test_a_short_notice_is_not_spent_on_them(tmp_path: Path) -> None:
+    keeping = Keeping(tmp_path)
+    for name, size in (("a", 10), ("b", 10), ("c", 4)):
+        (tmp_path / "checkpoints" / name).write_text("x" * size)
+    assert keeping.publish(1, limit=15) == {"a": "1", "c": "1"}
+    assert keeping.publish(2) == {"a": "1", "b": "2", "c": "1"}

@@ -119,6 +119,9 @@ def test_a_program_that_never_spoke_gets_sigterm_at_once_and_the_whole_time_to_h
     memory, actions = decide(BUSY, running(status=None, interruption=interruption(60)), LIMITS)
     assert isinstance(actions[0], AskToStop)
     assert actions[1:] == [Terminate()]
+    assert acts(memory, running(143, status=None, interruption=interruption(60))) == []
+    memory, actions = decide(memory, running(144, status=None, interruption=interruption(60)), LIMITS)
+    assert actions == [Terminate(final=True)]
     assert acts(memory, running(157, status=None, interruption=interruption(60))) == []
     assert acts(memory, running(158, status=None, interruption=interruption(60))) == [Kill()]
     order = assignment(order=Order.STOP, reason=Reason.CANCEL)

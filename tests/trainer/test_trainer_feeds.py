@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from everspot_core.records import Reason
 from everspot_train.rundir import StopRequest
 from everspot_train.trainer import Run, RunStopped
 from everspot_train.trainer.feeds import as_feed
+from everspot_train.trainer.generators import find_generators
 from everspot_train.trainer.randomness import LoopRandomness
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler
@@ -160,6 +162,30 @@ def test_what_is_drawn_between_restoring_and_the_loop_changes_nothing(
     assert interruptions(tmp_path, monkeypatch, run_once) == whole
 
 
+def test_a_second_loop_goes_on_where_the_first_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In two phases, as for a warm-up or layers that are frozen at first."""
+    indices: list[int] = []
+
+    def run_once(lines: list[str], stop: Callable[[int], None]) -> None:
+        with Run.open(seed=3, precision="fp32") as run:
+            model = run.prepare(Net())
+            optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+            loader = trainer_feeds.plain(trainer_feeds.Holding(), shuffle=True)
+            run.track(model=model, optimizer=optimizer, loader=loader)
+            for total in (3, TOTAL):
+                torch.rand(1)  # whatever lies between two phases
+                for x in run.batches(total):
+                    indices.extend(x[:, 0].int().tolist())
+                    run.step(model(x).sum() + x.sum() / 100)
+                    lines.append(run.last_loss.hex())
+                    stop(run.steps_done)
+
+    whole: list[str] = []
+    run_once(whole, lambda _: None)
+    assert sorted(indices[:LENGTH]) == list(range(LENGTH))
+    assert interruptions(tmp_path, monkeypatch, run_once) == whole
+
+
 def orders(loader: Any, epochs: int) -> list[list[int]]:
     feed = as_feed(loader)
     return [[int(x) for batch in feed.open_epoch() for x in batch[:, 0]] for _ in range(epochs)]
@@ -252,11 +278,30 @@ def test_a_feed_with_a_state_of_its_own_is_taken_with_a_warning(caplog: pytest.L
     assert not caplog.records
 
 
-def test_a_generator_made_too_late_is_named_at_the_resume(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_generator_that_cannot_go_on_is_named_at_the_resume(caplog: pytest.LogCaptureFixture) -> None:
     first, second = LoopRandomness(), LoopRandomness()
-    first.watch({"noise": np.random.default_rng(1)})
-    second.watch({"mixup.rng": random.Random(1)})
+    first.watch({"noise": np.random.default_rng(1), "loader.rng": random.Random(1), "g": np.random.default_rng(1)})
+    second.watch(
+        {"mixup.rng": random.Random(1), "loader.rng": torch.Generator(), "g": np.random.Generator(np.random.Philox(1))}
+    )
     second.load_state_dict(first.state_dict())
     second.settle()
     assert "mixup.rng is not in the checkpoint" in caplog.text
-    assert "noise of the checkpoint does not exist now" in caplog.text
+    assert "noise does not exist now" in caplog.text
+    assert "loader.rng was another one" in caplog.text
+    assert "random generator g was another one" in caplog.text
+
+
+class Hostile:
+    """Does not want to be looked at."""
+
+    __slots__ = ("__dict__",)
+
+    def __getattribute__(self, name: str) -> Any:
+        raise OSError("no connection")
+
+
+def test_objects_that_raise_when_looked_at_do_not_end_the_search() -> None:
+    rng = random.Random(1)
+    reference = weakref.proxy(Plain())  # of an object that is gone
+    assert find_generators({"a": Hostile(), "b": [reference, Hostile()], "c": {"rng": rng}}) == {"c['rng']": rng}

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from everspot_train.trainer import resumable_loader
 from torch import nn
 from torch.utils.data import (
     BatchSampler,
@@ -206,6 +207,7 @@ SAMPLED: dict[str, Callable[[], Any]] = {
 }
 
 GENERATORS: dict[str, Callable[[], Any]] = {
+    "resumable": lambda: resumable_loader(Holding(), BATCH),
     "numpy's": lambda: stateful(Holding(), shuffle=True),
     "not seeded": lambda: plain(Unseeded(), shuffle=True),
     "python's": lambda: stateful(Drawing(random.Random(1).random), shuffle=True),
@@ -237,6 +239,8 @@ def shared_generator() -> Any:
 
 
 IN_WORKERS: dict[str, Callable[[], Any]] = {
+    "resumable": lambda: resumable_loader(Holding(), BATCH, num_workers=2),
+    "resumable, persistent": lambda: resumable_loader(AllGlobals(), BATCH, num_workers=2, persistent_workers=True),
     "globals": lambda: stateful(AllGlobals(), **WORKERS),
     "torch's own": lambda: plain(AllGlobals(), **WORKERS),
     "persistent": lambda: stateful(AllGlobals(), persistent_workers=True, generator=generator(), **WORKERS),

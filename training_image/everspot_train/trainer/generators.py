@@ -9,6 +9,7 @@ attempt.
 import collections
 import functools
 import itertools
+import logging
 import random
 import sys
 import sysconfig
@@ -19,6 +20,8 @@ from typing import Any
 
 import numpy as np
 import torch
+
+log = logging.getLogger("everspot.trainer")
 
 RandomGenerator = np.random.Generator | np.random.RandomState | np.random.BitGenerator | random.Random | torch.Generator
 
@@ -49,13 +52,18 @@ def find_generators(roots: Mapping[str, Any]) -> dict[str, RandomGenerator]:
         queue, limit = collections.deque([root]), len(visited) + _MAX_OBJECTS
         while queue and len(visited) < limit:
             path, value = queue.popleft()
-            if id(value) in visited or isinstance(value, _LEAVES) or type(value).__module__ in _OPAQUE:
+            if id(value) in visited:
                 continue
-            visited[id(value)] = value
-            if is_generator(value):
-                generators[path] = value
-            else:
-                queue.extend((f"{path}{step}", child) for step, child in _children(value))
+            try:
+                if isinstance(value, _LEAVES) or type(value).__module__ in _OPAQUE:
+                    continue
+                visited[id(value)] = value
+                if is_generator(value):
+                    generators[path] = value
+                else:
+                    queue.extend([(f"{path}{step}", child) for step, child in _children(value)])
+            except Exception as error:  # an object that does not want to be looked at must not end a training
+                log.debug("no random generators are looked for in %s: %s", path, error)
     return generators
 
 
@@ -85,6 +93,7 @@ def set_generator_state(generator: RandomGenerator, state: Mapping[str, Any]) ->
 
     Raises:
         ValueError: if it is the state of another kind of generator.
+        RuntimeError: by torch, if it is that of a generator on another kind of device.
     """
     if state["kind"] != generator_state(generator)["kind"]:
         raise ValueError(f"a {type(generator).__name__} cannot take the state of a generator of {state['kind']}")

@@ -66,27 +66,34 @@ class LoopRandomness:
         """Keep the state of these generators, too."""
         self._generators = dict(generators)
 
-    def settle(self) -> None:
-        """Put the loaded state into effect: the next batch is about to be read.
+    def settle(self, *, last: bool = True) -> None:
+        """Put the loaded state into effect.
 
-        Raises:
-            ValueError: if a generator is of another kind than it was.
+        Args:
+            last: the next batch is about to be read; otherwise the state is kept, to be put into effect again then.
         """
-        if self._pending is None:
+        state = self._pending
+        if state is None:
             return
-        state, self._pending = self._pending, None
+        if last:
+            self._pending = None
         self._global.load_state_dict(state)
         saved = state.get("generators")
         if saved is None:  # a checkpoint of an earlier version
             return
+        reasons = dict.fromkeys(saved.keys() - self._generators.keys(), "does not exist now")
         for path, generator in self._generators.items():
-            if path in saved:
+            try:
                 set_generator_state(generator, saved[path])
-        for path in sorted(saved.keys() ^ self._generators.keys()):
+            except KeyError:
+                reasons[path] = "is not in the checkpoint"
+            except (ValueError, TypeError, RuntimeError) as error:
+                reasons[path] = f"was another one ({error})"
+        for path, reason in sorted(reasons.items()):
             log.warning(
                 "the random generator %s %s: its numbers start afresh. Make it before run.batches, in every attempt",
                 path,
-                "of the checkpoint does not exist now" if path in saved else "is not in the checkpoint",
+                reason,
             )
 
     def state_dict(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from everspot_train.rundir import RUN_DIR_VARIABLE, RunContext, RunDir
 from everspot_train.trainer.ending import is_clean, last_word
 from everspot_train.trainer.environment import numeric_environment
-from everspot_train.trainer.errors import StateMismatch, TrainerError
+from everspot_train.trainer.errors import TrainerError
 from everspot_train.trainer.feed_parts import Feed
 from everspot_train.trainer.feeds import as_feed, batch_size_of
 from everspot_train.trainer.generators import RandomGenerator, find_generators, frame_roots, is_generator
@@ -55,6 +55,7 @@ class Run:
         self._keeper: Keeper | None = None
         self._stepper: Stepper | None = None
         self._feed: Feed | None = None
+        self._stream: Iterator[Any] | None = None
         self._randomness = LoopRandomness()
         self._random_roots: dict[str, Any] = {}
         self._model: torch.nn.Module | None = None
@@ -182,7 +183,7 @@ class Run:
         accumulation = self.accumulation_for(batch_size)
         if self._keeper:
             self._keeper.pin(accumulation, batch_size)
-        self._model, self._feed = model, as_feed(loader)
+        self._model, self._feed, self._stream = model, as_feed(loader), None
         self._stepper = Stepper(self._amp, optimizer, scheduler, accumulation, self._clip_norm)
         shared: dict[str, Stateful] = {"model": unwrapped(model), "optimizer": optimizer, "precision": self._amp}
         pieces: dict[str, Any] = {name: piece for name, piece in others.items() if not is_generator(piece)}
@@ -230,9 +231,12 @@ class Run:
             total_steps = self._recorder.limit(total_steps, stepper.accumulation)
         if self._keeper:
             self._keeper.begin(self.steps_done, total_steps)
-        first_epoch = feed.open_epoch() if self.steps_done < total_steps else iter(())
-        self._settle_randomness()
-        stream = self._stream(first_epoch)
+        if self._stream is None and self.steps_done < total_steps:
+            self._stream = self._over_epochs(feed, feed.open_epoch())
+            # Last of all: whatever the program and the loader have drawn until now, the next batch is drawn as before.
+            self._randomness.settle()
+        elif self._stream is None:  # nothing to do here; a later loop of the program may go on
+            self._randomness.settle(last=False)
         stepper.begin_loop()
         while True:
             if stepper.at_boundary:
@@ -244,7 +248,8 @@ class Run:
                     self._recorder.wait(self.steps_done)
                 if self._keeper:
                     self._keeper.between_steps(self.steps_done, self._loss_metric())
-            batch = next(stream)
+            assert self._stream is not None  # noqa: S101 - there is a step to do
+            batch = next(self._stream)
             stepper.count_batch()
             if self._recorder:
                 self._recorder.batch(batch)
@@ -312,22 +317,8 @@ class Run:
         if self._stepper:
             self._stepper.doubts.look(wait=True)
 
-    def _settle_randomness(self) -> None:
-        """Put the restored random numbers into effect.
-
-        This comes last: whatever the program and the loader have drawn until now, the next batch is drawn as before.
-
-        Raises:
-            StateMismatch: if they are not for the generators that there are.
-        """
-        try:
-            self._randomness.settle()
-        except ValueError as error:
-            raise StateMismatch(f"'randomness' in the checkpoint does not fit: {error}") from error
-
-    def _stream(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def _over_epochs(self, feed: Feed, batches: Iterator[Any]) -> Iterator[Any]:
         """The batches of the epoch that is open, and of further ones without end."""
-        _, feed = self._tracked()
         empty = 0
         while empty < 2:  # once is right after a checkpoint at the end of an epoch
             empty += 1

@@ -140,6 +140,13 @@ def _of_hidden(found: FirstDifference) -> str:
     reference = found.start_reference
     if before is not None and before is found.start and reference is not None and before.random != reference.random:
         return "random numbers are drawn between the resume and the first step: draw them from a generator of their own"
+    if found.boundary is not None and found.reference is not None and not found.end:
+        other = [n for n, text in found.boundary.random.items() if found.reference.random.get(n, text) != text]
+        if other:
+            return (
+                f"from this step on the global random numbers of {', '.join(other)} are others: a loader without a "
+                "generator of its own, or code that runs only after a resume, has drawn from them"
+            )
     if found.end:
         return "code after the loop depends on something that is not restored: compute it from the tracked state"
     return (

@@ -73,11 +73,17 @@ def entries_of(boundary: Boundary) -> Iterator[tuple[str, str, str]]:
         yield "batch", str(place) if place else "", text
     for place, text in enumerate(boundary.losses):
         yield "loss", str(place) if place else "", text
-    order = ("frozen", "buffer", "weight", "optimizer", "state")
-    states = sorted(boundary.state.items(), key=lambda item: (order.index(kind_of(item[0])), item[0]))
+    states = sorted(boundary.state.items(), key=lambda item: (_order_of(item[0]), item[0]))
     yield from ((kind_of(name), name, text) for name, text in states)
     yield from (("metric", name, text) for name, text in sorted(boundary.metrics.items()))
     yield from (("random", name, text) for name, text in sorted(boundary.random.items()))
+
+
+def _order_of(name: str) -> int:
+    """Return the place of an entry in the order of cause and effect: a learning rate comes before the weights."""
+    if name.startswith("optimizer/group "):
+        return 0
+    return ("frozen", "buffer", "weight", "optimizer", "state").index(kind_of(name))
 
 
 def unstable_between(one: Played, other: Played) -> tuple[UnstableEntries, FirstDifference | None]:
@@ -211,16 +217,16 @@ def changing(undisturbed: Played, rank: int) -> set[str]:
     return {name for name, texts in values.items() if len(texts) > 1}
 
 
-def still_differing(
+def lost_variables(
     undisturbed: Played, interrupted: Played, unstable: UnstableEntries
 ) -> list[tuple[int, str, str, str]]:
-    """Return the variables that change during training and differ at the last step of an interrupted run: rank, name,
+    """Return the variables that change during training and differ after the first step of a resumed run: rank, name,
     expected and actual text. Without a difference in the training itself they are what the script has lost."""
     lost: list[tuple[int, str, str, str]] = []
     for rank, record in sorted(interrupted.attempts[-1].records.items()):
         reference = undisturbed.attempts[0].records.get(rank)
-        boundary = next((b for b in reversed(record.boundaries) if not b.end), None)
-        if reference is None or boundary is None or boundary.first:
+        boundary = next((b for b in record.boundaries if not b.end and not b.first), None)
+        if reference is None or boundary is None:
             continue
         moving = changing(undisturbed, rank)
         entries = _differing(reference.at(boundary.step), boundary, rank, unstable)

@@ -72,6 +72,7 @@ class _Rehearsal:
         self._record = first.attempts[0].records[0]
         self._steps = self._record.steps
         self._unstable = UnstableEntries()
+        self._deterministic = True
         self._trees: Trees | None = None
         self._lost_files: dict[str, Leftover] = {}
 
@@ -88,6 +89,7 @@ class _Rehearsal:
             message = f"it fails when it is run again: {second.failure}"
             return Answer(RehearsalVerdict.FAILED, message=message, output=second.output, processes=processes)
         self._unstable, undisturbed = compare.unstable_between(self._first, second)
+        self._deterministic = undisturbed is None
         if self._first.folder is not None and second.folder is not None:
             self._trees = Trees(self._first.folder / "outputs", second.folder / "outputs")
         played: dict[str, Played] = {}
@@ -99,6 +101,7 @@ class _Rehearsal:
         if undisturbed is None and any(result.verdict is RehearsalVerdict.DIFFERS for result in results):
             self._say("undisturbed, to be sure", runs, runs)
             undisturbed = self._look_again()
+            self._deterministic = undisturbed is None
             if undisturbed is not None:
                 results = [self._result(place, played.get(place.name)) for place in places]
         leftovers = self._leftovers(played, results)
@@ -134,7 +137,8 @@ class _Rehearsal:
         if found is None and not played.failure:
             lost = self._lost_weights(played) or self._file_difference(played)
             if lost is None:
-                return PlaceResult(place.name, RehearsalVerdict.EXACT, step)
+                words = "" if self._deterministic else "as far as two undisturbed runs are the same"
+                return PlaceResult(place.name, RehearsalVerdict.EXACT, step, message=words)
             return PlaceResult(place.name, RehearsalVerdict.DIFFERS, step, lost)
         if played.failure and (found is None or found.kind == "step"):
             fix = "the resumed program fails where the undisturbed one did not: see the message"
@@ -150,7 +154,7 @@ class _Rehearsal:
     def _lost_weights(self, played: Played) -> Difference | None:
         """Return an untracked model or average of weights, which is lost even where nothing depends on it yet."""
         shapes = compare.weights_of(self._first)
-        for rank, name, expected, actual in compare.still_differing(self._first, played, self._unstable):
+        for rank, name, expected, actual in compare.lost_variables(self._first, played, self._unstable):
             weights = expected.startswith("weights|") and not expected.startswith("weights|float32[]")
             same_shape = expected.startswith("tensor|") and compare.shape_of(advice.readable(expected)) in shapes
             if weights or same_shape:
@@ -178,7 +182,7 @@ class _Rehearsal:
         for place, run in played.items():
             if place not in exact:
                 continue
-            for _, name, expected, actual in compare.still_differing(self._first, run, self._unstable):
+            for _, name, expected, actual in compare.lost_variables(self._first, run, self._unstable):
                 texts = advice.readable(expected), advice.readable(actual)
                 found.setdefault(name, Leftover(name, *texts, advice.of_leftover(name, expected, actual)))
         found |= self._lost_files

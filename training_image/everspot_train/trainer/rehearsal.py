@@ -49,6 +49,7 @@ class Recorder:
         self._state: TrainState | None = None
         self._model: torch.nn.Module | None = None
         self._loader: Any = None
+        self._loaders: set[int] = set()
         self._batches: list[str] = []
         self._losses: list[str] = []
         self._metrics: dict[str, str] = {}
@@ -65,6 +66,8 @@ class Recorder:
     def track(self, state: TrainState, model: torch.nn.Module, loader: Any) -> None:
         """Note what the loop tracks. The model's change to evaluation mode shows that the loop evaluates."""
         self._state, self._model, self._loader = state, unwrapped(model), loader
+        names = ("sampler", "batch_sampler", "generator")
+        self._loaders = {id(loader), *(id(getattr(loader, name, None)) for name in names)} - {id(None)}
         self._watch_evaluation(self._model)
 
     def limit(self, total_steps: int, accumulation: int) -> int:
@@ -140,7 +143,7 @@ class Recorder:
         randomness = flatten("", GlobalRandomness().state_dict())
         kinds = sorted({name.partition("/")[0] for name in randomness})
         random = {kind: describe([t for n, t in randomness.items() if n.partition("/")[0] == kind]) for kind in kinds}
-        return {**told, "state": state, "random": random, "variables": Walk(tracked).look(caller)}
+        return {**told, "state": state, "random": random, "variables": Walk(tracked, self._loaders).look(caller)}
 
     def _flat_state(self) -> Iterator[tuple[str, str]]:
         if self._state is None or self._model is None:

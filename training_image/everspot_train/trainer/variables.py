@@ -55,13 +55,15 @@ class Walk:
 
     Args:
         tracked: ids of objects that the checkpoint holds, and which are compared by themselves.
+        loaders: ids of the tracked loader and its parts, of which only data set and collation hold state of their own.
     """
 
-    def __init__(self, tracked: set[int]) -> None:
+    def __init__(self, tracked: set[int], loaders: set[int]) -> None:
         self.values: dict[str, str] = {}
-        self._tracked = tracked
+        self._tracked, self._loaders = tracked, loaders
         self._seen: set[int] = set()
         self._waiting: deque[tuple[str, Any, int]] = deque()
+        self._bare: list[tuple[str, Any, int]] = []
 
     def look(self, frame: types.FrameType | None) -> dict[str, str]:
         """Return the values by name, each as its kind, a bar, and its text: `generator|numpy.PCG64:…`."""
@@ -75,14 +77,16 @@ class Walk:
         for prefix, own in user_frames(frame):  # a script that runpy runs is no module of sys.modules
             if own.f_globals is not getattr(main, "__dict__", None) and not prefix:
                 self._enter("", dict(own.f_globals))
-        while self._waiting and len(self.values) < _MOST_VALUES:
-            self._visit(*self._waiting.popleft())
+        while (self._waiting or self._bare) and len(self.values) < _MOST_VALUES:
+            self._visit(*(self._waiting.popleft() if self._waiting else self._bare.pop()))
         return self.values
 
     def _enter(self, prefix: str, names: Mapping[str, Any]) -> None:
         for name, value in names.items():
             if not name.startswith("__") and not isinstance(value, types.ModuleType):
-                self._waiting.append((f"{prefix}{name}", value, 0))
+                # A tensor that is part of a model is better known by its name there than by that of a loop's variable.
+                bare = isinstance(value, torch.Tensor)
+                (self._bare if bare else self._waiting).append((f"{prefix}{name}", value, 0))
 
     def _visit(self, name: str, value: Any, depth: int) -> None:
         kind = _kind(value)
@@ -97,7 +101,8 @@ class Walk:
         if kind is not None:
             self.values[name] = f"{kind}|{_text(value)}"
             return
-        for part, inner in _parts(value):
+        parts = _of_loader(value) if id(value) in self._loaders else _parts(value)
+        for part, inner in parts:
             if isinstance(inner, str) and part == "…":
                 self.values[name] = f"value|{inner}"
             else:
@@ -163,6 +168,12 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
             yield from ((f".{name}", part) for name, part in vars(value).items() if not name.startswith("__"))
     else:
         yield from _attributes(value)
+
+
+def _of_loader(value: Any) -> Iterator[tuple[str, Any]]:
+    for name in ("dataset", "collate_fn"):
+        if (part := getattr(value, name, None)) is not None:
+            yield f".{name}", part
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:

@@ -68,7 +68,7 @@ def everspot(*arguments: str, env: dict[str, str] | None = None, encoding: str =
 def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads or writes what the person who runs it has configured."""
     home = tmp_path_factory.mktemp("home")
-    for variable in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+    for variable in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(variable, str(home / variable))
     for variable in ("EVERSPOT_STORE", "EVERSPOT_CLUSTER"):
         monkeypatch.delenv(variable, raising=False)

@@ -55,13 +55,13 @@ def summary(answer: dict[str, Any]) -> str:
     """The last line."""
     places = [row for row in answer["places"] if row["verdict"] != "not reached"]
     steps = f" {answer['steps']} steps," if answer["steps"] else ""
-    runs = f"{steps} {len(places)} places of interruption"
+    runs = f"{steps} {len(places)} place{'s' * (len(places) != 1)} of interruption"
     if answer["verdict"] == "exact":
         return f"Exact:{runs}; the resumed runs are the undisturbed one, bit for bit."
     differing = sum(row["verdict"] == "differs" for row in places)
     if answer["undisturbed"] and not differing:
         return f"Not deterministic:{runs}; what two undisturbed runs have in common is the same in all of them."
-    return f"Not exact:{runs}, {differing} of them change the result."
+    return f"Not exact:{runs}; {differing} change{'s' * (differing == 1)} the result."
 
 
 def short(text: str) -> str:

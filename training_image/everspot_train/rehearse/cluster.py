@@ -18,6 +18,7 @@ from everspot_store import Store, SystemClock
 
 from everspot_train.agent.agent import Agent, HelperDied
 from everspot_train.agent.fitness import Fitness
+from everspot_train.agent.folder import FolderKeeper
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.heartbeat import Heartbeat
 from everspot_train.agent.own_log import OwnLog
@@ -234,6 +235,18 @@ class RehearsalCluster:
         (folder / "outputs").mkdir(parents=True, exist_ok=True)
         for output in outputs.list():
             outputs.fetch(output, folder / "outputs")
+
+    def fetch_checkpoint(self, job_id: str, folder: Path) -> None:
+        """Put the newest checkpoint of a plain program into a folder, as the agent does for its next attempt."""
+        scratch = self.root / "scratch" / job_id
+        checkpoints = self.store.checkpoints(job_id)
+        FolderKeeper(checkpoints, folder, scratch, None, 2, lambda kind, **data: None, self._clock).restore()
+
+    def why_not_kept(self, job_id: str) -> str:
+        """Return the agent's reason for files of `checkpoints/` that it did not keep; empty if it gave none."""
+        kinds = (EventKind.SKIPPED, EventKind.NOT_CHECKPOINTED)
+        reasons = [str(e.data.get("reason", "")) for e in self.store.events(job_id) if e.kind in kinds]
+        return next((reason for reason in reversed(reasons) if reason), "")
 
     def output(self, job_id: str) -> str:
         """Return the end of what the job has printed."""

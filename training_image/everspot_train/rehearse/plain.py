@@ -33,7 +33,9 @@ FIRST, SECOND = "after its first checkpoint, with notice", "after its second che
 SUDDEN, TWICE = "after its first checkpoint, without notice", "twice in a row, with notice"
 PLACES = {FIRST: [(1, True)], SECOND: [(2, True)], SUDDEN: [(1, False)], TWICE: [(1, True), (1, True)]}
 """By name: for each attempt how many saves of its own it makes before it is interrupted, and whether with notice."""
-KEPT_SECONDS = 90.0
+KEPT_SECONDS = 60.0
+"""How long the agent may take to keep a checkpoint while the program is held."""
+_TRIES = 3
 _STOPPED_SECONDS = 0.4  # from stop.json to the signal, both written in one look of the agent
 
 Say = Callable[[str, int, int], None]
@@ -50,7 +52,7 @@ class PlainRun:
         watchers: what was seen of its saves, by attempt.
         failure: how it failed; empty if it ended well.
         missed: whether it ended before it could be interrupted.
-        kept: whether each sudden end came after the agent had kept a checkpoint.
+        kept: whether the agent had kept a checkpoint before each interruption; if not, `output` says why.
         seconds: from its first save to its end.
     """
 
@@ -87,7 +89,7 @@ class PlainPlayer:
             seconds = time.monotonic() - (attempt.watcher.began or began)
             logs = self._logs(job_id)
             if not attempt.kept:
-                return PlainRun(run.folder, logs, run.watchers, kept=False)
+                return PlainRun(run.folder, logs, run.watchers, kept=False, output=self._cluster.why_not_kept(job_id))
             if record is not None and record.state is JobState.FAILED:
                 detail = record.detail.strip() or "it failed"
                 return PlainRun(run.folder, logs, run.watchers, detail, self._cluster.output(job_id))
@@ -109,7 +111,7 @@ class PlainPlayer:
         """Fetch what the job has left, as its author would."""
         (folder / "checkpoints").mkdir(parents=True)
         try:
-            self._cluster.store.checkpoints(job_id).restore(folder / "checkpoints")
+            self._cluster.fetch_checkpoint(job_id, folder / "checkpoints")
         except CheckpointCorrupt as error:
             raise RehearsalError(f"its last checkpoint cannot be read: {error}") from error
         self._cluster.fetch_outputs(job_id, folder)
@@ -124,6 +126,8 @@ class _PlainAttempt:
         self.kept = True
         self._run_dir: Path | None = None
         self._done = False
+        self._tries = 1
+        self._durable = cluster.durable_step(job_id)
 
     def run(self, limit: timedelta, environ: dict[str, str]) -> JobRecord | None:
         """Run it. Returns the job's record after it, or None if its machine died."""
@@ -153,9 +157,16 @@ class _PlainAttempt:
             return False
         self._done = True
         with frozen(self._run_dir):
-            return self._warn(instance, self._run_dir) if self._tear[1] else self._die()
+            self.kept = self._wait_until_kept()
+            if not self.kept and self._tries < _TRIES:  # held within a write: it is to end it, and to write once more
+                self._tries, self._done = self._tries + 1, False
+                self._tear = (self.watcher.saves + 1, self._tear[1])
+                return False
+            if self._tear[1]:
+                self._warn(instance, self._run_dir)
+            return not self._tear[1]
 
-    def _warn(self, instance: Instance, run_dir: Path) -> bool:
+    def _warn(self, instance: Instance, run_dir: Path) -> None:
         instance.notify()
         end = time.monotonic() + KEPT_SECONDS
         while not (run_dir / StopRequest.file_name).exists():
@@ -164,16 +175,13 @@ class _PlainAttempt:
                 raise RehearsalError("the agent did not pass the notice on")
             time.sleep(0.02)
         time.sleep(_STOPPED_SECONDS)
-        return False
 
-    def _die(self) -> bool:
-        """Wait until the agent has kept the checkpoint, and have the machine die then."""
-        before = self._cluster.durable_step(self._job_id)
+    def _wait_until_kept(self) -> bool:
+        """Wait until the agent has kept a checkpoint of this attempt, as it has long before most interruptions."""
         end = time.monotonic() + KEPT_SECONDS
-        while self._cluster.durable_step(self._job_id) == before:
+        while self._cluster.durable_step(self._job_id) == self._durable:
             if time.monotonic() > end:
-                self.kept = False
-                break
+                return False
             time.sleep(0.1)
         return True
 
@@ -246,7 +254,8 @@ class _Judge:
                 "write each checkpoint under another name and rename it, or mark it with `everspot checkpoint commit "
                 "PATH`: docs/agent.md lists what the agent keeps"
             )
-            difference = Difference("file", "checkpoints/", expected="kept by the agent", actual="not kept", fix=fix)
+            actual = f"not kept ({run.output})" if run.output else "not kept"
+            difference = Difference("file", "checkpoints/", expected="kept by the agent", actual=actual, fix=fix)
             return PlaceResult(place, RehearsalVerdict.DIFFERS, difference=difference)
         if run.failure:
             fix = "the resumed program fails, the undisturbed one did not: can it read each checkpoint that it writes?"

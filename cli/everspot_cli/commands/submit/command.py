@@ -19,6 +19,7 @@ from everspot_cli.commands.submit.fleet import cluster_rules, fleet_of, possible
 from everspot_cli.commands.submit.ignored import NAME as IGNORE_FILE
 from everspot_cli.commands.submit.ignored import ignored_in
 from everspot_cli.errors import CliError, Exit, gathered
+from everspot_cli.rehearsal.history import was_rehearsed
 from everspot_cli.requests import user
 from everspot_cli.session import Session
 from everspot_cli.specs import Overrides, read_spec
@@ -63,7 +64,7 @@ def submit(
     warnings = [*skew_warnings(session), *check(session, file, submission, wait_for_capacity)]
     submission = send(session, submission)
     warnings += note_submitted(session, submission)
-    answer_submitted(session, submission, warnings)
+    answer_submitted(session, submission, warnings, file)
 
 
 def check(session: Session, file: Path, submission: JobSubmission, wait_for_capacity: bool) -> list[str]:
@@ -94,15 +95,22 @@ def examine(session: Session, file: Path, submission: JobSubmission, *, wait_for
     return warnings
 
 
-def answer_submitted(session: Session, submission: JobSubmission, warnings: list[str]) -> None:
-    """Say that a job was accepted, and which commands make sense now."""
+def answer_submitted(
+    session: Session, submission: JobSubmission, warnings: list[str], file: Path | None = None
+) -> None:
+    """Say that a job was accepted, and which commands make sense now. `file`: the job's, which may be rehearsed."""
+    digest = submission.code_digest
+    rehearsed = was_rehearsed(digest) if digest is not None else None
     if session.json:
         session.answer({"job_id": submission.job_id, "submitted_at": submission.submitted_at,
                         "deadline_at": submission.deadline_at, "code_digest": submission.code_digest,
-                        "warnings": warnings})  # fmt: skip
+                        "rehearsed": rehearsed, "warnings": warnings})  # fmt: skip
     else:
         session.console.print(f"Submitted {submission.job_id}", style="bold")
         session.console.print(what_next(submission.job_id), soft_wrap=True)
+        if file is not None and rehearsed is False:
+            words = "This code was never rehearsed here: does an interruption change what it computes?"
+            session.console.print(f"\n{words} `everspot rehearse {file}` shows it.", soft_wrap=True)
 
 
 def what_next(job_id: str) -> str:

@@ -1,0 +1,96 @@
+"""Programs without the trainer library, rehearsed with the real agent. They are small, and import no torch."""
+
+from pathlib import Path
+
+import pytest
+from everspot_train.rehearse.plain import FIRST, SUDDEN
+from rehearse_helpers import rehearsed
+
+PROGRAM = """
+import json, os, pathlib, random, time
+folder = pathlib.Path(os.environ["EVERSPOT_CHECKPOINT_DIR"])
+folder.mkdir(exist_ok=True)
+last, state, draw = folder / "last.json", {"step": 0, "w": 1.0, "m": 0.0}, random.Random(3)
+if last.exists() and LOADS:
+    state = json.loads(last.read_text())
+    draw.setstate((state["rng"][0], tuple(state["rng"][1]), state["rng"][2]))
+    FORGETS
+while state["step"] < 24:
+    state["m"] = 0.9 * state["m"] + draw.random() + CLOCK
+    state["w"] -= 0.01 * state["m"]
+    state["step"] += 1
+    time.sleep(0.1)
+    SAYS
+    if state["step"] % 6 == 0:
+        whole = json.dumps({**state, "rng": draw.getstate()})
+        WRITES
+outputs = pathlib.Path(os.environ["EVERSPOT_OUTPUT_DIR"])
+outputs.mkdir(exist_ok=True)
+(outputs / "model.json").write_text(json.dumps({"w": state["w"]}))
+"""
+PARTS = {
+    "LOADS": "True",
+    "FORGETS": "pass",
+    "CLOCK": "0",
+    "SAYS": "print(f\"step {state['step']} w={state['w']:.9f} ({time.time():.2f})\", flush=True)",
+    "WRITES": "(folder / 'x.tmp').write_text(whole); (folder / 'x.tmp').rename(last)",
+}
+
+
+def program(**parts: str) -> str:
+    text = PROGRAM
+    for name, value in {**PARTS, **parts}.items():
+        text = text.replace(name, value)
+    return text
+
+
+@pytest.mark.parametrize("place", [FIRST, SUDDEN])
+def test_a_program_that_restores_everything_is_exact(tmp_path: Path, place: str) -> None:
+    answer = rehearsed(tmp_path, program(), place)
+    assert (answer["verdict"], answer["library"], answer["undisturbed"]) == ("exact", False, None), answer
+    assert [(row["place"], row["verdict"]) for row in answer["places"]] == [(place, "exact")]
+
+
+def test_a_program_that_forgets_its_momentum_differs_in_its_log(tmp_path: Path) -> None:
+    answer = rehearsed(tmp_path, program(FORGETS='state["m"] = 0.0'), FIRST)
+    assert answer["verdict"] == "differs"
+    difference = answer["places"][0]["difference"]
+    assert (difference["kind"], difference["name"]) == ("log", "at step 7")
+
+
+def test_a_program_that_prints_nothing_differs_in_its_files(tmp_path: Path) -> None:
+    answer = rehearsed(tmp_path, program(FORGETS='state["m"] = 0.0', SAYS="pass"), FIRST)
+    difference = answer["places"][0]["difference"]
+    assert (answer["verdict"], difference["kind"]) == ("differs", "file")
+    assert difference["name"] == "outputs/model.json w"
+
+
+@pytest.mark.parametrize("says", [PARTS["SAYS"], "pass"], ids=["a log", "no log"])
+def test_a_program_that_begins_from_zero_is_not_exact_although_its_result_is_the_same(
+    tmp_path: Path, says: str
+) -> None:
+    answer = rehearsed(tmp_path, program(LOADS="False", SAYS=says), FIRST)
+    assert answer["verdict"] == "differs"
+    assert answer["places"][0]["difference"]["kind"] == "step"
+    assert "begins from zero" in answer["places"][0]["difference"]["fix"]
+
+
+def test_a_program_that_uses_the_time_differs_from_itself(tmp_path: Path) -> None:
+    answer = rehearsed(tmp_path, program(CLOCK="time.time() % 1"), FIRST)
+    assert answer["verdict"] == "differs"
+    assert (
+        answer["undisturbed"]["name"].startswith("checkpoints/last.json")
+        or "model.json" in answer["undisturbed"]["name"]
+    )
+
+
+def test_a_program_without_checkpoints_is_told_so(tmp_path: Path) -> None:
+    answer = rehearsed(tmp_path, "print('step 1 loss 2')", FIRST)
+    assert answer["verdict"] == "differs"
+    assert "wrote nothing into its folder checkpoints/" in answer["message"]
+
+
+def test_a_program_that_fails_is_not_rehearsed(tmp_path: Path) -> None:
+    answer = rehearsed(tmp_path, "raise ValueError('no data here')")
+    assert answer["verdict"] == "failed"
+    assert "no data here" in answer["message"] + answer["output"]

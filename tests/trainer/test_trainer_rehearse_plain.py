@@ -44,13 +44,14 @@ def program(**parts: str) -> str:
     return text
 
 
-@pytest.mark.parametrize("place", [FIRST, SUDDEN])
+@pytest.mark.parametrize("place", [FIRST, pytest.param(SUDDEN, marks=pytest.mark.nightly)])
 def test_a_program_that_restores_everything_is_exact(tmp_path: Path, place: str) -> None:
     answer = rehearsed(tmp_path, program(), place)
     assert (answer["verdict"], answer["library"], answer["undisturbed"]) == ("exact", False, None), answer
     assert [(row["place"], row["verdict"]) for row in answer["places"]] == [(place, "exact")]
 
 
+@pytest.mark.nightly
 def test_a_program_that_forgets_its_momentum_differs_in_its_log(tmp_path: Path) -> None:
     answer = rehearsed(tmp_path, program(FORGETS='state["m"] = 0.0'), FIRST)
     assert answer["verdict"] == "differs"
@@ -58,6 +59,7 @@ def test_a_program_that_forgets_its_momentum_differs_in_its_log(tmp_path: Path) 
     assert (difference["kind"], difference["name"]) == ("log", "at step 7")
 
 
+@pytest.mark.nightly
 def test_a_program_that_prints_nothing_differs_in_its_files(tmp_path: Path) -> None:
     answer = rehearsed(tmp_path, program(FORGETS='state["m"] = 0.0', SAYS="pass"), FIRST)
     difference = answer["places"][0]["difference"]
@@ -65,6 +67,7 @@ def test_a_program_that_prints_nothing_differs_in_its_files(tmp_path: Path) -> N
     assert difference["name"] == "outputs/model.json w"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("says", [PARTS["SAYS"], "pass"], ids=["a log", "no log"])
 def test_a_program_that_begins_from_zero_is_not_exact_although_its_result_is_the_same(
     tmp_path: Path, says: str
@@ -75,6 +78,7 @@ def test_a_program_that_begins_from_zero_is_not_exact_although_its_result_is_the
     assert "begins from zero" in answer["places"][0]["difference"]["fix"]
 
 
+@pytest.mark.nightly
 def test_a_program_that_uses_the_time_differs_from_itself(tmp_path: Path) -> None:
     answer = rehearsed(tmp_path, program(CLOCK="time.time() % 1"), FIRST)
     assert answer["verdict"] == "differs"

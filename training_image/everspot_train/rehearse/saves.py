@@ -48,6 +48,11 @@ class SaveWatcher:
     _last: Signature | None = None
     _changed: float | None = None
 
+    @property
+    def total(self) -> int:
+        """How many saves were begun."""
+        return self.saves + (self._changed is not None)
+
     def look(self) -> None:
         """Look once. The first look sees what was put back, which is no save."""
         now, signature = time.monotonic(), signature_of(self.folder)

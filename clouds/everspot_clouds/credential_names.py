@@ -11,13 +11,19 @@ _STRONG = re.compile(
 """Names whose value is a secret whatever it looks like: detect-secrets' list (`keyword.py`, DENYLIST) as the end of a
 name, and more of the kind."""
 
-_WEAK = re.compile(r"(?:secret|(?<!http)token|credential)s?$", re.IGNORECASE)
+_WEAK = re.compile(r"(?:secret|(?<!http)(?<!http_)token|credential)s?$", re.IGNORECASE)
 """Names whose value may as well be the name of a secret, or a token of a language."""
+
+_NO_SECRETS = re.compile(
+    r"(?:client|creation|idempotency|request|caller|next|page|continuation|pad|eos|bos|unk|mask|sep|cls)_?tokens?$",
+    re.IGNORECASE,
+)
+"""Tokens that make a call unique, turn a page or stand in a text."""
 
 _REFERENCES = (
     "arn:", "projects/", "ssm:", "secretsmanager:", "secretmanager:", "gcp:", "aws:", "vault:", "op://", "env:",
-    "file:", "awskms:", "gcpkms:", "azurekeyvault:", "hashivault:", "sha256:", "https://", "http://", "s3://", "gs://",
-    "/", "./", "~/", "%",
+    "file:", "awskms:", "gcpkms:", "azurekeyvault:", "hashivault:", "alias/", "sha256:", "https://", "http://",
+    "s3://", "gs://", "/", "./", "~/", "%",
 )  # fmt: skip
 """How a value begins that says where a secret is kept, and is none."""
 
@@ -50,7 +56,7 @@ def is_reference(value: str) -> bool:
 
 def is_strong(name: str) -> bool:
     """Whether a name says by itself that its value is a secret."""
-    return _STRONG.search(name) is not None
+    return _STRONG.search(_words(name)) is not None
 
 
 def is_secret_of(name: str, value: str) -> bool:
@@ -60,9 +66,14 @@ def is_secret_of(name: str, value: str) -> bool:
         return False
     if is_strong(name):
         return not _is_number(text) or "pass" in name.lower()
-    if not _WEAK.search(name) or _is_number(text) or " " in text:
+    if not _WEAK.search(_words(name)) or _NO_SECRETS.search(_words(name)) or _is_number(text) or " " in text:
         return False
     return len(text) >= 6 and any(letter.isdigit() for letter in text) and not _NAMES.fullmatch(text)
+
+
+def _words(name: str) -> str:
+    """A name with its words apart: `dbPass` ends in a word that `compass` does not have."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
 
 
 def _is_number(text: str) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from everspot_core.bounds import check_texts
+from everspot_core.bounds import check_values
 from everspot_core.catalogue import Catalogue, builtin
 from everspot_core.declared import Declared
 from everspot_core.estimate.adding import estimate
@@ -52,7 +52,7 @@ def environment(stack: str, config: Mapping[str, Any]) -> Environment:
     found = _state(stack, config.get("everspot:bootstrap"))
     settings = config.get("everspot:cluster")
     if settings is None:
-        _check_texts(problems, config)
+        _check_values(problems, config)
         problems.raise_any(f"Stack {stack}")
         return Environment(tuple(found), regions)
     here = problems.at("everspot:cluster")
@@ -63,15 +63,15 @@ def environment(stack: str, config: Mapping[str, Any]) -> Environment:
             if check_shape(here, settings) and cloud in regions:
                 own = aws_foreseen(here, stack, settings) if cloud == "aws" else None
                 found += gcp_foreseen(here, stack, settings, regions[cloud]) if own is None else own
-    _check_texts(problems, config)
+    _check_values(problems, config)
     problems.raise_any(f"Stack {stack}")
     return Environment(tuple(found), regions)
 
 
-def _check_texts(problems: Problems, config: Mapping[str, Any]) -> None:
+def _check_values(problems: Problems, config: Mapping[str, Any]) -> None:
     for key, section in config.items():
         if str(key).startswith(PREFIX) and isinstance(section, Mapping):
-            check_texts(problems.at(str(key)), section)
+            check_values(problems.at(str(key)), section)
 
 
 def _state(stack: str, settings: Any) -> list[Declared]:

@@ -90,8 +90,8 @@ def _check_bounds(problems: Problems, capacity: Mapping[str, Any]) -> None:
         facts = {key: value for key, value in entry.items() if key in InstanceType.model_fields and key != "name"}
         here, listed = problems.at(f"instanceTypes[{index}]"), builtin().types.get(entry["type"])
         known = listed.model_dump() if listed is not None else {"name": entry["type"]}
-        declared = modelled(here, InstanceType, {**known, **facts}, " (a type declared in place)") if facts else None
-        if declared is not None:
+        if facts:
+            modelled(here, InstanceType, {**known, **facts}, " (a type declared in place)")
             fact_problems(here, entry["type"], facts, listed, override=entry.get(OVERRIDE) is True)
 
 

@@ -39,8 +39,8 @@ def check_declared(problems: Problems, entries: Entries) -> dict[str, InstanceTy
         declared = modelled(here, InstanceType, {**known, **given}, " (a type declared in place)")
         if declared is not None:
             found[entry["type"]] = declared
-            override = entry.get(OVERRIDE, False) is True
-            fact_problems(here, entry["type"], given, listed.get(entry["type"]), override=override)
+        override = entry.get(OVERRIDE, False) is True
+        fact_problems(here, entry["type"], given, listed.get(entry["type"]), override=override)
     return found
 
 

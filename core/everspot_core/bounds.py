@@ -1,6 +1,7 @@
 """Bounds of what settings hold: of every text, and of every number about a cluster's instances. They are checked on the
 values as written."""
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -46,15 +47,19 @@ TEXT_AT_MOST = 1024
 LIST_AT_MOST = 1000
 """Most entries of a list of settings."""
 
+SMALLEST, LARGEST = 1e-6, 1e12
+"""Least and largest absolute value of a number that is not 0. Each setting has bounds of its own within them."""
+
 _OWN_KEYS = ("tags", "shares")
 """Settings whose keys are the author's own. Their values may be empty, and a key is checked as a text is."""
 
 _WHOLE = ("target", "on_demand_base", "max_instances")
 
 
-def check_texts(problems: Problems, settings: Mapping[str, Any]) -> None:
+def check_values(problems: Problems, settings: Mapping[str, Any]) -> None:
     """Add every text of some settings, at any depth, that is too long, empty, begins or ends with a space, or has
-    characters that cannot be printed, and every entry that a list of texts has twice. What is told already is left out.
+    characters that cannot be printed; every entry that a list of texts has twice; and every number that no setting can
+    mean. What is told already is left out.
 
     Args:
         problems: Where to add.
@@ -69,6 +74,9 @@ def _check(problems: Problems, name: str, value: Any, *, own: bool = False, dept
         reason = text_problem(value, empty=own)
         if reason and not problems.tells(name):
             problems.add(name, reason)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        if value and not math.isnan(value) and not SMALLEST <= abs(value) <= LARGEST and not problems.tells(name):
+            problems.add(name, f"has to be 0, or lie between {SMALLEST:g} and {LARGEST:g}, not {shown(value)}")
     elif isinstance(value, Mapping) and depth < _DEEPEST:
         here = problems.at(name)
         for key, entry in value.items():

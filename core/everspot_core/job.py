@@ -28,10 +28,12 @@ from everspot_core.job_rules import (
     entrypoint_faults,
     env_faults,
     program_faults,
+    repeated,
     secret_faults,
     setup_faults,
     tag_faults,
     travel_faults,
+    written_faults,
 )
 from everspot_core.problems import BadInputs, Problem
 from everspot_core.recipes import parameter_faults
@@ -166,8 +168,18 @@ class JobSpec(Frozen):
         name = str(info.field_name)
         clouds = (info.context or {}).get(_CLOUD_RULES, NO_CLOUD)
         faults = _CLOUDS[name](value, clouds) if name in _CLOUDS else _RULES[name](value)
+        if not is_stored(info):
+            faults = [*faults, *written_faults(name, value)]
         if faults:
             raise BadInputs(name, faults)
+        return value
+
+    @field_validator("clouds", "clusters")
+    @classmethod
+    def _once(cls, value: list[str], info: ValidationInfo) -> list[str]:
+        twice = [] if is_stored(info) else repeated(value)
+        if twice:
+            raise ValueError(f"{', '.join(twice)}: listed twice")
         return value
 
     @field_validator("deadline", "start_after")

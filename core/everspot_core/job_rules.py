@@ -174,6 +174,39 @@ def entrypoint_faults(value: Any) -> list[Problem]:
     return found
 
 
+_MOST = {"entrypoint": 1000, "env": 1000, "secrets": 100, "tags": 100}
+"""Most entries of a field that has no other limit."""
+_LONGEST_WORD = 128 * 1024 - 1  # bytes of one argument that Linux hands to a program (execve(2), MAX_ARG_STRLEN)
+_OBEYED = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Characters that a terminal obeys, or that turn the direction of reading. Lines may end, and letters may be joined."""
+
+
+def written_faults(name: str, value: Any) -> list[Problem]:
+    """Faults of a field as a person writes it, which a stored job may have: more than anybody means, and characters
+    that nobody sees in a log or on the page."""
+    found: list[Problem] = []
+    if isinstance(value, list | Mapping) and len(value) > _MOST.get(name, len(value)):
+        found.append(Problem("", f"has {len(value):,} entries; {_MOST[name]:,} are allowed"))
+    entries = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for key, text in entries if name in ("entrypoint", "env", "setup") else ():
+        if not isinstance(text, str):
+            continue  # the type is refused
+        where = f"[{key}]" if isinstance(key, int) else cut(str(key), 40)
+        if _OBEYED.search(text):
+            found.append(Problem(where, f"has characters that a terminal obeys or nobody sees: {shown(text)}"))
+        if name == "entrypoint" and len(text.encode(errors="replace")) > _LONGEST_WORD:
+            found.append(Problem(where, "is longer than the 128 KiB that a program can be given as one argument"))
+    return found
+
+
+def repeated(values: Iterable[str]) -> list[str]:
+    """Return the texts of a list that it has more than once, each once."""
+    counts: dict[str, int] = {}
+    for value in values:
+        counts[value] = counts.get(value, 0) + 1
+    return [value for value, count in counts.items() if count > 1]
+
+
 def _texts(value: Any, found: list[Problem]) -> Iterable[tuple[str, str | None]]:
     """The names of a mapping with their texts. A value that is not a text adds a problem, and is None."""
     if not isinstance(value, Mapping):

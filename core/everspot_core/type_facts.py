@@ -29,7 +29,7 @@ _COMPARED = ("arch", "vcpus", "memory_gib", "gpus", "gpu", "gpu_memory_gib", "lo
 def fact_problems(
     problems: Problems, name: str, facts: Mapping[str, Any], listed: InstanceType | None, *, override: bool
 ) -> None:
-    """Add what is wrong with the figures that settings give for a type, which are of the right kinds.
+    """Add what is wrong with the figures that settings give for a type. What is told already is left out.
 
     Args:
         problems: Of the type's entry.
@@ -40,15 +40,15 @@ def fact_problems(
     """
     for key, (low, high) in _BOUNDS.items():
         value = facts.get(key)
-        if value is not None and not (key in _MAY_LACK and value == 0):
+        if value is not None and not (key in _MAY_LACK and value == 0) and not problems.tells(camel(key)):
             problems.number(value, camel(key), low, high)
     gpu = facts.get("gpu")
-    if gpu is not None and not _GPU.fullmatch(gpu):
+    if gpu is not None and not problems.tells("gpu") and not (isinstance(gpu, str) and _GPU.fullmatch(gpu)):
         problems.add("gpu", f"{shown(gpu)} is not the name of a GPU, such as A10G: at most 64 letters, digits, ._+/-")
     arch = facts.get("arch")
     problems.need(arch is None or arch in _ARCHES, "arch", f"{shown(arch)} is none of {', '.join(_ARCHES)}")
     if listed is None or override:
-        return
+        return  # there is nothing to contradict
     for key in _COMPARED:
         known = getattr(listed, key)
         if key in facts and facts[key] != known and not problems.tells(camel(key)):

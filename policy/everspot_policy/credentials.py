@@ -6,11 +6,16 @@ from typing import Any
 from everspot_clouds.plain_credentials import credentials_under, kinds_of
 from everspot_core.problems import Problem
 
+from everspot_policy.aws import compute as aws_compute
+from everspot_policy.gcp import compute as gcp_compute
 from everspot_policy.reading import hidden
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule
 
-_JUDGED_ELSEWHERE = {"aws:": ("userData", "userDataBase64", "launchSpecifications"), "gcp:compute/": ("metadata",)}
-"""Inputs that `aws-no-secrets-in-user-data` and `gcp-no-secrets-in-metadata` unpack and judge."""
+_JUDGED_ELSEWHERE: tuple[tuple[Rule, tuple[str, ...]], ...] = (
+    (aws_compute.no_secrets_in_user_data, ("userData", "userDataBase64", "launchSpecifications")),
+    (gcp_compute.no_secrets_in_metadata, ("metadata", "metadataStartupScript")),
+)
+"""Inputs that rules of their own unpack and judge, on the types that these are about."""
 
 _DEEPEST = 40
 
@@ -26,7 +31,7 @@ _DEEPEST = 40
 )
 def no_plain_credentials(subject: Subject) -> Iterator[Problem]:
     """Values of any input that look like a credential by form, name or randomness, and are not marked as secret."""
-    elsewhere = [name for begin, names in _JUDGED_ELSEWHERE.items() if subject.type.startswith(begin) for name in names]
+    elsewhere = {name for rule, names in _JUDGED_ELSEWHERE if rule.concerns(subject.type) for name in names}
     for name, value in subject.inputs.items():
         if name in elsewhere:
             continue

@@ -1,5 +1,6 @@
 """What can be said of an environment's settings file without running anything: that it is one, and what it costs."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,6 +133,8 @@ def problems(path: Path) -> list[str]:
         return [f"cannot be read: {' '.join(str(error).split())[:300]}"]
     if not isinstance(found, dict):
         return ["has to be a mapping with `config`"]
+    if not _finite(found):
+        return ["has a number that is infinite or none (NaN), which the engine cannot hand on: give a finite one"]
     told = [
         f"{key!r} is nothing that Pulumi reads; there is {', '.join(SECTIONS)}" for key in found if key not in SECTIONS
     ]
@@ -141,3 +144,9 @@ def problems(path: Path) -> list[str]:
     if not isinstance(config, dict):
         return [*told, "`config` has to be a mapping"]
     return told + [f"config.{key}: has to be NAMESPACE:NAME" for key in config if ":" not in str(key).strip(":")]
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, dict | list):
+        return all(map(_finite, value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, float) or math.isfinite(value)

@@ -95,6 +95,12 @@ def test_periodic_checkpoints_are_made_whatever_else_is_said_of_them(tmp_path: P
         ("name: mine\nrecipe: image-classification\nresources: {memory_gib: .nan}", "resources.memory_gib", "finite"),
         ("name: mine\nrecipe: image-classification\nbudget: {dollars: .inf}", "budget.dollars", "finite"),
         ({"resources": {"memory_gib": 1e-300}}, "resources.memory_gib", "has to be at least 0.001"),
+        ({**SCRIPT, "recipe": None, "entrypoint": ["train.py", "\x1b[2J"]}, "entrypoint[1]", "that a terminal obeys"),
+        ({**SCRIPT, "recipe": None, "entrypoint": ["train.py", "x" * 140_000]}, "entrypoint[1]", "than the 128 KiB"),
+        ({"setup": ["true", "echo \u202eabc"]}, "setup[1]", "nobody sees: 'echo \\u202eabc'"),
+        ({"env": {"A": "a\x9bb"}}, "env.A", "that a terminal obeys"),
+        ({"tags": {f"t{n}": "x" for n in range(101)}}, "tags", "has 101 entries; 100 are allowed"),
+        ({"clouds": ["aws", "aws"]}, "clouds", "aws: listed twice"),
         ({"resources": {"gpu": " "}}, "resources.gpu", "is empty"),
         ({"budget": {"dollars": 1e-300}}, "budget.dollars", "has to be at least 0.0001"),
         ({"budget": {"dollars": True}}, "budget.dollars", "has to be a number, not True"),
@@ -159,6 +165,16 @@ def test_what_makes_no_sense_is_refused_by_its_field(folder: Path, values: Any, 
     assert all(len(words) < 1000 for words in found.values())
     assert not any("Extra inputs" in words or "Input should" in words for words in found.values())
     assert all(words.count(", not ") <= 1 for words in found.values()), "the value is told once"
+
+
+def test_lines_and_joined_letters_may_stand_in_what_programs_are_given(folder: Path) -> None:
+    values = {
+        **SCRIPT,
+        "entrypoint": ["train.py", "one\ntwo\tthree", "👩\u200d🚀"],
+        "setup": ["a\nb"],
+        "env": {"A": "x\ny"},
+    }
+    assert spec_of(folder, values).env == {"A": "x\ny"}
 
 
 def test_every_mistake_of_a_file_is_named_at_once(folder: Path) -> None:

@@ -31,6 +31,10 @@ c.good({"sourceCodeHash": "n4bQgYhMfWWaL+qgxVrQFaO/TxsrC4Is0V1sFbDwCgg=", "envir
 c.good({"metadataOptions": {"httpTokens": "required"}, "passwordLength": 20, "secret": "wandb-key"})
 c.bad({"environment": {"variables": {"KEY": "u8Jd92KslPq0aXz7Vb4NmT6rYw1EoCfGhQiZ3xB5"}}},
       "environment.variables.KEY", engine=False)  # fmt: skip
+c.of("no-plain-credentials", "aws:lightsail/instance:Instance")
+c.bad({"userData": f"export KEY={KEY}"}, "userData", engine=False)
+c.of("no-plain-credentials", "aws:ec2/launchTemplate:LaunchTemplate")
+c.good({"userData": f"export KEY={KEY}"})  # which another rule tells
 c.of("no-plain-credentials", "gcp:storage/bucketObject:BucketObject")
 c.good({"bucket": "b", "content": json.dumps({"cluster": "everspot-dev", "control_url": "gs://b"})})
 c.bad({"bucket": "b", "name": "n", "content": f"token = {TOKEN}"}, "content")

@@ -4,7 +4,7 @@ from typing import NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.aws.rules import FLEET_ROLE, SCALING_ROLE, SPOT_ROLE
-from everspot_core.bounds import check_texts
+from everspot_core.bounds import check_values
 from everspot_core.problems import Problems
 from pulumi_aws import iam, kms
 
@@ -111,4 +111,4 @@ def account_problems(problems: Problems, args: AwsAccountSetupArgs) -> None:
     """Add everything that is wrong with the inputs of an account's set-up."""
     tagging.check_tags(problems, args["tags"])
     arns.check_arns(problems, "volumeKeyArns", args.get("volume_key_arns", []), "kms", "key/")
-    check_texts(problems, args)
+    check_values(problems, args)

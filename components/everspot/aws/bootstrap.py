@@ -5,7 +5,7 @@ from typing import Any, NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.aws.rules import STATE_ALIAS
-from everspot_core.bounds import check_texts
+from everspot_core.bounds import check_values
 from everspot_core.problems import Problems, shown
 from pulumi_aws import iam, kms
 
@@ -219,4 +219,4 @@ def bootstrap_problems(problems: Problems, args: AwsBootstrapArgs) -> None:
     problems.need(bucket is None or bool(BUCKET_NAME.fullmatch(bucket)), "stateBucket", told)
     if "spending" in args:
         check_spending(problems.at("spending"), args["spending"])
-    check_texts(problems, args)
+    check_values(problems, args)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from everspot_clouds.aws.gpus import FAMILIES
 from everspot_clouds.aws.network import zone_problems
-from everspot_core.bounds import check_texts
+from everspot_core.bounds import check_values
 from everspot_core.catalogue import region_of
 from everspot_core.problems import Problems
 from everspot_core.records import Role
@@ -102,4 +102,4 @@ def cluster_problems(problems: Problems, name: str, args: "AwsTrainingClusterArg
         )
         reason = manifest_problem(text)
         problems.need(reason is None, "capacity.instanceTypes", f"too many are declared in place: {reason}")
-    check_texts(problems, args)
+    check_values(problems, args)

@@ -4,7 +4,7 @@ from typing import NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.gcp.network import resource_problem
-from everspot_core.bounds import check_texts
+from everspot_core.bounds import check_values
 from everspot_core.problems import Problems
 from pulumi_gcp import kms, projects
 
@@ -78,4 +78,4 @@ def account_problems(problems: Problems, args: GcpAccountSetupArgs) -> None:
     for index, key in enumerate(args.get("volume_kms_keys", [])):
         reason = resource_problem(key, KEY_FORM)
         problems.need(reason is None, f"volumeKmsKeys[{index}]", reason or "")
-    check_texts(problems, args)
+    check_values(problems, args)

@@ -5,7 +5,7 @@ from typing import NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.gcp.labels import labels_of
-from everspot_core.bounds import check_texts
+from everspot_core.bounds import check_values
 from everspot_core.problems import Problems, shown
 from pulumi_gcp import billing, projects, serviceaccount
 
@@ -172,7 +172,7 @@ def bootstrap_problems(problems: Problems, args: GcpBootstrapArgs) -> None:
     problems.need(known, "location", f"{shown(location)} is no region")
     if "spending" in args:
         _check_spending(problems.at("spending"), args["spending"])
-    check_texts(problems, args)
+    check_values(problems, args)
 
 
 def _check_runners(problems: Problems, args: GcpBootstrapArgs) -> None:

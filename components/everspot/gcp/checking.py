@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from everspot_clouds.gcp.gpus import FAMILIES
 from everspot_clouds.gcp.network import zone_problems
-from everspot_core.bounds import check_texts
+from everspot_core.bounds import check_values
 from everspot_core.catalogue import region_of
 from everspot_core.problems import Problems
 from everspot_core.records import Role
@@ -86,7 +86,7 @@ def cluster_problems(problems: Problems, name: str, args: "GcpTrainingClusterArg
     check_limits(problems.at("limits"), args.get("limits", {}))
     if len(problems.found) == before:
         _check_size(problems, name, args)
-    check_texts(problems, args)
+    check_values(problems, args)
 
 
 def _check_size(problems: Problems, name: str, args: "GcpTrainingClusterArgs") -> None:

@@ -1,27 +1,38 @@
 """From where on something is not as usual: the settings of a cluster's anomalies, and their bounds."""
 
 from datetime import timedelta
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from everspot_core.documents import Duration, Frozen, format_duration
-from everspot_core.problems import Problems, camel
+from everspot_core.problems import Problems, camel, shown
+
+
+def _figure(value: object) -> object:
+    if isinstance(value, bool | str):
+        raise ValueError(f"has to be a number, not {shown(value)}")
+    return value
+
+
+Figure = Annotated[float, BeforeValidator(_figure)]
+"""A number, whose bounds `threshold_problems` knows."""
 
 
 class Thresholds(Frozen):
     """Beyond each of these something is an anomaly."""
 
-    job_times: float = Field(default=2, description="A job has held instances for so many times `expected_duration`.")
-    team_spreads: float = Field(
+    job_times: Figure = Field(default=2, description="A job has held instances for so many times `expected_duration`.")
+    team_spreads: Figure = Field(
         default=4,
         description="A team's day is above the median of its days by so many spreads, of the median absolute "
         "deviation, which one dear day in the past does not move.",
     )
-    team_share: float = Field(default=0.5, description="And by so much of that median: 0.5 is half of it.")
-    team_usd: float = Field(default=5, description="And by so many dollars.")
+    team_share: Figure = Field(default=0.5, description="And by so much of that median: 0.5 is half of it.")
+    team_usd: Figure = Field(default=5, description="And by so many dollars.")
     idle_for: Duration = Field(default="2h", validate_default=True, description="Instances had no work for so long.")
-    idle_share: float = Field(default=0.5, description="More than this share of all instances, 0 to 1.")
-    price_times: float = Field(default=2, description="A pool costs so many times its mean price of 30 days.")
+    idle_share: Figure = Field(default=0.5, description="More than this share of all instances, 0 to 1.")
+    price_times: Figure = Field(default=2, description="A pool costs so many times its mean price of 30 days.")
 
 
 USUAL = Thresholds()

@@ -125,6 +125,8 @@ def test_a_name_that_no_stack_can_have_is_refused(desk: Desk) -> None:
             "a value of the kind 'os.system' is not allowed",
         ),
         ("- a\n", "has to be a mapping"),
+        ("config: {'a:b': [.inf]}\n", "infinite or none (NaN)"),
+        ("config: {'a:b': {c: .nan}}\n", "infinite or none (NaN)"),
         ("a: b: c\n", "is neither YAML nor JSON"),
         ("config:\n  ? [a]\n  : b\n", "a key has to be a text"),
         (f"config: {'{a: ' * 99}", "nested more than 32 levels deep"),

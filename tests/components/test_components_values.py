@@ -1,4 +1,4 @@
-"""Every text of every setting is bounded and printable, on both clouds, and the fault is named by its path."""
+"""Every text of a setting is bounded and printable, and every number sane, on both clouds: the error names its path."""
 
 import copy
 import inspect
@@ -13,10 +13,12 @@ from everspot.aws.bootstrap import AwsBootstrapArgs
 from everspot.aws.bootstrap import bootstrap_problems as aws_bootstrap_problems
 from everspot.aws.checking import cluster_problems as aws_cluster_problems
 from everspot.aws.cluster import AwsTrainingClusterArgs
+from everspot.gcp.bootstrap import GcpBootstrapArgs
+from everspot.gcp.bootstrap import bootstrap_problems as gcp_bootstrap_problems
 from everspot.gcp.checking import cluster_problems as gcp_cluster_problems
 from everspot.gcp.cluster import GcpTrainingClusterArgs
 from everspot_clouds.estimating import environment
-from everspot_core.bounds import check_texts
+from everspot_core.bounds import check_values
 from everspot_core.problems import BadInputs, Problems, camel
 from gcp_helpers import SPEC as GCP_SPEC
 from settings_helpers import Config, loaded, refusal
@@ -30,19 +32,19 @@ def settings() -> Iterator[Any]:
         yield module
 
 
-def texts(settings: Any, kind: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The path of every input below a kind that is a text; `[]` stands for an entry of a list."""
+def inputs(settings: Any, kind: Any, wanted: tuple[type, ...], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The path of every input of the wanted types below a kind; `[]` stands for an entry of a list."""
     kind = settings._bare(kind)
     if typing.is_typeddict(kind):
         for key, inner in inspect.get_annotations(kind).items():
-            yield from texts(settings, inner, (*path, key))
+            yield from inputs(settings, inner, wanted, (*path, key))
     elif typing.get_origin(kind) is list:
-        yield from texts(settings, typing.get_args(kind)[0], (*path, "[]"))
-    elif isinstance(kind, type) and issubclass(kind, str) and kind is str:
+        yield from inputs(settings, typing.get_args(kind)[0], wanted, (*path, "[]"))
+    elif kind in wanted:
         yield path
 
 
-def planted(settings: Any, kind: Any, path: tuple[str, ...], value: str) -> Any:
+def planted(settings: Any, kind: Any, path: tuple[str, ...], value: Any) -> Any:
     """The least input of a kind that has a value at a path."""
     kind = settings._bare(kind)
     if not path:
@@ -60,13 +62,14 @@ def planted(settings: Any, kind: Any, path: tuple[str, ...], value: str) -> Any:
         (GcpTrainingClusterArgs, lambda problems, args: gcp_cluster_problems(problems, "train", args)),
         (AwsAccountSetupArgs, aws_account_problems),
         (AwsBootstrapArgs, aws_bootstrap_problems),
+        (GcpBootstrapArgs, gcp_bootstrap_problems),
     ],
-    ids=["aws cluster", "google cluster", "aws account", "aws bootstrap"],
+    ids=["aws cluster", "google cluster", "aws account", "aws bootstrap", "google bootstrap"],
 )
 def test_no_text_anywhere_takes_what_nobody_can_see_or_read(settings: Any, spec: Any, kind: Any, refuse: Any) -> None:
     sound = {AwsTrainingClusterArgs: spec, GcpTrainingClusterArgs: GCP_SPEC}.get(kind, settings._stand_in(kind))
-    paths = list(texts(settings, kind))
-    assert len(paths) > (0 if kind is AwsAccountSetupArgs else 10)
+    paths = list(inputs(settings, kind, (str,)))
+    assert len(paths) > (0 if kind is AwsAccountSetupArgs else 5)
     for number, path in enumerate(paths):
         value = HOSTILE[number % len(HOSTILE)]
         args = {**copy.deepcopy(sound), path[0]: planted(settings, kind, path, value)[path[0]]}
@@ -75,6 +78,29 @@ def test_no_text_anywhere_takes_what_nobody_can_see_or_read(settings: Any, spec:
         told = ".".join(camel(part) for part in path).replace(".[]", "[0]")
         assert [str(each) for each in problems.found if each.path == told], (told, value[:20])
         assert all(str(each).isprintable() and len(str(each)) < 700 for each in problems.found)
+
+
+@pytest.mark.parametrize("value", [1e-300, 1e300, 10**24, -1, True])
+@pytest.mark.parametrize(
+    ("kind", "refuse"),
+    [
+        (AwsTrainingClusterArgs, lambda problems, args: aws_cluster_problems(problems, "train", args)),
+        (GcpTrainingClusterArgs, lambda problems, args: gcp_cluster_problems(problems, "train", args)),
+    ],
+    ids=["aws", "google"],
+)
+def test_no_number_anywhere_is_taken_that_nobody_can_mean(
+    settings: Any, spec: Any, kind: Any, refuse: Any, value: float
+) -> None:
+    sound = spec if kind is AwsTrainingClusterArgs else GCP_SPEC
+    paths = list(inputs(settings, kind, (int, float)))
+    assert len(paths) > 15
+    for path in paths:
+        args = {**copy.deepcopy(sound), path[0]: planted(settings, kind, path, value)[path[0]]}
+        problems = Problems()
+        refuse(problems, args)
+        told = ".".join(camel(part) for part in path).replace(".[]", "[0]")
+        assert [each for each in problems.found if each.path == told], (told, value)
 
 
 def changed(**capacity: Any) -> dict[str, Any]:
@@ -158,11 +184,11 @@ def test_figures_that_the_author_insists_on_are_taken() -> None:
 
 def test_sound_settings_and_values_that_are_not_known_yet_are_taken() -> None:
     problems = Problems()
-    check_texts(
+    check_values(
         problems,
         {"tags": {"A": "", "Cost_Center": "é 1"}, "zones": ["a", "b"], "image_id": object()},
     )
-    check_texts(problems, {"shares": {"Team A": 1.0}, "capacity": {"instance_types": [{"type": "a"}, {"type": "a"}]}})
+    check_values(problems, {"shares": {"Team A": 1.0}, "capacity": {"instance_types": [{"type": "a"}, {"type": "a"}]}})
     assert problems.found == ()
 
 

@@ -278,6 +278,28 @@ def test_a_feed_with_a_state_of_its_own_is_taken_with_a_warning(caplog: pytest.L
     assert not caplog.records
 
 
+class Forgetful(trainer_feeds.OwnFeed):
+    """Keeps its epoch, and not where in the epoch it is."""
+
+    def __init__(self) -> None:
+        super().__init__(np.random.default_rng(1))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": 0}
+
+
+def test_a_state_that_does_not_hold_the_position_is_noticed_at_the_second_batch(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for make in trainer_feeds.STATEFUL.values():
+        batches = as_feed(make()).open_epoch()
+        next(batches), next(batches)
+    assert "stays the same" not in caplog.text
+    batches = as_feed(Forgetful()).open_epoch()
+    next(batches), next(batches)
+    assert "state_dict() of the Forgetful stays the same" in caplog.text
+
+
 def test_a_generator_that_cannot_go_on_is_named_at_the_resume(caplog: pytest.LogCaptureFixture) -> None:
     first, second = LoopRandomness(), LoopRandomness()
     first.watch({"noise": np.random.default_rng(1), "loader.rng": random.Random(1), "g": np.random.default_rng(1)})

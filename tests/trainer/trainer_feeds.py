@@ -255,8 +255,8 @@ IN_WORKERS: dict[str, Callable[[], Any]] = {
 class Positioned(IterableDataset[torch.Tensor]):
     """An iterable data set with a position, which shuffles by epoch."""
 
-    def __init__(self) -> None:
-        self.at, self.epoch = 0, 0
+    def __init__(self, noise: float = 1.0) -> None:
+        self.at, self.epoch, self.noise = 0, 0, noise
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -265,7 +265,7 @@ class Positioned(IterableDataset[torch.Tensor]):
         order = np.random.default_rng([3, self.epoch]).permutation(LENGTH)
         while self.at < LENGTH:
             self.at += 1
-            yield torch.tensor([float(order[self.at - 1]), torch.rand(1).item()])
+            yield torch.tensor([float(order[self.at - 1]), self.noise * torch.rand(1).item()])
         self.at = 0
 
     def state_dict(self) -> dict[str, Any]:
@@ -368,6 +368,8 @@ def node_loader() -> Any:
 STATEFUL: dict[str, Callable[[], Any]] = {
     "iterable with a position": lambda: stateful(Positioned()),
     "iterable without a position": lambda: stateful(Buffered()),
+    "iterable without a position, in workers": lambda: stateful(Buffered(), num_workers=2),
+    "iterable with a position, in a worker": lambda: stateful(Positioned(0.0), num_workers=1),
     "own feed": OwnFeed,
     "own feed, own generator": lambda: OwnFeed(np.random.default_rng(8)),
     "synthetic": Synthetic,

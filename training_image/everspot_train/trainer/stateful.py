@@ -2,15 +2,19 @@
 
 import contextlib
 import itertools
+import logging
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from everspot_train.trainer.feed_parts import PositionedLoader, check_ranks, set_epoch
+from everspot_train.trainer.digests import describe
+from everspot_train.trainer.feed_parts import REHEARSE, PositionedLoader, check_ranks, set_epoch
 from everspot_train.trainer.generators import find_generators, generator_state, set_generator_state
 from everspot_train.trainer.randomness import RandomStream
 from everspot_train.trainer.ranks import world_size_from_environment
+
+log = logging.getLogger("everspot.trainer")
 
 _END = object()
 
@@ -30,6 +34,7 @@ class StatefulFeed:
         self._generators: dict[str, Any] = {}
         self._start: dict[str, Any] = {}
         self._draws_later = False
+        self._evidence: tuple[str, tuple[str, ...]] | None = None
         self._pending: dict[str, Any] | None = None
 
     def open_epoch(self) -> Iterator[Any]:
@@ -108,9 +113,27 @@ class StatefulFeed:
                 self._draws_later = self._random_position() != position
             first = False
             self._batches += 1
+            self._prove_position(batch)
             yield batch
         self._length = self._batches
         self._epoch, self._batches = self._epoch + 1, 0
+
+    def _prove_position(self, batch: Any) -> None:
+        """Warn if the first two batches differ and nothing that a checkpoint holds does."""
+        if self._epoch or self._batches > 2 or self._stream is None:
+            return
+        with self._stream.active():
+            state = describe(self._loader.state_dict())
+        device = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+        evidence = (state, describe(self._random_state()), describe(device))
+        before, self._evidence = self._evidence, (describe(batch), evidence)
+        if self._batches == 2 and before is not None and before[0] != describe(batch) and before[1] == evidence:
+            log.warning(
+                "state_dict() of the %s stays the same from batch to batch: a resumed run will not go on where it was "
+                "stopped. It must hold the position; %s",
+                type(self._loader).__name__,
+                REHEARSE,
+            )
 
     def _random_state(self) -> dict[str, Any]:
         assert self._stream is not None  # noqa: S101 - an epoch was opened

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from everspot_train.rehearse import advice, compare
 from everspot_train.rehearse.compare import UnstableEntries
+from everspot_train.rehearse.files import Trees, differences_between, matters, read_structure
 from everspot_train.rehearse.library import Played, RehearsedAttempt, pauses_of
 from everspot_train.rehearse.logs import first_log_difference, first_position, log_lines, unstable_numbers, usual_key
 from everspot_train.rehearse.places import (
@@ -20,6 +22,7 @@ from everspot_train.rehearse.places import (
     places_of,
 )
 from everspot_train.rehearse.records import Boundary, Record
+from safetensors.torch import save_file
 
 STEPS = 6
 
@@ -260,3 +263,41 @@ def test_a_record_of_two_loops_joins_the_boundary_at_which_one_ends_and_the_next
     assert [(b.step, b.end) for b in record.boundaries] == [(2, False), (4, True)]
     assert (record.boundaries[0].losses, record.boundaries[0].metrics) == (["a"], {"val": "1"})
     assert (record.epoch_ends, record.per_epoch) == ([2], 2)
+
+
+def left(folder: Path, **files: str) -> Path:
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+    return folder
+
+
+def test_files_are_compared_by_their_entries_without_what_two_undisturbed_runs_differ_in(tmp_path: Path) -> None:
+    first = left(tmp_path / "a", model__json='{"w": 1, "t": 5}', log__txt="x")
+    trees = Trees(first, left(tmp_path / "b", model__json='{"w": 1, "t": 6}', log__txt="x"))
+    assert trees.unstable == {"model.json": {"t"}} and trees.comparable()
+    assert trees.differences(left(tmp_path / "c", model__json='{"w": 1, "t": 9}', log__txt="x")) == []
+    differences = trees.differences(left(tmp_path / "d", model__json='{"w": 2, "t": 9}', log__txt="y"))
+    assert [(path, entry.name, matters(path, entry)) for path, entry in differences] == [
+        ("model.json", "w", True),
+        ("log.txt", "", False),
+    ]
+    assert [path for path, _ in trees.differences(left(tmp_path / "e", log__txt="x"))] == ["model.json"]
+
+
+def test_files_that_always_differ_leave_nothing_to_compare(tmp_path: Path) -> None:
+    trees = Trees(
+        left(tmp_path / "a", model__bin="1", log__txt="x"), left(tmp_path / "b", model__bin="2", log__txt="x")
+    )
+    assert not trees.comparable()
+
+
+def test_torch_and_safetensors_files_are_read_without_their_code(tmp_path: Path) -> None:
+    torch.save({"w": torch.zeros(2), "t": 1}, tmp_path / "a.pt")
+    torch.save({"w": torch.ones(2), "t": 1}, tmp_path / "b.pt")
+    assert [entry.name for entry in differences_between(tmp_path / "a.pt", tmp_path / "b.pt")] == ["w"]
+    save_file({"w": torch.zeros(2), "v": torch.zeros(1)}, tmp_path / "a.safetensors")
+    save_file({"w": torch.zeros(2), "v": torch.ones(1)}, tmp_path / "b.safetensors")
+    assert [e.name for e in differences_between(tmp_path / "a.safetensors", tmp_path / "b.safetensors")] == ["v"]
+    torch.save(Path, tmp_path / "code.pt")
+    assert read_structure(tmp_path / "code.pt") is None

@@ -51,6 +51,12 @@ class Trees:
         for path, entry in self.undisturbed:
             self.unstable.setdefault(path, set()).add(entry.name)
 
+    def comparable(self) -> bool:
+        """Return whether there is a file of results in which the undisturbed runs agree, at least in part."""
+        whole = FileEntry("", "", "")
+        steady = [path for path in self._files if "" not in self.unstable.get(path, set())]
+        return any(matters(path, whole) for path in steady)
+
     def differences(self, folder: Path) -> list[tuple[str, FileEntry]]:
         """Return the differences by path, weights before optimizers before the rest."""
         other, found = tree_of(folder), []

@@ -262,7 +262,23 @@ class _Judge:
             difference = Difference("error", "", expected="no error", actual=run.failure[-400:], fix=fix)
             return PlaceResult(place, RehearsalVerdict.DIFFERS, difference=difference, message=run.failure)
         first = self._start_over(run) or self._log_difference(run) or self._file_difference(run.folder)
+        if first is None and not self._comparable():
+            first = Difference("file", "", expected="something to compare", actual="nothing", fix=_NOTHING)
         return PlaceResult(place, RehearsalVerdict.DIFFERS if first else RehearsalVerdict.EXACT, difference=first)
+
+    def _comparable(self) -> bool:
+        """Return whether the undisturbed runs agree in any result: numbers of the log, or a file that holds some."""
+        steady = {
+            (line.form, place)
+            for line in self._lines
+            for place in range(len(line.numbers))
+            if (line.form, place) not in self._unstable_numbers
+        }
+        numbers = {
+            number for line in self._lines for place, number in enumerate(line.numbers) if (line.form, place) in steady
+        }
+        positions = {f"{value:g}" for line in self._lines for value in line.position}
+        return bool(numbers - positions) or self._trees.comparable()
 
     def _start_over(self, run: PlainRun) -> Difference | None:
         """Return a difference if the last attempt began from zero although a checkpoint was there."""
@@ -304,6 +320,10 @@ LOST_FILE = "this file differs after an interruption: an attempt begins with wha
 _UNSTABLE = (
     "two undisturbed runs differ: seed every generator before the model is made; use neither the time, hash() nor the "
     "order of a set; on a GPU call torch.use_deterministic_algorithms(True)"
+)
+_NOTHING = (
+    "two undisturbed runs differ in all that they leave, so nothing shows whether the resumed run is exact: print the "
+    "loss of each step (step=7 loss=0.5), or write safetensors, torch or JSON files"
 )
 _STATE = (
     "the resumed run is not the undisturbed one: its checkpoint lacks something that the next step depends on "

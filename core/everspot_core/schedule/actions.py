@@ -73,6 +73,7 @@ class Why(StrEnum):
     SMALLER_MIXED = "smaller-mixed"  # preemptions: it fits the smaller type in mixed precision only
     INFEASIBLE = "infeasible"  # earliest, usd
     ON_ITS_WAY = "on-its-way"  # instances: what it will move to is being launched
+    FREE_SOON = "free-soon"  # minutes: until an instance is free for it, as soon as a launch would bring one
     MOVE = "move"  # market: what it moves to is ready
     NEEDED_NO_MORE = "needed-no-more"
     IDLE = "idle"  # minutes, limit_minutes: it has had nothing to do for the limit, and no work is foreseen for it

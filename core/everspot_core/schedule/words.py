@@ -77,6 +77,7 @@ _BECAUSE = {
     "it still arrives in time",
     Why.SMALLER_TYPE: "after {preemptions} lost spot instances a smaller type will do; it still arrives in time",
     Why.ON_ITS_WAY: "{instances} instance(s) that it will move to are on their way",
+    Why.FREE_SOON: "an instance is free for it in about {minutes:.1f} min, about as soon as a launch would bring one",
     Why.MOVE: "what it moves to is ready ({market})",
     Why.INFEASIBLE: "its deadline cannot be kept; the earliest is {earliest}, for about ${usd}",
     Why.NEEDED_NO_MORE: "no job needs it",

@@ -63,9 +63,14 @@ def simulate(workload: Workload, traces: Mapping[str, Trace], plan: Plan = plan)
     Raises:
         Broken: if the plan breaks an invariant.
     """
-    cluster, plans = Cluster(workload, traces), 0
-    tick = timedelta(seconds=workload.fleet.tick_seconds)
-    horizon = BEGIN + hours(workload.horizon_hours)
+    return drive(Cluster(workload, traces), plan)
+
+
+def drive(cluster: Cluster, plan: Plan = plan) -> WorkloadRun:
+    """Simulate as `simulate`, from the beginning of this cluster on."""
+    plans = 0
+    tick = timedelta(seconds=cluster.workload.fleet.tick_seconds)
+    horizon = BEGIN + hours(cluster.workload.horizon_hours)
     while True:
         asked, again, stuck = settle(cluster, plan)
         plans += asked

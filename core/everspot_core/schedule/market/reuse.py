@@ -47,9 +47,11 @@ class Reuse:
     def suits(self, job: JobView, instance: InstanceView) -> bool:
         """Whether the job would rather run there than have an instance launched."""
         record, kind = instance.record, pool_of(instance)
-        if record is None or kind is None or job.speeds.get(kind.instance_type, 1.0) <= 0:
-            return False
-        if not fits(job.submission.spec.resources, Shape.of(record)):
+        return record is not None and kind is not None and self.suits_kind(job, kind, Shape.of(record))
+
+    def suits_kind(self, job: JobView, kind: PoolKey, shape: Shape) -> bool:
+        """Whether the job would rather run on an instance of this pool and shape than have one launched."""
+        if job.speeds.get(kind.instance_type, 1.0) <= 0 or not fits(job.submission.spec.resources, shape):
             return False
         return self._wants(job, kind.market) and self._pays(job, kind) and self._in_time(job, kind)
 

@@ -39,6 +39,7 @@ class Launches:
         self._kept: set[str] = set()
         self._settled: set[str] = set()
         self._given_up: set[str] = set()
+        self._awaited: set[str] = set()
         self._alive = {j.job_id for j in view.jobs if not (j.state.final or j.cancel)}
         self._changeovers: dict[PoolKey | None, Changeover] = {
             p.key: p.changeover for p in view.pools if p.changeover is not None
@@ -75,6 +76,10 @@ class Launches:
         """Keep these instances: they are still needed."""
         self._kept |= {i.instance_id for i in instances}
 
+    def await_by_others(self, instance_id: str) -> None:
+        """Note that a job waits for this instance, which was launched for another job: it is not released."""
+        self._awaited.add(instance_id)
+
     def settle(self, job_id: str) -> None:
         """Note that the job's needs are decided: its instances that are idle and not kept may be released."""
         self._settled.add(job_id)
@@ -100,6 +105,7 @@ class Launches:
         name, alive = instance.launched_for or "", self._alive
         waiting = not self._view.draining and name in alive and name not in self._settled
         needed = waiting or (name in alive and instance.instance_id in self._kept)
+        needed = needed or (not self._view.draining and instance.instance_id in self._awaited)
         return instance.idle and not needed and not self._is_taken(instance) and instance.instance_id not in self.taken
 
     def _is_taken(self, instance: InstanceView) -> bool:

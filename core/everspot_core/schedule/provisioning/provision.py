@@ -21,6 +21,7 @@ from everspot_core.schedule.placement.gangs import record_of
 from everspot_core.schedule.placement.queue import queue_order
 from everspot_core.schedule.provisioning.beside import Beside
 from everspot_core.schedule.provisioning.feasibility import refusal
+from everspot_core.schedule.provisioning.inflight import FreeSlot, InFlight
 from everspot_core.schedule.provisioning.launches import Launches
 from everspot_core.schedule.provisioning.launching import Launching
 from everspot_core.schedule.provisioning.spares import Spares
@@ -83,6 +84,7 @@ class _Provisioning:
         self._steering, self._reuse = Steering(view, now), Reuse(view, now)
         self._beside = Beside(view)
         self._spares = Spares(view, self._reuse)
+        self._in_flight = InFlight(view, now, self._reuse)
         self._instances = {i.instance_id: i for i in view.instances}
 
     def seat(self, job: JobView, action: Assign) -> None:
@@ -92,6 +94,7 @@ class _Provisioning:
         if action.beside and there.launched_for == job.job_id:
             self._beside.add(job, pool_of(there))
         self.launches.taken |= {action.instance_id, *action.gang}
+        self._in_flight.assign(job, (action.instance_id, *action.gang))
         self.launches.settle(job.job_id)
         self.admission.seat(job, [record_of(self._instances[i]) for i in (action.instance_id, *action.gang)])
         others = [i for i in coming if i.instance_id not in self.launches.taken]
@@ -185,9 +188,12 @@ class _Provisioning:
         if not coming and (pool := self._beside.takes(job, to)) is not None:
             on_its_way = MarketChoice(market=to.market, why=Why.ON_ITS_WAY, figures={"instances": 1})
             return [self._hold(job, on_its_way, offers, pool)]
+        if not coming and (slot := self._in_flight.take(job, to)) is not None:
+            return [self._wait_for(job, slot, offers)]
         launch = self._launching.launch(job, to, offers)
         if launch is not None:
             self._beside.add(job, launch.ranked[0])
+            self._in_flight.launch(job, launch.ranked[0])
             return [launch]
         risk = self._launching.at_cap(job) or self._steering.risk(job, offers)
         if to.market is Market.ON_DEMAND and not coming:  # on-demand has run dry: spot is better than nothing
@@ -200,6 +206,14 @@ class _Provisioning:
         if risk.why is Why.AT_CAP:
             self._launching.keep_room(job, offers)
         return [self._hold(job, risk, offers, offers.stock.wished(to.market))]
+
+    def _wait_for(self, job: JobView, slot: FreeSlot, offers: Offers) -> Hold:
+        """The job waits for an instance that others hold, or that is on its way to them."""
+        self._launching.reserve(job, offers)
+        if slot.instance_id is not None:
+            self.launches.await_by_others(slot.instance_id)
+        why = MarketChoice(market=slot.pool.market, why=Why.FREE_SOON, figures={"minutes": slot.hours * 60})
+        return self._hold(job, why, offers, slot.pool)
 
     def _hold(self, job: JobView, to: MarketChoice, offers: Offers, waits_for: PoolKey | None) -> Hold:
         """The job waits, and goes to on-demand at its last safe moment."""

@@ -1,0 +1,122 @@
+"""How long jobs keep an instance: as declared, as jobs of the same program did, or as assumed.
+
+These lengths decide one question only: whether a launch would bring an instance that then has nothing to do. Deadlines
+are judged by `outlook_of`, and never by an assumption.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable
+from datetime import datetime, timedelta
+from functools import cached_property
+from statistics import median
+from typing import NamedTuple
+
+from everspot_core.records import JobState
+from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER, outlook_of
+from everspot_core.schedule.view import ClusterView, JobView
+
+ASSUMED = 1 / 50
+"""The assumed length of a job of which nothing is known, as a fraction of an expected changeover. It is short on
+purpose: a wrong assumption costs such a job a bounded wait, and the opposite one launches instances for nothing."""
+HANDOVER = 1 / 25
+"""The time from the end of one job on an instance to the start of the next, as a fraction of an expected changeover."""
+LONG = 0.5
+"""A job that has run for this fraction of an expected changeover, and longer than anybody expected, is long."""
+NO_TIME = timedelta(0)
+
+
+class Length(NamedTuple):
+    """The time for which a job is expected to keep an instance. `assumed`: nothing is known about the job."""
+
+    time: timedelta
+    assumed: bool = False
+
+
+class Lengths:
+    """The lengths of the jobs of one view."""
+
+    def __init__(self, view: ClusterView, now: datetime) -> None:
+        self._view, self._now = view, now
+
+    def of(self, job: JobView) -> Length | None:
+        """Return the length of a waiting job. None: the job is long, so that nobody should wait behind it."""
+        changeover, record = changeover_of(job), job.record
+        handover = HANDOVER * changeover
+        if (known := self._known(job)) is not None:
+            return Length(known + handover)
+        ran = record.held(self._now) if record is not None else None
+        oldest = max(self._running.get(_program(job), NO_TIME), ran or NO_TIME)
+        if oldest > LONG * changeover:
+            return None
+        return Length(max(ASSUMED * changeover, oldest) + handover, assumed=True)
+
+    def left(self, job: JobView) -> timedelta | None:
+        """Return the time until a job that holds an instance ends. None: it is long, so that nobody should wait for it.
+
+        A job that runs longer than expected is expected to run as long again, until it counts as long.
+        """
+        work, changeover = job.outlook, changeover_of(job)
+        if work is not None:
+            return work.changing + work.left
+        record = job.record
+        if record is not None and record.progress.total_steps and (declared := outlook_of(job)) is not None:
+            return declared.left
+        elapsed = self._elapsed(job)
+        known = self._known(job)
+        if known is not None and elapsed < known:
+            return known - elapsed
+        return max(ASSUMED * changeover, elapsed) if elapsed <= LONG * changeover else None
+
+    def _known(self, job: JobView) -> timedelta | None:
+        """The length that the driver measured, that jobs of the same program had, or that the author declared."""
+        work = outlook_of(job)
+        if job.outlook is None and (learnt := self._learnt.get(_program(job))) is not None:
+            return learnt
+        return work.left if work is not None else None
+
+    def _elapsed(self, job: JobView) -> timedelta:
+        record = job.record
+        since = record.assigned_at if record is not None else None
+        return max(NO_TIME, self._now - since) if since is not None else NO_TIME
+
+    @cached_property
+    def _learnt(self) -> dict[Hashable, timedelta]:
+        """By program, for how long its jobs that have succeeded held an instance: the median."""
+        seconds: dict[Hashable, list[float]] = defaultdict(list)
+        for job in self._view.jobs:
+            record = job.record
+            if record is not None and record.state is JobState.SUCCEEDED and record.held_seconds:
+                seconds[_program(job)].append(record.held_seconds)
+        return {program: timedelta(seconds=median(of_program)) for program, of_program in seconds.items()}
+
+    @cached_property
+    def _running(self) -> dict[Hashable, timedelta]:
+        """By program, for how long the oldest of its running jobs has held its instance."""
+        oldest: dict[Hashable, timedelta] = {}
+        for job in self._view.jobs:
+            if job.state.owned:
+                program = _program(job)
+                oldest[program] = max(oldest.get(program, NO_TIME), self._elapsed(job))
+        return oldest
+
+
+def changeover_of(job: JobView) -> timedelta:
+    """Return the expected length of the job's next changeover."""
+    work = outlook_of(job)
+    if work is not None:
+        return work.changeover
+    return job.changeover.expected if job.changeover is not None else CHANGEOVER
+
+
+def changeover_upper_of(job: JobView) -> timedelta:
+    """Return the upper bound of the job's next changeover."""
+    work = outlook_of(job)
+    if work is not None:
+        return work.changeover_upper
+    return job.changeover.upper if job.changeover is not None else CHANGEOVER_UPPER
+
+
+def _program(job: JobView) -> Hashable:
+    """What jobs that run about equally long have in common."""
+    spec = job.submission.spec
+    return job.team, spec.recipe, tuple((spec.entrypoint or ())[:1]), job.submission.code_digest

@@ -17,6 +17,7 @@ def plain_view(submission: JobSubmission, record: JobRecord | None) -> JobView:
         after=(),
         nodes=1,
         outlook=None,
+        head_epoch=None,
         changeover=None,
         preempted_at=(),
         measured=None,

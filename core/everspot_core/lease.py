@@ -20,6 +20,8 @@ _FINAL = {
     Reason.BUDGET: JobState.FAILED,
     Reason.INFEASIBLE: JobState.FAILED,
     Reason.AFTER: JobState.FAILED,
+    Reason.NO_PROGRESS: JobState.FAILED,
+    Reason.SUPERSEDED: JobState.FAILED,
     Reason.RETURNED: JobState.CANCELLED,
 }
 DETAIL_LIMIT = 4000
@@ -32,6 +34,11 @@ START_INSTANCES = 4
 """A job fails when this many different instances in a row could not start it: the instances are then not to blame."""
 START_ATTEMPTS = 10
 """A job fails when it could not be started this many times in a row, even if only on one instance."""
+
+FRUITLESS_MOST = 6
+"""A job fails when its owner has vanished this many times in a row and the job came no further."""
+UNTOLD = timedelta(minutes=30)
+"""Market time with an owner after which a program that tells no steps is believed to have come further."""
 
 FAILED_ON_KEPT = 16
 """The most instances on which the job failed that its record keeps."""
@@ -84,6 +91,7 @@ def assign(record: JobRecord | None, job_id: str, instance: str, now: datetime) 
             "not_before": None,
             "changed_at": now,
             "assigned_at": now,
+            "assigned_step": _furthest(record.progress),
             "waits_since": None,
             "held_seconds": record.held_seconds if record.epoch else 0.0,
         }
@@ -204,6 +212,7 @@ def reclaim(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobReco
             "owner": owner,
             "beat": record.beat + 1,
             "preemptions": max(0, record.preemptions - 1),
+            "fruitless": max(0, record.fruitless - 1),
             "detail": "",
             "changed_at": now,
             "assigned_at": now,
@@ -222,7 +231,7 @@ def close(record: JobRecord | None, job_id: str, reason: Reason, now: datetime, 
     record = record or pending(job_id, now)
     if record.state is not JobState.PENDING:
         raise IllegalTransition("close it", record)
-    if reason not in (Reason.CANCEL, Reason.BUDGET, Reason.INFEASIBLE, Reason.AFTER, Reason.RETURNED):
+    if reason not in _FINAL or reason is Reason.FINISHED:
         raise ValueError(f"a waiting job is not ended by {reason.value}")
     return record.model_copy(
         update={"state": _FINAL[reason], "last_reason": reason, "detail": detail[-DETAIL_LIMIT:], "changed_at": now}
@@ -253,8 +262,30 @@ def _left(record: JobRecord, reason: Reason, now: datetime, detail: str) -> dict
         "changed_at": now,
         "assigned_at": None,
         "held_seconds": None if held is None else held.total_seconds(),
+        "fruitless": _fruitless(record, reason, now),
         **_failed(record, reason),
     }
+
+
+def _furthest(progress: Progress) -> int:
+    """The newest step that the job is known to have done or saved."""
+    return max(progress.step, progress.durable_step or 0)
+
+
+def _fruitless(record: JobRecord, reason: Reason, now: datetime) -> int:
+    """Return how often in a row the job's owner has vanished without progress, with this end of an ownership.
+
+    A program that tells no steps has come further once it has run for UNTOLD: nobody knows what it has saved.
+    """
+    furthest = _furthest(record.progress)
+    if furthest > (record.assigned_step or 0):
+        return 0
+    if reason is not Reason.LOST:
+        return record.fruitless
+    began = record.assigned_at
+    if furthest == 0 and record.state is JobState.RUNNING and began is not None and now - began >= UNTOLD:
+        return 0
+    return record.fruitless + 1
 
 
 def _failed(record: JobRecord, reason: Reason) -> dict[str, object]:

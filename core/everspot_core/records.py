@@ -72,6 +72,8 @@ class Reason(StrEnum):
     WINDOW = "window"  # the hours in which it may run are over: it waits for the next
     INFEASIBLE = "infeasible"  # no capacity that there is could have kept its deadline: it was not begun
     RETURNED = "returned"  # a visit, by its host: the job goes on in another cluster
+    NO_PROGRESS = "no-progress"  # its owner vanished too often in a row, and the job came no further
+    SUPERSEDED = "superseded"  # its checkpoints belong to a later epoch than its record: no owner could write any
     STALLED = "stalled"  # the program made no step for many times its usual, and was to be restarted then
 
     @property
@@ -156,6 +158,10 @@ class JobRecord(Document):
         description="The instances, in a row, that had it last and could not start its program, or failed it.",
     )
     from_zero: int = Field(default=0, description="How often it was started over for want of any checkpoint.")
+    fruitless: int = Field(
+        default=0, description="How often in a row its owner vanished before the job had come any further."
+    )
+    assigned_step: Steps = Field(default=None, description="How far it was when its owner got it.")
     failed_on: list[str] = Field(
         default_factory=list, description="The instances on which it ended with an error, the latest last."
     )

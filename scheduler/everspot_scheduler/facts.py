@@ -17,7 +17,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Facts:
-    """What the cloud says about the cluster's instances. All moments are market time, except `described_at`."""
+    """What the cloud says about the cluster's instances. All moments are market time, except `described_at`.
+
+    `unknown`: the instances that have reported and that no description knew; `missed`: those that had reported before
+    the last one.
+    """
 
     described: dict[str, CloudInstance] = field(default_factory=dict)
     described_at: timedelta | None = None
@@ -26,6 +30,8 @@ class Facts:
     warned_at: dict[str, datetime] = field(default_factory=dict)
     rebalance: set[str] = field(default_factory=set)
     over: set[str] = field(default_factory=set)
+    unknown: set[str] = field(default_factory=set)
+    missed: set[str] = field(default_factory=set)
     ended_at: dict[str, datetime] = field(default_factory=dict)
     waiting: dict[_Key, tuple[Message, timedelta]] = field(default_factory=dict)
 
@@ -34,6 +40,7 @@ class Facts:
         monotonic time of the request."""
         self.described = {i.instance_id: i for i in instances}
         self.tell_ends(ends)
+        self.missed = self.unknown - self.described.keys()
         self.described_at = now
 
     def tell_ends(self, ends: Iterable[CloudEnd]) -> None:
@@ -112,6 +119,15 @@ class Facts:
 
     def _newer(self, received: timedelta) -> bool:
         return self.described_at is None or received >= self.described_at
+
+    def may_exist(self, instance_id: str) -> bool:
+        """Whether the cloud describes the instance, or has described nothing yet."""
+        return self.described_at is None or instance_id in self.described
+
+    def wants_newcomers(self, reported: Iterable[str]) -> bool:
+        """Whether an instance has reported that the last description does not know, and that was not asked for yet."""
+        self.unknown = {name for name in reported if not self.may_exist(name)}
+        return not self.unknown <= self.missed
 
     def gone(self, instance_id: str) -> bool:
         """Whether the instance has ended, by the cloud."""

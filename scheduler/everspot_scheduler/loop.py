@@ -42,6 +42,7 @@ from everspot_scheduler.faults import Faults
 from everspot_scheduler.federation.desk import Federation, Liaison
 from everspot_scheduler.federation.liaison import usual_liaison
 from everspot_scheduler.fleet_note import FleetNote
+from everspot_scheduler.heads import Heads
 from everspot_scheduler.history import History
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.losses import Losses
@@ -94,6 +95,7 @@ class Scheduler:
         self._facts, self._ledger = Facts(), Ledger(store, manifest)
         tick = manifest.limits.tick_every
         self._asking, self._repeats = Asking(cloud, store.clock, tick), Repeats(store, scheduler_id)
+        self._heads = Heads(store)
         self._desk = Desk(store, cloud, self._declaration, self._facts, self._ledger, scheduler_id)
         liaison = liaison or usual_liaison(store, manifest)
         self._federation = Federation(
@@ -158,7 +160,7 @@ class Scheduler:
             mine = name in self._ledger.launches or name in self._desk.launched
             return mine or name in self._facts.described or name in seen.instances
 
-        urgent = self._facts.wants_description(known)
+        urgent = self._facts.wants_newcomers(seen.instances) or self._facts.wants_description(known)
         self._asking.instances(self._facts, urgent=urgent)
         self._facts.understand(known)
         self._facts.told(notices(seen))
@@ -251,6 +253,7 @@ class Scheduler:
             unions=self._pools.unions(choices(waiting, pools), pools) if self._desk.active else {},
             desk=self._desk,
             changeovers=self._changeovers,
+            head_epochs=self._heads.ahead(seen),
             after=self._chains.of(seen),
         )
 

@@ -47,6 +47,7 @@ class Known:
     - `usage`: dollars that each team has used lately.
     - `pools`: the views of the pools; `unions`: how sets of them have behaved as one.
     - `desk`: the elastic capacity. `changeovers`: their measured lengths.
+    - `head_epochs`: by job, the epoch in the head of its checkpoints, for those whose head is ahead of their record.
     - `purses`: the budgets of teams and of the environment, with what is spent.
     - `after`: by job, the states of the jobs that it comes after.
     """
@@ -62,6 +63,7 @@ class Known:
     unions: Mapping[frozenset[PoolKey], Behaviour]
     desk: Desk
     changeovers: ChangeoverLog
+    head_epochs: Mapping[str, int]
     after: Mapping[str, Standing]
 
 
@@ -156,6 +158,7 @@ class Viewer:
             after=known.after.get(name, ()),
             nodes=1,  # a job file asks for one instance
             outlook=None,  # what the author expects, less the steps that are done
+            head_epoch=known.head_epochs.get(name),
             changeover=known.changeovers.of(name),
             preempted_at=known.losses.get(name, ()),
             measured=_measured(record),
@@ -190,7 +193,7 @@ def _same(before: JobView, now: JobView) -> bool:
         and before.record is now.record
         and (before.stale, before.cancel, before.drills, before.after) == (now.stale, now.cancel, now.drills, now.after)
         and (before.spent, before.preempted_at, before.speeds) == (now.spent, now.preempted_at, now.speeds)
-        and before.changeover == now.changeover
+        and (before.changeover, before.head_epoch) == (now.changeover, now.head_epoch)
     )
 
 
@@ -224,6 +227,7 @@ def _instance(name: str, seen: Observation, known: Known, renewing: set[str], no
     given = seen.assignments[name].value if name in seen.assignments else None
     return InstanceView(
         instance_id=name,
+        known=known.desk.by_hand or place is not None or facts.may_exist(name),
         record=record,
         assignment=given,
         stale=name in seen.stale_instances and name not in renewing,

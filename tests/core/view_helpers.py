@@ -40,6 +40,7 @@ def job_view(**kw) -> JobView:
             "nodes": 1,
             "after": (),
             "outlook": None,
+            "head_epoch": None,
             "changeover": None,
             "preempted_at": (),
             "measured": None,
@@ -53,6 +54,7 @@ def job_view(**kw) -> JobView:
 def instance_view(**kw) -> InstanceView:
     return InstanceView(
         **{
+            "known": True,
             "record": None,
             "assignment": None,
             "stale": False,

@@ -41,6 +41,8 @@ class Why(StrEnum):
     WALL_CLOCK = "wall-clock"  # spent, budget (seconds)
     AFTER = "after"  # jobs: that have to succeed first
     AFTER_FAILED = "after-failed"  # job, state: it was to come after it
+    LOST_OFTEN = "lost-often"  # times: its owner vanished so often in a row, and it came no further
+    HEAD_AHEAD = "head-ahead"  # head, epoch: its checkpoints belong to a later epoch than its record
     NOT_YET = "not-yet"  # start: it does not begin before
     OUTSIDE_WINDOW = "outside-window"  # window, opens
     TEAM_BUDGET = "team-budget"  # team, spent, committed, asked, cap, unit, period, until

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 from everspot_core.job import Priority
-from everspot_core.lease import waits_since
+from everspot_core.lease import FRUITLESS_MOST, waits_since
 from everspot_core.records import JobRecord, JobState, Reason
 from everspot_core.schedule.actions import Figures, Why
 from everspot_core.schedule.view import JobView, Outlook
@@ -104,9 +104,23 @@ def end_of_waiting(job: JobView, now: datetime) -> End | None:
     budget = spent_budget(job, now)
     if budget is not None:
         return JobState.FAILED, Reason.BUDGET, *budget
+    stuck = _stuck(job)
+    if stuck is not None:
+        return stuck
     lacking = broken(job)
     if lacking is not None:
         return JobState.FAILED, Reason.AFTER, *lacking
+    return None
+
+
+def _stuck(job: JobView) -> End | None:
+    """The end of a waiting job that another instance could bring no further; None if one could."""
+    record = job.record
+    if job.head_epoch is not None and job.head_epoch > job.epoch:
+        figures: Figures = {"head": job.head_epoch, "epoch": job.epoch}
+        return JobState.FAILED, Reason.SUPERSEDED, Why.HEAD_AHEAD, figures
+    if record is not None and record.last_reason is Reason.LOST and record.fruitless >= FRUITLESS_MOST:
+        return JobState.FAILED, Reason.NO_PROGRESS, Why.LOST_OFTEN, {"times": record.fruitless}
     return None
 
 

@@ -42,6 +42,10 @@ _BECAUSE = {
     Why.WALL_CLOCK: "{spent:.0f} s have passed since submission, its budget is {budget:.0f} s",
     Why.AFTER: "it comes after {jobs}",
     Why.AFTER_FAILED: "it was to come after {job}, which {state}",
+    Why.LOST_OFTEN: "its instance or its lease was lost {times} times in a row, and it came no further; "
+    "`everspot retry` goes on from its newest checkpoint",
+    Why.HEAD_AHEAD: "its checkpoints belong to epoch {head} and its record to epoch {epoch}, so that no instance could "
+    "save its work; `everspot retry` goes on from its newest checkpoint as a new job",
     Why.NOT_YET: "it begins at {start} or later",
     Why.OUTSIDE_WINDOW: "it runs from {window} only; that is {opens}",
     Why.TEAM_BUDGET: "team {team} {purse}",

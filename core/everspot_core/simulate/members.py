@@ -95,6 +95,7 @@ class SimulatedInstance:
         """The instance as a plan sees it."""
         return InstanceView(
             instance_id=self.instance_id,
+            known=True,
             record=self.record,
             assignment=self.assignment,
             stale=False,
@@ -222,6 +223,7 @@ class Task:
                 changeover_upper=hours(terms.upper_hours),
                 changing=changing,
             ),
+            head_epoch=None,
             changeover=None,
             preempted_at=tuple(self.preempted_at),
             measured=None,

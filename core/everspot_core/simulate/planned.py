@@ -198,6 +198,7 @@ class _Job:
             after=(),
             nodes=1,
             outlook=outlook,
+            head_epoch=None,
             changeover=None,
             preempted_at=tuple(self._lost),
             measured=None,
@@ -257,6 +258,7 @@ class _Job:
         )
         self._instances[name] = InstanceView(
             instance_id=name,
+            known=True,
             record=record,
             assignment=None,
             stale=False,

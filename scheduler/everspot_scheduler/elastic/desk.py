@@ -45,6 +45,11 @@ class Desk:
         self._told, self._learnt, self._unpriced = False, 0, False
 
     @property
+    def by_hand(self) -> bool:
+        """Whether people start the instances, so that the cloud describes none."""
+        return self._by_hand
+
+    @property
     def declared(self) -> Elastic | None:
         """The declared elastic capacity; None if nothing may be launched."""
         elastic = self._declaration.manifest.elastic

@@ -11,6 +11,8 @@ from everspot_core.schedule.view.pool import PoolKey
 class InstanceView:
     """An instance: its own record, the orders that it was given, and what the cloud says about it.
 
+    - `known`: the cloud describes it, or has said that it launched it. A record of any other id is a copy's or a
+      stranger's, and gets no job.
     - `record` is None until its agent has reported.
     - `stale`: its heartbeat has stood still for the length of a lease.
     - `gone`: it runs no more, by the cloud or by its own last report.
@@ -26,6 +28,7 @@ class InstanceView:
     """
 
     instance_id: str
+    known: bool
     record: InstanceRecord | None
     assignment: Assignment | None
     stale: bool
@@ -79,7 +82,8 @@ class InstanceView:
     def healthy(self) -> bool:
         """Whether it can get a job now: its agent lives and takes work, and there is no known reason to leave."""
         return (
-            self.record is not None
+            self.known
+            and self.record is not None
             and self.record.role is Role.AGENT
             and self.record.state in (InstanceState.READY, InstanceState.BUSY)
             and not (self.stale or self.gone or self.ending or self.notified)

@@ -63,6 +63,7 @@ class JobView:
     - `nodes`: how many instances it needs at once; more than one make a gang.
     - `after`: the jobs that have to succeed before it begins, each with its state; None: the job is not known.
     - `outlook`: what the driver has measured or knows; None: the plan uses what the author expects.
+    - `head_epoch`: the epoch in the head of its checkpoints; None: there is none, or it was not read.
     - `changeover`: the estimate from measured changeovers, for when `outlook` is None; None: none was measured.
     - `preempted_at`: when it lost spot instances lately, oldest first.
     - `measured`: None if nobody has measured what it uses.
@@ -80,6 +81,7 @@ class JobView:
     nodes: int
     after: tuple[tuple[str, JobState | None], ...]
     outlook: Outlook | None
+    head_epoch: int | None
     changeover: Changeover | None
     preempted_at: tuple[datetime, ...]
     measured: Measured | None

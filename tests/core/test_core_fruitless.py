@@ -1,0 +1,60 @@
+"""How losses without progress are counted in a job's record."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from everspot_core import lease
+from everspot_core.job import JobSpec
+from everspot_core.lease import UNTOLD
+from everspot_core.records import JobRecord, JobState, Progress, Reason
+
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+SPEC = JobSpec(name="j", recipe="r")
+MINUTE = timedelta(minutes=1)
+
+
+def attempt(record: JobRecord | None, reason: Reason, *, step=0, saved=None, lasts=MINUTE) -> JobRecord:
+    """The record after one more ownership, which ends for this reason."""
+    held = lease.start(lease.assign(record, "j", "i", NOW), (record.epoch if record else 0) + 1, "i", NOW)
+    held = lease.renew(held, Progress(step=step, durable_step=saved), NOW)
+    if reason is Reason.LOST:
+        return lease.expire(held, NOW + lasts)
+    return lease.release(held, reason, NOW + lasts, SPEC)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "count"),
+    [
+        ([(Reason.LOST, {})], 1),
+        ([(Reason.LOST, {})] * 5, 5),
+        ([(Reason.LOST, {"step": n}) for n in range(1, 6)], 0),
+        ([(Reason.LOST, {"step": 9, "saved": 9})] * 3, 2),  # the first one made nine steps
+        ([(Reason.LOST, {"step": 9})] * 3, 2),
+        ([(Reason.NOTICE, {})] * 5, 0),  # the owner could write
+        ([(Reason.LOST, {}), (Reason.NOTICE, {}), (Reason.LOST, {})], 2),
+        ([(Reason.LOST, {}), (Reason.NOTICE, {"step": 4, "saved": 4}), (Reason.LOST, {"step": 4, "saved": 4})], 1),
+        ([(Reason.LOST, {"lasts": UNTOLD})] * 9, 0),  # it tells no steps: nobody knows what it has saved
+        ([(Reason.LOST, {"step": 4, "saved": 4}), *[(Reason.LOST, {"step": 4, "saved": 4, "lasts": UNTOLD})] * 2], 2),
+    ],
+)
+def test_losses_in_a_row_without_progress_are_counted(attempts, count):
+    record = None
+    for reason, more in attempts:
+        record = attempt(record, reason, **more)
+    assert record.fruitless == count
+
+
+def test_an_owner_that_was_wrongly_given_up_does_not_count():
+    lost = attempt(None, Reason.LOST)
+    assert lease.reclaim(lost, 1, "i", NOW).fruitless == 0
+
+
+def test_records_of_earlier_releases_are_read_and_counted():
+    record = JobRecord.model_validate({"job_id": "j", "state": "PENDING", "epoch": 3, "changed_at": NOW.isoformat()})
+    assert attempt(record, Reason.LOST).fruitless == 1
+
+
+@pytest.mark.parametrize("reason", [Reason.NO_PROGRESS, Reason.SUPERSEDED])
+def test_both_reasons_end_a_waiting_job(reason):
+    ended = lease.close(None, "j", reason, NOW, "why")
+    assert (ended.state, ended.last_reason) == (JobState.FAILED, reason)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from everspot_clouds.base import Check, CloudError, NotOffered, Verdict
+from everspot_clouds.gcp.errors import ApiError
 from everspot_clouds.gcp.hourly import Upkeep, hourly_cost
 from everspot_clouds.registry import provider
 from everspot_core.catalogue import builtin
@@ -15,7 +16,7 @@ from everspot_core.hourly import ElasticCap
 from everspot_core.manifest import Elastic, Manifest, Standing
 from everspot_core.market import Market
 from everspot_local.cloud import LocalCloud
-from google_site import REGION, TEMPLATE, A, GoogleSite
+from google_site import CLUSTER, REGION, TEMPLATE, A, GoogleSite
 
 FOUR = "g2-standard-4"
 
@@ -152,3 +153,33 @@ def test_the_way_in_is_a_tunnel_and_only_where_it_is_open(site: GoogleSite) -> N
         door.enter(closed, "true")
     with pytest.raises(CloudError, match="no instance of this cluster"):
         door.enter("1", "true")
+
+
+@pytest.mark.parametrize(
+    ("state", "verdict", "words"),
+    [
+        ("DEPRECATED", Verdict.WARN, "is deprecated"),
+        ("OBSOLETE", Verdict.FAIL, "is OBSOLETE"),
+        ("DELETED", Verdict.FAIL, "is DELETED"),
+        ("", Verdict.OK, "everspot"),
+        ("gone", Verdict.FAIL, "does not exist any more"),
+    ],
+)
+def test_doctor_names_an_image_from_which_nothing_starts(
+    site: GoogleSite, state: str, verdict: Verdict, words: str
+) -> None:
+    own = "projects/everspot-local/global/images/everspot"
+    disk = {**site.disks({"everspot-cluster": CLUSTER})[0]}
+    disk["initializeParams"] = {**disk["initializeParams"], "sourceImage": own}
+    site.template("train-agents", disks=[disk])
+    assert all(check.verdict is Verdict.OK for check in checked(site)["image"])
+    if state == "gone":
+        site.do("DELETE", "global/images/everspot")
+    elif state:
+        site.do("POST", "global/images/everspot/deprecate", {"state": state})
+    (found,) = [check for check in checked(site)["image"] if "train-agents" in check.detail]
+    assert (found.verdict, words in found.detail, own in found.detail) == (verdict, True, True)
+    assert verdict is not Verdict.FAIL or "pulumi up" in found.fix
+    if state:  # a family has no other image then
+        with pytest.raises(ApiError):
+            site.api.get("compute", "projects/everspot-local/global/images/family/everspot")

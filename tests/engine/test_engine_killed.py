@@ -90,6 +90,7 @@ def test_what_an_update_made_twice_is_found_with_its_cost_and_goes_down(
     assert pending(rig, "local") == set()
 
 
+@pytest.mark.nightly
 def test_a_first_update_that_was_killed_goes_down_without_a_second_one(
     rig: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,3 +101,25 @@ def test_a_first_update_that_was_killed_goes_down_without_a_second_one(
     assert active_fleets(rig) == set() and pending(rig, "local") == set()
     mine = [{"Name": "tag:everspot:cluster", "Values": ["everspot-local"]}]
     assert rig.client("ec2").describe_vpcs(Filters=mine)["Vpcs"] == []
+
+
+def test_a_cluster_whose_image_was_deregistered_is_named_so_and_goes_down(
+    rig: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rig.settings("guardJobs", True)
+    rig.up()
+    image = rig.outputs["imageId"]
+    rig.client("ec2").deregister_image(ImageId=image)
+    refused = rig.refused()
+    assert "imageId: the image cannot be described" in refused and "everspot down" in refused
+    with at_home(rig):
+        everspot("--store", rig.outputs["controlUrl"], "--json", "doctor")
+        found = [c for c in json.loads(capsys.readouterr().out)["checks"] if c["name"] == "image"]
+        assert [(c["verdict"], image in c["detail"], "not exist" in c["detail"]) for c in found] == [
+            ("fail", True, True)
+        ]
+        assert everspot("down", "--stack", "local", "--yes") == 0
+        told = capsys.readouterr()
+    assert "The program deleted nothing: destroying the stack by its state alone." in told.err
+    assert "everspot-local is down" in told.out and active_fleets(rig) == set()
+    assert json.loads(rig.pulumi("stack", "export", stack="local"))["deployment"].get("resources", []) == []

@@ -11,7 +11,7 @@ from everspot_review.drift import drift
 from everspot_review.engine import Engine
 from everspot_review.previewing import Revisions, preview
 from everspot_review.report import Foreseen
-from test_engine_gcp import NAME, REGIONAL, STACK, named
+from test_engine_gcp import GLOBAL, NAME, REGIONAL, STACK, ask, declare, named
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 GROUPS = f"{REGIONAL}/instanceGroupManagers"
@@ -47,3 +47,21 @@ def test_a_killed_update_s_groups_are_found_and_go_down(google: Any, capsys: pyt
         assert everspot("down", "--stack", STACK, "--yes") == 0, capsys.readouterr().err
         assert f"{NAME} is down; nothing of it is left that runs." in capsys.readouterr().out
     assert named(google, GROUPS, "") == set() and pending(google, STACK) == set()
+
+
+@pytest.mark.nightly
+def test_a_cluster_whose_image_was_deleted_is_named_so_and_goes_down(
+    google: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    declare(google, guardJobs=True)
+    google.up(STACK)
+    ask(google, f"{GLOBAL}/images/everspot", "DELETE")
+    google.wait(lambda: "imageFamily: there is no image yet" in google.refused(STACK))
+    with at_home(google):
+        everspot("--store", google.outputs["controlUrl"], "--json", "doctor")
+        found = [c for c in json.loads(capsys.readouterr().out)["checks"] if c["name"] == "image"]
+        assert [(c["verdict"], "images/everspot, of" in c["detail"]) for c in found] == [("fail", True)]
+        assert everspot("down", "--stack", STACK, "--yes") == 0
+        told = capsys.readouterr()
+    assert "The program deleted nothing: destroying the stack by its state alone." in told.err
+    assert f"{NAME} is down" in told.out and named(google, GROUPS, "") == set()

@@ -15,7 +15,7 @@ from everspot_core.market import Market
 
 from everspot_clouds.aws import rules
 from everspot_clouds.aws.quotas import CONSOLE, Launchable, Reach, enough, launchable, needs, quota_of
-from everspot_clouds.base import Check, Trouble, Verdict
+from everspot_clouds.base import Check, Trouble, Verdict, image_check
 
 LINKED_ROLES = (rules.FLEET_ROLE[1], rules.SPOT_ROLE[1])
 SKEW = timedelta(seconds=60)  # signatures are refused from five minutes on
@@ -60,6 +60,7 @@ def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catal
     if checks[0].verdict is Verdict.OK:
         checks += asked("service-linked roles", "user", lambda: _linked_roles(client("iam"), ClientError))
         if manifest is not None:
+            checks += asked("image", "user", lambda: _images(client("ec2"), manifest.cluster))
             checks += asked("fleet", "capacity", lambda: _fleet(client("ec2"), manifest.cluster))
             checks += asked("quota", "quota", lambda: _quotas(client("service-quotas"), manifest, catalogue))
     return checks
@@ -91,6 +92,34 @@ def _linked_roles(iam: Any, client_error: type[Exception]) -> list[Check]:
         fix = "once per account: pulumi up -s account"
         return [Check("user", "service-linked roles", Verdict.FAIL, f"missing: {', '.join(missing)}", fix)]
     return [Check("user", "service-linked roles", Verdict.OK, "both exist")]
+
+
+def _images(ec2: Any, cluster: str) -> list[Check]:
+    """One check for each image that the cluster's launch templates name. None without a template."""
+    mine = [{"Name": f"tag:{rules.CLUSTER_TAG}", "Values": [cluster]}]
+    templates = ec2.get_paginator("describe_launch_templates").paginate(Filters=mine)
+    users: dict[str, list[str]] = {}
+    for template in (template for page in templates for template in page["LaunchTemplates"]):
+        versions = ec2.describe_launch_template_versions(
+            LaunchTemplateId=template["LaunchTemplateId"], Versions=["$Latest"]
+        )["LaunchTemplateVersions"]
+        for image in (version["LaunchTemplateData"].get("ImageId") for version in versions):
+            if image:
+                users.setdefault(image, []).append(template["LaunchTemplateName"])
+    return [_image(ec2, image, names) for image, names in sorted(users.items())]
+
+
+def _image(ec2: Any, image: str, templates: list[str]) -> Check:
+    """The state of an image. By a filter, since an image id that is not there fails the whole call."""
+    named = [{"Name": "image-id", "Values": [image]}]
+    found = ec2.describe_images(Filters=named, IncludeDeprecated=True, IncludeDisabled=True)["Images"]
+    said = f"{image}, of {', '.join(sorted(templates))}"
+    if not found:
+        words = f"{said}, does not exist or is not shared with this account any more (InvalidAMIID.NotFound)"
+        return image_check(words)
+    if (state := found[0].get("State", "available")) != "available":
+        return image_check(f"{said}, is {state} (InvalidAMIID.Unavailable)")
+    return Check("user", "image", Verdict.OK, said)
 
 
 def _fleet(ec2: Any, cluster: str) -> list[Check]:

@@ -35,6 +35,15 @@ class Check:
         return asdict(self)
 
 
+def image_check(detail: str) -> Check:
+    """Return the failed check of a machine image from which nothing can start. `detail`: which, and why."""
+    fix = (
+        "bake or name another image (imageId, imageParameter, imageFamily) and run pulumi up: until then nothing new "
+        "starts, and what runs goes on"
+    )
+    return Check("user", "image", Verdict.FAIL, detail, fix)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handover:
     """A program of the cloud that replaces this process. `needs`: programs that have to be installed, with their names

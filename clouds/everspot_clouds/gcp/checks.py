@@ -10,7 +10,7 @@ from everspot_core.clock import Clock
 from everspot_core.manifest import Manifest
 from everspot_core.market import Market
 
-from everspot_clouds.base import Check, CloudError, Trouble, Verdict
+from everspot_clouds.base import Check, CloudError, Trouble, Verdict, image_check
 from everspot_clouds.gcp.claims import LAUNCHED, QuotaClaim, claims, most
 from everspot_clouds.gcp.quotas import ALL_REGIONS, CONSOLE, reaches
 from everspot_clouds.gcp.rules import CLUSTER_LABEL
@@ -59,6 +59,7 @@ def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catal
     checks = asked("credentials", "credentials", lambda: _credentials(api))
     where = (manifest.region if manifest is not None else "") or region or ""
     if checks[0].verdict is Verdict.OK and manifest is not None and where:
+        checks += asked("image", "user", lambda: _images(api, where, manifest.cluster))
         checks += asked("fleet", "capacity", lambda: _groups(api, where, manifest.cluster))
         checks += asked("quota", "quota", lambda: _quotas(api, where, manifest, catalogue))
     api.close()
@@ -77,6 +78,38 @@ def _credentials(api: "Api") -> list[Check]:
         verdict = Verdict.OK if skew < SKEW else Verdict.FAIL
         checks.append(Check("clock", "clock", verdict, told, "set this machine's clock: tokens will be refused"))
     return checks
+
+
+def _images(api: "Api", region: str, cluster: str) -> list[Check]:
+    """One check for each image that the cluster's templates name. None without a template."""
+    from everspot_clouds.gcp import groups
+
+    users: dict[str, list[str]] = {}
+    for name, image in groups.images(api, region, cluster):
+        users.setdefault(image, []).append(name)
+    return [_image(api, image, names) for image, names in sorted(users.items())]
+
+
+def _image(api: "Api", image: str, templates: Sequence[str]) -> Check:
+    from everspot_clouds.gcp.errors import ApiError
+
+    said = f"{image}, of {', '.join(sorted(templates))}"
+    try:
+        found = api.get("compute", image)
+    except ApiError as error:
+        if not error.gone:
+            raise
+        return image_check(f"{said}, does not exist any more")
+    state = str((found.get("deprecated") or {}).get("state") or "ACTIVE")
+    # Images, `deprecated.state`: a DEPRECATED one may be used, with a warning; an OBSOLETE or DELETED one may not.
+    if state in ("OBSOLETE", "DELETED"):
+        return image_check(f"{said}, is {state}")
+    if (status := str(found.get("status") or "READY")) != "READY":
+        return image_check(f"{said}, is {status}")
+    if state == "DEPRECATED":
+        words = f"{said}, is deprecated: instances still start from it, and its family names another, or none"
+        return Check("user", "image", Verdict.WARN, words, "bake a newer one and run pulumi up")
+    return Check("user", "image", Verdict.OK, said)
 
 
 def _groups(api: "Api", region: str, cluster: str) -> list[Check]:

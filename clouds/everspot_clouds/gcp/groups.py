@@ -23,8 +23,23 @@ def of_cluster(api: Api, region: str, cluster: str) -> list[dict[str, Any]]:
 
 def templates(api: Api, region: str, cluster: str) -> list[str]:
     """The names of the regional templates with the cluster's label. Raises the errors of `Api`."""
+    return [str(template["name"]) for template in _labelled(api, region, cluster)]
+
+
+def images(api: Api, region: str, cluster: str) -> list[tuple[str, str]]:
+    """Each of these templates with the image of its boot disk, projects/PROJECT/global/images/NAME. Raises the errors
+    of `Api`."""
     return [
-        str(template["name"])
+        (str(template["name"]), link[link.rindex("projects/") :])
+        for template in _labelled(api, region, cluster)
+        for disk in template["properties"].get("disks") or ()
+        if disk.get("boot") and "projects/" in (link := str((disk.get("initializeParams") or {}).get("sourceImage")))
+    ]
+
+
+def _labelled(api: Api, region: str, cluster: str) -> list[dict[str, Any]]:
+    return [
+        template
         for page in api.pages("compute", f"projects/{api.project}/regions/{region}/instanceTemplates")
         for template in page.get("items") or ()
         if ((template.get("properties") or {}).get("labels") or {}).get(CLUSTER_LABEL) == cluster

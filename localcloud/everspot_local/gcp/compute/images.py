@@ -6,13 +6,14 @@ They hold no data: whatever image it has, a machine runs the local cloud's boot 
 import re
 from typing import Any
 
-from everspot_local.gcp.answers import ApiError, missing
+from everspot_local.gcp.answers import ApiError, invalid, missing
 from everspot_local.gcp.compute.state import Compute
 from everspot_local.gcp.project import PROJECT
 from everspot_local.gcp.router import Handler, Request
 
 Document = dict[str, Any]
 OWN_FAMILY = "everspot"
+STATES = ("ACTIVE", "DEPRECATED", "OBSOLETE", "DELETED")
 # By project and family: name of the newest, size in GB, architecture.
 _PUBLIC = {
     (PROJECT, OWN_FAMILY): ("everspot", 50, "X86_64"),
@@ -40,7 +41,27 @@ def routes(compute: Compute) -> dict[str, Handler]:
         found = [_document(compute, *entry) for entry in _PUBLIC.items() if entry[0][0] == project]
         return {"kind": "compute#imageList", "id": f"projects/{project}/global/images", "items": found}
 
-    return {"compute.images.get": get, "compute.images.getFromFamily": newest, "compute.images.list": listed}
+    def path(request: Request) -> str:
+        compute.check_project(request.params)
+        return f"projects/{PROJECT}/global/images/{request.params['image']}"
+
+    def delete(request: Request) -> Document:
+        find(compute, path(request))
+        work = lambda: compute.images_gone.add(path(request))  # noqa: E731
+        return compute.begun(request, "delete", path(request), work=work).document
+
+    def deprecate(request: Request) -> Document:
+        find(compute, path(request))
+        state = request.body.get("state", "")
+        if state and state not in STATES:
+            raise invalid("resource.state", state, f"It has to be one of {', '.join(STATES)}.")
+        work = lambda: compute.deprecations.update({path(request): dict(request.body)})  # noqa: E731
+        return compute.begun(request, "deprecate", path(request), work=work).document
+
+    return {
+        "compute.images.get": get, "compute.images.getFromFamily": newest, "compute.images.list": listed,
+        "compute.images.delete": delete, "compute.images.deprecate": deprecate,
+    }  # fmt: skip
 
 
 def find(compute: Compute, link: str) -> Document:
@@ -57,14 +78,29 @@ def find(compute: Compute, link: str) -> Document:
     project, by_family, name = found.groups()
     for (owner, family), image in _PUBLIC.items():
         if owner == project and name == (family if by_family else image[0]):
-            return _document(compute, (owner, family), image)
+            document = _document(compute, (owner, family), image)
+            own = compute.path(document["selfLink"])
+            # Images, getFromFamily: "the latest image that is part of an image family and is not deprecated".
+            hidden = by_family and document.get("deprecated", {}).get("state", "ACTIVE") != "ACTIVE"
+            if own not in compute.images_gone and not hidden:
+                return document
     raise missing(path)
+
+
+def check_usable(document: Document, field: str) -> None:
+    """Refuse an image that is obsolete or marked as deleted. Images, `deprecated.state`: "Operations which create a new
+    resource using an OBSOLETE or DELETED resource will be rejected and result in an error"."""
+    state = document.get("deprecated", {}).get("state", "")
+    if state in ("OBSOLETE", "DELETED"):
+        raise invalid(field, document["selfLink"], f"The image is {state.lower()}: it cannot be used.")
 
 
 def _document(compute: Compute, key: tuple[str, str], image: tuple[str, int, str]) -> Document:
     (project, family), (name, size, arch) = key, image
     path = f"projects/{project}/global/images/{name}"
+    deprecated = compute.deprecations.get(path)
     return {
+        **({"deprecated": deprecated} if deprecated else {}),
         "kind": "compute#image", "id": str(10**18 + sum(map(ord, name)) * 10**9), "name": name, "family": family,
         "status": "READY", "diskSizeGb": str(size), "architecture": arch, "selfLink": compute.link(path),
         "guestOsFeatures": [{"type": "UEFI_COMPATIBLE"}, {"type": "GVNIC"}],

@@ -145,6 +145,7 @@ def _check_image(compute: Compute, given: Mapping[str, Any], disk: Mapping[str, 
     if not given.get("sourceImage"):
         raise required(f"{field}.sourceImage")
     image = images.find(compute, given["sourceImage"])
+    images.check_usable(image, f"{field}.sourceImage")
     asked = given.get("diskSizeGb") or disk.get("diskSizeGb")
     if asked is not None and int(asked) < int(image["diskSizeGb"]):
         why = f"Requested disk size cannot be smaller than the image size ({image['diskSizeGb']} GB)"

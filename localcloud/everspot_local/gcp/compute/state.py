@@ -23,7 +23,8 @@ _NO_REFERENCES = {"selfLink", "selfLinkWithId", "metadata", "region", "zone", "m
 class Compute:
     """The project's Compute Engine. Called with the market's lock held. `vms`, `groups`: its instances and groups by
     their paths. `limits`: each tells what forbids so many more machines of a catalogue's type in a market. `quotas`,
-    `global_quotas`: as the region and the project tell them.
+    `global_quotas`: as the region and the project tell them. `images_gone`: paths of deleted images; `deprecations`:
+    of images, by their paths, as images.deprecate set them.
     """
 
     name = PROJECT
@@ -35,10 +36,13 @@ class Compute:
         self.vms: dict[str, Any] = {}
         self.groups: dict[str, Any] = {}
         self.healing: Any = None  # of the groups, once there are calls about them
+        self.images_gone: set[str] = set()
+        self.deprecations: dict[str, Document] = {}
         self.limits: list[Callable[[str, Market, int], OperationFailed | None]] = []
         self.quotas: Callable[[], list[Document]] = list
         self.global_quotas: Callable[[], list[Document]] = list
         project.resets += [self.resources.clear, self.vms.clear, self.groups.clear]
+        project.resets += [self.images_gone.clear, self.deprecations.clear]
 
     def link(self, path: str) -> str:
         """Return the URL of a path."""

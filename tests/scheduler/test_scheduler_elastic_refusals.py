@@ -179,3 +179,23 @@ def test_a_pool_whose_instance_says_that_it_is_taken_gave_notice_whoever_ends_th
     here.run(3)
     assert not here.store.ends.get(name).value.interrupted, "it was ended by us"
     assert (seen(here, alone).up, seen(here, alone).since) == (False, at)
+
+
+def test_a_job_that_comes_later_is_told_why_no_launch_can_succeed(spot_only):
+    """An image that was deregistered, by EC2's code: every pool refuses this version of the template for good."""
+    here = spot_only
+    here.cloud.refuses[SPOT] = LaunchTrouble.REQUEST
+    here.submit("first")
+    here.run(3)
+    here.submit("later")
+    here.run(20)  # notes are written every few seconds
+    for job in ("first", "later"):
+        assert "every launch is refused until the stack is corrected: " in words(here, job)
+    launches = asked(here)
+    here.later(hours=1)
+    here.run(10)
+    assert asked(here) == launches, "nothing is asked for again with this template"
+    del here.cloud.refuses[SPOT]
+    here.declare(elastic=elastic(markets=[Market.SPOT], template_version="2"))
+    here.run(20)
+    assert {here.state(job) for job in ("first", "later")} == {"SUCCEEDED"}

@@ -77,6 +77,7 @@ def test_without_the_workaround_a_second_up_would_replace_the_fleet_and_change_n
     finally:
         program.write_text(kept)
     assert seen.changes.pop(SPOT) in REPLACED
+    assert seen.changes.pop("everspot-local-declared") == "update"  # which names the fleets
     assert seen.changes == {}
     # It costs what its parts cost while nothing runs: the endpoints of the new network among them.
     assert re.search(r"nothing running: at least \$0\.[01]\d\d \(scheduler .*, 6 interface endpoints", seen.told)

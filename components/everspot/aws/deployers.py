@@ -28,7 +28,7 @@ PREVIEW = _actions(
 """Calls of a preview of a cluster, of an existing network and of the account stack. All of them only read."""
 
 DEPLOY = _actions(
-    autoscaling="""CreateAutoScalingGroup CreateOrUpdateTags DeleteAutoScalingGroup DescribeAutoScalingGroups
+    autoscaling="""CreateAutoScalingGroup CreateOrUpdateTags DeleteAutoScalingGroup DeleteTags DescribeAutoScalingGroups
         DescribeScalingActivities StartInstanceRefresh UpdateAutoScalingGroup""",
     cloudwatch="""DeleteAlarms DeleteDashboards DescribeAlarms GetDashboard ListTagsForResource PutDashboard
         PutMetricAlarm TagResource""",
@@ -36,7 +36,7 @@ DEPLOY = _actions(
         AuthorizeSecurityGroupIngress CreateFleet CreateFlowLogs CreateInternetGateway CreateLaunchTemplate
         CreateLaunchTemplateVersion CreateNatGateway CreateRoute CreateRouteTable CreateSecurityGroup
         CreateSubnet CreateTags CreateVpc CreateVpcEndpoint DeleteFleets DeleteFlowLogs DeleteInternetGateway
-        DeleteLaunchTemplate DeleteNatGateway DeleteRoute DeleteRouteTable DeleteSecurityGroup DeleteSubnet
+        DeleteLaunchTemplate DeleteNatGateway DeleteRoute DeleteRouteTable DeleteSecurityGroup DeleteSubnet DeleteTags
         DeleteVpc DeleteVpcEndpoints DescribeAddresses DescribeAddressesAttribute DescribeFleets DescribeFlowLogs
         DescribeInternetGateways DescribeLaunchTemplateVersions DescribeLaunchTemplates DescribeNatGateways
         DescribeNetworkAcls DescribeNetworkInterfaces DescribeSecurityGroupRules DescribeSecurityGroups
@@ -44,17 +44,18 @@ DEPLOY = _actions(
         ModifySecurityGroupRules ModifyVpcAttribute ModifyVpcEndpoint ReleaseAddress RevokeSecurityGroupEgress
         RevokeSecurityGroupIngress RunInstances""",
     events="""DeleteRule DescribeRule ListTagsForResource ListTargetsByRule PutRule PutTargets RemoveTargets
-        TagResource""",
+        TagResource UntagResource""",
     iam="""AddRoleToInstanceProfile CreateInstanceProfile CreateRole DeleteInstanceProfile DeleteRole DeleteRolePolicy
         GetInstanceProfile GetRolePolicy ListAttachedRolePolicies ListInstanceProfilesForRole ListRolePolicies PassRole
-        PutRolePolicy RemoveRoleFromInstanceProfile TagInstanceProfile TagRole""",
+        PutRolePolicy RemoveRoleFromInstanceProfile TagInstanceProfile TagRole
+        UntagInstanceProfile UntagRole""",
     s3="""CreateBucket DeleteBucket DeleteBucketPolicy DeleteObject GetAccelerateConfiguration GetBucketAcl
         GetBucketCORS GetBucketLogging GetBucketObjectLockConfiguration GetBucketPolicy GetBucketPublicAccessBlock
         GetBucketRequestPayment GetBucketVersioning GetBucketWebsite GetEncryptionConfiguration
         GetLifecycleConfiguration GetObjectTagging GetReplicationConfiguration ListBucketVersions
         ListTagsForResource PutBucketPolicy PutBucketPublicAccessBlock PutBucketVersioning PutEncryptionConfiguration
-        PutLifecycleConfiguration PutObject TagResource""",
-    sqs="CreateQueue DeleteQueue GetQueueAttributes ListQueueTags SetQueueAttributes TagQueue",
+        PutLifecycleConfiguration PutObject TagResource UntagResource""",
+    sqs="CreateQueue DeleteQueue GetQueueAttributes ListQueueTags SetQueueAttributes TagQueue UntagQueue",
 )
 """Further calls of `up`, `refresh` and `destroy` of a cluster."""
 
@@ -106,9 +107,7 @@ UNSEEN: Mapping[str, str] = {
     "ec2:ModifyManagedPrefixList, ec2:DeleteManagedPrefixList": "with `vpcId`: EC2 API Reference, by these names",
     "iam:PutRolePermissionsBoundary, iam:DeleteRolePermissionsBoundary": "where `permissionsBoundaryArn` changes: IAM "
     "API Reference, by these names",
-    "autoscaling:DeleteTags, ec2:DeleteTags, cloudwatch:UntagResource, events:UntagResource, iam:UntagInstanceProfile, "
-    "iam:UntagRole, s3:UntagResource, sqs:UntagQueue": "where a tag is taken out of the settings: the services' API "
-    "references",
+    "cloudwatch:UntagResource": "where a tag is taken out of the settings: the services' API references",
     "iam:UpdateAssumeRolePolicy, s3:DeleteObjectVersion": "where a later release changes a role's trust, and where a "
     "bucket still has versions: IAM API Reference; Amazon S3 User Guide, Required permissions for Amazon S3 API "
     "operations",

@@ -38,3 +38,37 @@ def test_a_trainer_that_was_cut_off_from_the_store_has_made_no_error() -> None:
     status = Status(phase=TrainingPhase.FAILED, step=5, cut_off=True)
     assert ending_of(None, 1, status).reason is Reason.SHUTDOWN
     assert ending_of(Reason.NOTICE, 1, status).reason is Reason.NOTICE
+
+
+TRAINING, FINISHED = TrainingPhase.TRAINING, TrainingPhase.FINISHED
+
+
+@pytest.mark.parametrize(
+    ("asked", "phase", "step", "durable", "complete", "reason"),
+    [
+        (None, FINISHED, 15, 15, False, Reason.ERROR),  # left the loop by `break`
+        (None, FINISHED, 15, 15, True, Reason.FINISHED),  # and called run.finish()
+        (Reason.NOTICE, FINISHED, 15, 15, False, Reason.NOTICE),  # a loop that ends itself at SIGTERM
+        (None, FINISHED, 40, 40, True, Reason.FINISHED),
+        (None, FINISHED, 15, 15, None, Reason.FINISHED),  # of an older trainer
+        (None, TRAINING, 15, 10, None, Reason.ERROR),  # os._exit(0) inside of the loop
+        (Reason.DRAIN, TRAINING, 15, 10, None, Reason.DRAIN),
+        (None, TRAINING, 40, 30, None, Reason.ERROR),  # os._exit(0) before the last upload was over
+        (None, TRAINING, 40, 40, None, Reason.FINISHED),
+        (None, TRAINING, 15, 15, True, Reason.FINISHED),
+        (None, TrainingPhase.CHECKPOINTING, 15, 10, None, Reason.ERROR),
+    ],
+)
+def test_exit_code_0_before_the_last_step_is_an_error_unless_the_program_said_that_it_is_finished(
+    asked: Reason | None, phase: TrainingPhase, step: int, durable: int, complete: bool | None, reason: Reason
+) -> None:
+    status = Status(phase=phase, step=step, durable_step=durable, total_steps=40, complete=complete)
+    ending = ending_of(asked, 0, status)
+    assert ending.reason is reason
+    if reason is Reason.ERROR:
+        assert f"at step {step} of 40" in ending.message
+
+
+@pytest.mark.parametrize("phase", [TrainingPhase.STARTING, TrainingPhase.RESTORING])
+def test_a_program_that_never_began_to_train_may_end_with_0(phase: TrainingPhase) -> None:
+    assert ending_of(None, 0, Status(phase=phase)).reason is Reason.FINISHED

@@ -54,6 +54,9 @@ def ending_of(
     told to stop counts as stopped, however it ended: it may have been killed at the deadline, or have failed because
     the store did. If the failure was its own, the next attempt will show it. If nobody told it to stop, the exit code
     decides, and its output and exception tell whether the failure was the program's own.
+
+    A program on the trainer library that ends with 0 before its last step has failed, unless it said that it is
+    finished (`Run.finish`): a loop that ends early by mistake would else be a success with half of the training.
     """
     failure = failure or Failure()
     code = failure.exit_code if failure.exit_code is not None else exit_code
@@ -74,11 +77,14 @@ def _judged(asked: Reason | None, code: int | None, status: Status | None, failu
     phase, word = (status.phase, status.message) if status else (None, "")
     if phase is TrainingPhase.FENCED:
         return Reason.FENCED, word
-    if phase is TrainingPhase.FINISHED and not code:
+    early = _ended_early(status) if not code else ""
+    if phase is TrainingPhase.FINISHED and not code and not early:
         return Reason.FINISHED, word
     if asked is not None:
         # Without the trainer library nothing says whether an exit with 0 is the end or the answer to SIGTERM.
         return asked, word
+    if early:
+        return Reason.ERROR, early
     if phase is TrainingPhase.FINISHED:
         return Reason.ERROR, f"the program {words_of(code)} after its last checkpoint: {failure.message}".rstrip(": ")
     if phase is TrainingPhase.STOPPED:
@@ -94,3 +100,21 @@ def _judged(asked: Reason | None, code: int | None, status: Status | None, failu
     if status is not None and status.cut_off:
         return Reason.SHUTDOWN, word  # the store's trouble: the user's retries are not spent on it
     return Reason.ERROR, word or failure.message or f"the program {words_of(code)}"
+
+
+def _ended_early(status: Status | None) -> str:
+    """Return why a program on the trainer library must not have ended with 0 yet; empty if it may, or uses none."""
+    if status is None or status.phase in (TrainingPhase.STOPPED, TrainingPhase.FAILED, TrainingPhase.FENCED):
+        return ""
+    place = f"at step {status.step}" + (f" of {status.total_steps}" if status.total_steps is not None else "")
+    if status.phase is TrainingPhase.FINISHED:
+        if status.complete is not False:
+            return ""
+        return f"the program ended {place} with exit code 0. If it is finished there, let it call run.finish()"
+    if status.total_steps is None:
+        return ""  # it never began to train
+    if not status.complete and status.step < status.total_steps:
+        return f"the program exited with 0 {place}, inside of its `with Run.open(…)`: that is not its end"
+    if status.durable_step != status.step:
+        return f"the program exited with 0 {place} before its final checkpoint was durable: leave the `with` first"
+    return ""

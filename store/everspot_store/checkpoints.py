@@ -110,12 +110,15 @@ class Checkpoints:
         keep: int = 2,
         unchanged: Mapping[str, Part] | None = None,
         transfer: Transfer | None = None,
+        *,
+        again: bool = False,
     ) -> Checkpoint:
         """Upload the files and publish them as the newest checkpoint. Returns when it is durable.
 
         `step`: optimizer steps done. `keep`: the number of checkpoints that the head names afterwards. `unchanged`:
         parts of the newest checkpoint that belong to this one as they are. `transfer`: tracks the upload, and may
-        cancel it. To publish a step again under the same epoch does nothing, and returns what was published.
+        cancel it. To publish the newest step once more does nothing, and returns what was published, unless `again`
+        says that its state is another one now.
 
         Raises:
             Fenced: if a later owner has taken over, or `guard` says no. Nothing was published.
@@ -127,7 +130,7 @@ class Checkpoints:
         self._check_guard()
         self._fenced()
         done = self._published(step)
-        if done is not None:
+        if done is not None and not again:
             return done
         transfer = transfer or Transfer(self._clock)
         transfer.begin(sum(path.stat().st_size for path in files.values()))
@@ -146,10 +149,15 @@ class Checkpoints:
             self._head = self._own()
         raise StoreUnavailable(f"the head of job {self._job_id} changes faster than it can be published")
 
-    def restore(self, folder: Path, wanted: Callable[[str], bool] = lambda name: True) -> Checkpoint | None:
+    def restore(
+        self,
+        folder: Path,
+        wanted: Callable[[str], bool] = lambda name: True,
+        order: Callable[[Sequence[Checkpoint]], Sequence[Checkpoint]] = lambda listed: listed,
+    ) -> Checkpoint | None:
         """Fetch the newest whole checkpoint into `folder`, each part under its name; None if there never was one.
 
-        `wanted`: says by their names which parts to fetch.
+        `wanted`: says by their names which parts to fetch. `order`: a change of the order in which they are tried.
 
         A checkpoint with a missing part or a wrong digest is skipped, and so is one that an attempt failed to load, if
         there is an older one that none failed to load. The next `publish` leaves out of the head what was skipped. A
@@ -161,7 +169,7 @@ class Checkpoints:
         """
         head = self.head() if self._epoch is None else self._fenced().value
         reasons: list[str] = []
-        ordered = by_failed_loads(head.checkpoints) if head is not None else []
+        ordered = order(by_failed_loads(head.checkpoints)) if head is not None else []
         for checkpoint in ordered:
             try:
                 self._fetch(checkpoint, folder, wanted)
@@ -294,7 +302,7 @@ def by_failed_loads(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
 
 
 def _identity(checkpoint: Checkpoint) -> str:
-    return f"{checkpoint.epoch}/{checkpoint.step}"
+    return f"{checkpoint.epoch}/{checkpoint.step}/{checkpoint.created_at.isoformat()}"
 
 
 def _place(key: str) -> tuple[int, int]:

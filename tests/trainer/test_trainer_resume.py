@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import trainer_loop
+from everspot_train.trainer import StateMismatch
 from trainer_post import Post, read_losses, wait_for
 
 pytestmark = pytest.mark.torch
@@ -67,13 +68,20 @@ def test_a_resume_in_another_process_on_the_same_machine_gives_the_same_losses(
     assert losses == read_losses(Path(f"{undisturbed}.0"))[17:]
 
 
-@pytest.mark.parametrize("piece", ["randomness", "position", "precision", "scheduler"])
+@pytest.mark.parametrize("piece", ["randomness", "position", "precision"])
 def test_without_one_piece_of_the_state_the_losses_differ(
     piece: str, undisturbed: Path, stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = resumed_in_this_process(tmp_path, stopped / "store", monkeypatch, drop=piece)
     assert len(losses) == 40 - 17
     assert losses != read_losses(Path(f"{undisturbed}.0"))[17:]
+
+
+def test_a_piece_of_the_checkpoint_that_is_not_tracked_any_more_is_named(
+    stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(StateMismatch, match="'scheduler', which is not tracked now"):
+        resumed_in_this_process(tmp_path, stopped / "store", monkeypatch, drop="scheduler")
 
 
 def test_the_scaler_of_the_test_loop_has_left_its_initial_scale(stopped: Path) -> None:

@@ -138,6 +138,10 @@ class Status(RunFile):
     )
     mixed: bool | None = Field(default=None, description="Whether it trains in mixed precision.")
     message: str = ""
+    complete: bool | None = Field(
+        default=None,
+        description="At the end: whether all steps are done or the program said that it is finished; None: not told.",
+    )
     cut_off: bool = Field(default=False, description="Failed for want of the store: no error of the job's own.")
 
 

@@ -20,6 +20,7 @@ from everspot_train.trainer.errors import (
     StateMismatch,
     TrainerError,
     UnsafeState,
+    UnsupportedState,
 )
 from everspot_train.trainer.run import Run
 
@@ -33,5 +34,6 @@ __all__ = [
     "TensorLoader",
     "TrainerError",
     "UnsafeState",
+    "UnsupportedState",
     "resumable_loader",
 ]

@@ -2,8 +2,9 @@
 
     TrainerError                 the run cannot go on; the agent counts it as the job's own error
     ├── NonFiniteLoss            the loss, or the clipped gradient, is NaN or infinite
-    ├── StateMismatch            the checkpoint does not fit what is tracked
-    └── UnsafeState              a tracked object's state cannot be stored without arbitrary pickle
+    ├── StateMismatch            the checkpoint does not fit what is tracked, or was not taken back exactly
+    ├── UnsafeState              a tracked object's state cannot be stored without arbitrary pickle
+    └── UnsupportedState         state on which the loop depends cannot be kept, or is not tracked
     SystemExit
     ├── RunStopped               checkpointed as asked; the process ends, the job goes on elsewhere
     └── RunFenced                the job has another owner; the process ends and leaves nothing behind
@@ -23,11 +24,16 @@ class NonFiniteLoss(TrainerError):
 
 
 class StateMismatch(TrainerError):
-    """The checkpoint does not fit what the loop tracks: another model, or a new piece of state."""
+    """The checkpoint does not fit what the loop tracks: another model, a new piece of state, or an object that did not
+    take its state back exactly."""
 
 
 class UnsafeState(TrainerError):
     """The state of a tracked object holds more than tensors, numbers, text and containers of these."""
+
+
+class UnsupportedState(TrainerError):
+    """No checkpoint could hold the state on which the loop depends: it is sharded between ranks, or not tracked."""
 
 
 class RunStopped(SystemExit):

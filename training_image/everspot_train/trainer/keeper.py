@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from everspot_train.rundir import RunContext, TrainingPhase
 from everspot_train.trainer.environment import process_age
 from everspot_train.trainer.errors import RunFenced, RunStopped
-from everspot_train.trainer.link import Decision, Link, restore_directory, snapshot_directory
+from everspot_train.trainer.link import AFTER_LOOP, Decision, Link, restore_directory, snapshot_directory
 from everspot_train.trainer.precision import mixed
 from everspot_train.trainer.ranks import Ranks
 from everspot_train.trainer.state import TrainState
@@ -21,6 +21,8 @@ from everspot_train.trainer.state import TrainState
 log = logging.getLogger("everspot.trainer")
 
 _FENCED = -1
+TOTAL_STEPS = "total_steps"
+"""In a checkpoint's `info`: how many steps the loop was to make."""
 
 
 class Keeper:
@@ -47,15 +49,31 @@ class Keeper:
         self._be_sure = be_sure
         self._clock = SystemClock.from_environment()
         self._restored: Checkpoint | None = None
+        self._fetched, self._step_fetched = False, 0
+        self._final: str | None = None
 
     def pin(self, accumulation: int, batch_size: int | None) -> None:
         """Store the global batch with each checkpoint, so that later attempts use the same one."""
         whole = batch_size * accumulation * self._ranks.world_size if batch_size else None
         self._info = self._info | {"accumulation": accumulation, "global_batch": whole}
 
+    def fetch(self) -> int | None:
+        """Fetch the newest whole checkpoint, unless that was done. Returns its step, or None if there is none. All
+        ranks call it."""
+        if not self._fetched:
+            self._step_fetched = self._on_first(self._fetch)
+            self._fetched = True
+        return self._step_fetched or None
+
+    @property
+    def total_steps_before(self) -> int | None:
+        """How many steps the attempt before was to make, on the first rank; None without a checkpoint."""
+        total = self._restored.info.get(TOTAL_STEPS) if self._restored else None
+        return total if isinstance(total, int) else None
+
     def restore(self) -> int | None:
         """Load the newest whole checkpoint into the tracked pieces. Returns its step, or None if there is none."""
-        if not self._on_first(self._fetch):
+        if self.fetch() is None:
             return None
         step, own = self._state.load(restore_directory(self._context), self._ranks.rank)
         if not own:
@@ -65,11 +83,17 @@ class Keeper:
             shutil.rmtree(restore_directory(self._context), ignore_errors=True)
         return step
 
-    def begin(self, step: int, total_steps: int) -> None:
-        """Report that training begins, or goes on, at `step`."""
+    def begin(self, step: int, total_steps: int, metrics: dict[str, float]) -> None:
+        """Report that training begins, or goes on, at `step`. `metrics`: those of the attempts before."""
+        self._info, self._final = self._info | {TOTAL_STEPS: total_steps}, None
         if self._link:
             lower = mixed(Precision(str(self._info["precision"])))
-            self._link.training(step, total_steps, self._restored, process_age(), mixed=lower)
+            self._link.training(step, total_steps, self._restored, process_age(), mixed=lower, metrics=metrics)
+
+    def finish(self) -> None:
+        """Report that the program is finished, however many steps are done."""
+        if self._link:
+            self._link.reporter.update(complete=True)
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         """Record metrics of `step`. Only those of the first rank count."""
@@ -102,6 +126,14 @@ class Keeper:
         if self._link and began is not None:
             self._link.publish_beside(step, trigger, began, self._info)
 
+    def checkpoint_after_loop(self, step: int, metrics: dict[str, float]) -> None:
+        """Take the final snapshot of the loop and publish it while the program goes on."""
+        if self._link:
+            self._link.reporter.log(step, metrics)
+            self._link.reporter.update(step=step)
+        self.checkpoint_beside(step, "final")
+        self._final = self._state.fingerprint()
+
     def checkpoint_now(self, step: int, trigger: str) -> None:
         """Make `step` durable before returning."""
         if self._link:
@@ -110,22 +142,37 @@ class Keeper:
         if began is not None:
             self._on_first(lambda link: link.publish_now(step, trigger, began, self._info))
 
-    def close(self, phase: TrainingPhase, step: int, message: str, *, cut_off: bool) -> None:
-        """Report the end of this process."""
+    def checkpoint_at_end(self, step: int) -> None:
+        """Make the state at the end of the program durable. If code after the loop has changed what is tracked, this
+        is a second checkpoint of the same step, marked as such: a resume prefers the one before that code."""
+        if step and any(self._ranks.gather(self._final is None or self._final != self._state.fingerprint())):
+            if self._link:
+                self._link.reporter.update(phase=TrainingPhase.CHECKPOINTING, step=step)
+            again = bool(self._on_first(lambda link: not link.needs_snapshot(step)))
+            began = self._snapshot(step, again=again)
+            if began is not None:
+                info = self._info | ({AFTER_LOOP: True} if self._final is not None else {})
+                self._on_first(lambda link: link.publish_now(step, "final", began, info, again=again))
+            return
+        self.checkpoint_now(step, "final")
+
+    def close(self, phase: TrainingPhase, step: int, message: str, *, cut_off: bool, complete: bool) -> None:
+        """Report the end of this process. `complete`: whether a program may end after this step."""
         if self._link:
-            self._link.close(phase, step, message, cut_off=cut_off)
+            self._link.close(phase, step, message, cut_off=cut_off, complete=complete)
             self._link = None
 
-    def _snapshot(self, step: int) -> timedelta | None:
+    def _snapshot(self, step: int, *, again: bool = False) -> timedelta | None:
         """Write the state to disk on all ranks, unless it is durable already. Returns when that began, else None.
+        `again`: also if the step is durable.
 
         Step 0 needs no checkpoint, since a new start gives the same state.
         """
         began = self._clock.monotonic()
-        if step == 0 or not self._on_first(lambda link: link.needs_snapshot(step)):
+        if step == 0 or not (again or self._on_first(lambda link: link.needs_snapshot(step))):
             return None
         self._be_sure()
-        self._state.save(snapshot_directory(self._context, step), step, self._ranks.rank)
+        self._state.save(snapshot_directory(self._context, step), step, self._ranks.rank, self._ranks.gather)
         self._ranks.meet()
         return began
 
@@ -143,10 +190,11 @@ class Keeper:
             raise RunFenced("the job has another owner")
         return told
 
-    def _fetch(self, link: Link) -> bool:
+    def _fetch(self, link: Link) -> int:
+        """Return the step of the checkpoint that was fetched; 0 if there is none, since step 0 has no checkpoint."""
         self._restored = found = link.restore()
         if found is None:
-            return False
+            return 0
         for name, now in sorted(self._info.items()):
             if found.info.get(name, now) != now:
                 log.warning(
@@ -155,4 +203,4 @@ class Keeper:
                     found.info[name],
                     now,
                 )
-        return True
+        return found.step

@@ -4,6 +4,7 @@ import logging
 import os
 import shutil
 import threading
+from collections.abc import Sequence
 from datetime import timedelta
 from enum import IntEnum
 from pathlib import Path
@@ -29,6 +30,9 @@ from everspot_train.trainer.user_files import UserFiles
 from everspot_train.trainer.warmup import Warmup
 
 log = logging.getLogger("everspot.trainer")
+
+AFTER_LOOP = "after_loop"
+"""In a checkpoint's `info`: code after the loop has changed the state already."""
 
 _HEAD_EVERY = timedelta(seconds=5)  # no object of the store is rewritten more often
 
@@ -62,6 +66,15 @@ def read_context(rundir: RunDir) -> RunContext:
     if context is None:
         raise RunDirError(f"{rundir.path_of(RunContext)} is missing: the agent writes it before it starts the trainer")
     return context
+
+
+def before_loop_end(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """Return the checkpoints in the order in which a resume tries them: of two of the same step, the one that code
+    after the loop has changed comes last, since that code runs again."""
+    ordered = list(checkpoints)
+    if len(ordered) > 1 and ordered[0].step == ordered[1].step and ordered[0].info.get(AFTER_LOOP) is True:
+        ordered[:2] = ordered[1], ordered[0]
+    return ordered
 
 
 class Link:
@@ -106,7 +119,7 @@ class Link:
         """
         self.reporter.update(phase=TrainingPhase.RESTORING)
         folder = restore_directory(self.context)
-        found = self._checkpoints.restore(folder, wanted=lambda name: not name.startswith(USER_FILE))
+        found = self._checkpoints.restore(folder, lambda name: not name.startswith(USER_FILE), before_loop_end)
         self._last_begun = self.clock.monotonic()
         if found is None:
             return None
@@ -117,10 +130,17 @@ class Link:
         return found
 
     def training(
-        self, step: int, total_steps: int, restored: Checkpoint | None, seconds: float, *, mixed: bool
+        self,
+        step: int,
+        total_steps: int,
+        restored: Checkpoint | None,
+        seconds: float,
+        *,
+        mixed: bool,
+        metrics: dict[str, float],
     ) -> None:
         """Report that training begins or goes on at `step`. `seconds`: real time since the start of the process;
-        `mixed`: whether in mixed precision."""
+        `mixed`: whether in mixed precision; `metrics`: those of the attempts before."""
         self.reporter.update(
             phase=TrainingPhase.TRAINING,
             step=step,
@@ -129,6 +149,7 @@ class Link:
             durable_step=restored.step if restored else None,
             durable_at=restored.created_at if restored else None,
             mixed=mixed,
+            metrics=metrics,
         )
         self._note(EventKind.TRAINING, from_step=step, restored=restored is not None, seconds=round(seconds, 3))
 
@@ -169,15 +190,17 @@ class Link:
         self._last_begun, self._last_step = began, step
         self._publisher.start(self._snapshot(step, began, trigger, info))
 
-    def publish_now(self, step: int, trigger: str, began: timedelta, info: dict[str, JsonValue]) -> None:
-        """Publish the snapshot of `step`, and return when it is durable.
+    def publish_now(
+        self, step: int, trigger: str, began: timedelta, info: dict[str, JsonValue], *, again: bool = False
+    ) -> None:
+        """Publish the snapshot of `step`, and return when it is durable. `again`: as a second one of its step.
 
         Raises:
             Fenced: if the job has another owner.
             StoreUnavailable: if the store stayed out of reach until the stop's deadline, or for a while without one.
         """
         self._last_begun, self._last_step = began, step
-        self._publisher.publish(self._snapshot(step, began, trigger, info), self._durable_by())
+        self._publisher.publish(self._snapshot(step, began, trigger, info, again=again), self._durable_by())
 
     def needs_snapshot(self, step: int) -> bool:
         """Whether `step` is not durable yet. It first waits for a publication under way; but if there is a deadline,
@@ -191,13 +214,15 @@ class Link:
         self._publisher.collect()
         return self._publisher.durable_step != step
 
-    def close(self, phase: TrainingPhase, step: int, message: str = "", *, cut_off: bool = False) -> None:
-        """Report the end of this process."""
+    def close(
+        self, phase: TrainingPhase, step: int, message: str = "", *, cut_off: bool = False, complete: bool = True
+    ) -> None:
+        """Report the end of this process. `complete`: whether a program may end after this step."""
         self._publisher.close()
         self.reporter.close()
         for note in self._notes:
             note.join()
-        self.reporter.update(phase=phase, step=step, message=message, cut_off=cut_off)
+        self.reporter.update(phase=phase, step=step, message=message, cut_off=cut_off, complete=complete)
 
     def _durable_by(self) -> timedelta | None:
         """The last monotonic moment at which a checkpoint is of use, if the agent has given one."""
@@ -213,12 +238,14 @@ class Link:
         by_steps = self._policy.steps is not None and step - self._last_step >= self._policy.steps
         return by_time or by_steps
 
-    def _snapshot(self, step: int, began: timedelta, trigger: str, info: dict[str, JsonValue]) -> Snapshot:
+    def _snapshot(
+        self, step: int, began: timedelta, trigger: str, info: dict[str, JsonValue], *, again: bool = False
+    ) -> Snapshot:
         directory = snapshot_directory(self.context, step)
         urgent = self._durable_by() is not None
         limit = sum(path.stat().st_size for path in directory.iterdir()) if urgent else None
         unchanged = self._user_files.add_to(directory, step, limit)
-        return Snapshot(step, directory, trigger, began, info, unchanged)
+        return Snapshot(step, directory, trigger, began, info, unchanged, again)
 
     def _published(self, published: Checkpoint, snapshot: Snapshot) -> None:
         self._user_files.published(published.parts)

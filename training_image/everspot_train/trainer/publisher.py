@@ -33,6 +33,7 @@ class Snapshot:
         began: the monotonic time at which the snapshot began.
         info: what is stored with it.
         unchanged: parts of the checkpoint before it that belong to it, too.
+        again: publish it also if its step is published already.
     """
 
     step: int
@@ -41,6 +42,7 @@ class Snapshot:
     began: timedelta
     info: dict[str, JsonValue] = field(default_factory=dict)
     unchanged: dict[str, Part] = field(default_factory=dict)
+    again: bool = False
 
     @property
     def files(self) -> dict[str, Path]:
@@ -168,7 +170,13 @@ class Publisher:
     def _publish(self, snapshot: Snapshot, transfer: Transfer, *, urgent: bool = False) -> None:
         """Publish once. `urgent`: leave the deletion of older parts to the next publication."""
         published = self._checkpoints.publish(
-            snapshot.step, snapshot.files, snapshot.info, self._keep, snapshot.unchanged, transfer=transfer
+            snapshot.step,
+            snapshot.files,
+            snapshot.info,
+            self._keep,
+            snapshot.unchanged,
+            transfer=transfer,
+            again=snapshot.again,
         )
         self._rate = transfer.rate or self._rate
         self.durable_step = snapshot.step

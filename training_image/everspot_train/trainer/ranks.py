@@ -65,6 +65,14 @@ class Ranks:
         dist.broadcast_object_list(told, src=0, group=self._control)
         return told[0]
 
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's `value`, any small object, on every rank."""
+        if self.world_size == 1:
+            return [value]
+        values: list[Any] = [None] * self.world_size
+        dist.all_gather_object(values, value, group=self._control)
+        return values
+
     def meet(self) -> None:
         """Wait until every rank is here."""
         if self.world_size > 1:

@@ -16,12 +16,15 @@ from pydantic import JsonValue
 from everspot_train.rundir import RUN_DIR_VARIABLE, RunContext, RunDir
 from everspot_train.trainer.ending import is_clean, last_word
 from everspot_train.trainer.environment import numeric_environment
-from everspot_train.trainer.errors import TrainerError
+from everspot_train.trainer.errors import RunFenced, RunStopped, TrainerError
 from everspot_train.trainer.feed_parts import Feed
 from everspot_train.trainer.feeds import as_feed, batch_size_of
 from everspot_train.trainer.generators import RandomGenerator, find_generators, frame_roots, is_generator
 from everspot_train.trainer.keeper import Keeper
 from everspot_train.trainer.link import Link, read_context
+from everspot_train.trainer.loop_state import LoopState
+from everspot_train.trainer.module_state import ModuleState
+from everspot_train.trainer.optimizers import UntrackedOptimizers
 from everspot_train.trainer.pins import Pins
 from everspot_train.trainer.precision import MixedPrecision
 from everspot_train.trainer.randomness import LoopRandomness, seed_everything
@@ -29,6 +32,7 @@ from everspot_train.trainer.ranks import Ranks
 from everspot_train.trainer.rehearsal import Recorder
 from everspot_train.trainer.state import Stateful, TrainState, unwrapped
 from everspot_train.trainer.stepper import Stepper
+from everspot_train.trainer.trackable import check_names, check_parameters, check_sharding, check_signatures, signature
 
 log = logging.getLogger("everspot.trainer")
 
@@ -61,6 +65,10 @@ class Run:
         self._model: torch.nn.Module | None = None
         self._recorder: Recorder | None = None
         self._restore_done = False
+        self._loop = LoopState()
+        self._modules = ModuleState({})
+        self._optimizers: UntrackedOptimizers | None = None
+        self._departure: RunStopped | RunFenced | None = None
         self.state = TrainState()
         self.steps_done = 0
 
@@ -146,9 +154,21 @@ class Run:
         return self._pins.accumulation(self._accumulation, batch_size, self.world_size)
 
     @property
+    def resume_step(self) -> int:
+        """The step from which this attempt goes on, 0 if there is no checkpoint. It is known before `track` and
+        `restore`, so that a loop can first make again what it had made by then: unfrozen layers, parameter groups, a
+        longer context. The first use fetches the checkpoint; all ranks have to ask.
+
+        Raises:
+            RunFenced: if the job has a later owner.
+            CheckpointCorrupt: if there are checkpoints and none is whole.
+        """
+        return (self._keeper.fetch() or 0) if self._keeper else 0
+
+    @property
     def last_loss(self) -> float:
-        """Mean loss of the last optimizer step on this rank; NaN before the first. Waits for the device: ask for it now
-        and then, not at every step.
+        """Mean loss of the last optimizer step on this rank, also of an attempt before; NaN before the first. Waits for
+        the device: ask for it now and then, not at every step.
 
         Raises:
             NonFiniteLoss: if it, or one before, is not finite.
@@ -176,7 +196,11 @@ class Run:
         or random generators of python, numpy or torch.
 
         Raises:
-            TypeError: if `loader` has no position that could be resumed, or `scheduler` needs a metric.
+            TypeError: if `loader` has no position that could be resumed, `scheduler` needs a metric, or an object has
+                no state.
+            ValueError: for a name that the trainer uses itself.
+            UnsupportedState: if tensors are sharded between ranks, or an optimizer has parameters that are part of
+                nothing that is tracked.
             StateMismatch: if the global batch cannot be that of the first attempt.
         """
         batch_size = batch_size_of(loader)
@@ -188,10 +212,27 @@ class Run:
         shared: dict[str, Stateful] = {"model": unwrapped(model), "optimizer": optimizer, "precision": self._amp}
         pieces: dict[str, Any] = {name: piece for name, piece in others.items() if not is_generator(piece)}
         self._random_roots = {name: piece for name, piece in others.items() if name not in pieces} | {"loader": loader}
-        self.state.shared = shared | ({"scheduler": scheduler} if scheduler is not None else {}) | pieces
+        check_names(others | pieces)
+        shared |= {"scheduler": scheduler} if scheduler is not None else {}
+        shared |= {name: unwrapped(piece) for name, piece in pieces.items()}
+        self._check(shared)
+        self._modules = ModuleState({n: p for n, p in shared.items() if isinstance(p, torch.nn.Module)})
+        self._loop.track(self._stepper)
+        self._optimizers = UntrackedOptimizers(shared, lambda: self.steps_done)
+        self.state.shared = shared | {"modules": self._modules, "run": self._loop}
         self.state.local = {"position": self._feed, "randomness": self._randomness}
         if self._recorder:
             self._recorder.track(self.state, model, loader)
+
+    def finish(self) -> None:
+        """Say that the run is finished, however many steps are done.
+
+        The loop ends after the current step, and the program may `break` at once. Without this call a program that
+        ends before its last step has failed. With several ranks the first one decides.
+        """
+        self._loop.finished = True
+        if self._keeper:
+            self._keeper.finish()
 
     def restore(self) -> int | None:
         """Load the newest whole checkpoint. Returns its step, or None if there is none. `batches` does it if the loop
@@ -218,6 +259,7 @@ class Run:
             RunStopped: after the state was made durable. Let it pass.
             RunFenced: if the job has another owner. Let it pass.
             TrainerError: if `track` was not called, or an epoch has no batch.
+            UnsupportedState: if the loop changes an optimizer by a schedule, or steps one, that is not tracked.
         """
         self._tracked()
         self._randomness.watch(find_generators(self._random_roots | frame_roots(sys._getframe(1))))
@@ -229,38 +271,69 @@ class Run:
             self.restore()
         if self._recorder:
             total_steps = self._recorder.limit(total_steps, stepper.accumulation)
+        self._loop.total_steps = total_steps
         if self._keeper:
-            self._keeper.begin(self.steps_done, total_steps)
-        if self._stream is None and self.steps_done < total_steps:
+            self._keeper.begin(self.steps_done, total_steps, self._loop.metrics)
+        over, goes_on = self._loop.finished, self._goes_on()  # `over`: since an attempt before
+        if self._stream is None and goes_on:
             self._stream = self._over_epochs(feed, feed.open_epoch())
             # Last of all: whatever the program and the loader have drawn until now, the next batch is drawn as before.
+            self._modules.settle()
             self._randomness.settle()
         elif self._stream is None:  # nothing to do here; a later loop of the program may go on
+            self._modules.settle(last=False)
             self._randomness.settle(last=False)
-        stepper.begin_loop()
-        while True:
-            if stepper.at_boundary:
+        self._begin_loop()
+        try:
+            while True:
+                if stepper.at_boundary or over:
+                    if self._recorder:
+                        self._recorder.boundary(self.steps_done)
+                    if not self._goes_on():
+                        break
+                    if self._recorder:
+                        self._recorder.wait(self.steps_done)
+                    self._between_steps()
+                assert self._stream is not None  # noqa: S101 - there is a step to do
+                batch = next(self._stream)
+                stepper.count_batch()
                 if self._recorder:
-                    self._recorder.boundary(self.steps_done)
-                if self.steps_done >= total_steps:
-                    break
-                if self._recorder:
-                    self._recorder.wait(self.steps_done)
-                if self._keeper:
-                    self._keeper.between_steps(self.steps_done, self._loss_metric())
-            assert self._stream is not None  # noqa: S101 - there is a step to do
-            batch = next(self._stream)
-            stepper.count_batch()
-            if self._recorder:
-                self._recorder.batch(batch)
-            with self._gradient_sync(stepper.completes):
-                yield batch
-        stepper.end_loop()
+                    self._recorder.batch(batch)
+                with self._gradient_sync(stepper.completes):
+                    yield batch
+        finally:
+            self._end_loop()
         self._be_sure()
         if self._keeper:
-            self._keeper.checkpoint_beside(self.steps_done, "final")
+            self._keeper.checkpoint_after_loop(self.steps_done, self._loss_metric())
         if self._recorder:
             self._recorder.wait(self.steps_done, over=True)
+
+    def _between_steps(self) -> None:
+        if self._keeper:
+            try:
+                self._keeper.between_steps(self.steps_done, self._loss_metric())
+            except (RunStopped, RunFenced) as departure:
+                self._departure = departure  # also if the program catches it
+                raise
+
+    def _goes_on(self) -> bool:
+        """Whether there are more steps. All ranks decide it alike."""
+        finished = bool(self._ranks.share(int(self._loop.finished)))
+        self._loop.finished = finished
+        return not finished and (self._loop.total_steps is None or self.steps_done < self._loop.total_steps)
+
+    def _begin_loop(self) -> None:
+        if self._stepper:
+            self._stepper.begin_loop()
+        if self._optimizers:
+            self._optimizers.begin()
+
+    def _end_loop(self) -> None:
+        if self._stepper:
+            self._stepper.end_loop()
+        if self._optimizers:
+            self._optimizers.end()
 
     def autocast(self) -> AbstractContextManager[None]:
         """The mixed-precision context for the forward pass and the loss."""
@@ -285,6 +358,7 @@ class Run:
     def log(self, **metrics: float) -> None:
         """Record metrics of the current step. The loss is recorded automatically."""
         values = {name: float(value) for name, value in metrics.items()}
+        self._loop.log(values)
         if self._recorder:
             self._recorder.metrics(values)
         if self._keeper:
@@ -300,9 +374,12 @@ class Run:
     ) -> None:
         if self._recorder:
             self._recorder.end(self.steps_done, error)
+        self._end_loop()
+        if is_clean(error) and self._departure is not None:
+            error = self._departure
         try:
-            if self._keeper and is_clean(error) and self._stepper is not None and self._stepper.at_boundary:
-                self._keeper.checkpoint_now(self.steps_done, "final")
+            if self._keeper and is_clean(error) and self._stepper is not None:
+                self._keeper.checkpoint_at_end(self.steps_done)
         except BaseException as late:
             self._close(late)
             raise
@@ -335,6 +412,15 @@ class Run:
             return nullcontext()
         return self._model.no_sync()
 
+    def _check(self, shared: dict[str, Stateful]) -> None:
+        """Refuse what no checkpoint could hold. Ranks compare what they track."""
+        for name, piece in shared.items():
+            check_sharding(name, piece)
+        if self.world_size > 1:
+            states = {n: p.state_dict() for n, p in shared.items() if isinstance(p, torch.nn.Module)}
+            check_signatures(self._ranks.gather(signature(states)))
+        check_parameters(shared)
+
     def _tracked(self) -> tuple[Stepper, Feed]:
         if self._stepper is None or self._feed is None:
             raise TrainerError("call run.track(model=…, optimizer=…, loader=…) first")
@@ -344,7 +430,10 @@ class Run:
         if self._keeper:
             phase, message = last_word(error)
             cut_off = isinstance(error, StoreUnavailable)  # the machine's trouble, and not the program's
-            self._keeper.close(phase, self.steps_done, message, cut_off=cut_off)
+            if self._loop.total_steps is None:
+                self._loop.total_steps = self._keeper.total_steps_before
+            complete = self._loop.complete(self.steps_done)
+            self._keeper.close(phase, self.steps_done, message, cut_off=cut_off, complete=complete)
         if self._feed:
             self._feed.close()
         self._ranks.leave()

@@ -1,23 +1,36 @@
 """Writes and reads the pieces of state on which the next step depends.
 
 Every piece has `state_dict` and `load_state_dict`. The model and the optimizer get a file each, and the other shared
-pieces one together. State that differs between ranks (random generators, data position) goes into one file per rank.
-torch.save writes the files, and they are read with `weights_only`, so that reading a checkpoint never executes code.
+pieces one together. State that differs between ranks (random generators, data position, and any shared piece that turns
+out to differ) goes into one file per rank. torch.save writes the files, and they are read with `weights_only`, so that
+reading a checkpoint never executes code.
 """
 
 import io
+import logging
 import pickle
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
 from everspot_train.trainer.errors import StateMismatch, UnsafeState
+from everspot_train.trainer.fingerprints import fingerprint, fingerprints
+from everspot_train.trainer.optimizers import restore_dtypes
+from everspot_train.trainer.trackable import RESERVED, check_sharding, check_signatures, signature
+from everspot_train.trainer.verification import differences
+
+log = logging.getLogger("everspot.trainer")
 
 _OWN_FILE = ("model", "optimizer")
 _REST = "state.pt"
+_ADDED = ("run", "modules")  # checkpoints of earlier versions have them not
 FORMAT = 1
+
+Gather = Callable[[Any], list[Any]]
+"""A function that returns the values of all ranks."""
 
 
 class Stateful(Protocol):
@@ -32,14 +45,16 @@ class Stateful(Protocol):
         ...
 
 
-def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
-    """The user's module without the wrappers of DDP and torch.compile, so that names do not depend on them."""
-    while True:
+def unwrapped(model: Any) -> Any:
+    """The user's module without the wrappers of DDP and torch.compile, so that names do not depend on them; any other
+    object as it is."""
+    while isinstance(model, torch.nn.Module):
         wraps = "module" if isinstance(model, torch.nn.parallel.DistributedDataParallel) else "_orig_mod"
         inner = getattr(model, wraps, None)
         if not isinstance(inner, torch.nn.Module):
             return model
         model = inner
+    return model
 
 
 def _rank_file(rank: int) -> str:
@@ -52,67 +67,152 @@ class TrainState:
     def __init__(self) -> None:
         self.shared: dict[str, Stateful] = {}
         self.local: dict[str, Stateful] = {}
-        self._checked: set[str] = set()
 
-    def save(self, directory: Path, step: int, rank: int) -> None:
-        """Write this rank's files into `directory`; the first rank's include the shared ones.
+    def save(self, directory: Path, step: int, rank: int, gather: Gather = lambda value: [value]) -> None:
+        """Write this rank's files into `directory`; the first rank's include the shared ones. All ranks call it.
+
+        What is written is read back at once, without the contents of the tensors.
 
         Raises:
             UnsafeState: if a piece holds something that could not be read back.
+            UnsupportedState: if tensors are sharded between ranks.
         """
         directory.mkdir(parents=True, exist_ok=True)
-        self._write(directory / _rank_file(rank), {}, self.local)
+        shared = {name: piece.state_dict() for name, piece in self.shared.items()}
+        for name, piece in self.shared.items():
+            check_sharding(name, piece, shared[name])
+        own = self._own(shared, gather)
+        local = {name: piece.state_dict() for name, piece in self.local.items()}
+        head = {"own": own} if rank != 0 and own else {}
+        _write(directory / _rank_file(rank), head | {"pieces": local}, local | head.get("own", {}))
         if rank != 0:
             return
         for name in _OWN_FILE:
-            if name in self.shared:
-                self._write(directory / f"{name}.pt", None, {name: self.shared[name]})
-        rest = {name: piece for name, piece in self.shared.items() if name not in _OWN_FILE}
-        self._write(directory / _REST, {"format": FORMAT, "step": step}, rest)
+            if name in shared:
+                _write(directory / f"{name}.pt", shared[name], {name: shared[name]})
+        rest = {name: state for name, state in shared.items() if name not in _OWN_FILE}
+        _write(directory / _REST, {"format": FORMAT, "step": step, "pieces": rest}, rest)
 
     def load(self, directory: Path, rank: int) -> tuple[int, bool]:
-        """Restore every piece. Returns the step, and whether this rank found its own file.
+        """Restore every piece, and make sure that each has taken its state back. Returns the step, and whether this
+        rank found its own file.
 
         A rank that took no part in the checkpoint takes the first rank's data position and keeps its own random
         numbers.
 
         Raises:
-            StateMismatch: if a piece is missing or does not fit.
+            StateMismatch: if a piece is missing, does not fit, or has not taken back what was stored.
         """
-        rest = self._read(directory / _REST)
-        saved: dict[str, Any] = dict(rest["pieces"])
+        rest = _read(directory / _REST)
+        stored: dict[str, Any] = dict(rest["pieces"])
         for name in _OWN_FILE:
             if name in self.shared:
-                saved[name] = self._read(directory / f"{name}.pt")
+                stored[name] = _read(directory / f"{name}.pt")
         own = (directory / _rank_file(rank)).exists()
-        local = self._read(directory / _rank_file(rank if own else 0))["pieces"]
-        pieces = [(n, p, saved) for n, p in self.shared.items()]
+        of_rank = _read(directory / _rank_file(rank if own else 0))
+        local = of_rank["pieces"]
+        unused = sorted(stored.keys() - self.shared.keys() - set(RESERVED))
+        if unused:
+            raise StateMismatch(
+                f"the checkpoint has {unused[0]!r}, which is not tracked now: name it in run.track as the attempt "
+                "before did"
+            )
+        for name, state in of_rank.get("own", {}).items():
+            merge = isinstance(self.shared.get(name), torch.nn.Module) and isinstance(stored.get(name), Mapping)
+            stored[name] = {**stored[name], **state} if merge else state
+        pieces = [(n, p, stored) for n, p in self.shared.items() if n in stored or n not in _ADDED]
         pieces += [(n, p, local) for n, p in self.local.items() if own or n != "randomness"]
         for name, piece, source in pieces:
             if name not in source:
                 raise StateMismatch(f"the checkpoint has no {name!r}: was it written by another version of the loop?")
-            try:
-                piece.load_state_dict(source[name])
-            except (KeyError, RuntimeError, ValueError, TypeError) as error:
-                raise StateMismatch(f"{name!r} in the checkpoint does not fit: {error}") from error
+            source[name] = _fit_names(piece, source[name])
+            _load(name, piece, source[name])
+        for name, piece in self.shared.items():
+            if name in stored and name not in RESERVED:  # the trainer's own take effect when the loop begins
+                _verify(name, piece, stored[name])
         return int(rest["step"]), own
 
-    def _write(self, path: Path, head: dict[str, int] | None, pieces: dict[str, Stateful]) -> None:
-        """Write one file: the state of the only piece if there is no head, else head and pieces by name."""
-        states = {name: piece.state_dict() for name, piece in pieces.items()}
-        torch.save(head | {"pieces": states} if head is not None else next(iter(states.values())), path)
-        if path.name not in self._checked:  # once per file: better now than at the resume
-            try:
-                self._read(path)
-            except pickle.UnpicklingError as error:
-                raise UnsafeState(_complaint(states)) from error
-            self._checked.add(path.name)
+    def fingerprint(self) -> str:
+        """Return a text that differs if any piece that the program named has changed."""
+        tracked = {name: piece.state_dict() for name, piece in self.shared.items() if name not in RESERVED}
+        return fingerprint(tracked)
 
-    @staticmethod
-    def _read(path: Path) -> Any:
-        if not path.exists():
-            raise StateMismatch(f"the checkpoint has no {path.name}")
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    def _own(self, shared: dict[str, Any], gather: Gather) -> dict[str, Any]:
+        """Return the parts of the shared pieces that are not the same on every rank: of a module the entries that
+        differ, of any other piece all of it."""
+        all_signatures = gather(signature(shared))
+        if len(all_signatures) == 1:
+            return {}
+        check_signatures(all_signatures)
+        all_prints = gather({name: fingerprints(state) for name, state in shared.items()})
+        own: dict[str, Any] = {}
+        for name, state in shared.items():
+            prints = [rank_prints.get(name, {}) for rank_prints in all_prints]
+            keys = set().union(*prints)
+            differing = {key for key in keys if len({p.get(key) for p in prints}) > 1}
+            if differing and isinstance(self.shared[name], torch.nn.Module):
+                own[name] = {key: part for key, part in state.items() if str(key) in differing}
+            elif differing:
+                own[name] = state
+        return own
+
+
+def _load(name: str, piece: Stateful, state: Any) -> None:
+    try:
+        piece.load_state_dict(state)
+    except (KeyError, RuntimeError, ValueError, TypeError, AttributeError, IndexError) as error:
+        hint = ""
+        if "parameter group" in str(error):
+            hint = ". If the loop adds groups at a step, add them before run.batches when run.resume_step is past it"
+        raise StateMismatch(f"{name!r} in the checkpoint does not fit: {error}{hint}") from error
+    restore_dtypes(piece, state)
+
+
+def _verify(name: str, piece: Stateful, stored: Any) -> None:
+    """Compare a piece's state with what it was restored from.
+
+    Raises:
+        StateMismatch: with the first part that differs. A part that changes with each call, as a time does, is left
+            out.
+    """
+    current = piece.state_dict()
+    changes = {path for path, _ in differences(current, piece.state_dict())}
+    if changes:
+        log.warning("%s: %s changes with each call of state_dict, and is not compared", name, sorted(changes)[0])
+    path, how = next((d for d in differences(stored, current) if d[0] not in changes), (None, ""))
+    if path is None:
+        return
+    raise StateMismatch(
+        f"{name} was not restored exactly: {path} {how}. load_state_dict must take back what state_dict returned: "
+        "same names, shapes, dtypes and values; `everspot rehearse` shows it before a job is submitted"
+    )
+
+
+def _fit_names(piece: Stateful, state: Any) -> Any:
+    """Return a module's state without the prefix of a wrapper that the piece has not; earlier versions stored it."""
+    if not isinstance(piece, torch.nn.Module) or not isinstance(state, Mapping) or not state:
+        return state
+    names = piece.state_dict().keys()
+    for prefix in ("module.", "_orig_mod."):
+        if all(key.startswith(prefix) for key in state) and not any(key.startswith(prefix) for key in names):
+            return _fit_names(piece, {key.removeprefix(prefix): part for key, part in state.items()})
+    return state
+
+
+def _write(path: Path, content: Any, states: dict[str, Any]) -> None:
+    """Write one file and read it back: better now than at the resume. `states`: by piece, for the complaint."""
+    torch.save(content, path)
+    try:
+        _read(path)
+    except pickle.UnpicklingError as error:
+        raise UnsafeState(_complaint(states)) from error
+
+
+def _read(path: Path) -> Any:
+    """Read a file. Tensors are mapped, so that their contents are not read before they are used."""
+    if not path.exists():
+        raise StateMismatch(f"the checkpoint has no {path.name}")
+    return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
 
 
 def _complaint(states: dict[str, Any]) -> str:

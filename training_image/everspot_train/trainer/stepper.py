@@ -55,9 +55,18 @@ class Stepper:
         return not self._losses
 
     @property
+    def accumulated(self) -> list[torch.Tensor]:
+        """The losses of a step that is half done."""
+        return list(self._losses)
+
+    @accumulated.setter
+    def accumulated(self, losses: list[torch.Tensor]) -> None:
+        self._losses = list(losses)
+
+    @property
     def completes(self) -> bool:
         """Whether the next loss ends a step."""
-        return len(self._losses) + 1 == self.accumulation
+        return len(self._losses) + 1 >= self.accumulation
 
     def begin_loop(self) -> None:
         """The loop begins: from now on only `take` may step the optimizer."""
@@ -90,11 +99,14 @@ class Stepper:
         self._losses.append(loss.detach())
         if len(self._losses) < self.accumulation:
             return False
-        self.doubts.add(step, "loss", torch.stack(self._losses).mean(), judged=not self._amp.scaler.is_enabled())
+        self.doubts.add(step, "loss", self._mean_loss(loss.device), judged=not self._amp.scaler.is_enabled())
         self._losses = []
         self.doubts.look()
         self._apply(step)
         return True
+
+    def _mean_loss(self, device: torch.device) -> torch.Tensor:
+        return torch.stack([loss.to(device) for loss in self._losses]).mean()
 
     def _apply(self, step: int) -> None:
         scaler = self._amp.scaler

@@ -1,0 +1,63 @@
+"""Whatever the loop is like: an interrupted run has the losses and weights of an undisturbed one, bit by bit."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import trainer_habits
+from everspot_core.records import Reason
+from everspot_train.rundir import StopRequest
+from everspot_train.trainer import RunStopped
+from everspot_train.trainer.digests import flatten
+from trainer_post import Post
+
+pytestmark = pytest.mark.torch
+
+STOPS = (2, 4, 5, trainer_habits.TOTAL - 1)  # before and after what happens at step 3, and twice in a row
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("name", trainer_habits.LOOPS)
+def test_an_interrupted_loop_ends_like_an_undisturbed_one(
+    name: str, post: Callable[..., Post], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = trainer_habits.LOOPS[name]
+    monkeypatch.delenv("EVERSPOT_RUN_DIR", raising=False)
+    whole: list[str] = []
+    outcome = flatten("", loop(whole, lambda step: None))
+
+    lines: list[str] = []
+    for epoch, at in enumerate((*STOPS, None), 1):
+        current = post(epoch)
+        monkeypatch.setenv("EVERSPOT_RUN_DIR", str(current.root))
+
+        def stop(step: int, current: Post = current, at: int | None = at) -> None:
+            if step == at:
+                current.rundir.write(StopRequest(reason=Reason.NOTICE))
+
+        with contextlib.suppress(RunStopped):
+            weights = loop(lines, stop)
+        assert (current.status.resumed_from or 0) == (STOPS[epoch - 2] if epoch > 1 else 0)
+    assert lines == whole
+    assert flatten("", weights) == outcome
+    assert (current.status.phase, current.status.complete) == ("finished", True)
+    assert stored_model(current).keys() <= {f"{n}" for n in weights}
+    assert all(torch.equal(value, weights[n]) for n, value in stored_model(current).items()), "of the end of the with"
+
+
+def stored_model(post: Post) -> dict[str, torch.Tensor]:
+    head = post.store.checkpoints("digits-1").head()
+    assert head is not None
+    [part] = [part for part in head.checkpoints[0].parts if part.name == "model.pt"]
+    stored: dict[str, torch.Tensor] = torch.load(Path(post.store_root / "data" / part.key), weights_only=True)
+    return stored

@@ -1,0 +1,78 @@
+"""Fingerprints of state: short texts that differ if any bit differs, computed where the tensors are.
+
+A cryptographic digest would need every tensor on the host, and takes a second for each GB. These fingerprints are sums
+of 64-bit words, each multiplied by a number of its place, so that a GPU computes them at the speed of its memory.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from everspot_train.trainer.digests import describe_leaf, digest_bytes, parts_of
+
+_CHUNK = 1 << 20  # words that are multiplied at once: bounds the memory that a fingerprint needs
+_DEEPEST = 12
+
+
+def tensor_bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bytes of a tensor in order, on its device. Layout and strides do not count."""
+    plain = tensor.detach()
+    if plain.layout != torch.strided:
+        plain = plain.to_dense()
+    if plain.is_quantized:
+        plain = plain.int_repr()
+    return plain.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+
+
+def tensor_signature(tensor: torch.Tensor) -> str:
+    """Return dtype and shape, such as `float32[3,4]`."""
+    return f"{str(tensor.dtype).removeprefix('torch.')}[{','.join(map(str, tensor.shape))}]"
+
+
+def fingerprint(value: Any) -> str:
+    """Return the fingerprint of a state, with all its parts."""
+    return digest_bytes(repr(list(_parts("", value, 0))).encode())
+
+
+def fingerprints(state: Any) -> dict[str, str]:
+    """Return the fingerprint of each entry of a state; of a state that is no mapping, one fingerprint."""
+    if not isinstance(state, Mapping):
+        return {"": fingerprint(state)}
+    return {str(key): fingerprint(part) for key, part in state.items()}
+
+
+def _parts(path: str, value: Any, depth: int) -> Any:
+    if isinstance(value, torch.Tensor):
+        yield path, _of_tensor(value)
+        return
+    leaf = describe_leaf(value)
+    if leaf is not None or depth >= _DEEPEST:
+        yield path, leaf or type(value).__name__
+        return
+    yield path, type(value).__name__
+    for name, part in parts_of(value):
+        yield from _parts(f"{path}/{name}", part, depth + 1)
+
+
+@torch.no_grad()
+def _of_tensor(tensor: torch.Tensor) -> str:
+    head = tensor_signature(tensor)
+    if tensor.is_meta or not tensor.numel():
+        return head
+    bits = tensor_bits(tensor)
+    whole = bits.numel() // 8 * 8
+    words = bits[:whole]
+    if words.data_ptr() % 8:  # a view into the middle of another tensor
+        words = words.clone()
+    words = words.view(torch.int64)
+    factors = _factors(min(len(words), _CHUNK), words.device)
+    sums = [(part * factors[: len(part)]).sum() for part in words.split(_CHUNK)] if len(words) else []
+    numbers = torch.stack(sums).tolist() if sums else []
+    return f"{head}:{numbers}:{bits[whole:].tolist()}"
+
+
+def _factors(length: int, device: torch.device) -> torch.Tensor:
+    """Return odd numbers that are spread over 64 bits (Fibonacci hashing's constant as a signed number)."""
+    places = torch.arange(1, length + 1, dtype=torch.int64, device=device)
+    return places * -7046029254386353131 | 1

@@ -1,0 +1,57 @@
+"""What the loop itself knows, as one piece of state: its last loss, its metrics, its place within a step, its end."""
+
+import math
+from typing import Any
+
+import torch
+
+from everspot_train.trainer.stepper import Stepper
+
+
+class LoopState:
+    """The loop's own state.
+
+    Attributes:
+        metrics: the newest value of each metric that is a finite number.
+        total_steps: how many steps `batches` was asked for, in this attempt or the one before; None if it never was.
+        finished: whether the program said that it is finished.
+    """
+
+    def __init__(self) -> None:
+        self.metrics: dict[str, float] = {}
+        self.total_steps: int | None = None
+        self.finished = False
+        self._stepper: Stepper | None = None
+
+    def track(self, stepper: Stepper) -> None:
+        """Take losses from this stepper, and restore them into it."""
+        self._stepper = stepper
+
+    def log(self, values: dict[str, float]) -> None:
+        """Note metrics."""
+        self.metrics |= {name: value for name, value in values.items() if math.isfinite(value)}
+
+    def complete(self, step: int) -> bool:
+        """Return whether a program may end after this step."""
+        return self.finished or self.total_steps is None or step >= self.total_steps
+
+    def state_dict(self) -> dict[str, Any]:
+        """Numbers and text; the losses of a step that is half done as tensors."""
+        stepper = self._stepper
+        if stepper:
+            stepper.doubts.look(wait=True)
+        last_loss = stepper.doubts.known_loss if stepper else math.nan
+        return {
+            "last_loss": last_loss,
+            "accumulated": stepper.accumulated if stepper else [],
+            "metrics": self.metrics | ({"loss": last_loss} if math.isfinite(last_loss) else {}),
+            "finished": self.finished,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state."""
+        self.metrics, self.finished = dict(state["metrics"]), bool(state["finished"])
+        if self._stepper is not None:
+            self._stepper.doubts.known_loss = float(state["last_loss"])
+            losses: list[torch.Tensor] = state["accumulated"]
+            self._stepper.accumulated = losses

@@ -1,0 +1,81 @@
+"""What a module's `state_dict` leaves out and the next step depends on all the same.
+
+Non-persistent buffers; gradients that are accumulated over several steps, as for a second optimizer that the loop steps
+by hand; which parameters are frozen; and which modules are in evaluation mode.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+
+class ModuleState:
+    """The rest of the state of the tracked modules, as one piece. `modules`: by the name under which they are tracked.
+
+    Buffers are loaded at once. Gradients, frozen parameters and modes take effect in `settle`, when the loop begins:
+    what a program does between its start and its loop must not change what it does in the loop.
+    """
+
+    def __init__(self, modules: Mapping[str, torch.nn.Module]) -> None:
+        self._modules = dict(modules)
+        self._pending: dict[str, Any] | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and names, by module. What is not at its usual value is listed."""
+        if self._pending is not None:
+            return self._pending
+        return {name: _state_of(module) for name, module in self._modules.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load buffers, and take what `settle` puts into effect."""
+        for name, module in self._modules.items():
+            _load_buffers(module, state.get(name, {}).get("buffers", {}))
+        self._pending = state
+
+    def settle(self, *, last: bool = True) -> None:
+        """Put gradients, frozen parameters and modes into effect: the loop begins. `last`: False if a later loop of the
+        program may begin with them again."""
+        state = self._pending
+        if last:
+            self._pending = None
+        for name, module in self._modules.items():
+            if state is not None and name in state:
+                _settle(module, state[name])
+
+
+def _state_of(module: torch.nn.Module) -> dict[str, Any]:
+    stored = module.state_dict(keep_vars=True)
+    parameters = dict(module.named_parameters())
+    return {
+        "buffers": {n: b.detach() for n, b in module.named_buffers(remove_duplicate=False) if n not in stored},
+        "gradients": {n: p.grad.detach() for n, p in parameters.items() if p.grad is not None},
+        "frozen": [n for n, p in parameters.items() if not p.requires_grad],
+        "evaluating": [n for n, m in module.named_modules() if not m.training],
+    }
+
+
+@torch.no_grad()
+def _load_buffers(module: torch.nn.Module, buffers: Mapping[str, torch.Tensor]) -> None:
+    for path, stored in buffers.items():
+        parent, _, name = path.rpartition(".")
+        try:
+            owner = module.get_submodule(parent)
+        except AttributeError:
+            continue  # a part that another version of the module had; its weights are refused by name
+        current = owner._buffers.get(name)
+        if current is not None and (current.shape, current.dtype) == (stored.shape, stored.dtype):
+            current.copy_(stored)
+            continue
+        device = current.device if current is not None else next((p.device for p in module.parameters()), stored.device)
+        owner._buffers[name] = stored.to(device, copy=True)  # such as a cache that grows with its input
+
+
+def _settle(module: torch.nn.Module, state: Mapping[str, Any]) -> None:
+    frozen, evaluating, gradients = set(state["frozen"]), set(state["evaluating"]), state["gradients"]
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(name not in frozen)
+        stored = gradients.get(name)
+        parameter.grad = None if stored is None else stored.to(parameter.device, copy=True)
+    for name, part in module.named_modules():
+        part.training = name not in evaluating

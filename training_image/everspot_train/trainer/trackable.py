@@ -1,0 +1,175 @@
+"""Refuses objects whose state no checkpoint could hold, when `Run.track` gets them."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from everspot_train.trainer.errors import UnsupportedState
+from everspot_train.trainer.fingerprints import tensor_signature
+
+RESERVED = ("precision", "position", "randomness", "run", "modules")
+"""Names of the trainer's own pieces of state."""
+_DEEPEST = 12
+
+
+def check_names(others: Mapping[str, Any]) -> None:
+    """Refuse names of the trainer's own pieces, and objects without a state.
+
+    Raises:
+        ValueError: for such a name.
+        TypeError: for such an object.
+    """
+    taken = sorted(name for name in others if name in RESERVED)
+    if taken:
+        raise ValueError(f"run.track: {', '.join(taken)} is the trainer's own name: use another one")
+    for name, piece in others.items():
+        missing = [m for m in ("state_dict", "load_state_dict") if not callable(getattr(piece, m, None))]
+        if missing:
+            raise TypeError(f"run.track: {name}={type(piece).__name__} has no {' and no '.join(missing)}")
+
+
+def tensors_of(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors of a state with their paths."""
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    elif depth >= _DEEPEST:
+        return
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from tensors_of(part, f"{path}/{key}" if path else str(key), depth + 1)
+    elif isinstance(value, list | tuple):
+        for place, part in enumerate(value):
+            yield from tensors_of(part, f"{path}/{place}" if path else str(place), depth + 1)
+
+
+def check_sharding(name: str, piece: Any, state: Any = None) -> None:
+    """Refuse a piece with tensors that are sharded between ranks. `state`: its state, where it is at hand.
+
+    Raises:
+        UnsupportedState: for DTensors (FSDP2, tensor parallelism) and modules of FSDP1.
+    """
+    if isinstance(piece, torch.nn.Module):
+        fsdp = getattr(sys.modules.get("torch.distributed.fsdp"), "FullyShardedDataParallel", None)
+        if fsdp is not None and any(isinstance(module, fsdp) for module in piece.modules()):
+            raise UnsupportedState(_sharded(name, "its parameters", "FullyShardedDataParallel"))
+        tensors = [*piece.named_parameters(), *piece.named_buffers()]
+    else:
+        groups = getattr(piece, "param_groups", None) or []
+        tensors = [
+            (f"parameter {n}", p)
+            for n, p in enumerate(p for group in groups if isinstance(group, dict) for p in group.get("params", ()))
+        ]
+    tensors += list(tensors_of(state))
+    kinds = _sharded_kinds()
+    for path, tensor in tensors if kinds else []:
+        if isinstance(tensor, kinds):
+            raise UnsupportedState(_sharded(name, repr(path), type(tensor).__name__))
+
+
+def check_parameters(pieces: Mapping[str, Any]) -> None:
+    """Refuse an optimizer whose parameters are part of no tracked piece: they would begin afresh at each resume.
+
+    Raises:
+        UnsupportedState: if there is one.
+    """
+    covered = Coverage(pieces)
+    for name, piece in pieces.items():
+        missing = [p for p in parameters_of(piece) if not covered.holds(p)]
+        if missing:
+            shapes = ", ".join(map(tensor_signature, missing[:3]))
+            raise UnsupportedState(
+                f"{name}: {len(missing)} of its parameters ({shapes}) belong to nothing that is tracked: no checkpoint "
+                "would hold them. Track their module too, run.track(…, critic=critic); parameters of no module as "
+                "torch.nn.ParameterList([…])"
+            )
+
+
+def parameters_of(piece: Any) -> list[torch.Tensor]:
+    """Return the parameters of an optimizer; of anything else, none."""
+    if isinstance(piece, torch.nn.Module):
+        return []
+    groups = getattr(piece, "param_groups", None)
+    if not isinstance(groups, list):
+        return []
+    return [p for group in groups if isinstance(group, dict) for p in group.get("params", ())]
+
+
+class Coverage:
+    """The tensors that a checkpoint of these pieces holds."""
+
+    def __init__(self, pieces: Mapping[str, Any]) -> None:
+        self._ids: set[int] = set()
+        self._places: set[tuple[torch.device, int]] = set()
+        self._unknown = False
+        for piece in pieces.values():
+            if isinstance(piece, torch.nn.Module):
+                # Non-persistent buffers are kept, too.
+                self._add(piece.parameters())
+                self._add(piece.buffers())
+                continue
+            try:
+                state = piece.state_dict()
+            except Exception:  # whatever a stranger's class raises before its first use
+                self._unknown = True
+                continue
+            self._add(tensor for _, tensor in tensors_of(state))
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Return whether a checkpoint holds the tensor, or what lies in its memory."""
+        if self._unknown or id(tensor) in self._ids:
+            return True
+        place = _place(tensor)
+        return place is not None and place in self._places
+
+    def _add(self, tensors: Any) -> None:
+        for tensor in tensors:
+            self._ids.add(id(tensor))
+            place = _place(tensor)
+            if place is not None:
+                self._places.add(place)
+
+
+def signature(states: Mapping[str, Any]) -> dict[str, str]:
+    """Return dtype and shape of each tensor by piece and path."""
+    return {f"{name}: {path}": tensor_signature(t) for name, state in states.items() for path, t in tensors_of(state)}
+
+
+def check_signatures(signatures: Sequence[Mapping[str, str]]) -> None:
+    """Refuse tensors that differ in shape or dtype between ranks. `signatures`: one of each rank.
+
+    Raises:
+        UnsupportedState: with the first such tensor.
+    """
+    first = signatures[0]
+    for rank, other in enumerate(signatures[1:], 1):
+        for path in sorted(first.keys() | other.keys()):
+            here, there = first.get(path, "missing"), other.get(path, "missing")
+            if here != there:
+                raise UnsupportedState(
+                    f"{path} is {here} on rank 0 and {there} on rank {rank}: state that is sharded between ranks "
+                    "cannot be checkpointed yet. Use run.prepare(model), which gives each rank the whole model (DDP)"
+                )
+
+
+def _place(tensor: torch.Tensor) -> tuple[torch.device, int] | None:
+    try:
+        pointer = tensor.data_ptr()
+    except RuntimeError:  # tensors without memory of their own: lazy, functional, sharded
+        return None
+    return (tensor.device, pointer) if pointer else None
+
+
+def _sharded_kinds() -> tuple[type, ...]:
+    """The classes of sharded tensors. A program that has not imported their module has none of them."""
+    places = (("torch.distributed.tensor", "DTensor"), ("torch.distributed._shard.sharded_tensor", "ShardedTensor"))
+    kinds = (getattr(sys.modules.get(module), name, None) for module, name in places)
+    return tuple(kind for kind in kinds if isinstance(kind, type))
+
+
+def _sharded(name: str, path: str, kind: str) -> str:
+    return (
+        f"{name}: {path} is sharded between ranks ({kind}), which cannot be checkpointed yet. "
+        "Use run.prepare(model), which gives each rank the whole model (DDP), instead of FSDP or tensor parallelism"
+    )

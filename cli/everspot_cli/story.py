@@ -21,6 +21,9 @@ _STYLE = {
     EventKind.FAILED: "bold red",
     EventKind.FINISHED: "bold green",
     EventKind.CHECKPOINTED: "cyan",
+    EventKind.SKIPPED: "yellow",
+    EventKind.NOT_CHECKPOINTED: "yellow",
+    EventKind.FELL_BACK: "yellow",
 }
 HEAD, TAIL = 8, 32
 """Number of rows at the beginning and at the end of a shortened history."""

@@ -7,6 +7,7 @@ its files by escaped text, and the keys of their contents do not depend on their
 # pathlib takes no bytes
 # ruff: noqa: PTH101, PTH103, PTH104, PTH108, PTH115, PTH118, PTH120, PTH208, PTH211
 
+import errno
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ from pydantic import Field
 from everspot_store.errors import UnsafeArchive
 
 _ESCAPED = re.compile(rb"%([0-9A-F]{2})")
+_DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 _TEMPORARY = ".everspot-put-back"
 _TICK_SECONDS, _TICK_TRIES = 0.002, 25  # together more than the longest jiffy, 10 ms
 _MOST_TICKS = 500  # entries; more would wait for seconds
@@ -155,6 +157,9 @@ def put_back(
 
     Returns:
         The entries that could not be put back, by path, each with the reason.
+
+    Raises:
+        OSError: if the disk is full or fails, which is true of all entries.
     """
     root = os.fsencode(os.path.realpath(folder))
     os.makedirs(root, exist_ok=True)
@@ -164,6 +169,8 @@ def put_back(
         try:
             ticking.follow(_put_entry(root, entry, content_of, foreign=foreign), entry)
         except (OSError, UnsafeArchive) as error:
+            if isinstance(error, OSError) and error.errno in _DISK_TROUBLE:
+                raise
             problems[entry.path] = str(error)
     for entry in sorted(entries, key=lambda entry: (entry.ctime_ns, entry.path)):
         if entry.kind is EntryKind.DIRECTORY and entry.path not in problems:  # last, since each new file changes it

@@ -16,6 +16,7 @@ import pytest
 from everspot_core.records import EventKind
 from everspot_store import CheckpointCorrupt, Fenced, ManualClock, Store
 from everspot_train.agent.artifacts.assess import REST, ProgramEnd
+from everspot_train.agent.artifacts.layouts import template_of
 from everspot_train.agent.folder import FolderKeeper
 
 SECOND = timedelta(seconds=1)
@@ -564,3 +565,49 @@ def test_a_marker_says_that_what_was_written_before_it_is_complete(place: Place)
     kept = tree_of(place, 2)
     assert (kept["model.bin"], kept["optim.bin"], kept["step-1/model"]) == ("3", "3", "1")
     assert "step-2/model" not in kept
+
+
+def test_a_file_that_is_held_open_for_long_is_a_log_and_json_lines_are_no_torn_file(place: Place) -> None:
+    keeper = place.keeper(1, timedelta(seconds=5))
+    keeper.restore()
+    path = write(keeper, "history.txt", "0")
+    code = "import sys; f = open(sys.argv[1], 'r+'); print(1, flush=True); sys.stdin.readline()"
+    command = [sys.executable, "-c", code, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdin is not None and program.stdout is not None
+        program.stdout.readline()
+        for step in range(4):
+            write(keeper, "state.json", f'{{"step": {step}}}\n{{"loss": 1}}\n', rename=True)
+            place.look(keeper, 30)
+        print(file=program.stdin, flush=True)
+    assert tree_of(place, 2)["state.json"].startswith('{"step": 3}')
+
+
+@pytest.mark.parametrize(
+    ("path", "template"),
+    [
+        ("model_20.pt", "model_#.pt"),
+        ("step-20/rank-0.pt", "step-#/rank-0.pt"),
+        ("rank-0.pt", "rank-0.pt"),
+        ("run_3/ckpt_40.pt", "run_#/ckpt_#.pt"),
+        ("20/model.pt", "#/model.pt"),
+        ("global_step20/zero_pp_rank_0.pt", "global_step#/zero_pp_rank_0.pt"),
+        ("epoch=3-loss=0.12.bin", "epoch=#-loss=#.#.bin"),
+        ("ckpt-3fa9b27c.pt", "ckpt-#.pt"),
+        ("G_20.pth", "G_#.pth"),
+    ],
+)
+def test_files_of_several_versions_have_one_template(path: str, template: str) -> None:
+    assert template_of(path.encode()).decode() in (template, template.replace("run_#", "run_3"))
+
+
+@pytest.mark.parametrize(("name", "kept"), [("results.jsonl", True), ("train.log", False), ("runs/events", False)])
+def test_a_table_of_results_is_kept_where_there_is_nothing_else(place: Place, name: str, kept: bool) -> None:
+    keeper = place.keeper(1)
+    keeper.restore()
+    for row in range(8):
+        with write(keeper, name, "").open("a") as file:
+            file.write(f"{row}\n")
+        place.look(keeper)
+    keeper.keep_last(ProgramEnd.KILLED)
+    assert keeper.durable == kept, "a job that keeps nothing begins again, which must be counted"

@@ -24,7 +24,7 @@ from everspot_store.file_tree import EntryKind, FileTree, TreeEntry, escape_path
 from pydantic import JsonValue
 
 from everspot_train.agent.artifacts.assess import Assessment, Assessor, ProgramEnd
-from everspot_train.agent.artifacts.copies import Changed, copy_files, copy_growing, find_torn
+from everspot_train.agent.artifacts.copies import Changed, UnreadableFile, copy_files, copy_growing, find_torn
 from everspot_train.agent.artifacts.look import FolderWatch, Look
 from everspot_train.agent.artifacts.plan import LastPublication, PublicationPlan, entry_of, is_due, plan, without
 from everspot_train.agent.artifacts.rhythm import Rhythm
@@ -206,12 +206,12 @@ class FolderKeeper:
             self._skips.tell(skipped | assessment.left_out)
 
     def note_failed_load(self, *, library: bool) -> None:
-        """Note that the program failed before it had made anything of the checkpoint that it began with, so that the
-        next attempt begins with the one before. `library`: the trainer library loaded it. Raises `StoreError`."""
+        """Note that the program failed before it had written anything after the checkpoint that it began with, so that
+        the next attempt begins with the one before. `library`: the trainer library loaded it. Raises `StoreError`."""
         head = self._checkpoints.head()
         stored = head.checkpoints if head is not None else []
         loaded = by_failed_loads(stored)[0] if stored and library else self.restored
-        if loaded is not None and self._publications == 0 and len(stored) > 1:
+        if loaded is not None and self._publications == 0 and not self._assessor.wrote and len(stored) > 1:
             _log.warning("the program failed while it loaded checkpoint %d", loaded.step)
             self._checkpoints.note_failed_load(loaded.step, loaded.epoch)
 
@@ -221,11 +221,18 @@ class FolderKeeper:
         self._assessed = assessment
         while True:
             draft = plan(look, assessment, self._published.kept)
+            if not draft.units and not draft.carried:
+                return False
             entries, sources = self._draft_entries(draft, look, now)
             try:
                 files = self._sources(look, assessment, sources, copy=copy)
             except Changed:
                 return False
+            except UnreadableFile as error:
+                self._assessed = assessment = without(assessment, {error.path: error.reason})
+                if not is_due(look, assessment, self._published.kept, self._dirty):
+                    return False
+                continue
             except OSError as error:
                 _log.warning("the folder of checkpoints was not copied: %s", error)
                 return False

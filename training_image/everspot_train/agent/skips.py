@@ -10,6 +10,8 @@ from everspot_train.agent.outcome import Say
 
 MOST_PATHS = 20
 """The most paths that an event names."""
+MOST_REASONS = 5
+"""The most events at a time, one for each reason."""
 LASTING = timedelta(minutes=1)
 """How long a file is left out before that is told. Most are complete a moment later."""
 APART = timedelta(minutes=1)
@@ -43,6 +45,11 @@ class Skips:
 
 def tell_skipped(say: Say, folder: str, skipped: Mapping[str, str]) -> None:
     """Write an event for each reason for which files were not kept. `skipped`: the reasons by escaped path."""
+    reasons = sorted(set(skipped.values()))
+    if len(reasons) > MOST_REASONS:
+        skipped = {
+            path: why if why in reasons[: MOST_REASONS - 1] else "other reasons" for path, why in skipped.items()
+        }
     for reason in sorted(set(skipped.values())):
         paths = sorted(path for path, why in skipped.items() if why == reason)
         say(EventKind.SKIPPED, folder=folder, paths=[*paths[:MOST_PATHS]], count=len(paths), reason=reason)

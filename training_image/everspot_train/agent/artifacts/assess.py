@@ -21,6 +21,9 @@ SETTLED = timedelta(seconds=3)
 """The same for a checkpoint of accelerate, whose last file depends on the program."""
 CHURNING = 5
 """Looks in a row that find a file changed, after which the file counts as a log."""
+HELD_OPEN, HELD_BYTES = timedelta(minutes=1), 64 << 20
+"""A file of up to this many bytes that a process has had open for so long counts as a log, too. No checkpoint of that
+size takes that long to write."""
 _STATE_ENDINGS = (
     b".pt", b".pth", b".bin", b".safetensors", b".ckpt", b".npz", b".npy", b".pkl", b".pickle", b".h5", b".hdf5",
     b".msgpack", b".joblib", b".mmap", b".memmap", b".dat", b".tar", b".zip", b".model", b".onnx", b".gguf",
@@ -72,6 +75,9 @@ class Assessor:
 
     Args:
         rhythm: what is known of the program's rounds from earlier attempts.
+
+    Attributes:
+        wrote: whether the program has written anything but logs.
     """
 
     def __init__(self, rhythm: Rhythm | None = None) -> None:
@@ -83,8 +89,10 @@ class Assessor:
         self._since: dict[bytes, timedelta] = {}  # when each path was last seen to change
         self._last_write = timedelta()
         self._churns: dict[bytes, int] = {}
+        self._opened: dict[bytes, timedelta] = {}
         self._logs: set[bytes] = set()
         self._ever_written = False
+        self.wrote = False
 
     def start(self, look: Look) -> None:
         """Take a folder as it is before the program starts: all in it is complete."""
@@ -160,6 +168,7 @@ class Assessor:
         self._since = {path: look.at if path in changed else self._since.get(path, before.at) for path in look.items}
         self._note_churning(before, look, changed)
         division = divide(look, self._logs, self.families)
+        self.wrote = self.wrote or bool({path for path in changed if path not in division.others})
         writes = sorted(changed & division.loose, key=lambda path: (look.items[path].ctime_ns, path))
         if writes or (look.writing & division.loose):
             self._last_write, self._ever_written = look.at, True
@@ -174,9 +183,11 @@ class Assessor:
             in_place = earlier is not None and earlier.inode == item.inode
             self._churns[path] = self._churns.get(path, 0) + 1 if in_place else 0
         self._churns = {path: count for path, count in self._churns.items() if path in changed}
-        self._logs |= {
-            path for path, count in self._churns.items() if count >= CHURNING and not path.endswith(_STATE_ENDINGS)
-        }
+        self._opened = {path: self._opened.get(path, look.at) for path in look.writing - look.mapped}
+        held = {path for path, since in self._opened.items() if look.at - since >= HELD_OPEN}
+        held = {path for path in held if look.items[path].size <= HELD_BYTES}
+        churning = {path for path, count in self._churns.items() if count >= CHURNING}
+        self._logs |= {path for path in held | churning if not path.endswith(_STATE_ENDINGS)}
 
     def _learn(self, unit: CheckpointUnit) -> None:
         template = template_of(unit.name + b"/")

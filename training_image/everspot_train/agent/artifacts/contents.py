@@ -52,7 +52,7 @@ def check_content(path: Path, name: bytes, siblings: Collection[bytes] = ()) -> 
                 return _numpy(file, size)
             if ending == ".json" and size <= _LONGEST_JSON:
                 file.seek(0)
-                return _judge(_has_shards(json.loads(file.read()), siblings))
+                return _json(file.read(), siblings)
             if ending in (".pkl", ".pickle") and _PICKLE.match(head):
                 file.seek(-1, os.SEEK_END)
                 return _judge(file.read(1) == b".")
@@ -87,6 +87,14 @@ def _numpy(file: BinaryIO, size: int) -> Wholeness:
     for dimension in header["shape"]:
         count *= int(dimension)
     return _judge(size >= file.tell() + count * int(width[1]))
+
+
+def _json(text: bytes, siblings: Collection[bytes]) -> Wholeness:
+    try:
+        return _judge(_has_shards(json.loads(text), siblings))
+    except json.JSONDecodeError as error:
+        cut_off = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
+        return Wholeness.TORN if cut_off else Wholeness.UNKNOWN  # such as one document in each line
 
 
 def _has_shards(document: object, siblings: Collection[bytes]) -> bool:

@@ -19,6 +19,20 @@ class Changed(Exception):
     """A file changed while it was copied."""
 
 
+class UnreadableFile(Exception):
+    """A file cannot be read.
+
+    Attributes:
+        path: of the file.
+        reason: why.
+    """
+
+    def __init__(self, path: bytes, reason: str) -> None:
+        super().__init__(f"{os.fsdecode(path)}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
 def copy_files(root: bytes, names: Mapping[bytes, str], look: Look, target: Path) -> dict[bytes, Path]:
     """Copy files as `look` saw them.
 
@@ -30,7 +44,8 @@ def copy_files(root: bytes, names: Mapping[bytes, str], look: Look, target: Path
 
     Raises:
         Changed: if a file is no more as it was then.
-        OSError: if a file cannot be read.
+        UnreadableFile: if a file cannot be read.
+        OSError: if the disk cannot take the copies.
     """
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
@@ -41,6 +56,8 @@ def copy_files(root: bytes, names: Mapping[bytes, str], look: Look, target: Path
             _copy(source, copy)
         except FileNotFoundError as error:
             raise Changed(str(error)) from error
+        except PermissionError as error:
+            raise UnreadableFile(path, error.strerror or str(error)) from error
         copies[path] = copy
     for path in names:
         if stamp_of(root, path) != look.items[path].stamp:

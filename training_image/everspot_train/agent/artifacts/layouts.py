@@ -33,6 +33,7 @@ _LOG_FOLDERS = {b"runs", b"wandb", b"mlruns", b"logs", b"tensorboard"}
 _VERSION = re.compile(
     rb"(?:step|epoch|iter|iteration|ckpt|checkpoint|snapshot|save|state)s?[-_=.]?(\d+)", re.IGNORECASE
 )
+_HEX = re.compile(rb"(?<![0-9A-Za-z])(?=[0-9a-f]*\d)[0-9a-f]{6,}(?![0-9A-Za-z])")
 _NUMBER = re.compile(rb"([A-Za-z]*)([-_=.]?)(\d+)")
 _MEMBERS = re.compile(
     rb"(rank|shard|part|proc|process|worker|split|gpu|device|of|mp|tp|pp|dp|layer|fold|seed|v|fp|bf|int|model)",
@@ -136,6 +137,11 @@ def is_log(path: bytes) -> bool:
     return _LOG_NAMES.fullmatch(name) is not None or bool(_LOG_FOLDERS & set(folders))
 
 
+def may_stand_alone(path: bytes) -> bool:
+    """Whether a log may be all that a program resumes from, as a table of results to which it appends."""
+    return not is_log(path) or path.endswith((b".jsonl", b".csv", b".tsv"))
+
+
 def template_of(path: bytes) -> bytes:
     """Return the path with `#` for the number of its version: `step-20/rank-0.pt` is `step-#/rank-0.pt`, and
     `model_20.pt` is `model_#.pt`."""
@@ -143,7 +149,7 @@ def template_of(path: bytes) -> bytes:
     parts = [b"#" if part.isdigit() else _VERSION.sub(_with_sign, part) for part in folder.split(b"/")]
     if b"/".join(parts) != folder:
         return b"/".join(parts) + slash + name
-    return folder + slash + _NUMBER.sub(_number_sign, name)
+    return folder + slash + _NUMBER.sub(_number_sign, _HEX.sub(b"#", name))
 
 
 def missing_shards(paths: Iterable[bytes]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from everspot_store.file_tree import EntryKind, TreeEntry, escape_path, unescape_path
 
 from everspot_train.agent.artifacts.assess import Assessment
+from everspot_train.agent.artifacts.layouts import may_stand_alone
 from everspot_train.agent.artifacts.look import Item, Look, Stamp
 
 
@@ -41,11 +42,11 @@ class PublicationPlan:
 
 
 def is_due(look: Look, assessment: Assessment, kept: LastPublication, dirty: Iterable[bytes] = ()) -> bool:
-    """Whether a checkpoint is complete that was not published yet. Logs count only where there is nothing else, and
-    files that are gone do not count."""
+    """Whether a checkpoint is complete that was not published yet. Tables of results count only where there is nothing
+    else, other logs and files that are gone never."""
     state = {path for unit in assessment.units for path in unit.paths} | (assessment.loose or set())
     if not state and not assessment.waiting and assessment.loose is not None:
-        state = set(assessment.others)
+        state = {path for path in assessment.others if may_stand_alone(path)}
     changed = {path for path in state if kept.stamps.get(path) != look.items[path].stamp}
     files = {path for path in changed if look.items[path].kind is EntryKind.FILE}
     return bool(files or state & set(dirty))

@@ -53,7 +53,7 @@ class UserFiles:
         for path, status in sorted(walk_folder(self._root)):
             if any(part.endswith(_UNFINISHED) for part in path.split(b"/")):
                 continue
-            stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+            stamp = _stamp(status)
             try:
                 entry = describe_entry(self._root, path, status)
                 if entry is not None and entry.kind is EntryKind.FILE:
@@ -69,7 +69,7 @@ class UserFiles:
                         continue
                     else:
                         name = f"{USER_FILE}{step}-{len(names)}"
-                        shutil.copyfile(os.path.join(self._root, path), os.fsencode(directory / name))
+                        self._copy(path, stamp, directory / name)
                         limit = limit - status.st_size if limit is not None else None
                         entry = entry.model_copy(update={"content": name})
                     firsts[status.st_dev, status.st_ino] = first if entry.same_as else entry
@@ -83,6 +83,21 @@ class UserFiles:
         self._names = names
         return unchanged
 
+    def _copy(self, path: bytes, stamp: _Stamp, copy: Path) -> None:
+        """Copy a file that nothing writes to meanwhile.
+
+        Raises:
+            OSError: if it cannot be copied, or changes.
+        """
+        source = os.path.join(self._root or b"", path)
+        try:
+            shutil.copyfile(source, copy)
+            if _stamp(os.lstat(source)) != stamp:
+                raise OSError("it is being written to")
+        except OSError:
+            copy.unlink(missing_ok=True)
+            raise
+
     def published(self, parts: Iterable[Part]) -> None:
         """Note that a snapshot is durable."""
         now = self._clock.monotonic()
@@ -93,3 +108,7 @@ class UserFiles:
         before, name = self._names.get(path, (None, ""))
         part, at = self._parts.get(name, (None, timedelta()))
         return part if before == stamp and self._clock.monotonic() - at < _FRESH else None
+
+
+def _stamp(status: os.stat_result) -> _Stamp:
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino

@@ -15,6 +15,7 @@ from everspot_core.problems import Problems
 
 from everspot_clouds.aws import estimate as aws
 from everspot_clouds.aws import fixed_prices
+from everspot_clouds.aws.foreseen import check_arns
 from everspot_clouds.aws.foreseen import foreseen as aws_foreseen
 from everspot_clouds.foreseeing import check_shape
 from everspot_clouds.gcp import estimate as gcp
@@ -60,6 +61,8 @@ def environment(stack: str, config: Mapping[str, Any]) -> Environment:
         cloud = settings.get("cloud")
         if here.need(cloud in _CLOUDS, "cloud", f"is not one of {', '.join(_CLOUDS)}"):
             problems.need(cloud in regions, f"{cloud}:region", "is missing")
+            if cloud == "aws":
+                check_arns(here, settings)
             if check_shape(here, settings) and cloud in regions:
                 own = aws_foreseen(here, stack, settings) if cloud == "aws" else None
                 found += gcp_foreseen(here, stack, settings, regions[cloud]) if own is None else own

@@ -54,7 +54,11 @@ def value_difference(text: str) -> str:
         return ""
     if _INT.fullmatch(text):
         large = len(text) > 20 or abs(int(text)) > _LARGEST
-        return f"{cut(text, 60)} is larger than some readers' whole numbers: {quoted}" if large else ""
+        return (
+            f"{cut(text, 60)} is larger than some readers' whole numbers: give a smaller one, or {quoted}"
+            if large
+            else ""
+        )
     if _FLOAT.fullmatch(text) and math.isfinite(float(text)):
         return ""
     return f"{cut(text, 60)} is a number to some and a text to others: {quoted}{_as_number(text)}"

@@ -136,6 +136,7 @@ def of_type(**facts: Any) -> dict[str, Any]:
         (AWS, {"readBucketArns": ["arn:aws:s3:::a/b"]}, "readBucketArns[0]", "is not the ARN of a bucket", True),
         (AWS, {"volumeKeyArns": ["arn:aws:kms:us-east-1:123456789012:key/*"]}, "volumeKeyArns[0]", "wildcard", True),
         (AWS, {"secretArns": ["arn:aws:ssm:us-east-1:123456789012:parameter/*"]}, "secretArns[0]", "wildcard", False),
+        (AWS, {"readBucketArns": ["arn:aws:s3:::*"], **of_type(vcpus=101)}, "readBucketArns[0]", "wildcard", True),
         (AWS, {"services": ["kms", "kms"]}, "services[1]", "'kms' is listed twice", True),
         (AWS, {"zones": ["eu-west-1a", "eu-west-1a"]}, "zones[1]", "twice", True),
         (AWS, changed(elastic={"maxInstances": 10**23}), "capacity.elastic.maxInstances", "between 0 and 10000", True),

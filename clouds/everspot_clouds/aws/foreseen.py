@@ -39,7 +39,6 @@ def foreseen(problems: Problems, stack: str, settings: Mapping[str, Any]) -> lis
     zones = [str(zone) for zone in settings.get("zones", ())]
     subnets = len(zones) or len(settings.get("subnetIds", ())) or 1
     capacity, known = _capacity(problems, whole.capacity)
-    _check_arns(problems, settings)
     if capacity is None:
         return []
     here = problems.at("capacity")
@@ -61,7 +60,7 @@ _ARNS = (
 """Settings that are the ARNs of one kind of resource."""
 
 
-def _check_arns(problems: Problems, settings: Mapping[str, Any]) -> None:
+def check_arns(problems: Problems, settings: Mapping[str, Any]) -> None:
     """Add the ARNs that are none, or that stand for more than one resource."""
     for name, service, resource in _ARNS:
         value = settings.get(name, [])

@@ -96,10 +96,10 @@ def test_the_settings_may_be_named_from_where_one_is(desk: Desk) -> None:
 
 def test_an_exception_excuses_it_until_its_day_and_says_why(desk: Desk) -> None:
     reason = "The whole team trains for the deadline."
-    exception = f"exceptions: [{{rule: cost-within-budget, resource: dev, reason: {reason}, until: 2999-01-01}}]"
+    exception = f"exceptions: [{{rule: cost-within-budget, resource: dev, reason: {reason}, until: 2099-01-01}}]"
     settings(desk, f"environments: {{dev: {{budgetUsdPerMonth: 3}}}}\n{exception}")
     (rule,) = previewed(desk, "everspot-policy")["rules"]
-    assert (rule["level"], rule["excepted"]["until"], rule["excepted"]["reason"]) == ("advisory", "2999-01-01", reason)
+    assert (rule["level"], rule["excepted"]["until"], rule["excepted"]["reason"]) == ("advisory", "2099-01-01", reason)
 
 
 def test_an_update_over_the_budget_is_refused(desk: Desk) -> None:

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,9 @@ from typing import Any
 
 import pytest
 from everspot_cli.main import main
+from everspot_clouds.base import Cloud
+from everspot_scheduler.loop import Scheduler
+from everspot_store import Store
 
 PATIENCE = 300.0
 STEADY = 12
@@ -53,6 +57,26 @@ def settled(rig: Any, present: Callable[[], set[str]]) -> set[str]:
 
     rig.wait(steady)
     return seen[-1]
+
+
+@contextmanager
+def scheduling(store: Store, cloud: Cloud) -> Iterator[None]:
+    """The cluster's scheduler, on this machine."""
+    over = threading.Event()
+    thread = threading.Thread(target=Scheduler(store, store.manifest(), cloud, "s-1").run, args=(over.is_set,))
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        cloud.close()
+
+
+def anomalies(store: Store) -> dict[str, str]:
+    """What the scheduler found to belong to no stack, in its words."""
+    found = store.notes.anomalies()
+    return {a.subject: a.words for a in found.open if a.kind == "orphaned-capacity"} if found is not None else {}
 
 
 def pending(rig: Any, stack: str) -> set[str]:

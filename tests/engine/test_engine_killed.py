@@ -7,13 +7,14 @@ import json
 from typing import Any
 
 import pytest
-from engine_killed import at_home, everspot, kill_update_at, pending, settled
+from engine_killed import anomalies, at_home, everspot, kill_update_at, pending, scheduling, settled
+from everspot_clouds.aws.cloud import AwsCloud
 from everspot_review.applying import Applied, Workflow, apply
 from everspot_review.drift import drift
 from everspot_review.engine import Engine
 from everspot_review.previewing import Revisions, preview
 from everspot_review.report import Foreseen
-from everspot_store import SystemClock
+from everspot_store import Store, SystemClock
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 FLEETS = {"everspot-local-fleet-spot", "everspot-local-fleet-on-demand"}
@@ -80,6 +81,11 @@ def test_what_an_update_made_twice_is_found_with_its_cost_and_goes_down(
             told = " ".join(check["detail"] for check in checks["orphans"])
             assert all(name in told for name in found) and len(checks["orphans"]) == len(found), options
             assert {check["verdict"] for check in checks["orphans"]} == {"fail"}
+        store = Store.open(rig.outputs["controlUrl"])
+        with scheduling(store, AwsCloud.open(store.manifest(), store.clock)):
+            rig.wait(lambda: set(anomalies(store)) >= orphans)
+        unusual = anomalies(store)
+        assert not set(unusual) - set(found) and all("an hour" in words for words in unusual.values())
         assert everspot("down", "--stack", "local", "--yes") == 0
         told = capsys.readouterr()
         assert all(fleet in told.err for fleet in orphans)

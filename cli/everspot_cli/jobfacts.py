@@ -49,6 +49,8 @@ def job_facts(
         ("away", away_words(row, now)),
         ("has been", trip_words(row)),
         ("interruptions", row["interruptions"]),
+        ("from zero", _from_zero(row, spec)),
+        ("not kept", f"nothing for {duration(row['unkept_seconds'])}" if row["unkept_seconds"] else None),
         ("errors", row["errors"] or None),
         ("attempt", row["attempt"] or None),
         ("retry of", row["retry_of"]),
@@ -64,6 +66,13 @@ def job_facts(
         ("exit code", None if explained or not JobState(row["state"]).final else row["exit_code"]),
         ("detail", None if explained else _cut(row["detail"])),
     ]
+
+
+def _from_zero(row: dict[str, Any], spec: dict[str, Any]) -> str | None:
+    """How often it was restarted from zero, and how often it may be."""
+    if not row["from_zero"]:
+        return None
+    return f"restarted from zero ({row['from_zero']}); retries.from_zero allows {spec['retries']['from_zero']}"
 
 
 def deadline_words(row: dict[str, Any], now: datetime) -> str | None:

@@ -83,7 +83,18 @@ def status(row: dict[str, Any]) -> Text:
     text = word(row["status"])
     if late(row):
         text.append(", late", style="bold red")
+    for words in unkept(row):
+        text.append(f", {words}", style="yellow")
     return text
+
+
+def unkept(row: dict[str, Any]) -> list[str]:
+    """What a job that has not succeeded has lost or may lose, because its program keeps no checkpoints."""
+    if row["status"] == "SUCCEEDED":
+        return []
+    times, seconds = row.get("from_zero"), row.get("unkept_seconds")
+    restarted = [f"restarted from zero ({times})"] if times else []
+    return [*restarted, *([f"nothing kept for {duration(seconds)}"] if seconds else [])]
 
 
 def late(row: dict[str, Any]) -> bool:

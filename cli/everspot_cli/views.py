@@ -72,6 +72,8 @@ def job_row(
         "steps_per_second": progress.steps_per_second,
         "metrics": progress.metrics,
         "stalled_seconds": progress.stalled_seconds if record.state is JobState.RUNNING else None,
+        "from_zero": record.from_zero,
+        "unkept_seconds": progress.unkept_seconds if record.state is JobState.RUNNING else None,
         "owner": record.owner,
         **travels(record),
         "visit_of": visit_of(submission),

@@ -12,6 +12,9 @@ Definitions, used by report and budget alike:
   resumed from. An attempt that never trained has done no steps, even if its job's record still shows those of the
   attempt before. An agent reports progress with each renewal of the lease. So an attempt that ended without a last
   report has done *at least* the reported steps, and perhaps more.
+  A program that reports no steps has none to redo; its time counts.
+- *Time redone* after it: from the moment when the work that survived was durable until the attempt's end, if it
+  trained. A program that kept nothing redoes all of the attempt; one that kept its state after the notice, nothing.
 - *Time lost* by it: from the notice (or, without one, from the moment when the work that survived was durable) until
   training runs again or the job ends. Spans that overlap are counted once.
 """
@@ -54,6 +57,7 @@ class Attempt:
     end: datetime | None = None
     reason: Reason | None = None
     training_at: datetime | None = None
+    reports: bool = True  # whether its program reports its steps
     from_step: int | None = None
     last_step: int | None = None
     last_step_told: bool = False  # by its agent, when it was over; else it is what was reported last
@@ -103,7 +107,7 @@ class Interruption:
     @property
     def steps_redone(self) -> int | None:
         """See the module's definitions. None until the job trains again."""
-        if self.resumed_step is None:
+        if self.resumed_step is None or not self.attempt.reports:
             return None
         return max(0, (self.attempt.last_step or 0) - self.resumed_step)
 
@@ -111,7 +115,22 @@ class Interruption:
     def steps_redone_is_least(self) -> bool:
         """Whether the true count may be higher, because the last report came before the attempt's end."""
         attempt = self.attempt
-        return self.resumed_step is not None and attempt.training_at is not None and not attempt.last_step_told
+        trained = attempt.training_at is not None and attempt.reports
+        return self.resumed_step is not None and trained and not attempt.last_step_told
+
+    @property
+    def seconds_redone(self) -> float | None:
+        """See the module's definitions. None until the job trains again."""
+        attempt = self.attempt
+        if self.resumed_at is None:
+            return None
+        if attempt.training_at is None or attempt.end is None or self.steps_redone == 0:
+            return 0.0
+        durable, notice = attempt.durable_at, attempt.notice_at
+        if durable is not None and notice is not None and durable >= notice:
+            return 0.0  # that checkpoint was its last work
+        since = max(durable or attempt.training_at, attempt.training_at)
+        return max(0.0, float(seconds_between(since, attempt.end)))
 
     @property
     def changeover_seconds(self) -> float | None:
@@ -204,6 +223,7 @@ def _attempt(
         end=end,
         reason=reason,
         training_at=training.at if training else None,
+        reports=training is None or training.data.get("by") != "agent" or any(known) or bool(reported),
         from_step=count_told(training.data.get("from_step")) if training else None,
         last_step=max([reported, *known]) if known or reported else None,
         last_step_told=release is not None

@@ -116,7 +116,7 @@ class Retries(Frozen):
 
     errors: Whole = Field(default=2, ge=0, le=1000)
     from_zero: Whole = Field(
-        default=20,
+        default=3,
         ge=0,
         le=1000,
         description="How often a job without a checkpoint may start over after interruptions.",

@@ -123,6 +123,11 @@ class Progress(Stored):
     stalled_seconds: Seconds = Field(
         default=None, description="Real time without a step, once it is many times the usual; None while it goes on."
     )
+    unkept_seconds: Seconds = Field(
+        default=None,
+        description="Real time for which nothing was kept of a program that does not use the trainer library, once it "
+        "is several checkpoint intervals; None: its checkpoints are kept.",
+    )
     preparing: bool = Field(default=False, description="Its data, packages or set-up are being prepared.")
     memory_gib: Gib = Field(
         default=None, description="The most memory that it was seen to hold, GiB; None: not measured."

@@ -4,6 +4,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from agent_helpers import Cluster, eventually
 from everspot_store import ManualClock, Store, StoreUnavailable
 from everspot_store.testing import Fault, FaultScript, MemoryBackend, faulty_store
 from everspot_train.agent import logs
@@ -97,3 +98,55 @@ def test_what_the_disk_cannot_hold_while_the_store_is_away_is_left_out_and_said(
     assert got.startswith(b"\n[everspot: 2097152 bytes of output are left out here")
     assert got.endswith(b"b" * 4 * MIB)
     assert b"a" not in got.partition(b"]\n")[2]
+
+
+def test_what_a_killed_agent_had_not_uploaded_is_uploaded_by_the_next(cluster: Cluster) -> None:
+    code = cluster.root / "code"
+    code.mkdir()
+    (code / "print.py").write_text(
+        "import os, time\nprint('first', flush=True)\n"
+        "while os.path.exists(os.environ['MARK']):\n    time.sleep(0.05)\n"
+        "print('last words', flush=True)\ntime.sleep(300)\n"
+    )
+    mark = cluster.root / "mark"
+    mark.touch()
+    cluster.submit("job-1", code, entrypoint=["print.py"], env={"MARK": str(mark)})
+    cluster.assign("job-1", "i-1")
+    agent = cluster.start_agent("i-1", EVERSPOT_HOME=str(cluster.root / "home"))
+    output = cluster.root / "home/runs/job-1-000001/output.log"
+    eventually("it prints", lambda: output.exists() and "first" in output.read_text())
+    mark.unlink()
+    eventually("it prints more", lambda: "last words\n" in output.read_text())
+    agent.popen.kill()
+    agent.wait()
+    assert b"".join(chunk.data for chunk in cluster.store.read_logs("job-1")) == b""
+
+    again = cluster.start_agent("i-1", EVERSPOT_HOME=str(cluster.root / "home"))
+
+    def log() -> str:
+        return b"".join(chunk.data for chunk in cluster.store.read_logs("job-1")).decode()
+
+    eventually("the log is whole", lambda: log().startswith("first\nlast words\n"))
+    again.end()
+
+
+def test_a_shipper_goes_on_where_the_one_of_a_killed_agent_has_stopped(tmp_path: Path) -> None:
+    store = Store.open(*(f"file://{folder}" for folder in _folders(tmp_path)))
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    (run_dir / "output.log").write_bytes(b"one\n")
+    job = JobKey("job-1", 1)
+    LogShipper(store, job, run_dir, store.clock).ship_rest()
+    (run_dir / "output.log").write_bytes(b"one\ntwo\n")
+
+    LogShipper.resumed(store, job, run_dir, store.clock).ship_rest()
+    LogShipper.resumed(store, job, run_dir, store.clock).ship_rest()
+
+    assert [chunk.data for chunk in store.read_logs("job-1")] == [b"one\n", b"two\n"]
+
+
+def _folders(root: Path) -> list[Path]:
+    folders = [root / "control", root / "data"]
+    for folder in folders:
+        folder.mkdir()
+    return folders

@@ -55,7 +55,9 @@ def test_what_a_plain_program_saves_at_a_notice_is_put_back_on_the_next_instance
     started(cluster, "job-1", 2, "at 50")
     cluster.stop("i-2", Reason.CANCEL)
     cluster.wait_state("job-1", JobState.CANCELLED)
-    began = int(printed(cluster, "job-1", 2).split()[2])
+    header, _, rest = printed(cluster, "job-1", 2).partition("began at ")
+    assert header == "everspot: ---- attempt 2 on i-2: its folder checkpoints was put back ----\n"
+    began = int(rest.split()[0])
     assert began >= 3
     (first, second) = cluster.events("job-1", EventKind.TRAINING)
     assert (first.data["restored"], second.data["restored"]) == (False, True)
@@ -74,6 +76,14 @@ def test_a_program_that_keeps_nothing_is_started_over_as_often_as_it_may(cluster
         record = cluster.wait_state("job-1", JobState.PENDING)
         assert record.from_zero == epoch - 1
     assert [e.data.get("from_zero") for e in cluster.events("job-1", EventKind.STARTED)] == [None, 1]
+
+    line = "everspot: ---- attempt 2 on i-1: restarted from zero (1): no checkpoint was kept ----"
+    assert printed(cluster, "job-1", 2).splitlines()[0] == line
+    assert "attempt" not in printed(cluster, "job-1", 1)
+    stroke, _ = interruptions(attempts(cluster.events("job-1")))
+    assert stroke.steps_redone is None
+    assert stroke.attempt.training_at is not None and stroke.attempt.end is not None
+    assert stroke.seconds_redone == (stroke.attempt.end - stroke.attempt.training_at).total_seconds()
 
     cluster.assign("job-1", "i-1")
     record = cluster.wait_state("job-1", JobState.FAILED)

@@ -93,7 +93,8 @@ def test_a_program_that_says_nothing_is_billed_and_told_by_its_agents_words():
     ]
     job = compute([launch(), launch("i-2")], [end(720)], [price(0.036)], {"job-1": events}).jobs[0]
     (interruption,) = job.interruptions
-    assert (interruption.resumed_on, interruption.steps_redone) == ("i-2", 0)
+    assert (interruption.resumed_on, interruption.steps_redone) == ("i-2", None)  # it reports no steps
+    assert interruption.seconds_redone == 0
     assert job.lost_seconds == 26  # from the notice at 100 to its start at 126
     assert job.on_demand_cost > 0
 

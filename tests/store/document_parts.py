@@ -119,6 +119,7 @@ def a_record() -> JobRecord:
         steps_per_second=2.5,
         metrics={"loss": 0.5},
         stalled_seconds=90.0,
+        unkept_seconds=1200.0,
         preparing=True,
         memory_gib=7.25,
         gpu_memory_gib=11.5,

@@ -36,6 +36,8 @@ DEFINITIONS = {
     "job ends",
     "steps_redone": "the last step that the interrupted attempt reported, minus the step that was resumed from; "
     "at least, where it ended without a last word: it reports with each renewal of its lease",
+    "redone_seconds": "from the last durable checkpoint until the end of each interrupted attempt, which is computed "
+    "again; a program that keeps no checkpoint redoes all of the attempt",
     "notice_to_durable_seconds": "from the moment of the notice until the checkpoint was published, market time",
     "changeovers": "from the wish for an instance until the job works on it, by part: market time, measured when an "
     "attempt has ended; upper is what deadlines reckon with",
@@ -69,6 +71,7 @@ def build(material: Material, today: date, only: str | None = None) -> dict[str,
         "steps_redone_after_notice": sum(s["steps_redone"] or 0 for s in strokes if s["with_notice"]),
         "steps_redone_total": sum(s["steps_redone"] or 0 for s in strokes),
         "steps_redone_is_least": any(s["steps_redone_is_least"] for s in strokes),
+        "redone_seconds": sum(s["redone_seconds"] or 0 for s in strokes),
         "lost_seconds": sum(job["lost_seconds"] for job in jobs),
         "notice_to_durable_seconds": [
             s["notice_to_durable_seconds"] for s in strokes if s["notice_to_durable_seconds"] is not None
@@ -195,6 +198,8 @@ def _job(material: Material, own: JobBill) -> dict[str, Any]:
         "interruptions": len(strokes),
         "steps_redone": sum(s["steps_redone"] or 0 for s in strokes),
         "steps_redone_is_least": any(s["steps_redone_is_least"] for s in strokes),
+        "redone_seconds": sum(s["redone_seconds"] or 0 for s in strokes),
+        "from_zero": record.from_zero,
         "errors": record.errors,
         "metrics": progress.metrics,
         "accuracy": _accuracy(progress.metrics),
@@ -239,6 +244,7 @@ def _interruption(stroke: Interruption) -> dict[str, Any]:
         "resumed_from": stroke.resumed_step,
         "steps_redone": stroke.steps_redone,
         "steps_redone_is_least": stroke.steps_redone_is_least,
+        "redone_seconds": stroke.seconds_redone,
         "resumed_at": _utc(stroke.resumed_at),
         "resumed_on": stroke.resumed_on,
         "changeover_seconds": stroke.changeover_seconds,

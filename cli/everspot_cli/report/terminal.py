@@ -25,7 +25,9 @@ def money(amount: float | None) -> str:
 
 
 def redone(of: dict[str, Any], key: str = "steps_redone") -> str:
-    """Steps redone, as a lower bound if the exact count is unknown."""
+    """Steps redone, as a lower bound if the exact count is unknown; of a program that reports none, the time."""
+    if not of[key] and of.get("redone_seconds") and (of[key] is None or of.get("from_zero")):
+        return duration(of["redone_seconds"])
     return "—" if of[key] is None else f"{'≥ ' if of['steps_redone_is_least'] else ''}{of[key]}"
 
 
@@ -92,6 +94,7 @@ def _head(report: dict[str, Any]) -> RenderableType:
             ("steps redone", f"{report['steps_redone_after_notice']} after a notice, "
                              f"{redone(report, 'steps_redone_total')} in total"),
             ("notice → durable", ", ".join(f"{s:.1f} s" for s in waits) if waits else None),
+            ("time redone", duration(report["redone_seconds"]) if report["redone_seconds"] else None),
             ("time lost", duration(report["lost_seconds"])),
             ("accuracy", _accuracy(report)),
             ("time scale", f"{scale:g} times as fast as real time; all times are the market's" if scale != 1 else None),

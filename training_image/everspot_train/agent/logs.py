@@ -3,6 +3,7 @@
 import ctypes
 import logging
 import os
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from everspot_store import KeyTaken, Store, StoreError
 
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.threads import DueTimer
-from everspot_train.rundir import open_regular
+from everspot_train.rundir import open_regular, read_regular
 
 SPACING = timedelta(seconds=60)
 FOLLOWED_SPACING = timedelta(seconds=5)
@@ -25,6 +26,8 @@ KEPT_BYTES = 1024 * 1024
 MOST_BACKLOG = 1024 * 1024 * 1024
 """The most bytes on the disk that are not uploaded yet. Older ones are left out, and the log says so."""
 OUTPUT = "output.log"
+SHIPPED = ".shipped"
+"""The file with the number of bytes of the output that are uploaded, for the next agent if this one is killed."""
 _PUNCH_HOLE, _KEEP_SIZE = 0x02, 0x01  # linux/falloc.h
 
 _log = logging.getLogger(__name__)
@@ -51,6 +54,14 @@ class LogShipper:
         self._offset = 0
         self._punched = 0
         self._seq = 0
+
+    @classmethod
+    def resumed(cls, store: Store, job: JobKey, run_dir: Path, clock: Clock) -> "LogShipper":
+        """A shipper that goes on where that of an agent which was killed has stopped."""
+        shipper = cls(store, job, run_dir, clock)
+        with suppress(OSError, ValueError):  # then nothing was uploaded
+            shipper._offset = shipper._punched = max(0, int(read_regular(run_dir / SHIPPED, 32)))
+        return shipper
 
     def ship_if_due(self) -> None:
         """Upload a piece, if the last one is long enough ago or a full one waits. Raises `StoreError`."""
@@ -98,6 +109,8 @@ class LogShipper:
             return False
         self._append(data)
         self._offset += len(data)
+        with suppress(OSError):  # then an agent that is started after this one uploads it again
+            (self._output.parent / SHIPPED).write_text(str(self._offset))
         self._give_back(self._offset - KEPT_BYTES)
         return True
 

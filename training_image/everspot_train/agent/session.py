@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +22,7 @@ from everspot_train.agent.endings import Ending, agent_failure
 from everspot_train.agent.failures import Failure, read_failure
 from everspot_train.agent.fitness import is_full
 from everspot_train.agent.leavings import CANCEL_TIME, OUTPUT_TIME, Leavings
-from everspot_train.agent.logs import LogShipper
+from everspot_train.agent.logs import OUTPUT, LogShipper
 from everspot_train.agent.mailbox import Mailbox
 from everspot_train.agent.outbox import Outbox
 from everspot_train.agent.outcome import detail_of, write_outcome
@@ -84,6 +85,7 @@ class JobSession:
         self._beginning = Beginning(submission, self.run_dir, self._events, clock, self.status)
         self._stopping = False
         self._stalled: tuple[int, timedelta] | None = None
+        self._unkept_seconds: float | None = None
 
     @property
     def record(self) -> JobRecord:
@@ -173,7 +175,18 @@ class JobSession:
 
     def say(self, kind: EventKind, **data: JsonValue) -> None:
         """Put an event into the outbox. The next `ship`, or the ending, writes it, in order."""
+        seconds = data.get("seconds")
+        if kind is EventKind.NOT_CHECKPOINTED and isinstance(seconds, int | float):
+            self._unkept_seconds = float(seconds)
+            self.note(f"warning: nothing was kept for {seconds:.0f} s: {data.get('reason')}")
+        elif kind is EventKind.CHECKPOINTED:
+            self._unkept_seconds = None
         self._events.say(kind, **data)
+
+    def note(self, words: str) -> None:
+        """Write a line of the agent's own into the job's log."""
+        with suppress(OSError), (self.run_dir.path / OUTPUT).open("a") as output:
+            output.write(f"everspot: {words}\n")
 
     def ship(self) -> None:
         """Write the events in the outbox, then logs if they are due. Raises `StoreError`."""
@@ -278,6 +291,7 @@ class JobSession:
     def _progress(self) -> Progress:
         status, last = self.status(), self._lease.record.progress
         used = memory.most(last, self.process.memory_gib() if self.process is not None else None, status)
+        used["unkept_seconds"] = self._unkept_seconds
         if status is None:
             return (self._beginning.progress(last) or last).model_copy(update=used)
         stalled = self._stalled

@@ -5,6 +5,7 @@ import logging
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from everspot_clouds.base import Identity
@@ -31,15 +32,18 @@ from everspot_train.agent.endings import Ending, agent_failure
 from everspot_train.agent.fitness import CACHE, known_type
 from everspot_train.agent.folder import FolderKeeper
 from everspot_train.agent.hardware import Hardware
-from everspot_train.agent.logs import OUTPUT
+from everspot_train.agent.logs import OUTPUT, LogShipper
 from everspot_train.agent.outcome import detail_of
 from everspot_train.agent.process import ProgramLauncher
 from everspot_train.agent.program import CHECKPOINTS, OUTPUTS, command_for, environment_for, prepared, too_many_threads
 from everspot_train.agent.session import JobSession
 from everspot_train.agent.temporary import TemporaryFolders
-from everspot_train.rundir import RunContext
+from everspot_train.agent.threads import within
+from everspot_train.rundir import RunContext, RunDir, RunDirError
 
 _DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
+REMAINS_TIME = timedelta(seconds=30)
+"""The longest time for uploading what earlier agents left, before the agent begins its work."""
 MOST_RESTARTS = 5
 """The restarts of the agent after which it gives a job back, and the machine takes no more jobs."""
 TOLD = 400  # characters of an error: the path in it may be as long as the trouble that it tells of
@@ -94,9 +98,26 @@ class Starter:
         left = self._processes.clear()
         if left:
             _log.warning("killed %d processes of an earlier agent", left)
+        self._ship_remains()
         shutil.rmtree(self._surroundings.runs, ignore_errors=True)
         self._temporary.clear()
         self._surroundings.runs.mkdir(parents=True, exist_ok=True)
+
+    def _ship_remains(self) -> None:
+        """Upload the output that earlier agents did not: nothing else has it."""
+
+        def ship() -> None:
+            for folder in sorted(self._surroundings.runs.iterdir()):
+                try:
+                    context = RunDir(folder).read(RunContext)
+                    if context is not None:
+                        job = JobKey(context.job_id, context.epoch)
+                        LogShipper.resumed(self._store, job, folder, self._clock).ship_rest()
+                except (RunDirError, OSError, StoreError) as error:
+                    _log.warning("the rest of the output in %s is lost: %s", folder.name, error)
+
+        if self._surroundings.runs.is_dir():
+            within(REMAINS_TIME, ship)
 
     def take(self, job: JobKey) -> JobSession | None:
         """Acquire the job's lease. None: the job is not, or no longer, this instance's. Raises `StoreError`."""
@@ -193,6 +214,8 @@ class Starter:
         if (told := too_many_threads(spec, self._hardware.vcpus)) is not None:
             with (folder / OUTPUT).open("a") as output:
                 output.write(f"everspot: {told}\n")
+        if session.key.epoch > 1 or session.incarnation > 1:
+            session.note(_attempt_words(session, self._identity.instance_id))
         process = self._processes.launch(command, folder, cwd, environment, seat)
         again = {"again": session.incarnation, "step_before": session.record.progress.step}
         session.started(process, **({"from_zero": zero} if zero else {}), **(again if session.incarnation > 1 else {}))
@@ -275,6 +298,19 @@ class Starter:
         """The folder for the code, of this run alone, because the next run must not find what this program writes
         there."""
         return run_dir / "code" if submission.code_digest is not None else None
+
+
+def _attempt_words(session: JobSession, instance_id: str) -> str:
+    """The line with which another attempt begins in the log."""
+    times = session.record.from_zero
+    if session.leavings.restored:
+        state = "its folder checkpoints was put back"
+    elif times and not session.record.progress.step and not session.record.progress.durable_step:
+        state = f"restarted from zero ({times}): no checkpoint was kept"
+    else:
+        state = "it goes on from its last checkpoint, if it has one"
+    again = f", the agent was restarted ({session.incarnation - 1})" if session.incarnation > 1 else ""
+    return f"---- attempt {session.key.epoch} on {instance_id}{again}: {state} ----"
 
 
 def _could_not_start(error: Exception, reason: Reason) -> Ending:

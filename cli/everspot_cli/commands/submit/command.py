@@ -18,6 +18,7 @@ from everspot_cli.commands.submit.dry_run import dry_run as show_dry_run
 from everspot_cli.commands.submit.fleet import cluster_rules, fleet_of, possible, sharing_warnings, thread_warnings
 from everspot_cli.commands.submit.ignored import NAME as IGNORE_FILE
 from everspot_cli.commands.submit.ignored import ignored_in
+from everspot_cli.commands.submit.unsaved import unsaved_warnings
 from everspot_cli.errors import CliError, Exit, gathered
 from everspot_cli.rehearsal.history import was_rehearsed
 from everspot_cli.requests import user
@@ -85,6 +86,7 @@ def examine(session: Session, file: Path, submission: JobSubmission, *, wait_for
         str(file),
         [
             lambda: thread_warnings(submission),
+            lambda: unsaved_warnings(submission),
             lambda: sharing_warnings(session, submission),
             *cluster_rules(session, file, submission, fleet, wait_for_capacity),
             lambda: deadline(session, file, submission),

@@ -25,6 +25,7 @@ from everspot_cli.commands.submit.outlook import PoolFacts, as_json, is_estimate
 from everspot_cli.commands.submit.outlook import cells as outlook_cells
 from everspot_cli.commands.submit.outlook import columns as outlook_columns
 from everspot_cli.commands.submit.outlook import notes as outlook_notes
+from everspot_cli.commands.submit.unsaved import unsaved_warnings
 from everspot_cli.errors import CliError, gathered
 from everspot_cli.session import Session
 from everspot_cli.tables import NARROW, sheet
@@ -49,7 +50,12 @@ def dry_run(
     said, force = feasibility(submission, found, **known), submission.forced
     today = datetime.now().astimezone().date()  # the age of a price is counted in real days
     shared = sharing_warnings(session, submission) if _has_store(session) else []
-    warnings = [*thread_warnings(submission), *shared, *deadline_warnings(said, force=force)]
+    warnings = [
+        *thread_warnings(submission),
+        *unsaved_warnings(submission),
+        *shared,
+        *deadline_warnings(said, force=force),
+    ]
     abroad = elsewhere(session, submission) if _has_store(session) else []
     if session.json:
         session.answer({"spec": spec.model_dump(mode="json"),

@@ -12,7 +12,7 @@ from everspot_core.records import JobState
 from everspot_cli.abroad import away_words
 from everspot_cli.jobfacts import deadline_words
 from everspot_cli.reasons import because
-from everspot_cli.tables import belongs, duration, humane, late, place, steps
+from everspot_cli.tables import belongs, duration, humane, late, place, steps, unkept
 from everspot_cli.views import MEANING_OF_STATUS
 from everspot_cli.waiting import on_demand_words, sentences
 
@@ -110,6 +110,7 @@ def why(row: dict[str, Any], now: datetime) -> list[str]:
         told.append(away_words(row, now) or "")
     if row["status"] == "FAILED" and row["detail"]:
         told.append(row["detail"].strip().splitlines()[0])
+    told += [words[0].upper() + words[1:] for words in unkept(row)]
     told += _moved(row)
     return [words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…" for words in told]
 

@@ -1,0 +1,95 @@
+"""A job whose program keeps no checkpoints: said before it is submitted, while it runs, and in the report."""
+
+import pytest
+from everspot_core import lease
+from everspot_core.records import EventKind, Progress
+from everspot_core.records import JobState as State
+
+SPEC = """name: plain
+entrypoint: [train.py{argument}]
+code: src
+resources: {{vcpus: 1, memory_gib: 1}}
+"""
+
+
+@pytest.mark.parametrize("where", [(), ("--dry-run",)])
+@pytest.mark.parametrize(
+    ("files", "argument", "warned"),
+    [
+        ({"train.py": "for epoch in range(100): print(epoch)"}, "", True),
+        ({"train.py": "save('my_checkpoints_old/x')"}, "", True),
+        ({"train.py": "torch.save(state, 'checkpoints/last.pt')"}, "", False),
+        ({"train.py": "main()", "lib/loop.py": "root = Path('checkpoints')"}, "", False),
+        ({"train.py": "main()", "conf/run.yaml": "output_dir: checkpoints"}, "", False),
+        ({"train.py": "save(os.environ['EVERSPOT_CHECKPOINT_DIR'])"}, "", False),
+        ({"train.py": "from everspot_train.trainer import track"}, "", False),
+        ({"train.py": "main()"}, ", --output_dir=checkpoints", False),
+    ],
+)
+def test_submit_warns_if_nothing_in_the_code_mentions_what_is_kept(
+    world, spec_file, tmp_path, files, argument, warned, where
+):
+    for name, text in files.items():
+        path = tmp_path / "src" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    answer = world.run("submit", str(spec_file(SPEC.format(argument=argument))), *where)
+    assert answer.code == 0, answer.err
+    shown = " ".join((answer.err + answer.out).split())
+    words = "the program restarts from zero, 3 times at most (retries.from_zero). Write its state into checkpoints/"
+    assert (words in shown) is warned
+
+
+def test_jobs_and_job_say_how_often_a_job_was_restarted_from_zero(world):
+    world.submit("a")
+    world.assign("a", "i-base", 10)
+    world.start("a", 20)
+    record = world.record("a")
+    world.save(record.model_copy(update={"from_zero": 2, "progress": Progress(unkept_seconds=1260.0)}))
+    row = world.run("--json", "jobs").json[0]
+    assert (row["from_zero"], row["unkept_seconds"]) == (2, 1260.0)
+    assert "RUNNING, restarted from zero (2), nothing kept for 21m00s" in world.run("jobs").out
+    shown = world.run("job", "a").out
+    assert "restarted from zero (2); retries.from_zero allows 3" in shown
+    assert "nothing for 21m00s" in shown
+
+
+def test_the_pages_reasons_name_it(world):
+    from everspot_cli.ui.panels.jobs import why
+
+    world.submit("a")
+    world.assign("a", "i-base", 10)
+    world.start("a", 20)
+    world.save(world.record("a").model_copy(update={"from_zero": 2}))
+    row = {**world.run("--json", "jobs").json[0], "waits_because": None, "away": None, "last_reason": None}
+    assert "Restarted from zero (2)" in why(row, world.clock.now())
+
+
+def test_a_job_that_succeeded_is_not_reproached(world):
+    from everspot_cli.tables import unkept
+
+    assert unkept({"status": State.SUCCEEDED.value, "from_zero": 2, "unkept_seconds": None}) == []
+
+
+def begin(world, job, seconds):
+    """A program that does not use the trainer library begins: its agent says so."""
+    now, record = world.to(seconds), world.record(job)
+    world.save(lease.start(record, record.epoch, record.owner, now, from_zero=record.epoch > 1))
+    world.tell(job, EventKind.TRAINING, from_step=0, restored=False, by="agent")
+
+
+def test_the_report_counts_the_time_of_a_program_that_kept_nothing_as_redone(world):
+    world.submit("a")
+    world.assign("a", "i-spot1", 100)
+    begin(world, "a", 110)
+    world.lose("a", 1295, 0)
+    world.assign("a", "i-spot2", 1400)
+    begin(world, "a", 1410)
+    report = world.run("--json", "report").json
+    (stroke,) = report["interruptions"]
+    assert (stroke["steps_redone"], stroke["redone_seconds"]) == (None, 1185.0)
+    assert report["redone_seconds"] == report["jobs"][0]["redone_seconds"] == 1185.0
+    assert report["jobs"][0]["from_zero"] == 1
+    text = world.run("report").out
+    assert "time redone" in text
+    assert text.count("19m45s") >= 2

@@ -29,7 +29,7 @@ MEANING_OF_REASON: dict[Reason, str] = {
     Reason.RETURNED: "its visit to another cluster ended",
     Reason.NO_PROGRESS: "its instance or its lease was lost too often in a row, and it came no further",
     Reason.SUPERSEDED: "its checkpoints belong to a later epoch than its record",
-    Reason.STALLED: "it made no step for many times its usual",
+    Reason.STALLED: "it made no step for many times its usual, or gave no sign of life",
 }
 
 

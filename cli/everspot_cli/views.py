@@ -21,7 +21,7 @@ MEANING_OF_STATUS = {
     "PENDING": "waits for an instance",
     "STARTING": "has an instance, which fetches code, data and packages, runs the set-up, and starts the program",
     "RUNNING": "trains",
-    "STALLED": "runs, and has made no step for ten times as long as it usually takes",
+    "STALLED": "runs, and has made no step for ten times as long as it usually takes, or gives no sign of life",
     "AWAY": "is offered to another cluster, or runs there",
     "RECOVERING": "lost its instance, or is tried again after an error, and waits for another",
     "CANCELLING": "will stop at its next step",

@@ -123,7 +123,8 @@ class Retries(Frozen):
     )
     stalled: Flag = Field(
         default=False,
-        description="Restart a program that has made no step for ten times its usual step, and at least a minute. Each "
+        description="Restart a program that has made no step for ten times its usual step, and at least a minute, or "
+        "has given no sign of life for half an hour before its second step or without reported steps. Each "
         "restart counts as one of `errors`. Without this the stall is only reported.",
     )
     backoff: Given = Field(default="10s", validate_default=True, description="Wait before the first retry; doubles.")

@@ -131,6 +131,9 @@ class Holding:
 
     gib: float | None = 2.0
 
+    def cpu_seconds(self) -> float | None:
+        return None
+
     def limit_hit(self) -> float | None:
         return None
 

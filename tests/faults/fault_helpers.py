@@ -77,6 +77,9 @@ class TurnTrainer:
     def exit_code(self) -> int | None:
         return self._code
 
+    def cpu_seconds(self) -> float | None:
+        return None
+
     def limit_hit(self) -> float | None:
         return None
 

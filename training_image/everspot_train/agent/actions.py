@@ -105,11 +105,19 @@ class EndAgent:
 
 @dataclass(frozen=True)
 class Stalled:
-    """The program stalls: write an event. `seconds`: real time since its last step."""
+    """The program stalls: write an event. `step`: its last one, None if it reports none. `seconds`: real time since
+    then, or since its last sign of life."""
 
-    step: int
+    step: int | None
     seconds: float
     restart: bool
+
+    @property
+    def words(self) -> str:
+        """The stall in words."""
+        if not self.step:
+            return f"no step and no sign of life for {self.seconds:.0f} s: no output, no use of the processor"
+        return f"no step for {self.seconds:.0f} s after step {self.step}"
 
 
 Action = Take | Decline | AskToStop | AskForCheckpoint | Terminate | Kill | Conclude | Abandon | EndAgent | Stalled

@@ -48,7 +48,7 @@ def decide(memory: Memory, world: World, limits: Limits) -> tuple[Memory, list[A
     ending = ending_of(_asked(memory), world.exit_code, world.status, world.failure)
     stalled = memory.pace.stalled
     if ending.reason is Reason.STALLED and stalled is not None:
-        ending = replace(ending, message=f"no step for {stalled.seconds:.0f} s after step {stalled.step}")
+        ending = replace(ending, message=stalled.words)
     if ending.reason is Reason.FENCED:
         return memory.without_job(world.now), [Abandon("the trainer found another owner")]
     # The job stays in memory until the release is known to be done: `concluded` forgets it.
@@ -122,7 +122,12 @@ def _while_running(memory: Memory, world: World, limits: Limits) -> tuple[Memory
         if due and world.now >= memory.stop.last_call_at:
             return replace(memory, last_called=True), [*actions, Terminate(final=True)]
         return memory, actions
-    pace, stalled = memory.pace.seen(world.status, world.now, restart=world.restart_stalled)
+    pace, stalled = memory.pace.seen(
+        world.status,
+        world.now,
+        alive_at=world.alive_at if world.alive_at is not None else world.now,
+        restart=world.restart_stalled,
+    )
     if stalled is not None:
         actions.extend([stalled, Kill()] if stalled.restart else [stalled])
     return replace(memory, pace=pace), actions

@@ -10,6 +10,9 @@ FACTOR = 10
 """A program has stalled if it makes no step for this many times its usual step."""
 LEAST = timedelta(minutes=1)
 """The least length of a stall: an evaluation between two short steps is no stall."""
+QUIET = timedelta(minutes=30)
+"""The longest time without a sign of life of a program whose steps are not known: one that has not made two yet, does
+not report them, or is busy with something else, such as loading its checkpoint. See `life`."""
 _FORGETS = 0.95
 """The factor by which each shorter step lowers the usual step, which is the longest one seen."""
 
@@ -27,16 +30,32 @@ class StepPace:
     usual: timedelta | None = None
     stalled: Stalled | None = None
 
-    def seen(self, status: Status | None, now: timedelta, *, restart: bool) -> tuple["StepPace", Stalled | None]:
-        """The pace after one more look, and the stall if there is one that was not reported yet."""
+    def seen(
+        self, status: Status | None, now: timedelta, *, alive_at: timedelta, restart: bool
+    ) -> tuple["StepPace", Stalled | None]:
+        """The pace after one more look, and the stall if there is one that was not reported yet. `alive_at`: when the
+        program last gave a sign of life."""
         if status is None or status.phase is not TrainingPhase.TRAINING:
-            return replace(self, step_at=now), None
+            return replace(self, step_at=now)._quiet(status, now, alive_at, restart=restart)
         if status.step != self.step:
             return StepPace(status.step, now, self._usual(status.step, now)), None
+        if self.usual is None:
+            return self._quiet(status, now, alive_at, restart=restart)
         silence = now - self.step_at
-        if self.stalled is not None or self.usual is None or silence < max(self.usual * FACTOR, LEAST):
+        if self.stalled is not None or silence < max(self.usual * FACTOR, LEAST):
             return self, None
         stalled = Stalled(status.step, silence.total_seconds(), restart)
+        return replace(self, stalled=stalled), stalled
+
+    def _quiet(
+        self, status: Status | None, now: timedelta, alive_at: timedelta, *, restart: bool
+    ) -> tuple["StepPace", Stalled | None]:
+        silence = now - alive_at
+        if silence < QUIET:
+            return replace(self, stalled=None), None
+        if self.stalled is not None:
+            return self, None
+        stalled = Stalled(status.step if status is not None else None, silence.total_seconds(), restart)
         return replace(self, stalled=stalled), stalled
 
     def _usual(self, step: int, now: timedelta) -> timedelta | None:

@@ -28,7 +28,7 @@ from everspot_train.agent.containment import (
     own_group,
     processes_of,
 )
-from everspot_train.agent.process_table import read_processes
+from everspot_train.agent.process_table import cpu_seconds, read_processes
 from everspot_train.agent.termination import Termination
 from everspot_train.rundir import RUN_DIR_VARIABLE
 
@@ -50,6 +50,10 @@ class TrainingProcess(Protocol):
 
     def memory_gib(self) -> float | None:
         """The memory in GiB that all its processes hold now; None if that cannot be measured."""
+        ...
+
+    def cpu_seconds(self) -> float | None:
+        """The processor time in seconds that its processes have used; None if that cannot be measured."""
         ...
 
     def limit_hit(self) -> float | None:
@@ -117,6 +121,10 @@ class LocalProcess:
         if counted is not None:
             return counted
         return memory.of_processes(processes_of(self._run_dir))
+
+    def cpu_seconds(self) -> float | None:
+        """Of its living processes and of those children that they have waited for."""
+        return cpu_seconds(self._members())
 
     def limit_hit(self) -> float | None:
         """By its control group."""

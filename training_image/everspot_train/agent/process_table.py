@@ -1,5 +1,6 @@
 """Reads from /proc what the termination of a job needs to know of its processes."""
 
+import os
 import signal
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +15,21 @@ DATA_WORKER = "pt_data_worker"
 def read_processes(pids: Iterable[int]) -> dict[int, ProcessInfo]:
     """The living ones of these processes, by number."""
     return {pid: process for pid in pids if (process := _read(pid)) is not None}
+
+
+def cpu_seconds(pids: Iterable[int]) -> float | None:
+    """The processor time of these processes and of the children that they have waited for; None if none is found."""
+    ticks = [taken for pid in pids if (taken := _ticks(pid)) is not None]
+    return sum(ticks) / os.sysconf("SC_CLK_TCK") if ticks else None
+
+
+def _ticks(pid: int) -> int | None:
+    """utime, stime, cutime and cstime (proc_pid_stat(5)), in clock ticks."""
+    try:
+        fields = (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        return sum(map(int, fields[11:15]))
+    except (OSError, ValueError):
+        return None
 
 
 def _read(pid: int) -> ProcessInfo | None:

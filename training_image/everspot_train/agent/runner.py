@@ -183,6 +183,7 @@ class JobRunner:
             unfit=outside.unfit if session is None else None,
             upload=session.leavings.upload() if session else timedelta(),
             restart_stalled=session is not None and session.submission.spec.retries.stalled,
+            alive_at=session.alive_at() if session else None,
             others=outside.others,
         )
 
@@ -216,8 +217,8 @@ class JobRunner:
             case act.AskForCheckpoint(seq, notice):
                 session.ask_for_checkpoint(seq)
                 session.say(EventKind.REBALANCE, source=notice.source)
-            case act.Stalled(step, seconds, restart):
-                _log.warning("job %s: no step for %.0f s after step %d", session.key.job_id, seconds, step)
+            case act.Stalled(step, seconds, restart) as stall:
+                _log.warning("job %s: %s", session.key.job_id, stall.words)
                 session.stalled(step, seconds, restart=restart)
             case act.Terminate(final):
                 session.process.terminate(final=final)

@@ -22,6 +22,7 @@ from everspot_train.agent.endings import Ending, agent_failure
 from everspot_train.agent.failures import Failure, read_failure
 from everspot_train.agent.fitness import is_full
 from everspot_train.agent.leavings import CANCEL_TIME, OUTPUT_TIME, Leavings
+from everspot_train.agent.life import SignsOfLife
 from everspot_train.agent.logs import OUTPUT, LogShipper
 from everspot_train.agent.mailbox import Mailbox
 from everspot_train.agent.outbox import Outbox
@@ -84,8 +85,9 @@ class JobSession:
         self._failure: Failure | None = None
         self._beginning = Beginning(submission, self.run_dir, self._events, clock, self.status)
         self._stopping = False
-        self._stalled: tuple[int, timedelta] | None = None
+        self._stalled: tuple[int | None, timedelta] | None = None
         self._unkept_seconds: float | None = None
+        self._life: SignsOfLife | None = None
 
     @property
     def record(self) -> JobRecord:
@@ -152,6 +154,7 @@ class JobSession:
     def started(self, process: TrainingProcess, **data: JsonValue) -> None:
         """Note that the program was launched."""
         self.process = process
+        self._life = SignsOfLife(self._traces, process.cpu_seconds, self._clock)
         self.leavings.launched()
         self._beginning.launched(**data)
 
@@ -163,7 +166,19 @@ class JobSession:
             self._failure = replace(told, limit_hit=self.process.limit_hit() if self.process is not None else None)
         return self._failure
 
-    def stalled(self, step: int, seconds: float, *, restart: bool) -> None:
+    def alive_at(self) -> timedelta | None:
+        """When the program last gave a sign of life; None before it was launched."""
+        return self._life.look() if self._life is not None else None
+
+    def _traces(self) -> tuple[int, Status | None]:
+        """The size of the output, and the last report."""
+        try:
+            size = (self.run_dir.path / OUTPUT).stat().st_size
+        except OSError:
+            size = 0
+        return size, self.status()
+
+    def stalled(self, step: int | None, seconds: float, *, restart: bool) -> None:
         """Note that the program has made no step for `seconds` after `step`."""
         self._stalled = (step, self._clock.monotonic() - timedelta(seconds=seconds))
         self.say(EventKind.STALLED, step=step, seconds=round(seconds, 1), restarted=restart)
@@ -292,6 +307,11 @@ class JobSession:
         status, last = self.status(), self._lease.record.progress
         used = memory.most(last, self.process.memory_gib() if self.process is not None else None, status)
         used["unkept_seconds"] = self._unkept_seconds
+        if status is None and self._stalled is not None and self._life is not None:
+            since = self._stalled[1]
+            used["stalled_seconds"] = (
+                round((self._clock.monotonic() - since).total_seconds(), 1) if self._life.last <= since else None
+            )
         if status is None:
             return (self._beginning.progress(last) or last).model_copy(update=used)
         stalled = self._stalled

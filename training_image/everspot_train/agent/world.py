@@ -38,6 +38,7 @@ class World:
     - `unfit`: the reason for which this machine should get no job.
     - `upload`: how long the last upload of the program's folder took; it is done again after the program's end.
     - `restart_stalled`: whether the job wants to be restarted after a stall.
+    - `alive_at`: when the program last gave a sign of life; None: just now.
     - `others`: whether other jobs share this machine.
     """
 
@@ -58,6 +59,7 @@ class World:
     unfit: str | None = None
     upload: timedelta = timedelta()
     restart_stalled: bool = False
+    alive_at: timedelta | None = None
     others: bool = False
 
     def when(self, moment: datetime) -> timedelta:

@@ -58,7 +58,7 @@ def install_requirements(pip: list[str | Path]) -> str:
 
     Measured cold on two cores: uv 46 s and 54 CPU-seconds, bytecode included; pip 576 s and 240 CPU-seconds.
     """
-    wanted = ["-c", CONSTRAINTS, *requirements()]
+    wanted: list[str | Path] = ["-c", CONSTRAINTS, *requirements()]
     try:
         call([*pip, "-c", CONSTRAINTS, "uv"], "pip-uv")
         call([UV, "pip", "install", "--python", PYTHON, "--compile-bytecode", *wanted], "uv")

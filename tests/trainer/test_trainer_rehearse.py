@@ -219,7 +219,7 @@ def test_an_epoch_that_is_too_long_is_named_with_the_option_that_reaches_its_end
 
 LOG = """EVERSPOT step=1 loss=0.5 12.1s
 step=2 loss=0.4 13.0s\rEpoch: [1] [ 3/9] l=7
-{'loss': 2.5, 'epoch': 0.5}
+{'loss': '2.5', 'epoch': '0.5'}
 hello 3
 """
 

@@ -98,3 +98,34 @@ def test_a_program_that_fails_is_not_rehearsed(tmp_path: Path) -> None:
     answer = rehearsed(tmp_path, "raise ValueError('no data here')")
     assert answer["verdict"] == "failed"
     assert "no data here" in answer["message"] + answer["output"]
+
+
+HUGGING_FACE = """
+import os, time
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
+from transformers.trainer_utils import get_last_checkpoint
+set_seed(1)
+torch.set_num_threads(1)
+folder = os.environ["EVERSPOT_CHECKPOINT_DIR"]
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+    def __getitem__(self, i):
+        time.sleep(0.05)
+        ids = torch.randint(0, 50, (16,), generator=torch.Generator().manual_seed(i))
+        return {"input_ids": ids, "labels": ids}
+model = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=16, n_layer=1, n_head=2))
+args = TrainingArguments(
+    folder, max_steps=24, save_steps=6, logging_steps=2, per_device_train_batch_size=4, report_to=[], use_cpu=True,
+    save_total_limit=2, seed=1, disable_tqdm=True,
+)
+last = get_last_checkpoint(folder) if os.path.isdir(folder) else None
+Trainer(model, args, train_dataset=Data()).train(resume_from_checkpoint=last)
+"""
+
+
+@pytest.mark.nightly
+def test_a_trainer_of_hugging_face_is_exact(tmp_path: Path) -> None:
+    answer = rehearsed(tmp_path, HUGGING_FACE, FIRST)
+    assert (answer["verdict"], answer["library"], answer["undisturbed"]) == ("exact", False, None), answer

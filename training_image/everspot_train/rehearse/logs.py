@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)(?![\w.]*\w)")
 _POSITION = re.compile(
-    r"\b(?P<key>(?:global[ _]?)?step|iter(?:ation)?|it|batch|update|epoch)s?\b['\"]?[\s=:#/\[(]*(?P<value>\d+\.?\d*)",
+    r"\b(?P<key>(?:global[ _]?)?step|iter(?:ation)?|it|batch|update|epoch)s?\b"
+    r"[\s=:#/\[('\"]*(?P<value>\d+\.?\d*)",
     re.IGNORECASE,
 )
 _ORDER = ("epoch", "step", "iter", "it", "update", "batch")

@@ -15,6 +15,7 @@ from everspot_core.job import JobSpec
 from everspot_core.records import JobRecord, JobState
 from everspot_store import CheckpointCorrupt
 
+from everspot_train.agent.logs import OUTPUT
 from everspot_train.rehearse.answer import Answer, Difference, Leftover, PlaceResult, RehearsalVerdict
 from everspot_train.rehearse.cluster import Instance, RehearsalCluster, RehearsalError
 from everspot_train.rehearse.files import Trees, matters
@@ -33,8 +34,10 @@ FIRST, SECOND = "after its first checkpoint, with notice", "after its second che
 SUDDEN, TWICE = "after its first checkpoint, without notice", "twice in a row, with notice"
 PLACES = {FIRST: [(1, True)], SECOND: [(2, True)], SUDDEN: [(1, False)], TWICE: [(1, True), (1, True)]}
 """By name: for each attempt how many saves of its own it makes before it is interrupted, and whether with notice."""
-KEPT_SECONDS = 60.0
-"""How long the agent may take to keep a checkpoint while the program is held."""
+_NOTICE_SECONDS = 60.0
+_SLICES = ((0.0, 28.0), (0.02, 8.0), (0.04, 8.0), (0.08, 8.0), (0.16, 8.0), (0.32, 60.0))
+"""Seconds for which a program goes on, and for which it is held then, until the agent has kept a checkpoint. It may
+have been held within a save. The first is longer than loose files rest before they count (`artifacts.assess.REST`)."""
 _TRIES = 3
 _STOPPED_SECONDS = 0.4  # from stop.json to the signal, both written in one look of the agent
 
@@ -150,14 +153,19 @@ class _PlainAttempt:
             if self._run_dir is None:
                 return False
             self.watcher.folder = self._run_dir / "code" / "checkpoints"
-        if not self.watcher.folder.is_dir():
+        if not (self._run_dir / OUTPUT).exists():  # it opens with the program: before it, files are put back
             return False
         self.watcher.look()
         if self._tear is None or self._done or self.watcher.saves < self._tear[0]:
             return False
         self._done = True
+        for go_on, wait in _SLICES:
+            time.sleep(go_on)
+            with frozen(self._run_dir):
+                self.kept = self._wait_until_kept(wait)
+            if self.kept:
+                break
         with frozen(self._run_dir):
-            self.kept = self._wait_until_kept()
             if not self.kept and self._tries < _TRIES:  # held within a write: it is to end it, and to write once more
                 self._tries, self._done = self._tries + 1, False
                 self._tear = (self.watcher.saves + 1, self._tear[1])
@@ -168,7 +176,7 @@ class _PlainAttempt:
 
     def _warn(self, instance: Instance, run_dir: Path) -> None:
         instance.notify()
-        end = time.monotonic() + KEPT_SECONDS
+        end = time.monotonic() + _NOTICE_SECONDS
         while not (run_dir / StopRequest.file_name).exists():
             instance.check()
             if time.monotonic() > end:
@@ -176,9 +184,9 @@ class _PlainAttempt:
             time.sleep(0.02)
         time.sleep(_STOPPED_SECONDS)
 
-    def _wait_until_kept(self) -> bool:
+    def _wait_until_kept(self, seconds: float) -> bool:
         """Wait until the agent has kept a checkpoint of this attempt, as it has long before most interruptions."""
-        end = time.monotonic() + KEPT_SECONDS
+        end = time.monotonic() + seconds
         while self._cluster.durable_step(self._job_id) == self._durable:
             if time.monotonic() > end:
                 return False
@@ -249,6 +257,9 @@ class _Judge:
         """Judge one interrupted run."""
         if run.missed:
             return PlaceResult(place, RehearsalVerdict.NOT_REACHED, message="the program was over before")
+        if self._came_last(run):
+            words = "it was interrupted after its last checkpoint only: give it more work"
+            return PlaceResult(place, RehearsalVerdict.NOT_REACHED, message=words)
         if not run.kept:
             fix = (
                 "write each checkpoint under another name and rename it, or mark it with `everspot checkpoint commit "
@@ -265,6 +276,14 @@ class _Judge:
         if first is None and not self._comparable():
             first = Difference("file", "", expected="something to compare", actual="nothing", fix=_NOTHING)
         return PlaceResult(place, RehearsalVerdict.DIFFERS if first else RehearsalVerdict.EXACT, difference=first)
+
+    def _came_last(self, run: PlainRun) -> bool:
+        """Return whether an interruption came when the program had written its last checkpoint."""
+        reference, interrupted = self._twin.watchers[0], run.watchers[:-1]
+        names = [path.partition("/")[0] for path in reference.written]
+        if names and names[-1] != names[0]:  # each checkpoint has its own name
+            return any(path.partition("/")[0] == names[-1] for watcher in interrupted for path in watcher.written)
+        return sum(watcher.total for watcher in interrupted) >= reference.total > 1
 
     def _comparable(self) -> bool:
         """Return whether the undisturbed runs agree in any result: numbers of the log, or a file that holds some."""

@@ -13,6 +13,8 @@ from everspot_core.records import Reason
 from everspot_train.rundir import CheckpointRequest, StopRequest
 from everspot_train.trainer import Run, StateMismatch, UnsafeState, UnsupportedState
 from everspot_train.trainer.fingerprints import fingerprint
+from everspot_train.trainer.loop_state import LoopState
+from everspot_train.trainer.module_state import ModuleState
 from everspot_train.trainer.state import TrainState
 from everspot_train.trainer.verification import differences
 from torch import nn
@@ -124,6 +126,19 @@ def test_state_of_another_number_format_than_its_parameter_comes_back_in_it(tmp_
     assert {state["master"].dtype for state in after.state.values()} == {torch.float32}
     assert {state["buffers"]["pair"][0].dtype for state in after.state.values()} == {torch.float32}
     assert list(differences(before.state_dict(), after.state_dict())) == []
+
+
+@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.", "module._orig_mod."])
+def test_a_checkpoint_of_an_earlier_version_is_taken_up(prefix: str, tmp_path: Path) -> None:
+    """It lacks what the trainer keeps of modules and of its loop, and has the names of wrappers."""
+    before, after = TrainState(), TrainState()
+    ema = nn.Linear(2, 2)
+    before.shared = {"ema": Piece({prefix + name: value for name, value in ema.state_dict().items()})}
+    modules = {"ema": nn.Linear(2, 2)}
+    after.shared = {**modules, "modules": ModuleState(modules), "run": LoopState()}
+    before.save(tmp_path, 7, 0)
+    assert after.load(tmp_path, 0) == (7, True)
+    assert torch.equal(modules["ema"].weight, ema.weight)
 
 
 @pytest.mark.parametrize(

@@ -94,14 +94,6 @@ HABITS = {
         ("loss", 4, "main.s.r"),
     ),
     "an average": ({"BEFORE": "ema = copy.deepcopy(model)", "AFTER": AVERAGE}, ("variable", 12, "main.ema.0.weight")),
-    "a second optimizer": (
-        {
-            "BEFORE": "scale = nn.Parameter(torch.ones(6)); second = torch.optim.Adam([scale], lr=0.1)",
-            "BODY": "x = x * scale",
-            "AFTER": "second.step(); second.zero_grad()",
-        },
-        ("loss", 4, "main.scale"),
-    ),
     "a counter": (
         {"BEFORE": "n = 0", "BODY": "n += 1\noptimizer.param_groups[0]['lr'] = 0.01 / n"},
         ("optimizer", 4, "main.n"),

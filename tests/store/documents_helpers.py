@@ -57,6 +57,7 @@ from everspot_store import (
     PoolState,
     SchedulerBeat,
 )
+from everspot_store.file_tree import EntryKind, FileTree, TreeEntry
 from everspot_store.notes import TeamUsage, Wait, Waiting, WaitPool
 from everspot_store.sweeps import Sweep
 
@@ -112,6 +113,11 @@ def examples() -> dict[str, Document]:
     )
     file = every_field(DatasetFile, path="a/b.npy", size=9, sha256=SHA)
     found["Dataset"] = every_field(Dataset, name="fashion", digest=SHA, created_at=AT, files=[file])
+    entry = every_field(
+        TreeEntry, path="step-1/model.pt", kind=EntryKind.LINK, mode=0o640, mtime_ns=1, ctime_ns=2, size=9,
+        content="f0", same_as="best.pt", target="step-0", inside=True, unit="step-1",
+    )  # fmt: skip
+    found["FileTree"] = every_field(FileTree, entries=[entry])
     wait = every_field(
         Wait, why="budget", words="soon", since=AT, waits_for=every_field(WaitPool, **pool), on_demand_at=AT
     )

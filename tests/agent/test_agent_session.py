@@ -95,6 +95,20 @@ def test_a_stall_is_told_and_shown_until_a_step_is_made(store: Store, session: J
     assert session.record.progress.stalled_seconds is None
 
 
+def test_that_nothing_is_kept_is_shown_and_logged_until_something_is(store: Store, session: JobSession) -> None:
+    session.say(EventKind.NOT_CHECKPOINTED, intervals=3, seconds=900.0, reason="a file is being written")
+    CLOCK.advance(renewal_of(FAST))
+    assert session.renew_if_due()
+    assert session.record.progress.unkept_seconds == 900
+    line = "everspot: warning: nothing was kept for 900 s: a file is being written\n"
+    assert (session.run_dir.path / "output.log").read_text() == line
+
+    session.say(EventKind.CHECKPOINTED, files=1, bytes=1, seconds=0.1, trigger="interval")
+    CLOCK.advance(renewal_of(FAST))
+    assert session.renew_if_due()
+    assert session.record.progress.unkept_seconds is None
+
+
 @pytest.mark.parametrize(
     ("ending", "step", "durable"), [(FINISHED, 10, 10), (Ending(Reason.NOTICE, 0, 9, 9), 9, 9), (KILLED, 9, 5)]
 )

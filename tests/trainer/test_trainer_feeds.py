@@ -18,7 +18,7 @@ from everspot_train.trainer.feeds import as_feed
 from everspot_train.trainer.generators import find_generators
 from everspot_train.trainer.randomness import LoopRandomness
 from torch import nn
-from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import DataLoader, DistributedSampler, Sampler
 from trainer_feeds import LENGTH, Net, Plain
 from trainer_post import Post
 
@@ -221,6 +221,48 @@ def test_a_position_of_another_number_of_ranks_is_refused(monkeypatch: pytest.Mo
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match=r"position of 1 ranks is none of 2.*resumable_loader"):
         as_feed(trainer_feeds.plain(shuffle=True)).load_state_dict(state)
+
+
+class Rising(Sampler[list[int]]):
+    """Batches from a pool that the loop makes larger."""
+
+    def __init__(self) -> None:
+        self.pool, self.epochs = 6, 0
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self.epochs += 1
+        for _ in range(5):
+            yield [(self.epochs + random.randrange(self.pool)) % LENGTH for _ in range(4)]
+
+    def state_dict(self) -> dict[str, int]:
+        return {"pool": self.pool, "epochs": self.epochs}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.pool, self.epochs = state["pool"], state["epochs"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_curriculum_that_the_loop_drives_goes_on(
+    workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def run_once(lines: list[str], stop: Callable[[int], None]) -> None:
+        sampler = Rising()
+        with Run.open(seed=3, precision="fp32") as run:
+            model = run.prepare(Net())
+            optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+            loader = trainer_feeds.plain(batch_size=1, batch_sampler=sampler, num_workers=workers)
+            run.track(model=model, optimizer=optimizer, loader=loader)
+            for x in run.batches(TOTAL):
+                run.step(model(x).sum() + x.sum() / 100)
+                lines.append(f"{run.last_loss.hex()} {x[:, 0].tolist()}")
+                if run.steps_done in (1, 3, 4, 8):
+                    sampler.pool += 3
+                stop(run.steps_done)
+
+    whole: list[str] = []
+    run_once(whole, lambda _: None)
+    assert interruptions(tmp_path, monkeypatch, run_once) == whole
+    assert "another order" not in caplog.text
 
 
 class Moody(trainer_feeds.Eager):

@@ -44,19 +44,23 @@ class Feed(Protocol):
         ...
 
 
+def sampler_parts(loader: Any) -> list[Any]:
+    """Return the loader and its samplers, also those within samplers, each once."""
+    waiting, parts = [loader], list[Any]()
+    while waiting:
+        part = waiting.pop(0)
+        if part is not None and not any(part is other for other in parts):
+            parts.append(part)
+            waiting += [getattr(part, name, None) for name in ("batch_sampler", "sampler")]
+    return parts
+
+
 def set_epoch(loader: Any, epoch: int) -> None:
     """Call `set_epoch` of the loader, its samplers and its data set, where there is one."""
-    waiting, visited = [loader], list[Any]()
-    while waiting:
-        part = waiting.pop()
-        if part is None or any(part is other for other in visited):
-            continue
-        visited.append(part)
+    for part in (*sampler_parts(loader), getattr(loader, "dataset", None)):
         method = getattr(part, "set_epoch", None)
         if callable(method):
             method(epoch)
-        names = ("batch_sampler", "sampler", "dataset") if part is loader else ("batch_sampler", "sampler")
-        waiting += [getattr(part, name, None) for name in names]
 
 
 def check_ranks(state: dict[str, Any]) -> None:

@@ -11,7 +11,8 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 from everspot_train.trainer.data import BatchOrder
-from everspot_train.trainer.feed_parts import REHEARSE, PositionedLoader, check_ranks, set_epoch
+from everspot_train.trainer.digests import describe
+from everspot_train.trainer.feed_parts import REHEARSE, PositionedLoader, check_ranks, sampler_parts, set_epoch
 from everspot_train.trainer.generators import find_generators, generator_state, set_generator_state
 from everspot_train.trainer.randomness import RandomStream
 from everspot_train.trainer.ranks import rank_from_environment, world_size_from_environment
@@ -76,6 +77,7 @@ class SampledFeed:
         self._epoch = self._batches = self._seed = 0
         self._start: dict[str, Any] = {}
         self._digest = ""
+        self._samplers: _SamplerStates | None = None
         self._pending: dict[str, Any] | None = None
 
     def open_epoch(self) -> Iterator[Any]:
@@ -94,7 +96,9 @@ class SampledFeed:
             for path in self._start.keys() & generators.keys():
                 set_generator_state(generators[path], self._start[path])
         set_epoch(self._original, self._epoch)
-        indices = _Indices(self._loader.indices, RandomStream(self._seed), self._batches)
+        states = _SamplerStates(self._original, None if state is None else state.get("samplers"))
+        indices = _Indices(self._loader.indices, RandomStream(self._seed), self._batches, states)
+        self._samplers = states
         self._digest = indices.digest_at(self._batches)
         if state is not None and self._digest != state["digest"]:
             log.warning(
@@ -104,7 +108,9 @@ class SampledFeed:
                 REHEARSE,
             )
         entropy = (self._seed, self._epoch, rank_from_environment())
-        return self._counted(self._loader.open(indices, entropy, self._batches), indices)
+        batches = self._loader.open(indices, entropy, self._batches)
+        states.settle()
+        return self._counted(batches, indices)
 
     def _counted(self, batches: Iterator[Any], indices: "_Indices | None") -> Iterator[Any]:
         for batch in batches:
@@ -134,6 +140,7 @@ class SampledFeed:
             "seed": self._seed,
             "generators": self._start,
             "digest": self._digest,
+            "samplers": self._samplers.state_dict() if self._samplers is not None else None,
             "seeds": self._loader.seeds,
             "world_size": world_size_from_environment(),
         }
@@ -225,9 +232,11 @@ class _Indices:
         source: the loader's sampler.
         stream: stands for the global generators while indices are drawn.
         skip: how many to leave out; they are drawn at once.
+        states: of the samplers that have a state.
     """
 
-    def __init__(self, source: Iterable[Any], stream: RandomStream, skip: int) -> None:
+    def __init__(self, source: Iterable[Any], stream: RandomStream, skip: int, states: "_SamplerStates") -> None:
+        self._states = states
         self._stream, self._hash = stream, hashlib.blake2b(digest_size=8)
         self._digests = {0: self._hash.hexdigest()}
         self._drawn = 0
@@ -251,11 +260,13 @@ class _Indices:
         return self._digests.get(count, "")
 
     def _draw(self) -> Any:
+        self._states.before_draw(self._drawn)
         if self._draws_once and self._drawn:
             indices = next(self._iterator, _END)
         else:
             with self._stream.active():
                 indices = next(self._iterator, _END)
+        self._states.after_draw()
         if indices is not _END:
             self._drawn += 1
             text = repr(indices)
@@ -264,6 +275,65 @@ class _Indices:
             self._digests[self._drawn] = self._hash.hexdigest()
             self._digests.pop(self._drawn - _MAX_AHEAD, None)
         return indices
+
+
+class _SamplerStates:
+    """The states of the program's samplers in one epoch: at its beginning, and whenever the loop changed one, as a
+    curriculum does. On a resume they change at the same draws.
+
+    Args:
+        loader: whose samplers they are.
+        saved: of the epoch that goes on; None for a new one.
+    """
+
+    def __init__(self, loader: Any, saved: dict[str, Any] | None) -> None:
+        parts = {id(part): part for part in sampler_parts(loader)[1:] if _has_state(part)}
+        self._parts = list(parts.values())
+        self._changes: dict[int, list[Any]] = {}
+        self._replayed_to = self._next = 0
+        self._last: list[Any] | None = None
+        self._now: list[Any] | None = None
+        if saved is not None and len(saved["start"]) == len(self._parts):
+            self._load(saved["start"])
+            self._changes, self._replayed_to, self._now = dict(saved["changes"]), saved["next"], saved["now"]
+        self._start = self._read()
+
+    def before_draw(self, number: int) -> None:
+        """Make the change that the attempt before saw at this draw, or note one of this attempt."""
+        if not self._parts:
+            return
+        if number < self._replayed_to:
+            if number in self._changes:
+                self._load(self._changes[number])
+        elif self._last is not None and describe(now := self._read()) != describe(self._last):
+            self._changes[number] = now
+        self._next = number + 1
+
+    def after_draw(self) -> None:
+        """Note what the sampler itself has changed."""
+        self._last = self._read()
+
+    def settle(self) -> None:
+        """Everything is drawn again: now the states are those that the loop had left."""
+        if self._now is not None:
+            self._load(self._now)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states, and at which draw they changed."""
+        return {"start": self._start, "changes": dict(self._changes), "next": self._next, "now": self._read()}
+
+    def _read(self) -> list[Any]:
+        return [copy.deepcopy(part.state_dict()) for part in self._parts]
+
+    def _load(self, states: list[Any]) -> None:
+        for part, state in zip(self._parts, states, strict=True):
+            part.load_state_dict(copy.deepcopy(state))
+
+
+def _has_state(part: Any) -> bool:
+    """Whether a sampler is the program's own and has a state. torchdata's count what is drawn, as is done here."""
+    own = not type(part).__module__.startswith(("torch.", "torchdata."))
+    return own and hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
 
 
 def _draws_once(sampler: Any) -> bool:

@@ -1,6 +1,7 @@
 """Whatever feeds the loop: an interrupted run has the losses and weights of an undisturbed one, bit by bit."""
 
 import contextlib
+import multiprocessing
 import random
 import weakref
 from collections.abc import Callable, Iterator
@@ -106,6 +107,7 @@ def test_generators_that_the_feed_refers_to_go_on(name: str, tmp_path: Path, mon
 def test_random_numbers_of_workers_go_on(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make = trainer_feeds.IN_WORKERS[name]
     lines = interrupted(tmp_path, monkeypatch, make)
+    assert not multiprocessing.active_children()  # they end with their run
     if not name.startswith("not seeded"):
         assert lines == undisturbed(make)
 

@@ -3,7 +3,7 @@
 import logging
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Self
@@ -59,7 +59,7 @@ class Run:
         self._keeper: Keeper | None = None
         self._stepper: Stepper | None = None
         self._feed: Feed | None = None
-        self._stream: Iterator[Any] | None = None
+        self._stream: Generator[Any, None, None] | None = None
         self._randomness = LoopRandomness()
         self._random_roots: dict[str, Any] = {}
         self._model: torch.nn.Module | None = None
@@ -394,7 +394,7 @@ class Run:
         if self._stepper:
             self._stepper.doubts.look(wait=True)
 
-    def _over_epochs(self, feed: Feed, batches: Iterator[Any]) -> Iterator[Any]:
+    def _over_epochs(self, feed: Feed, batches: Iterator[Any]) -> Generator[Any, None, None]:
         """The batches of the epoch that is open, and of further ones without end."""
         empty = 0
         while empty < 2:  # once is right after a checkpoint at the end of an epoch
@@ -434,6 +434,8 @@ class Run:
                 self._loop.total_steps = self._keeper.total_steps_before
             complete = self._loop.complete(self.steps_done)
             self._keeper.close(phase, self.steps_done, message, cut_off=cut_off, complete=complete)
+        if self._stream is not None:  # a loader's workers live as long as its iterator
+            self._stream.close()
         if self._feed:
             self._feed.close()
         self._ranks.leave()

@@ -212,7 +212,7 @@ class Run:
         shared: dict[str, Stateful] = {"model": unwrapped(model), "optimizer": optimizer, "precision": self._amp}
         pieces: dict[str, Any] = {name: piece for name, piece in others.items() if not is_generator(piece)}
         self._random_roots = {name: piece for name, piece in others.items() if name not in pieces} | {"loader": loader}
-        check_names(others | pieces)
+        check_names(pieces)
         shared |= {"scheduler": scheduler} if scheduler is not None else {}
         shared |= {name: unwrapped(piece) for name, piece in pieces.items()}
         self._check(shared)

@@ -49,12 +49,27 @@ def loop(**parts: str) -> str:
     return text
 
 
-def test_a_generator_in_the_data_set_is_named(tmp_path: Path) -> None:
-    script = loop(INIT="self.rng = np.random.default_rng(3)", ITEM="x = x + float(self.rng.normal()) * 0.01")
-    answer = rehearsed(tmp_path, script, MIDDLE, steps=5)
+def test_a_counter_that_steers_the_learning_rate_is_named(tmp_path: Path) -> None:
+    parts, (kind, _, cause) = HABITS["a counter"]
+    answer = rehearsed(tmp_path, loop(**parts), MIDDLE, steps=5)
     assert (answer["verdict"], answer["undisturbed"]) == ("differs", None), answer
     difference = answer["places"][0]["difference"]
-    assert (difference["kind"], difference["cause"]) == ("batch", ["main.data.rng"])
+    assert (difference["kind"], difference["name"], difference["cause"]) == (kind, "optimizer/group 0/lr", [cause])
+    assert "is not restored" in difference["fix"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("place", ["the data set", "a closure"])
+def test_generators_that_the_trainer_finds_are_exact(tmp_path: Path, place: str) -> None:
+    parts = {"INIT": "self.rng = np.random.default_rng(3)", "ITEM": "x = x + float(self.rng.normal()) * 0.01"}
+    if place == "a closure":
+        parts = {
+            "TOP": "def make():\n    g = np.random.default_rng(3)\n    return lambda x: x + float(g.normal())",
+            "BEFORE": "augment = make()",
+            "BODY": "x = augment(x)",
+        }
+    answer = rehearsed(tmp_path, loop(**parts), MIDDLE, steps=5)
+    assert answer["verdict"] == "exact", answer
 
 
 @pytest.mark.nightly
@@ -72,27 +87,6 @@ def test_an_exact_loop_of_two_ranks_is_exact(tmp_path: Path) -> None:
 
 
 HABITS = {
-    "closure": (
-        {
-            "TOP": "def make():\n    g = np.random.default_rng(3)\n    return lambda x: x + float(g.normal())",
-            "BEFORE": "augment = make()",
-            "BODY": "x = augment(x)",
-        },
-        ("loss", 4, "main.augment.g"),
-    ),
-    "python's generator": ({"TOP": "R = random.Random(5)", "BODY": "x = x * R.uniform(0.9, 1.1)"}, ("loss", 4, "R")),
-    "torch's generator": (
-        {"BEFORE": "g = torch.Generator().manual_seed(3)", "BODY": "x = x + torch.randn(x.shape, generator=g)"},
-        ("loss", 4, "main.g"),
-    ),
-    "a generator function": (
-        {
-            "TOP": "def stream():\n    r = random.Random(1)\n    while True:\n        yield r.random()",
-            "BEFORE": "s = stream()",
-            "BODY": "x = x * next(s)",
-        },
-        ("loss", 4, "main.s.r"),
-    ),
     "an average": ({"BEFORE": "ema = copy.deepcopy(model)", "AFTER": AVERAGE}, ("variable", 12, "main.ema.0.weight")),
     "a counter": (
         {"BEFORE": "n = 0", "BODY": "n += 1\noptimizer.param_groups[0]['lr'] = 0.01 / n"},

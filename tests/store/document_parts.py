@@ -71,7 +71,7 @@ def a_spec(**program: Any) -> JobSpec:
                                  shared=True),
         "priority": Priority.CRITICAL, "deadline": timedelta(hours=8), "expected_duration": timedelta(hours=2),
         "checkpoint": every_field(CheckpointPolicy, every=timedelta(minutes=5), steps=100, keep=3),
-        "precision": "bf16",
+        "precision": "bf16", "mixed_on_failover": False,
         "budget": every_field(Budget, dollars=12.5, gpu_hours=8, wall_clock=timedelta(hours=9)),
         "retries": every_field(Retries, errors=1, from_zero=3, stalled=True, backoff=timedelta(seconds=20)),
         "tags": {"Team": "vision"}, "after": ["prepare"], "start_after": timedelta(hours=1),
@@ -128,7 +128,7 @@ def a_record() -> JobRecord:
     fields = {
         "job_id": "resnet-1", "state": JobState.RUNNING, "epoch": 2, "owner": "i-1", "incarnation": 1, "beat": 7,
         "progress": progress, "preemptions": 1, "errors": 1, "unstarted": ["i-0"], "from_zero": 1,
-        "failed_on": ["i-0"], "failed_step": 5, "not_before": AT, "last_owner": "i-0", "last_reason": Reason.NOTICE,
+        "failed_on": ["i-0"], "failed_step": 5, "fruitless": 1, "assigned_step": 4, "not_before": AT, "last_owner": "i-0", "last_reason": Reason.NOTICE,
         "detail": "why", "exit_code": 1, "changed_at": AT, "assigned_at": AT, "held_seconds": 60.0,
         "waits_since": AT,
         "away": every_field(Away, waits_since=AT, number=2, why="no capacity", told="RUNNING", told_at=AT, sent_at=AT,
@@ -225,7 +225,8 @@ def a_manifest() -> Manifest:
 
 def a_head() -> CheckpointHead:
     part = every_field(Part, name="rank-0.pt", key="jobs/resnet-1/checkpoints/2/10/rank-0.pt", size=9, sha256=SHA)
-    checkpoint = every_field(Checkpoint, step=10, epoch=2, created_at=AT, parts=[part], info={"torch": "2.15"})
+    checkpoint = every_field(Checkpoint, step=10, epoch=2, created_at=AT, parts=[part], info={"torch": "2.15"},
+                             failed_loads=1)  # fmt: skip
     return every_field(
         CheckpointHead, job_id="resnet-1", epoch=2, incarnation=1, checkpoints=[checkpoint], emptied=True
     )

@@ -111,7 +111,7 @@ def examples() -> dict[str, Document]:
         at=AT,
         **pool,
     )
-    file = every_field(DatasetFile, path="a/b.npy", size=9, sha256=SHA)
+    file = every_field(DatasetFile, path="a/b.npy", size=9, sha256=SHA, escaped=True)
     found["Dataset"] = every_field(Dataset, name="fashion", digest=SHA, created_at=AT, files=[file])
     entry = every_field(
         TreeEntry, path="step-1/model.pt", kind=EntryKind.LINK, mode=0o640, mtime_ns=1, ctime_ns=2, size=9,

@@ -155,6 +155,69 @@ def test_a_file_that_only_some_rounds_write_is_waited_for_no_more(place: Place, 
     assert tree_of(place, 2) | {last: "5", "best.txt": "4"} == tree_of(place, 3)
 
 
+def test_files_are_kept_together_when_the_one_that_begins_a_round_is_not_in_each(place: Place) -> None:
+    keeper = place.keeper(1, timedelta(seconds=5))
+    keeper.restore()
+    epoch = 1
+    for step in range(9):
+        for name in ("best.pt", "model.pt", "optim.pt"):  # the best model comes first, and not in each round
+            if name != "best.pt" or step in (0, 1, 2, 5):
+                write(keeper, name, str(step), rename=True)
+            place.look(keeper, 8)
+            epoch += 1
+            if place.told:
+                restored = tree_of(place, epoch, fence=False)
+                assert restored["model.pt"] == restored["optim.pt"], (step, name, restored)
+    assert len(place.told) >= 7
+    last = tree_of(place, epoch + 1, fence=False)
+    assert (last["model.pt"], last["optim.pt"]) == ("8", "8")
+
+
+@pytest.mark.parametrize("name", ["ep{}/{:05d}.bin", "last/{1:05d}.bin", "model_{1}.pt"])
+def test_many_numbered_files_of_one_checkpoint_are_not_many_checkpoints(place: Place, name: str) -> None:
+    keeper = place.keeper(1, timedelta(seconds=5))
+    keeper.restore()
+    epoch = 1
+    for step in range(3):
+        for part in range(30):
+            path = keeper.folder / name.format(step, part)
+            path.parent.mkdir(exist_ok=True)
+            path.with_name("x.tmp").write_text(str(step))
+            path.with_name("x.tmp").replace(path)
+            if part % 10 == 0:
+                place.look(keeper, 6)
+                epoch += 1
+                if place.told:
+                    restored = tree_of(place, epoch, fence=False)
+                    by_step = [text for text in restored.values() if text == max(restored.values())]
+                    assert len(by_step) == 30, (step, part, len(by_step))
+        place.look(keeper, 30)
+        assert len(place.told) >= step + 1
+
+
+def test_a_file_that_each_round_writes_twice_begins_no_round(place: Place) -> None:
+    keeper = place.keeper(1, timedelta(seconds=5))
+    keeper.restore()
+    for step in range(6):
+        for name in ("model.pt", "progress.pkl", "optim.pt", "progress.pkl"):
+            write(keeper, name, f"{step}", rename=True)
+            place.look(keeper, 3)
+        place.look(keeper, 10)
+    assert len(place.told) >= 4
+    assert set(tree_of(place, 2).values()) == {"5"}
+
+
+@pytest.mark.parametrize("folder", ["runs/detect/train/weights", "logs/44k", "wandb/run-1/files", "tensorboard"])
+def test_a_checkpoint_below_a_folder_for_logs_is_a_checkpoint(place: Place, folder: str) -> None:
+    keeper = place.keeper(1, timedelta(seconds=5))
+    keeper.restore()
+    for step in range(3):
+        write(keeper, f"{folder}/last.pt", str(step))
+        write(keeper, f"{folder}/results", str(step))
+        place.look(keeper, 30)
+    assert tree_of(place, 2)[f"{folder}/last.pt"] == "2"
+
+
 @pytest.mark.parametrize("name", ["train.log", "metrics.jsonl", "events.out.tfevents.1", "runs/x", "progress"])
 def test_a_log_that_is_always_written_and_a_time_in_the_future_block_nothing(place: Place, name: str) -> None:
     keeper = place.keeper(1, timedelta(seconds=5))
@@ -595,6 +658,13 @@ def test_a_file_that_is_held_open_for_long_is_a_log_and_json_lines_are_no_torn_f
         ("epoch=3-loss=0.12.bin", "epoch=#-loss=#.#.bin"),
         ("ckpt-3fa9b27c.pt", "ckpt-#.pt"),
         ("G_20.pth", "G_#.pth"),
+        ("step-500/model_500.pt", "step-#/model_#.pt"),
+        ("checkpoint_0/custom_checkpoint_0.pkl", "checkpoint_#/custom_checkpoint_0.pkl"),
+        ("ep10/00010.bin", "ep#/00010.bin"),
+        ("v20/weights.bin", "v#/weights.bin"),
+        ("net_20/weights.bin", "net_#/weights.bin"),
+        ("gpt2/model_40.pt", "gpt2/model_#.pt"),
+        ("rank0/weights.bin", "rank0/weights.bin"),
     ],
 )
 def test_files_of_several_versions_have_one_template(path: str, template: str) -> None:

@@ -4,13 +4,22 @@ The clock of the machine and the times that programs set do not count: only whet
 and the order of the kernel's own times of change.
 """
 
+from collections import deque
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import Enum
 
 from everspot_store.file_tree import escape_path
 
-from everspot_train.agent.artifacts.layouts import CheckpointUnit, Division, Layout, divide, template_of
+from everspot_train.agent.artifacts.layouts import (
+    STATE_ENDINGS,
+    CheckpointUnit,
+    Division,
+    Layout,
+    divide,
+    member_template,
+    template_of,
+)
 from everspot_train.agent.artifacts.look import Look, Stamp
 from everspot_train.agent.artifacts.rhythm import Rhythm, Write
 
@@ -19,16 +28,14 @@ REST = timedelta(seconds=20)
 programs pause between the files of one checkpoint, and shorter than they pause between two checkpoints."""
 SETTLED = timedelta(seconds=3)
 """The same for a checkpoint of accelerate, whose last file depends on the program."""
+_LONGEST_HISTORY = 50_000
+BURST = timedelta(milliseconds=200)
+"""Files that differ in a number and are written within this time are parts of one checkpoint, not two checkpoints."""
 CHURNING = 5
 """Looks in a row that find a file changed, after which the file counts as a log."""
 HELD_OPEN, HELD_BYTES = timedelta(minutes=1), 64 << 20
 """A file of up to this many bytes that a process has had open for so long counts as a log, too. No checkpoint of that
 size takes that long to write."""
-_STATE_ENDINGS = (
-    b".pt", b".pth", b".bin", b".safetensors", b".ckpt", b".npz", b".npy", b".pkl", b".pickle", b".h5", b".hdf5",
-    b".msgpack", b".joblib", b".mmap", b".memmap", b".dat", b".tar", b".zip", b".model", b".onnx", b".gguf",
-)  # fmt: skip
-"""Endings of files that hold state, however often they are written."""
 _CLOSED_BY_A_FILE = (Layout.MARKED, Layout.TRAINER, Layout.DISTRIBUTED, Layout.RENAMED)
 _FAMILIES = (Layout.MARKED, Layout.TRAINER, Layout.DISTRIBUTED, Layout.ACCELERATE)
 """Layouts that are known for a folder before its first file tells."""
@@ -91,6 +98,8 @@ class Assessor:
         self._churns: dict[bytes, int] = {}
         self._opened: dict[bytes, timedelta] = {}
         self._logs: set[bytes] = set()
+        self._parts: set[bytes] = set()  # templates whose numbers tell the files of one checkpoint apart
+        self._history = deque[Write](maxlen=_LONGEST_HISTORY)
         self._ever_written = False
         self.wrote = False
 
@@ -172,9 +181,19 @@ class Assessor:
         writes = sorted(changed & division.loose, key=lambda path: (look.items[path].ctime_ns, path))
         if writes or (look.writing & division.loose):
             self._last_write, self._ever_written = look.at, True
-        self.rhythm.observe(Write(path, template_of(path), path not in before.items) for path in writes)
+        if numbered := _parts(writes, before, look) - self._parts:
+            self._parts |= numbered
+            self.rhythm = Rhythm()  # what seemed to be rounds were the files of one
+            self.rhythm.observe(replace(write, template=self._template(write.path)) for write in self._history)
+        new = [Write(path, self._template(path), path not in before.items) for path in writes]
+        self._history.extend(new)
+        self.rhythm.observe(new)
         self._last, self._loose = look, division.loose
         return division
+
+    def _template(self, path: bytes) -> bytes:
+        template = template_of(path)
+        return member_template(path) if template in self._parts else template
 
     def _note_churning(self, before: Look, look: Look, changed: set[bytes]) -> None:
         """Find files that are written in place all the time: a program rewrites no checkpoint at every look."""
@@ -187,7 +206,7 @@ class Assessor:
         held = {path for path, since in self._opened.items() if look.at - since >= HELD_OPEN}
         held = {path for path in held if look.items[path].size <= HELD_BYTES}
         churning = {path for path, count in self._churns.items() if count >= CHURNING}
-        self._logs |= {path for path in held | churning if not path.endswith(_STATE_ENDINGS)}
+        self._logs |= {path for path in held | churning if not path.endswith(STATE_ENDINGS)}
 
     def _learn(self, unit: CheckpointUnit) -> None:
         template = template_of(unit.name + b"/")
@@ -262,6 +281,19 @@ class Assessor:
         if ended is ProgramEnd.BY_ITSELF or quiet >= REST:
             return ""
         return "the program was killed while it may have been writing its first checkpoint"
+
+
+def _parts(writes: list[bytes], before: Look, look: Look) -> set[bytes]:
+    """The templates of numbered files that were written one right after the other, or again after another of them."""
+    parts, last = set[bytes](), dict[bytes, bytes]()
+    for path in writes:
+        template = template_of(path)
+        if (earlier := last.get(template)) is not None:
+            gap = look.items[path].ctime_ns - look.items[earlier].ctime_ns
+            if timedelta(microseconds=gap / 1000) < BURST or path in before.items:
+                parts.add(template)
+        last[template] = path
+    return parts
 
 
 def _by_age(division: Division, look: Look) -> list[CheckpointUnit]:

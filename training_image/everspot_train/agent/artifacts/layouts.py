@@ -29,12 +29,21 @@ _LOG_NAMES = re.compile(
     rb"|.*tfevents.*|\.gitignore)",
     re.IGNORECASE,
 )
+STATE_ENDINGS = (
+    b".pt", b".pth", b".bin", b".safetensors", b".ckpt", b".npz", b".npy", b".pkl", b".pickle", b".h5", b".hdf5",
+    b".msgpack", b".joblib", b".mmap", b".memmap", b".dat", b".tar", b".zip", b".model", b".onnx", b".gguf",
+)  # fmt: skip
+"""Endings of files that hold state, however often they are written, and wherever they lie."""
 _LOG_FOLDERS = {b"runs", b"wandb", b"mlruns", b"logs", b"tensorboard"}
 _VERSION = re.compile(
     rb"(?:step|epoch|iter|iteration|ckpt|checkpoint|snapshot|save|state)s?[-_=.]?(\d+)", re.IGNORECASE
 )
 _HEX = re.compile(rb"(?<![0-9A-Za-z])(?=[0-9a-f]*\d)[0-9a-f]{6,}(?![0-9A-Za-z])")
 _NUMBER = re.compile(rb"([A-Za-z]*)([-_=.]?)(\d+)")
+_FOLDER = re.compile(rb"([A-Za-z][A-Za-z_-]*?)([-_=.]?)(\d+)")
+_PART = re.compile(rb"\d+(\.\w+)?")
+_LEAST_VERSION = 100
+"""Less than this may as well be the number of a rank or a layer that happens to be the same as that of the version."""
 _MEMBERS = re.compile(
     rb"(rank|shard|part|proc|process|worker|split|gpu|device|of|mp|tp|pp|dp|layer|fold|seed|v|fp|bf|int|model)",
     re.IGNORECASE,
@@ -134,7 +143,9 @@ def divide(look: Look, logs: Iterable[bytes] = (), families: Mapping[bytes, Layo
 def is_log(path: bytes) -> bool:
     """Whether a path is that of a log or of a picture, which holds no state, by its name."""
     *folders, name = path.split(b"/")
-    return _LOG_NAMES.fullmatch(name) is not None or bool(_LOG_FOLDERS & set(folders))
+    if _LOG_NAMES.fullmatch(name) is not None:
+        return True
+    return bool(_LOG_FOLDERS & set(folders)) and not name.lower().endswith(STATE_ENDINGS)
 
 
 def may_stand_alone(path: bytes) -> bool:
@@ -146,10 +157,24 @@ def template_of(path: bytes) -> bytes:
     """Return the path with `#` for the number of its version: `step-20/rank-0.pt` is `step-#/rank-0.pt`, and
     `model_20.pt` is `model_#.pt`."""
     folder, slash, name = path.rpartition(b"/")
-    parts = [b"#" if part.isdigit() else _VERSION.sub(_with_sign, part) for part in folder.split(b"/")]
-    if b"/".join(parts) != folder:
-        return b"/".join(parts) + slash + name
-    return folder + slash + _NUMBER.sub(_number_sign, _HEX.sub(b"#", name))
+    parts = folder.split(b"/")
+    numbered = [b"#" if part.isdigit() else _VERSION.sub(_with_sign, part) for part in parts]
+    if numbered != parts:  # the numbers in the name are those of members, unless they are the version again
+        versions = {int(number) for part in parts for number in re.findall(rb"\d+", part)}
+        same = _NUMBER.sub(lambda match: _version_again(match, versions), name)
+        return b"/".join(numbered) + slash + same
+    plain = _NUMBER.sub(_number_sign, _HEX.sub(b"#", name))
+    if name and (plain == name or _PART.fullmatch(name)):
+        numbered = [_folder_sign(match) if (match := _FOLDER.fullmatch(part)) else part for part in parts]
+        if numbered != parts:
+            return b"/".join(numbered) + slash + name
+    return folder + slash + plain
+
+
+def member_template(path: bytes) -> bytes:
+    """Return the template of a file whose number is known to tell it from the other files of the same checkpoint."""
+    folder, slash, name = path.rpartition(b"/")
+    return template_of(folder + b"/_").rpartition(b"/")[0] + slash + name if folder else name
 
 
 def missing_shards(paths: Iterable[bytes]) -> str:
@@ -225,6 +250,16 @@ def _missing_metadata(folder: bytes, names: set[bytes], items: Mapping[bytes, It
 
 def _with_sign(match: "re.Match[bytes]") -> bytes:
     return match[0][: match.start(1) - match.start()] + b"#"
+
+
+def _version_again(match: "re.Match[bytes]", versions: set[int]) -> bytes:
+    number = int(match[3])
+    return _number_sign(match) if number in versions and number >= _LEAST_VERSION else match[0]
+
+
+def _folder_sign(match: "re.Match[bytes]") -> bytes:
+    word, sign, _ = match.groups()
+    return word + sign + b"#" if word in (b"v", b"V") else _number_sign(match)
 
 
 def _number_sign(match: "re.Match[bytes]") -> bytes:

@@ -43,6 +43,9 @@ class Rhythm:
     rounds: int = 0
     current: list[Write] = field(default_factory=list)
     _misses: dict[bytes, int] = field(default_factory=dict)
+    _twice: set[bytes] = field(default_factory=set)  # members that a round writes more than once
+    _led: bool = True  # whether the leader has begun the present round
+    _places: dict[bytes, int] = field(default_factory=dict)  # where each template first comes in the present round
 
     def observe(self, writes: Iterable[Write]) -> None:
         """Take note of writes, in the order in which they were made."""
@@ -52,7 +55,7 @@ class Rhythm:
     @property
     def whole(self) -> bool:
         """Whether the present round is complete, as far as that is known from earlier rounds."""
-        return self.rounds > 0 and self.members <= {write.template for write in self.current}
+        return self.rounds > 0 and self.members <= self._places.keys()
 
     @property
     def replaced(self) -> bool:
@@ -62,24 +65,40 @@ class Rhythm:
     def _observe(self, write: Write) -> None:
         if self.leader is None:
             self.leader = write.template
-        templates = [earlier.template for earlier in self.current]
-        if write.template == self.leader and templates:
-            self._close(frozenset(templates) - {self.leader})
-            self.current = [write]
-        elif write.template != self.leader and write.template in templates and not self._is_member(write.template):
+        again = write.template in self._places
+        if write.template == self.leader and self.current:
+            if self._led or self.whole:
+                self._close()
+            else:  # what seemed to be a round without the leader was the end of the one before
+                self._twice.add(self.current[0].template)
+            self._begin(write, led=True)
+        elif again and self._begins_without_leader(write.template):
+            self._close()
+            self._begin(write, led=False)
+        elif again and write.template != self.leader and not self._is_member(write.template):
             # It comes more often than the leader: the rounds are its own.
-            begin = templates.index(write.template)
-            self.leader, self.members, self._misses = write.template, frozenset(templates[begin + 1 :]), {}
-            self.members -= {write.template}
+            after = {write.template for write in self.current[self._places[write.template] + 1 :]}
+            self.leader, self.members, self._misses = write.template, frozenset(after) - {write.template}, {}
             self.rounds = max(self.rounds, 1)
-            self.current = [write]
+            self._begin(write, led=True)
         else:
+            self._places.setdefault(write.template, len(self.current))
             self.current.append(write)
+
+    def _begin(self, write: Write, *, led: bool) -> None:
+        self.current, self._places, self._led = [write], {write.template: 0}, led
+
+    def _begins_without_leader(self, template: bytes) -> bool:
+        """Whether a member that a whole round has written already begins the next one: the leader may be a best model,
+        which is not written in each."""
+        written_last = self.current[-1].template == template
+        return not written_last and self.whole and self._is_member(template) and template not in self._twice
 
     def _is_member(self, template: bytes) -> bool:
         return self.rounds > 0 and template in self.members
 
-    def _close(self, written: frozenset[bytes]) -> None:
+    def _close(self) -> None:
+        written = frozenset(self._places) - {self.leader}
         if self.rounds == 0:
             self.members = written
         self._misses = {member: self._misses.get(member, 0) + 1 for member in self.members - written}

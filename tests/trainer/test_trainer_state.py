@@ -1,6 +1,7 @@
 """What a checkpoint holds and takes back: generators, tracked pieces, and nothing that would run code."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,20 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     saved.save(tmp_path, 1, 0)
     with pytest.raises(StateMismatch, match="size mismatch"):
         other.load(tmp_path, 0)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda m: m.append(nn.Linear(2, 2)), lambda m: m.register_buffer("s", torch.ones(1))]
+)
+def test_a_layer_that_was_added_later_is_refused_with_what_to_do(change: Callable[[Any], Any], tmp_path: Path) -> None:
+    saved, fresh = TrainState(), TrainState()
+    saved.shared["model"], fresh.shared["model"] = nn.Sequential(nn.Linear(2, 2)), nn.Sequential(nn.Linear(2, 2))
+    change(saved.shared["model"])
+    saved.save(tmp_path, 1, 0)
+    with pytest.raises(StateMismatch, match=r"add them before run\.track when run\.resume_step is past it"):
+        fresh.load(tmp_path, 0)
+    change(fresh.shared["model"])
+    fresh.load(tmp_path, 0)
 
 
 def test_a_checkpoint_that_would_run_code_is_not_read(tmp_path: Path) -> None:

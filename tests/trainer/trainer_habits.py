@@ -319,10 +319,45 @@ def by_hand(lines: list[str], stop: Stop) -> dict[str, Any]:
     return {**model.state_dict(), "temperature": temperature.detach()}
 
 
+class Texts(torch.optim.SGD):
+    """An optimizer with text, numbers and lists in its state."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        super().step(closure)
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                state["norms"] = [*state.get("norms", []), p.grad.norm().item()][-3:]
+                state["sign"] = {"name": "up" if p.sum() > 0 else "down", "names": {"a", str(len(state["norms"]))}}
+                p.mul_(1 - 1e-3 * sum(state["norms"]))
+
+
+def cyclic(lines: list[str], stop: Stop) -> dict[str, Any]:
+    """A schedule whose `load_state_dict` takes its argument apart, and buffers that a forward pass registers."""
+    with Run.open(seed=1, precision="fp32") as run:
+        model = network()
+        optimizer = Texts(model.parameters(), lr=0.1, momentum=0.9)
+        schedule = torch.optim.lr_scheduler.CyclicLR(optimizer, 0.01, 0.2, 3, scale_fn=half, scale_mode="iterations")
+        run.track(model=model, optimizer=optimizer, loader=loader(), scheduler=schedule)
+        for (x,) in run.batches(TOTAL):
+            if not hasattr(model[0], "scale"):
+                model[0].register_buffer("scale", x.std(), persistent=False)
+            model[0].scale.mul_(0.9).add_(0.1 * x.std())
+            run.step(model(x / model[0].scale).square().mean())
+            note(run, lines)
+            stop(run.steps_done)
+    return {**model.state_dict(), "signs": [state["sign"]["name"] for state in optimizer.state.values()]}
+
+
+def half(iteration: float) -> float:
+    return float(0.9**iteration)
+
+
 LOOPS: dict[str, Callable[[list[str], Stop], dict[str, Any]]] = {
     loop.__name__: loop
     for loop in (
         plain, master_copies, averaged, adversarial, buffers, unfrozen, groups, compiled, wrapped_optimizer, best,
-        by_hand,
+        by_hand, cyclic,
     )
 }  # fmt: skip

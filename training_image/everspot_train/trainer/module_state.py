@@ -68,6 +68,8 @@ def _load_buffers(module: torch.nn.Module, buffers: Mapping[str, torch.Tensor]) 
             current.copy_(stored)
             continue
         device = current.device if current is not None else next((p.device for p in module.parameters()), stored.device)
+        if name not in owner._buffers:  # registered by the loop or by a forward pass
+            owner._non_persistent_buffers_set.add(name)
         owner._buffers[name] = stored.to(device, copy=True)  # such as a cache that grows with its input
 
 

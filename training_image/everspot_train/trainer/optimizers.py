@@ -15,7 +15,8 @@ def restore_dtypes(optimizer: Any, stored: Any) -> None:
     """Give the state of an optimizer the number formats that it had.
 
     `torch.optim.Optimizer.load_state_dict` casts each floating-point state to the format of its parameter, also fp32
-    master copies and moments of bf16 parameters (`_process_value_according_to_param_policy`).
+    master copies and moments of bf16 parameters (`_process_value_according_to_param_policy`). It takes a text for
+    a list of values, and puts the `repr` of a generator in its place.
     """
     if not isinstance(optimizer, torch.optim.Optimizer) or not isinstance(stored, Mapping):
         return
@@ -27,8 +28,10 @@ def restore_dtypes(optimizer: Any, stored: Any) -> None:
 
 
 def _exact(current: Any, stored: Any) -> Any:
-    """Return `current` with the stored tensors where the format differs. Dicts and lists are changed in place, because
-    an optimizer's `state_dict` refers to its own."""
+    """Return `current` with the stored tensors where the format differs, and the stored texts. Dicts and lists are
+    changed in place, because an optimizer's `state_dict` refers to its own."""
+    if isinstance(stored, str | set):
+        return stored if isinstance(stored, str) else set(stored)
     if isinstance(current, torch.Tensor) and isinstance(stored, torch.Tensor):
         if current.dtype == stored.dtype or current.shape != stored.shape:
             return current

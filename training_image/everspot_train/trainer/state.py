@@ -6,6 +6,7 @@ out to differ) goes into one file per rank. torch.save writes the files, and the
 reading a checkpoint never executes code.
 """
 
+import copy
 import io
 import logging
 import pickle
@@ -159,13 +160,32 @@ class TrainState:
 
 def _load(name: str, piece: Stateful, state: Any) -> None:
     try:
-        piece.load_state_dict(state)
+        piece.load_state_dict(_copy_containers(state))
     except (KeyError, RuntimeError, ValueError, TypeError, AttributeError, IndexError) as error:
         hint = ""
-        if "parameter group" in str(error):
-            hint = ". If the loop adds groups at a step, add them before run.batches when run.resume_step is past it"
+        if "parameter group" in str(error) or "in state_dict:" in str(error):  # torch's words
+            hint = (
+                ". If the loop adds layers, buffers or groups at a step, add them before run.track when "
+                "run.resume_step is past it"
+            )
         raise StateMismatch(f"{name!r} in the checkpoint does not fit: {error}{hint}") from error
     restore_dtypes(piece, state)
+
+
+def _copy_containers(state: Any) -> Any:
+    """Return a state with dicts, lists and tuples of its own, and the same tensors.
+
+    A `load_state_dict` may take its argument apart, as CyclicLR's does (it pops `_scale_fn_custom`), and what was
+    stored is still compared afterwards.
+    """
+    if isinstance(state, dict):
+        own = copy.copy(state)  # an OrderedDict of a module keeps its _metadata
+        for key, part in state.items():
+            own[key] = _copy_containers(part)
+        return own
+    if type(state) in (list, tuple):
+        return type(state)(_copy_containers(part) for part in state)
+    return state
 
 
 def _verify(name: str, piece: Stateful, stored: Any) -> None:

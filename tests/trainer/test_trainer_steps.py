@@ -89,3 +89,25 @@ def test_a_schedule_that_needs_a_metric_is_refused_with_the_line_that_works() ->
             run.step(model(x).square().sum())
             plateau.step(1.0)
     assert plateau.get_last_lr()[0] < 0.1
+
+
+def test_an_optimizer_that_needs_a_closure_is_refused_and_may_be_tracked_beside_another() -> None:
+    with Run.open(precision="fp32") as run:
+        model, head = nn.Linear(3, 1), nn.Linear(3, 1)
+        first, second = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.LBFGS(head.parameters(), max_iter=2)
+        schedule = torch.optim.lr_scheduler.ConstantLR(first)
+        loader = TensorLoader((torch.ones(16, 3),), BatchOrder(16, 4))
+        with pytest.raises(TypeError, match=r"LBFGS needs closure at each step.*run\.track\(…, second=optimizer\)"):
+            run.track(model=head, optimizer=second, loader=loader)
+        run.track(model=model, optimizer=first, loader=loader, scheduler=schedule, head=head, second=second)
+        for (x,) in run.batches(4):
+
+            def closure(x: torch.Tensor = x) -> torch.Tensor:
+                second.zero_grad()
+                loss = head(x).square().sum()
+                loss.backward()
+                return loss
+
+            second.step(closure)
+            run.step(model(x).square().sum())
+    assert run.steps_done == 4

@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ class Stepper:
         clip_norm: largest norm of the gradient; None does not clip.
 
     Raises:
-        TypeError: for a scheduler that cannot be stepped without an argument.
+        TypeError: for a scheduler or an optimizer that cannot be stepped without an argument.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Stepper:
         self._batches_since_loss = 0
         self.doubts = Doubts()
         _check_scheduler(scheduler)
+        _check_optimizer(optimizer)
         self._detect_steps_by_hand()
 
     @property
@@ -172,11 +174,28 @@ def _check_scheduler(scheduler: Any | None) -> None:
     """Refuse a scheduler whose `step` needs an argument, as ReduceLROnPlateau's does: only the loop has its metric."""
     if scheduler is None:
         return
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = inspect.signature(scheduler.step).parameters.values()
-    required = [p.name for p in parameters if p.default is p.empty and p.kind in positional]
+    required = _required_arguments(scheduler.step)
     if required:
         raise TypeError(
             f"scheduler={type(scheduler).__name__} needs {', '.join(required)} at each step, which only the loop has: "
             f"use run.track(…, plateau=scheduler) instead, and call scheduler.step({required[0]}) in the loop"
         )
+
+
+def _check_optimizer(optimizer: Any) -> None:
+    """Refuse an optimizer whose `step` needs an argument, as LBFGS's needs a closure that does the backward pass."""
+    # The class's, because schedulers put a function without `self` bound onto the object.
+    step = getattr(type(optimizer), "step", None)
+    required = _required_arguments(step)[1:] if inspect.isfunction(step) else []
+    if required:
+        raise TypeError(
+            f"optimizer={type(optimizer).__name__} needs {', '.join(required)} at each step, which run.step does not "
+            "give: use another optimizer here; one that the loop steps itself is tracked beside it, run.track(…, "
+            "second=optimizer)"
+        )
+
+
+def _required_arguments(function: Callable[..., Any]) -> list[str]:
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(function).parameters.values()
+    return [p.name for p in parameters if p.default is p.empty and p.kind in positional]

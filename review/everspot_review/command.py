@@ -74,8 +74,7 @@ def changed_command(
     answer(context, json, document, [*touched.environments, *removed])
     if as_json(context, json):
         return
-    if edited := found.uncommitted():
-        note(f"Not looked at, because it is not committed: {visible(first_few(edited, 5))}")
+    _note_uncommitted(found)
     if not touched.environments and not removed:
         note(NOTHING)
 
@@ -96,8 +95,15 @@ def files_command(context: typer.Context, base: BaseRev, project: Root = HERE, j
     summarize("\n".join(f"- {code(line, 500)}" for line in lines))
     document = document_of(seen, touched.removed, leaks)
     answer(context, json, document, lines)
+    if not as_json(context, json):
+        _note_uncommitted(found)
     if document["problems"] or document["credentials"]:
         raise typer.Exit(ReviewExit.REFUSED)
+
+
+def _note_uncommitted(found: Project) -> None:
+    if edited := found.uncommitted():
+        note(f"Not looked at, because it is not committed: {visible(first_few(edited, 5))}")
 
 
 @app.command("preview")

@@ -224,3 +224,5 @@ def test_edits_that_are_not_committed_are_named_as_not_looked_at(desk: Desk, edi
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == f"{'' if edit == 'elsewhere' else f'{said}{chr(10)}'}No environment changes.\n"
     assert desk.run("changed", "--base", "HEAD~1", "--json").stderr == ""
+    assert desk.run("files", "--base", "HEAD~1").stderr == ("" if edit == "elsewhere" else f"{said}\n")
+    assert desk.run("files", "--base", "HEAD~1", "--json").stderr == ""

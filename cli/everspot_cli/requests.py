@@ -74,9 +74,11 @@ def ask_interrupt(session: Session, submission: JobSubmission, note: str = "") -
     session.store.event_writer(submission.job_id, record.epoch, "cli").emit(
         EventKind.DRILL, by=user(), note=note, drill=drill
     )
+    nothing = " Nothing of it is kept so far, so it will begin from zero." if record.progress.unkept_seconds else ""
     return Requested(
         {"job_id": submission.job_id, "drill": drill, "instance_id": record.owner},
-        f"{submission.job_id} will be interrupted on {record.owner}. Watch it resume: everspot job {submission.job_id}",
+        f"{submission.job_id} will be interrupted on {record.owner}.{nothing} "
+        f"Watch it resume: everspot job {submission.job_id}",
     )
 
 

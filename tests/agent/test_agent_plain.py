@@ -88,7 +88,9 @@ def test_a_program_that_keeps_nothing_is_started_over_as_often_as_it_may(cluster
     cluster.assign("job-1", "i-1")
     record = cluster.wait_state("job-1", JobState.FAILED)
 
-    assert record.detail.startswith("it was interrupted 2 times and began from nothing each time")
+    assert record.detail.startswith(
+        "it had to begin from zero after an interruption (2 times; retries.from_zero allows"
+    )
     assert cluster.kinds("job-1")[-1] == "failed"
 
 

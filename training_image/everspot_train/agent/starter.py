@@ -10,6 +10,7 @@ from pathlib import Path
 
 from everspot_clouds.base import Identity
 from everspot_core.clock import Clock
+from everspot_core.counting import counted
 from everspot_core.instances import AGENT_FAULT
 from everspot_core.job import JobSubmission, Precision
 from everspot_core.ledger import FaultKind
@@ -323,7 +324,7 @@ def _too_often(session: JobSession) -> Ending | None:
     if times <= most:
         return None
     told = (
-        f"it was interrupted {times} times and began from nothing each time, which retries.from_zero allows {most} "
-        f"times: write checkpoints into the folder {CHECKPOINTS}, or use the trainer library"
+        f"it had to begin from zero after an interruption ({counted(times, 'time')}; retries.from_zero allows {most}): "
+        f"write checkpoints into the folder {CHECKPOINTS}, or use the trainer library"
     )
     return Ending(Reason.ERROR, None, None, None, told, hopeless=True)

@@ -26,10 +26,11 @@ def unsaved_warnings(submission: JobSubmission) -> list[str]:
     beside = " ".join([*spec.entrypoint, *spec.env, *spec.env.values(), *spec.setup]).encode()
     if _EVIDENCE.search(beside) or _mentions(Path(spec.code)):
         return []
-    most = counted(spec.retries.from_zero, "time")
+    allowed = spec.retries.from_zero
+    then = f"the program restarts from zero, {counted(allowed, 'time')} at most" if allowed else "the job fails"
     return [
-        "nothing in the code mentions the folder checkpoints or the trainer library: after an interruption the "
-        f"program restarts from zero, {most} at most (retries.from_zero). Write its state into checkpoints/ "
+        "nothing in the code mentions the folder checkpoints or the trainer library: after an interruption "
+        f"{then} (retries.from_zero). Write its state into checkpoints/ "
         "(EVERSPOT_CHECKPOINT_DIR names it) and load it at the start, or use everspot_train: docs/training.md"
     ]
 

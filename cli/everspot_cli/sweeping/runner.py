@@ -238,7 +238,8 @@ def _unreported(job_id: str, metric: str, reported: Mapping[str, float]) -> CliE
     names = ", ".join(sorted(reported)) or "no metric at all"
     return CliError(
         f"{job_id} succeeded and never reported {metric}: it reported {names}",
-        hint=f"have the program report it (`run.log({metric}=…)`); the next `everspot sweep` goes on",
+        hint=f"have the program report it (`run.log({metric}=…)`), and the next `everspot sweep` goes on; for another "
+        "`metric` the sweep needs another name",
     )
 
 

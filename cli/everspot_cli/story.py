@@ -95,15 +95,19 @@ def _many(run: Sequence[Event]) -> str:
     first, last = run[0].data.get("step"), run[-1].data.get("step")
     spent = [seconds for e in run if isinstance(seconds := e.data.get("seconds"), int | float)]
     mean = f", {sum(spent) / len(spent):.1f} s each" if spent else ""
-    return f"steps {first} to {last}, trigger {run[0].data.get('trigger')}{mean}"
+    # The agent publishes the folder of a plain program without knowing its steps.
+    what = f"steps {first} to {last}" if first is not None else f"files {run[-1].data.get('files')}"
+    return f"{what}, trigger {run[0].data.get('trigger')}{mean}"
 
 
 def words(event: Event) -> str:
     """The data of an event, on one line."""
+    # The agent does not know from which step a plain program goes on, and says 0.
+    unknown = ("from_step",) if event.kind is EventKind.TRAINING and event.data.get("by") == "agent" else ()
     return ", ".join(
         f"{name.removesuffix('_at').replace('_', ' ')} {_value(name, value)}"
         for name, value in event.data.items()
-        if value not in ("", None) and name not in _LEFT_OUT
+        if value not in ("", None) and name not in _LEFT_OUT and not (name in unknown and value == 0)
     )
 
 

@@ -115,7 +115,9 @@ def jobs_table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Tab
     wide = sheet(
         ("ID", "PRIORITY", "SUBMITTED", "STATUS", "ON", "STEPS", "TOT. DURATION", "JOB DURATION", "#INT."), left=5
     )
-    narrow = sheet(("ID, ON", "STATUS", "STEPS", "TOT.\nDURATION", "JOB\nDURATION", "#INT."), left=2, fold=("ID, ON",))
+    # A long status is continued below, so that it does not cut the id that one copies.
+    columns = ("ID, ON", "STATUS", "STEPS", "TOT.\nDURATION", "JOB\nDURATION", "#INT.")
+    narrow = sheet(columns, left=2, fold=("ID, ON", "STATUS"))
     for row in rows:
         durations = (duration(row["total_duration_seconds"]), duration(row["job_duration_seconds"]))
         figures = (steps(row), *durations, str(row["interruptions"]))

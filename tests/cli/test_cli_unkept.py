@@ -40,6 +40,46 @@ def test_submit_warns_if_nothing_in_the_code_mentions_what_is_kept(
     assert (words in shown) is warned
 
 
+def test_submit_says_that_a_job_which_may_never_begin_again_fails(world, spec_file, tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_text("main()")
+    spec = SPEC.format(argument="") + "retries: {from_zero: 0}\n"
+    answer = world.run("submit", str(spec_file(spec)))
+    assert "after an interruption the job fails (retries.from_zero)" in " ".join((answer.err + answer.out).split())
+
+
+def test_a_drill_says_that_the_job_will_begin_from_zero(world):
+    world.submit("a")
+    world.assign("a", "i-base", 10)
+    world.start("a", 20)
+    assert "from zero" not in world.run("interrupt", "a").out
+    world.save(world.record("a").model_copy(update={"progress": Progress(unkept_seconds=61.0)}))
+    assert "so it will begin from zero" in " ".join(world.run("interrupt", "a").out.split())
+
+
+def test_a_long_status_leaves_the_id_whole_at_80_columns(world):
+    world.submit("nothing-95c55731")
+    world.assign("nothing-95c55731", "i-base", 10)
+    world.start("nothing-95c55731", 20)
+    record = world.record("nothing-95c55731")
+    world.save(record.model_copy(update={"from_zero": 2, "progress": Progress(unkept_seconds=1260.0)}))
+    lines = world.run("jobs", env={"COLUMNS": "80"}).out.splitlines()
+    assert any(line.startswith("nothing-95c55731 ") for line in lines) and max(map(len, lines)) <= 80
+
+
+def test_the_history_of_a_plain_program_names_no_step(world):
+    world.submit("a")
+    world.assign("a", "i-base", 10)
+    world.start("a", 20)
+    events = world.store.event_writer("a", world.record("a").epoch, "i-base")
+    events.emit(EventKind.TRAINING, from_step=0, restored=True, by="agent")
+    for files in (3, 4):
+        events.emit(EventKind.CHECKPOINTED, files=files, bytes=2120, seconds=0.1, trigger="interval")
+    shown = " ".join(world.run("job", "a").out.split())
+    assert "restored yes, by agent" in shown and "files 4, trigger interval, 0.1 s each" in shown
+    assert shown.count("from step 0") == 1 and "None" not in shown  # of the trainer's own event
+
+
 def test_jobs_and_job_say_how_often_a_job_was_restarted_from_zero(world):
     world.submit("a")
     world.assign("a", "i-base", 10)

@@ -5,7 +5,7 @@ are judged by `outlook_of`, and never by an assumption.
 """
 
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from statistics import median
@@ -20,8 +20,12 @@ ASSUMED = 1 / 50
 purpose: a wrong assumption costs such a job a bounded wait, and the opposite one launches instances for nothing."""
 HANDOVER = 1 / 25
 """The time from the end of one job on an instance to the start of the next, as a fraction of an expected changeover."""
-LONG = 0.5
+LONG = 0.3
 """A job that has run for this fraction of an expected changeover, and longer than anybody expected, is long."""
+AS_LONG_AGAIN = 2
+"""A job of unknown length takes this many times as long in all as it has run; one that has run for this many times the
+expected length is like no job before, so that what was expected of its program says nothing."""
+SCRIPTS = (".py", ".sh")
 NO_TIME = timedelta(0)
 
 
@@ -42,13 +46,13 @@ class Lengths:
         """Return the length of a waiting job. None: the job is long, so that nobody should wait behind it."""
         changeover, record = changeover_of(job), job.record
         handover = HANDOVER * changeover
-        if (known := self._known(job)) is not None:
+        ran = (record.held(self._now) if record is not None else None) or NO_TIME
+        if (known := self._known(job)) is not None and self._overdue.get(_program(job), NO_TIME) <= known:
             return Length(known + handover)
-        ran = record.held(self._now) if record is not None else None
-        oldest = max(self._running.get(_program(job), NO_TIME), ran or NO_TIME)
+        oldest = max(self._running.get(_program(job), NO_TIME), ran)
         if oldest > LONG * changeover:
             return None
-        return Length(max(ASSUMED * changeover, oldest) + handover, assumed=True)
+        return Length(max(ASSUMED * changeover, AS_LONG_AGAIN * oldest) + handover, assumed=True)
 
     def left(self, job: JobView) -> timedelta | None:
         """Return the time until a job that holds an instance ends. None: it is long, so that nobody should wait for it.
@@ -58,11 +62,11 @@ class Lengths:
         work, changeover = job.outlook, changeover_of(job)
         if work is not None:
             return work.changing + work.left
-        record = job.record
-        if record is not None and record.progress.total_steps and (declared := outlook_of(job)) is not None:
-            return declared.left
-        elapsed = self._elapsed(job)
+        record, elapsed = job.record, self._elapsed(job)
         known = self._known(job)
+        has_steps = record is not None and record.progress.total_steps and not self._is_overdue(job)
+        if has_steps and (declared := outlook_of(job)) is not None:
+            return declared.left
         if known is not None and elapsed < known:
             return known - elapsed
         return max(ASSUMED * changeover, elapsed) if elapsed <= LONG * changeover else None
@@ -88,6 +92,25 @@ class Lengths:
             if record is not None and record.state is JobState.SUCCEEDED and record.held_seconds:
                 seconds[_program(job)].append(record.held_seconds)
         return {program: timedelta(seconds=median(of_program)) for program, of_program in seconds.items()}
+
+    def _is_overdue(self, job: JobView) -> bool:
+        """Whether a job that holds an instance has had it for much longer than was expected."""
+        expected = job.submission.spec.expected_duration
+        if job.outlook is None:
+            expected = self._learnt.get(_program(job), expected)
+        if expected is None:
+            return False
+        return self._elapsed(job) > AS_LONG_AGAIN * (expected + HANDOVER * changeover_of(job))
+
+    @cached_property
+    def _overdue(self) -> dict[Hashable, timedelta]:
+        """By program, for how long the oldest of its overdue jobs has held its instance."""
+        oldest: dict[Hashable, timedelta] = {}
+        for job in self._view.jobs:
+            if job.state.owned and self._is_overdue(job):
+                program = _program(job)
+                oldest[program] = max(oldest.get(program, NO_TIME), self._elapsed(job))
+        return oldest
 
     @cached_property
     def _running(self) -> dict[Hashable, timedelta]:
@@ -119,4 +142,12 @@ def changeover_upper_of(job: JobView) -> timedelta:
 def _program(job: JobView) -> Hashable:
     """What jobs that run about equally long have in common."""
     spec = job.submission.spec
-    return job.team, spec.recipe, tuple((spec.entrypoint or ())[:1]), job.submission.code_digest
+    return job.team, spec.recipe, _script(spec.entrypoint or ()), job.submission.code_digest
+
+
+def _script(entrypoint: Sequence[str]) -> tuple[str, ...]:
+    """Return the words up to the script or the module: those after it are its arguments, and differ in a sweep."""
+    for n, word in enumerate(entrypoint):
+        if word.endswith(SCRIPTS) or (n and entrypoint[n - 1] == "-m"):
+            return tuple(entrypoint[: n + 1])
+    return tuple(entrypoint[:1])

@@ -23,6 +23,9 @@ from everspot_core.schedule.view import ClusterView, InstanceView, JobView, Pool
 
 WAITING = 1.2
 """A job waits for an instance that is free within this many expected changeovers, of which a launch takes one."""
+BEHIND_NEW = 1
+"""How many jobs of unknown length may wait for each instance that one plan launches. If they turn out to be long, each
+of them loses a changeover; so a burst that is submitted at once gets an instance for every second job."""
 HANDFUL = 10
 """As long as fewer instances that suit it are present or on their way, a job waits for no instance that is on its way,
 and one of unknown length waits for none. Such a wait rests on estimates, and to launch a few instances costs little."""
@@ -71,6 +74,7 @@ class InFlight:
         self._lengths = Lengths(view, now)
         self._assigned: dict[str, JobView] = {}
         self._seated: set[str] = set()
+        self._behind_new = 0
         self._groups: dict[_Key, _Group] | None = None
 
     def assign(self, job: JobView, names: tuple[str, ...]) -> None:
@@ -82,6 +86,7 @@ class InFlight:
         """Note that this plan launches an instance of the pool for the job."""
         shape, length = self._shapes.get(pool.instance_type), self._lengths.of(job)
         if shape is not None and length is not None and job.nodes == 1:
+            self._behind_new -= BEHIND_NEW
             self._add(pool, shape, (changeover_of(job) + length.time) / HOUR, "", launched=True, coming=True)
 
     def take(self, job: JobView, to: MarketChoice) -> FreeSlot | None:
@@ -106,7 +111,12 @@ class InFlight:
         group = min(soon, key=lambda g: g.free[0], default=None)
         if group is None:
             return None
-        hours, name = heappop(group.free)
+        hours, name = group.free[0]
+        if length.assumed and not name:
+            if self._behind_new >= 0:
+                return None
+            self._behind_new += 1
+        heappop(group.free)
         heappush(group.free, (hours + length.time / HOUR, name))
         return FreeSlot(pool=group.pool, instance_id=name or None, hours=hours)
 

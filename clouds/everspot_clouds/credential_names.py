@@ -5,7 +5,7 @@ import re
 _STRONG = re.compile(
     r"(?:(?:^|[_-])pass|password|passwd|passphrase|passcode|(?<!^)pwd|contrasena|contraseña"
     r"|(?:client|app|shared|api|consumer|webhook)[_-]?secret|secret[_-]?(?:access[_-]?)?(?:key|string)"
-    r"|(?:api|auth|access|priv|private|service|account|client|encryption|signing|db|database|license)[_-]?key)s?$",
+    r"|(?:api|auth|access|priv|private|service|account|client|encryption|signing|master|db|database|license)[_-]?key)s?$",
     re.IGNORECASE,
 )
 """Names whose value is a secret whatever it looks like: detect-secrets' list (`keyword.py`, DENYLIST) as the end of a
@@ -31,7 +31,7 @@ _WORDS = frozenset(
     {
         "true", "false", "yes", "no", "on", "off", "none", "null", "nil", "required", "optional", "disabled",
         "enabled", "default", "prompt", "auto", "always", "never", "test", "testing", "dummy", "mock", "fake",
-        "example", "placeholder", "redacted", "unset", "empty",
+        "example", "placeholder", "redacted", "unset", "empty", "changeme", "change-me", "todo", "tbd",
     }
 )  # fmt: skip
 """Values that configure, or that stand for none."""
@@ -69,6 +69,12 @@ def is_secret_of(name: str, value: str) -> bool:
     if not _WEAK.search(_words(name)) or _NO_SECRETS.search(_words(name)) or _is_number(text) or " " in text:
         return False
     return len(text) >= 6 and any(letter.isdigit() for letter in text) and not _NAMES.fullmatch(text)
+
+
+def is_literal_secret_of(name: str, value: str) -> bool:
+    """Whether a text in a program is a secret by the name of its variable."""
+    digit = any(letter.isdigit() for letter in value)
+    return digit and is_strong(name) and is_secret_of(name, value) and not _NAMES.fullmatch(value)
 
 
 def _words(name: str) -> str:

@@ -71,6 +71,8 @@ _GENERAL = ("a password in an address", "a bearer token", PASSWORD, RANDOM)
 _WHOLE = ("a GitHub token", "a GitLab token")  # a group of theirs is only how the token begins
 _BORDERED = ("an AWS access key", "a Twilio key", "a Mailchimp key", "a Telegram token")
 
+_BASIC = ("a password in a header", "a Docker password")  # the base64 of `user:password`
+
 _QUOTED = r"(?:\"(?![$<{`])[^\"\n]{1,100}\"|'(?![$<{`])[^'\n]{1,100}')"
 """A text in quotes that stands there literally."""
 
@@ -117,6 +119,59 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("a DigitalOcean token", re.compile(r"(?<![A-Za-z0-9])do[opr]_v1_[0-9a-f]{64}")),
     ("a Replicate token", re.compile(r"(?<![A-Za-z0-9_])r8_[A-Za-z0-9]{37}(?![A-Za-z0-9])")),
     ("an age key", re.compile(r"AGE-SECRET-KEY-1[0-9A-Z]{58}")),
+    ("a Slack token", re.compile(r"(?<![A-Za-z0-9])xapp-[0-9]-[A-Z0-9]{8,20}-[0-9]{8,20}-[a-f0-9]{40,100}")),
+    (
+        "a Weights & Biases API key",
+        re.compile(
+            r"(?<![A-Za-z0-9_])wandb_v1_[A-Za-z0-9_]{60,100}|\bwandb\.login\([^()\n]{0,80}?\bkey *= *['\"]"
+            r"((?:local-)?[0-9a-f]{40})['\"]"
+        ),
+    ),
+    ("an npm token", re.compile(r"(?<![A-Za-z0-9_])npm_[A-Za-z0-9]{36}(?![A-Za-z0-9])")),
+    (
+        "an API key of a model",
+        re.compile(
+            r"(?<![A-Za-z0-9_-])(?:nvapi-[A-Za-z0-9_-]{60,70}|gsk_[A-Za-z0-9]{52}|xai-[A-Za-z0-9]{70,90})(?![A-Za-z0-9_-])"
+        ),
+    ),
+    ("a Docker token", re.compile(r"(?<![A-Za-z0-9_])dckr_[po]at_[A-Za-z0-9_-]{27}")),
+    ("a Docker password", re.compile(r"\"auth\"\s*:\s*\"([A-Za-z0-9+/]{8,}={0,2})\"")),
+    (
+        "a Grafana token",
+        re.compile(r"(?<![A-Za-z0-9_])gl(?:sa_[A-Za-z0-9]{32}_[0-9a-f]{8}|c_[A-Za-z0-9+/]{40,}={0,2})"),
+    ),
+    ("a Shopify token", re.compile(r"(?<![A-Za-z0-9_])shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}")),
+    ("a Linear key", re.compile(r"(?<![A-Za-z0-9_])lin_(?:api|oauth)_[A-Za-z0-9]{32,64}")),
+    (
+        "a Notion token",
+        re.compile(r"(?<![A-Za-z0-9_])(?:secret_[A-Za-z0-9]{43}|ntn_[A-Za-z0-9]{40,50})(?![A-Za-z0-9])"),
+    ),
+    ("a Postman key", re.compile(r"(?<![A-Za-z0-9-])PMAK-[0-9a-f]{24}-[0-9a-f]{34}")),
+    ("a New Relic key", re.compile(r"(?<![A-Za-z0-9-])NRAK-[A-Z0-9]{27}(?![A-Z0-9])")),
+    (
+        "a Tailscale key",
+        re.compile(r"(?<![A-Za-z0-9-])tskey-(?:auth|api|client|scim|webhook)-[A-Za-z0-9]{8,20}-[A-Za-z0-9]{20,40}"),
+    ),
+    ("a Heroku key", re.compile(r"(?<![A-Za-z0-9-])HRKU-[A-Za-z0-9_-]{36,64}")),
+    ("a Mailgun key", re.compile(r"(?<![A-Za-z0-9-])key-[0-9a-f]{32}(?![0-9a-f])")),
+    (
+        "a Teams webhook",
+        re.compile(r"outlook\.office(?:365)?\.com/webhook(?:b2)?/[0-9a-f@-]{36,80}/IncomingWebhook/[0-9a-f]{32}"),
+    ),
+    ("a signature of an Azure address", re.compile(r"[?&;]sig=([A-Za-z0-9%+/]{40,80}(?:=|%3[Dd])*)")),
+    ("a password in a header", re.compile(r"(?<=[Bb]asic )([A-Za-z0-9+/]{16,200}={0,2})(?![A-Za-z0-9+/])")),
+    (
+        PASSWORD,
+        re.compile(
+            r"(?i)(?:(?<=\s)|^)--?(?:password|passwd|token|api-?key|access-?key|secret)(?:=|\s+)['\"]?"
+            r"((?![-$<{%])(?=[^\s'\"]*[0-9])[^\s'\"]{6,100})"
+            r"|[?&](?:api_?key|key|token|access_token|password|secret)=((?![$<{%])(?=[^\s&]*[0-9])[^\s&\"'#]{8,200})"
+            r"|\bcurl\s(?:[^\n|;]{0,200}?\s)?(?:-u|--user)[ =]?['\"]?[\w.@-]{1,60}:((?![$<{])[^\s'\"]{3,100})"
+            r"|\bsshpass\s+-p\s*['\"]?((?![$<{])[^\s'\"]{3,100})"
+            r"|\bdocker\s+login\s[^\n|;]{0,100}?-p\s*['\"]?((?![$<{])[^\s'\"]{3,100})"
+            r"|\bmysql(?:dump|admin)?\s(?:[^\n|;]{0,100}?\s)?-p((?![$<{])[^\s'\"]{3,100})"
+        ),
+    ),
     ("a Discord webhook", re.compile(r"discord(?:app)?\.com/api/webhooks/[0-9]{15,22}/[A-Za-z0-9_-]{50,}")),
     ("a bearer token", re.compile(r"(?<=[Bb]earer )(?![$<{])([A-Za-z0-9.~+/_-]{16,}=*)")),
     ("a password in an address", re.compile(r"://[^/\s:@\"'<>{}$]{0,100}:([^/\s@\"'<>{}]{1,200})@[\w.\[-]")),
@@ -211,8 +266,19 @@ def _by_form(text: str) -> Iterator[Credential]:
     for kind, pattern in _PATTERNS:
         for match in pattern.finditer(text):
             value = next((group for group in match.groups() if group), match[0])
+            if kind in _BASIC and not _is_basic(value):
+                continue
             if not is_placeholder(value.strip("\"'")) and not (kind == PASSWORD and is_reference(value)):
                 yield Credential(kind, value)
+
+
+def _is_basic(value: str) -> bool:
+    """Whether a text is the base64 of `user:password`."""
+    try:
+        user, colon, password = unpacked(value).decode("ascii").partition(":")
+    except (ValueError, zlib.error):
+        return False
+    return bool(user.isprintable() and colon and len(password) >= 3 and password.isprintable())
 
 
 def _counts(kind: str, value: str, match: re.Match[str]) -> bool:

@@ -200,14 +200,13 @@ def git(root: Path, *arguments: str, errors: str = "surrogateescape") -> str:
     """
     try:
         done = subprocess.run(  # noqa: S603 - our own words, no shell
-            ["git", *arguments], cwd=root, capture_output=True, encoding="utf-8",  # noqa: S607
-            errors=errors, check=False, timeout=120,
+            ["git", *arguments], cwd=root, capture_output=True, check=False, timeout=120,  # noqa: S607
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ChangeError(f"git cannot be run: {error}") from None
     if done.returncode:
-        said = f"git {arguments[0]}: {' '.join(done.stderr.split())[:300]}"
+        said = f"git {arguments[0]}: {' '.join(done.stderr.decode(errors='replace').split())[:300]}"
         if arguments[0] == "rev-parse":  # where the repository is, which has nothing to do with how much of it is there
             raise ChangeError(f"{said}; run it in a clone of the repository, or name one with --project")
         raise ChangeError(f"{said}; fetch the whole history (checkout's `fetch-depth: 0`)")
-    return done.stdout
+    return done.stdout.decode(errors=errors)  # here, since a pipe of text would make each CR in a file a new line

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from everspot_clouds.credential_names import is_secret_of, is_strong
+from everspot_clouds.credential_names import is_literal_secret_of, is_secret_of, is_strong
 from everspot_clouds.plain_credentials import PASSWORD, RANDOM, Credential, credentials_in, credentials_under, kinds_of
 from everspot_core.declared import SECRET
 from everspot_core.yaml_text import BadYaml, Scalar, scalars
@@ -21,13 +21,21 @@ REMEDY = (
 MOST_VALUES = 200_000
 _MOST_OUTPUT = 64 << 20  # characters of a diff that are looked at
 _LONGEST_LINE = 20_000
+_OVERLAP, _MOST_PARTS = 500, 50
 
 _OWN = ("secretsprovider", "encryptionsalt", "encryptedkey")
 """What the engine itself writes into a file of settings, encrypted."""
 
+_ENCRYPTED = re.compile(r"v[0-9]+:[A-Za-z0-9+/]{16}:[A-Za-z0-9+/]{2,}={0,2}|AAAB[A-Za-z0-9+/]{28,}={0,2}")
+"""What `secure:` holds after the engine has encrypted it: by its own key, or by Pulumi Cloud's (`pkg/secrets`)."""
+
 _ALLOWED = re.compile(r"pragma: ?(?:allow|white)list[ -](?:nextline[ -])?secret", re.IGNORECASE)
 _SETTINGS_LIKE = (".env", ".ini", ".cfg", ".conf", ".toml", ".tfvars", ".properties")
 _DOCUMENTS = (".yaml", ".yml", ".json")
+_LITERAL = re.compile(
+    r"""(?<![\w.$-])([A-Za-z_][\w.-]{2,63})["']?\]?(?:\s*:\s*[\w.\[\] |]{1,40}?)?\s*(?::=|[:=])\s*"""
+    r"""(?:(["'])([^"'\s\\]{6,100})\2|(?<==)([^\s"'`$(){}\[\]<>,;#]{6,100})(?=\s|$))"""
+)
 _PAIR = re.compile(r"""\s*(?:export\s+)?["']?([\w.-]{1,64})["']?\s*[:=]\s*["']?([^\s"'#]{3,200})["']?,?\s*(?:#.*)?""")
 
 
@@ -64,13 +72,12 @@ def _leaks_of_document(text: str, *, settings: bool = False) -> list[Leak]:
     found: dict[int, list[Credential]] = {}
     paths: dict[int, str] = {}
     values = _values(text, own)
-    encrypted = {value.line for value in values if value.key == "secure"}
     for number, line in enumerate(lines, 1):
-        if number not in encrypted and not line.startswith(tuple(f"{name}:" for name in own)):
-            found[number] = credentials_in(line[:_LONGEST_LINE])
+        if not line.startswith(tuple(f"{name}:" for name in own)):
+            found[number] = _credentials_in_line(_ENCRYPTED.sub("", line) if "secure" in line else line)
     names = {value.path: value.text for value in values}
     for value in values:
-        if value.key == "secure" or value.path in own:
+        if value.key == "secure" and _ENCRYPTED.fullmatch(value.text):
             continue
         name = _name(value, names)
         for one in credentials_under(name, value.text):
@@ -86,6 +93,12 @@ def _leaks_of_document(text: str, *, settings: bool = False) -> list[Leak]:
     ]
 
 
+def _credentials_in_line(line: str) -> list[Credential]:
+    """The credentials in a line, which is looked at in overlapping parts: the patterns are not linear."""
+    ends = range(0, max(1, min(len(line), _LONGEST_LINE * _MOST_PARTS) - _OVERLAP), _LONGEST_LINE - _OVERLAP)
+    return list(dict.fromkeys(one for start in ends for one in credentials_in(line[start : start + _LONGEST_LINE])))
+
+
 def _values(text: str, own: Sequence[str]) -> list[Scalar]:
     try:
         return [value for value in scalars(text, nodes=MOST_VALUES) if value.path not in own]
@@ -94,7 +107,10 @@ def _values(text: str, own: Sequence[str]) -> list[Scalar]:
 
 
 def _name(value: Scalar, texts: Mapping[str, str]) -> str:
-    """The name that says what a value is: its key, or the name beside it in a list of variables."""
+    """The name that says what a value is: its key, or the name beside it in a list of variables. What is called
+    `secure`, but is not encrypted, is a secret by its author's word."""
+    if value.key == "secure":
+        return "password"
     if value.key.lower() != "value":
         return value.key
     parent = value.path[: -len(value.key)]
@@ -143,14 +159,28 @@ def _leaks_of_lines(project: Project, path: str, added: Mapping[int, str]) -> li
     pairs = suffix in _SETTINGS_LIKE or PurePosixPath(path).name.startswith(".env")
     found = []
     for number, line in added.items():
-        each = [one for one in credentials_in(line) if pairs or one.kind != PASSWORD]
-        match = _PAIR.fullmatch(line) if pairs and not each else None
-        if match and is_secret_of(match[1], match[2]):
-            each = [Credential(PASSWORD, match[2])]
+        each = [one for one in _credentials_in_line(line) if pairs or one.kind != PASSWORD]
+        each = each or (_pairs(line) if pairs else _literals(line[:_LONGEST_LINE]))
         each = [one for one in each if not _is_example(one.value)]
         if each and not _ALLOWED.search(line) and not _ALLOWED.search(added.get(number - 1, "")):
             found.append(Leak(number, tuple(kinds_of(each)), "", tuple(one.value for one in each)))
     return found
+
+
+def _pairs(line: str) -> list[Credential]:
+    """What a line of a file of settings calls a secret."""
+    matches = [match for part in line.split("\r") if (match := _PAIR.fullmatch(part))]
+    return [Credential(PASSWORD, match[2]) for match in matches if is_secret_of(match[1], match[2])]
+
+
+def _literals(line: str) -> list[Credential]:
+    """What a line of a program or a script calls a secret: only what has a digit and is no name, since programs also
+    call variables, labels and tokens of languages so."""
+    return [
+        Credential(PASSWORD, value)
+        for match in _LITERAL.finditer(line)
+        if (value := match[3] or match[4]) and is_literal_secret_of(match[1], value)
+    ]
 
 
 def _is_example(value: str) -> bool:
@@ -176,9 +206,14 @@ def _added(project: Project, base: str) -> dict[str, dict[int, str]]:
     text = git(project.root, *words, errors="replace")
     found: dict[str, dict[int, str]] = {}
     for path, number, line in _added_lines(text[:_MOST_OUTPUT]):
-        if "\0" not in line:
-            found.setdefault(path, {})[number] = line[:_LONGEST_LINE]
+        if "\0" not in line or _is_utf16(line):
+            found.setdefault(path, {})[number] = line.replace("\0", "").strip("\ufeff\ufffd\r")
     return found
+
+
+def _is_utf16(line: str) -> bool:
+    """Whether a line is ASCII in two bytes a character, as PowerShell's `>` writes files."""
+    return 0.4 * len(line) <= line.count("\0") <= 0.6 * len(line) + 2
 
 
 def _added_lines(text: str) -> Iterator[tuple[str, int, str]]:

@@ -130,3 +130,69 @@ def test_a_credential_in_any_other_file_that_a_change_edits_is_refused(desk: Des
     assert key not in done.stdout and "hunter2" not in done.stdout
     first = leaks_of_change(Project.read(desk.root), "0" * 40)
     assert set(found) | {"old.py"} == set(first)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "xapp-1-A0123456789-1234567890123-" + "0a1b" * 16, "npm_" + "a1B2" * 9, "nvapi-" + "a1B2" * 16,
+        "gsk_" + "a1B2" * 13, "wandb_v1_" + "a1B2" * 19 + "c", "dckr_pat_" + "a1B" * 9, "lin_api_" + "a1B2" * 10,
+        "ntn_" + "a1B2" * 11 + "cd", "PMAK-" + "0a1b" * 6 + "-" + "0a1b" * 8 + "cd", "glsa_" + "a1B2" * 8 + "_0a1b2c3d",
+        "tskey-auth-" + "a1B2" * 3 + "-" + "a1B2" * 8, "shpat_" + "0a1b" * 8, "NRAK-" + "A1B" * 9, "key-" + "0a1b" * 8,
+        "Authorization: Basic YWRtaW46aHVudGVyMnNlY3JldA==",
+        "https://x.blob.core.windows.net/c?sp=r&sig=" + "a1B2" * 11,
+    ],
+)  # fmt: skip
+def test_a_credential_is_known_by_its_form_in_any_file(desk: Desk, value: str) -> None:
+    assert leaks_of_settings(f"config:\n  # {value}\n  a:b: c\n")
+    desk.write("notes.md", f"first\n{value}\n")
+    desk.commit()
+    found = leaks_of_change(Project.read(desk.root), "HEAD~1")
+    assert {path: [leak.line for leak in leaks] for path, leaks in found.items()} == {"notes.md": [2]}
+
+
+@pytest.mark.parametrize("value", ["hunter2", PLANTED["a GitHub token"][1], "AKIA" + "QWERTYUIOPASDFGH"])
+def test_what_is_called_secure_and_is_not_encrypted_is_refused(value: str) -> None:
+    (leak,) = leaks_of_settings(f"config:\n  a:b:\n    secure: {value}\n")
+    assert leak.line == 3 and value not in str(leak)
+    encrypted = "v1:u8Jd92KslPq0aXz7:Vb4NmT6rYw1EoCfGhQiZ3xB5u8Jd92KslPq0aXz7Vb4NmT6rYw1EoC=="
+    assert leaks_of_settings(f"config:\n  a:b:\n    secure: {encrypted}  # was {PLANTED['a GitHub token'][1]}\n")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "A=1\nTOKEN={}\n".encode("utf-16").decode("latin-1"),
+        "A=1\rTOKEN={}\r",
+        '{{"image": "' + "iVBORw0K" * 30_000 + '", "text": "{}"}}',
+    ],
+    ids=["two bytes a character", "lines that end with CR", "a long line"],
+)
+def test_a_credential_is_found_however_a_file_writes_its_lines(desk: Desk, content: str) -> None:
+    token = PLANTED["a GitHub token"][1]
+    wide = "\0" in content
+    text = content.replace("{\0}\0", "".join(f"{char}\0" for char in token)) if wide else content.format(token)
+    (desk.root / "run.log").write_bytes(text.encode("latin-1"))
+    desk.commit()
+    assert list(leaks_of_change(Project.read(desk.root), "HEAD~1")) == ["run.log"]
+
+
+def test_a_program_that_holds_a_password_is_refused_and_one_that_only_names_it_is_not(desk: Desk) -> None:
+    key = "0123456789abcdef" * 2 + "01234567"
+    desk.write(
+        "bad.py",
+        f'connect(password="hunter2")\nos.environ["WANDB_API_KEY"] = "{key}"\n'
+        f'wandb.login(key="{key}")\nDB_PASSWORD: str = "hunter2"\n',
+    )
+    desk.write("bad.sh", "export DB_PASSWORD=hunter2\n")
+    desk.write(
+        "good.py",
+        'password = get_password(user1)\npad_token = "<pad>"\napi_key = os.environ["API_KEY2"]\n'
+        'PASSWORD_NAME = "DB_PASSWORD_2"\nsecret_key = f"{prefix1}"\ndb_key = "train-images-10"\n',
+    )
+    desk.write("good.sh", "export DB_PASSWORD=$(cat /run/secrets/db1)\nAPI_KEY=${API_KEY1}\n")
+    desk.commit()
+    found = leaks_of_change(Project.read(desk.root), "HEAD~1")
+    assert {path: [leak.line for leak in leaks] for path, leaks in found.items()} == {
+        "bad.py": [1, 2, 3, 4], "bad.sh": [1],
+    }  # fmt: skip

@@ -12,7 +12,10 @@ _GENERATOR = (
     "the random generator {names} is not restored: derive its numbers from the step or the sample's index, draw from "
     "the global generators of python, numpy or torch, or track an object with its state (run.track(rng=…))"
 )
-_WEIGHTS = "{names} is not tracked, so each resume begins it anew: pass it by name, such as run.track(ema=…)"
+_WEIGHTS = (
+    "{names} is not tracked, so each resume begins it anew: pass a module by name, such as run.track(ema=…), and keep "
+    "a tensor as a buffer of a tracked module"
+)
 _NUMBER = (
     "{names} is not restored ({values}): derive it from run.steps_done, or keep it in a tracked object with state_dict "
     "and load_state_dict"
@@ -145,7 +148,8 @@ def _of_hidden(found: FirstDifference) -> str:
         if other:
             return (
                 f"from this step on the global random numbers of {', '.join(other)} are others: a loader without a "
-                "generator of its own, or code that runs only after a resume, has drawn from them"
+                "generator of its own, or code that runs only after a resume, has drawn from them. A second loader "
+                "that the loop reads by next() begins anew with each resume: draw its samples by run.steps_done"
             )
     if found.end:
         return "code after the loop depends on something that is not restored: compute it from the tracked state"

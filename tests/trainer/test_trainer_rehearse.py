@@ -162,6 +162,7 @@ def test_a_variable_that_never_changes_explains_nothing() -> None:
     [
         ({4: {"batches": ["x"]}}, {"workers": 2}, "2 worker processes"),
         ({4: {"batches": ["x"]}}, {"order": "BatchOrder"}, "the samples are the same"),
+        ({4: {"batches": ["x"]}}, {"type": "DataLoader"}, "depends on more than the index"),
         ({4: {"batches": ["x"]}}, {"type": "MyFeed"}, "MyFeed does not return to the same samples"),
         ({3: other(3, optimizer__w__exp_avg="bfloat16[2]:m3")}, {}, "was float32 and is bfloat16"),
         ({3: other(3, buffer__count="int64[]:0")}, {}, "persistent=False"),

@@ -130,8 +130,11 @@ def _of_batch(found: FirstDifference, loader: dict[str, Any]) -> str:
             f"the loader's {loader['workers']} worker processes draw other random numbers after a resume: derive those "
             "of the data set from the sample's index (numpy.random.default_rng([seed, index]))"
         )
-    if loader.get("order") == "BatchOrder":
-        return "the samples are the same and their content is not: what in the data set depends on more than the index?"
+    if loader.get("order") == "BatchOrder" or loader.get("type") == "DataLoader":
+        return (
+            "the samples are the same and their content is not: what in the data set depends on more than the index, "
+            "such as a cache or an order of its own?"
+        )
     return (
         f"{loader.get('type', 'the loader')} does not return to the same samples: its state_dict must hold position, "
         "order and random state; resumable_loader(dataset, batch_size, seed=…) does that"

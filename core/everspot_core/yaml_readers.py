@@ -13,6 +13,7 @@ from everspot_core.problems import cut
 
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?[0-9]+\.[0-9]*(?:[eE][-+][0-9]+)?|\.[0-9]+(?:[eE][-+][0-9]+)?")
+_ENDLESS = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _NULL = re.compile(r"~|null|Null|NULL|")
 _BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")
 
@@ -68,7 +69,7 @@ def key_difference(text: str) -> str:
     """Return how readers differ about a plain key, and what to write instead; empty if it is a text to all."""
     if text == "<<":
         return "<< merges mappings for some readers only: write the keys out"
-    plain = any(kind.fullmatch(text) for kind in (_INT, _FLOAT, _NULL, _BOOL))
+    plain = any(kind.fullmatch(text) for kind in (_INT, _FLOAT, _ENDLESS, _NULL, _BOOL))
     if plain or value_difference(text):
         return f'the key {cut(text, 60) or "(empty)"} is no text to some: write "{cut(text, 60)}"'
     return ""

@@ -60,7 +60,9 @@ def test_what_all_readers_agree_on_is_taken(text: str, value: Any) -> None:
     assert load(f"a: {text}\n") == {"a": value}
 
 
-@pytest.mark.parametrize("key", ["on", "1", "1.5", "true", "null", "~", "2026-01-31", "0x1", "1:30", "yes"])
+@pytest.mark.parametrize(
+    "key", ["on", "1", "1.5", "true", "null", "~", "2026-01-31", "0x1", "1:30", "yes", ".inf", "-.Inf", ".nan"]
+)
 def test_a_key_that_is_no_text_to_all_is_refused(key: str) -> None:
     with pytest.raises(BadYaml, match="the key "):
         load(f"a: {{{key}: x}}")

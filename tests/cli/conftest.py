@@ -70,7 +70,7 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     home = tmp_path_factory.mktemp("home")
     for variable in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(variable, str(home / variable))
-    for variable in ("EVERSPOT_STORE", "EVERSPOT_CLUSTER"):
+    for variable in ("EVERSPOT_STORE", "EVERSPOT_CLUSTER", "EVERSPOT_CLOCK"):
         monkeypatch.delenv(variable, raising=False)
 
 

@@ -96,6 +96,8 @@ def test_a_value_that_the_cluster_cannot_hold_is_refused_before_the_first_trial(
 
     assert answer.code == 1
     assert "fields: resources.vcpus=64: " in answer.err
+    assert "add a type that holds it to the fleet" in answer.err
+    assert "--wait-for-capacity" not in answer.err, "an option that `sweep` does not have"
     assert play.world.store.jobs.names() == []
     assert play.world.store.studies.get("rates") is None
 

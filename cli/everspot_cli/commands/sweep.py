@@ -14,6 +14,7 @@ from rich.text import Text
 from everspot_cli.commands.options import Json, session_of
 from everspot_cli.commands.submit.command import examine, skew_warnings
 from everspot_cli.commands.submit.deadline import bounded, warn
+from everspot_cli.commands.submit.fleet import WAIT_HINT
 from everspot_cli.errors import CliError
 from everspot_cli.requests import user
 from everspot_cli.session import Session
@@ -85,7 +86,8 @@ def _check_trials(session: Session, spec: SweepSpec, job: Path) -> None:
     if not refused:
         return
     if len(shaping) == 0 or len(refused) == len(trials_to_check(shaping)):
-        raise refused[0][1]
+        error = refused[0][1]
+        raise CliError(str(error), error.code, hint=error.hint.removesuffix(WAIT_HINT), problems=error.problems)
     problems = [
         {"field": f"fields: {describe_values(values)}", "problem": problem["problem"]}
         for values, error in refused
@@ -93,7 +95,7 @@ def _check_trials(session: Session, spec: SweepSpec, job: Path) -> None:
     ]
     raise CliError(
         f"the cluster refuses {counted(len(refused), 'combination')} of the sweep's values",
-        hint=refused[0][1].hint,
+        hint=refused[0][1].hint.removesuffix(WAIT_HINT),
         problems=problems[:SHOWN_AT_MOST],
     )
 

@@ -17,6 +17,8 @@ from everspot_cli.errors import CliError
 from everspot_cli.session import Session
 from everspot_cli.supplies import refuse_missing
 
+WAIT_HINT = "; or let the job wait until there is one: --wait-for-capacity"
+"""The way out that only `submit` and `retry` offer."""
 _SHOWN = 5
 THREADS = "OMP_NUM_THREADS"
 
@@ -117,8 +119,7 @@ def refuse_impossible(
     whose = "the fleet's types" if fleet.declared else "the instances that have reported"
     raise CliError(
         f"{file}: nothing that the cluster {session.manifest.cluster} has can hold this job",
-        hint=f"{whose}: {has}. Ask for less, add a type that holds it to the fleet, "
-        "or let the job wait until there is one: --wait-for-capacity",
+        hint=f"{whose}: {has}. Ask for less, or add a type that holds it to the fleet{WAIT_HINT}",
         problems=[{"field": "resources", "problem": lacks or "the fleet has no types"}],
     )
 

@@ -86,6 +86,15 @@ class _Loader(yaml.SafeLoader):
         self._below[-1] = max(self._below[-1], levels)
         return node
 
+    def compose_scalar_node(self, anchor: Any) -> ScalarNode:
+        """A scalar. JSON writes characters beyond U+FFFF as two escapes, which PyYAML leaves apart."""
+        node: ScalarNode = super().compose_scalar_node(anchor)  # type: ignore[no-untyped-call]
+        try:
+            node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            raise _NotOurYaml(f"half a character, a lone surrogate, is not allowed{_at(node)}") from None
+        return node
+
     def _bound(self, depth: int, line: int) -> None:
         if depth > DEPTH:
             raise _NotOurYaml(f"nested more than {DEPTH} levels deep in line {line}")

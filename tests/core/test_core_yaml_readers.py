@@ -1,5 +1,6 @@
 """A YAML file means the same to every reader, or it is refused with what to write."""
 
+import json
 import math
 import re
 from typing import Any
@@ -140,3 +141,15 @@ def test_scalars_have_their_place_and_line() -> None:
 
 def test_a_key_named_y_stands_beside_x() -> None:
     assert load("{x: 1, y: 2, n: 3}") == {"x": 1, "y": 2, "n": 3}
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=5), st.text(max_size=5), max_size=4))
+def test_json_with_escapes_means_what_json_means(document: dict[str, str]) -> None:
+    """JSON writes characters beyond U+FFFF as a pair of escapes: one character, whoever reads them."""
+    assert load(json.dumps(document), strict=False) == document
+
+
+@pytest.mark.parametrize("text", ['{"a": "\\ud83d"}', 'a: "\\ude00"', '{"\\ud83d": 1}'])
+def test_half_a_character_is_refused(text: str) -> None:
+    with pytest.raises(BadYaml, match="lone surrogate"):
+        load(text)

@@ -88,7 +88,7 @@ class _Loader(yaml.SafeLoader):
 
     def compose_scalar_node(self, anchor: Any) -> ScalarNode:
         """A scalar. JSON writes characters beyond U+FFFF as two escapes, which PyYAML leaves apart."""
-        node: ScalarNode = super().compose_scalar_node(anchor)  # type: ignore[no-untyped-call]
+        node: ScalarNode = super().compose_scalar_node(anchor)
         try:
             node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:

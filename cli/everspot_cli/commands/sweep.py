@@ -86,8 +86,8 @@ def _check_trials(session: Session, spec: SweepSpec, job: Path) -> None:
     if not refused:
         return
     if len(shaping) == 0 or len(refused) == len(trials_to_check(shaping)):
-        error = refused[0][1]
-        raise CliError(str(error), error.code, hint=error.hint.removesuffix(WAIT_HINT), problems=error.problems)
+        refusal = refused[0][1]
+        raise CliError(str(refusal), refusal.code, hint=refusal.hint.removesuffix(WAIT_HINT), problems=refusal.problems)
     problems = [
         {"field": f"fields: {describe_values(values)}", "problem": problem["problem"]}
         for values, error in refused

@@ -1,5 +1,6 @@
 """Updates that are killed: the engine gets SIGKILL as soon as the cloud is asked for a certain thing."""
 
+import atexit
 import json
 import os
 import shutil
@@ -8,7 +9,8 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +32,7 @@ def kill_update_at(rig: Any, action: str, stack: str) -> None:
     if stack not in rig.stacks:
         rig.engine.run(["stack", "init", stack], str(rig.project), rig.env)
         rig.stacks.add(stack)
+    atexit.register(end_language_hosts, rig.project)
     command = [shutil.which("pulumi", path=rig.env["PATH"]), "up", "--yes", "--skip-preview", "--parallel=64"]
     with subprocess.Popen(
         [*command, "--stack", stack], cwd=rig.project, env=rig.plugins.attached(rig.env), start_new_session=True,
@@ -44,6 +47,15 @@ def kill_update_at(rig: Any, action: str, stack: str) -> None:
         finally:
             os.killpg(engine.pid, signal.SIGKILL)
     rig.engine.run(["cancel", "--yes", "--stack", stack], str(rig.project), rig.env)
+
+
+def end_language_hosts(project: Path) -> None:
+    """End the language hosts of a project: they outlive an engine that was killed, and wait for it for ever."""
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            command, environment = ((entry / name).read_bytes() for name in ("cmdline", "environ"))
+            if b"pulumi-language-python" in command and os.fsencode(project) in command + environment:
+                os.kill(int(entry.name), signal.SIGKILL)
 
 
 def settled(rig: Any, present: Callable[[], set[str]]) -> set[str]:

@@ -24,7 +24,7 @@ from everspot_store.file_tree import EntryKind, FileTree, TreeEntry, escape_path
 from pydantic import JsonValue
 
 from everspot_train.agent.artifacts.assess import Assessment, Assessor, ProgramEnd
-from everspot_train.agent.artifacts.copies import Changed, UnreadableFile, copy_files, copy_growing, find_torn
+from everspot_train.agent.artifacts.copies import Changed, UnreadableFile, copy_files, copy_growing, find_torn, stamp_of
 from everspot_train.agent.artifacts.look import FolderWatch, Look
 from everspot_train.agent.artifacts.plan import LastPublication, PublicationPlan, entry_of, is_due, plan, without
 from everspot_train.agent.artifacts.rhythm import Rhythm
@@ -289,7 +289,11 @@ class FolderKeeper:
             return {path: Path(os.fsdecode(self._root + b"/" + path)) for path in sources}
         state = {path: name for path, name in sources.items() if path not in assessment.others}
         logs = {path: name for path, name in sources.items() if path in assessment.others}
-        return copy_files(self._root, state, look, self._copies) | copy_growing(self._root, logs, self._copies)
+        copies = copy_files(self._root, state, look, self._copies) | copy_growing(self._root, logs, self._copies)
+        for path in assessment.settings:  # one that is rewritten belongs to the next round
+            if stamp_of(self._root, path) != look.items[path].stamp:
+                raise Changed(os.fsdecode(path))
+        return copies
 
     def _send(
         self,

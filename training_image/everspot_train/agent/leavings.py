@@ -25,6 +25,9 @@ CANCEL_TIME = timedelta(seconds=30)
 RELEASE_TIME = timedelta(seconds=2)
 """The time before a deadline that is reserved for the ending's events and the release of the lease."""
 
+_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+"""Exit codes of a program that SIGKILL ended, as for want of memory: its own, and that of a shell around it."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -86,7 +89,7 @@ class Leavings:
         says where it was; any other one failed there if it has kept nothing since. `status`: its last report;
         `scratch`: the folder in which the library puts what it loads."""
         folder = self.folder
-        if folder is None or not self._launched or ending.reason is not Reason.ERROR or exit_code == -signal.SIGKILL:
+        if folder is None or not self._launched or ending.reason is not Reason.ERROR or exit_code in _KILLED:
             return
         if status is None:
             self._quietly("failed load", lambda: folder.note_failed_load(library=False))
@@ -119,6 +122,6 @@ def how_ended(exit_code: int | None) -> ProgramEnd:
     by a signal."""
     if exit_code == 0:
         return ProgramEnd.SOUND
-    if exit_code is None or exit_code < 0 or exit_code in (128 + signal.SIGTERM, 128 + signal.SIGKILL):
+    if exit_code is None or exit_code < 0 or exit_code in (128 + signal.SIGTERM, *_KILLED):
         return ProgramEnd.KILLED
     return ProgramEnd.BY_ITSELF

@@ -5,6 +5,7 @@ and the order of the kernel's own times of change.
 """
 
 from collections import deque
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import Enum
@@ -17,11 +18,13 @@ from everspot_train.agent.artifacts.layouts import (
     Division,
     Layout,
     divide,
+    is_settings,
     member_template,
     template_of,
 )
 from everspot_train.agent.artifacts.look import Look, Stamp
 from everspot_train.agent.artifacts.rhythm import Rhythm, Write
+from everspot_train.agent.artifacts.settings import SettingsFiles
 
 REST = timedelta(seconds=20)
 """How long nothing may be written before loose files count as a checkpoint whose rounds are not known yet. Longer than
@@ -59,6 +62,7 @@ class Assessment:
         waiting: the names of those that are not complete.
         loose: the loose files, if they are complete together; else None.
         others: logs and the like.
+        settings: those of them that are settings, and no log by how they are written.
         links: symbolic links outside of the units.
         left_out: why each file that is not complete is left out, by path.
         added: files of the newest round, if none of them was written over an older one.
@@ -70,6 +74,7 @@ class Assessment:
     waiting: frozenset[bytes] = frozenset()
     loose: frozenset[bytes] | None = None
     others: frozenset[bytes] = frozenset()
+    settings: frozenset[bytes] = frozenset()
     links: frozenset[bytes] = frozenset()
     left_out: dict[bytes, str] = field(default_factory=dict)
     added: frozenset[bytes] = frozenset()
@@ -89,6 +94,8 @@ class Assessor:
 
     def __init__(self, rhythm: Rhythm | None = None) -> None:
         self.rhythm = rhythm or Rhythm()
+        self._learned_rhythm = deepcopy(self.rhythm)
+        self._settings = SettingsFiles({*self.rhythm.members, self.rhythm.leader or b""})
         self.families: dict[bytes, Layout] = {}
         self._members: dict[bytes, frozenset[bytes]] = {}
         self._last = Look(timedelta())
@@ -143,7 +150,7 @@ class Assessor:
                 self._learn(unit)
             else:
                 left_out |= dict.fromkeys(unit.paths, reason)
-        reason = self._end_reason(division, ended, quiet)
+        reason = self._end_reason(division, look, ended, quiet)
         return replace(self._assessment(division, complete, left_out, reason, look), doubtful=doubtful)
 
     def _assessment(
@@ -164,6 +171,7 @@ class Assessor:
             waiting=waiting,
             loose=loose,
             others=division.others,
+            settings=frozenset(filter(is_settings, division.others)) - self._logs - look.appending,
             links=division.links,
             left_out=left_out,
             added=frozenset() if self.rhythm.replaced else frozenset(write.path for write in self.rhythm.current),
@@ -175,21 +183,43 @@ class Assessor:
         before = self._last
         changed = {path for path, item in look.items.items() if _stamp(before, path) != item.stamp}
         self._since = {path: look.at if path in changed else self._since.get(path, before.at) for path in look.items}
+        logs, state_settings = set(self._logs), set(self._settings.state)
         self._note_churning(before, look, changed)
-        division = divide(look, self._logs, self.families)
+        written = sorted(changed, key=lambda path: (look.items[path].ctime_ns, path))
+        self._settings.observe(written, before, look, self._logs)
+        settings = {path for path in look.items if self._settings.holds_state(path)}
+        division = divide(look, self._logs, self.families, settings)
         self.wrote = self.wrote or bool({path for path in changed if path not in division.others})
-        writes = sorted(changed & division.loose, key=lambda path: (look.items[path].ctime_ns, path))
+        undecided = {path for path in division.others if is_settings(path)} - self._logs - look.appending
+        writes = [path for path in written if path in division.loose]
         if writes or (look.writing & division.loose):
             self._last_write, self._ever_written = look.at, True
-        if numbered := _parts(writes, before, look) - self._parts:
-            self._parts |= numbered
-            self.rhythm = Rhythm()  # what seemed to be rounds were the files of one
-            self.rhythm.observe(replace(write, template=self._template(write.path)) for write in self._history)
-        new = [Write(path, self._template(path), path not in before.items) for path in writes]
+        if undecided & changed:
+            self._last_write = look.at
+        numbered = _parts(writes, before, look) - self._parts
+        self._parts |= numbered
+        if numbered or self._settings.state != state_settings:
+            self._learned_rhythm = Rhythm()  # what seemed to be rounds were not, or not all files of one
+        if numbered or self._settings.state != state_settings or self._logs != logs:
+            self._replay()
+        new = [
+            Write(path, self._template(path), path not in before.items)
+            for path in written
+            if path in division.loose or path in undecided
+        ]
         self._history.extend(new)
-        self.rhythm.observe(new)
+        self.rhythm.observe(filter(self._is_state, new))
         self._last, self._loose = look, division.loose
         return division
+
+    def _replay(self) -> None:
+        """Learn the rhythm again from all writes that are known to be of state."""
+        self.rhythm = deepcopy(self._learned_rhythm)
+        writes = (replace(write, template=self._template(write.path)) for write in self._history)
+        self.rhythm.observe(filter(self._is_state, writes))
+
+    def _is_state(self, write: Write) -> bool:
+        return write.path not in self._logs and (not is_settings(write.path) or self._settings.holds_state(write.path))
 
     def _template(self, path: bytes) -> bytes:
         template = template_of(path)
@@ -255,32 +285,39 @@ class Assessor:
         """Why the loose files are not complete together while the program runs."""
         if not division.loose or division.missing:
             return division.missing
-        if writing := sorted(division.loose & look.writing):
+        pending = self._pending_settings(division, look)
+        if writing := sorted((division.loose | pending) & look.writing):
             path = next((path for path in writing if path in look.mapped), writing[0])
             what = "is mapped for writing" if path in look.mapped else "is open for writing"
             return f"{escape_path(path)} {what}"
-        if not self._ever_written or self.rhythm.whole or division.marked:
+        if not self._ever_written or (self.rhythm.whole and not pending) or division.marked:
             return ""
-        if self.rhythm.rounds:
+        if not self.rhythm.whole and self.rhythm.rounds:
             names = sorted(self.rhythm.members - {write.template for write in self.rhythm.current})
             return f"{_names(names)} was not written yet in this round, as in the rounds before"
         rest = look.at - self._last_write
         return "" if rest >= REST else f"its files may belong together, and were written less than {REST.seconds} s ago"
 
-    def _end_reason(self, division: Division, ended: ProgramEnd, quiet: timedelta) -> str:
+    def _end_reason(self, division: Division, look: Look, ended: ProgramEnd, quiet: timedelta) -> str:
         """Why the loose files are not complete together after the program's end."""
         if ended is ProgramEnd.SOUND or not division.loose or not self._ever_written:
             return ""
         if division.missing:
             return division.missing
-        if self.rhythm.whole or division.marked:
+        pending = self._pending_settings(division, look)
+        if (self.rhythm.whole and not pending) or division.marked:
             return ""
-        if self.rhythm.rounds:
+        if not self.rhythm.whole and self.rhythm.rounds:
             names = sorted(self.rhythm.members - {write.template for write in self.rhythm.current})
             return f"the program ended before it wrote {_names(names)}"
         if ended is ProgramEnd.BY_ITSELF or quiet >= REST:
             return ""
+        if pending:
+            return f"the program was killed before it was known whether {_names(sorted(pending))} belongs to each round"
         return "the program was killed while it may have been writing its first checkpoint"
+
+    def _pending_settings(self, division: Division, look: Look) -> frozenset[bytes]:
+        return self._settings.pending(division.others - self._logs - look.appending)
 
 
 def _parts(writes: list[bytes], before: Look, look: Look) -> set[bytes]:

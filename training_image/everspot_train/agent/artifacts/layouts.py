@@ -11,7 +11,7 @@ The last-written file of each layout comes from the framework's source:
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -25,10 +25,11 @@ _RANDOM_STATES = re.compile(rb"random_states_\d+\.pkl")
 _ACCELERATE = {b"optimizer.bin", b"sampler.bin", b"scheduler.bin"}
 _SHARD = re.compile(rb"(.+)-(\d+)-of-(\d+)(\.\w+)")
 _LOG_NAMES = re.compile(
-    rb"(.*\.(log|jsonl|csv|tsv|out|err|md|html|png|jpe?g|svg|pdf|lock|pid|ya?ml|toml|ini|cfg)|.*\.log\.\d+"
+    rb"(.*\.(log|jsonl|csv|tsv|out|err|md|html|png|jpe?g|svg|pdf|lock|pid)|.*\.log\.\d+"
     rb"|.*tfevents.*|\.gitignore)",
     re.IGNORECASE,
 )
+_SETTINGS_NAMES = re.compile(rb".*\.(ya?ml|toml|ini|cfg)", re.IGNORECASE)
 STATE_ENDINGS = (
     b".pt", b".pth", b".bin", b".safetensors", b".ckpt", b".npz", b".npy", b".pkl", b".pickle", b".h5", b".hdf5",
     b".msgpack", b".joblib", b".mmap", b".memmap", b".dat", b".tar", b".zip", b".model", b".onnx", b".gguf",
@@ -106,13 +107,19 @@ class Division:
     marked: bool | None = None
 
 
-def divide(look: Look, logs: Iterable[bytes] = (), families: Mapping[bytes, Layout] | None = None) -> Division:
+def divide(
+    look: Look,
+    logs: Iterable[bytes] = (),
+    families: Mapping[bytes, Layout] | None = None,
+    settings: Collection[bytes] = (),
+) -> Division:
     """Divide a folder.
 
     Args:
         look: the folder.
         logs: files that are known to be logs by how they are written.
         families: the layout of earlier checkpoints, by the template of their folder (`template_of`).
+        settings: settings files that are known to hold state by how they are written.
     """
     contents = _contents(look.items)
     units = list[CheckpointUnit]()
@@ -130,7 +137,8 @@ def divide(look: Look, logs: Iterable[bytes] = (), families: Mapping[bytes, Layo
     ckpt = [path for path, item in outside.items() if path.endswith(b".ckpt") and item.kind is EntryKind.FILE]
     units += [CheckpointUnit(path, Layout.LIGHTNING, frozenset({path})) for path in ckpt]
     files = {path for path, item in outside.items() if item.kind is EntryKind.FILE} - set(ckpt)
-    others = frozenset(path for path in files if is_log(path) or path in set(logs) or path in look.appending)
+    logs = {path for path in files if is_log(path) and path not in settings} | set(logs) | look.appending
+    others = frozenset(files & logs)
     loose = frozenset(files) - others
     links = frozenset(path for path, item in outside.items() if item.kind is EntryKind.LINK)
     marker = look.items.get(MARKER)
@@ -141,11 +149,17 @@ def divide(look: Look, logs: Iterable[bytes] = (), families: Mapping[bytes, Layo
 
 
 def is_log(path: bytes) -> bool:
-    """Whether a path is that of a log or of a picture, which holds no state, by its name."""
+    """Whether a path is that of a log, a picture or settings, which hold no state, by its name."""
     *folders, name = path.split(b"/")
-    if _LOG_NAMES.fullmatch(name) is not None:
+    if _LOG_NAMES.fullmatch(name) is not None or _SETTINGS_NAMES.fullmatch(name) is not None:
         return True
     return bool(_LOG_FOLDERS & set(folders)) and not name.lower().endswith(STATE_ENDINGS)
+
+
+def is_settings(path: bytes) -> bool:
+    """Whether a path is that of settings, which hold state if the program rewrites them."""
+    *folders, name = path.split(b"/")
+    return _SETTINGS_NAMES.fullmatch(name) is not None and not _LOG_FOLDERS & set(folders)
 
 
 def may_stand_alone(path: bytes) -> bool:

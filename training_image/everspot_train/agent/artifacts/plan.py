@@ -110,6 +110,7 @@ def without(assessment: Assessment, torn: Mapping[bytes, str]) -> Assessment:
         waiting=assessment.waiting | {unit.name for unit in dropped},
         loose=loose,
         others=assessment.others,
+        settings=assessment.settings,
         links=assessment.links,
         left_out=left_out,
         added=assessment.added,

@@ -1,0 +1,85 @@
+"""A job's folder `checkpoints` for tests: on a folder store, by a clock set by hand."""
+
+import json
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from everspot_core.records import EventKind
+from everspot_store import ManualClock, Store
+from everspot_train.agent.folder import FolderKeeper
+
+SECOND = timedelta(seconds=1)
+
+
+class Place:
+    """A job's folder on one machine after the other."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.clock = root, ManualClock()
+        for name in ("control", "data"):
+            (root / name).mkdir()
+        self.store = Store.open(f"file://{root}/control", f"file://{root}/data", clock=self.clock)
+        self.events: list[tuple[EventKind, dict[str, Any]]] = []
+
+    def keeper(self, epoch: int, every: timedelta | None = None) -> FolderKeeper:
+        machine = self.root / f"machine-{epoch}"
+        checkpoints = self.store.checkpoints("job-1", epoch)
+        return FolderKeeper(checkpoints, machine / "checkpoints", machine / "scratch", every, 2, self.say, self.clock)
+
+    def say(self, kind: EventKind, **data: Any) -> None:
+        self.events.append((kind, data))
+
+    def of(self, kind: EventKind) -> list[dict[str, Any]]:
+        return [data for other, data in self.events if other is kind]
+
+    @property
+    def told(self) -> list[dict[str, Any]]:
+        return self.of(EventKind.CHECKPOINTED)
+
+    def look(self, keeper: FolderKeeper, seconds: int = 1, *, urgent: bool = False) -> None:
+        """Let the keeper look once a second."""
+        for _ in range(seconds):
+            self.clock.advance(SECOND)
+            keeper.keep_if_due(urgent=urgent)
+
+    def next_machine(self, epoch: int) -> FolderKeeper:
+        keeper = self.keeper(epoch)
+        assert keeper.restore()
+        return keeper
+
+
+def write(keeper: FolderKeeper, name: str, text: str, *, rename: bool = False) -> Path:
+    """Write a file, in place or by renaming it into place, with a stamp of its own."""
+    path = keeper.folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = path.lstat().st_ctime_ns if path.exists() else 0
+    target = path.with_name(f"{path.name}.tmp") if rename else path
+    target.write_text(text)
+    if rename:
+        target.replace(path)
+    for _ in range(100):  # the kernel's clock is coarse
+        if path.lstat().st_ctime_ns > before and path.lstat().st_ctime_ns + 10_000_000 < time.time_ns():
+            break
+        time.sleep(0.002)
+    return path
+
+
+def tree(keeper: FolderKeeper) -> dict[str, str]:
+    return {
+        path.relative_to(keeper.folder).as_posix(): path.read_text()
+        for path in sorted(keeper.folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def tree_of(place: Place, epoch: int, *, fence: bool = True) -> dict[str, str]:
+    """What a next machine would find."""
+    if fence:
+        return tree(place.next_machine(epoch))
+    folder = place.root / f"reader-{epoch}"
+    found = place.store.checkpoints("job-1").restore(folder)
+    assert found is not None
+    entries = json.loads((folder / "tree.json").read_text())["entries"]
+    return {entry["path"]: (folder / entry["content"]).read_text() for entry in entries if entry["kind"] == "file"}

@@ -1,0 +1,67 @@
+"""Tells state in settings files apart from configuration, by how the program writes them.
+
+`config.yaml` is written once and describes the run. `trainer.toml` with a step counter is written again in each round
+and belongs to the weights beside it. The names do not tell, so only a file that is rewritten counts as state.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+
+from everspot_store.file_tree import EntryKind
+
+from everspot_train.agent.artifacts.layouts import is_log, is_settings, template_of
+from everspot_train.agent.artifacts.look import Look
+
+_WRITES_OF_A_ROUND = 2
+"""Writes of one state file after which a settings file that was not written in between belongs to no round."""
+
+
+class SettingsFiles:
+    """The settings files of one folder during one attempt.
+
+    Args:
+        members: templates that belong to every round, from earlier attempts.
+
+    Attributes:
+        state: templates of the settings files that hold state.
+    """
+
+    def __init__(self, members: Iterable[bytes] = ()) -> None:
+        self._learned = frozenset(filter(is_settings, members))
+        self.state = set(self._learned)
+        self._state_writes = Counter[bytes]()
+        self._writes_before: dict[bytes, Counter[bytes]] = {}  # those before the last write of a settings file
+
+    def observe(self, paths: Iterable[bytes], before: Look, look: Look, logs: Collection[bytes]) -> None:
+        """Take note of files that were written, in the order in which they were."""
+        for path in paths:
+            template, item = template_of(path), look.items[path]
+            if item.kind is not EntryKind.FILE or path in logs or path in look.appending:
+                continue
+            if is_settings(path):
+                again = path in before.items and path not in before.writing
+                if again or (template in self._writes_before and self._rounds_since(template) > 0):
+                    self.state.add(template)
+                self._writes_before[template] = Counter(self._state_writes)
+            elif not is_log(path):
+                if not self._state_writes:  # what was rewritten before there was any state is configuration
+                    self.state = set(self._learned)
+                self._state_writes[template] += 1
+
+    def holds_state(self, path: bytes) -> bool:
+        """Whether a settings file was rewritten."""
+        return is_settings(path) and template_of(path) in self.state
+
+    def pending(self, paths: Iterable[bytes]) -> frozenset[bytes]:
+        """Return the settings files that may still be rewritten in the present round: it is not known yet whether they
+        hold state."""
+        known = {path: template_of(path) for path in paths if is_settings(path)}
+        return frozenset(
+            path
+            for path, template in known.items()
+            if template not in self.state and 0 < self._rounds_since(template) < _WRITES_OF_A_ROUND
+        )
+
+    def _rounds_since(self, template: bytes) -> int:
+        before = self._writes_before.get(template, Counter())
+        return max((count - before[other] for other, count in self._state_writes.items()), default=0)

@@ -61,7 +61,8 @@ class Look:
         at: monotonic time.
         items: by path; without what is unfinished by its name.
         unfinished: paths with a part that ends in `.tmp`.
-        writing: files that a process has open or mapped for writing, or that changed during the look.
+        writing: files that a process has open or mapped for writing, or that changed during the look. A file that was
+            replaced during the look, by a rename, is complete.
         appending: those of them that are only open to append.
         mapped: those of them that are mapped, so that their stamps say nothing.
     """
@@ -102,6 +103,11 @@ class FolderWatch:
         mapped, before = self._mapped, items
         items, unfinished = _list(self._root)
         changing = {path for path, item in items.items() if path in before and before[path].stamp != item.stamp}
+        replaced = {path for path in changing if before[path].inode != items[path].inode}
+        if replaced:  # renamed into place, and so complete; unless it was removed, and is written anew at its place
+            again = _open_for_writing(self._root)
+            opened, appending = opened | again[0], appending | again[1]
+            changing -= replaced
         files = {path for path, item in items.items() if item.kind is EntryKind.FILE}
         only_appending = frozenset((appending - opened - mapped) & files)
         writing = frozenset((opened | mapped | appending | changing) & files)

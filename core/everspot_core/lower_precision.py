@@ -21,6 +21,11 @@ def may_lower(spec: JobSpec, mixed: bool | None) -> bool:
     return spec.mixed_on_failover and spec.precision is Precision.AUTO and mixed is False
 
 
+def exceeds(used_gib: float | None, gpu_memory_gib: float) -> bool:
+    """Return whether a job's measured GPU memory, with headroom, is more than a GPU has; False if none was measured."""
+    return used_gib is not None and used_gib * HEADROOM > gpu_memory_gib
+
+
 def trains_mixed(spec: JobSpec, progress: Progress, gpu_memory_gib: float | None) -> bool:
     """Return whether a job that allows the change must train in mixed precision on its next instance.
 
@@ -35,7 +40,6 @@ def trains_mixed(spec: JobSpec, progress: Progress, gpu_memory_gib: float | None
         return False
     if progress.mixed:
         return True
-    used, requested = progress.gpu_memory_gib, spec.resources.gpu_memory_gib
-    if gpu_memory_gib is None or used is None or gpu_memory_gib >= requested:
+    if gpu_memory_gib is None or gpu_memory_gib >= spec.resources.gpu_memory_gib:
         return False
-    return gpu_memory_gib < used * HEADROOM
+    return exceeds(progress.gpu_memory_gib, gpu_memory_gib)

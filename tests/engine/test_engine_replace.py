@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import engine_killed
 import pytest
 from everspot_cli.commands import down
 from everspot_cli.main import main
@@ -41,16 +42,10 @@ def protected(rig: Any) -> None:
 
 
 @pytest.fixture
-def at_home(rig: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def at_home(rig: Any) -> Iterator[None]:
     """A shell in the project's folder, which knows the local cloud."""
-    for name, value in rig.env.items():
-        monkeypatch.setenv(name, value)
-    for name in ("AWS_PROFILE", "EVERSPOT_STORE", "EVERSPOT_CLUSTER"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(rig.project / "config"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(rig.project / "cache"))
-    monkeypatch.chdir(rig.project)
-    yield
+    with engine_killed.at_home(rig):
+        yield
 
 
 def test_protect_refuses_to_replace_the_fleet(rig: Any) -> None:

@@ -75,7 +75,8 @@ def _check_trials(session: Session, spec: SweepSpec, job: Path) -> None:
     shaping = {path: dim for path, dim in spec.fields.items() if not path.startswith(("parameters.", "env."))}
     warnings: list[str] = []
     refused: list[tuple[dict[str, Value], CliError]] = []
-    for values in trials_to_check(shaping):
+    trials = trials_to_check(shaping)
+    for values in trials:
         trial = trial_of(session, spec, job, 0, first | values)
         try:
             warnings += examine(session, job, bounded(session, trial), wait_for_capacity=False)
@@ -85,9 +86,10 @@ def _check_trials(session: Session, spec: SweepSpec, job: Path) -> None:
     warn(session, dict.fromkeys(warnings))
     if not refused:
         return
-    if len(shaping) == 0 or len(refused) == len(trials_to_check(shaping)):
-        refusal = refused[0][1]
-        raise CliError(str(refusal), refusal.code, hint=refusal.hint.removesuffix(WAIT_HINT), problems=refusal.problems)
+    refusal = refused[0][1]
+    hint = refusal.hint.removesuffix(WAIT_HINT)
+    if len(refused) == len(trials):
+        raise CliError(str(refusal), refusal.code, hint=hint, problems=refusal.problems)
     problems = [
         {"field": f"fields: {describe_values(values)}", "problem": problem["problem"]}
         for values, error in refused
@@ -95,7 +97,7 @@ def _check_trials(session: Session, spec: SweepSpec, job: Path) -> None:
     ]
     raise CliError(
         f"the cluster refuses {counted(len(refused), 'combination')} of the sweep's values",
-        hint=refused[0][1].hint.removesuffix(WAIT_HINT),
+        hint=hint,
         problems=problems[:SHOWN_AT_MOST],
     )
 

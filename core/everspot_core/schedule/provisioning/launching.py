@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from everspot_core.lower_precision import HEADROOM
+from everspot_core.lower_precision import exceeds
 from everspot_core.records import Market
 from everspot_core.schedule.actions import Figures, Launch, Why
 from everspot_core.schedule.admission import Admission
@@ -94,5 +94,4 @@ class Launching:
 def _why_smaller(job: JobView, pool: PoolView) -> Why:
     """Return why the job gets a smaller type: as it is, or in mixed precision only."""
     used = job.measured.gpu_memory_gib if job.measured is not None else None
-    needs = used is not None and used * HEADROOM > pool.instance_type.gpu_memory_gib
-    return Why.SMALLER_MIXED if needs else Why.SMALLER_TYPE
+    return Why.SMALLER_MIXED if exceeds(used, pool.instance_type.gpu_memory_gib) else Why.SMALLER_TYPE

@@ -115,7 +115,7 @@ def test_status_interrupt_and_drought(local: Command, helpers: Any) -> None:
     assert local.json("interrupt", instance_id) == {"instance": instance_id}
     helpers.until(lambda: not alive(shown["pid"]))
     assert instance_id not in local("status")
-    assert local.json("drought", "m6i.large/eu-west-1a", "--for", "30m")["pools"] == ["m6i.large/eu-west-1a"]
+    assert local.json("drought", "m6i.large/eu-west-1a", "--for", "30d")["pools"] == ["m6i.large/eu-west-1a"]
     assert [p["dry"] for p in local.json("status")["pools"] if p["pool"] == "m6i.large/eu-west-1a"] == [True]
 
 

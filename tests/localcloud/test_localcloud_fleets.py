@@ -203,7 +203,7 @@ def test_a_drought_moves_capacity_elsewhere_and_ends(kit: Any, helpers: Any) -> 
     kit.do("depth", pool="*", instances=10)
     kit.fleet(2, *both, SpotOptions={"AllocationStrategy": "lowest-price"})
     assert {i["InstanceType"] for i in kit.living(2)} == {"m6i.large"}
-    struck = kit.do("drought", pool="m6i.large/us-east-1a", **{"for": "20m"})
+    struck = kit.do("drought", pool="m6i.large/us-east-1a", **{"for": "30d"})
     assert len(struck["instances"]) == 2
     helpers.until(lambda: {i["InstanceType"] for i in kit.instances("pending", "running")} == {"c6i.large"})
     assert kit.fleet(1, *only, Type="instant")["Errors"][0]["ErrorCode"] == "InsufficientInstanceCapacity"

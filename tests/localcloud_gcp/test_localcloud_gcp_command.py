@@ -93,10 +93,11 @@ def test_a_cloud_that_keeps_anothers_clock_is_introduced(local: GcpCommand, tmp_
 
 def test_a_drought_is_of_spot_of_on_demand_or_of_both(local: GcpCommand) -> None:
     pool = "g2-standard-4/europe-west4-b"
-    local("drought", pool, "--market", "on-demand")
+    lasting = ("--for", "30d")  # longer than any machine takes to look
+    local("drought", pool, "--market", "on-demand", *lasting)
     (row,) = (row for row in local.json("status")["pools"] if row["pool"] == pool)
     assert (row["dry"], row["on_demand_dry"]) == (False, True)
-    assert "spot and on-demand" in local("drought", pool, "--market", "spot", "--market", "on-demand")
+    assert "spot and on-demand" in local("drought", pool, "--market", "spot", "--market", "on-demand", *lasting)
     (row,) = (row for row in local.json("status")["pools"] if row["pool"] == pool)
     assert (row["dry"], row["on_demand_dry"]) == (True, True)
     assert "'soon' is not one of" in local("drought", pool, "--market", "soon", code=2)

@@ -103,7 +103,7 @@ def test_every_job_file_is_one_that_can_be_submitted():
         assert spec.recipe is None or spec.recipe in RECIPES, name
 
 
-def test_the_settings_of_the_readme_are_taken(monkeypatch):
+def test_the_quickstart_settings_are_valid(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "stacks"))
     for module in ("settings", "choices", "choice_aws"):
         monkeypatch.delitem(sys.modules, module, raising=False)
@@ -126,6 +126,10 @@ def test_the_programs_with_components_are_taken():
         call = next(n for n in ast.walk(tree) if isinstance(n, ast.Call) and getattr(n.func, "id", "") != ""
                     and n.func.id == "AwsTrainingCluster")  # fmt: skip
         check_cluster(*(ast.literal_eval(arg) for arg in call.args))
+
+
+def test_readme_has_at_most_600_words():
+    assert len((ROOT / "README.md").read_text().split()) <= 600
 
 
 def test_no_document_tells_of_the_machine_it_was_written_on():

@@ -206,6 +206,23 @@ _PACKED = re.compile(r"(?<![A-Za-z0-9+/])(?:[A-Za-z0-9+/]{40,}\s+)*[A-Za-z0-9+/]
 _LAYERS, _PIECES = 2, 100
 """How deep, and how many pieces of a text, are unpacked: a file of a cloud-config is one layer."""
 
+_UNSEEN = (
+    r"[\x00-\x08\x0e-\x1b\x7f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    r"\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
+)
+"""Control characters, and those that Unicode lets readers leave out (`Default_Ignorable_Code_Point`)."""
+
+_UNSEEN_WRITTEN = (
+    r"\\{1,2}(?:[xX](?:[01][0-9a-fA-F]|7f|ad)"
+    r"|u(?:00ad|034f|061c|180e|20[026][0-9a-fA-F]|fe0[0-9a-fA-F]|feff|(?i:db4[0-3]\\{1,2}ud[c-f][0-9a-f]{2}))"
+    r"|U000[eE]0[0-9a-fA-F]{3})"
+)
+"""The same as YAML, JSON and Python write them."""
+
+_GAPS = re.compile(rf"(?:{_UNSEEN}|{_UNSEEN_WRITTEN})+")
+_SHORTEST_BEGINNING = 8
+"""Characters of a credential's beginning that are struck where the rest was cut off."""
+
 _WORD = re.compile(r"[A-Za-z0-9+/_-]{32,200}={0,2}")
 _ENTROPY = Base64HighEntropyString()
 _CHANGES = 0.35
@@ -229,14 +246,56 @@ class Credential:
 def credentials_in(text: str) -> list[Credential]:
     """Return what looks like a credential in a text by its form, also packed as base64 within it, as a cloud-config has
     files (`encoding: b64` and `gz+b64`)."""
-    found = [one for layer in _layers(text[:LONGEST], _LAYERS) for one in _by_form(layer)]
+    texts = dict.fromkeys((text[:LONGEST], without_unseen(text[:LONGEST])))
+    found = [one for each in texts for layer in _layers(each, _LAYERS) for one in _by_form(layer)]
     return list(dict.fromkeys(found))
+
+
+def without_unseen(text: str) -> str:
+    """Return a text without the characters that nobody sees, by which a credential would be no credential any more."""
+    return _GAPS.sub("", text)
+
+
+def strike(text: str, values: Iterable[str], mark: str) -> str:
+    """Return a text with a mark in place of each of these credentials, also where unseen characters stand within one,
+    or where only its beginning was kept."""
+    for value in sorted(dict.fromkeys(map(without_unseen, values)), key=len, reverse=True):
+        text = _strike(text, value, mark) if len(value) >= 3 else text
+    return text
+
+
+def _strike(text: str, value: str, mark: str) -> str:
+    parts, done = [], 0
+    for start in _starts(text, value):
+        if start < done:
+            continue
+        matched, end = 0, start
+        while matched < len(value) and end < len(text):
+            if text[end] == value[matched]:
+                matched, end = matched + 1, end + 1
+            elif gap := _GAPS.match(text, end):
+                end = gap.end()
+            else:
+                break
+        if matched >= min(len(value), _SHORTEST_BEGINNING):
+            parts += [text[done:start], mark]
+            done = end
+    return "".join([*parts, text[done:]])
+
+
+def _starts(text: str, value: str) -> Iterator[int]:
+    """Where a text could begin: each place of its first character."""
+    start = text.find(value[0])
+    while start >= 0:
+        yield start
+        start = text.find(value[0], start + 1)
 
 
 def credentials_under(name: str, value: str) -> list[Credential]:
     """Return what looks like a credential in a value by its form, its name, or because it is random. `name`: the key
     under which it stands, or the name beside it."""
     found = credentials_in(value)
+    name, value = without_unseen(name), without_unseen(value)
     if not found and is_secret_of(name, value):
         found = [Credential(PASSWORD, value)]
     if not found and not _is_digest(name):

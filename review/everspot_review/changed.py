@@ -27,6 +27,14 @@ STACK_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 """The names that a stack may have."""
 
 
+NAMES_ALLOWED = "letters, digits, _, . and - are allowed"
+
+
+def is_misnamed(environment: str) -> bool:
+    """Whether no stack can be called so."""
+    return STACK_NAME.fullmatch(environment) is None
+
+
 class ChangeError(ReviewError):
     """What a change touches cannot be said; a sentence for people."""
 
@@ -89,19 +97,18 @@ class Project:
         names = [name for path in found if (name := self.environment(f"{self.settings}/{path.name}".lstrip("/")))]
         return sorted(names, key=lambda name: (self._has_cluster(name), not self.by_hand(name), name))
 
-    def touched(self, base: str, bystanders: Sequence[str] = ()) -> Touched:
+    def touched(self, base: str, bystanders: Sequence[str] = (), *, misnamed: bool = False) -> Touched:
         """What has changed since the revision that HEAD and `base` have in common. `bystanders`: patterns of
-        files that no program reads, beside `BYSTANDERS`.
+        files that no program reads, beside `BYSTANDERS`; `misnamed`: whether to take environments that no stack can be
+        called after.
 
         Raises:
-            ChangeError: if git cannot say.
+            ChangeError: if git cannot say, or an environment is misnamed.
         """
         everything = tuple(self.environments())
-        odd = [name for name in everything if not STACK_NAME.fullmatch(name)]
-        if odd:
-            raise ChangeError(
-                f"no names of stacks: {', '.join(map(repr, odd))}: letters, digits, _, . and - are allowed"
-            )
+        odd = [name for name in everything if is_misnamed(name)]
+        if odd and not misnamed:
+            raise ChangeError(f"no names of stacks: {', '.join(map(repr, odd))}: {NAMES_ALLOWED}")
         if not base.strip("0 "):  # no revision: zeros, as many as the repository's names have digits
             return Touched(everything, (), ("(no revision to compare with)",))
         files = _files(self.root, base)
@@ -198,6 +205,15 @@ def git(root: Path, *arguments: str, errors: str = "surrogateescape") -> str:
     Raises:
         ChangeError: if it fails or cannot be run.
     """
+    return git_output(root, *arguments).decode(errors=errors)  # here: a pipe of text would make each CR a new line
+
+
+def git_output(root: Path, *arguments: str) -> bytes:
+    """What git prints, in bytes.
+
+    Raises:
+        ChangeError: if it fails or cannot be run.
+    """
     try:
         done = subprocess.run(  # noqa: S603 - our own words, no shell
             ["git", *arguments], cwd=root, capture_output=True, check=False, timeout=120,  # noqa: S607
@@ -209,4 +225,4 @@ def git(root: Path, *arguments: str, errors: str = "surrogateescape") -> str:
         if arguments[0] == "rev-parse":  # where the repository is, which has nothing to do with how much of it is there
             raise ChangeError(f"{said}; run it in a clone of the repository, or name one with --project")
         raise ChangeError(f"{said}; fetch the whole history (checkout's `fetch-depth: 0`)")
-    return done.stdout.decode(errors=errors)  # here, since a pipe of text would make each CR in a file a new line
+    return done.stdout

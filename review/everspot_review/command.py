@@ -84,7 +84,7 @@ def files_command(context: typer.Context, base: BaseRev, project: Root = HERE, j
     """Check the settings files that a change edits, and price them, without credentials and without running anything of
     the change. Ends with 1 where one is wrong, or where a line of the change holds a credential."""
     found = Project.read(project)
-    touched = found.touched(base)
+    touched = found.touched(base, misnamed=True)
     known = bool(base.strip("0 "))
     seen = {
         name: checked(name, found.file(name), found.text_at(name, base) if known else None)

@@ -13,8 +13,10 @@ from everspot_core.estimate.model import Estimate
 from everspot_core.problems import BadInputs
 from everspot_core.yaml_text import BadYaml, load
 
+from everspot_review.changed import NAMES_ALLOWED, is_misnamed
 from everspot_review.leaks import RULE, Leak, leaks_of_settings, struck
 from everspot_review.markdown.money import change
+from everspot_review.markdown.safe import visible
 
 SECTIONS = ("config", "secretsprovider", "encryptionsalt", "encryptedkey", "environment")
 """What the engine reads of a stack's settings (pulumi/sdk, workspace/project.go, `ProjectStack`)."""
@@ -53,6 +55,8 @@ def checked(environment: str, path: Path, before: str | None) -> Checked:
     """Look at a settings file. `before`: the text that it had before the change, None if there was none."""
     leaks = _leaks(path)
     wrong = problems(path)
+    if is_misnamed(environment):
+        wrong.insert(0, f"the file's name names no stack: {NAMES_ALLOWED}")
     try:
         after = _declared(environment, path.read_text(encoding="utf-8"))
     except BadInputs as bad:
@@ -87,12 +91,13 @@ def lines_of(
 ) -> list[str]:
     """What was found, for people. `seen`: by environment; `removed`: those whose file is deleted; `leaks`: credentials
     in other files, by file."""
-    lines = [f"{file}: {leak}" for file, each in leaks.items() for leak in each]
+    seen = {visible(name): each for name, each in seen.items()}
+    lines = [f"{visible(file)}: {leak}" for file, each in leaks.items() for leak in each]
     lines += [f"Pulumi.{name}.yaml: {text}" for name, each in seen.items() for text in each.problems]
     lines += [f"{name}: a month is expected to cost {each.price}" for name, each in seen.items() if each.price]
     lines += [f"{name}: beside this figure: {text}" for name, each in seen.items() for text in each.uncounted]
     lines += [f"{name}: the file is right" for name, each in seen.items() if not each.problems and not each.price]
-    return lines + [f"Pulumi.{name}.yaml is deleted: its stack has to be empty" for name in removed]
+    return lines + [f"Pulumi.{visible(name)}.yaml is deleted: its stack has to be empty" for name in removed]
 
 
 def document_of(

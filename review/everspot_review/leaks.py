@@ -1,16 +1,26 @@
 """Credentials that a change writes plainly into its files: in which file and line, of which kind, and never which."""
 
+import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from everspot_clouds.credential_names import is_literal_secret_of, is_secret_of, is_strong
-from everspot_clouds.plain_credentials import PASSWORD, RANDOM, Credential, credentials_in, credentials_under, kinds_of
+from everspot_clouds.plain_credentials import (
+    PASSWORD,
+    RANDOM,
+    Credential,
+    credentials_in,
+    credentials_under,
+    kinds_of,
+    strike,
+    without_unseen,
+)
 from everspot_core.declared import SECRET
 from everspot_core.yaml_text import BadYaml, Scalar, scalars
 
-from everspot_review.changed import ChangeError, Project, git
+from everspot_review.changed import ChangeError, Project, git, git_output
 from everspot_review.report import BrokenRule
 
 RULE = "no-plain-credentials"
@@ -19,9 +29,10 @@ REMEDY = (
     "stack (pulumi config set --secret)"
 )
 MOST_VALUES = 200_000
-_MOST_OUTPUT = 64 << 20  # characters of a diff that are looked at
+MOST_TEXT = 64 << 20
+"""Bytes of added lines that are looked at, which takes about a minute."""
 _LONGEST_LINE = 20_000
-_OVERLAP, _MOST_PARTS = 500, 50
+_OVERLAP = 500
 
 _OWN = ("secretsprovider", "encryptionsalt", "encryptedkey")
 """What the engine itself writes into a file of settings, encrypted."""
@@ -45,7 +56,7 @@ class Leak:
 
     Attributes:
         line: Where it begins, from 1.
-        kinds: What it looks like.
+        kinds: What it looks like; empty where nothing was looked at from this line on.
         path: The setting, where the file is one of settings.
         values: The credentials themselves, so that nothing else that is printed has them.
     """
@@ -56,6 +67,11 @@ class Leak:
     values: tuple[str, ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
+        if not self.kinds:
+            return (
+                f"line {self.line}: was not looked at for credentials, nor what follows: the change adds more than "
+                f"{MOST_TEXT >> 20} MiB of text: split it, or keep large files in a bucket"
+            )
         where = f", {struck(self.path, self.values)}" if self.path else ""
         return f"line {self.line}{where}: seems to hold {' and '.join(self.kinds)}: {REMEDY}"
 
@@ -68,7 +84,7 @@ def leaks_of_settings(text: str) -> list[Leak]:
 
 
 def _leaks_of_document(text: str, *, settings: bool = False) -> list[Leak]:
-    lines, own = text.splitlines(), _OWN if settings else ()
+    lines, own = [without_unseen(line) for line in text.splitlines()], _OWN if settings else ()
     found: dict[int, list[Credential]] = {}
     paths: dict[int, str] = {}
     values = _values(text, own)
@@ -95,8 +111,8 @@ def _leaks_of_document(text: str, *, settings: bool = False) -> list[Leak]:
 
 def _credentials_in_line(line: str) -> list[Credential]:
     """The credentials in a line, which is looked at in overlapping parts: the patterns are not linear."""
-    ends = range(0, max(1, min(len(line), _LONGEST_LINE * _MOST_PARTS) - _OVERLAP), _LONGEST_LINE - _OVERLAP)
-    return list(dict.fromkeys(one for start in ends for one in credentials_in(line[start : start + _LONGEST_LINE])))
+    starts = range(0, max(1, len(line) - _OVERLAP), _LONGEST_LINE - _OVERLAP)
+    return list(dict.fromkeys(one for start in starts for one in credentials_in(line[start : start + _LONGEST_LINE])))
 
 
 def _values(text: str, own: Sequence[str]) -> list[Scalar]:
@@ -135,15 +151,20 @@ def _is_allowed(lines: Sequence[str], number: int) -> bool:
 
 
 def leaks_of_change(project: Project, base: str) -> dict[str, list[Leak]]:
-    """Return the credentials in the lines that a change adds to files that are no environment's settings, by file.
+    """Return the credentials in the lines that a change adds to files that are no environment's settings, by file. A
+    file that was not looked at to its end has a last entry without a kind.
 
     Raises:
         ChangeError: if git cannot say.
     """
     found = {}
-    for path, added in _added(project, base).items():
-        if project.environment(path) is None and (leaks := _leaks_of_lines(project, path, added)):
-            found[path] = leaks
+    lines, unread = _added(project, base)
+    for path in dict.fromkeys((*lines, *unread)):
+        if project.environment(path) is None:
+            leaks = _leaks_of_lines(project, path, lines.get(path, {}))
+            leaks += [Leak(unread[path], ())] if path in unread else []
+            if leaks:
+                found[path] = leaks
     return found
 
 
@@ -188,12 +209,12 @@ def _is_example(value: str) -> bool:
     return value.upper().endswith(("EXAMPLE", "EXAMPLEKEY"))
 
 
-_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_HUNK = re.compile(rb"@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 
-def _added(project: Project, base: str) -> dict[str, dict[int, str]]:
-    """The lines that a change adds, by file and number. Attributes of the change, by which git would take a file for a
-    binary one, do not count."""
+def _added(project: Project, base: str) -> tuple[dict[str, dict[int, str]], dict[str, int]]:
+    """The lines that a change adds, by file and number, and from which line on there were too many of them. Attributes
+    of the change, by which git would take a file for a binary one, do not count."""
     options = ("--unified=0", "--no-color", "--no-renames", "--no-ext-diff", "--no-textconv", "--text")
     if base.strip("0 "):
         if base.startswith("-"):
@@ -202,41 +223,54 @@ def _added(project: Project, base: str) -> dict[str, dict[int, str]]:
     else:
         between = [git(project.root, "hash-object", "-t", "tree", "/dev/null").strip(), "HEAD"]
     prefixes = ("--src-prefix=a/", "--dst-prefix=b/")
-    words = ("-c", "core.quotePath=off", "diff", *options, *prefixes, *between, "--")
-    text = git(project.root, *words, errors="replace")
+    words = ("-c", "core.quotePath=on", "diff", *options, *prefixes, *between, "--")
     found: dict[str, dict[int, str]] = {}
-    for path, number, line in _added_lines(text[:_MOST_OUTPUT]):
-        if "\0" not in line or _is_utf16(line):
-            found.setdefault(path, {})[number] = line.replace("\0", "").strip("\ufeff\ufffd\r")
-    return found
+    unread: dict[str, int] = {}
+    size = 0
+    for path, number, raw in _added_lines(git_output(project.root, *words)):
+        if b"\0" in raw and not _is_utf16(raw):
+            continue
+        size += len(raw)
+        if size > MOST_TEXT:
+            unread.setdefault(path, number)
+        else:
+            line = raw.replace(b"\0", b"").decode(errors="replace")
+            found.setdefault(path, {})[number] = line.strip("\ufeff\ufffd\r")
+    return found, unread
 
 
-def _is_utf16(line: str) -> bool:
+def _is_utf16(line: bytes) -> bool:
     """Whether a line is ASCII in two bytes a character, as PowerShell's `>` writes files."""
-    return 0.4 * len(line) <= line.count("\0") <= 0.6 * len(line) + 2
+    return 0.4 * len(line) <= line.count(b"\0") <= 0.6 * len(line) + 2
 
 
-def _added_lines(text: str) -> Iterator[tuple[str, int, str]]:
+def _added_lines(diff: bytes) -> Iterator[tuple[str, int, bytes]]:
     """File, number and text of each line that a diff without context adds. How many lines a hunk has, its head says: a
     line of a file that looks like a head is none."""
     path, number, removed, added = "", 0, 0, 0
-    for line in text.split("\n"):
-        if removed and line.startswith("-"):
+    for match in re.finditer(rb"[^\n]*\n|[^\n]+\Z", diff):
+        line = match[0].removesuffix(b"\n")
+        if removed and line.startswith(b"-"):
             removed -= 1
-        elif added and line.startswith("+"):
+        elif added and line.startswith(b"+"):
             yield path, number, line[1:]
             number, added = number + 1, added - 1
-        elif line.startswith(("+++ b/", '+++ "b/')):
-            path = line[4:].rstrip("\t").strip('"')[2:]
+        elif line.startswith((b"+++ b/", b'+++ "b/')):
+            path = _path(line[4:].rstrip(b"\t"))
         elif hunk := _HUNK.match(line):
             removed, number, added = int(hunk[1] or 1), int(hunk[2]), int(hunk[3] or 1)
 
 
+def _path(written: bytes) -> str:
+    """A path as a diff's head writes it: in quotes and with escapes as in C, if it has odd characters."""
+    if written.startswith(b'"'):
+        written = ast.literal_eval(f"b{written.decode('ascii')}")
+    return written.removeprefix(b"b/").decode(errors="surrogateescape")
+
+
 def struck(text: str, values: Sequence[str]) -> str:
     """Return a text without these credentials."""
-    for value in sorted({value for value in values if len(value) >= 3}, key=len, reverse=True):
-        text = text.replace(value, SECRET)
-    return text
+    return strike(text, values, SECRET)
 
 
 def rules_broken_by(project_root: Path, environment: str) -> tuple[BrokenRule, ...]:

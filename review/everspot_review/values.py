@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from everspot_clouds.plain_credentials import credentials_in
+from everspot_clouds.plain_credentials import credentials_in, strike
 from everspot_core.declared import SECRET, secret, unknown
 
 LONGEST = 300
@@ -50,10 +50,7 @@ def masked(text: str) -> str:
     """The text without what looks like a credential: a second net under the engine's own marks, for what somebody
     wrote into a setting or a script without calling it a secret."""
     text = _NAMED.sub(rf"\1\2{SECRET}\2", _CREDENTIALS.sub(SECRET, text))
-    for found in credentials_in(text):
-        if len(found.value) >= _SHORTEST:
-            text = text.replace(found.value, SECRET)
-    return text
+    return strike(text, [found.value for found in credentials_in(text) if len(found.value) >= _SHORTEST], SECRET)
 
 
 def confidential(value: Any, path: str) -> bool:

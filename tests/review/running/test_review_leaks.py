@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 from desk import UPDATE, Desk
+from everspot_review import leaks
 from everspot_review.changed import Project
 from everspot_review.leaks import leaks_of_change, leaks_of_settings
+from everspot_review.markdown.safe import visible
 
 ROOT = Path(__file__).parents[3]
 PLANTED = {
@@ -52,6 +54,61 @@ def test_a_credential_in_a_settings_file_is_refused_with_file_and_line_and_never
     texts = [done.stdout, done.stderr, asked.stdout, preview.stdout, preview.stderr, comment.stdout]
     texts += [summary.read_text(), (desk.root / "reports/dev.json").read_text()]
     assert not any(secret in text for text in texts)
+
+
+UNSEEN = ["\u200b", "\u00ad", "\u2060", "\ufeff", "\u034f", "\ufe0f", "\u202e", "\U000e0041"]
+
+
+@pytest.mark.parametrize("unseen", UNSEEN, ids=lambda text: f"{ord(text):x}")
+@pytest.mark.parametrize(
+    "setting", ['tags: {Project: p, Team: t, Owner: "%s"}', 'imageId: "%s"', '"%s": 1', 'tags: {"%s": a}']
+)
+def test_unseen_characters_hide_no_credential_and_no_message_shows_it(desk: Desk, unseen: str, setting: str) -> None:
+    token = "ghp_" + "a1B2" * 9
+    hidden = token[:10] + unseen + token[10:]
+    for value in (hidden, json.dumps(hidden)[1:-1]):
+        desk.write("stacks/Pulumi.dev.yaml", f"config:\n  everspot:cluster:\n    cloud: aws\n    {setting % value}\n")
+        desk.write("train.py", f"# {hidden}\n")
+        desk.commit()
+        for done in (desk.run("files", "--base", "HEAD~1"), desk.run("files", "--base", "HEAD~1", "--json")):
+            assert done.returncode == 1 and done.stdout.count("a GitHub token") >= 2
+            assert token[:9] not in done.stdout and token[-9:] not in done.stdout
+        desk.git("reset", "-q", "--hard", "HEAD~1")
+
+
+def test_a_message_that_has_only_the_beginning_of_a_credential_shows_none_of_it(desk: Desk) -> None:
+    token = "github_pat_" + "a1B2" * 20
+    desk.write("stacks/Pulumi.dev.yaml", f"config:\n  {token}: 1\n  {token}: 2\n")
+    desk.commit()
+    done = desk.run("files", "--base", "HEAD~1")
+    assert done.returncode == 1 and "is given twice" in done.stdout and "a1B2" not in done.stdout
+
+
+def test_a_change_too_large_to_be_looked_at_is_refused(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaks, "MOST_TEXT", 2 << 20)
+    desk.write("a.txt", f"password=hunter2\n{'lorem ipsum ' * 200_000}\n")
+    desk.write("b.py", 'password = "hunter2"\n')
+    desk.commit()
+    done = desk.run("files", "--base", "HEAD~1")
+    assert done.returncode == 1
+    assert "a.txt: line 1: seems to hold a password" in done.stdout
+    for place in ("a.txt: line 2: was not looked at", "b.py: line 1: was not looked at"):
+        assert place in done.stdout and "more than 2 MiB" in done.stdout
+    monkeypatch.undo()
+    assert "b.py: line 1: seems to hold a password" in desk.run("files", "--base", "HEAD~1").stdout
+
+
+@pytest.mark.parametrize("name", ["new\nline", 'quo"te', "::error::x\r", "\udce9", "-x"])
+def test_a_credential_is_found_whatever_its_file_is_called(desk: Desk, name: str) -> None:
+    desk.write(f"stacks/Pulumi.{name}.yaml", "config:\n  a:password: hunter2\n")
+    desk.write(f"{name}.yaml", "password: hunter2\n")
+    desk.commit()
+    done = desk.run("files", "--base", "HEAD~1")
+    shown = visible(name)
+    assert done.returncode == 1 and "hunter2" not in done.stdout
+    assert f"\nPulumi.{shown}.yaml: line 2, config.a:password: seems to hold a password" in done.stdout
+    assert f"{shown}.yaml: line 1, password: seems to hold a password" in done.stdout.replace("\\::", "::")
+    assert f"\nPulumi.{shown}.yaml: the file's name names no stack" in done.stdout
 
 
 def test_one_in_a_comment_a_key_or_a_file_that_is_no_yaml_is_found_too() -> None:

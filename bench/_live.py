@@ -97,12 +97,12 @@ class LiveCluster:
         with self.cloud.market.lock:
             return len(self.cloud.machines.living())
 
-    def until(self, what: Callable[[], T | None]) -> T:
+    def until(self, probe: Callable[[], T | None]) -> T:
         """Wait until it is there."""
         end = time.monotonic() + LONGEST
         while time.monotonic() < end:
-            if found := what():
-                return found
+            if value := probe():
+                return value
             time.sleep(0.02)
         consoles = [log.read_text()[-1500:] for log in self.folder.glob("cloud/instances/*/console.log")]
         raise TimeoutError("\n---\n".join([(self.folder / "scheduler.log").read_text()[-3000:], *consoles]))

@@ -53,24 +53,24 @@ class SlowS3:
         if method == "GET" and not key:
             return _response(200, self.listing(bucket, query), "application/xml")
         if method == "PUT":
-            there = self.objects.get(path)
-            wanted = headers.get("if-match")
-            if (there is not None and headers.get("if-none-match") == "*") or (
-                wanted is not None and (there is None or wanted != _etag(there))
+            current = self.objects.get(path)
+            expected_etag = headers.get("if-match")
+            if (current is not None and headers.get("if-none-match") == "*") or (
+                expected_etag is not None and (current is None or expected_etag != _etag(current))
             ):
                 return _response(412, b"<Error><Code>PreconditionFailed</Code></Error>", "application/xml")
             self.objects[path] = body
-            if there is None:
+            if current is None:
                 insort(self.keys, path)
             return _response(200, b"", etag=_etag(body))
         if method == "DELETE":
             if self.objects.pop(path, None) is not None:
                 self.keys.remove(path)
             return _response(204, b"")
-        found = self.objects.get(path) if key else b""
-        if found is None:
+        content = self.objects.get(path) if key else b""
+        if content is None:
             return _response(404, b"<Error><Code>NoSuchKey</Code></Error>", "application/xml")
-        return _response(200, found, etag=_etag(found), head=method == "HEAD")
+        return _response(200, content, etag=_etag(content), head=method == "HEAD")
 
     def listing(self, bucket: str, query: dict[str, list[str]]) -> bytes:
         """ListObjectsV2: a page of keys below a prefix."""

@@ -14,12 +14,12 @@ MEGABYTES = 500
 ROUNDS = 5
 
 
-def tell(name: str, ours: list[float], floor: list[float], words: str) -> None:
+def print_ratio(name: str, measured: list[float], floor: list[float], words: str) -> None:
     """Print the figure: the median ratio of the two, round by round. `words`: a note in which {ours} and {floor} stand
     for the median seconds of each."""
-    ratio = statistics.median(a / b for a, b in zip(ours, floor, strict=True))
-    told = words.format(ours=f"{statistics.median(ours):.2f} s", floor=f"{statistics.median(floor):.2f} s")
-    note = f"{MEGABYTES} MB, median of {ROUNDS}: {told}"
+    ratio = statistics.median(a / b for a, b in zip(measured, floor, strict=True))
+    seconds = words.format(ours=f"{statistics.median(measured):.2f} s", floor=f"{statistics.median(floor):.2f} s")
+    note = f"{MEGABYTES} MB, median of {ROUNDS}: {seconds}"
     print(
         json.dumps({"name": name, "value": round(ratio, 3), "limit": None, "unit": "ratio", "note": note}), flush=True
     )

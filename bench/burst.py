@@ -112,14 +112,14 @@ def makespan(run: WorkloadRun) -> timedelta:
 
 def main() -> int:
     """Print both figures, each beside its limit; 1 if one is over it."""
-    bursts = [Burst(*of) for of in product(SUBMITTED, (True, False), MEASURED)]
+    bursts = [Burst(*parameters) for parameters in product(SUBMITTED, (True, False), MEASURED)]
     unused, ratios = dict[Burst, float](), dict[Burst, float]()
     launched = dict[Burst, tuple[int, int]]()
     for burst in bursts:
-        ours, all_at_once = burst.run(), burst.run(at_once=True)
-        unused[burst] = unused_share(ours)
-        ratios[burst] = makespan(ours) / makespan(all_at_once)
-        launched[burst] = len(ours.machines), len(all_at_once.machines)
+        staged, all_at_once = burst.run(), burst.run(at_once=True)
+        unused[burst] = unused_share(staged)
+        ratios[burst] = makespan(staged) / makespan(all_at_once)
+        launched[burst] = len(staged.machines), len(all_at_once.machines)
     failed = False
     figures = (("unused_usd_share", unused, UNUSED_LIMIT, "part of the dollars"),
                ("makespan_ratio", ratios, MAKESPAN_LIMIT, "ratio"))  # fmt: skip

@@ -75,21 +75,21 @@ def write(root: Path) -> None:
 
 
 def _record(job: str, instance: str, at: datetime, spec: JobSpec, *, ended: bool) -> JobRecord:
-    held = lease.start(lease.assign(None, job, instance, at), 1, instance, at)
-    assert held is not None
-    held = lease.renew(held, Progress(step=900, total_steps=2000), at)
-    return lease.release(held, Reason.FINISHED, NOW - timedelta(minutes=10), spec) if ended else held
+    record = lease.start(lease.assign(None, job, instance, at), 1, instance, at)
+    assert record is not None
+    record = lease.renew(record, Progress(step=900, total_steps=2000), at)
+    return lease.release(record, Reason.FINISHED, NOW - timedelta(minutes=10), spec) if ended else record
 
 
 def _history(job: str, instance: str, at: datetime) -> list[Event]:
-    told = [Event(job_id=job, kind=EventKind.ASSIGNED, at=at, epoch=1, writer="s-1", instance_id=instance,
+    events = [Event(job_id=job, kind=EventKind.ASSIGNED, at=at, epoch=1, writer="s-1", instance_id=instance,
                   data={"instance_type": "c6i.large", "zone": "us-east-1a", "market": "spot"})]  # fmt: skip
-    told += [
+    events += [
         Event(job_id=job, kind=EventKind.CHECKPOINTED, at=at + timedelta(minutes=n), epoch=1, seq=n,
               writer=f"trainer-{instance}", instance_id=instance, data={"step": n * 20, "trigger": "interval"})
         for n in range(1, EVENTS)
     ]  # fmt: skip
-    return told
+    return events
 
 
 def _instance(put: Any, name: str, job: str, at: datetime) -> None:
@@ -107,7 +107,7 @@ def seconds(arguments: list[str], env: dict[str, str], *, fresh: bool = False) -
 
 def shortest(command: list[str], env: dict[str, str], *, fresh: bool = False) -> tuple[float, float]:
     """The shortest of a few runs, and the processor's seconds of that one. `fresh`: each with an empty cache."""
-    taken = []
+    runs = []
     for _ in range(ROUNDS):
         with tempfile.TemporaryDirectory() as empty:
             cache = {"XDG_CACHE_HOME": empty} if fresh else {}
@@ -115,8 +115,8 @@ def shortest(command: list[str], env: dict[str, str], *, fresh: bool = False) ->
             done = subprocess.run(command, env={**env, **cache}, check=False, capture_output=True, text=True)
             wall, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
             assert done.returncode == 0 or command[-1] == "doctor", done.stderr  # which finds no AWS there
-            taken.append((wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime))
-    return min(taken)
+            runs.append((wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime))
+    return min(runs)
 
 
 def measure(root: Path) -> dict[str, tuple[float, float]]:

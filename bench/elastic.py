@@ -54,45 +54,45 @@ POINTS = 0.05
 
 def first_step(live: LiveCluster, number: int) -> tuple[float, float]:
     """Seconds from the submission to the first step, and of them those that nothing could save."""
-    code, told = live.folder / "code", live.folder / f"first-{number}"
+    code, marker = live.folder / "code", live.folder / f"first-{number}"
     code.mkdir(exist_ok=True)
     (code / "main.py").write_text(PROGRAM)
     spec = {"name": f"job-{number}", "code": str(code), "entrypoint": ["main.py"],
-            "env": {"FIRST_STEP": str(told), "OMP_NUM_THREADS": "1"}}  # fmt: skip
+            "env": {"FIRST_STEP": str(marker), "OMP_NUM_THREADS": "1"}}  # fmt: skip
     (live.folder / "job.yaml").write_text(json.dumps(spec))
     began = time.monotonic()
     live.everspot("submit", str(live.folder / "job.yaml"))
     live.until(lambda: live.living() or None)
     floor = imports()
-    live.until(lambda: (told.exists() and told.read_text()) or None)
-    return float(told.read_text()) - began, live.boot.total_seconds() + floor
+    live.until(lambda: (marker.exists() and marker.read_text()) or None)
+    return float(marker.read_text()) - began, live.boot.total_seconds() + floor
 
 
 def submit_to_training(folder: Path) -> bool:
     """Print the figure; whether it is within its limit."""
-    ours, floor = [], []
+    totals, floor = [], []
     with LiveCluster(folder, scale=1, idle_limit=timedelta(seconds=1), most=1) as live:
         for number in range(ROUNDS):
             live.until(lambda: live.living() == 0 or None)
             time.sleep(Limits().tick_every.total_seconds() * (1 + number / ROUNDS))
             seconds, least = first_step(live, number)
-            ours.append(seconds)
+            totals.append(seconds)
             floor.append(least)
         parts = measured(live)
-    ratio = statistics.median(a / b for a, b in zip(ours, floor, strict=True))
-    told = ", ".join(f"{part} {seconds.total_seconds():.1f}" for part, seconds in parts.items())
+    ratio = statistics.median(a / b for a, b in zip(totals, floor, strict=True))
+    breakdown = ", ".join(f"{part} {seconds.total_seconds():.1f}" for part, seconds in parts.items())
     note = (
-        f"median of {ROUNDS}: {statistics.median(ours):.1f} s from the command to the first step, "
-        f"{statistics.median(floor):.1f} s for the launch, process start and imports; the ledger's parts: {told} s"
+        f"median of {ROUNDS}: {statistics.median(totals):.1f} s from the command to the first step, "
+        f"{statistics.median(floor):.1f} s for the launch, process start and imports; the ledger's parts: {breakdown} s"
     )
-    tell("submit_to_training_ratio", ratio, RATIO, "ratio", note)
+    print_figure("submit_to_training_ratio", ratio, RATIO, "ratio", note)
     return ratio <= RATIO
 
 
 def measured(live: LiveCluster) -> dict[ChangeoverPart, timedelta]:
     """How long the parts of a changeover took by the ledger, medians in market time."""
-    found = live.store.notes.changeovers()
-    times = found.times if found is not None else ()
+    changeovers = live.store.notes.changeovers()
+    times = changeovers.times if changeovers is not None else ()
     return {ChangeoverPart(p.part): timedelta(seconds=statistics.median(p.seconds)) for p in times}
 
 
@@ -107,11 +107,11 @@ def lived(live: LiveCluster) -> tuple[Account, dict[str, timedelta]]:
         spec = JobSpec.model_validate({"name": name, "code": str(code), "entrypoint": ["main.py"], "env": env})
         jobs[name] = live.store.submit(JobSubmission(job_id=name, spec=spec, submitted_at=live.clock.now()), code)
     live.until(lambda: len(live.store.ends.scan()) == len(live.store.launches.scan()) > 0 or None)
-    launches = [found.value for found in live.store.launches.scan().values()]
-    ends = [found.value for found in live.store.ends.scan().values()]
+    launches = [document.value for document in live.store.launches.scan().values()]
+    ends = [document.value for document in live.store.ends.scan().values()]
     events, now = live.store.events_of(list(jobs)), live.clock.now()
-    found = bill(launches, ends, live.store.prices(), events, builtin(), now, rules=BILLING)
-    return of_bill(found, jobs), {name: job.submitted_at - began for name, job in jobs.items()}
+    invoice = bill(launches, ends, live.store.prices(), events, builtin(), now, rules=BILLING)
+    return of_bill(invoice, jobs), {name: job.submitted_at - began for name, job in jobs.items()}
 
 
 def promised(parts: Mapping[ChangeoverPart, timedelta], arrivals: Mapping[str, timedelta]) -> Account:
@@ -138,11 +138,11 @@ def idle_share(folder: Path) -> bool:
         f"{POINTS} more. {len(WORKLOAD)} jobs on up to {MOST} instances, {SCALE:g} market seconds in a second"
     )
     limit = expected.idle_usd_share + POINTS
-    tell("idle_usd_share", account.idle_usd_share, limit, "part of the dollars", note)
+    print_figure("idle_usd_share", account.idle_usd_share, limit, "part of the dollars", note)
     return account.idle_usd_share <= limit
 
 
-def tell(name: str, value: float, limit: float, unit: str, note: str) -> None:
+def print_figure(name: str, value: float, limit: float, unit: str, note: str) -> None:
     line = {"name": f"elastic.{name}", "value": round(value, 3), "limit": round(limit, 3), "unit": unit, "note": note}
     print(json.dumps(line), flush=True)
 
@@ -150,7 +150,7 @@ def tell(name: str, value: float, limit: float, unit: str, note: str) -> None:
 def main() -> int:
     """Print both figures; 1 if one is over its limit."""
     with tempfile.TemporaryDirectory(prefix="everspot-bench-") as name:
-        within = [what(Path(name, what.__name__)) for what in (submit_to_training, idle_share)]
+        within = [figure(Path(name, figure.__name__)) for figure in (submit_to_training, idle_share)]
     return int(not all(within))
 
 

@@ -45,7 +45,7 @@ RECORDED = {
 
 def recorded(values: Mapping[str, Any]) -> dict[str, Any]:
     """The same workload, with recorded traces as spot pools."""
-    traces = {name: {"file": RECORDED[name], "times": made["instances"]} for name, made in values["traces"].items()}
+    traces = {name: {"file": RECORDED[name], "times": trace["instances"]} for name, trace in values["traces"].items()}
     return {**values, "traces": traces}
 
 
@@ -53,7 +53,7 @@ def load(name: str) -> Trace:
     return parse_trace(Path(os.environ[FOLDER], name).read_text(encoding="utf-8"), name)
 
 
-def both(values: Mapping[str, Any], *, on_demand: bool = True) -> tuple[FederatedFigures, FederatedFigures]:
+def simulate_both(values: Mapping[str, Any], *, on_demand: bool = True) -> tuple[FederatedFigures, FederatedFigures]:
     """With moves, and without. `on_demand`: whether it has run dry as well."""
     read = parse_federated(dried(values, DRY, BEGIN, HOURS, on_demand=on_demand), "bench", builtin())
     traces = traces_of(read, load)
@@ -61,17 +61,17 @@ def both(values: Mapping[str, Any], *, on_demand: bool = True) -> tuple[Federate
     return moving, staying
 
 
-def tell(kind: str, workloads: list[dict[str, Any]]) -> bool:
+def compare(kind: str, workloads: list[dict[str, Any]]) -> bool:
     """Print the figures of these workloads; whether they are within their limits."""
     began = time.monotonic()
-    runs = [both(values) for values in workloads]
+    runs = [simulate_both(values) for values in workloads]
     met, home = (_met([run[n] for run in runs]) for n in (0, 1))
     usd, usd_home = (sum(run[n].total_usd for run in runs) for n in (0, 1))
     egress = sum(moving.egress_usd for moving, _ in runs)
-    moves = {why: sum(r[0].moves.get(why, 0) for r in runs) for why in ("no-capacity", "late", "cheaper")}
-    told = ", ".join(f"{count} {why}" for why, count in moves.items())
+    moves = {reason: sum(r[0].moves.get(reason, 0) for r in runs) for reason in ("no-capacity", "late", "cheaper")}
+    move_counts = ", ".join(f"{count} {reason}" for reason, count in moves.items())
     note = (
-        f"{len(runs)} x {JOBS} jobs; without moves {home:.4f}. Moves: {told}; "
+        f"{len(runs)} x {JOBS} jobs; without moves {home:.4f}. Moves: {move_counts}; "
         f"{sum(r[0].declined for r in runs)} offers declined; {time.monotonic() - began:.0f} s"
     )
     line(f"{kind}_met_share", met, {"at_least": MET}, "fraction of the feasible deadlines", note)
@@ -82,7 +82,7 @@ def tell(kind: str, workloads: list[dict[str, Any]]) -> bool:
 
 def tell_waits() -> bool:
     """Print how long jobs without a deadline wait; whether that is within its limit."""
-    runs = [both(generate_federated(JOBS, seed, CLUSTERS, UNDATED), on_demand=False) for seed in SEEDS]
+    runs = [simulate_both(generate_federated(JOBS, seed, CLUSTERS, UNDATED), on_demand=False) for seed in SEEDS]
     hours, home = (max(run[n].undated_waits.p95 for run in runs) for n in (0, 1))
     usd, usd_home = (sum(run[n].total_usd for run in runs) for n in (0, 1))
     note = f"the most of {len(runs)} workloads; without moves {home:.2f}; ${usd:,.2f} instead of ${usd_home:,.2f}"
@@ -95,16 +95,16 @@ def _met(each: list[FederatedFigures]) -> float:
 
 
 def line(name: str, value: float, limit: dict[str, float], unit: str, note: str) -> None:
-    told = {"name": f"federation.{name}", "value": round(value, 4), **limit, "unit": unit, "note": note}
-    print(json.dumps(told), flush=True)
+    figure = {"name": f"federation.{name}", "value": round(value, 4), **limit, "unit": unit, "note": note}
+    print(json.dumps(figure), flush=True)
 
 
 def main() -> int:
     """Print all figures; 1 if one is beyond its limit."""
     workloads = [generate_federated(JOBS, seed, CLUSTERS) for seed in SEEDS]
-    within = [tell("generated", workloads), tell_waits()]
+    within = [compare("generated", workloads), tell_waits()]
     if os.environ.get(FOLDER):
-        within.append(tell("traces", [recorded(values) for values in workloads]))
+        within.append(compare("traces", [recorded(values) for values in workloads]))
     else:
         print(f"federation: {FOLDER} is not set: recorded traces are left out", file=sys.stderr)
     return int(not all(within))

@@ -47,7 +47,7 @@ class SlowBackend(MemoryBackend):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()
         self._counting = threading.Lock()
         self._tables: dict[str, set[str]] = {}
         self.quick = True
@@ -55,7 +55,7 @@ class SlowBackend(MemoryBackend):
     def _wait(self, operation: str, times: int = 1) -> None:
         if not self.quick:
             with self._counting:
-                self.asked[operation] += times
+                self.requests[operation] += times
             time.sleep(LATENCY * times)
 
     def get(self, key: str) -> Versioned[bytes] | None:
@@ -65,9 +65,9 @@ class SlowBackend(MemoryBackend):
     def list(self, prefix: str) -> list[Entry]:
         with self._lock:  # by table: the product's listings are what is measured, not this one
             keys = sorted(key for key in self._tables.get(prefix.partition("/")[0], ()) if key.startswith(prefix))
-            found = [Entry(key, self._tags[key], len(self.objects[key]), BEGIN) for key in keys]
-        self._wait("list", max(1, math.ceil(len(found) / PAGE)))
-        return found
+            entries = [Entry(key, self._tags[key], len(self.objects[key]), BEGIN) for key in keys]
+        self._wait("list", max(1, math.ceil(len(entries) / PAGE)))
+        return entries
 
     def put(self, key: str, data: bytes) -> Version:
         self._tables.setdefault(key.partition("/")[0], set()).add(key)
@@ -153,41 +153,41 @@ class World:
     def agents(self, span: timedelta) -> None:
         """What the agents write in a span of time."""
         now = self.clock.now()
-        given = self.store.assignments.scan()
+        assignments = self.store.assignments.scan()
         for n, machine in enumerate(self.machines):
-            told = given.get(machine.instance_id)
-            if told is None or told.value.job_id is None:
+            assignment = assignments.get(machine.instance_id)
+            if assignment is None or assignment.value.job_id is None:
                 continue
-            key = f"records/{told.value.job_id}.json"
-            held = JobRecord.read(self.control.objects[key])
+            key = f"records/{assignment.value.job_id}.json"
+            record = JobRecord.read(self.control.objects[key])
             done = self.dice.random() < span / timedelta(hours=JOB_HOURS)
-            if held.state is JobState.ASSIGNED:
-                held = lease.start(held, held.epoch, machine.instance_id, now) or held
-            elif held.state is not JobState.RUNNING:
+            if record.state is JobState.ASSIGNED:
+                record = lease.start(record, record.epoch, machine.instance_id, now) or record
+            elif record.state is not JobState.RUNNING:
                 continue
             elif done:
-                spec = JobSubmission.read(self.control.objects[f"jobs/{held.job_id}.json"]).spec
-                held = lease.release(held, Reason.FINISHED, now, spec)
+                spec = JobSubmission.read(self.control.objects[f"jobs/{record.job_id}.json"]).spec
+                record = lease.release(record, Reason.FINISHED, now, spec)
                 self.submit()
             elif (int(now.timestamp()) // int(span.total_seconds()) + n) % 2:
-                held = lease.renew(held, held.progress, now)
+                record = lease.renew(record, record.progress, now)
             else:
                 beat = {"beat": machine.beat + 1, "updated_at": now, "state": InstanceState.BUSY}
-                beat |= {"job_id": held.job_id, "epoch": held.epoch}
+                beat |= {"job_id": record.job_id, "epoch": record.epoch}
                 self.machines[n] = machine.model_copy(update=beat)
                 self._put(f"instances/{machine.instance_id}.json", self.machines[n])
                 continue
-            self._put(key, held)
+            self._put(key, record)
 
     def tick(self) -> tuple[float, float, Counter[str]]:
         """Seconds, those of the processor, and requests of one tick."""
-        self.control.asked.clear()
+        self.control.requests.clear()
         self.control.quick = False
         began, busy = time.monotonic(), time.process_time()
         self.scheduler.tick()
-        seconds, busy, asked = time.monotonic() - began, time.process_time() - busy, Counter(self.control.asked)
+        seconds, busy, requests = time.monotonic() - began, time.process_time() - busy, Counter(self.control.requests)
         self.control.quick = True
-        return seconds, busy, asked
+        return seconds, busy, requests
 
     def between(self, span: timedelta) -> None:
         """Until the next tick."""
@@ -206,25 +206,25 @@ def _described(machine: InstanceRecord) -> CloudInstance:
     )
 
 
-def dollars(asked: Counter[str], every: timedelta) -> float:
+def dollars(requests: Counter[str], interval: timedelta) -> float:
     """Of a month of ticks that ask so much each."""
-    return sum(USD_PER_1000[name] * count / 1000 for name, count in asked.items()) * (MONTH / every)
+    return sum(USD_PER_1000[name] * count / 1000 for name, count in requests.items()) * (MONTH / interval)
 
 
 def figures(jobs: int, instances: int) -> list[dict[str, Any]]:
     """What a cluster of this size costs its scheduler."""
-    world, every = World(jobs, instances), Limits().tick_every
+    world, interval = World(jobs, instances), Limits().tick_every
     first, _, _ = world.tick()
     for _ in range(2):  # what the first tick has assigned begins to run
-        world.between(every)
+        world.between(interval)
         world.tick()
-    taken, worked, total = [], [], Counter[str]()
+    tick_seconds, worked, total = [], [], Counter[str]()
     for _ in range(TICKS):
-        world.between(every)
-        seconds, busy, asked = world.tick()
-        taken.append(seconds)
+        world.between(interval)
+        seconds, busy, requests = world.tick()
+        tick_seconds.append(seconds)
         worked.append(busy)
-        total += asked
+        total += requests
     mean = Counter({name: count / TICKS for name, count in total.items()})
     words = ", ".join(f"{count:.1f} {name}" for name, count in sorted(mean.items()))
     size = f"{jobs:,} live jobs, {instances:,} instances"
@@ -232,12 +232,12 @@ def figures(jobs: int, instances: int) -> list[dict[str, Any]]:
     return [
         {
             "name": f"loop.tick_seconds_{jobs}",
-            "value": round(statistics.mean(taken), 2),
+            "value": round(statistics.mean(tick_seconds), 2),
             "limit": SECONDS_LIMIT if big else None,
             "unit": "s",
-            "note": f"{size}: mean of {TICKS} ticks, the longest {max(taken):.2f} s; {statistics.mean(worked):.2f} s "
-            "of the mean are the processor's; the first tick of a new scheduler, which reads everything and gives out "
-            f"{instances:,} jobs, {first:.1f} s",
+            "note": f"{size}: mean of {TICKS} ticks, the longest {max(tick_seconds):.2f} s; "
+            f"{statistics.mean(worked):.2f} s of the mean are the processor's; the first tick of a new scheduler, "
+            f"which reads everything and gives out {instances:,} jobs, {first:.1f} s",
         },
         {
             "name": f"loop.requests_{jobs}",
@@ -248,11 +248,12 @@ def figures(jobs: int, instances: int) -> list[dict[str, Any]]:
         },
         {
             "name": f"loop.dollars_{jobs}",
-            "value": round(dollars(mean, every), 2),
+            "value": round(dollars(mean, interval), 2),
             "limit": DOLLARS_LIMIT if small else None,
             "unit": "$/month",
-            "note": f"{size}: S3's requests of the scheduler at list price, a tick every {every.total_seconds():g} s; "
-            "ticks in which nothing changes are twice as far apart, which is not counted here",
+            "note": f"{size}: S3's requests of the scheduler at list price, a tick every "
+            f"{interval.total_seconds():g} s; ticks in which nothing changes are "
+            "twice as far apart, which is not counted here",
         },
     ]
 

@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench._state500 import MEGABYTES, ROUNDS, environment, tell, write_run
+from bench._state500 import MEGABYTES, ROUNDS, environment, print_ratio, write_run
 
 
 def raw_write(path: Path) -> float:
@@ -46,12 +46,14 @@ def notice_to_durable(folder: Path) -> float:
 
 def main() -> int:
     """Print the figure; 0."""
-    ours, raw = [], []
+    checkpoints, raw = [], []
     for _ in range(ROUNDS):
         with tempfile.TemporaryDirectory(prefix="everspot-bench-") as name:
             raw.append(raw_write(Path(name, "raw")))
-            ours.append(notice_to_durable(Path(name)))
-    tell("notice.durable_ratio", ours, raw, "{ours} from notice to durable in a folder, {floor} raw write + fsync")
+            checkpoints.append(notice_to_durable(Path(name)))
+    print_ratio(
+        "notice.durable_ratio", checkpoints, raw, "{ours} from notice to durable in a folder, {floor} raw write + fsync"
+    )
     return 0
 
 

@@ -43,11 +43,11 @@ class Recorder(pulumi.runtime.Mocks):
     """Answers every output with a reference to itself, which the raw program turns back into the output."""
 
     def __init__(self) -> None:
-        self.seen: list[dict[str, Any]] = []
+        self.resources: list[dict[str, Any]] = []
 
     def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
         if not args.typ.startswith("everspot:"):
-            self.seen.append({"type": args.typ, "name": args.name, "inputs": args.inputs})
+            self.resources.append({"type": args.typ, "name": args.name, "inputs": args.inputs})
         return f"<<{args.name}.id>>", {**{key: f"<<{args.name}.{key}>>" for key in ANSWERS}, **args.inputs}
 
     def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]]]:
@@ -66,7 +66,7 @@ def record() -> list[dict[str, Any]]:
         await runtime.run_pulumi_func(program)
 
     asyncio.run(body())
-    return recorder.seen
+    return recorder.resources
 
 
 def raw(resources: list[dict[str, Any]]) -> Callable[[], None]:
@@ -75,29 +75,29 @@ def raw(resources: list[dict[str, Any]]) -> Callable[[], None]:
     def program() -> None:
         aws.get_region_output()
         aws.ec2.get_ami_output(filters=[aws.ec2.GetAmiFilterArgs(name="image-id", values=[IMAGE])])
-        made: dict[str, pulumi.CustomResource] = {}
+        created: dict[str, pulumi.CustomResource] = {}
         for resource in resources:
-            props = {**dict.fromkeys(ANSWERS), **{k: _resolve(v, made) for k, v in resource["inputs"].items()}}
-            made[resource["name"]] = pulumi.CustomResource(resource["type"], resource["name"], props)
+            props = {**dict.fromkeys(ANSWERS), **{k: _resolve(v, created) for k, v in resource["inputs"].items()}}
+            created[resource["name"]] = pulumi.CustomResource(resource["type"], resource["name"], props)
 
     return program
 
 
-def _resolve(value: Any, made: dict[str, pulumi.CustomResource]) -> Any:
+def _resolve(value: Any, created: dict[str, pulumi.CustomResource]) -> Any:
     if isinstance(value, dict):
-        return {key: _resolve(entry, made) for key, entry in value.items()}
+        return {key: _resolve(entry, created) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_resolve(entry, made) for entry in value]
-    found = REFERENCE.findall(value) if isinstance(value, str) else []
-    if not found:
+        return [_resolve(entry, created) for entry in value]
+    references = REFERENCE.findall(value) if isinstance(value, str) else []
+    if not references:
         return value
-    outputs = [getattr(made[name], attribute) for name, attribute in found]
+    outputs = [getattr(created[name], attribute) for name, attribute in references]
     return pulumi.Output.all(*outputs).apply(lambda known: _filled(value, known))
 
 
-def _filled(text: str, known: list[Any]) -> str:
-    rest = iter(known)
-    return REFERENCE.sub(lambda _: str(next(rest)), text)
+def _filled(text: str, values: list[Any]) -> str:
+    remaining = iter(values)
+    return REFERENCE.sub(lambda _: str(next(remaining)), text)
 
 
 def components() -> None:

@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench._state500 import ROUNDS, environment, tell, write_run
+from bench._state500 import ROUNDS, environment, print_ratio, write_run
 
 _IMPORTS = """
 import torch, everspot_train.trainer
@@ -47,7 +47,7 @@ def first_step(folder: Path, epoch: int) -> float:
 
 def main() -> int:
     """Print the figure; 0."""
-    ours, floor = [], []
+    resumes, floor = [], []
     with tempfile.TemporaryDirectory(prefix="everspot-bench-") as name:
         folder = Path(name)
         write_run(folder / "run-1", folder / "store", 1)
@@ -56,9 +56,9 @@ def main() -> int:
         subprocess.run(command, check=True, env=environment(folder / "run-1", **settings))
         for round_number in range(ROUNDS):
             floor.append(imports() + raw_read(folder / "store"))
-            ours.append(first_step(folder, epoch=2 + round_number))
+            resumes.append(first_step(folder, epoch=2 + round_number))
     words = "{ours} from process start to the first resumed step, {floor} for imports and a raw read (file cache warm)"
-    tell("resume.ratio", ours, floor, words)
+    print_ratio("resume.ratio", resumes, floor, words)
     return 0
 
 

@@ -60,7 +60,7 @@ def cluster(jobs: int) -> ClusterView:
         task.submission = task.submission.model_copy(update=update)
         small = task.job.nodes == 1 and n % 4 == 0
         machine = next(free, None) if small else None
-        task.record = _held(machine, f"job-{n:06d}") if machine is not None else None
+        task.record = _run_job(machine, f"job-{n:06d}") if machine is not None else None
         views.append(task.view(NOW, workload.fleet, None))
     return ClusterView(
         jobs=tuple(views),
@@ -102,7 +102,7 @@ def _machines(workload: Workload, count: int) -> Iterator[SimulatedInstance]:
         yield machine
 
 
-def _held(machine: SimulatedInstance, job_id: str) -> JobRecord:
+def _run_job(machine: SimulatedInstance, job_id: str) -> JobRecord:
     record = lease.assign(None, job_id, machine.instance_id, BEGIN)
     machine.take(job_id, record.epoch)
     machine.assignment = Assignment(

@@ -93,12 +93,12 @@ def _add_rules(problems: Problems, prefix: str, name: str, section: Section, sta
     What they say of an input that is told already, of what lies in it, or of the list or mapping that it lies in, is
     left out: there they have seen a stand-in.
     """
-    told = [problem.path for problem in problems.found]
-    seen = Problems(prefix)
+    reported = [problem.path for problem in problems.found]
+    rule_problems = Problems(prefix)
     sound = _name_fits(stack)
-    CLOUDS[section.cloud].add_problems(seen, name, cluster_name(stack if sound else "dev"), section.args)
-    for problem in seen.found:
-        if not any(_within(problem.path, path) or _within(path, problem.path) for path in told if path):
+    CLOUDS[section.cloud].add_problems(rule_problems, name, cluster_name(stack if sound else "dev"), section.args)
+    for problem in rule_problems.found:
+        if not any(_within(problem.path, path) or _within(path, problem.path) for path in reported if path):
             problems.add(problem.path, problem.reason)
 
 
@@ -142,8 +142,8 @@ def _section(problems: Problems, config: pulumi.Config, name: str, stack: str) -
         return None
     cloud = value.pop(CLOUD, None)
     if not isinstance(cloud, str) or cloud not in CLOUDS:
-        told = "is missing" if cloud is None else f"{shown(cloud)} is none{near(str(cloud), CLOUDS)}"
-        here.add(CLOUD, f"{told}; there is {', '.join(CLOUDS)}")
+        problem = "is missing" if cloud is None else f"{shown(cloud)} is none{near(str(cloud), CLOUDS)}"
+        here.add(CLOUD, f"{problem}; there is {', '.join(CLOUDS)}")
         return None
     choice = CLOUDS[cloud]
     parsed = parse(here, "", value, getattr(choice, f"{name}_args"), cloud=choice)
@@ -171,8 +171,8 @@ def _read(here: Problems, text: str) -> Any:
     return value
 
 
-def _no_number(word: str) -> float:
-    raise ValueError(f"{word} is not a number")
+def _no_number(token: str) -> float:
+    raise ValueError(f"{token} is not a number")
 
 
 def _deeper_than(value: Any, levels: int) -> bool:
@@ -285,10 +285,10 @@ def _mapping(problems: Problems, value: Any, kind: Any, cloud: CloudChoice, path
     parsed = {}
     for setting, key in names.items():
         if setting in value:
-            found = len(problems.found)
+            problems_before = len(problems.found)
             parsed[key] = parse(problems, setting, value[setting], hints[key], cloud=cloud, path=f"{before}{setting}")
             number = _bare(hints[key]) in (int, float)
-            if number and len(problems.found) > found and key not in kind.__required_keys__:
+            if number and len(problems.found) > problems_before and key not in kind.__required_keys__:
                 del parsed[key]
         elif key in kind.__required_keys__:
             problems.add(setting, "is missing")

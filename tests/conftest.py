@@ -69,21 +69,21 @@ def has_room(place: Path) -> bool:
     """Whether tests may lie there, and start programs that lie there."""
     if not os.access(place, os.W_OK):
         return False
-    found = os.statvfs(place)
-    return found.f_bavail * found.f_frsize >= ROOM and not found.f_flag & os.ST_NOEXEC
+    filesystem = os.statvfs(place)
+    return filesystem.f_bavail * filesystem.f_frsize >= ROOM and not filesystem.f_flag & os.ST_NOEXEC
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What waits first, what computes last; within a file and among the others, the order stays."""
     ranks = {TESTS / name: rank for rank, name in enumerate(WAITING, -len(WAITING))}
     ranks |= {TESTS / name: rank for rank, name in enumerate(COMPUTING, 1)}
-    kept: dict[Path, int] = {}
+    cached_ranks: dict[Path, int] = {}
 
     def rank(item: pytest.Item) -> int:
-        if item.path not in kept:
+        if item.path not in cached_ranks:
             names = [item.path.with_suffix(""), item.path.parent]
-            kept[item.path] = next((ranks[name] for name in names if name in ranks), 0)
-        return kept[item.path]
+            cached_ranks[item.path] = next((ranks[name] for name in names if name in ranks), 0)
+        return cached_ranks[item.path]
 
     items.sort(key=rank)
 

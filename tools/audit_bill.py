@@ -30,23 +30,23 @@ interrupted Spot Instances"; Compute Engine documentation, "Spot VMs", on preemp
 
 def moment(text: str) -> datetime:
     """A time with its zone."""
-    found = datetime.fromisoformat(text)
-    if found.tzinfo is None:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
         raise ValueError(f"{text!r} has no zone")
-    return found
+    return time
 
 
 def read(path: Path) -> list[dict[str, Any]]:
     """The log's lines; a last line that is cut off is left out."""
     lines = path.read_text().splitlines()
-    found = []
+    entries = []
     for number, line in enumerate(lines, 1):
         try:
-            found.append(json.loads(line, parse_float=Fraction, parse_int=Fraction))
+            entries.append(json.loads(line, parse_float=Fraction, parse_int=Fraction))
         except ValueError:
             if number < len(lines):
                 raise SystemExit(f"{path}:{number} is not JSON") from None
-    return found
+    return entries
 
 
 def spot_cost(prices: list[tuple[datetime, Fraction]], start: datetime, end: datetime) -> Fraction:
@@ -74,8 +74,8 @@ def audit(lines: list[dict[str, Any]], until: datetime, cloud: str = "aws") -> l
         start, end = moment(line["at"]), ends.get(line["id"])
         stop = moment(end["at"]) if end else until
         paid_until = max(stop, start + MINIMUM)
-        taken = end is not None and end["interrupted"]
-        if line["market"] == "spot" and taken and stop - start < FREE[cloud]:
+        interrupted = end is not None and end["interrupted"]
+        if line["market"] == "spot" and interrupted and stop - start < FREE[cloud]:
             cost = Fraction(0)
         elif line["market"] == "spot":
             points = sorted(prices.get((line["type"], line["zone"]), {}).items())

@@ -39,22 +39,22 @@ KINDS = {"-": "gone", "+": "new", "!": "other"}
 
 def page(comment: str) -> str:
     """The HTML of a comment, with all that can be opened open."""
-    found = MarkdownIt("commonmark", {"html": True}).enable(["table"])
-    body = re.sub(r"<!--.*?-->", "", found.render(comment), flags=re.DOTALL).replace("<details>", "<details open>")
+    parser = MarkdownIt("commonmark", {"html": True}).enable(["table"])
+    body = re.sub(r"<!--.*?-->", "", parser.render(comment), flags=re.DOTALL).replace("<details>", "<details open>")
     body = re.sub(r'(?<=<pre><code class="language-diff">).*?(?=</code>)', _coloured, body, flags=re.DOTALL)
-    who = '<div class="head"><b>github-actions</b> commented · edited</div>'
+    author = '<div class="head"><b>github-actions</b> commented · edited</div>'
     head = f'<!doctype html><meta charset="utf-8"><style>{STYLE}</style>'
-    return f'{head}<div class="box">{who}<div class="body">{body}</div></div>'
+    return f'{head}<div class="box">{author}<div class="body">{body}</div></div>'
 
 
-def _coloured(found: "re.Match[str]") -> str:
-    lines = html.unescape(found[0]).splitlines()
+def _coloured(match: "re.Match[str]") -> str:
+    lines = html.unescape(match[0]).splitlines()
     return "\n".join(f'<span class="{KINDS.get(line[:1], "same")}">{html.escape(line)}</span>' for line in lines)
 
 
 def shot(text: str) -> Image.Image:
     """A picture of a page, without the empty part below it."""
-    browser = next((found for name in ("chromium", "google-chrome") if (found := shutil.which(name))), None)
+    browser = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
     if browser is None:
         sys.exit("a picture needs Chromium on PATH")
     with TemporaryDirectory() as folder:

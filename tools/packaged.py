@@ -29,20 +29,20 @@ def pairs() -> Iterator[tuple[Path, Path]]:
 
 def main() -> None:
     """Copy or check."""
-    wanted = {copy: path.read_bytes() for path, copy in pairs()}
-    there = {path for path in PACKAGED.rglob("*") if path.is_file()}
+    expected = {copy: path.read_bytes() for path, copy in pairs()}
+    existing = {path for path in PACKAGED.rglob("*") if path.is_file()}
     if "--check" in sys.argv[1:]:
         stale = sorted(
             str(path.relative_to(ROOT))
-            for path in there | wanted.keys()
-            if path not in there or path.read_bytes() != wanted.get(path)
+            for path in existing | expected.keys()
+            if path not in existing or path.read_bytes() != expected.get(path)
         )
         if stale:
             sys.exit(f"not up to date: {', '.join(stale)}; run tools/packaged.py")
         return
-    for path in there - wanted.keys():
+    for path in existing - expected.keys():
         path.unlink()
-    for copy, content in wanted.items():
+    for copy, content in expected.items():
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(content)
 

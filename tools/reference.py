@@ -58,7 +58,7 @@ def cli() -> str:
     for name, command in group.all().items():  # type: ignore[attr-defined]
         parts += _command(name, command)
     parts += ["## States of a job", "", "| word | meaning |", "| --- | --- |"]
-    parts += [f"| `{word}` | {meaning} |" for word, meaning in MEANING_OF_STATUS.items()]
+    parts += [f"| `{status}` | {meaning} |" for status, meaning in MEANING_OF_STATUS.items()]
     parts += [
         "",
         "`--json` also has `state`, the stored one: PENDING, ASSIGNED, RUNNING, SUCCEEDED, FAILED, CANCELLED.",
@@ -78,10 +78,10 @@ def _command(name: str, command: Any, level: str = "##") -> list[str]:
     inner = getattr(command, "commands", None)
     if inner is not None:
         epilog = [_paragraphs(command.epilog), ""] if command.epilog else []
-        below = [part for word, each in inner.items() for part in _command(f"{name} {word}", each, "###")]
+        below = [part for subcommand, each in inner.items() for part in _command(f"{name} {subcommand}", each, "###")]
         return [f"{level} everspot {name} COMMAND", "", _paragraphs(command.help), "", *epilog, *below]
-    given = [p for p in command.params if p.param_type_name == "argument"]
-    words = [f"{_named(p)}" if p.required or _named(p).startswith("[") else f"[{_named(p)}]" for p in given]
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    words = [f"{_metavar(p)}" if p.required or _metavar(p).startswith("[") else f"[{_metavar(p)}]" for p in arguments]
     title = f"{level} everspot {name} {' '.join(words)}".rstrip()
     return [title, "", _paragraphs(command.help), "", _parameters(command, name)]
 
@@ -91,7 +91,7 @@ def _paragraphs(text: str | None) -> str:
     return "\n\n".join(" ".join(block.split()) for block in blocks)
 
 
-def _named(parameter: Any) -> str:
+def _metavar(parameter: Any) -> str:
     if parameter.param_type_name == "option" and parameter.type_descriptor.is_choice:
         return "\\|".join(str(choice.value) for choice in parameter.type_descriptor.choices)
     return str(parameter.metavar or parameter.name.upper())
@@ -103,14 +103,14 @@ def _parameters(command: Any, name: str) -> str:
         if parameter.name in ("install_completion", "show_completion", "help"):
             continue
         if parameter.param_type_name == "argument":
-            shown = f"`{_named(parameter)}`"
+            shown = f"`{_metavar(parameter)}`"
         else:
-            value = "" if parameter.is_flag else f" {_named(parameter)}"
+            value = "" if parameter.is_flag else f" {_metavar(parameter)}"
             shown = ", ".join(f"`{option}{value}`" for option in (*parameter.opts, *parameter.secondary_opts))
-        said, default = parameter.help or "", parameter.default
-        if isinstance(default, str) and default and "Default" not in said:
-            said += f" Default: {default}."
-        rows.append(f"| {shown} | {said} |")
+        description, default = parameter.help or "", parameter.default
+        if isinstance(default, str) and default and "Default" not in description:
+            description += f" Default: {default}."
+        rows.append(f"| {shown} | {description} |")
     return "\n".join(["| argument | meaning |", "| --- | --- |", *rows, ""]) if rows else f"`{name}` takes nothing.\n"
 
 
@@ -185,7 +185,7 @@ def _clouds() -> list[str]:
 
 
 def _words(words: Iterable[str]) -> str:
-    return ", ".join(f"`{word}`" for word in words)
+    return ", ".join(f"`{token}`" for token in words)
 
 
 def _type(annotation: Any, field: FieldInfo | None = None) -> str:
@@ -228,8 +228,8 @@ def _default(field: FieldInfo) -> str:
 
 
 def _default_model(value: BaseModel) -> str:
-    given = {name: getattr(value, name) for name in value.model_fields_set}
-    shown = [f"{n}: {format_duration(v) if isinstance(v, timedelta) else v}" for n, v in given.items()]
+    set_fields = {name: getattr(value, name) for name in value.model_fields_set}
+    shown = [f"{n}: {format_duration(v) if isinstance(v, timedelta) else v}" for n, v in set_fields.items()]
     return f"`{{{', '.join(shown)}}}`" if shown else "—"
 
 

@@ -17,23 +17,23 @@ CLOUDS = ("Aws", "Gcp")
 
 def names(schema: Mapping[str, Any]) -> str:
     """By cloud and section, each setting with those in it: null where it holds a plain value or keys of one's own."""
-    found = {
+    sections = {
         cloud.lower(): {
             section: _below(schema, schema["resources"][f"everspot:index:{cloud}{kind}"]["inputProperties"])
             for section, kind in SECTIONS.items()
         }
         for cloud in CLOUDS
     }
-    return json.dumps(found, indent=1, sort_keys=True) + "\n"
+    return json.dumps(sections, indent=1, sort_keys=True) + "\n"
 
 
 def _below(schema: Mapping[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, what in properties.items():
-        kind = what.get("items", what).get("$ref", "").removeprefix("#/types/")
+    settings: dict[str, Any] = {}
+    for name, definition in properties.items():
+        kind = definition.get("items", definition).get("$ref", "").removeprefix("#/types/")
         inner = schema["types"].get(kind, {}).get("properties")
-        found[name] = _below(schema, inner) if inner else None
-    return found
+        settings[name] = _below(schema, inner) if inner else None
+    return settings
 
 
 if __name__ == "__main__":

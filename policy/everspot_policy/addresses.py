@@ -13,8 +13,8 @@ all addresses are as open as the whole."""
 def open_ranges(value: Any) -> list[str]:
     """The known ranges of a list, or of one text, that hold nearly everybody: each by itself, or, where none does, what
     neighbours among them come to."""
-    known = [(each, found) for each in texts(value) if (found := _network(each)) is not None]
-    return [each for each, found in known if _open(found)] or _together([found for _, found in known])
+    networks = [(each, network) for each in texts(value) if (network := _network(each)) is not None]
+    return [each for each, network in networks if _open(network)] or _together([network for _, network in networks])
 
 
 def _together(ranges: list[IPv4Network | IPv6Network]) -> list[str]:
@@ -22,12 +22,12 @@ def _together(ranges: list[IPv4Network | IPv6Network]) -> list[str]:
     joined: list[IPv4Network | IPv6Network] = []
     joined += collapse_addresses([each for each in ranges if isinstance(each, IPv4Network)])
     joined += collapse_addresses([each for each in ranges if isinstance(each, IPv6Network)])
-    found = sorted((each for each in joined if _open(each)), key=lambda each: each.prefixlen)
-    return [f"{each} in {len(ranges)} ranges" for each in found[:1]]
+    widest_first = sorted((each for each in joined if _open(each)), key=lambda each: each.prefixlen)
+    return [f"{each} in {len(ranges)} ranges" for each in widest_first[:1]]
 
 
-def _open(found: IPv4Network | IPv6Network) -> bool:
-    return found.prefixlen <= LONGEST_OPEN[found.version]
+def _open(network: IPv4Network | IPv6Network) -> bool:
+    return network.prefixlen <= LONGEST_OPEN[network.version]
 
 
 def _network(text: str) -> IPv4Network | IPv6Network | None:

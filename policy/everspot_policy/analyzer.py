@@ -13,13 +13,13 @@ from google.protobuf import empty_pb2
 from pulumi.runtime.proto import analyzer_pb2 as pb
 from pulumi.runtime.proto import analyzer_pb2_grpc, plugin_pb2
 
-from everspot_policy.excepting import idle
 from everspot_policy.judgement import Judgement, weigh
 from everspot_policy.request import struck, subject
 from everspot_policy.rule import Level, Rule, Severity, Subject, problems
 from everspot_policy.rules import RULES
 from everspot_policy.settings import PolicySettings, RuleException
 from everspot_policy.stack import COST, STACK_RULES, StackRule
+from everspot_policy.unused_exceptions import idle
 
 NAME = "everspot"
 HIGH = "highUsdPerMonth"
@@ -73,16 +73,16 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
             policy_type=kind,
         )
         if rule.id == COST:
-            told = {"type": "number", "description": "High end of the month's estimate in USD."}
-            info.configSchema.properties.update({HIGH: told})
+            schema = {"type": "number", "description": "High end of the month's estimate in USD."}
+            info.configSchema.properties.update({HIGH: schema})
         return info
 
     def Configure(self, request: pb.ConfigureAnalyzerRequest, context: Any) -> empty_pb2.Empty:
         """Take what the engine was told by --policy-pack-config: levels over the settings' ones, and the estimate."""
-        asked = request.policyConfig
-        self._levels = {name: NAMES[asked[name].enforcementLevel] for name in asked}
-        told = asked[COST].properties if COST in asked else {}
-        self._high = float(told[HIGH]) if HIGH in told and isinstance(told[HIGH], float) else None
+        rules = request.policyConfig
+        self._levels = {name: NAMES[rules[name].enforcementLevel] for name in rules}
+        cost = rules[COST].properties if COST in rules else {}
+        self._high = float(cost[HIGH]) if HIGH in cost and isinstance(cost[HIGH], float) else None
         return empty_pb2.Empty()
 
     def Analyze(self, request: pb.AnalyzeRequest, context: Any) -> pb.AnalyzeResponse:
@@ -97,9 +97,9 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
             if not rule.concerns(judged.type):
                 answer.not_applicable.append(pb.PolicyNotApplicable(policy_name=rule.id, reason="another type"))
                 continue
-            if found := problems(rule, judged):
+            if violations := problems(rule, judged):
                 answer.diagnostics.append(
-                    self._diagnostic(self._weigh(rule, found, judged, level), judged.urn, secrets)
+                    self._diagnostic(self._weigh(rule, violations, judged, level), judged.urn, secrets)
                 )
         return answer
 
@@ -107,7 +107,7 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
         """Judge all resources together."""
         secrets: set[str] = set()
         judged = [subject(each, self._stack, secrets) for each in request.resources]
-        known = {each.urn: each for each in judged}
+        subjects = {each.urn: each for each in judged}
         bounds = self._settings.bounds(self._stack, self._high)
         answer = pb.AnalyzeResponse()
         for rule in STACK_RULES.values():
@@ -118,27 +118,27 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
             for urn, problem in rule.look(judged, bounds):
                 by_urn.setdefault(urn, []).append(problem)
             for urn, listed in by_urn.items():
-                about = known.get(urn, Subject("", {}, name=self._stack, environment=self._stack))
+                about = subjects.get(urn, Subject("", {}, name=self._stack, environment=self._stack))
                 answer.diagnostics.append(self._diagnostic(self._weigh(rule, listed, about, level), urn, secrets))
-        for exception, told in idle(self._settings, judged, self._stack, self._today(), self._ended):
+        for exception, message in idle(self._settings, judged, self._stack, self._today(), self._ended):
             if self._level(exception.rule) is not Level.OFF:
                 excepted = RULES.get(exception.rule) or STACK_RULES[exception.rule]
-                answer.diagnostics.append(self._told(excepted, struck(told, secrets), Level.ADVISORY, ""))
+                answer.diagnostics.append(self._advise(excepted, struck(message, secrets), Level.ADVISORY, ""))
         return answer
 
     def _level(self, rule: str) -> Level:
         return self._levels.get(rule) or self._settings.level(rule, self._stack)
 
-    def _weigh(self, rule: Rule | StackRule, found: list[Problem], about: Subject, level: Level) -> Judgement:
-        judgement = weigh(rule, found, about, level, self._settings, self._today())
+    def _weigh(self, rule: Rule | StackRule, violations: list[Problem], about: Subject, level: Level) -> Judgement:
+        judgement = weigh(rule, violations, about, level, self._settings, self._today())
         if judgement.expired is not None:
             self._ended.add(judgement.expired)
         return judgement
 
     def _diagnostic(self, judgement: Judgement, urn: str, secrets: Iterable[str]) -> pb.AnalyzeDiagnostic:
-        return self._told(judgement.rule, struck(str(judgement), secrets), judgement.level, urn)
+        return self._advise(judgement.rule, struck(str(judgement), secrets), judgement.level, urn)
 
-    def _told(self, rule: Rule | StackRule, text: str, level: Level, urn: str) -> pb.AnalyzeDiagnostic:
+    def _advise(self, rule: Rule | StackRule, text: str, level: Level, urn: str) -> pb.AnalyzeDiagnostic:
         return pb.AnalyzeDiagnostic(
             policyName=rule.id,
             policyPackName=NAME,

@@ -15,10 +15,10 @@ from typing import Any
 
 from everspot_core.problems import BadInputs
 
-from everspot_policy.given import settings
 from everspot_policy.judgement import weigh
 from everspot_policy.rule import Level, Subject
 from everspot_policy.settings import PolicySettings
+from everspot_policy.settings_source import settings
 from everspot_policy.stack import COST, STACK_RULES
 
 USAGE = "usage: everspot-policy cost STACK USD, the most that a month is estimated to cost"
@@ -38,10 +38,10 @@ def main(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> None:
     if not isfinite(high) or high < 0:
         sys.exit(USAGE)
     try:
-        found = settings(environ)
+        policy_settings = settings(environ)
     except (BadInputs, OSError, UnicodeDecodeError) as bad:
         sys.exit(f"everspot-policy: {bad}")
-    sys.stdout.write(json.dumps(events(found, stack, high, datetime.now(UTC).date())) + "\n")
+    sys.stdout.write(json.dumps(events(policy_settings, stack, high, datetime.now(UTC).date())) + "\n")
 
 
 def events(settings: PolicySettings, stack: str, high: float, today: date) -> list[dict[str, Any]]:

@@ -36,8 +36,8 @@ def no_plain_credentials(subject: Subject) -> Iterator[Problem]:
         if name in elsewhere:
             continue
         for path, key, text in _texts(name, name, value, 0):
-            found = [] if text in subject.secrets else credentials_under(key, text)
-            for kind in kinds_of(found):
+            matches = [] if text in subject.secrets else credentials_under(key, text)
+            for kind in kinds_of(matches):
                 yield Problem(path, f"seems to hold {kind}")
 
 
@@ -48,12 +48,12 @@ def _texts(path: str, key: str, value: Any, depth: int) -> Iterator[tuple[str, s
     if isinstance(value, str):
         yield path, key, value
     elif isinstance(value, Mapping):
-        named = _name_beside(value)
+        sibling_name = _name_beside(value)
         for inner, each in value.items():
             if credentials_under("", str(inner)):
                 yield f"{path}[a key]", "", str(inner)
                 continue
-            own = named if named and str(inner).lower() == "value" else str(inner)
+            own = sibling_name if sibling_name and str(inner).lower() == "value" else str(inner)
             yield from _texts(f"{path}.{inner}", own, each, depth + 1)
     elif isinstance(value, list | tuple):
         for index, each in enumerate(value):

@@ -29,14 +29,14 @@ class Judgement:
 
     def __str__(self) -> str:
         """For who reads the preview: what is wrong, what to do, and what an exception says of it."""
-        told = "; ".join(str(problem) for problem in self.problems[:TOLD_AT_MOST])
+        text = "; ".join(str(problem) for problem in self.problems[:TOLD_AT_MOST])
         more = len(self.problems) - TOLD_AT_MOST
-        told += f"; and {more} more." if more > 0 else "."
+        text += f"; and {more} more." if more > 0 else "."
         if self.excepted is not None:
-            return f"{told} Excepted until {self.excepted.until.isoformat()}: {self.excepted.reason}"
+            return f"{text} Excepted until {self.excepted.until.isoformat()}: {self.excepted.reason}"
         if self.expired is not None:
-            told += f" Its exception ended on {self.expired.until.isoformat()}: {self.expired.reason.rstrip('.')}."
-        return f"{told} {self.rule.remedy}"
+            text += f" Its exception ended on {self.expired.until.isoformat()}: {self.expired.reason.rstrip('.')}."
+        return f"{text} {self.rule.remedy}"
 
 
 def weigh(
@@ -48,9 +48,9 @@ def weigh(
     today: date,
 ) -> Judgement:
     """What follows from a resource's problems with a rule of this level. An exception that ended excuses nothing."""
-    found = settings.exception(rule.id, subject)
-    if found is None:
+    exception = settings.exception(rule.id, subject)
+    if exception is None:
         return Judgement(rule, tuple(problems), level)
-    if today <= found.until:
-        return Judgement(rule, tuple(problems), Level.ADVISORY, excepted=found)
-    return Judgement(rule, tuple(problems), level, expired=found)
+    if today <= exception.until:
+        return Judgement(rule, tuple(problems), Level.ADVISORY, excepted=exception)
+    return Judgement(rule, tuple(problems), level, expired=exception)

@@ -16,7 +16,7 @@ from everspot_core.problems import BadInputs
 from pulumi.runtime.proto import analyzer_pb2_grpc
 
 from everspot_policy.analyzer import Analyzer
-from everspot_policy.given import settings
+from everspot_policy.settings_source import settings
 
 UNBOUND = [("grpc.max_receive_message_length", 400 << 20)]
 """Of the engine's own servers: a stack's resources come in one message."""
@@ -25,11 +25,11 @@ UNBOUND = [("grpc.max_receive_message_length", 400 << 20)]
 def main() -> None:
     """Serve until the engine ends it. Its way of learning the port is a line on standard output."""
     try:
-        found = settings(os.environ)
+        policy_settings = settings(os.environ)
     except (BadInputs, OSError, UnicodeDecodeError) as bad:
         sys.exit(f"everspot-policy: {bad}")
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=4), options=UNBOUND)
-    analyzer = Analyzer(found, _version(), lambda: datetime.now(UTC).date())
+    analyzer = Analyzer(policy_settings, _version(), lambda: datetime.now(UTC).date())
     analyzer_pb2_grpc.add_AnalyzerServicer_to_server(analyzer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()

@@ -39,10 +39,10 @@ def number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        found = float(value)
+        parsed = float(value)
     except (ValueError, OverflowError):
         return None
-    return found if math.isfinite(found) else None
+    return parsed if math.isfinite(parsed) else None
 
 
 def text(value: Any) -> str:
@@ -52,8 +52,8 @@ def text(value: Any) -> str:
 
 def texts(value: Any) -> list[str]:
     """The known texts of a list; a text alone counts as a list of one."""
-    found = value if isinstance(value, list | tuple) else [value]
-    return [each for each in found if text(each)]
+    items = value if isinstance(value, list | tuple) else [value]
+    return [each for each in items if text(each)]
 
 
 def mapping(value: Any) -> Mapping[str, Any]:

@@ -28,20 +28,20 @@ SHORTEST = 3
 """Characters of the shortest secret that is struck out: shorter ones are in every word."""
 
 
-def subject(asked: pb.AnalyzeRequest | pb.AnalyzerResource, stack: str, secrets: set[str]) -> Subject:
+def subject(request: pb.AnalyzeRequest | pb.AnalyzerResource, stack: str, secrets: set[str]) -> Subject:
     """The subject of a request. A secret's value is judged like any other, and added to `secrets`: nothing that is told
     may hold it."""
     own: set[str] = set()
-    found = plain(json_format.MessageToDict(asked.properties), own.add)
+    inputs = plain(json_format.MessageToDict(request.properties), own.add)
     secrets |= own
-    depends = set(asked.dependencies) if isinstance(asked, pb.AnalyzerResource) else set()
+    depends = set(request.dependencies) if isinstance(request, pb.AnalyzerResource) else set()
     return Subject(
-        asked.type,
-        found if isinstance(found, dict) else {},
-        name=asked.name,
+        request.type,
+        inputs if isinstance(inputs, dict) else {},
+        name=request.name,
         environment=stack,
-        protected=asked.options.protect,
-        urn=asked.urn,
+        protected=request.options.protect,
+        urn=request.urn,
         depends=tuple(sorted(depends)),
         secrets=frozenset(own),
     )

@@ -89,13 +89,13 @@ def rule(
 
 
 def judge(
-    asked: Rule, type_: str, inputs: Mapping[str, Any], *, environment: str = "", protected: bool | None = None
+    rule: Rule, type_: str, inputs: Mapping[str, Any], *, environment: str = "", protected: bool | None = None
 ) -> list[Problem]:
     """What a rule finds wrong with a resource of a type with these inputs. Values that are secret or not known yet are
     taken to be right: the rule sees them when they are known, at the latest in the update."""
-    return problems(asked, Subject(type_, inputs, environment=environment, protected=protected))
+    return problems(rule, Subject(type_, inputs, environment=environment, protected=protected))
 
 
-def problems(asked: Rule, subject: Subject) -> list[Problem]:
+def problems(rule: Rule, subject: Subject) -> list[Problem]:
     """The same of a subject of which more is known."""
-    return list(asked.look(subject)) if asked.concerns(subject.type) else []
+    return list(rule.look(subject)) if rule.concerns(subject.type) else []

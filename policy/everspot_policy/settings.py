@@ -101,8 +101,8 @@ class RuleException(_Written):
 
     def covers(self, rule: str, subject: Subject) -> bool:
         """Whether it is about this rule and this resource, whatever the day."""
-        named = self.resource in (subject.name, subject.urn)
-        return self.is_for(subject.environment) and self.rule == rule and named
+        names_resource = self.resource in (subject.name, subject.urn)
+        return self.is_for(subject.environment) and self.rule == rule and names_resource
 
     def is_for(self, environment: str) -> bool:
         """Whether it is about this environment."""
@@ -118,44 +118,44 @@ class PolicySettings(_Written):
     def level(self, rule: str, environment: str) -> Level:
         """The level of a rule in an environment: the environment's, that of `*`, or the rule's own."""
         for name in (environment, ALL):
-            found = self.environments.get(name)
-            if found is not None and rule in found.levels:
-                return found.levels[rule]
+            rules = self.environments.get(name)
+            if rules is not None and rule in rules.levels:
+                return rules.levels[rule]
         return KNOWN[rule]
 
     def bounds(self, environment: str, high: float | None = None) -> Bounds:
         """What an environment is held to. `high`: USD a month that it costs at most by the estimate."""
         own = self.environments.get(environment, EnvironmentRules())
-        rest = self.environments.get(ALL, EnvironmentRules())
-        budget = rest.budget_usd_per_month if own.budget_usd_per_month is None else own.budget_usd_per_month
-        share = rest.on_demand_share if own.on_demand_share is None else own.on_demand_share
-        teams = rest.teams if own.teams is None else own.teams
+        fallback = self.environments.get(ALL, EnvironmentRules())
+        budget = fallback.budget_usd_per_month if own.budget_usd_per_month is None else own.budget_usd_per_month
+        share = fallback.on_demand_share if own.on_demand_share is None else own.on_demand_share
+        teams = fallback.teams if own.teams is None else own.teams
         return Bounds(environment, budget, high, teams or (), MOST_ON_DEMAND if share is None else Fraction(share))
 
     def exception(self, rule: str, subject: Subject) -> RuleException | None:
         """The exception that covers a resource, the one that holds longest."""
-        found = [each for each in self.exceptions if each.covers(rule, subject)]
-        return max(found, key=lambda each: each.until, default=None)
+        covering = [each for each in self.exceptions if each.covers(rule, subject)]
+        return max(covering, key=lambda each: each.until, default=None)
 
 
-def read(text: str, what: str = "The policy settings") -> PolicySettings:
+def read(text: str, source: str = "The policy settings") -> PolicySettings:
     """The settings of a YAML or JSON text; an empty one is none.
 
     Raises:
         everspot_core.problems.BadInputs: with everything that is wrong in it.
     """
     problems = Problems()
-    found = PolicySettings()
+    parsed = PolicySettings()
     content = _content(problems, text)
     if isinstance(content, dict):
         try:
-            found = PolicySettings.model_validate(content)
+            parsed = PolicySettings.model_validate(content)
         except ValidationError as bad:
             for error in bad.errors(include_url=False):
                 problems.add(_path(error["loc"]), error["msg"].removeprefix("Value error, "))
         _check_names(problems, content)
-    problems.raise_any(what)
-    return found
+    problems.raise_any(source)
+    return parsed
 
 
 def _content(problems: Problems, text: str) -> Any:
@@ -179,13 +179,13 @@ def _content(problems: Problems, text: str) -> Any:
 def _check_names(problems: Problems, content: dict[str, Any]) -> None:
     """Rules that are named and that there are not."""
     environments = content.get("environments")
-    for name, found in (environments if isinstance(environments, dict) else {}).items():
-        levels = found.get("levels") if isinstance(found, dict) else None
+    for name, section in (environments if isinstance(environments, dict) else {}).items():
+        levels = section.get("levels") if isinstance(section, dict) else None
         if isinstance(levels, dict):
             problems.at(f"environments.{name}.levels").unknown(levels, KNOWN, "is no rule")
     exceptions = content.get("exceptions")
-    for index, found in enumerate(exceptions if isinstance(exceptions, list) else []):
-        rule = found.get("rule") if isinstance(found, dict) else None
+    for index, section in enumerate(exceptions if isinstance(exceptions, list) else []):
+        rule = section.get("rule") if isinstance(section, dict) else None
         if isinstance(rule, str) and rule not in KNOWN:
             here = Problems()
             here.unknown([rule], KNOWN, "is no rule")
@@ -194,5 +194,5 @@ def _check_names(problems: Problems, content: dict[str, Any]) -> None:
 
 def _path(steps: tuple[int | str, ...]) -> str:
     """A place in the file: `exceptions[2].until`."""
-    told = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
-    return told.lstrip(".")
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+    return path.lstrip(".")

@@ -60,15 +60,15 @@ def _within_budget(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[Foun
 
 def _one_team(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[Found]:
     """Teams that are not known, and the resources of any team but the one that has most of the stack."""
-    named: list[tuple[str, str, str]] = []
+    team_tags: list[tuple[str, str, str]] = []
     for subject in subjects:
         teams = gcp_tags.teams(subject) if subject.type.startswith("gcp:") else aws_tags.teams(subject)
-        named += [(team, subject.urn, path) for path, team in teams]
+        team_tags += [(team, subject.urn, path) for path, team in teams]
     counts: dict[str, int] = {}
-    for team in (team for team, _, _ in named if not bounds.teams or team in bounds.teams):
+    for team in (team for team, _, _ in team_tags if not bounds.teams or team in bounds.teams):
         counts[team] = counts.get(team, 0) + 1
     first = max(counts, key=lambda team: (counts[team], team), default="")
-    for team, urn, path in named:
+    for team, urn, path in team_tags:
         if bounds.teams and team not in bounds.teams:
             yield urn, Problem(path, f"{team} is no known team; there are {', '.join(sorted(bounds.teams))}")
         elif team != first:
@@ -83,10 +83,10 @@ def _on_demand_share(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[Fo
     parts = [aws_cost.standing(subjects), gcp_cost.standing(subjects)]
     on_demand, total = sum((p[0] for p in parts), Fraction(0)), sum((p[1] for p in parts), Fraction(0))
     if on_demand > max(Fraction(1), total * bounds.on_demand_share):
-        told = f"{float(on_demand):g} of {float(total):g} units are on-demand"
+        share = f"{float(on_demand):g} of {float(total):g} units are on-demand"
         yield (
             "",
-            Problem("", f"{told}; of a development environment at most {float(bounds.on_demand_share):.0%} may be"),
+            Problem("", f"{share}; of a development environment at most {float(bounds.on_demand_share):.0%} may be"),
         )
 
 

@@ -39,8 +39,8 @@ def text(path: Path) -> str:
 
 def test_only_the_local_cloud_knows_its_address() -> None:
     files = [path for path in tracked(*DEPLOYED) if path != PAGE]
-    found = [f"{p.relative_to(ROOT)}: {m.group()}" for p in files for m in LOCAL_ADDRESS.finditer(text(p))]
-    assert found == []
+    addresses = [f"{p.relative_to(ROOT)}: {m.group()}" for p in files for m in LOCAL_ADDRESS.finditer(text(p))]
+    assert addresses == []
 
 
 @pytest.mark.parametrize("planted", ["endpoint = 'http://127.0.0.1:5000'", "http://localhost/x", "/_market/interrupt"])

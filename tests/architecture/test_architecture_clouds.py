@@ -18,7 +18,7 @@ NAMES = re.compile(
 )
 
 
-def named() -> Counter[str]:
+def count_cloud_names() -> Counter[str]:
     """The number of lines that name a cloud, by file."""
     return Counter(
         str(path.relative_to(ROOT))
@@ -30,7 +30,7 @@ def named() -> Counter[str]:
 
 
 def test_no_line_names_a_cloud() -> None:
-    assert named() == {}, "put what is a cloud's own into clouds/, behind a value or a protocol"
+    assert count_cloud_names() == {}, "put what is a cloud's own into clouds/, behind a value or a protocol"
 
 
 @pytest.mark.parametrize(

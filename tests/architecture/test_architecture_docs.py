@@ -57,46 +57,46 @@ def test_every_folder_and_file_that_is_named_exists(name, text):
 def test_what_a_page_says_is_in_a_file_is_defined_there():
     """As `COMMANDS` (`cli/everspot_cli/registry.py`), which is where one changes it: a name that is only passed on is
     elsewhere."""
-    found = 0
+    checked = 0
     for name, text in texts():
-        for what, path in re.findall(r"`(\w+)` \(`([\w/]+/\w+\.py)`", text):
+        for symbol, path in re.findall(r"`(\w+)` \(`([\w/]+/\w+\.py)`", text):
             file = ROOT / path if (ROOT / path).exists() else (ROOT / name).parent / path
-            assert what in defined(ast.parse(file.read_text())), f"{name}: {what} is not defined in {path}"
-            found += 1
-    assert found > 5
+            assert symbol in defined(ast.parse(file.read_text())), f"{name}: {symbol} is not defined in {path}"
+            checked += 1
+    assert checked > 5
 
 
 def defined(module):
-    named = {n.name for n in module.body if isinstance(n, ast.ClassDef | ast.FunctionDef)}
+    symbols = {n.name for n in module.body if isinstance(n, ast.ClassDef | ast.FunctionDef)}
     for node in module.body:
         targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
-        named |= {target.id for target in targets if isinstance(target, ast.Name)}
-    return named
+        symbols |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return symbols
 
 
 def test_every_command_in_a_code_block_exists():
     commands = typer.main.get_command(app).all()
-    found = 0
+    checked = 0
     for name, block in [*blocks(""), *blocks("sh")]:
         for line in block.splitlines():
             for words in re.findall(r"(?:^|[|&(]\s*)everspot ([^|&)#]*)", line):
-                given = [w for w in GLOBAL.sub("", words).split() if not w.startswith("--json")]
-                if not given or given[0] in NO_COMMANDS:
+                arguments = [w for w in GLOBAL.sub("", words).split() if not w.startswith("--json")]
+                if not arguments or arguments[0] in NO_COMMANDS:
                     continue
-                assert given[0] in commands, f"{name}: everspot {given[0]}"
-                command = commands[given[0]]
+                assert arguments[0] in commands, f"{name}: everspot {arguments[0]}"
+                command = commands[arguments[0]]
                 if below := getattr(command, "commands", None):  # `everspot review` has commands of its own
-                    assert given[1] in below, f"{name}: everspot {given[0]} {given[1]}"
-                    command = below[given[1]]
-                known = {option for p in command.params for option in p.opts}
-                assert {w for w in given if w.startswith("-")} <= known, f"{name}: {line}"
-                found += 1
-    assert found > 10
+                    assert arguments[1] in below, f"{name}: everspot {arguments[0]} {arguments[1]}"
+                    command = below[arguments[1]]
+                options = {option for p in command.params for option in p.opts}
+                assert {w for w in arguments if w.startswith("-")} <= options, f"{name}: {line}"
+                checked += 1
+    assert checked > 10
 
 
 def test_every_job_file_is_one_that_can_be_submitted():
-    named = [(name, yaml.safe_load(block)) for name, block in blocks("yaml") if re.search(r"^name:", block, re.M)]
-    jobs = [(name, job) for name, job in named if "trials" not in job]  # which is a sweep
+    documents = [(name, yaml.safe_load(block)) for name, block in blocks("yaml") if re.search(r"^name:", block, re.M)]
+    jobs = [(name, job) for name, job in documents if "trials" not in job]  # which is a sweep
     assert len(jobs) >= 4
     for name, job in jobs:
         spec = JobSpec.model_validate(job)

@@ -37,13 +37,13 @@ COMMAND = re.compile(r"(?:^|[|&(]\s*)(everspot [^|&)#>]*)")
 
 
 def commands() -> list[tuple[str, str]]:
-    found = [
+    lines = [
         (name, match.strip())
         for name, block in [*blocks(""), *blocks("sh")]
         for line in block.splitlines()
         for match in COMMAND.findall(line)
     ]
-    return [(name, line) for name, line in dict.fromkeys(found) if not any(word in line for word in ELSEWHERE)]
+    return [(name, line) for name, line in dict.fromkeys(lines) if not any(marker in line for marker in ELSEWHERE)]
 
 
 def jobs() -> list[tuple[str, str]]:
@@ -56,8 +56,8 @@ def sweep(block: str) -> bool:
 
 def write_job(folder: Path, text: str) -> Path:
     """A job file as a document shows it, with the files that it names beside it."""
-    named = re.match(r"#\s*(\S+\.yaml)", text)
-    path = folder / (named[1] if named else "my-job.yaml")
+    title = re.match(r"#\s*(\S+\.yaml)", text)
+    path = folder / (title[1] if title else "my-job.yaml")
     path.write_text(text)
     spec = yaml.safe_load(text)
     if "code" in spec:
@@ -123,13 +123,13 @@ def submit(store: Store, state: str) -> None:
     """The documents' job: running, failed or done."""
     at, spec = datetime.now(UTC) - timedelta(hours=1), JobSpec(name="fashion", recipe="image-classification")
     store.submit(JobSubmission(job_id=JOB, spec=spec, submitted_at=at))
-    tell = store.event_writer(JOB, 1, "i-1", "i-1").emit
-    tell(EventKind.ASSIGNED, at, instance_type="c6i.large", zone="us-east-1a", market="spot")
+    emit = store.event_writer(JOB, 1, "i-1", "i-1").emit
+    emit(EventKind.ASSIGNED, at, instance_type="c6i.large", zone="us-east-1a", market="spot")
     record = lease.start(lease.assign(None, JOB, "i-1", at), 1, "i-1", at)
     assert record is not None
     record = lease.renew(record, Progress(step=100, total_steps=200), at)
     if state != "running":
-        tell(EventKind.FINISHED if state == "done" else EventKind.ERROR, step=100)
+        emit(EventKind.FINISHED if state == "done" else EventKind.ERROR, step=100)
         reason = Reason.FINISHED if state == "done" else Reason.CANCEL
         record = lease.release(record, reason, datetime.now(UTC), spec)
     store.records.put(JOB, record)
@@ -137,13 +137,13 @@ def submit(store: Store, state: str) -> None:
 
 @pytest.mark.parametrize(("name", "line"), commands(), ids=[line for _, line in commands()])
 def test_every_command_of_the_documents_does_what_it_says(name: str, line: str, store: Store) -> None:
-    given = [JOB if word in ("JOB", "$id") else word for word in shlex.split(line)[1:]]
-    given = [store.control.url if word.startswith("s3://") else word for word in given if word != ENDLESS]
-    submit(store, "running" if "interrupt" in given else "failed" if "retry" in given else "done")
-    if "--cluster" in given:
-        assert everspot("use", given[given.index("--cluster") + 1], "--store", store.control.url)[0] == 0
-    code, said = everspot(*given)
-    assert code == 0, f"{name}: {line}\n{said}"
+    arguments = [JOB if token in ("JOB", "$id") else token for token in shlex.split(line)[1:]]
+    arguments = [store.control.url if token.startswith("s3://") else token for token in arguments if token != ENDLESS]
+    submit(store, "running" if "interrupt" in arguments else "failed" if "retry" in arguments else "done")
+    if "--cluster" in arguments:
+        assert everspot("use", arguments[arguments.index("--cluster") + 1], "--store", store.control.url)[0] == 0
+    code, output = everspot(*arguments)
+    assert code == 0, f"{name}: {line}\n{output}"
 
 
 @pytest.mark.parametrize(("name", "text"), jobs(), ids=[f"{n}-{i}" for i, (n, _) in enumerate(jobs())])
@@ -151,14 +151,14 @@ def test_every_job_file_of_the_documents_is_taken(name: str, text: str, store: S
     for before in ("prepare", "fetch"):  # what the documents' chains come after
         spec = JobSpec(name=before, recipe="image-classification")
         store.submit(JobSubmission(job_id=f"{before}-0123abcd", spec=spec, submitted_at=datetime.now(UTC)))
-    code, said = everspot("submit", str(write_job(tmp_path, text)), "--dry-run")
-    assert code == 0, f"{name}:\n{text}\n{said}"
-    assert "Nothing was submitted" in said
+    code, output = everspot("submit", str(write_job(tmp_path, text)), "--dry-run")
+    assert code == 0, f"{name}:\n{text}\n{output}"
+    assert "Nothing was submitted" in output
 
 
 def test_every_sweep_of_the_documents_is_one() -> None:
-    found = [yaml.safe_load(block) for _, block in blocks("yaml") if sweep(block)]
-    assert [SweepSpec.model_validate(data).name for data in found] == ["rates"]
+    sweeps = [yaml.safe_load(block) for _, block in blocks("yaml") if sweep(block)]
+    assert [SweepSpec.model_validate(data).name for data in sweeps] == ["rates"]
 
 
 def test_the_documents_have_commands_and_job_files() -> None:

@@ -104,8 +104,8 @@ def modules() -> list[tuple[str, Path]]:
 @pytest.mark.parametrize("room", ROOMS)
 def test_room_imports_only_what_it_may(room: str) -> None:
     own = (path for owner, path in modules() if owner == room)
-    found = {str(path.relative_to(ROOT)): strangers(room, path.read_text()) for path in own}
-    assert {path: names for path, names in found.items() if names} == {}
+    forbidden = {str(path.relative_to(ROOT)): strangers(room, path.read_text()) for path in own}
+    assert {path: names for path, names in forbidden.items() if names} == {}
 
 
 @pytest.mark.parametrize(

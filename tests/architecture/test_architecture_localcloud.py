@@ -30,30 +30,32 @@ NAMES = re.compile(r"aws|amazon|ec2|\bs3\b|sqs|\biam\b|imds|eventbridge|moto\b|b
 
 def modules() -> dict[str, Path]:
     """Every module of the room by its dotted name."""
-    found = {}
+    paths = {}
     for path in sorted((ROOT / ROOM).rglob("*.py")):
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        found[name.removesuffix(".__init__")] = path
-    return found
+        paths[name.removesuffix(".__init__")] = path
+    return paths
 
 
 @cache
 def imported(source: str) -> list[tuple[str, str]]:
     """What a source imports, wherever in it: in functions, and for type checking alone, too. Each is a module, and a
     name in it that may be a module as well."""
-    found = []
+    names = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found += [(alias.name, "") for alias in node.names]
+            names += [(alias.name, "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found += [(node.module, alias.name) for alias in node.names]
-    return found
+            names += [(node.module, alias.name) for alias in node.names]
+    return names
 
 
-def imports(source: str, known: set[str]) -> set[str]:
+def imports(source: str, own_modules: set[str]) -> set[str]:
     """Modules of the room that a source imports."""
-    candidates = (f"{module}.{name}" if f"{module}.{name}" in known else module for module, name in imported(source))
-    return {name for name in candidates if name in known}
+    candidates = (
+        f"{module}.{name}" if f"{module}.{name}" in own_modules else module for module, name in imported(source)
+    )
+    return {name for name in candidates if name in own_modules}
 
 
 def graph(sources: dict[str, str]) -> dict[str, set[str]]:
@@ -69,12 +71,12 @@ def circle(arrows: dict[str, set[str]]) -> list[str]:
             return [*path[path.index(name) :], name]
         if name not in done:
             for other in sorted(arrows[name]):
-                if found := walk(other, [*path, name]):
-                    return found
+                if cycle := walk(other, [*path, name]):
+                    return cycle
             done.add(name)
         return []
 
-    return next((found for name in sorted(arrows) if (found := walk(name, []))), [])
+    return next((first_cycle for name in sorted(arrows) if (first_cycle := walk(name, []))), [])
 
 
 def part(module: str) -> str:
@@ -109,10 +111,10 @@ def test_every_part_is_there() -> None:
 
 
 def test_no_two_classes_share_a_name() -> None:
-    found = [
+    classes = [
         node.name for text in SOURCES.values() for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)
     ]
-    assert {name for name in found if found.count(name) > 1} == set()
+    assert {name for name in classes if classes.count(name) > 1} == set()
 
 
 @pytest.mark.parametrize("name", [name for name in SOURCES if part(name) in NEUTRAL])

@@ -9,16 +9,16 @@ ROOMS = ("core", "policy", "store", "clouds", "scheduler", "training_image", "cl
 """The rooms of the product. What pretends, in `localcloud/`, is called as what it pretends to be."""
 
 
-def named() -> dict[str, list[str]]:
+def modules_by_class() -> dict[str, list[str]]:
     """The modules by the public classes that they define."""
-    found: dict[str, list[str]] = defaultdict(list)
+    modules: dict[str, list[str]] = defaultdict(list)
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
             for node in ast.parse(path.read_text()).body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    found[node.name].append(str(path.relative_to(ROOT)))
-    return found
+                    modules[node.name].append(str(path.relative_to(ROOT)))
+    return modules
 
 
 def test_a_class_has_a_name_of_its_own() -> None:
-    assert {name: where for name, where in named().items() if len(where) > 1} == {}
+    assert {name: where for name, where in modules_by_class().items() if len(where) > 1} == {}

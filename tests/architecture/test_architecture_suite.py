@@ -43,8 +43,8 @@ def plan() -> ModuleType:
 
 def test_what_the_plan_names_is_there_and_the_makefile_leaves_the_order_to_it(plan: ModuleType) -> None:
     files = [str(path.relative_to(ROOT / "tests")) for path in (ROOT / "tests").rglob("test_*.py")]
-    named = [*plan.WAITING, *plan.COMPUTING, *plan.TOGETHER]
-    assert [name for name in named if not any(file.startswith(name) for file in files)] == []
+    prefixes = [*plan.WAITING, *plan.COMPUTING, *plan.TOGETHER]
+    assert [name for name in prefixes if not any(file.startswith(name) for file in files)] == []
     # Left to itself pytest-xdist begins with the files of the most tests, which are the quickest here.
     assert (ROOT / "Makefile").read_text().count("--dist loadfile --no-loadscope-reorder") == 3
 

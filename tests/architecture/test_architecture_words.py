@@ -26,19 +26,19 @@ TARGET = 3.0
 SLACK = 1.0
 """How far above the measured figure a ceiling over the target may be."""
 CEILINGS = {
-    "bench": 30.7,
+    "bench": 3.0,
     "cli": 41.9,
     "clouds": 35.1,
     "components": 27.1,
     "core": 33.0,
     "localcloud": 35.5,
-    "policy": 29.7,
+    "policy": 3.0,
     "review": 62.0,
     "scheduler": 62.0,
-    "stacks": 10.6,
+    "stacks": 3.0,
     "store": 29.0,
-    "tests": 34.1,
-    "tools": 22.2,
+    "tests": 33.0,
+    "tools": 3.0,
     "training_image": 17.0,
 }
 """Such names per 1,000 lines that each package may have, rounded up to one decimal. Ceilings are only ever lowered."""

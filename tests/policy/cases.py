@@ -27,13 +27,13 @@ class Case:
 
 @dataclass
 class Cases:
-    """Cases, put down shortly: `of` a rule and a type, `good` and `bad` ones."""
+    """Cases, put down shortly: `select` a rule and a type, `good` and `bad` ones."""
 
     listed: list[Case] = field(default_factory=list)
     rule: str = ""
     type: str = ""
 
-    def of(self, rule: str, type_: str) -> "Cases":
+    def select(self, rule: str, type_: str) -> "Cases":
         self.rule, self.type = rule, type_
         return self
 

@@ -6,7 +6,7 @@ from everspot_core.declared import UNKNOWN
 
 c = Cases()
 
-c.of("aws-policy-not-for-everybody", "aws:sqs/queuePolicy:QueuePolicy")
+c.select("aws-policy-not-for-everybody", "aws:sqs/queuePolicy:QueuePolicy")
 EVENTS = {"Service": "events.amazonaws.com"}
 c.good({"policy": document(allow("sqs:SendMessage", Principal=EVENTS))}, {"policy": UNKNOWN}, {"policy": "no document"})
 c.good(
@@ -39,16 +39,16 @@ for condition in (
     {"ForAllValues:StringEquals": {"aws:PrincipalAccount": "123456789012"}},
 ):
     c.bad({"policy": document({**SEND, "Condition": condition})}, "policy.Statement[0]", engine=False)
-c.of("aws-policy-not-for-everybody", BUCKET).good({"policy": document(TLS)}).bad(
+c.select("aws-policy-not-for-everybody", BUCKET).good({"policy": document(TLS)}).bad(
     {"policy": document(allow("s3:GetObject", Principal="*"))}, "policy.Statement[0]", engine=False
 )
-c.of("aws-policy-not-for-everybody", "aws:kms/key:Key")
+c.select("aws-policy-not-for-everybody", "aws:kms/key:Key")
 c.good({"policy": document(allow("kms:*", Principal={"AWS": "arn:aws:iam::123456789012:root"}))})
 c.bad(
     {"enableKeyRotation": True, "tags": TAGS, "policy": document(allow("kms:*", Principal="*"))}, "policy.Statement[0]"
 )
 
-c.of("aws-no-star-permissions", "aws:iam/rolePolicy:RolePolicy")
+c.select("aws-no-star-permissions", "aws:iam/rolePolicy:RolePolicy")
 c.good(
     {"policy": document(allow("s3:*"))}, {"policy": document(allow("*", "arn:aws:s3:::b/*"))}, {"policy": UNKNOWN}, {}
 )
@@ -67,11 +67,11 @@ for action, resource in (
 ):
     c.bad({"policy": document(allow(action, resource))}, "policy.Statement[0]", engine=False)
 c.good({"policy": document(allow("iam:*", "arn:aws:iam::123456789012:role/acme/*"))})
-c.of("aws-no-star-permissions", "aws:iam/rolePolicyAttachment:RolePolicyAttachment")
+c.select("aws-no-star-permissions", "aws:iam/rolePolicyAttachment:RolePolicyAttachment")
 c.good({"role": "r", "policyArn": "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"})
 c.bad({"role": "r", "policyArn": "arn:aws:iam::aws:policy/AdministratorAccess"}, "policyArn")
 EC2 = document({**ROLE_TRUST, "Principal": {"Service": "ec2.amazonaws.com"}})
-c.of("aws-no-star-permissions", ROLE).good(
+c.select("aws-no-star-permissions", ROLE).good(
     {"assumeRolePolicy": EC2, "inlinePolicies": [{"policy": document(allow("s3:*"))}]}
 )
 c.bad(
@@ -80,7 +80,7 @@ c.bad(
     engine=False,
 )
 
-c.of("aws-pass-role-limited", "aws:iam/policy:Policy")
+c.select("aws-pass-role-limited", "aws:iam/policy:Policy")
 c.good({"policy": document(allow("iam:PassRole", ONE))}, {"policy": document(allow("ec2:*"))}, {"policy": UNKNOWN})
 c.bad({"policy": document(allow(["ec2:RunInstances", "iam:PassRole"]))}, "policy.Statement[0]")
 c.bad({"policy": document(allow("iam:Pass*", "arn:aws:iam::123456789012:role/*"))}, "policy.Statement[0]", engine=False)
@@ -96,7 +96,7 @@ c.bad(
 c.good({"policy": document({"Effect": "Allow", "NotAction": "iam:*", "Resource": ROLES})})
 c.good({"policy": document(allow("iam:*Role", "arn:aws:iam::*:role/acme-*"))})
 
-c.of("aws-no-escalation", "aws:iam/policy:Policy")
+c.select("aws-no-escalation", "aws:iam/policy:Policy")
 BOUNDED = {"StringEquals": {"iam:PermissionsBoundary": "arn:aws:iam::123456789012:policy/boundary"}}
 c.good(
     {"policy": document(allow("iam:PutRolePolicy", ONE))},
@@ -125,7 +125,7 @@ for escalating in (
 ):
     c.bad({"policy": document(escalating)}, "policy.Statement[0]", engine=False)
 
-c.of("aws-trust-named", ROLE)
+c.select("aws-trust-named", ROLE)
 SUB = {"StringLike": {f"{GITHUB}:sub": "repo:acme/train:*"}}
 c.good(
     {"assumeRolePolicy": EC2},
@@ -166,7 +166,7 @@ for condition in (
 ):
     c.bad({"assumeRolePolicy": document({**FEDERATED, "Condition": condition})}, TRUST, engine=False)
 
-c.of("aws-no-access-keys", "aws:iam/accessKey:AccessKey").bad({"user": "u"}, "")
-c.of("aws-no-access-keys", "aws:iam/user:User").good({})
+c.select("aws-no-access-keys", "aws:iam/accessKey:AccessKey").bad({"user": "u"}, "")
+c.select("aws-no-access-keys", "aws:iam/user:User").good({})
 
 CASES = c.listed

@@ -7,15 +7,15 @@ from everspot_core.declared import UNKNOWN
 c = Cases()
 
 FOUR = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
-c.of("aws-bucket-not-public", "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock")
+c.select("aws-bucket-not-public", "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock")
 c.good({"bucket": "b", **dict.fromkeys(FOUR, True)}, {"bucket": "b", **dict.fromkeys(FOUR, UNKNOWN)})
 c.bad({"bucket": "b", **dict.fromkeys(FOUR[:3], True)}, FOUR[3])
 c.bad({"bucket": "b", **dict.fromkeys(FOUR, False)}, *FOUR, engine=False)
-c.of("aws-bucket-not-public", "aws:s3/bucketAcl:BucketAcl").good({"bucket": "b", "acl": "private"}).bad(
+c.select("aws-bucket-not-public", "aws:s3/bucketAcl:BucketAcl").good({"bucket": "b", "acl": "private"}).bad(
     {"bucket": "b", "acl": "public-read"}, "acl"
 )
 
-c.of("aws-bucket-tls-only", "aws:s3/bucketPolicy:BucketPolicy")
+c.select("aws-bucket-tls-only", "aws:s3/bucketPolicy:BucketPolicy")
 c.good(
     {"policy": document(TLS)},
     {"policy": UNKNOWN},
@@ -24,7 +24,9 @@ c.good(
 c.bad({"bucket": "b", "policy": document(allow("s3:GetObject", Principal={"AWS": ONE}))}, "policy")
 c.bad({"policy": document({**TLS, "Action": "s3:PutObject"})}, "policy", engine=False)
 
-c.of("aws-bucket-encrypted", "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration")
+c.select(
+    "aws-bucket-encrypted", "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration"
+)
 BY = "applyServerSideEncryptionByDefault"
 c.good(
     {"bucket": "b", "rules": [{BY: {"sseAlgorithm": "aws:kms"}}]},
@@ -32,13 +34,13 @@ c.good(
     {"rules": [{BY: {"sseAlgorithm": UNKNOWN}}]},
 )
 c.bad({"bucket": "b", "rules": [{"bucketKeyEnabled": True}]}, f"rules[0].{BY}.sseAlgorithm")
-c.of("aws-bucket-encrypted", BUCKET).good({})
+c.select("aws-bucket-encrypted", BUCKET).good({})
 
-c.of("aws-bucket-versioned", "aws:s3/bucketVersioning:BucketVersioning")
+c.select("aws-bucket-versioned", "aws:s3/bucketVersioning:BucketVersioning")
 c.good({"versioningConfiguration": {"status": "Enabled"}}, {"versioningConfiguration": UNKNOWN})
 c.bad({"bucket": "b", "versioningConfiguration": {"status": "Suspended"}}, "versioningConfiguration.status")
 
-c.of("aws-bucket-uploads-aborted", "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration")
+c.select("aws-bucket-uploads-aborted", "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration")
 ABORT = {"id": "a", "status": "Enabled", "abortIncompleteMultipartUpload": {"daysAfterInitiation": 2}}
 c.good({"rules": [ABORT]}, {"rules": UNKNOWN}, {"rules": [{**ABORT, "abortIncompleteMultipartUpload": UNKNOWN}]})
 c.bad(
@@ -47,17 +49,19 @@ c.bad(
 )
 c.bad({"rules": [{**ABORT, "status": "Disabled"}]}, "rules", engine=False)
 
-c.of("aws-queue-encrypted", "aws:sqs/queue:Queue").good(
+c.select("aws-queue-encrypted", "aws:sqs/queue:Queue").good(
     {}, {"sqsManagedSseEnabled": True}, {"sqsManagedSseEnabled": UNKNOWN}
 )
 c.good({"sqsManagedSseEnabled": False, "kmsMasterKeyId": "alias/a"})
 c.bad({"sqsManagedSseEnabled": False, "tags": TAGS}, "sqsManagedSseEnabled")
 
-c.of("aws-key-rotates", "aws:kms/key:Key").good({"enableKeyRotation": True}, {"enableKeyRotation": UNKNOWN})
+c.select("aws-key-rotates", "aws:kms/key:Key").good({"enableKeyRotation": True}, {"enableKeyRotation": UNKNOWN})
 c.good({"customerMasterKeySpec": "RSA_2048", "keyUsage": "SIGN_VERIFY"}, {"customKeyStoreId": "cks-1"})
 c.bad({"tags": TAGS}, "enableKeyRotation")
 
-c.of("aws-logs-kept", "aws:cloudwatch/logGroup:LogGroup").good({"retentionInDays": 30}, {"retentionInDays": UNKNOWN})
+c.select("aws-logs-kept", "aws:cloudwatch/logGroup:LogGroup").good(
+    {"retentionInDays": 30}, {"retentionInDays": UNKNOWN}
+)
 c.bad({"tags": TAGS}, "retentionInDays").bad({"retentionInDays": 0}, "retentionInDays", engine=False)
 
 CASES = c.listed

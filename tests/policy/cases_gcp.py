@@ -30,7 +30,7 @@ SCRIPT = "#!/bin/sh\nexport HF_TOKEN=hf_" + "aB3dE6gH9j" * 3 + "kLmN"
 
 c = Cases()
 
-c.of("gcp-no-public-address", TEMPLATE)
+c.select("gcp-no-public-address", TEMPLATE)
 c.good(
     SOUND,
     {"networkInterfaces": UNKNOWN},
@@ -42,7 +42,7 @@ c.bad(
     "networkInterfaces[0].accessConfigs",
 )
 c.bad({"networkInterfaces": [{"accessConfigs": [{}]}]}, "networkInterfaces[0].accessConfigs", engine=False)
-c.of("gcp-no-public-address", INSTANCE)
+c.select("gcp-no-public-address", INSTANCE)
 c.bad(
     {"networkInterfaces": [{}, {"ipv6AccessConfigs": [{"networkTier": "PREMIUM"}]}]},
     "networkInterfaces[1].ipv6AccessConfigs",
@@ -50,7 +50,7 @@ c.bad(
 )
 
 TCP = [{"protocol": "tcp", "ports": ["22"]}]
-c.of("gcp-nothing-open", FIREWALL)
+c.select("gcp-nothing-open", FIREWALL)
 c.good(
     {"allows": TCP, "sourceRanges": ["35.235.240.0/20"]},
     {"allows": TCP, "sourceTags": ["a"]},
@@ -59,7 +59,7 @@ c.good(
 c.good({"denies": TCP, "sourceRanges": ["0.0.0.0/0"]}, {"allows": TCP, "sourceRanges": ["0.0.0.0/0"], "disabled": True})
 c.good({"allows": TCP, "direction": "EGRESS", "destinationRanges": ["0.0.0.0/0"]})
 c.bad({"network": "n", "allows": TCP, "sourceRanges": ["10.0.0.0/8", "0.0.0.0/0"]}, "sourceRanges")
-c.of("gcp-nothing-open", "gcp:compute/networkFirewallPolicyRule:NetworkFirewallPolicyRule")
+c.select("gcp-nothing-open", "gcp:compute/networkFirewallPolicyRule:NetworkFirewallPolicyRule")
 RULE = {"action": "allow", "direction": "INGRESS", "firewallPolicy": "p", "priority": 1}
 MATCH = {"layer4Configs": [{"ipProtocol": "tcp"}]}
 c.good(
@@ -67,12 +67,12 @@ c.good(
     {**RULE, "action": "deny", "match": {"srcIpRanges": ["0.0.0.0/0"]}},
 )
 c.bad({**RULE, "match": {**MATCH, "srcIpRanges": ["0.0.0.0/0"]}}, "match.srcIpRanges", engine=False)
-c.of("gcp-nothing-open", "gcp:compute/regionNetworkFirewallPolicyWithRules:RegionNetworkFirewallPolicyWithRules")
+c.select("gcp-nothing-open", "gcp:compute/regionNetworkFirewallPolicyWithRules:RegionNetworkFirewallPolicyWithRules")
 c.good({"rules": [{**RULE, "match": {"srcIpRanges": ["10.0.0.0/8"]}}]}, {"rules": UNKNOWN})
 OUT, EVERYBODY = {**RULE, "direction": "EGRESS"}, {"srcIpRanges": ["0.0.0.0/0"]}
 c.bad({"rules": [OUT, {**RULE, "match": EVERYBODY}]}, "rules[1].match.srcIpRanges", engine=False)
 
-c.of("gcp-no-nat", "gcp:compute/routerNat:RouterNat")
+c.select("gcp-no-nat", "gcp:compute/routerNat:RouterNat")
 c.bad(
     {
         "router": "r",
@@ -82,37 +82,39 @@ c.bad(
     },
     "",
 )
-c.of("gcp-no-nat", "gcp:compute/router:Router").good({"network": "n"})
+c.select("gcp-no-nat", "gcp:compute/router:Router").good({"network": "n"})
 
-c.of("gcp-own-subnetworks", "gcp:compute/network:Network").good(
+c.select("gcp-own-subnetworks", "gcp:compute/network:Network").good(
     {"autoCreateSubnetworks": False}, {"autoCreateSubnetworks": UNKNOWN}
 )
 c.bad({}, "autoCreateSubnetworks")
 
-c.of("gcp-shielded-vm", TEMPLATE).good(
+c.select("gcp-shielded-vm", TEMPLATE).good(
     SOUND, {"shieldedInstanceConfig": UNKNOWN}, {"shieldedInstanceConfig": {"enableVtpm": UNKNOWN}}
 )
 c.bad(
     {**SOUND, "shieldedInstanceConfig": {"enableVtpm": False, "enableIntegrityMonitoring": True}},
     "shieldedInstanceConfig.enableVtpm",
 )
-c.of("gcp-shielded-vm", INSTANCE).bad({}, "shieldedInstanceConfig", engine=False)
+c.select("gcp-shielded-vm", INSTANCE).bad({}, "shieldedInstanceConfig", engine=False)
 
 LOGIN = 'metadata["enable-oslogin"]'
-c.of("gcp-os-login", TEMPLATE).good(SOUND, {"metadata": UNKNOWN}, {"metadata": {"enable-oslogin": UNKNOWN}})
+c.select("gcp-os-login", TEMPLATE).good(SOUND, {"metadata": UNKNOWN}, {"metadata": {"enable-oslogin": UNKNOWN}})
 c.bad(
     {**SOUND, "metadata": {"enable-oslogin": "FALSE", "ssh-keys": "me:ssh-ed25519 AAAA"}}, LOGIN, 'metadata["ssh-keys"]'
 )
-c.of("gcp-os-login", GLOBAL_TEMPLATE).bad({}, LOGIN, engine=False)
-c.of("gcp-os-login", "gcp:compute/projectMetadata:ProjectMetadata").good({"metadata": {}})
+c.select("gcp-os-login", GLOBAL_TEMPLATE).bad({}, LOGIN, engine=False)
+c.select("gcp-os-login", "gcp:compute/projectMetadata:ProjectMetadata").good({"metadata": {}})
 c.bad({"metadata": {"enable-oslogin": "false"}}, LOGIN)
 
 SERIAL = 'metadata["serial-port-enable"]'
-c.of("gcp-no-serial-port", TEMPLATE).good(SOUND, {"metadata": {"serial-port-enable": "FALSE"}}, {"metadata": UNKNOWN})
+c.select("gcp-no-serial-port", TEMPLATE).good(
+    SOUND, {"metadata": {"serial-port-enable": "FALSE"}}, {"metadata": UNKNOWN}
+)
 c.bad({**SOUND, "metadata": {"enable-oslogin": "TRUE", "serial-port-enable": "TRUE"}}, SERIAL)
 c.bad({"metadata": {"serial-port-enable": 1}}, SERIAL, engine=False)
 
-c.of("gcp-no-secrets-in-metadata", TEMPLATE).good(SOUND, {"metadataStartupScript": UNKNOWN})
+c.select("gcp-no-secrets-in-metadata", TEMPLATE).good(SOUND, {"metadataStartupScript": UNKNOWN})
 c.bad({**SOUND, "metadataStartupScript": SCRIPT}, "metadataStartupScript")
 c.bad({"metadata": {"startup-script": SCRIPT}}, 'metadata["startup-script"]', engine=False)
 
@@ -120,10 +122,10 @@ PACKED = base64.b64encode(SCRIPT.encode()).decode()
 FILES = f"#cloud-config\nwrite_files:\n- {{path: /job, encoding: b64, content: {PACKED}}}\n"
 c.bad({"metadata": {"user-data": FILES}}, 'metadata["user-data"]', engine=False)
 
-c.of("gcp-no-ip-forwarding", TEMPLATE).good(SOUND, {"canIpForward": UNKNOWN})
+c.select("gcp-no-ip-forwarding", TEMPLATE).good(SOUND, {"canIpForward": UNKNOWN})
 c.bad({**SOUND, "canIpForward": True}, "canIpForward")
 
-c.of("gcp-spot-not-preemptible", TEMPLATE)
+c.select("gcp-spot-not-preemptible", TEMPLATE)
 c.good(
     SOUND,
     {"scheduling": {"preemptible": True, "provisioningModel": "SPOT"}},
@@ -134,28 +136,28 @@ c.bad({**SOUND, "scheduling": {"preemptible": True, "automaticRestart": False}},
 KEPT = {"location": "EU", "labels": LABELS, "uniformBucketLevelAccess": True, "publicAccessPrevention": "enforced"}
 ABORT = {"condition": {"age": 2}, "action": {"type": "AbortIncompleteMultipartUpload"}}
 KEPT["lifecycleRules"] = [ABORT]
-c.of("gcp-bucket-uniform", BUCKET).good(KEPT, {"uniformBucketLevelAccess": UNKNOWN})
+c.select("gcp-bucket-uniform", BUCKET).good(KEPT, {"uniformBucketLevelAccess": UNKNOWN})
 c.bad({**KEPT, "uniformBucketLevelAccess": False}, "uniformBucketLevelAccess")
-c.of("gcp-bucket-not-public", BUCKET).good(KEPT, {"publicAccessPrevention": UNKNOWN})
+c.select("gcp-bucket-not-public", BUCKET).good(KEPT, {"publicAccessPrevention": UNKNOWN})
 c.bad({**KEPT, "publicAccessPrevention": "inherited"}, "publicAccessPrevention")
-c.of("gcp-bucket-not-public", "gcp:storage/bucketAccessControl:BucketAccessControl").good(
+c.select("gcp-bucket-not-public", "gcp:storage/bucketAccessControl:BucketAccessControl").good(
     {"entity": "user-a@example.com"}
 )
 c.bad({"bucket": "b", "entity": "allUsers", "role": "READER"}, "entity")
-c.of("gcp-bucket-not-public", "gcp:storage/bucketACL:BucketACL")
+c.select("gcp-bucket-not-public", "gcp:storage/bucketACL:BucketACL")
 c.bad({"bucket": "b", "predefinedAcl": "publicRead"}, "predefinedAcl").bad(
     {"roleEntities": ["READER:allUsers"]}, "roleEntities", engine=False
 )
-c.of("gcp-bucket-versioned", BUCKET).good(
+c.select("gcp-bucket-versioned", BUCKET).good(
     KEPT, {"softDeletePolicy": {"retentionDurationSeconds": 0}, "versioning": {"enabled": True}}
 )
 c.bad({**KEPT, "softDeletePolicy": {"retentionDurationSeconds": 0}}, "versioning.enabled")
-c.of("gcp-bucket-uploads-aborted", BUCKET).good(
+c.select("gcp-bucket-uploads-aborted", BUCKET).good(
     KEPT, {"lifecycleRules": UNKNOWN}, {"lifecycleRules": [{"action": {"type": UNKNOWN}}]}
 )
 c.bad({**KEPT, "lifecycleRules": [{"condition": {"age": 9}, "action": {"type": "Delete"}}]}, "lifecycleRules")
 
-c.of("gcp-own-service-account", TEMPLATE)
+c.select("gcp-own-service-account", TEMPLATE)
 ALL = ["https://www.googleapis.com/auth/cloud-platform"]
 c.good(
     SOUND,
@@ -167,45 +169,45 @@ c.bad({**SOUND, "serviceAccount": {"scopes": ALL}}, "serviceAccount.email")
 c.bad({"serviceAccount": {"email": "123-compute@developer.gserviceaccount.com"}}, "serviceAccount.email", engine=False)
 
 ME = "user:me@example.com"
-c.of("gcp-no-basic-roles", MEMBER).good(
+c.select("gcp-no-basic-roles", MEMBER).good(
     {"project": "p", "role": "roles/storage.objectViewer", "member": ME}, {"role": UNKNOWN}
 )
 c.bad({"project": "p", "role": "roles/editor", "member": ME}, "role")
-c.of("gcp-no-basic-roles", BINDING).bad({"project": "p", "role": "roles/owner", "members": [ME]}, "role")
-c.of("gcp-no-basic-roles", POLICY).good({"policyData": UNKNOWN}, {"policyData": "no document"})
+c.select("gcp-no-basic-roles", BINDING).bad({"project": "p", "role": "roles/owner", "members": [ME]}, "role")
+c.select("gcp-no-basic-roles", POLICY).good({"policyData": UNKNOWN}, {"policyData": "no document"})
 OWNER = json.dumps(
     {"bindings": [{"role": "roles/run.viewer", "members": [ME]}, {"role": "roles/owner", "members": [ME]}]}
 )
 c.bad({"project": "p", "policyData": OWNER}, "policyData.bindings[1]")
-c.of("gcp-no-basic-roles", "gcp:folder/iAMMember:IAMMember").bad(
+c.select("gcp-no-basic-roles", "gcp:folder/iAMMember:IAMMember").bad(
     {"folder": "f", "role": "roles/viewer", "member": ME}, "role", engine=False
 )
 
-c.of("gcp-not-for-everybody", "gcp:storage/bucketIAMMember:BucketIAMMember").good(
+c.select("gcp-not-for-everybody", "gcp:storage/bucketIAMMember:BucketIAMMember").good(
     {"role": "roles/storage.objectViewer", "member": ME}
 )
 c.bad({"bucket": "b", "role": "roles/storage.objectViewer", "member": "allUsers"}, "role")
-c.of("gcp-not-for-everybody", "gcp:pubsub/topicIAMBinding:TopicIAMBinding").good(
+c.select("gcp-not-for-everybody", "gcp:pubsub/topicIAMBinding:TopicIAMBinding").good(
     {"members": UNKNOWN}, {"members": [UNKNOWN]}
 )
 c.bad({"topic": "t", "role": "roles/pubsub.publisher", "members": [ME, "allAuthenticatedUsers"]}, "role")
 
-c.of("gcp-impersonation-named", MEMBER).good({"role": "roles/iam.serviceAccountViewer", "member": ME})
+c.select("gcp-impersonation-named", MEMBER).good({"role": "roles/iam.serviceAccountViewer", "member": ME})
 c.bad({"project": "p", "role": "roles/iam.serviceAccountTokenCreator", "member": ME}, "role")
-c.of("gcp-impersonation-named", "gcp:serviceaccount/iAMMember:IAMMember").good(
+c.select("gcp-impersonation-named", "gcp:serviceaccount/iAMMember:IAMMember").good(
     {"role": "roles/iam.serviceAccountUser", "member": ME}
 )
 
-c.of("gcp-no-escalation", MEMBER).good({"role": "roles/iam.securityReviewer", "member": ME}, {"role": UNKNOWN})
+c.select("gcp-no-escalation", MEMBER).good({"role": "roles/iam.securityReviewer", "member": ME}, {"role": UNKNOWN})
 HAS_ONLY = "api.getAttribute('iam.googleapis.com/modifiedGrantsByRole', []).hasOnly(['roles/pubsub.publisher'])"
 c.good({"role": "roles/resourcemanager.projectIamAdmin", "condition": {"title": "only", "expression": HAS_ONLY}})
 c.bad({"project": "p", "role": "roles/iam.serviceAccountKeyAdmin", "member": ME}, "role")
 WHEN = {"title": "later", "expression": "request.time > timestamp('2026-01-01T00:00:00Z')"}
 c.bad({"role": "roles/resourcemanager.projectIamAdmin", "member": ME, "condition": WHEN}, "role", engine=False)
-c.of("gcp-no-escalation", "gcp:serviceaccount/iAMMember:IAMMember").good(
+c.select("gcp-no-escalation", "gcp:serviceaccount/iAMMember:IAMMember").good(
     {"role": "roles/iam.serviceAccountAdmin", "member": ME}
 )
-c.of("gcp-no-escalation", "gcp:projects/iAMCustomRole:IAMCustomRole")
+c.select("gcp-no-escalation", "gcp:projects/iAMCustomRole:IAMCustomRole")
 c.good({"permissions": ["compute.instances.list", "iam.serviceAccounts.actAs"]}, {"permissions": UNKNOWN})
 LENT = {"roleId": "lender", "title": "t", "permissions": ["compute.instances.list", "iam.serviceAccountKeys.create"]}
 c.bad(LENT, "permissions")
@@ -215,7 +217,7 @@ ISSUER = {
     "workloadIdentityPoolId": "jobs-pool",
     "workloadIdentityPoolProviderId": "github-1",
 }
-c.of("gcp-trust-named", PROVIDER)
+c.select("gcp-trust-named", PROVIDER)
 c.good(
     {"oidc": {"issuerUri": "https://issuer.example.com"}},
     {**ISSUER, "attributeCondition": "assertion.repository_id == '4711'"},
@@ -234,33 +236,33 @@ for condition in (
 c.bad(ISSUER, "attributeCondition")
 c.bad({**ISSUER, "attributeCondition": "assertion.repository_owner == 'acme'"}, "attributeCondition", engine=False)
 
-c.of("gcp-no-account-keys", "gcp:serviceaccount/key:Key").bad(
+c.select("gcp-no-account-keys", "gcp:serviceaccount/key:Key").bad(
     {"serviceAccountId": "train@p.iam.gserviceaccount.com"}, ""
 )
-c.of("gcp-no-account-keys", "gcp:serviceaccount/account:Account").good({"accountId": "train"})
+c.select("gcp-no-account-keys", "gcp:serviceaccount/account:Account").good({"accountId": "train"})
 
-c.of("gcp-key-rotates", "gcp:kms/cryptoKey:CryptoKey")
+c.select("gcp-key-rotates", "gcp:kms/cryptoKey:CryptoKey")
 c.good({"rotationPeriod": "7776000s"}, {"rotationPeriod": UNKNOWN}, {"purpose": "ASYMMETRIC_SIGN"})
 RING = {"keyRing": "projects/p/locations/global/keyRings/r", "labels": LABELS}
 c.bad(RING, "rotationPeriod").bad({"rotationPeriod": "94608000s"}, "rotationPeriod", engine=False)
 
-c.of("gcp-logs-kept", "gcp:logging/projectBucketConfig:ProjectBucketConfig").good(
+c.select("gcp-logs-kept", "gcp:logging/projectBucketConfig:ProjectBucketConfig").good(
     {"retentionDays": 30}, {"retentionDays": UNKNOWN}
 )
 c.bad({"project": "p", "location": "global", "bucketId": "_Default"}, "retentionDays")
 
-c.of("gcp-labels", BUCKET).good(
+c.select("gcp-labels", BUCKET).good(
     KEPT, {"labels": UNKNOWN}, {"labels": {**LABELS, "team": UNKNOWN}}, {"effectiveLabels": LABELS}
 )
 c.bad({**KEPT, "labels": {"team": "ml"}}, "labels")
-c.of("gcp-labels", TEMPLATE).good(SOUND, {**SOUND, "disks": [{"source": "d"}]})
+c.select("gcp-labels", TEMPLATE).good(SOUND, {**SOUND, "disks": [{"source": "d"}]})
 c.bad({**SOUND, "disks": [{"sourceImage": "projects/p/global/images/i", "boot": True}]}, "disks[0].labels")
 
-c.of("gcp-production-protected", BUCKET)
+c.select("gcp-production-protected", BUCKET)
 PRODUCTION = {**KEPT, "labels": {**LABELS, "environment": "gcp-prod"}}
 c.good(PRODUCTION, KEPT).good(PRODUCTION, protected=True).good(KEPT, {}, protected=False)
 c.bad(PRODUCTION, "", protected=False)
-c.of("gcp-production-protected", GROUP)
+c.select("gcp-production-protected", GROUP)
 c.good({"targetSize": 1}, environment="prod", protected=False).bad(
     {"targetSize": 2}, "", environment="prod", protected=False, engine=False
 )

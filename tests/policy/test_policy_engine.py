@@ -119,38 +119,42 @@ def test_every_rule_fires_on_a_planted_fault(tmp_path: Path, cloud: str, cases: 
     bad = [case for case in (*cases, *everywhere) if case.paths and case.engine]
     own = {rule for rule in RULES if rule.startswith((cloud, "no-"))}
     assert len({case.name for case in bad}) == len(bad)
-    code, events, told = previewed(tmp_path, cloud, planted([*bad, *STANDING[cloud]]))
+    code, events, output = previewed(tmp_path, cloud, planted([*bad, *STANDING[cloud]]))
     judged = [event["policyEvent"] for event in events if "policyEvent" in event]
-    found = [event for event in judged if "covers nothing: " not in event["message"]]
+    violations = [event for event in judged if "covers nothing: " not in event["message"]]
     (idle,) = [
-        event for event in judged if event not in found
+        event for event in judged if event not in violations
     ]  # the exception that is for the other cloud's planted key
     other = "gcp-no-account-keys" if cloud == "aws" else "aws-no-access-keys"
     assert (idle["policyName"], idle["enforcementLevel"]) == (other, "advisory"), idle
-    by = {(event["resourceUrn"].rpartition("::")[2], event["policyName"]): event for event in found}
-    assert len(by) == len(found), told  # one event for a resource and a rule
+    by = {(event["resourceUrn"].rpartition("::")[2], event["policyName"]): event for event in violations}
+    assert len(by) == len(violations), output  # one event for a resource and a rule
     expected = {
         (case.name, rule.id)
         for case in bad
         for rule in RULES.values()
         if judge(rule, case.type, case.inputs, environment="dev", protected=bool(case.protected))
     }
-    assert {each for each in by if each[1] in RULES and not each[0].startswith("standing")} == expected, told
+    assert {each for each in by if each[1] in RULES and not each[0].startswith("standing")} == expected, output
     # All of them, and none of the other cloud's; the ones over a stack, which have no name of a resource, too.
     assert {rule for _, rule in by} == own | {
         rule for rule in STACK_RULES if cloud == "aws" or not rule.startswith("aws-")
     }
     assert code == 1, code
-    kept = {event["policyName"] for event in found if "Excepted until 2099-12-31: Planted so." in event["message"]}
-    assert kept == {"aws-no-access-keys" if cloud == "aws" else "gcp-no-account-keys"}
-    for event in found:
-        level = "advisory" if event["policyName"] in kept else KNOWN[event["policyName"]].value
+    excepted = {
+        event["policyName"] for event in violations if "Excepted until 2099-12-31: Planted so." in event["message"]
+    }
+    assert excepted == {"aws-no-access-keys" if cloud == "aws" else "gcp-no-account-keys"}
+    for event in violations:
+        level = "advisory" if event["policyName"] in excepted else KNOWN[event["policyName"]].value
         assert event["enforcementLevel"] == level, event
-    said = [event["diagnosticEvent"] for event in events if "diagnosticEvent" in event]
+    diagnostics = [event["diagnosticEvent"] for event in events if "diagnosticEvent" in event]
     wrong = [
-        event["message"] for event in said if event["severity"] == "error" and "preview failed" not in event["message"]
+        event["message"]
+        for event in diagnostics
+        if event["severity"] == "error" and "preview failed" not in event["message"]
     ]
     assert wrong == []  # of the providers, which took all inputs
-    assert "Traceback" not in told
+    assert "Traceback" not in output
     passed = {rule for event in events for rule in event.get("policyAnalyzeSummaryEvent", {}).get("passed") or ()}
     assert len(passed) > 10 and passed <= own  # where they apply at all

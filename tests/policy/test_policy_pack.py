@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from everspot_core.declared import UNKNOWN
 from everspot_core.problems import BadInputs
-from everspot_policy import cost, given, pack
+from everspot_policy import cost, pack, settings_source
 from everspot_policy.analyzer import Analyzer
 from everspot_policy.request import UNKNOWNS, plain
 from everspot_policy.rules import RULES
@@ -31,21 +31,21 @@ exceptions:
 
 
 def analyzer(stack: str, today: str = "2026-06-30") -> Analyzer:
-    made = Analyzer(read(SETTINGS), "1.2.3", lambda: date.fromisoformat(today))
-    made.ConfigureStack(pb.AnalyzerStackConfigureRequest(stack=stack), None)
-    return made
+    pack = Analyzer(read(SETTINGS), "1.2.3", lambda: date.fromisoformat(today))
+    pack.ConfigureStack(pb.AnalyzerStackConfigureRequest(stack=stack), None)
+    return pack
 
 
-def asked(type_: str, inputs: Mapping[str, Any], name: str = "mine", **options: Any) -> pb.AnalyzeRequest:
+def analyze_request(type_: str, inputs: Mapping[str, Any], name: str = "mine", **options: Any) -> pb.AnalyzeRequest:
     properties = struct_pb2.Struct()
     properties.update(dict(inputs))
-    given = pb.AnalyzerResourceOptions(**options)
+    resource_options = pb.AnalyzerResourceOptions(**options)
     return pb.AnalyzeRequest(
-        type=type_, name=name, urn=f"urn:pulumi:s::p::{type_}::{name}", properties=properties, options=given
+        type=type_, name=name, urn=f"urn:pulumi:s::p::{type_}::{name}", properties=properties, options=resource_options
     )
 
 
-def told(answer: pb.AnalyzeResponse) -> list[tuple[str, str]]:
+def violations(answer: pb.AnalyzeResponse) -> list[tuple[str, str]]:
     return [(each.policyName, pb.EnforcementLevel.Name(each.enforcementLevel).lower()) for each in answer.diagnostics]
 
 
@@ -60,15 +60,15 @@ def test_the_engine_learns_of_every_rule_at_the_level_of_its_environment() -> No
 
 
 def test_what_is_off_in_the_environment_is_not_told_there() -> None:
-    request = asked(BUCKET, {"tags": {}}, name="other")
-    assert told(analyzer("dev").Analyze(request, None)) == []
-    assert told(analyzer("staging").Analyze(request, None)) == [("aws-tags", "mandatory")]
+    request = analyze_request(BUCKET, {"tags": {}}, name="other")
+    assert violations(analyzer("dev").Analyze(request, None)) == []
+    assert violations(analyzer("staging").Analyze(request, None)) == [("aws-tags", "mandatory")]
 
 
 def test_an_exception_counts_on_its_last_day_and_is_named_when_it_is_over() -> None:
-    request = asked(BUCKET, {"tags": {}})
-    (kept,) = analyzer("staging").Analyze(request, None).diagnostics
-    assert kept.enforcementLevel == pb.ADVISORY and "Excepted until 2026-06-30: It is nobody's." in kept.message
+    request = analyze_request(BUCKET, {"tags": {}})
+    (excepted,) = analyzer("staging").Analyze(request, None).diagnostics
+    assert excepted.enforcementLevel == pb.ADVISORY and "Excepted until 2026-06-30: It is nobody's." in excepted.message
     (over,) = analyzer("staging", "2026-07-01").Analyze(request, None).diagnostics
     assert (
         over.enforcementLevel == pb.MANDATORY and "Its exception ended on 2026-06-30: It is nobody's." in over.message
@@ -76,24 +76,24 @@ def test_an_exception_counts_on_its_last_day_and_is_named_when_it_is_over() -> N
 
 
 def test_levels_and_the_estimate_that_the_engine_is_given_go_before_the_settings() -> None:
-    made = analyzer("dev")
+    pack = analyzer("dev")
     config = pb.ConfigureAnalyzerRequest()
     config.policyConfig["aws-tags"].enforcementLevel = pb.MANDATORY
     config.policyConfig["cost-within-budget"].enforcementLevel = pb.ADVISORY
     config.policyConfig["cost-within-budget"].properties.update({"highUsdPerMonth": 7})
-    made.Configure(config, None)
-    assert ("aws-tags", "mandatory") in told(made.Analyze(asked(BUCKET, {}, name="other"), None))
-    made._settings = read("environments: {dev: {budgetUsdPerMonth: 5}}")
-    answer = made.AnalyzeStack(pb.AnalyzeStackRequest(), None)
-    assert told(answer) == [("cost-within-budget", "advisory")]
+    pack.Configure(config, None)
+    assert ("aws-tags", "mandatory") in violations(pack.Analyze(analyze_request(BUCKET, {}, name="other"), None))
+    pack._settings = read("environments: {dev: {budgetUsdPerMonth: 5}}")
+    answer = pack.AnalyzeStack(pb.AnalyzeStackRequest(), None)
+    assert violations(answer) == [("cost-within-budget", "advisory")]
     assert "$7.00" in answer.diagnostics[0].message
 
 
-def test_a_secret_is_judged_and_never_told() -> None:
+def test_a_secret_is_judged_and_never_printed() -> None:
     member = {"project": "p", "role": {**SECRET, "value": "roles/owner"}, "member": "user:me"}
-    (found,) = analyzer("dev").Analyze(asked(MEMBER, member), None).diagnostics
-    assert found.policyName == "gcp-no-basic-roles"
-    assert "roles/owner" not in found.message and "role: [secret] is a basic role" in found.message
+    (violation,) = analyzer("dev").Analyze(analyze_request(MEMBER, member), None).diagnostics
+    assert violation.policyName == "gcp-no-basic-roles"
+    assert "roles/owner" not in violation.message and "role: [secret] is a basic role" in violation.message
 
 
 @pytest.mark.parametrize("mark", sorted(UNKNOWNS))
@@ -102,49 +102,49 @@ def test_every_mark_of_what_is_unknown_is_the_one_that_rules_know(mark: str) -> 
     value = {"a": [mark, {"b": mark}], "c": {**SECRET, "value": [3.0, True, "x"]}, "d": 2.5}
     assert plain(value, noted.add) == {"a": [UNKNOWN, {"b": UNKNOWN}], "c": [3, True, "x"], "d": 2.5}
     assert noted == {"3", "x"}
-    assert told(analyzer("staging").Analyze(asked(BUCKET, {"tags": mark}), None)) == []
+    assert violations(analyzer("staging").Analyze(analyze_request(BUCKET, {"tags": mark}), None)) == []
 
 
 def test_a_rule_that_is_about_other_types_says_so() -> None:
-    answer = analyzer("prod").Analyze(asked("random:index/randomId:RandomId", {}), None)
+    answer = analyzer("prod").Analyze(analyze_request("random:index/randomId:RandomId", {}), None)
     assert {each.policy_name for each in answer.not_applicable} == set(RULES) - {"no-plain-credentials"}
     assert not answer.diagnostics
 
 
 def test_an_unprotected_bucket_of_production_is_told_by_the_stacks_name() -> None:
     tags = {"Project": "a", "Team": "b"}
-    for protect, wanted in ((True, []), (False, ["aws-production-protected"])):
-        answer = analyzer("aws-prod").Analyze(asked(BUCKET, {"tags": tags}, name="x", protect=protect), None)
-        assert [name for name, _ in told(answer) if name != "aws-tags"] == wanted
+    for protect, expected in ((True, []), (False, ["aws-production-protected"])):
+        answer = analyzer("aws-prod").Analyze(analyze_request(BUCKET, {"tags": tags}, name="x", protect=protect), None)
+        assert [name for name, _ in violations(answer) if name != "aws-tags"] == expected
 
 
 def test_settings_come_from_the_file_that_is_named(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
-    assert given.settings({}) == read("")
+    assert settings_source.settings({}) == read("")
     file.write_text(SETTINGS)
-    assert given.settings({given.SETTINGS: str(file)}) == read(SETTINGS)
+    assert settings_source.settings({settings_source.SETTINGS: str(file)}) == read(SETTINGS)
     file.write_text("environment: {}")
     with pytest.raises(BadInputs, match=r"policy\.yaml has 1 bad input"):
-        given.settings({given.SETTINGS: str(file)})
+        settings_source.settings({settings_source.SETTINGS: str(file)})
 
 
 def test_bad_settings_end_the_program_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(given.SETTINGS, str(tmp_path / "nowhere.yaml"))
+    monkeypatch.setenv(settings_source.SETTINGS, str(tmp_path / "nowhere.yaml"))
     with pytest.raises(SystemExit, match=r"everspot-policy: .*nowhere\.yaml"):
         pack.main()
 
 
-@pytest.mark.parametrize("word", ["--help", "-h"])
-def test_the_program_says_how_it_is_used_and_serves_nobody(word: str) -> None:
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_the_program_says_how_it_is_used_and_serves_nobody(option: str) -> None:
     program = Path(sys.executable).parent / "everspot-policy"
-    done = subprocess.run([program, word], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([program, option], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     assert '--policy-pack "$(command -v everspot-policy)"' in done.stdout
     assert cost.USAGE.partition(": ")[2].partition(",")[0] in done.stdout
-    assert given.SETTINGS in done.stdout
+    assert settings_source.SETTINGS in done.stdout
 
 
 @pytest.mark.parametrize("words", [[], ["dev"], ["dev", "much"], ["dev", "nan"], ["dev", "-1"], ["dev", "1", "2"]])
-def test_a_question_about_the_cost_that_cannot_be_read_is_told_how_it_is_asked(words: list[str]) -> None:
+def test_a_malformed_cost_command_prints_its_usage(words: list[str]) -> None:
     with pytest.raises(SystemExit, match="usage: everspot-policy cost STACK USD"):
         cost.main(words, {})

@@ -24,10 +24,10 @@ for case in CASES:
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def test_a_rule_finds_what_is_bad_and_nothing_else(rule: Rule) -> None:
     for case in BY_RULE[rule.id]:
-        found = judge(rule, case.type, case.inputs, environment=case.environment, protected=case.protected)
-        assert tuple(problem.path for problem in found) == case.paths, (case, found)
-    told = {bool(case.paths) for case in BY_RULE[rule.id]}
-    assert told == {True, False}
+        violations = judge(rule, case.type, case.inputs, environment=case.environment, protected=case.protected)
+        assert tuple(problem.path for problem in violations) == case.paths, (case, violations)
+    outcomes = {bool(case.paths) for case in BY_RULE[rule.id]}
+    assert outcomes == {True, False}
 
 
 def test_every_case_is_about_a_rule() -> None:
@@ -71,8 +71,8 @@ def bent(draw: st.DrawFn) -> tuple[str, object]:
 def test_no_input_makes_a_rule_fail(bent: tuple[str, dict[str, object]], protected: bool | None) -> None:
     type_, inputs = bent
     for rule in RULES.values():
-        found = judge(rule, type_, inputs, environment="prod", protected=protected)
-        assert all(isinstance(problem, Problem) and problem.reason for problem in found)
+        violations = judge(rule, type_, inputs, environment="prod", protected=protected)
+        assert all(isinstance(problem, Problem) and problem.reason for problem in violations)
 
 
 @given(
@@ -88,8 +88,8 @@ def test_no_inputs_at_all_make_a_rule_fail(inputs: dict[str, object], type_: str
     "case", [c for c in CASES if ("secrets" in c.rule or "credentials" in c.rule) and c.paths], ids=lambda c: c.name
 )
 def test_a_credential_is_named_by_its_kind_and_never_shown(case: object) -> None:
-    found = judge(RULES[case.rule], case.type, case.inputs)
-    assert {str(problem).partition("seems to hold ")[2] for problem in found} <= set(KINDS)
+    violations = judge(RULES[case.rule], case.type, case.inputs)
+    assert {str(problem).partition("seems to hold ")[2] for problem in violations} <= set(KINDS)
 
 
 def test_what_the_engine_marks_as_secret_is_not_plain() -> None:

@@ -63,9 +63,9 @@ def test_an_exception_makes_a_problem_advisory_until_its_last_day(resource: str)
             "levels: {aws-no-nat: m", "levels: {aws-logs-kept: mandatory, aws-no-nat: m"
         )
     )
-    kept = judgement(AUDIT, settings, LAST)
-    assert kept.level is Level.ADVISORY
-    assert str(kept).endswith("Excepted until 2026-12-31: The law wants them for ever.")
+    excepted = judgement(AUDIT, settings, LAST)
+    assert excepted.level is Level.ADVISORY
+    assert str(excepted).endswith("Excepted until 2026-12-31: The law wants them for ever.")
     over = judgement(AUDIT, settings, LAST + timedelta(days=1))
     assert over.level is Level.MANDATORY
     assert "Its exception ended on 2026-12-31: The law wants them for ever. Set retentionInDays" in str(over)
@@ -77,8 +77,8 @@ def test_an_exception_covers_its_resource_in_its_environments_only() -> None:
         Subject(AUDIT.type, {}, name="audits", environment="prod"),
         Subject(AUDIT.type, {}, name="audit", environment="aws-prod"),
     ):
-        found = judgement(other, settings, LAST)
-        assert found.excepted is None and found.expired is None
+        verdict = judgement(other, settings, LAST)
+        assert verdict.excepted is None and verdict.expired is None
     assert settings.exception("aws-tags", AUDIT) is None
 
 
@@ -110,9 +110,9 @@ def test_every_mistake_is_told_at_once() -> None:
         "exceptions[2].until",
         "environment", "environments.dev.levels.aws-no-natt", "exceptions[0].rule",
     ]  # fmt: skip
-    said = str(refused.value)
-    assert "did you mean aws-no-nat or gcp-no-nat?" in said and "did you mean gcp-labels?" in said
-    assert "'mandatory', 'advisory' or 'off'" in said
+    message = str(refused.value)
+    assert "did you mean aws-no-nat or gcp-no-nat?" in message and "did you mean gcp-labels?" in message
+    assert "'mandatory', 'advisory' or 'off'" in message
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_what_is_no_file_of_settings_is_refused(text: str) -> None:
         ("environments: {dev: {onDemandShare: false}}", "environments.dev.onDemandShare", "not False"),
         ('environments: {"d\\u202ev": {}}', "environments.d\u202ev.[key]", "cannot be printed"),
         *(
-            (f"exceptions: [{{rule: r, resource: a, reason: It is so., until: {until}}}]", "exceptions[0].until", why)
-            for until, why in (
+            (f"exceptions: [{{rule: r, resource: a, reason: It is so., until: {day}}}]", "exceptions[0].until", reason)
+            for day, reason in (
                 ("0001-01-01", "the years 2020 to 2100"), ("9999-12-31", "the years 2020 to 2100"),
                 ("2027-02-30", "is no day of the calendar"), ("1800000000", "has to be a day such as"),
                 ("2027-06-30T12:00:00Z", "has to be a day such as"), ("true", "has to be a day such as"),
@@ -155,6 +155,6 @@ def test_what_is_no_file_of_settings_is_refused(text: str) -> None:
 def test_what_makes_no_sense_is_refused_by_its_place(text: str, path: str, reason: str) -> None:
     with pytest.raises(BadInputs) as refused:
         read(text)
-    found = {problem.path: problem.reason for problem in refused.value.problems}
-    assert reason in found[path], found
+    reasons = {problem.path: problem.reason for problem in refused.value.problems}
+    assert reason in reasons[path], reasons
     assert str(refused.value).replace("\n", "").isprintable()

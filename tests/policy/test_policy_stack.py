@@ -9,18 +9,18 @@ from everspot_policy.stack import STACK_RULES, Bounds
 from_fleet = "aws:ec2/fleet:Fleet"
 
 
-def found(rule: str, bounds: Bounds, *subjects: Subject) -> list[tuple[str, str]]:
+def violations(rule: str, bounds: Bounds, *subjects: Subject) -> list[tuple[str, str]]:
     return [(urn, problem.reason) for urn, problem in STACK_RULES[rule].look(subjects, bounds)]
 
 
 @pytest.mark.parametrize(("budget", "high"), [(None, 5.0), (5.0, None), (None, None), (5.0, 5.0), (5.0, 0.0)])
 def test_what_is_within_the_budget_or_not_known_is_no_problem(budget: float | None, high: float | None) -> None:
-    assert found("cost-within-budget", Bounds("dev", budget, high)) == []
+    assert violations("cost-within-budget", Bounds("dev", budget, high)) == []
 
 
 def test_a_month_beyond_the_budget_is_told_in_dollars() -> None:
-    told = [("", "may cost up to $1,234.50 a month; its budget is $1,000.00")]
-    assert found("cost-within-budget", Bounds("dev", 1000, 1234.5)) == told
+    expected = [("", "may cost up to $1,234.50 a month; its budget is $1,000.00")]
+    assert violations("cost-within-budget", Bounds("dev", 1000, 1234.5)) == expected
 
 
 def bucket(team: object, name: str) -> Subject:
@@ -31,22 +31,24 @@ def labelled(team: object, name: str) -> Subject:
     return Subject("gcp:storage/bucket:Bucket", {"labels": {"team": team}}, urn=name)
 
 
-def test_a_second_team_and_an_unknown_one_are_told() -> None:
-    both = (bucket("a", "1"), labelled("a", "2"), bucket("b", "3"), bucket({}, "4"), Subject("x", {}))
-    assert found("one-team", Bounds("dev"), *both) == [("3", "is b, and most of the stack is a's")]
-    assert found("one-team", Bounds("dev", teams=("b", "c")), *both) == [
+def test_a_second_team_and_an_unknown_one_are_reported() -> None:
+    stack = (bucket("a", "1"), labelled("a", "2"), bucket("b", "3"), bucket({}, "4"), Subject("x", {}))
+    assert violations("one-team", Bounds("dev"), *stack) == [("3", "is b, and most of the stack is a's")]
+    assert violations("one-team", Bounds("dev", teams=("b", "c")), *stack) == [
         ("1", "a is no known team; there are b, c"),
         ("2", "a is no known team; there are b, c"),
     ]
-    assert found("one-team", Bounds("dev", teams=("a",)), *both[:2]) == []
-    assert found("one-team", Bounds("dev")) == []
+    assert violations("one-team", Bounds("dev", teams=("a",)), *stack[:2]) == []
+    assert violations("one-team", Bounds("dev")) == []
 
 
 def test_a_templates_instances_belong_to_the_team_too() -> None:
     specified = [{"resourceType": "instance", "tags": {"Team": "b"}}]
     inputs = {"tags": {"Team": "a"}, "tagSpecifications": specified}
     template = Subject("aws:ec2/launchTemplate:LaunchTemplate", inputs, urn="2")
-    assert found("one-team", Bounds("dev"), bucket("a", "1"), template) == [("2", "is b, and most of the stack is a's")]
+    assert violations("one-team", Bounds("dev"), bucket("a", "1"), template) == [
+        ("2", "is b, and most of the stack is a's")
+    ]
 
 
 def fleet(market: str, units: object) -> Subject:
@@ -56,22 +58,24 @@ def fleet(market: str, units: object) -> Subject:
 
 
 def test_development_stands_on_spot_over_all_its_fleets() -> None:
-    dev, told = Bounds("aws-dev"), "2 of 3 units are on-demand; of a development environment at most 50% may be"
-    assert found("on-demand-share", dev, fleet("on-demand", 2), fleet("spot", 1)) == [("", told)]
-    assert found("on-demand-share", dev, fleet("on-demand", 2), fleet("spot", 2)) == []
-    assert found("on-demand-share", dev, fleet("on-demand", 1)) == []
-    assert found("on-demand-share", Bounds("aws-prod"), fleet("on-demand", 2)) == []
-    assert found("on-demand-share", Bounds("dev", on_demand_share=Fraction(1)), fleet("on-demand", 2)) == []
-    assert found("on-demand-share", dev, fleet("on-demand", 0), fleet("spot", "?")) == []
+    dev, message = Bounds("aws-dev"), "2 of 3 units are on-demand; of a development environment at most 50% may be"
+    assert violations("on-demand-share", dev, fleet("on-demand", 2), fleet("spot", 1)) == [("", message)]
+    assert violations("on-demand-share", dev, fleet("on-demand", 2), fleet("spot", 2)) == []
+    assert violations("on-demand-share", dev, fleet("on-demand", 1)) == []
+    assert violations("on-demand-share", Bounds("aws-prod"), fleet("on-demand", 2)) == []
+    assert violations("on-demand-share", Bounds("dev", on_demand_share=Fraction(1)), fleet("on-demand", 2)) == []
+    assert violations("on-demand-share", dev, fleet("on-demand", 0), fleet("spot", "?")) == []
 
 
 def test_of_one_fleet_its_parts_count() -> None:
-    wanted = {"defaultTargetCapacityType": "spot", "totalTargetCapacity": 4, "onDemandTargetCapacity": 3}
-    (problem,) = found("on-demand-share", Bounds("dev"), Subject(from_fleet, {"targetCapacitySpecification": wanted}))
+    capacity = {"defaultTargetCapacityType": "spot", "totalTargetCapacity": 4, "onDemandTargetCapacity": 3}
+    (problem,) = violations(
+        "on-demand-share", Bounds("dev"), Subject(from_fleet, {"targetCapacitySpecification": capacity})
+    )
     assert problem[1].startswith("3 of 4 units")
     spread = {"onDemandBaseCapacity": 1, "onDemandPercentageAboveBaseCapacity": 50}
     group = {"desiredCapacity": 5, "minSize": 0, "mixedInstancesPolicy": {"instancesDistribution": spread}}
-    (problem,) = found("on-demand-share", Bounds("dev"), Subject("aws:autoscaling/group:Group", group))
+    (problem,) = violations("on-demand-share", Bounds("dev"), Subject("aws:autoscaling/group:Group", group))
     assert problem[1].startswith("3 of 5 units")
 
 
@@ -89,7 +93,7 @@ def test_a_google_groups_market_is_its_templates() -> None:
         Subject(group, {"targetSize": 9}, depends=("standard",)),
         Subject(group, {**chosen, "targetSize": 9}, depends=("elsewhere",)),
     )
-    (problem,) = found("on-demand-share", Bounds("dev"), *templates, *groups)
+    (problem,) = violations("on-demand-share", Bounds("dev"), *templates, *groups)
     assert problem[1].startswith("3 of 4 units")
 
 
@@ -103,4 +107,4 @@ def test_a_bucket_without_a_policy_is_found_and_one_with_is_not() -> None:
         Subject("gcp:storage/bucket:Bucket", {}, urn="google"),
     )
     policies = (Subject(policy, {}, depends=("referred",)), Subject(policy, {"bucket": "by-name"}))
-    assert [urn for urn, _ in found("aws-bucket-has-policy", Bounds("dev"), *buckets, *policies)] == ["alone"]
+    assert [urn for urn, _ in violations("aws-bucket-has-policy", Bounds("dev"), *buckets, *policies)] == ["alone"]

@@ -8,7 +8,7 @@ from everspot_core.budgets import Allowance, Caps
 from everspot_core.records import JobState
 from playwright.sync_api import Browser, expect
 from test_cli_changes import a_change
-from ui_browser import browser, executable, seen
+from ui_browser import browser, executable, open_view
 from ui_helpers import Served, served
 
 pytestmark = pytest.mark.timeout(1800)
@@ -46,7 +46,7 @@ def page(live: LiveCluster) -> Iterator[Served]:
 
 
 def test_jobs_appear_and_change_while_the_page_is_looked_at(live: LiveCluster, page: Served, chromium: Browser) -> None:
-    with seen(chromium, page) as view:
+    with open_view(chromium, page) as view:
         expect(view.page.get_by_text("No job waits or runs")).to_be_visible()
         live.submit_toy("first", 100_000, 1, tags={"Team": EVIL}, priority="critical")
         row = view.page.locator("#row-first")
@@ -66,22 +66,22 @@ def test_jobs_appear_and_change_while_the_page_is_looked_at(live: LiveCluster, p
 
 
 def test_focus_stays_where_it_is_while_the_rest_changes(live: LiveCluster, page: Served, chromium: Browser) -> None:
-    with seen(chromium, page) as view:
+    with open_view(chromium, page) as view:
         view.tab_to("job-first")
         row = view.page.locator("#row-first td").nth(3)
         before = row.inner_text()
         view.page.evaluate("window.mine = document.activeElement; null")
         expect(row).not_to_have_text(before)
-        view.asked()
+        view.wait_for_polls()
         assert view.focused() == "job-first"
         assert view.page.evaluate("window.mine === document.activeElement"), "the very same element"
         view.page.fill("#q", "typed")
-        view.asked()
+        view.wait_for_polls()
         assert view.page.input_value("#q") == "typed"
 
 
 def test_the_keyboard_alone_finds_a_job_and_what_it_may_do(live: LiveCluster, page: Served, chromium: Browser) -> None:
-    with seen(chromium, page) as view:
+    with open_view(chromium, page) as view:
         view.page.keyboard.press("Tab")
         skip = view.page.locator(".skip")
         expect(skip).to_be_focused()
@@ -117,7 +117,7 @@ def test_the_keyboard_alone_finds_a_job_and_what_it_may_do(live: LiveCluster, pa
 def test_why_a_job_left_its_instance_is_told_when_the_cloud_takes_it(
     live: LiveCluster, page: Served, chromium: Browser
 ) -> None:
-    with seen(chromium, page) as view:
+    with open_view(chromium, page) as view:
         view.go("/jobs/first")
         owner = live.until(lambda: live.trains("first"))
         live.cloud.do("interrupt", instance=owner)
@@ -134,7 +134,7 @@ def test_why_a_job_left_its_instance_is_told_when_the_cloud_takes_it(
 def test_every_page_is_accessible_and_as_wide_as_the_window(
     live: LiveCluster, page: Served, chromium: Browser, scheme: str, width: int
 ) -> None:
-    with seen(chromium, page, color_scheme=scheme, viewport={"width": width, "height": 900}) as view:
+    with open_view(chromium, page, color_scheme=scheme, viewport={"width": width, "height": 900}) as view:
         for path in PAGES:
             view.go(path)
             if path in WAITED:
@@ -145,16 +145,16 @@ def test_every_page_is_accessible_and_as_wide_as_the_window(
 
 
 def test_what_is_not_accessible_is_found(live: LiveCluster, page: Served, chromium: Browser) -> None:
-    with seen(chromium, page) as view:
+    with open_view(chromium, page) as view:
         view.page.evaluate("document.querySelector('label').remove(); document.body.style = 'color: #999'")
-        found = view.violations()
-        assert "form element has a label" in found and "color-contrast" in found
+        violations = view.violations()
+        assert "form element has a label" in violations and "color-contrast" in violations
 
 
 def test_without_scripts_the_page_is_whole_and_can_be_reloaded(
     live: LiveCluster, page: Served, chromium: Browser
 ) -> None:
-    with seen(chromium, page, java_script_enabled=False) as view:
+    with open_view(chromium, page, java_script_enabled=False) as view:
         expect(view.page.locator("#row-second")).to_contain_text("RUNNING")
         expect(view.page.locator("#pause")).to_be_hidden()
         view.page.reload()
@@ -165,7 +165,7 @@ def test_without_scripts_the_page_is_whole_and_can_be_reloaded(
 def test_updates_can_be_paused_and_nothing_moves_for_who_wants_no_motion(
     live: LiveCluster, page: Served, chromium: Browser
 ) -> None:
-    with seen(chromium, page) as view:
+    with open_view(chromium, page) as view:
         expect(view.page.locator("#row-second")).to_contain_text("RUNNING")
         moving = "getComputedStyle(document.querySelector('.bar .done')).transitionDuration"
         assert view.page.evaluate(moving) == "0s"
@@ -179,7 +179,7 @@ def test_updates_can_be_paused_and_nothing_moves_for_who_wants_no_motion(
 
 
 def test_an_open_page_says_when_the_command_was_stopped(live: LiveCluster, chromium: Browser) -> None:
-    with served(f"s3://{BUCKETS[0]}") as page, seen(chromium, page) as view:
+    with served(f"s3://{BUCKETS[0]}") as page, open_view(chromium, page) as view:
         expect(view.page.locator("#as-of")).to_be_visible()
         assert page.end() == 130
         expect(view.page.get_by_role("alert").filter(has_text="does not answer")).to_be_visible()

@@ -20,12 +20,12 @@ SHOT = {"reduced_motion": "reduce"}
 
 def executable() -> str:
     """The browser. Where there is none, the test is skipped; where one is named, and in CI, it fails."""
-    named = os.environ.get(VARIABLE)
-    found = next(filter(None, map(shutil.which, [named] if named else NAMES)), None)
-    if found:
-        return found
-    words = f"no {named or 'Chromium'} here: install it (`apt-get install chromium`), or name a browser in {VARIABLE}"
-    if named or os.environ.get("CI") == "true":
+    browser = os.environ.get(VARIABLE)
+    path = next(filter(None, map(shutil.which, [browser] if browser else NAMES)), None)
+    if path:
+        return path
+    words = f"no {browser or 'Chromium'} here: install it (`apt-get install chromium`), or name a browser in {VARIABLE}"
+    if browser or os.environ.get("CI") == "true":
         pytest.fail(words, pytrace=False)
     pytest.skip(words)
 
@@ -66,7 +66,7 @@ class Seen:
         self.page.goto(f"{self.origin}{path}")
         return self.page
 
-    def asked(self, times: int = 1) -> None:
+    def wait_for_polls(self, times: int = 1) -> None:
         """Wait until the page has asked for news so many times more."""
         count = "Number(document.documentElement.dataset.asked || 0)"
         before = self.page.evaluate(count)
@@ -89,12 +89,12 @@ class Seen:
 
     def violations(self) -> str:
         """What axe-core finds; empty if nothing."""
-        found = Axe().run(self.page)
-        return found.generate_report() if found.violations_count else ""
+        report = Axe().run(self.page)
+        return report.generate_report() if report.violations_count else ""
 
 
 @contextmanager
-def seen(browser: Browser, page: Any, **options: Any) -> Iterator[Seen]:
+def open_view(browser: Browser, page: Any, **options: Any) -> Iterator[Seen]:
     """A profile that has come in by the printed address. When it ends, nothing may have gone wrong."""
     view = Seen(browser, page.origin, **options)
     view.page.goto(page.answer["url"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from downloads import Unreachable, fetch
 from problems import Missing
-from steps import STATE, Step, call, say
+from steps import STATE, Step, call, print_progress
 
 FOLDER = STATE / "data" / "fashion-mnist"
 PACKAGE = "dataset-fashion-mnist"
@@ -108,12 +108,12 @@ def make() -> str:
     Raises:
         Missing: none did.
     """
-    given = os.environ.get("EVERSPOT_DATA")
+    source = os.environ.get("EVERSPOT_DATA")
     if not wrong(FOLDER):
         return "was there, digests right"
     ways = [("Debian's package", from_debian), ("the official download", from_official)]
-    if given:
-        ways[:0] = [(f"EVERSPOT_DATA ({given})", lambda: take(_inside(Path(given))))]
+    if source:
+        ways[:0] = [(f"EVERSPOT_DATA ({source})", lambda: take(_inside(Path(source))))]
     tried = []
     for name, way in ways:
         try:
@@ -121,7 +121,7 @@ def make() -> str:
             return name
         except Unreachable as error:
             tried.append(f"{name}: {error}")
-            say(f"dataset: not from {name} ({error})")
+            print_progress(f"dataset: not from {name} ({error})")
     raise Missing(
         "Fashion-MNIST cannot be had:\n  "
         + "\n  ".join(tried)

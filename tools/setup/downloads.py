@@ -43,12 +43,12 @@ def verify(archive: Path, name: str, sums: Path) -> None:
         Unreachable: the file does not have that sum, or there is none for it.
     """
     lines = (line.split() for line in sums.read_text(errors="replace").splitlines())
-    wanted = next((words[0].lower() for words in lines if len(words) == 2 and words[1].lstrip("*") == name), "")
+    expected = next((words[0].lower() for words in lines if len(words) == 2 and words[1].lstrip("*") == name), "")
     with archive.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != wanted:
+        actual = hashlib.file_digest(file, "sha256").hexdigest()
+    if actual != expected:
         archive.unlink()
-        raise Unreachable(f"{name} has the SHA-256 {found}, and {wanted or 'none at all'} is published for it")
+        raise Unreachable(f"{name} has the SHA-256 {actual}, and {expected or 'none at all'} is published for it")
 
 
 def unpack(archive: Path, folder: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from downloads import Unreachable, fetch, system, unpack, verify
 from problems import GO_BYTES, disk, go
-from steps import BIN, ROOT, TOOLCHAIN, Step, call, say
+from steps import BIN, ROOT, TOOLCHAIN, Step, call, print_progress
 
 VERSION = "3.259.0"
 PLACE = "https://get.pulumi.com/releases/sdk"
@@ -28,14 +28,14 @@ def on_path() -> Path | None:
     """Return a `pulumi` on PATH that is not older than the SDK and has its Python language host beside it."""
     others = [p for p in os.environ.get("PATH", "").split(os.pathsep) if p and Path(p).resolve() != BIN.resolve()]
     path = os.pathsep.join(others)
-    found = shutil.which("pulumi", path=path)
-    if found is None or shutil.which("pulumi-language-python", path=path) is None:
+    command = shutil.which("pulumi", path=path)
+    if command is None or shutil.which("pulumi-language-python", path=path) is None:
         return None
-    text = subprocess.run([found, "version"], capture_output=True, text=True, check=False).stdout
+    text = subprocess.run([command, "version"], capture_output=True, text=True, check=False).stdout
     numbers = re.search(r"v(\d+)\.(\d+)\.(\d+)", text)
     version = tuple(int(n) for n in numbers.groups()) if numbers else (0, 0, 0)
-    wanted = tuple(int(n) for n in VERSION.split("."))
-    return Path(found) if wanted <= version < (wanted[0] + 1, 0, 0) else None
+    required = tuple(int(n) for n in VERSION.split("."))
+    return Path(command) if required <= version < (required[0] + 1, 0, 0) else None
 
 
 def official() -> None:
@@ -96,15 +96,17 @@ def built() -> None:
 def make() -> str:
     """Get the engine by the first way that works."""
     TOOLCHAIN.mkdir(parents=True, exist_ok=True)
-    found = on_path()
-    if found:
-        CHOICE.write_text(str(found))
-        return f"the one on PATH, {found}"
+    command = on_path()
+    if command:
+        CHOICE.write_text(str(command))
+        return f"the one on PATH, {command}"
     try:
         official()
         how = f"the official release {VERSION}"
     except Unreachable as error:
-        say(f"engine: no official download ({error}), building it from its Go modules, about 7 minutes the first time")
+        print_progress(
+            f"engine: no official download ({error}), building it from its Go modules, about 7 minutes the first time"
+        )
         built()
         how = f"{VERSION}, built from its Go modules"
     CHOICE.write_text(str(BIN / "pulumi"))

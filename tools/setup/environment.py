@@ -58,13 +58,13 @@ def install_requirements(pip: list[str | Path]) -> str:
 
     Measured cold on two cores: uv 46 s and 54 CPU-seconds, bytecode included; pip 576 s and 240 CPU-seconds.
     """
-    wanted: list[str | Path] = ["-c", CONSTRAINTS, *requirements()]
+    arguments: list[str | Path] = ["-c", CONSTRAINTS, *requirements()]
     try:
         call([*pip, "-c", CONSTRAINTS, "uv"], "pip-uv")
-        call([UV, "pip", "install", "--python", PYTHON, "--compile-bytecode", *wanted], "uv")
+        call([UV, "pip", "install", "--python", PYTHON, "--compile-bytecode", *arguments], "uv")
     except Missing:
         # uv does not read pip's configuration, which may name the only index that can be reached from here.
-        call([*pip, *wanted], "pip")
+        call([*pip, *arguments], "pip")
         return "pip"
     return "uv"
 
@@ -79,12 +79,12 @@ def name_sources() -> None:
 
 def has_backend() -> bool:
     """Whether the build backend is in the environment already (then nothing has to be fetched for it)."""
-    found = subprocess.run(
+    check = subprocess.run(
         [PYTHON, "-c", "import setuptools, sys; sys.exit(int(setuptools.__version__.split('.')[0]) < 77)"],
         capture_output=True,
         check=False,
     )
-    return found.returncode == 0
+    return check.returncode == 0
 
 
 def make_stubs() -> str:

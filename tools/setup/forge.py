@@ -10,7 +10,7 @@ from pathlib import Path
 
 import engine
 from problems import GIB, Missing, disk, go
-from steps import ROOT, TOOLCHAIN, Step, call, say
+from steps import ROOT, TOOLCHAIN, Step, call, print_progress
 
 PLACE = TOOLCHAIN / "forge"
 GITEA = ROOT / "tools" / "forge" / "gitea"
@@ -24,10 +24,10 @@ BYTES = 4 * GIB
 
 def version() -> str:
     """Return Gitea's version, as its module is pinned."""
-    found = re.search(rf"require {GITEA_MODULE} v(\S+)", (GITEA / "go.mod").read_text())
-    if found is None:
+    match = re.search(rf"require {GITEA_MODULE} v(\S+)", (GITEA / "go.mod").read_text())
+    if match is None:
         raise RuntimeError(f"{GITEA}/go.mod does not require {GITEA_MODULE}")
-    return found[1]
+    return match[1]
 
 
 def make() -> str:
@@ -39,7 +39,7 @@ def make() -> str:
     if not any(shutil.which(name) for name in ("gcc", "clang", "cc")):
         raise Missing("the forge's database, SQLite, is built from C: install a C compiler (gcc) and put it on PATH")
     disk(TOOLCHAIN, BYTES if not (PLACE / "gitea").exists() else 0, "building the forge (Go's caches)")
-    say("forge: building Gitea and its runner, about 4 minutes on two cores the first time")
+    print_progress("forge: building Gitea and its runner, about 4 minutes on two cores the first time")
     tags = ["-tags", "sqlite sqlite_unlock_notify timetzdata"]
     stamped = ["-ldflags", f"-s -w -X main.Version={version()}"]
     engine.build(GITEA, GITEA_MODULE, PLACE / "gitea", "forge-gitea", [*tags, *stamped])

@@ -9,18 +9,18 @@ import engine
 import environment
 import forge
 import provider
-from steps import Step, chain, report, say
+from steps import Step, chain, print_progress, report
 
 USUAL = ("aws",)
 FORGE = "forge"
 
 
-def main(wanted: Sequence[str] = ()) -> int:
-    """Run all steps that are needed; return the exit status. `wanted`: the clouds whose providers are to be had, and
+def main(selection: Sequence[str] = ()) -> int:
+    """Run all steps that are needed; return the exit status. `selection`: the clouds whose providers are to be had, and
     `forge` for that of `make review-demo`."""
     began = time.monotonic()
-    clouds = [each for each in wanted if each != FORGE] or USUAL
-    last = [forge.step] if FORGE in wanted else []
+    clouds = [each for each in selection if each != FORGE] or USUAL
+    last = [forge.step] if FORGE in selection else []
     unknown = sorted(set(clouds) - set(provider.steps))
     if unknown:
         return report([f"no cloud {', '.join(unknown)}; there are {', '.join(provider.steps)} (CLOUD=...)"])
@@ -30,16 +30,16 @@ def main(wanted: Sequence[str] = ()) -> int:
         s for s in (environment.venv, dataset.step, engine.step, *providers, *last, *_last(clouds)) if not s.fresh()
     ]
     if not needed:
-        say("everything is in place")
+        print_progress("everything is in place")
         return 0
-    say(f"needed: {', '.join(s.name for s in needed)}")
+    print_progress(f"needed: {', '.join(s.name for s in needed)}")
     threads = [chain([environment.venv, dataset.step], failures), chain([engine.step, *providers, *last], failures)]
     for thread in threads:
         thread.join()
     if not failures:
         chain(_last(clouds), failures).join()
     if not failures:
-        say(f"done ({time.monotonic() - began:.0f} s)")
+        print_progress(f"done ({time.monotonic() - began:.0f} s)")
     return report(failures)
 
 

@@ -16,7 +16,7 @@ class Missing(Exception):
     """Something that set-up cannot do without; the text says what, and what to do."""
 
 
-def disk(folder: Path, wanted: int, what: str) -> None:
+def disk(folder: Path, required: int, step: str) -> None:
     """Check that there is room for a step.
 
     Raises:
@@ -24,9 +24,9 @@ def disk(folder: Path, wanted: int, what: str) -> None:
     """
     existing = next(p for p in (folder, *folder.parents) if p.exists())
     free = shutil.disk_usage(existing).free
-    if free < wanted:
+    if free < required:
         raise Missing(
-            f"{what} needs about {wanted / GIB:.0f} GiB, and {existing} has {free / GIB:.1f} GiB free. "
+            f"{step} needs about {required / GIB:.0f} GiB, and {existing} has {free / GIB:.1f} GiB free. "
             "Make room, then run `make setup` again: it goes on where it stopped."
         )
 
@@ -45,8 +45,8 @@ def go() -> str:
             "or install Pulumi (https://www.pulumi.com/docs/install) where the network allows it."
         )
     text = subprocess.run([command, "version"], capture_output=True, text=True, check=False).stdout
-    found = re.search(r"go(\d+)\.(\d+)", text)
-    if found is None or (int(found[1]), int(found[2])) < OLDEST_GO:
+    version = re.search(r"go(\d+)\.(\d+)", text)
+    if version is None or (int(version[1]), int(version[2])) < OLDEST_GO:
         raise Missing(
             f"{command} is too old or does not run ({text.strip() or 'no answer'}): Go 1.21 or newer is needed"
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 import engine
 from downloads import Unreachable, fetch, system, unpack
 from problems import GO_BYTES, disk, go
-from steps import BIN, PLUGINS, ROOT, TOOLCHAIN, Step, call, say
+from steps import BIN, PLUGINS, ROOT, TOOLCHAIN, Step, call, print_progress
 
 RELEASE = "https://get.pulumi.com/releases/plugins/pulumi-resource-{name}-v{version}-{system}-{machine}.tar.gz"
 BRIDGE = """#!/bin/sh
@@ -112,15 +112,15 @@ class Plugin:
         Raises:
             Missing: there is no Go, no room, or no module source.
         """
-        wanted = GO_BYTES if not self.binary.exists() else 0
-        disk(TOOLCHAIN, wanted, f"building the upstream provider of {self.name} (Go's caches)")
+        required = GO_BYTES if not self.binary.exists() else 0
+        disk(TOOLCHAIN, required, f"building the upstream provider of {self.name} (Go's caches)")
         pinned = re.search(rf"require {self.module} (\S+)", (self.sources / "go.mod").read_text())
         if pinned is None:
             raise RuntimeError(f"{self.sources}/go.mod does not require {self.module}")
         # Outside any module: inside this one the module is replaced by the trimmed copy, which is not there yet.
         download: list[str | Path] = [go(), "mod", "download", "-json", f"{self.module}@{pinned[1]}"]
-        found = call(download, f"{self.label}-source", TOOLCHAIN, {"GOWORK": "off"})
-        where = re.search(r'"Dir": "([^"]+)"', found)
+        output = call(download, f"{self.label}-source", TOOLCHAIN, {"GOWORK": "off"})
+        where = re.search(r'"Dir": "([^"]+)"', output)
         if where is None:
             raise RuntimeError("go mod download names no folder")
         call([sys.executable, self.sources / "trim.py", where[1], self.copy], f"{self.label}-trim")
@@ -142,7 +142,7 @@ class Plugin:
             how = f"the official plugin {self.version()}"
             self.note.write_text("official")
         except Unreachable as error:
-            say(
+            print_progress(
                 f"{self.label}: no official download ({error}), building the upstream provider, "
                 f"about {self.minutes} minutes the first time"
             )

@@ -60,7 +60,7 @@ class Step:
         if self.fresh():
             return
         key, began = self.key(), time.monotonic()
-        say(f"{self.name}: started")
+        print_progress(f"{self.name}: started")
         beat = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(beat, began), daemon=True)
         watcher.start()
@@ -74,14 +74,14 @@ class Step:
             raise Missing(f"{lost[0]} is still not there. Remove {again}, then run `make setup` again.")
         STAMPS.mkdir(parents=True, exist_ok=True)
         (STAMPS / self.name).write_text(key)
-        say(f"{self.name}: {how} ({time.monotonic() - began:.0f} s)")
+        print_progress(f"{self.name}: {how} ({time.monotonic() - began:.0f} s)")
 
     def _watch(self, done: threading.Event, began: float) -> None:
         while not done.wait(BEAT_SECONDS):
-            say(f"{self.name}: still at it ({time.monotonic() - began:.0f} s)")
+            print_progress(f"{self.name}: still at it ({time.monotonic() - began:.0f} s)")
 
 
-def say(text: str) -> None:
+def print_progress(text: str) -> None:
     """Print one line of progress."""
     with _printing:
         print(f"setup · {text}", flush=True)

@@ -61,16 +61,16 @@ def copy(module: Path, out: Path) -> None:
 
 def keep_packages(source: str) -> str:
     """Drop the import and the entry of every service package that is not kept."""
-    kept, named = [], set()
+    lines, packages = [], set()
     for line in source.split("\n"):
         imported = re.search(r'internal/service/([a-z0-9_]+)"', line)
-        found = imported or re.match(r"\s*(\w+)\.ServicePackage\(ctx\),", line)
-        if found is None or found.group(1) in SERVICES:
-            kept.append(line)
-            named.add(found and found.group(1))
-    if not named >= SERVICES:
-        raise UnknownForm(f"{PACKAGES} names no {sorted(SERVICES - named)}")
-    return "\n".join(kept)
+        match = imported or re.match(r"\s*(\w+)\.ServicePackage\(ctx\),", line)
+        if match is None or match.group(1) in SERVICES:
+            lines.append(line)
+            packages.add(match and match.group(1))
+    if not packages >= SERVICES:
+        raise UnknownForm(f"{PACKAGES} names no {sorted(SERVICES - packages)}")
+    return "\n".join(lines)
 
 
 def clients_in_use(out: Path) -> set[str]:
@@ -90,17 +90,17 @@ def keep_clients(source: str, used: set[str]) -> str:
     if not first:
         raise UnknownForm(f"{CLIENTS} has no accessors")
     accessors = re.findall(r"\nfunc \(c \*AWSClient\) (\w+)\((.*?\n}\n)", first + body, flags=re.S)
-    kept = "".join(
-        f"\nfunc (c *AWSClient) {name}({rest}"
-        for name, rest in accessors
+    methods = "".join(
+        f"\nfunc (c *AWSClient) {name}({method}"
+        for name, method in accessors
         if not name.endswith("Client") or name.removesuffix("Client") in used
     )
     imports = []
     for line in head.split("\n"):
         client = re.match(r'\t(?:(\w+) )?"github.com/aws/aws-sdk-go-v2/service/(\w+)"', line)
-        if client is None or re.search(rf"\b{client.group(1) or client.group(2)}\.", kept):
+        if client is None or re.search(rf"\b{client.group(1) or client.group(2)}\.", methods):
             imports.append(line)
-    return "\n".join(imports) + kept
+    return "\n".join(imports) + methods
 
 
 def wait_in_market_time(source: str) -> str:

@@ -79,15 +79,15 @@ def keep_services(source: str) -> str:
     Raises:
         UnknownForm: a service to keep is not there.
     """
-    kept, named = [], set()
+    lines, services = [], set()
     for line in source.split("\n"):
-        found = re.search(r'^\s*_ ".*/google/services/(\w+)"', line)
-        if found is None or found.group(1) in SERVICES:
-            kept.append(line)
-            named.add(found and found.group(1))
-    if not named >= SERVICES:
-        raise UnknownForm(f"{REGISTER} names no {sorted(SERVICES - named)}")
-    return "\n".join(kept)
+        match = re.search(r'^\s*_ ".*/google/services/(\w+)"', line)
+        if match is None or match.group(1) in SERVICES:
+            lines.append(line)
+            services.add(match and match.group(1))
+    if not services >= SERVICES:
+        raise UnknownForm(f"{REGISTER} names no {sorted(SERVICES - services)}")
+    return "\n".join(lines)
 
 
 def block(source: str, start: str, where: Path) -> str:
@@ -122,8 +122,8 @@ def notice(out: Path) -> None:
     for name, starts in RUN.items():
         path = out / COMPUTE / name
         for start in starts:
-            found = block(path.read_text(), start, path)
-            replace(path, found, 1, found + twin(found))
+            schema = block(path.read_text(), start, path)
+            replace(path, schema, 1, schema + twin(schema))
     replace(out / COMPUTE / TEMPLATES[0], KEY, 1, KEY + twin(KEY))
 
 

@@ -31,10 +31,10 @@ def metadata_v2(subject: Subject) -> Iterator[Problem]:
     options = subject.inputs.get("metadataOptions")
     if hidden(options) or (options is None and _templated(subject.inputs)):
         return
-    found = mapping(options)
-    if found.get("httpEndpoint") == "disabled" or hidden(found.get("httpTokens")):
+    settings = mapping(options)
+    if settings.get("httpEndpoint") == "disabled" or hidden(settings.get("httpTokens")):
         return
-    if found.get("httpTokens") != "required":
+    if settings.get("httpTokens") != "required":
         yield Problem("metadataOptions.httpTokens", "has to be required")
 
 
@@ -78,12 +78,12 @@ def volumes_encrypted(subject: Subject) -> Iterator[Problem]:
             yield Problem("encrypted", "has to be true")
         return
     if subject.type == TEMPLATE:
-        named = [("blockDeviceMappings", "ebs")]
+        device_lists = [("blockDeviceMappings", "ebs")]
     else:
-        named = [("rootBlockDevice", ""), ("ebsBlockDevices", "")]
-    if inputs.get(named[0][0]) in (None, [], {}) and not _templated(inputs):
-        yield Problem(named[0][0], "is not given: the root volume has to be said to be encrypted")
-    for name, inner in named:
+        device_lists = [("rootBlockDevice", ""), ("ebsBlockDevices", "")]
+    if inputs.get(device_lists[0][0]) in (None, [], {}) and not _templated(inputs):
+        yield Problem(device_lists[0][0], "is not given: the root volume has to be said to be encrypted")
+    for name, inner in device_lists:
         for path, each in objects(inputs, name):
             disk = mapping(each.get(inner)) if inner else each
             if inner and (inner not in each or hidden(each.get(inner))):

@@ -26,7 +26,7 @@ LOWEST = ("lowestprice", "lowest-price")
 )
 def spot_pools(subject: Subject) -> Iterator[Problem]:
     """Fleets and groups that buy Spot from few pools. Types chosen by attributes are many."""
-    on_demand, total = standing_of(subject)
+    on_demand, total = count_units(subject)
     if total <= on_demand:
         return
     if subject.type == FLEET:
@@ -41,7 +41,7 @@ def spot_pools(subject: Subject) -> Iterator[Problem]:
 
 def _fleet_pools(inputs: Mapping[str, Any]) -> int | None:
     """Pools of a fleet; None if they cannot be counted."""
-    found = set()
+    pools = set()
     if hidden(inputs.get("launchTemplateConfigs")):
         return None
     for place, config in objects(inputs, "launchTemplateConfigs"):
@@ -50,8 +50,8 @@ def _fleet_pools(inputs: Mapping[str, Any]) -> int | None:
                 return None
             where = each.get("subnetId") or each.get("availabilityZone")
             # Subnets that are made in the same run have no ids yet: each counts as another.
-            found.add((text(each.get("instanceType")), f"{place}{path}" if hidden(where) else text(where)))
-    return len(found)
+            pools.add((text(each.get("instanceType")), f"{place}{path}" if hidden(where) else text(where)))
+    return len(pools)
 
 
 def _group_pools(inputs: Mapping[str, Any]) -> int | None:
@@ -82,7 +82,7 @@ def spot_allocation(subject: Subject) -> Iterator[Problem]:
     if subject.type == SPOT_FLEET:
         path, strategy = "allocationStrategy", subject.inputs.get("allocationStrategy")
     else:
-        on_demand, total = standing_of(subject)
+        on_demand, total = count_units(subject)
         if total <= on_demand:
             return
         outer, name = (
@@ -90,12 +90,12 @@ def spot_allocation(subject: Subject) -> Iterator[Problem]:
             if subject.type == FLEET
             else ("mixedInstancesPolicy.instancesDistribution", "spotAllocationStrategy")
         )
-        found: Any = subject.inputs
+        section: Any = subject.inputs
         for step in outer.split("."):
-            if hidden(mapping(found).get(step)):
+            if hidden(mapping(section).get(step)):
                 return
-            found = mapping(found).get(step)
-        path, strategy = f"{outer}.{name}", mapping(found).get(name)
+            section = mapping(section).get(step)
+        path, strategy = f"{outer}.{name}", mapping(section).get(name)
     if strategy is None or text(strategy).lower() in LOWEST:
         yield Problem(
             path, "is the lowest price" if strategy is not None else "is not given, and is the lowest price then"
@@ -119,26 +119,26 @@ def max_price(subject: Subject) -> Iterator[Problem]:
             lowest = _lowest(text(each.get("instanceType")), region)
             weight = number(each.get("weightedCapacity")) or 1
             if limit is not None and lowest is not None and limit * weight < lowest:
-                told = f"{limit:g} for each of {weight:g} units" if weight != 1 else f"{limit:g}"
-                yield Problem(f"{outer}.{path}.maxPrice", f"{told} is below {lowest:g}, the lowest known price")
+                price = f"{limit:g} for each of {weight:g} units" if weight != 1 else f"{limit:g}"
+                yield Problem(f"{outer}.{path}.maxPrice", f"{price} is below {lowest:g}, the lowest known price")
 
 
 @cache
 def _lowest(name: str, region: str) -> float | None:
     """Lowest known Spot price of a type in USD per hour; None if there is none."""
-    known = builtin()
-    ranges = [known.spot_range(name, each) for each in ([region] if region else known.regions)]
-    return min((float(found[0].usd_per_hour) for found in ranges if found is not None), default=None)
+    catalog = builtin()
+    ranges = [catalog.spot_range(name, each) for each in ([region] if region else catalog.regions)]
+    return min((float(price_range[0].usd_per_hour) for price_range in ranges if price_range is not None), default=None)
 
 
-def standing_of(subject: Subject) -> tuple[Fraction, Fraction]:
+def count_units(subject: Subject) -> tuple[Fraction, Fraction]:
     """How many units a fleet or a mixed group keeps: those that have to be on-demand, and all. What is not known yet,
     and groups of one market, count as nothing."""
     if subject.type == FLEET:
-        wanted = mapping(subject.inputs.get("targetCapacitySpecification"))
-        total = _units(wanted.get("totalTargetCapacity"))
-        rest_on_demand = text(wanted.get("defaultTargetCapacityType")) == "on-demand"
-        spot, on_demand = _units(wanted.get("spotTargetCapacity")), _units(wanted.get("onDemandTargetCapacity"))
+        capacity = mapping(subject.inputs.get("targetCapacitySpecification"))
+        total = _units(capacity.get("totalTargetCapacity"))
+        rest_on_demand = text(capacity.get("defaultTargetCapacityType")) == "on-demand"
+        spot, on_demand = _units(capacity.get("spotTargetCapacity")), _units(capacity.get("onDemandTargetCapacity"))
         return (max(on_demand, total - spot) if rest_on_demand else min(on_demand, total)), total
     mixed = mapping(subject.inputs.get("mixedInstancesPolicy"))
     if subject.type != GROUP or not mixed:
@@ -153,13 +153,13 @@ def standing_of(subject: Subject) -> tuple[Fraction, Fraction]:
 
 def standing(subjects: Iterable[Subject]) -> tuple[Fraction, Fraction]:
     """The same of a whole stack: units that have to be on-demand, and all."""
-    found = [standing_of(subject) for subject in subjects]
-    return sum((f[0] for f in found), Fraction(0)), sum((f[1] for f in found), Fraction(0))
+    units = [count_units(subject) for subject in subjects]
+    return sum((f[0] for f in units), Fraction(0)), sum((f[1] for f in units), Fraction(0))
 
 
 def _units(value: Any) -> Fraction:
-    found = number(value)
-    return Fraction(found) if found is not None and found > 0 else Fraction(0)
+    count = number(value)
+    return Fraction(count) if count is not None and count > 0 else Fraction(0)
 
 
 RULES: tuple[Rule, ...] = (spot_pools, spot_allocation, max_price)

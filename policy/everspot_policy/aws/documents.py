@@ -16,8 +16,8 @@ _ORGANIZATION = re.compile(r"o-[a-z0-9]+(/.*)?")
 
 def statements(value: Any) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The statements of a policy document, given as text or as it is, with their places. None of a hidden one."""
-    found = document(value)
-    listed = found.get("Statement") if isinstance(found, Mapping) else None
+    content = document(value)
+    listed = content.get("Statement") if isinstance(content, Mapping) else None
     for index, each in enumerate(listed if isinstance(listed, list) else [listed]):
         if isinstance(each, Mapping):
             yield index, each
@@ -49,10 +49,10 @@ def _all(pattern: str) -> bool:
 
 def principals(statement: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Whom a statement is for: kind (`AWS`, `Service`, `Federated`) and name; everybody is `*` of the kind `AWS`."""
-    given = statement.get("Principal")
-    if given == ANYBODY:
+    principal = statement.get("Principal")
+    if principal == ANYBODY:
         yield "AWS", ANYBODY
-    for kind, names in mapping(given).items():
+    for kind, names in mapping(principal).items():
         for name in texts(names):
             yield str(kind), name
 

@@ -56,25 +56,25 @@ def no_escalation(subject: Subject) -> Iterator[Problem]:
         everything = everywhere(statement)
         if not (everything or any(ALL_OF_A_KIND.fullmatch(each) for each in texts(statement.get("Resource")))):
             continue
-        if not _limited(statement) and (found := _escalating(statement, everything=everything)):
-            yield Problem(path, f"allows {found} on {'all resources' if everything else 'all of a kind'}")
+        if not _limited(statement) and (action := _escalating(statement, everything=everything)):
+            yield Problem(path, f"allows {action} on {'all resources' if everything else 'all of a kind'}")
 
 
 def _escalating(statement: Mapping[str, Any], *, everything: bool) -> str:
     """The action of a statement by which one gets more; those that allow all of IAM are another rule's."""
     besides = statement.get("NotAction")
     if besides is not None and not hidden(besides) and not everything:
-        left = [one for one in ESCALATING if not any(covers(each.lower(), one) for each in texts(besides))]
-        return "all actions but some" if left else ""
-    named = [each for each in actions(statement) if re.sub(r"[*?]", "", each) not in _EVERYTHING]
-    return next((each for each in named if any(covers(each, one) for one in ESCALATING)), "")
+        remaining = [call for call in ESCALATING if not any(covers(each.lower(), call) for each in texts(besides))]
+        return "all actions but some" if remaining else ""
+    candidates = [each for each in actions(statement) if re.sub(r"[*?]", "", each) not in _EVERYTHING]
+    return next((each for each in candidates if any(covers(each, call) for call in ESCALATING)), "")
 
 
 def _limited(statement: Mapping[str, Any]) -> bool:
     """Whether a condition leaves only what has a boundary, a tag, or a policy that is named."""
     for operator, key, values in conditions(statement):
-        known = key in LIMITS or key.startswith(TAGGED)
-        if known and operator.removeprefix("foranyvalue:") in EQUAL and all(each.strip("*?") for each in values):
+        limiting = key in LIMITS or key.startswith(TAGGED)
+        if limiting and operator.removeprefix("foranyvalue:") in EQUAL and all(each.strip("*?") for each in values):
             return True
     return False
 

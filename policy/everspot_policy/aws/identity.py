@@ -87,8 +87,8 @@ def no_star_permissions(subject: Subject) -> Iterator[Problem]:
         for action in actions(statement):
             if "*" in action and re.sub(r"[*?]", "", action) in ("", ":", "iam:"):
                 yield Problem(path, f"allows {action} on {'all resources' if everywhere(statement) else 'all of IAM'}")
-    given = subject.inputs.get("managedPolicyArns") if subject.type == ROLE else subject.inputs.get("policyArn")
-    for arn in texts(given):
+    attached = subject.inputs.get("managedPolicyArns") if subject.type == ROLE else subject.inputs.get("policyArn")
+    for arn in texts(attached):
         if arn.rpartition("/")[2] in TOO_MUCH and ":aws:policy/" in arn:
             yield Problem(
                 "policyArn" if subject.type != ROLE else "managedPolicyArns", f"{arn.rpartition('/')[2]} is too much"

@@ -61,8 +61,8 @@ def policy_not_for_everybody(subject: Subject) -> Iterator[Problem]:
             continue
         everybody = any(name == ANYBODY for _, name in principals(statement)) or "NotPrincipal" in statement
         if everybody and not narrowed(statement, NARROWING):
-            what = ", ".join(actions(statement)[:3]) or "everything but some"
-            yield Problem(f"policy.Statement[{index}]", f"allows {what} to everybody")
+            allowed = ", ".join(actions(statement)[:3]) or "everything but some"
+            yield Problem(f"policy.Statement[{index}]", f"allows {allowed} to everybody")
 
 
 RULES: tuple[Rule, ...] = (queue_encrypted, policy_not_for_everybody)

@@ -34,12 +34,12 @@ NAT = "aws:ec2/natGateway:NatGateway"
 def no_public_address(subject: Subject) -> Iterator[Problem]:
     """Anything that gives an instance a public address by itself."""
     inputs = subject.inputs
-    asked = {
+    switches = {
         "networkInterfaces": "associatePublicIpAddress",
         "launchSpecifications": "associatePublicIpAddress",
         "": "mapPublicIpOnLaunch" if subject.type in SUBNETS else "associatePublicIpAddress",
     }
-    for part, name in asked.items():
+    for part, name in switches.items():
         for path, each in objects(inputs, part) if part else [("", inputs)]:
             if yes(each.get(name)):
                 yield Problem(f"{path}.{name}".lstrip("."), "has to be false")
@@ -63,19 +63,19 @@ def no_public_address(subject: Subject) -> Iterator[Problem]:
 def nothing_open(subject: Subject) -> Iterator[Problem]:
     """Ways in from everywhere: within a group or a list, or as resources of their own, in both of their forms."""
     inputs = subject.inputs
-    named: list[tuple[str, Mapping[str, Any], tuple[str, ...]]]
+    sources: list[tuple[str, Mapping[str, Any], tuple[str, ...]]]
     if subject.type in RULES_IN:
-        named = [("", inputs, ("cidrIpv4", "cidrIpv6"))]
+        sources = [("", inputs, ("cidrIpv4", "cidrIpv6"))]
     elif subject.type in LISTS:
-        named = [("", inputs, ("cidr",)), *((path, each, ("cidr",)) for path, each in objects(inputs, "entries"))]
+        sources = [("", inputs, ("cidr",)), *((path, each, ("cidr",)) for path, each in objects(inputs, "entries"))]
     elif subject.type == OLD_RULE:
-        named = [("", inputs, ("cidrBlocks", "ipv6CidrBlocks"))] if inputs.get("type") == "ingress" else []
+        sources = [("", inputs, ("cidrBlocks", "ipv6CidrBlocks"))] if inputs.get("type") == "ingress" else []
     else:
-        named = [(path, each, ("cidrBlocks", "ipv6CidrBlocks")) for path, each in objects(inputs, "ingress")]
-    for path, each, names in named:
+        sources = [(path, each, ("cidrBlocks", "ipv6CidrBlocks")) for path, each in objects(inputs, "ingress")]
+    for path, each, names in sources:
         for name in names:
-            for found in open_ranges(each.get(name)):
-                yield Problem(f"{path}.{name}".lstrip("."), f"{found} is everybody")
+            for cidr in open_ranges(each.get(name)):
+                yield Problem(f"{path}.{name}".lstrip("."), f"{cidr} is everybody")
 
 
 @rule(

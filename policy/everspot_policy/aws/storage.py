@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from everspot_core.problems import Problem
 
 from everspot_policy.aws.documents import ANYBODY, actions, conditions, principals, statements
-from everspot_policy.aws.kinds import BUCKETS, both
+from everspot_policy.aws.kinds import BUCKETS, both_versions
 from everspot_policy.reading import hidden, lacks, mapping, objects, text
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule
 
@@ -14,11 +14,11 @@ BLOCKS = (
     "aws:s3/accountPublicAccessBlock:AccountPublicAccessBlock",
 )
 FOUR = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
-ACLS = both("BucketAcl")
+ACLS = both_versions("BucketAcl")
 POLICY = "aws:s3/bucketPolicy:BucketPolicy"
-ENCRYPTION = both("BucketServerSideEncryptionConfiguration")
-VERSIONING = both("BucketVersioning")
-LIFECYCLE = both("BucketLifecycleConfiguration")
+ENCRYPTION = both_versions("BucketServerSideEncryptionConfiguration")
+VERSIONING = both_versions("BucketVersioning")
+LIFECYCLE = both_versions("BucketLifecycleConfiguration")
 CIPHERS = ("AES256", "aws:kms", "aws:kms:dsse")
 
 
@@ -57,12 +57,13 @@ def bucket_tls_only(subject: Subject) -> Iterator[Problem]:
 
 
 def _refuses_plain(statement: object) -> bool:
-    found = mapping(statement)
-    everybody = (ANYBODY in [name for _, name in principals(found)]) and found.get("Effect") == "Deny"
+    content = mapping(statement)
+    everybody = (ANYBODY in [name for _, name in principals(content)]) and content.get("Effect") == "Deny"
     plain = any(
-        key == "aws:securetransport" and "false" in [v.lower() for v in values] for _, key, values in conditions(found)
+        key == "aws:securetransport" and "false" in [v.lower() for v in values]
+        for _, key, values in conditions(content)
     )
-    return everybody and plain and bool({"*", "s3:*"} & set(actions(found)))
+    return everybody and plain and bool({"*", "s3:*"} & set(actions(content)))
 
 
 @rule(
@@ -135,13 +136,13 @@ def without_policy(subjects: Sequence[Subject]) -> Iterator[Subject]:
     whole stack the engine shows outputs: before the update a bucket's own policy is unknown, be there one or not."""
     policies = [each for each in subjects if each.type == POLICY]
     referred = {urn for policy in policies for urn in policy.depends}
-    named = {text(policy.inputs.get("bucket")) for policy in policies} - {""}
+    bucket_names = {text(policy.inputs.get("bucket")) for policy in policies} - {""}
     for subject in subjects:
         own = text(subject.inputs.get("bucket"))
         if (
             subject.type in BUCKETS
             and subject.urn not in referred
-            and own not in named
+            and own not in bucket_names
             and not text(subject.inputs.get("policy"))
         ):
             yield subject

@@ -36,15 +36,19 @@ def tagged(subject: Subject) -> Iterator[Problem]:
         yield from _lacking("tags", tags(subject))
     if subject.type != TEMPLATE or hidden(inputs.get("tagSpecifications")):
         return
-    given = {text(each.get("resourceType")): (path, each) for path, each in objects(inputs, "tagSpecifications")}
+    specifications = {
+        text(each.get("resourceType")): (path, each) for path, each in objects(inputs, "tagSpecifications")
+    }
     for kind in LAUNCHED:
-        path, each = given.get(kind, (f"tagSpecifications[{kind}]", {}))
+        path, each = specifications.get(kind, (f"tagSpecifications[{kind}]", {}))
         if not hidden(each.get("tags")):
             yield from _lacking(f"{path}.tags", mapping(each.get("tags")))
 
 
-def _lacking(path: str, found: Mapping[str, Any]) -> Iterator[Problem]:
-    missing = [name for name in MANDATORY if not hidden(found.get(name)) and not text(found.get(name)).strip()]
+def _lacking(path: str, tag_values: Mapping[str, Any]) -> Iterator[Problem]:
+    missing = [
+        name for name in MANDATORY if not hidden(tag_values.get(name)) and not text(tag_values.get(name)).strip()
+    ]
     if missing:
         yield Problem(path, f"lacks {', '.join(missing)}")
 
@@ -64,12 +68,14 @@ def _is_list(inputs: Mapping[str, Any]) -> bool:
 
 def teams(subject: Subject) -> Iterator[tuple[str, str]]:
     """The teams that a resource names, with the paths."""
-    named = [("tags", tags(subject))]
+    tag_sets = [("tags", tags(subject))]
     if subject.type == TEMPLATE:
-        named += [(f"{p}.tags", dict(mapping(e.get("tags")))) for p, e in objects(subject.inputs, "tagSpecifications")]
-    for path, found in named:
-        if text(found.get("Team")):
-            yield f"{path}.Team", text(found["Team"])
+        tag_sets += [
+            (f"{p}.tags", dict(mapping(e.get("tags")))) for p, e in objects(subject.inputs, "tagSpecifications")
+        ]
+    for path, tag_values in tag_sets:
+        if text(tag_values.get("Team")):
+            yield f"{path}.Team", text(tag_values["Team"])
 
 
 RULES: tuple[Rule, ...] = (tagged,)

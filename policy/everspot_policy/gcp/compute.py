@@ -26,13 +26,13 @@ METADATA = (*LAUNCHES, FROM_TEMPLATE, PROJECT)
 )
 def shielded_vm(subject: Subject) -> Iterator[Problem]:
     """Launches that say nothing of it, or switch it off."""
-    given = subject.inputs.get("shieldedInstanceConfig")
-    if hidden(given):
+    shielded = subject.inputs.get("shieldedInstanceConfig")
+    if hidden(shielded):
         return
-    if not isinstance(given, Mapping):
+    if not isinstance(shielded, Mapping):
         yield Problem("shieldedInstanceConfig", "is not given")
     for name in ("enableVtpm", "enableIntegrityMonitoring"):
-        if denied(mapping(given).get(name)):
+        if denied(mapping(shielded).get(name)):
             yield Problem(f"shieldedInstanceConfig.{name}", "has to be true")
 
 
@@ -50,11 +50,11 @@ def os_login(subject: Subject) -> Iterator[Problem]:
     metadata = subject.inputs.get("metadata")
     if hidden(metadata):
         return
-    found = mapping(metadata)
-    if (subject.type in LAUNCHES and lacks(found.get("enable-oslogin"))) or denied(found.get("enable-oslogin")):
+    entries = mapping(metadata)
+    if (subject.type in LAUNCHES and lacks(entries.get("enable-oslogin"))) or denied(entries.get("enable-oslogin")):
         yield Problem('metadata["enable-oslogin"]', 'has to be "TRUE"')
     for name in ("ssh-keys", "sshKeys"):
-        if found.get(name):
+        if entries.get(name):
             yield Problem(f'metadata["{name}"]', "has to be left out")
 
 
@@ -118,9 +118,9 @@ def no_ip_forwarding(subject: Subject) -> Iterator[Problem]:
 )
 def spot_not_preemptible(subject: Subject) -> Iterator[Problem]:
     """The older kind."""
-    found = mapping(subject.inputs.get("scheduling"))
-    model = found.get("provisioningModel")
-    if yes(found.get("preemptible")) and not hidden(model) and model != "SPOT":
+    scheduling = mapping(subject.inputs.get("scheduling"))
+    model = scheduling.get("provisioningModel")
+    if yes(scheduling.get("preemptible")) and not hidden(model) and model != "SPOT":
         yield Problem("scheduling.provisioningModel", "has to be SPOT")
 
 

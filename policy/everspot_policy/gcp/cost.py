@@ -10,17 +10,17 @@ from everspot_policy.rule import Subject
 
 def spot(template: Subject) -> bool:
     """Whether a template's instances are Spot."""
-    found = mapping(template.inputs.get("scheduling"))
-    return text(found.get("provisioningModel")) == "SPOT" or yes(found.get("preemptible"))
+    scheduling = mapping(template.inputs.get("scheduling"))
+    return text(scheduling.get("provisioningModel")) == "SPOT" or yes(scheduling.get("preemptible"))
 
 
 def standing(subjects: Iterable[Subject]) -> tuple[Fraction, Fraction]:
     """How many instances the groups of a stack keep: those that are on-demand, and all. Groups count that choose among
     machine types, as a fleet does; a group whose template is not in the stack does not."""
-    every = list(subjects)
-    templates = {each.urn: each for each in every if each.type in TEMPLATES}
+    resources = list(subjects)
+    templates = {each.urn: each for each in resources if each.type in TEMPLATES}
     on_demand = total = Fraction(0)
-    for group in every:
+    for group in resources:
         size = number(group.inputs.get("targetSize"))
         used = [templates[urn] for urn in group.depends if urn in templates]
         flexible = any(

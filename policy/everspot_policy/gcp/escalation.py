@@ -59,9 +59,9 @@ def no_escalation(subject: Subject) -> Iterator[Problem]:
     """Roles that give roles or keys, on a project or on more, and custom roles that lend identities."""
     inputs = subject.inputs
     if subject.type in CUSTOM:
-        found = [each for each in texts(inputs.get("permissions")) if each in LENDING]
-        if found:
-            yield Problem("permissions", f"{found[0]} gives what another identity may do")
+        lent = [each for each in texts(inputs.get("permissions")) if each in LENDING]
+        if lent:
+            yield Problem("permissions", f"{lent[0]} gives what another identity may do")
     elif BROAD.match(subject.type) and not _limited(inputs):
         for path, role, _ in grants(subject):
             if role in GIVING:

@@ -32,8 +32,8 @@ def grants(subject: Subject) -> Iterator[tuple[str, str, list[str]]]:
     """What a resource grants: the path, the role, and the members."""
     inputs = subject.inputs
     yield "role", text(inputs.get("role")), texts(inputs.get("member")) + texts(inputs.get("members"))
-    found: Any = document(inputs.get("policyData"))
-    for path, each in objects(mapping(found), "bindings"):
+    policy: Any = document(inputs.get("policyData"))
+    for path, each in objects(mapping(policy), "bindings"):
         yield f"policyData.{path}", text(each.get("role")), texts(each.get("members"))
 
 
@@ -49,10 +49,10 @@ def grants(subject: Subject) -> Iterator[tuple[str, str, list[str]]]:
 )
 def own_service_account(subject: Subject) -> Iterator[Problem]:
     """The project's default account, named or left to be taken. No account at all is fine."""
-    given = subject.inputs.get("serviceAccount")
-    if given is None or hidden(given):
+    account = subject.inputs.get("serviceAccount")
+    if account is None or hidden(account):
         return
-    email = mapping(given).get("email")
+    email = mapping(account).get("email")
     if hidden(email):
         return
     if not text(email) or DEFAULT_ACCOUNT.fullmatch(text(email)):

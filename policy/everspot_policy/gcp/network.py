@@ -54,8 +54,8 @@ def nothing_open(subject: Subject) -> Iterator[Problem]:
         else:
             allow = text(each.get("action")) in ("allow", "goto_next", "apply_security_profile_group")
             path, ranges = "match.srcIpRanges", mapping(each.get("match")).get("srcIpRanges") if allow else None
-        for found in open_ranges(ranges):
-            yield Problem(f"{place}.{path}".lstrip("."), f"{found} is everybody")
+        for cidr in open_ranges(ranges):
+            yield Problem(f"{place}.{path}".lstrip("."), f"{cidr} is everybody")
 
 
 @rule(

@@ -37,8 +37,8 @@ def labelled(subject: Subject) -> Iterator[Problem]:
                 yield from _lacking(f"{path}.labels", mapping(each.get("labels")))
 
 
-def _lacking(path: str, found: Mapping[str, Any]) -> Iterator[Problem]:
-    missing = [name for name in MANDATORY if not hidden(found.get(name)) and not text(found.get(name)).strip()]
+def _lacking(path: str, labels: Mapping[str, Any]) -> Iterator[Problem]:
+    missing = [name for name in MANDATORY if not hidden(labels.get(name)) and not text(labels.get(name)).strip()]
     if missing:
         yield Problem(path, f"lacks {', '.join(missing)}")
 

@@ -12,22 +12,24 @@ BUCKET = "aws:s3/bucket:Bucket"
 URN = f"urn:pulumi:prod::p::{BUCKET}::mine"
 
 
-def told(rule: str, resource: str, until: str = "2026-06-30", environments: str = "[]") -> list[str]:
+def unused_messages(rule: str, resource: str, until: str = "2026-06-30", environments: str = "[]") -> list[str]:
     """What the pack says of a stack with a bucket that has no tags, beside what it says of the bucket."""
     text = f"{{rule: {rule}, resource: {resource}, reason: It is so., until: {until}, environments: {environments}}}"
     levels = "aws-bucket-has-policy: off, aws-no-nat: off"
     settings = read(f'environments: {{"*": {{levels: {{{levels}}}}}}}\nexceptions: [{text}]')
-    made = Analyzer(settings, "1.2.3", lambda: date(2026, 6, 30))
-    made.ConfigureStack(pb.AnalyzerStackConfigureRequest(stack="prod"), None)
+    pack = Analyzer(settings, "1.2.3", lambda: date(2026, 6, 30))
+    pack.ConfigureStack(pb.AnalyzerStackConfigureRequest(stack="prod"), None)
     bucket = pb.AnalyzeRequest(type=BUCKET, name="mine", urn=URN, properties=struct_pb2.Struct())
-    made.Analyze(bucket, None)
+    pack.Analyze(bucket, None)
     listed = [
         pb.AnalyzerResource(type=BUCKET, name="mine", urn=URN),
         pb.AnalyzerResource(type="a:b:C", name="all-of-it"),
     ]
-    found = made.AnalyzeStack(pb.AnalyzeStackRequest(resources=listed), None).diagnostics
-    assert all(each.enforcementLevel == pb.ADVISORY and each.policyName == rule and not each.urn for each in found)
-    return [each.message.split("\n", 1)[1] for each in found]
+    diagnostics = pack.AnalyzeStack(pb.AnalyzeStackRequest(resources=listed), None).diagnostics
+    assert all(
+        each.enforcementLevel == pb.ADVISORY and each.policyName == rule and not each.urn for each in diagnostics
+    )
+    return [each.message.split("\n", 1)[1] for each in diagnostics]
 
 
 @pytest.mark.parametrize(
@@ -41,8 +43,10 @@ def told(rule: str, resource: str, until: str = "2026-06-30", environments: str 
     ],
 )
 def test_an_exception_that_meets_nothing_is_told_with_what_it_lacks(rule: str, resource: str, lacking: str) -> None:
-    (said,) = told(rule, resource)
-    assert said.startswith(f"covers nothing: the exception for {resource}, until 2026-06-30: ") and lacking in said
+    (message,) = unused_messages(rule, resource)
+    assert (
+        message.startswith(f"covers nothing: the exception for {resource}, until 2026-06-30: ") and lacking in message
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,16 +59,18 @@ def test_an_exception_that_meets_nothing_is_told_with_what_it_lacks(rule: str, r
         ("aws-no-nat", "x"),
     ],
 )
-def test_one_that_meets_its_resource_or_the_stack_or_whose_rule_is_off_is_not_told(rule: str, resource: str) -> None:
-    assert told(rule, f'"{resource}"') == []
+def test_an_exception_that_applies_or_whose_rule_is_off_is_not_reported(rule: str, resource: str) -> None:
+    assert unused_messages(rule, f'"{resource}"') == []
 
 
 def test_one_for_another_environment_is_told_there_alone() -> None:
-    assert told("aws-tags", "nobodys", environments="[dev]") == []
-    assert len(told("aws-tags", "nobodys", environments="[dev, prod]")) == 1
+    assert unused_messages("aws-tags", "nobodys", environments="[dev]") == []
+    assert len(unused_messages("aws-tags", "nobodys", environments="[dev, prod]")) == 1
 
 
 def test_one_that_ended_is_told_with_its_date_and_once() -> None:
-    (said,) = told("aws-tags", "nobodys", "2026-06-29")
-    assert said.startswith("covers nothing: the exception for nobodys ended on 2026-06-29. Take it out")
-    assert told("aws-tags", "mine", "2026-06-29") == [], "what the bucket breaks is told with the end of its exception"
+    (message,) = unused_messages("aws-tags", "nobodys", "2026-06-29")
+    assert message.startswith("covers nothing: the exception for nobodys ended on 2026-06-29. Take it out")
+    assert unused_messages("aws-tags", "mine", "2026-06-29") == [], (
+        "what the bucket breaks is told with the end of its exception"
+    )

@@ -18,18 +18,19 @@ def idle(
     subjects: Sequence[Subject],
     stack: str,
     today: date,
-    told: Collection[RuleException] = (),
+    reported: Collection[RuleException] = (),
 ) -> Iterator[tuple[RuleException, str]]:
     """Exceptions for this stack that have ended, or that meet none of its resources, each with a sentence.
 
-    `subjects`: all resources of the stack; `told`: those whose end is told already, where a resource breaks the rule.
+    `subjects`: all resources of the stack; `reported`: expired exceptions that a resource which
+    breaks the rule has already reported.
     """
     for each in settings.exceptions:
         if not each.is_for(stack):
             continue
         name = cut(each.resource, _NAME_AT_MOST)
         if each.until < today:
-            if each not in told:
+            if each not in reported:
                 ended = f"the exception for {name} ended on {each.until.isoformat()}"
                 yield each, f"covers nothing: {ended}. Take it out of the settings, or set a later day."
         elif lacking := _lacking(each, subjects, stack):
@@ -40,8 +41,8 @@ def _lacking(exception: RuleException, subjects: Sequence[Subject], stack: str) 
     """Why an exception meets nothing, in a sentence; empty if it meets something."""
     if exception.rule in STACK_RULES:
         if STACK_RULES[exception.rule].whole:
-            told = f"the rule is about the stack as a whole, and `resource` has to be the stack's name, {stack}."
-            return "" if exception.resource == stack else told
+            remark = f"the rule is about the stack as a whole, and `resource` has to be the stack's name, {stack}."
+            return "" if exception.resource == stack else remark
         judged = list(subjects)
     else:
         judged = [each for each in subjects if RULES[exception.rule].concerns(each.type)]
@@ -49,5 +50,5 @@ def _lacking(exception: RuleException, subjects: Sequence[Subject], stack: str) 
         return ""
     if any(exception.resource in (each.name, each.urn) for each in subjects):
         return "the rule is not about resources of this type."
-    meant = near(exception.resource, [each.name for each in judged])
-    return f"no resource of this stack has that name{meant}. `environments` says where an exception is for."
+    suggestion = near(exception.resource, [each.name for each in judged])
+    return f"no resource of this stack has that name{suggestion}. `environments` says where an exception is for."

@@ -59,7 +59,10 @@ def job_rows(session: Session, wanted: Wanted | None = None, told: dict[str, lis
     chosen.sort(key=lambda d: (d.submission.submitted_at, d.job_id), reverse=True)
     shown = _with_events(session, chosen[: wanted.limit], told if told is not None else {})
     owners = _owners(session, shown)
-    rows = [job_row(d.submission, d.record, d.events, session.now, d.job_id in cancels, owners) for d in shown]
+    scale = session.clock.scale
+    rows = [
+        job_row(d.submission, d.record, d.events, session.now, d.job_id in cancels, owners, scale=scale) for d in shown
+    ]
     explain(session, rows)
     return Rows(rows, len(chosen))
 

@@ -45,6 +45,22 @@ class Chapter:
     left_out: int = 0
 
 
+def in_market_time(events: Sequence[Event], scale: float) -> list[Event]:
+    """Return the events with their durations in market seconds, as their times are.
+
+    Agents and trainers measure `seconds` and `next_seconds` in real ones. `scale`: market seconds in a real second.
+    """
+
+    def scaled(name: str, value: Any) -> Any:
+        measured = name in ("seconds", "next_seconds") and isinstance(value, int | float)
+        return value * scale if measured and not isinstance(value, bool) else value
+
+    return [
+        event.model_copy(update={"data": {name: scaled(name, value) for name, value in event.data.items()}})
+        for event in events
+    ]
+
+
 def chapters(events: Sequence[Event], *, whole: bool = False) -> list[Chapter]:
     """A job's events, oldest first. Unless `whole`, consecutive checkpoints are one line, and the middle of a long
     history and the durations of first steps are left out."""

@@ -102,10 +102,12 @@ def late(row: dict[str, Any]) -> bool:
     return bool(row["deadline"] == "missed" and row["status"] != "FAILED")
 
 
-def steps(row: dict[str, Any]) -> str:
-    """Progress, such as `120/938 13%`."""
+def steps(row: dict[str, Any], between: str = " ") -> str:
+    """Progress, such as `120/938 13%`. A job that succeeded before its last step called `run.finish()`."""
     if not row["total_steps"]:
         return str(row["step"] or "—")
+    if row["status"] == "SUCCEEDED" and row["step"] < row["total_steps"]:
+        return f"{row['step']}/{row['total_steps']}{between}finished early"
     return f"{row['step']}/{row['total_steps']} {100 * row['step'] // row['total_steps']}%"
 
 
@@ -120,12 +122,14 @@ def jobs_table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Tab
     narrow = sheet(columns, left=2, fold=("ID, ON", "STATUS"))
     for row in rows:
         durations = (duration(row["total_duration_seconds"]), duration(row["job_duration_seconds"]))
-        figures = (steps(row), *durations, str(row["interruptions"]))
+        figures = (*durations, str(row["interruptions"]))
         submitted = humane(row["submitted_at"], now)
         whose = f"\n  {belongs(row)}" if row["visit_of"] else ""
-        wide.add_row(f"{row['job_id']}{whose}", row["priority"], submitted, status(row), place(row, " "), *figures)
+        wide.add_row(
+            f"{row['job_id']}{whose}", row["priority"], submitted, status(row), place(row, " "), steps(row), *figures
+        )
         on = "".join(f"\n  {line}" for line in place(row, "\n").splitlines()) if row["owner"] or row["away"] else ""
-        narrow.add_row(f"{row['job_id']}{whose}{on}", status(row), *figures)
+        narrow.add_row(f"{row['job_id']}{whose}{on}", status(row), steps(row, "\n"), *figures)
     return wide if fits(wide, width) else narrow
 
 

@@ -50,9 +50,14 @@ def job_row(
     now: datetime,
     cancelling: bool = False,
     instances: Mapping[str, InstanceRecord] | None = None,
+    *,
+    scale: float = 1.0,
 ) -> dict[str, Any]:
-    """One job as `jobs --json` answers it. Its durations, since submission and with an instance, are in market
-    seconds."""
+    """One job as `jobs --json` answers it. Its durations are in market seconds.
+
+    Args:
+        scale: market seconds in a real second; agents measure in real seconds.
+    """
     record = record or pending(submission.job_id, submission.submitted_at)
     until = record.changed_at if record.state.final else now
     nothing = timedelta(0)  # two machines' clocks may tell of an end before its beginning
@@ -71,9 +76,9 @@ def job_row(
         "total_steps": progress.total_steps,
         "steps_per_second": progress.steps_per_second,
         "metrics": progress.metrics,
-        "stalled_seconds": progress.stalled_seconds if record.state is JobState.RUNNING else None,
-        "from_zero": record.from_zero,
-        "unkept_seconds": progress.unkept_seconds if record.state is JobState.RUNNING else None,
+        "stalled_seconds": _measured(progress.stalled_seconds, record, scale),
+        "from_zero": restarts_from_zero(submission, record),
+        "unkept_seconds": _measured(progress.unkept_seconds, record, scale),
         "owner": record.owner,
         **travels(record),
         "visit_of": visit_of(submission),
@@ -102,6 +107,16 @@ def job_row(
         "total_duration_seconds": max(nothing, until - submission.submitted_at).total_seconds(),
         "job_duration_seconds": held.total_seconds(),
     }
+
+
+def _measured(seconds: float | None, record: JobRecord, scale: float) -> float | None:
+    """Return what the agent of a running job measures in real seconds, in market seconds."""
+    return seconds * scale if seconds is not None and record.state is JobState.RUNNING else None
+
+
+def restarts_from_zero(submission: JobSubmission, record: JobRecord) -> int:
+    """Return how often a job began again at step 0. The restart that its limit refused is counted in its record."""
+    return min(record.from_zero, submission.spec.retries.from_zero)
 
 
 def deadline_state(record: JobRecord, deadline: datetime | None, now: datetime) -> str | None:

@@ -44,6 +44,7 @@ POOLS = {
     "i-brain": ("t3.small", "us-east-1a", Market.ON_DEMAND, Role.SCHEDULER),
     "i-spot1": ("c6i.large", "us-east-1b", Market.SPOT, Role.AGENT),
     "i-spot2": ("m7i.large", "us-east-1c", Market.SPOT, Role.AGENT),
+    "i-0a1b2c3d4e5f60718": ("g5.xlarge", "us-east-1b", Market.SPOT, Role.AGENT),
     "i-spot3": ("c6i.large", "us-east-1a", Market.SPOT, Role.AGENT),
 }
 

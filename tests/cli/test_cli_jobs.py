@@ -145,3 +145,33 @@ def test_the_queue_is_told_without_reading_what_trainers_wrote(past):
     (past.root / "control" / "events" / "moved" / "000003-trainer-i-spot3-000000.json").write_text("not JSON")
     again = past.run("--json", "jobs")
     assert (again.json, again.err) == (before, "")
+
+
+def test_a_job_that_ended_before_its_last_step_and_succeeded_finished_early(world):
+    """Its program called `run.finish()`: 4 % would read as if the rest were still to come."""
+    world.submit("brief", 0)
+    world.assign("brief", "i-base", 10)
+    world.start("brief", 20)
+    world.finish("brief", 100, 200, 0.9)
+    record = world.record("brief")
+    world.save(record.model_copy(update={"progress": record.progress.model_copy(update={"total_steps": 5000})}))
+    for arguments in (("jobs",), ("job", "brief")):
+        shown = world.run(*arguments).out
+        assert "200/5000 finished early" in shown and "4%" not in shown
+    narrow = world.run("jobs", env={"COLUMNS": "80"}).out
+    assert "200/5000" in narrow and "finished early" in narrow and max(map(len, narrow.splitlines())) <= 80
+
+
+def test_times_and_durations_of_a_history_are_of_one_clock(world):
+    """On a local cloud's market time runs faster; agents and trainers measure in real seconds."""
+    world.submit("a", 0)
+    world.assign("a", "i-base", 10)
+    world.start("a", 20)  # its trainer was ready after 4 real seconds
+    world.tell("a", EventKind.STALLED, step=7, seconds=5.0, restarted=False)
+    progress = Progress(unkept_seconds=3.0, stalled_seconds=5.0)
+    world.save(world.record("a").model_copy(update={"progress": progress}))
+    fast = {"EVERSPOT_CLOCK": f"120@{world.clock.now().timestamp():.0f}"}
+    shown = world.run("job", "a", env=fast).out
+    assert "seconds 8m00s" in shown and "seconds 10m00s" in shown and "nothing for 6m00s" in shown
+    (row,) = world.run("--json", "jobs", env=fast).json
+    assert (row["unkept_seconds"], row["stalled_seconds"]) == (360.0, 600.0)

@@ -201,6 +201,34 @@ def test_figures_are_never_cut_by_the_width_of_the_terminal(past, width):
         assert figure in table
 
 
+def test_ids_are_whole_at_80_columns(world):
+    """They are there to be copied."""
+    instance, job = "i-0a1b2c3d4e5f60718", "fashion-mnist-95c55731"
+    world.launch(instance, 0)
+    world.submit(job, 10)
+    for start in (20, 100_000):  # of several days, so that moments have their day
+        world.assign(job, instance, start)
+        world.start(job, start + 10)
+        world.lose(job, start + 4000, 100)
+    lines = world.run("report", env={"COLUMNS": "80"}).out.splitlines()
+    assert max(map(len, lines)) <= 80
+    words = [line.split() for line in lines]
+    assert sum(job in line for line in words) == 3 and sum(line == [instance] for line in words) == 2
+    assert sum(line == ["→", instance] for line in words) == 1
+
+
+def test_a_failed_job_has_saved_nothing_that_could_be_compared(world):
+    """What it would have cost on-demand is that of its useful work, of which there is none."""
+    world.launch("i-spot1", 0)
+    world.submit("bad", 0)
+    world.assign("bad", "i-spot1", 100)
+    world.leave("bad", 3700, Reason.BUDGET)
+    (job,) = report_of(world)["jobs"]
+    assert (job["state"], job["savings_percent"]) == ("FAILED", None) and job["cost_usd"] > 0
+    (line,) = (line for line in world.run("report", "--as-of", AS_OF).out.splitlines() if line.startswith("bad "))
+    assert line.split()[1] == "FAILED" and line.split()[-2:] == ["—", "—"]  # saved, metrics
+
+
 @pytest.mark.parametrize(
     ("amount", "shown"),
     [(0, "$0.00"), (0.00001, "<$0.0001"), (0.0123, "$0.0123"), (-0.5, "-$0.5000"), (-1234.5, "-$1,234.50")],

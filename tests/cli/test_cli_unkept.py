@@ -2,7 +2,7 @@
 
 import pytest
 from everspot_core import lease
-from everspot_core.records import EventKind, Progress
+from everspot_core.records import EventKind, Progress, Reason
 from everspot_core.records import JobState as State
 
 SPEC = """name: plain
@@ -92,6 +92,21 @@ def test_jobs_and_job_say_how_often_a_job_was_restarted_from_zero(world):
     shown = world.run("job", "a").out
     assert "restarted from zero (2); retries.from_zero allows 3" in shown
     assert "nothing for 21m00s" in shown
+
+
+@pytest.mark.parametrize(("allowed", "restarts"), [(0, None), (3, 3)])
+def test_a_restart_that_the_limit_refused_is_not_counted_as_one(world, allowed, restarts):
+    world.launch("i-base", 0)
+    world.submit("a", retries={"from_zero": allowed})
+    world.assign("a", "i-base", 10)
+    world.start("a", 20)
+    world.save(world.record("a").model_copy(update={"from_zero": allowed + 1}))  # as the agent that refuses begins
+    world.leave("a", 30, Reason.ERROR, hopeless=True)
+    shown = " ".join(world.run("job", "a").out.split()) + world.run("jobs").out
+    assert world.record("a").state is State.FAILED
+    assert shown.count(f"restarted from zero ({restarts})") == (2 if restarts else 0)
+    assert "restarted from zero" in shown or not restarts
+    assert world.run("--json", "report").json["jobs"][0]["from_zero"] == allowed
 
 
 def test_the_pages_reasons_name_it(world):

@@ -14,7 +14,7 @@ from everspot_cli.failure import failure
 from everspot_cli.finding import find_job, record_of
 from everspot_cli.jobfacts import job_facts
 from everspot_cli.session import Session
-from everspot_cli.story import history
+from everspot_cli.story import history, in_market_time
 from everspot_cli.tables import facts, word
 from everspot_cli.views import job_row
 from everspot_cli.waiting import explain
@@ -46,7 +46,7 @@ def job(
     owner = store.instances.get(record.owner) if record is not None and record.owner else None
     instances = {owner.value.instance_id: owner.value} if owner is not None else {}
     cancelling = store.cancels.get(submission.job_id) is not None
-    row = job_row(submission, record, told, session.now, cancelling, instances)
+    row = job_row(submission, record, told, session.now, cancelling, instances, scale=session.clock.scale)
     explain(session, [row])
     if session.json:
         happened = [e.model_dump(mode="json") for e in told]
@@ -56,7 +56,7 @@ def job(
         if why is not None:
             session.console.print(why)
         session.console.print(_sheet(session, row, submission.spec.model_dump(mode="json"), explained=why is not None))
-        session.console.print(history(told, whole=events))
+        session.console.print(history(in_market_time(told, session.clock.scale), whole=events))
     if wait and row["state"] != JobState.SUCCEEDED.value:
         raise typer.Exit(Exit.JOB_FAILED)
 

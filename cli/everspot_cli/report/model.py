@@ -19,7 +19,7 @@ from everspot_cli.report.changeovers import changeover_rows
 from everspot_cli.report.gather import Material
 from everspot_cli.report.shares import shares
 from everspot_cli.report.sweeps import sweep_rows
-from everspot_cli.views import last_word
+from everspot_cli.views import last_word, restarts_from_zero
 
 DEFINITIONS = {
     "cost_usd": "every second of every instance from launch to end (60 at least), at the price of its moment; a spot "
@@ -186,7 +186,8 @@ def _job(material: Material, own: JobBill) -> dict[str, Any]:
         "total_steps": progress.total_steps,
         "cost_usd": money["cost_usd"],
         "on_demand_cost_usd": money["on_demand_cost_usd"],
-        "savings_percent": money["savings_percent"],
+        # What a failed job would have cost on-demand is no measure: nothing of it is of use.
+        "savings_percent": None if record.state is JobState.FAILED else money["savings_percent"],
         "free_usd": money["free_usd"],
         **_hours(own.usages),
         "usage": _usage_rows(own.usages),
@@ -199,7 +200,7 @@ def _job(material: Material, own: JobBill) -> dict[str, Any]:
         "steps_redone": sum(s["steps_redone"] or 0 for s in strokes),
         "steps_redone_is_least": any(s["steps_redone_is_least"] for s in strokes),
         "redone_seconds": sum(s["redone_seconds"] or 0 for s in strokes),
-        "from_zero": record.from_zero,
+        "from_zero": restarts_from_zero(submission, record),
         "errors": record.errors,
         "metrics": progress.metrics,
         "accuracy": _accuracy(progress.metrics),

@@ -1,6 +1,7 @@
 """The report for the terminal."""
 
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from everspot_core.counting import counted
@@ -151,22 +152,21 @@ def _jobs(report: dict[str, Any], width: int) -> RenderableType:
     columns: tuple[str, ...]
     columns = ("JOB", "STATE", "TOT. DURATION", "JOB DURATION", "#INT.", "LOST", "REDONE", "COST", "ON-DEMAND", "SAVED")
     if not wide:
-        columns = ("JOB", "STATE", "JOB\nDURATION", "#INT.", "LOST", "REDONE", "COST", "ON-\nDEMAND", "SAVED")
+        columns = ("JOB", "STATE", "DURATION\n#INT.", "LOST\nREDONE", "COST\nON-DEMAND", "SAVED")
     table = sheet((*columns, "METRICS") if wide else columns, left=2, fold=("JOB", "METRICS"))
     for job in report["jobs"]:
-        table.add_row(
-            job["job_id"],
-            word(job["state"]),
-            *([duration(job["total_duration_seconds"])] if wide else []),
-            duration(job["job_duration_seconds"]),
-            str(job["interruptions"]),
-            duration(job["lost_seconds"]),
-            redone(job),
-            money(job["cost_usd"]),
-            money(job["on_demand_cost_usd"]),
-            percent(job["savings_percent"]),
-            *([_metrics(job)] if wide else []),
+        figures = (
+            (duration(job["job_duration_seconds"]), str(job["interruptions"])),
+            (duration(job["lost_seconds"]), redone(job)),
+            (money(job["cost_usd"]), money(job["on_demand_cost_usd"])),
         )
+        name, saved = (job["job_id"], word(job["state"])), percent(job["savings_percent"])
+        if wide:
+            table.add_row(
+                *name, duration(job["total_duration_seconds"]), *chain.from_iterable(figures), saved, _metrics(job)
+            )
+        else:
+            table.add_row(*name, *("\n".join(pair) for pair in figures), saved)
     if wide:
         return table
     told = [(job["job_id"], _metrics(job)) for job in report["jobs"] if job["metrics"]]
@@ -180,21 +180,23 @@ def _metrics(job: dict[str, Any]) -> str:
 
 def _interruptions(report: dict[str, Any], width: int) -> Table:
     wide = width >= NARROW
+    stacked = "JOB\nINSTANCE\n→ RESUMED ON"
     table = (
         sheet(("AT", "JOB", "KIND", "INSTANCE", "RESUMED ON", "DURABLE AFTER", "CHANGEOVER", "REDONE"), left=5,
-              fold=("JOB",))
+              fold=("JOB", "INSTANCE", "RESUMED ON"))
         if wide
-        else sheet(("AT", "JOB", "KIND", "INSTANCE\n→ RESUMED ON", "DURABLE\nAFTER", "CHANGE-\nOVER", "REDONE"),
-                   left=4, fold=("JOB",))
+        else sheet(("AT", stacked, "KIND", "DURABLE\nAFTER", "CHANGE-\nOVER", "REDONE"), left=3, fold=(stacked,))
     )  # fmt: skip
     for stroke in report["interruptions"]:
         durable = stroke["notice_to_durable_seconds"]
         left, went_on = stroke["instance_id"] or "—", resumed_on(report, stroke)
         table.add_row(
             clock(stroke["at"], report),
-            stroke["job_id"],
-            stroke["kind"],
-            *([left, went_on] if wide else [f"{left}\n→ {went_on}"]),
+            *(
+                [stroke["job_id"], stroke["kind"], left, went_on]
+                if wide
+                else [f"{stroke['job_id']}\n{left}\n→ {went_on}", stroke["kind"]]
+            ),
             "—" if durable is None else f"{durable:.1f} s",
             duration(stroke["changeover_seconds"]),
             redone(stroke),

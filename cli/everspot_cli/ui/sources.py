@@ -18,6 +18,7 @@ from everspot_cli.report.gather import gather
 from everspot_cli.report.model import build
 from everspot_cli.report.paths import Path
 from everspot_cli.session import Session
+from everspot_cli.story import in_market_time
 from everspot_cli.ui.reading import Reading
 from everspot_cli.views import job_row
 from everspot_cli.waiting import explain
@@ -127,12 +128,18 @@ def _job(session: Session, job_id: str) -> JobRead | None:
     owner = store.instances.get(record.owner) if record is not None and record.owner else None
     owners = {owner.value.instance_id: owner.value} if owner is not None else {}
     cancelling = store.cancels.get(job_id) is not None
-    row = job_row(dossier.submission, record, events, now, cancelling, owners)
+    row = job_row(dossier.submission, record, events, now, cancelling, owners, scale=session.clock.scale)
     explain(session, [row])
     told = attempts(events)
     record = record or pending(job_id, dossier.submission.submitted_at)
     path = Path(job_id, dossier.submission.submitted_at, record, tuple(told), tuple(interruptions(told)), now)
-    return JobRead(row, dossier.submission.spec.model_dump(mode="json"), events, path, dossier.submission)
+    return JobRead(
+        row,
+        dossier.submission.spec.model_dump(mode="json"),
+        in_market_time(events, session.clock.scale),
+        path,
+        dossier.submission,
+    )
 
 
 def _fleet(session: Session) -> FleetRead:

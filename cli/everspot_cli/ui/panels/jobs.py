@@ -164,7 +164,7 @@ def _line(row: dict[str, Any], now: datetime) -> JobLine:
         why=tuple(why(row, now)),
         place=place(row),
         steps=steps(row),
-        percent=min(100, 100 * row["step"] // total) if total else None,
+        percent=(100 if row["status"] == "SUCCEEDED" else min(100, 100 * row["step"] // total)) if total else None,
         since=humane(row["submitted_at"], now),
         held=duration(row["job_duration_seconds"]),
         interruptions=row["interruptions"],

@@ -374,12 +374,32 @@ def test_a_program_that_keeps_nothing_is_told_of_and_why(place: Place) -> None:
     place.look(keeper, 29)
     assert place.events == []
     place.look(keeper, 1)
-    first = {"intervals": 3, "seconds": 30.0, "reason": "nothing new was written into the folder checkpoints"}
+    reason = "the program has written nothing into the folder checkpoints yet"
+    first = {"intervals": 3, "seconds": 30.0, "reason": reason}
     assert place.of(EventKind.NOT_CHECKPOINTED) == [first]
     place.look(keeper, 29)
     assert len(place.of(EventKind.NOT_CHECKPOINTED)) == 1, "again when it has doubled"
     place.look(keeper, 1)
     assert place.of(EventKind.NOT_CHECKPOINTED)[1] == {**first, "intervals": 6, "seconds": 60.0}
+
+
+def test_a_program_that_saves_less_often_than_the_interval_is_no_warning(place: Place) -> None:
+    """Its own usual time counts, also after it was moved, and what was just written may still be published."""
+    keeper = place.keeper(1, timedelta(seconds=10))
+    keeper.restore()
+    place.look(keeper, 29)
+    for content in ("one", "two", "three"):
+        write(keeper, "model.pt", content, rename=True)
+        for _ in range(50):
+            place.look(keeper, 1)
+    assert len(place.of(EventKind.CHECKPOINTED)) == 3 and place.of(EventKind.NOT_CHECKPOINTED) == []
+    moved = place.keeper(2, timedelta(seconds=10))
+    moved.restore()
+    place.look(moved, 145)
+    assert place.of(EventKind.NOT_CHECKPOINTED) == []
+    place.look(moved, 10)
+    (event,) = place.of(EventKind.NOT_CHECKPOINTED)
+    assert event["reason"] == "the program has written nothing new into the folder checkpoints"
 
 
 def test_a_checkpoint_of_an_earlier_release_is_put_back(place: Place, tmp_path: Path) -> None:

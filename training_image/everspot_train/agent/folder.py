@@ -23,7 +23,7 @@ from everspot_store.checkpoints import by_failed_loads
 from everspot_store.file_tree import EntryKind, FileTree, TreeEntry, escape_path, put_back, unescape_path
 from pydantic import JsonValue
 
-from everspot_train.agent.artifacts.assess import Assessment, Assessor, ProgramEnd
+from everspot_train.agent.artifacts.assess import REST, Assessment, Assessor, ProgramEnd
 from everspot_train.agent.artifacts.copies import Changed, UnreadableFile, copy_files, copy_growing, find_torn, stamp_of
 from everspot_train.agent.artifacts.look import FolderWatch, Look
 from everspot_train.agent.artifacts.plan import LastPublication, PublicationPlan, entry_of, is_due, plan, without
@@ -128,6 +128,7 @@ class FolderKeeper:
         self._began: timedelta | None = None
         self._kept_at: timedelta | None = None
         self._overdue = OVERDUE_INTERVALS
+        self._usual_gap = timedelta()  # between the program's last two checkpoints
         self._library = False  # whether the trainer library keeps this job's checkpoints
         self.took = timedelta()
         self.durable = False
@@ -150,6 +151,8 @@ class FolderKeeper:
             if first is not newest:
                 count = sum(checkpoint.failed_loads for checkpoint in stored)
                 self._say(EventKind.FELL_BACK, from_step=newest.step, to_step=first.step, count=count)
+        if len(stored) > 1 and stored[0].epoch == stored[1].epoch:
+            self._usual_gap = self._clock.to_real(stored[0].created_at - stored[1].created_at)
         if newest is not None and newest.info.get(KIND) == FOLDER:
             shutil.rmtree(self._copies, ignore_errors=True)
             self.restored = self._checkpoints.restore(self._copies)
@@ -331,7 +334,10 @@ class FolderKeeper:
         self._dirty -= draft.present
         self._dirty |= look.mapped
         self._publications += 1
-        self.durable, self._kept_at, self._overdue = True, self._clock.monotonic(), OVERDUE_INTERVALS
+        kept_at, self._kept_at = self._kept_at, self._clock.monotonic()
+        if kept_at is not None:
+            self._usual_gap = self._kept_at - kept_at
+        self.durable, self._overdue = True, OVERDUE_INTERVALS
         self.took = self._clock.monotonic() - began
         count = sum(1 for entry in entries if entry.kind is EntryKind.FILE)
         size = sum(part.size for part in done.parts if part.name != TREE)
@@ -378,13 +384,18 @@ class FolderKeeper:
         shutil.rmtree(self._copies, ignore_errors=True)
 
     def _tell_if_overdue(self, assessment: Assessment) -> None:
-        """Write an event when nothing was kept for several intervals, and again each time that this has doubled."""
+        """Write an event when nothing was kept for several intervals, and again each time that this has doubled.
+
+        A program that saves less often than the interval is not overdue before three times its own usual time.
+        """
         if self._kept_at is None:
             self._kept_at = self._clock.monotonic()
         waited = self._clock.monotonic() - self._kept_at
-        if waited < self._interval * self._overdue:
+        rest = REST if assessment.reason else timedelta()  # what was just written may be complete after it
+        if waited < max(self._interval, self._usual_gap) * self._overdue + rest:
             return
-        empty = "nothing new was written into the folder checkpoints"
+        new, yet = (" new", "") if self.durable else ("", " yet")
+        empty = f"the program has written nothing{new} into the folder checkpoints{yet}"
         self._say(
             EventKind.NOT_CHECKPOINTED,
             intervals=self._overdue,

@@ -1,4 +1,4 @@
-"""Two sets of jobs, chosen by people, as `everspot compare --a … --b …` puts them side by side."""
+"""Two sets of jobs, chosen by people, as `everspot cost compare --a … --b …` puts them side by side."""
 
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence

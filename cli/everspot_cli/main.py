@@ -42,11 +42,13 @@ def _global_options(
             "--store",
             metavar="URL",
             help=f"Control bucket: {STORE_URLS}, or a folder. Default: {STORE}, then the cluster "
-            f"of {CLUSTER}, then the one of `everspot use`, then the output controlUrl of this folder's Pulumi stack.",
+            f"of {CLUSTER}, then the one of `everspot cluster use`, then the output controlUrl of this folder's "
+            "Pulumi stack.",
         ),
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option("--cluster", "-c", metavar="NAME", help="A cluster that `everspot use` has noted.")
+        str | None,
+        typer.Option("--cluster", "-c", metavar="NAME", help="A cluster that `everspot cluster use` has noted."),
     ] = None,
     stack: Annotated[
         str | None, typer.Option("--stack", "-s", metavar="NAME", help="Pulumi stack whose controlUrl is used.")

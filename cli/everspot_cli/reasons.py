@@ -5,7 +5,7 @@ from everspot_core.records import Reason
 MEANING_OF_REASON: dict[Reason, str] = {
     Reason.FINISHED: "it finished",
     Reason.NOTICE: "the cloud gave notice that it takes the instance back",
-    Reason.DRILL: "somebody asked for a drill with `everspot interrupt`",
+    Reason.DRILL: "somebody asked for a drill with `everspot cluster interrupt`",
     Reason.DRAIN: "the cluster was drained",
     Reason.CANCEL: "it was cancelled",
     Reason.BUDGET: "its own budget was used up",

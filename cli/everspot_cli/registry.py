@@ -1,125 +1,185 @@
 """The table of commands. A command's module is imported only when that command is run."""
 
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "submit": ("submit", "Submit a job. Once this returns, the job is never lost."),
-    "rehearse": (
+
+class CommandEntry(NamedTuple):
+    """A line of the table of commands.
+
+    Attributes:
+        module: The module below `commands/` that registers the command; None for a group of `GROUPS`.
+        summary: The first line of the command's help.
+        panel: The heading of `everspot --help` below which the command is listed.
+    """
+
+    module: str | None
+    summary: str
+    panel: str | None = None
+
+
+COMMANDS: dict[str, CommandEntry] = {
+    "submit": CommandEntry("submit", "Submit a job. Once this returns, the job is never lost.", "Jobs"),
+    "rehearse": CommandEntry(
         "rehearse",
-        "Run a job on this machine for a few steps, undisturbed and interrupted, and name the first thing that "
-        "differs.",
+        "Run a job on this machine for a few steps, undisturbed and interrupted, and name the first thing "
+        "that differs.",
+        "Jobs",
     ),
-    "retry": ("submit", "Submit a failed or cancelled job again; it goes on from its newest checkpoint."),
-    "sweep": (
+    "retry": CommandEntry(
+        "submit", "Submit a failed or cancelled job again; it goes on from its newest checkpoint.", "Jobs"
+    ),
+    "sweep": CommandEntry(
         "sweep",
         "Run a job many times with different values of some fields, and find the best. Run it again to continue.",
+        "Jobs",
     ),
-    "jobs": ("jobs", "List the jobs: state, both durations, interruptions."),
-    "job": ("job", "Show one job: why it failed or waits, state, progress, and its history."),
-    "logs": ("logs", "Print what a job has printed, over all its attempts and instances."),
-    "cancel": ("control", "End a job. Its instance is free for others at once; what it has checkpointed stays."),
-    "interrupt": ("control", "Drill: interrupt a running job as the cloud would, and see it resume."),
-    "exec": (
-        "shell",
-        "Run a command beside a running job: on its instance, in its folder, as its user.",
+    "jobs": CommandEntry("jobs", "List the jobs: state, both durations, interruptions.", "Jobs"),
+    "job": CommandEntry("job", "Show one job: why it failed or waits, state, progress, and its history.", "Jobs"),
+    "logs": CommandEntry("logs", "Print what a job has printed, over all its attempts and instances.", "Jobs"),
+    "cancel": CommandEntry(
+        "control", "End a job. Its instance is free for others at once; what it has checkpointed stays.", "Jobs"
     ),
-    "forward": (
-        "shell",
-        "Forward a port of a running job's instance, such as TensorBoard's, to this machine.",
+    "exec": CommandEntry(
+        "shell", "Run a command beside a running job: on its instance, in its folder, as its user.", "Jobs"
     ),
-    "data": (
+    "forward": CommandEntry(
+        "shell", "Forward a port of a running job's instance, such as TensorBoard's, to this machine.", "Jobs"
+    ),
+    "data": CommandEntry(
         "data",
         "List the cluster's datasets, or upload a folder as one: files that are there already are not sent again.",
+        "Data and results",
     ),
-    "pull": (
+    "pull": CommandEntry(
         "data",
         "Download what a job has left in its folder `outputs/`: the newest of each file, over all its attempts.",
+        "Data and results",
     ),
-    "drain": ("control", "Have every job checkpoint and wait, and assign nothing new: before an upgrade or a destroy."),
-    "roll": (
-        "roll",
-        "Replace busy instances too, by ones of the current image and settings: drained, a quarter at a time.",
+    "gc": CommandEntry(
+        "gc",
+        "Show what nobody needs any more in the data bucket, and how large it is; with --delete, remove it.",
+        "Data and results",
     ),
-    "down": (
-        "down",
-        "Take the cluster down: drain it, release its instances, destroy its stack, and check that nothing is left.",
+    "instances": CommandEntry(
+        "instances", "List the cluster's instances: type, zone, market, what each does, and notices.", "Fleet"
     ),
-    "instances": ("instances", "List the cluster's instances: type, zone, market, what each does, and notices."),
-    "fleet": (
+    "fleet": CommandEntry(
         "fleet",
         "Show the pools: price, placement score, what runs and comes, how long spot lasted, and what was refused.",
+        "Fleet",
     ),
-    "federation": (
+    "federation": CommandEntry(
         "federation",
         "Show the clusters with which jobs are exchanged, the jobs that are away there, and those that visit here.",
+        "Fleet",
     ),
-    "report": ("report", "Show what was trained, what it cost, what on-demand would have cost, and what was lost."),
-    "compare": (
-        "compare",
-        "Compare a job with the same on-demand, two jobs, or two sets of jobs: cost, time, interruptions.",
-    ),
-    "export": ("export", "Export a month of the ledger as FOCUS, a row for each use of an instance in each hour."),
-    "chargeback": (
-        "chargeback",
-        "Show who bears a month's costs: each team, and what nobody asked for, in lines that add up to the whole.",
-    ),
-    "reconcile": (
-        "reconcile",
-        "Compare a month of the ledger with the cloud's own bill, by instance and hour.",
-    ),
-    "audit": (
-        "audit",
-        "Audit a month: utilisation, idle time, right-sizing, lost work, and the three measures that would save most.",
-    ),
-    "anomalies": (
-        "anomalies",
-        "Show what is not as usual: jobs far over their estimate, teams over their norm, idle instances, dear pools.",
-    ),
-    "budget": ("budget", "Show what teams and the environment have spent and may spend, or set a cap."),
-    "commitments": (
-        "commitments",
-        "Show which commitments would save: Savings Plans, Reserved Instances, committed use discounts.",
-    ),
-    "simulate": (
-        "simulate",
-        "Run one job through traces of spot capacity, from many moments of submission, and show what a policy saves.",
-    ),
-    "prices": (
-        "prices",
-        "Show the prices that the cluster uses, or read newer ones from the cloud's own price lists.",
-    ),
-    "estimate": (
-        "estimate",
-        "Show what environments cost a month, from their settings alone: low, expected, high, all on-demand.",
-    ),
-    "init": (
-        "init",
-        "Begin a project of environments that are changed by pull requests: settings, program, workflows, and the "
-        "steps.",
-    ),
-    "ui": ("ui", "Show jobs, fleet and spending on a page in the browser, kept up to date until Ctrl-C."),
-    "gc": ("gc", "Show what nobody needs any more in the data bucket, and how large it is; with --delete, remove it."),
-    "doctor": (
+    "doctor": CommandEntry(
         "doctor",
         "Check the cluster: store, scheduler, instances, peers, credentials, quotas, clock, its stack, orphans.",
+        "Cluster",
     ),
-    "review": (
+    "cluster": CommandEntry(
+        None, "Choose, drain, upgrade or take down a cluster, or drill an interruption.", "Cluster"
+    ),
+    "cost": CommandEntry(None, "Show what was spent and will be, compare it with the bill, and set budgets.", "Cost"),
+    "init": CommandEntry(
+        "init",
+        "Begin a project of environments that are changed by pull requests: settings, program, workflows, "
+        "and the steps.",
+        "Environments",
+    ),
+    "review": CommandEntry(
         "review",
-        "Review changes of environments: what a pull request changes, breaks and costs, in one comment; apply what was "
-        "reviewed; find what has drifted.",
+        "Review changes of environments: what a pull request changes, breaks and costs, in one comment; "
+        "apply what was reviewed; find what has drifted.",
+        "Environments",
     ),
-    "changes": (
+    "changes": CommandEntry(
         "changes",
         "List the reviewed changes that were applied: pull request, what each did, a month's cost before and after.",
+        "Environments",
     ),
-    "use": ("clusters", "Choose the cluster that all commands talk to from now on, in any folder."),
-    "clusters": ("clusters", "List the clusters that this user knows, and which of them is in use."),
+    "simulate": CommandEntry(
+        "simulate",
+        "Run one job through traces of spot capacity, from many moments of submission, and show what a policy saves.",
+        "Simulation",
+    ),
+    "ui": CommandEntry(
+        "ui", "Show jobs, fleet and spending on a page in the browser, kept up to date until Ctrl-C.", "Web UI"
+    ),
 }
-"""Command → (module below `commands/`, first line of its help)."""
+"""The commands of `everspot`, in the order of its help."""
+
+GROUPS: dict[str, dict[str, CommandEntry]] = {
+    "cluster": {
+        "use": CommandEntry("clusters", "Choose the cluster that all commands talk to from now on, in any folder."),
+        "list": CommandEntry("clusters", "List the clusters that this user knows, and which of them is in use."),
+        "drain": CommandEntry(
+            "control", "Have every job checkpoint and wait, and assign nothing new: before an upgrade or a destroy."
+        ),
+        "roll": CommandEntry(
+            "roll",
+            "Replace busy instances too, by ones of the current image and settings: drained, a quarter at a time.",
+        ),
+        "down": CommandEntry(
+            "down",
+            "Take the cluster down: drain it, release its instances, destroy its stack, and check that nothing "
+            "is left.",
+        ),
+        "interrupt": CommandEntry("control", "Drill: interrupt a running job as the cloud would, and see it resume."),
+    },
+    "cost": {
+        "report": CommandEntry(
+            "report", "Show what was trained, what it cost, what on-demand would have cost, and what was lost."
+        ),
+        "compare": CommandEntry(
+            "compare",
+            "Compare a job with the same on-demand, two jobs, or two sets of jobs: cost, time, interruptions.",
+        ),
+        "chargeback": CommandEntry(
+            "chargeback",
+            "Show who bears a month's costs: each team, and what nobody asked for, in lines that add up to the whole.",
+        ),
+        "export": CommandEntry(
+            "export", "Export a month of the ledger as FOCUS, a row for each use of an instance in each hour."
+        ),
+        "reconcile": CommandEntry(
+            "reconcile", "Compare a month of the ledger with the cloud's own bill, by instance and hour."
+        ),
+        "audit": CommandEntry(
+            "audit",
+            "Audit a month: utilisation, idle time, right-sizing, lost work, and the three measures that would "
+            "save most.",
+        ),
+        "anomalies": CommandEntry(
+            "anomalies",
+            "Show what is not as usual: jobs far over their estimate, teams over their norm, idle instances, "
+            "dear pools.",
+        ),
+        "commitments": CommandEntry(
+            "commitments",
+            "Show which commitments would save: Savings Plans, Reserved Instances, committed use discounts.",
+        ),
+        "estimate": CommandEntry(
+            "estimate",
+            "Show what environments cost a month, from their settings alone: low, expected, high, all on-demand.",
+        ),
+        "prices": CommandEntry(
+            "prices", "Show the prices that the cluster uses, or read newer ones from the cloud's own price lists."
+        ),
+        "budget": CommandEntry("budget", "Show what teams and the environment have spent and may spend, or set a cap."),
+    },
+}
+"""The commands of each group, in the order of its help."""
+
+ALIASES: dict[str, tuple[str, str]] = {
+    name: (group, name) for group, entries in GROUPS.items() for name in entries if name != "list"
+} | {"clusters": ("cluster", "list")}
+"""Names that commands had before they moved into a group. They still work, and no help lists them."""
 
 
 class Command(TyperCommand):
@@ -139,47 +199,72 @@ def plain_flags(params: list[Any]) -> list[Any]:
 
 
 class LazyGroup(TyperGroup):
-    """The `everspot` group. It knows each command's name and line of help, and imports only the command that is run."""
+    """A group that knows each command's name and summary, and imports only the command that is run.
+
+    Without `entries` it is the group of all commands, `everspot`, which also accepts the names of `ALIASES`.
+    """
+
+    def __init__(self, *args: Any, entries: dict[str, CommandEntry] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.entries = COMMANDS if entries is None else entries
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The names, in the order of `COMMANDS`."""
-        return list(COMMANDS)
+        """Return the names, in the order of the table."""
+        return list(self.entries)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command, imported now; None if there is none of this name."""
-        if cmd_name not in COMMANDS:
+        """Import and return the command; None if no command has this name."""
+        if self.entries is COMMANDS and cmd_name in ALIASES:
+            group, name = ALIASES[cmd_name]
+            return self.get_command(ctx, group).get_command(ctx, name)
+        if cmd_name not in self.entries:
             return None
         if cmd_name not in self.commands:
-            self.commands.update(_of_module(COMMANDS[cmd_name][0]))
+            entry = self.entries[cmd_name]
+            if entry.module is None:
+                self.commands[cmd_name] = LazyGroup(
+                    name=cmd_name, entries=GROUPS[cmd_name], help=entry.summary, no_args_is_help=True
+                )
+            else:
+                self.commands.update(_load_commands(entry.module))
         return self.commands[cmd_name]
 
     def all(self) -> dict[str, Any]:
-        """Every command, imported. The references and the tests need it."""
-        return {name: self.get_command(None, name) for name in COMMANDS}
+        """Import and return all commands by their names as typed, such as `cost report`."""
+        commands: dict[str, Any] = {}
+        for name, entry in self.entries.items():
+            command = self.get_command(None, name)
+            if entry.module is None:
+                commands |= {f"{name} {inner}": leaf for inner, leaf in command.all().items()}
+            else:
+                commands[name] = command
+        return commands
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands, without importing any."""
-        _Listed.of(self).show(ctx, formatter)
+        self._summarize().show(ctx, formatter)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Its options."""
+        """Return the group's options."""
         return plain_flags(super().get_params(ctx))
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Names and help lines of the commands, without importing any."""
-        return _Listed.of(self).complete(ctx, incomplete)
+        """Return names and summaries of the commands, without importing any."""
+        return self._summarize().complete(ctx, incomplete)
 
-
-class _Listed(TyperGroup):
-    """The same group with commands that have only a line of help."""
-
-    @classmethod
-    def of(cls, group: TyperGroup) -> "_Listed":
-        brief: dict[str, Any] = {name: TyperCommand(name=name, help=line) for name, (_, line) in COMMANDS.items()}
-        return cls(
-            name=group.name, commands=brief, params=group.params, help=group.help, epilog=group.epilog,
-            rich_markup_mode=group.rich_markup_mode, context_settings=group.context_settings,
+    def _summarize(self) -> "_SummaryGroup":
+        commands: dict[str, Any] = {
+            name: TyperCommand(name=name, help=entry.summary, rich_help_panel=entry.panel)
+            for name, entry in self.entries.items()
+        }
+        return _SummaryGroup(
+            name=self.name, commands=commands, params=self.params, help=self.help, epilog=self.epilog,
+            rich_markup_mode=self.rich_markup_mode, context_settings=self.context_settings,
         )  # fmt: skip
+
+
+class _SummaryGroup(TyperGroup):
+    """A group whose commands have only a summary."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)
@@ -194,7 +279,7 @@ class _Listed(TyperGroup):
         return super().shell_complete(ctx, incomplete)
 
 
-def _of_module(name: str) -> dict[str, Any]:
+def _load_commands(name: str) -> dict[str, Any]:
     app = typer.Typer()
     module = import_module(f"everspot_cli.commands.{name}")
     if not hasattr(module, "register"):

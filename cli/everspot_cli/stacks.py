@@ -132,7 +132,8 @@ class Stack:
             why = f"did not end within {format_duration(DESTROYED_IN)}" if late else f"failed (exit code {code})"
             raise CliError(
                 f"pulumi destroy {why}; the cluster stays drained, and what was not deleted is still there",
-                hint="what pulumi said is above: correct it, run `everspot down` again, or `everspot drain --undo` "
+                hint="what pulumi said is above: correct it, run `everspot cluster down` again, or "
+                "`everspot cluster drain --undo` "
                 "to keep the cluster",
             )
 

@@ -98,7 +98,7 @@ def told(step: SetupStep, cost: SetupCost | None) -> str:
     if cost.high == 0 and not cost.unknown:
         return "Costs nothing."
     spread = f" ({_usd(cost.low)} to {_usd(cost.high)})" if cost.high > cost.low else ""
-    lacking = " Some of it has no known price: `everspot estimate` names it." if cost.unknown else ""
+    lacking = " Some of it has no known price: `everspot cost estimate` names it." if cost.unknown else ""
     return f"Costs {_usd(cost.expected)} a month{spread}, and what is paid by use.{lacking}"
 
 
@@ -109,7 +109,7 @@ def page(given: ProjectAnswers, steps: Sequence[SetupStep], costs: Mapping[str, 
         parts.append(f"## {number}. {step.title}\n\n{step.why} {told(step, costs.get(step.stack))}\n")
         if step.commands:
             parts.append("```\n{}\n```\n".format("\n".join(step.commands)))
-    parts.append("`everspot estimate` says in full what the stacks cost.\n")
+    parts.append("`everspot cost estimate` says in full what the stacks cost.\n")
     return "\n".join(parts)
 
 

@@ -16,7 +16,7 @@ STORE = "EVERSPOT_STORE"
 CLUSTER = "EVERSPOT_CLUSTER"
 PULUMI_LIMIT = timedelta(seconds=60)
 _WAYS = (
-    f"choose a cluster with `everspot use NAME --store URL`, give --store URL, set {STORE}, "
+    f"choose a cluster with `everspot cluster use NAME --store URL`, give --store URL, set {STORE}, "
     "or run it where `pulumi stack output controlUrl` answers"
 )
 
@@ -51,7 +51,9 @@ def choose(store: str | None, cluster: str | None, stack: str | None) -> Target:
     if os.environ.get(CLUSTER):
         return noted(os.environ[CLUSTER], CLUSTER)
     current = userconfig.load().current
-    return noted(current, "everspot use") if current else Target(_stack_output(None), "this folder's Pulumi stack")
+    return (
+        noted(current, "everspot cluster use") if current else Target(_stack_output(None), "this folder's Pulumi stack")
+    )
 
 
 def as_url(given: str) -> str:
@@ -68,7 +70,7 @@ def noted(name: str, said: str) -> Target:
     known = userconfig.load().clusters
     if name not in known:
         names = f"known are: {', '.join(sorted(known))}" if known else "none is known yet"
-        hint = f"`everspot use {name} --store URL` notes it"
+        hint = f"`everspot cluster use {name} --store URL` notes it"
         raise CliError(f"{said}: no cluster is known as {name!r}; {names}", Exit.NOT_FOUND, hint=hint)
     return Target(known[name].store, said, known[name].profile)
 

@@ -10,7 +10,9 @@ from typing import Any
 
 from everspot_cli.errors import CliError
 
-_HEAD = "# The clusters that `everspot use` has noted. Every command talks to the current one, unless told otherwise.\n"
+_HEAD = (
+    "# The clusters of `everspot cluster use`. Every command talks to the current one unless an option names another.\n"
+)
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,7 @@ def told(
         if not busy:
             return f"{what}; no job runs on them now"
         found = f"{_count(busy)} on its instances now: {_names(busy)}"
-    unless = f". Not done while they run: `everspot drain --wait` first, or {FORCE}=1" if refused else ""
+    unless = f". Not done while they run: `everspot cluster drain --wait` first, or {FORCE}=1" if refused else ""
     return f"{what}; {found}. {then}{unless}"
 
 
@@ -207,12 +207,13 @@ def _refuse(url: str, market: Market | None = None) -> None:
     if busy:
         raise pulumi.RunError(
             f"{counted(len(busy), 'job')} would be ended: {_names(busy)}. "
-            f"`everspot drain --wait` first, which has them checkpoint; {FORCE}=1 ends them"
+            f"`everspot cluster drain --wait` first, which has them checkpoint; {FORCE}=1 ends them"
         )
     if left:
         raise pulumi.RunError(
             f"{counted(len(left), 'instance')} that the scheduler launched would be left running: {_names(left)}. "
-            f"`everspot drain --wait` first, which has them released, or `everspot down`; {FORCE}=1 leaves them"
+            f"`everspot cluster drain --wait` first, which has them released, or `everspot cluster down`; "
+            f"{FORCE}=1 leaves them"
         )
 
 

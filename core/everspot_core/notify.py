@@ -92,7 +92,7 @@ def _of_anomaly(cluster: str, anomaly: Anomaly) -> Notification:
         key=f"{ANOMALY}{anomaly.kind}-{digest}",
         occasion=Occasion.ANOMALY,
         subject=_subject(f"{anomaly.kind}: {anomaly.subject} (cluster {cluster})"),
-        text="\n".join((f"{anomaly.words} (cluster {cluster})", "everspot anomalies")),
+        text="\n".join((f"{anomaly.words} (cluster {cluster})", "everspot cost anomalies")),
         data=data,
     )
 

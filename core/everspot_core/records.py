@@ -50,8 +50,8 @@ class Reason(StrEnum):
 
     FINISHED = "finished"
     NOTICE = "notice"  # the cloud's interruption notice
-    DRILL = "drill"  # `everspot interrupt`
-    DRAIN = "drain"  # `everspot drain`
+    DRILL = "drill"  # `everspot cluster interrupt`
+    DRAIN = "drain"  # `everspot cluster drain`
     CANCEL = "cancel"
     BUDGET = "budget"
     ERROR = "error"  # the user's program failed

@@ -160,7 +160,8 @@ def removed(engine: Engine, environment: str, revisions: Revisions) -> Environme
         return None
     text = (
         f"Pulumi.{environment}.yaml is deleted, and the stack {environment} still has {count} resources. Destroy the "
-        f"stack first (everspot down --stack {environment}, or pulumi destroy), or keep the file. A renamed file is "
+        f"stack first (everspot cluster down --stack {environment}, or pulumi destroy), or keep the file. "
+        "A renamed file is "
         f"another stack: rename the stack too (pulumi stack rename)."
     )
     said = (Diagnostic(severity="error", text=text),)

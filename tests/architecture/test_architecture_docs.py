@@ -11,6 +11,7 @@ import yaml
 from everspot.aws.checking import check_cluster
 from everspot.aws.cluster import AwsTrainingClusterArgs
 from everspot_cli.main import app
+from everspot_cli.registry import GROUPS
 from everspot_core.job import JobSpec
 from everspot_core.problems import Problems
 from everspot_core.recipes import RECIPES
@@ -83,6 +84,8 @@ def test_every_command_in_a_code_block_exists():
                 arguments = [w for w in GLOBAL.sub("", words).split() if not w.startswith("--json")]
                 if not arguments or arguments[0] in NO_COMMANDS:
                     continue
+                if arguments[0] in GROUPS:
+                    arguments[:2] = [" ".join(arguments[:2])]
                 assert arguments[0] in commands, f"{name}: everspot {arguments[0]}"
                 command = commands[arguments[0]]
                 if below := getattr(command, "commands", None):  # `everspot review` has commands of its own

@@ -1,4 +1,4 @@
-"""`everspot anomalies`: what is open, what is over, and what cannot be read."""
+"""`everspot cost anomalies`: what is open, what is over, and what cannot be read."""
 
 from datetime import timedelta
 

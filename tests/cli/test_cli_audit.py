@@ -1,4 +1,4 @@
-"""`everspot audit`: it adds up with the report, its measures are figures of the month, and nothing else is advised."""
+"""`everspot cost audit`: its sums equal the report's, and its advice follows from the month's figures."""
 
 import re
 

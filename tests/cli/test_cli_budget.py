@@ -1,4 +1,4 @@
-"""`everspot budget`: caps are set, kept and cleared; what is spent is the report's, what will be is forecast."""
+"""`everspot cost budget`: caps are set, kept and cleared; what is spent is the report's, what will be is forecast."""
 
 import json
 from typing import Any

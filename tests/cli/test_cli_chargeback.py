@@ -1,4 +1,4 @@
-"""`everspot chargeback`: lines that add up to the report, as a table, JSON, CSV and a page."""
+"""`everspot cost chargeback`: lines that add up to the report, as a table, JSON, CSV and a page."""
 
 import csv
 import io

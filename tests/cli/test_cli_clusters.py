@@ -55,7 +55,7 @@ def test_a_cluster_is_noted_once_and_used_from_any_folder(world, other, tmp_path
     assert everspot("use", "one", "--store", str(world.root / "control")).code == 0
     assert everspot("--store", other.url, "use", "two").code == 0
     monkeypatch.chdir(tmp_path.parent)
-    assert everspot("jobs").cluster == f"cluster other: {other.url} (everspot use)\n"
+    assert everspot("jobs").cluster == f"cluster other: {other.url} (everspot cluster use)\n"
     assert everspot("--cluster", "one", "jobs").cluster == f"cluster test: {world.url} (--cluster)\n"
     assert everspot("jobs", env={"EVERSPOT_CLUSTER": "one"}).cluster.startswith("cluster test:")
     assert everspot("jobs", env={"EVERSPOT_STORE": world.url}).cluster.endswith("(EVERSPOT_STORE)\n")
@@ -85,7 +85,7 @@ def test_what_is_no_cluster_is_not_noted(world, tmp_path):
     assert everspot("use", "bad name", "--store", world.url).code == 2
     answer = everspot("use", "unknown")
     assert answer.code == 3
-    assert "everspot use unknown --store URL" in answer.err
+    assert "everspot cluster use unknown --store URL" in answer.err
     assert everspot("clusters").out.startswith("None is known yet")
 
 
@@ -159,7 +159,7 @@ def test_a_profile_of_the_aws_configuration_is_enough(aws, nobody, monkeypatch, 
     s3.put_object(Bucket="profiled-control", Key="cluster.json", Body=manifest.to_json())
     assert everspot("--store", "s3://profiled-control", "jobs").code == 4
     assert everspot("use", "it", "--store", "s3://profiled-control", "--profile", "team").code == 0
-    assert everspot("jobs").cluster == "cluster profiled: s3://profiled-control (everspot use)\n"
+    assert everspot("jobs").cluster == "cluster profiled: s3://profiled-control (everspot cluster use)\n"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`everspot commitments`: from the ledger to an advice, and what is not advised."""
+"""`everspot cost commitments`: from the ledger to an advice, and what is not advised."""
 
 import pytest
 

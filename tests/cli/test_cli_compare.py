@@ -1,4 +1,4 @@
-"""`everspot compare --a … --b …`: which jobs a set has, what is compared, and what is said of small sets."""
+"""`everspot cost compare --a … --b …`: which jobs a set has, what is compared, and what is said of small sets."""
 
 import pytest
 from everspot_core.ledger import LaunchRecord

@@ -164,7 +164,7 @@ def test_a_folder_that_is_no_control_bucket_is_named(world, tmp_path):
 def test_without_store_and_pulumi_the_ways_are_named():
     answer = everspot("jobs", env={"PATH": "/nowhere"})
     assert answer.code == 4
-    for way in ("everspot use", "--store", "EVERSPOT_STORE", "pulumi stack output controlUrl"):
+    for way in ("everspot cluster use", "--store", "EVERSPOT_STORE", "pulumi stack output controlUrl"):
         assert way in answer.err
 
 

@@ -1,4 +1,4 @@
-"""`everspot down` beside a scripted cloud and a `pulumi` that is a script: the order of things, and every way to stop.
+"""`everspot cluster down` with a scripted cloud and a scripted `pulumi`: the order of steps, and every way to stop.
 
 The whole way through the real engine and the local cloud is in tests/engine.
 """
@@ -238,7 +238,7 @@ def test_a_destroy_that_fails_says_how_to_go_on(ground: Ground) -> None:
     answer = ground.run("--yes")
     assert answer.code == 1
     assert "pulumi destroy failed (exit code 255); the cluster stays drained" in answer.err
-    assert "run `everspot down` again, or `everspot drain --undo` to keep the cluster" in answer.err
+    assert "run `everspot cluster down` again, or `everspot cluster drain --undo` to keep the cluster" in answer.err
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`everspot prices refresh` against the local cloud's price lists, and who takes what it writes."""
+"""`everspot cost prices refresh` against the local cloud's price lists, and who takes what it writes."""
 
 import json
 from collections.abc import Iterator
@@ -95,7 +95,7 @@ def test_doctor_doubts_figures_of_more_than_thirty_days(cluster):
     table = cluster.store.price_table()
     cluster.store.write_price_table(table.model_copy(update={"as_of": table.as_of - timedelta(days=31)}))
     assert check()["verdict"] == "warn"
-    assert check()["fix"] == "everspot prices refresh"
+    assert check()["fix"] == "everspot cost prices refresh"
     spot = [row.model_copy(update={"on_demand_usd_per_hour": None}) for row in table.prices]
     cluster.store.write_price_table(table.model_copy(update={"prices": spot}))
     old = builtin().on_demand("g5.xlarge", REGION).as_of

@@ -1,4 +1,4 @@
-"""`everspot reconcile`: the ledger beside bills as clouds export them, and beside files that are not what they seem."""
+"""`everspot cost reconcile`: the ledger against bills as clouds export them, and against malformed files."""
 
 import csv
 import gzip

@@ -1,4 +1,4 @@
-"""`everspot reconcile` of Parquet, in which clouds export bills by default, with the types that they give cells."""
+"""`everspot cost reconcile` of Parquet, the default format of exported bills, with the column types that clouds use."""
 
 import json
 from datetime import datetime
@@ -104,5 +104,5 @@ def test_without_the_extra_it_is_named(past, own, tmp_path, monkeypatch):  # noq
     monkeypatch.setattr(extras, "requires", lambda name: ['pyarrow>=20; extra == "parquet"'])
     monkeypatch.setattr(extras, "_installed", lambda name: name != "pyarrow")
     answer = past.run("--json", "reconcile", str(path), *MARCH)
-    needs = "everspot reconcile of Parquet needs pyarrow, which is not installed: pip install 'everspot[parquet]'"
+    needs = "everspot cost reconcile of Parquet needs pyarrow, which is not installed: pip install 'everspot[parquet]'"
     assert (answer.code, json.loads(answer.err)["error"]) == (1, needs)

@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 import typer
 from everspot_cli.main import app
-from everspot_cli.registry import COMMANDS
+from everspot_cli.registry import ALIASES, COMMANDS, GROUPS, CommandEntry
 from everspot_cli.specs import RECIPES
 
 ROOT = Path(__file__).parents[2]
@@ -29,27 +29,59 @@ def test_every_recipe_that_is_allowed_exists_in_the_image():
         assert (ROOT / "training_image/everspot_train/recipes" / f"{recipe.replace('-', '_')}.py").is_file()
 
 
-def test_the_commands_are_these():
+def test_commands_by_group():
     assert list(COMMANDS) == [
-        "submit", "rehearse", "retry", "sweep", "jobs", "job", "logs", "cancel", "interrupt", "exec", "forward", "data",
-        "pull", "drain", "roll", "down", "instances", "fleet", "federation", "report", "compare", "export",
-        "chargeback", "reconcile", "audit", "anomalies", "budget", "commitments", "simulate", "prices", "estimate",
-        "init", "ui", "gc", "doctor", "review", "changes", "use", "clusters",
+        "submit", "rehearse", "retry", "sweep", "jobs", "job", "logs", "cancel", "exec", "forward", "data", "pull",
+        "gc", "instances", "fleet", "federation", "doctor", "cluster", "cost", "init", "review", "changes", "simulate",
+        "ui",
     ]  # fmt: skip
+    assert {group: list(entries) for group, entries in GROUPS.items()} == {
+        "cluster": ["use", "list", "drain", "roll", "down", "interrupt"],
+        "cost": ["report", "compare", "chargeback", "export", "reconcile", "audit", "anomalies", "commitments",
+                 "estimate", "prices", "budget"],
+    }  # fmt: skip
 
 
-def test_a_module_that_registers_nothing_is_told_in_one_sentence(monkeypatch):
+def test_help_lists_commands_below_at_most_nine_headings(world):
+    assert 5 < len({entry.panel for entry in COMMANDS.values()}) <= 9
+    printed = world.run("--help").out
+    assert all(f" {entry.panel} " in printed for entry in COMMANDS.values())
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_old_names_run_the_same_command_and_are_hidden(world, alias):
+    group, name = ALIASES[alias]
+    old, new = world.run(alias, "--help"), world.run(group, name, "--help")
+    assert (old.code, new.code) == (0, 0)
+    assert old.out.replace(f"everspot {alias} ", "") == new.out.replace(f"everspot {group} {name} ", "") or (
+        old.out.split("\n", 3)[3] == new.out.split("\n", 3)[3]
+    )
+    assert alias not in COMMANDS
+
+
+def test_an_unknown_command_of_a_group_is_a_usage_error(world):
+    result = world.run("cost", "nothing")
+    assert result.code == 2
+    assert "No such command 'nothing'" in result.err
+
+
+def test_a_module_without_register_is_reported_in_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "everspot_cli.commands.bare", ModuleType("everspot_cli.commands.bare"))
-    monkeypatch.setitem(COMMANDS, "bare", ("bare", "Nothing."))
+    monkeypatch.setitem(COMMANDS, "bare", CommandEntry("bare", "Nothing."))
     with pytest.raises(SystemExit, match=r"everspot_cli\.commands\.bare has no register\(app\)"):
         typer.main.get_command(app).get_command(None, "bare")
 
 
-def test_the_list_of_commands_says_what_each_says_of_itself():
-    commands = typer.main.get_command(app).all()
-    assert {name: line for name, (_, line) in COMMANDS.items()} == {
-        name: " ".join(command.help.split("\n\n")[0].split()) for name, command in commands.items()
+def test_summaries_are_the_first_lines_of_the_commands_help():
+    group = typer.main.get_command(app)
+    tables = {"": COMMANDS, **{f"{name} ": entries for name, entries in GROUPS.items()}}
+    summaries = {
+        prefix + name: entry.summary
+        for prefix, entries in tables.items()
+        for name, entry in entries.items()
+        if entry.module is not None
     }
+    assert summaries == {name: " ".join(command.help.split("\n\n")[0].split()) for name, command in group.all().items()}
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["jobs", "--help"]], ids=" ".join)
@@ -68,7 +100,7 @@ STORED = (*DEAR, "everspot_store", "everspot_core.documents", "obstore")
     [
         (["--version"], (*STORED, "rich", "pydantic")),
         (["--help"], STORED),
-        (["clusters"], STORED),
+        (["cluster", "list"], STORED),
         (["jobs", "--active"], DEAR),
     ],
     ids=" ".join,
@@ -92,8 +124,13 @@ def test_a_command_imports_nothing_that_it_does_not_need(world, arguments, witho
 
 @pytest.mark.parametrize(
     ("typed", "offered"),
-    [("everspot jo", {"jobs", "job"}), ("everspot jobs --st", {"--state"})],
-    ids=["command", "option"],
+    [
+        ("everspot jo", {"jobs", "job"}),
+        ("everspot jobs --st", {"--state"}),
+        ("everspot cost re", {"report", "reconcile"}),
+        ("everspot rep", set()),
+    ],
+    ids=["command", "option", "command of a group", "old name"],
 )
 def test_the_shell_completes_commands_and_options(typed, offered):
     env = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1), "_EVERSPOT_COMPLETE": "complete_bash"}

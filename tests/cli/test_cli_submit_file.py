@@ -21,7 +21,7 @@ def test_submit_creates_the_job_and_says_what_next_with_its_id(world, spec_file)
     (job,) = world.store.jobs.scan()
     assert job.startswith("fashion-")
     assert "What next" in answer.out
-    for command in ("logs -f", "job", "interrupt", "report", "cancel"):
+    for command in ("logs -f", "job", "cluster interrupt", "cost report", "cancel"):
         assert f"everspot {command} {job}" in answer.out
     submission = world.store.jobs.get(job).value
     assert submission.deadline_at - submission.submitted_at == timedelta(hours=6)

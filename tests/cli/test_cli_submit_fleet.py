@@ -55,7 +55,7 @@ def test_without_a_price_a_budget_in_dollars_is_refused_and_nothing_is_free(worl
     answer = world.run("submit", str(spec_file(budget)))
     assert answer.code == 1
     assert "budget.dollars: no on-demand price is known in us-east-1 for own.type" in answer.err
-    assert "everspot prices refresh" in answer.err and "onDemandUsdPerHour" in answer.err
+    assert "everspot cost prices refresh" in answer.err and "onDemandUsdPerHour" in answer.err
     assert world.run("submit", str(spec_file(budget)), "--dry-run").code == 1
     answer = world.run("--json", "submit", str(spec_file(SMALL)))
     assert answer.code == 0

@@ -45,7 +45,7 @@ def test_the_jobs_are_those_on_the_fleets_own_instances(tmp_path: Path) -> None:
     assert busy_jobs(url) == ["a", "b", "c", "e"]
     said = told(url, Market.SPOT, refused=True)
     assert "it ends its instances; 3 jobs run on its instances now: a, b, e. Their instances are shut down" in said
-    assert said.endswith("Not done while they run: `everspot drain --wait` first, or EVERSPOT_FORCE_DESTROY=1")
+    assert said.endswith("Not done while they run: `everspot cluster drain --wait` first, or EVERSPOT_FORCE_DESTROY=1")
     assert "Not done" not in told(url, Market.SPOT, refused=False)
 
 

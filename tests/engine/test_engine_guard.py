@@ -58,7 +58,7 @@ def test_destroy_is_refused_while_jobs_run_and_nothing_is_gone(tmp_path: Path, m
     with pytest.raises(automation.CommandError, match="--run-program"):
         pulumi(*DESTROY)
     with pytest.raises(
-        automation.CommandError, match=r"1 job would be ended: fashion-1\. `everspot drain --wait` first"
+        automation.CommandError, match=r"1 job would be ended: fashion-1\. `everspot cluster drain --wait` first"
     ):
         pulumi(*DESTROY, "--run-program")
     names = {r["urn"].rsplit("::", 1)[1] for r in resources(pulumi("stack", "export"))}

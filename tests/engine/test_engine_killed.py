@@ -117,7 +117,7 @@ def test_a_cluster_whose_image_was_deregistered_is_named_so_and_goes_down(
     image = rig.outputs["imageId"]
     rig.client("ec2").deregister_image(ImageId=image)
     refused = rig.refused()
-    assert "imageId: the image cannot be described" in refused and "everspot down" in refused
+    assert "imageId: the image cannot be described" in refused and "everspot cluster down" in refused
     with at_home(rig):
         everspot("--store", rig.outputs["controlUrl"], "--json", "doctor")
         found = [c for c in json.loads(capsys.readouterr().out)["checks"] if c["name"] == "image"]

@@ -1,5 +1,5 @@
-"""A cluster that is protected, guarded, put right, and taken down by `everspot down`, through the real engine: a
-scheduler releases what it launched, and no more than that.
+"""A cluster that is protected, guarded, repaired and taken down by `everspot cluster down`, through the real engine: a
+scheduler releases the instances that it launched, and no others.
 
 The tests share one cluster and run in this order.
 """
@@ -64,7 +64,7 @@ def test_replacing_a_fleet_says_what_it_does_to_running_jobs_and_waits_for_them(
     assert f"{SPOT}: replaced or deleted, it ends its instances; 1 job runs on its instances now: vision-1. " in told
     assert "agents get SIGTERM and 80 s to checkpoint, which EC2 does not promise" in told
     assert "speech-1" not in told and f"{ON_DEMAND}: replaced" not in told
-    assert "1 job would be ended: vision-1. `everspot drain --wait`" in told
+    assert "1 job would be ended: vision-1. `everspot cluster drain --wait`" in told
     assert rig.fleet()["FleetState"] == "active"
     assert {f["FleetId"] for f in rig.client("ec2").describe_fleets()["Fleets"]} == set(fleets)  # nothing was made
     vision()

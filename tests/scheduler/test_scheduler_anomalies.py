@@ -146,7 +146,7 @@ def test_a_topic_of_the_local_cloud_gets_it_beside_the_note_in_the_bucket(s3_clu
     assert sent["Subject"] == "idle-fleet: fleet (cluster test)"
     assert sent["Message"].splitlines() == [
         "1 of 1 instances have had no work for 2h or longer: $0.09 an hour (cluster test)",
-        "everspot anomalies",
+        "everspot cost anomalies",
     ]
 
 

@@ -15,7 +15,7 @@ RATE = 0.085  # dollars an hour of c6i.large on-demand in us-east-1
 
 
 def cap(cluster: Cluster, team: str = "vision", **allowance: float) -> None:
-    """What `everspot budget set` writes, as the scheduler will have read it by the next tick."""
+    """What `everspot cost budget set` writes, as the scheduler will have read it by the next tick."""
     caps = Caps(day=Allowance(**allowance))
     cluster.store.change_budgets(lambda b: b.changed(team, caps, cluster.clock.now(), "ann"))
     cluster.clock.advance(READ_EVERY)

@@ -116,7 +116,7 @@ def _instances(session: Session) -> Check:
 
 def _prices(session: Session) -> Check:
     """The age of the prices that deadlines, budgets and reports use."""
-    table, fix = session.price_table, "everspot prices refresh"
+    table, fix = session.price_table, "everspot cost prices refresh"
     if table is None:
         days = sorted({p.as_of for p in _listed(session) if p.as_of is not None})
         since = f"the catalogue's own of {days[0]}" if days else "the catalogue's own"
@@ -161,7 +161,9 @@ def _queue(session: Session) -> Check:
     counts = ", ".join(f"{sum(r['status'] == s for r in rows)} {s}" for s in sorted({r["status"] for r in rows}))
     failed = [row for row in rows if row["state"] == "FAILED"]
     if session.store.drain_request() is not None:
-        return Check("cluster", "queue", Verdict.WARN, f"drained, nothing starts; {counts}", "everspot drain --undo")
+        return Check(
+            "cluster", "queue", Verdict.WARN, f"drained, nothing starts; {counts}", "everspot cluster drain --undo"
+        )
     if failed:
         fix = f"the job's own error, not the cluster's: everspot logs {failed[0]['job_id']}"
         return Check("user", "queue", Verdict.WARN, counts, fix)

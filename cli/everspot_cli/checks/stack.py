@@ -78,7 +78,11 @@ def orphan_checks(
 
 def _check(orphan: Orphan) -> Check:
     verdict = Verdict.WARN if orphan.usd_per_hour == 0 and not orphan.parts else Verdict.FAIL
-    fix = f"{orphan.command}; `everspot down` removes it too" if orphan.command else "delete it with the cloud's tools"
+    fix = (
+        f"{orphan.command}; `everspot cluster down` removes it too"
+        if orphan.command
+        else "delete it with the cloud's tools"
+    )
     return Check("cluster", _ORPHANS, verdict, f"belongs to no stack: {orphan.sentence}", fix)
 
 

@@ -1,4 +1,4 @@
-"""`everspot anomalies`: what the scheduler finds not to be as usual."""
+"""`everspot cost anomalies`: what the scheduler finds not to be as usual."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,4 @@
-"""`everspot audit`: what a month's dollars were spent on, and what would have saved most of them."""
+"""`everspot cost audit`: what a month's dollars were spent on, and what would have saved most of them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,7 +47,7 @@ def audit(
     ] = None,
     discount: Annotated[
         list[str] | None,
-        typer.Option("--discount", metavar="PLAN=PERCENT", help="For commitments, as in `everspot commitments`."),
+        typer.Option("--discount", metavar="PLAN=PERCENT", help="For commitments, as in `everspot cost commitments`."),
     ] = None,
     json: Json = False,
 ) -> None:

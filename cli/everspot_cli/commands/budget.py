@@ -1,4 +1,4 @@
-"""`everspot budget`: the caps of teams and of the environment, and what they have spent."""
+"""`everspot cost budget`: the caps of teams and of the environment, and what they have spent."""
 
 import math
 from enum import StrEnum
@@ -21,7 +21,7 @@ NARROW_BAR = 8
 
 
 class BudgetAction(StrEnum):
-    """The actions of `everspot budget`."""
+    """The actions of `everspot cost budget`."""
 
     SHOW = "show"
     SET = "set"
@@ -94,7 +94,7 @@ def _check(action: BudgetAction, team: str | None, per: Period | None, values: d
             found.append((option, f"has to be a number from 0 (nothing may run) to {MOST:.0e}, not {value:g}"))
     if found:
         problems = [{"field": field, "problem": problem} for field, problem in found]
-        raise CliError(f"`everspot budget {action.value}` cannot be done", Exit.USAGE, problems=problems)
+        raise CliError(f"`everspot cost budget {action.value}` cannot be done", Exit.USAGE, problems=problems)
 
 
 def _answer(reading: BudgetReading, rows: list[BudgetRow]) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def _print(session: Session, reading: BudgetReading, rows: list[BudgetRow]) -> N
     notes = ["█ spent  ▒ committed to what runs, until its expected end  ░ left. Forecast: as in the last 24 hours."]
     notes += used_up(rows)
     if all(row.cap is None for row in rows):
-        notes.append("No cap is set: everspot budget set --per month --dollars 500")
+        notes.append("No cap is set: everspot cost budget set --per month --dollars 500")
     notes += [word for word in (reading.note, session.scale_note()) if word]
     session.console.print(Text("\n".join(dict.fromkeys(notes)), style="dim"))
 

@@ -1,4 +1,4 @@
-"""`everspot chargeback`: who bears a month's costs."""
+"""`everspot cost chargeback`: who bears a month's costs."""
 
 from pathlib import Path
 from typing import Annotated, Any

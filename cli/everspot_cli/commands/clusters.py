@@ -1,4 +1,4 @@
-"""`everspot use` and `everspot clusters`: choose the cluster that the commands talk to, in any folder."""
+"""`everspot cluster use` and `everspot cluster list`: choose the cluster that the commands talk to, in any folder."""
 
 import os
 import re
@@ -19,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command("use")(use)
-    app.command("clusters")(clusters)
+    app.command("list")(clusters)
 
 
 def use(
@@ -59,7 +59,9 @@ def use(
 def _say_current(session: Session) -> None:
     config = userconfig.load()
     if config.current is None:
-        raise CliError("no cluster is in use", Exit.NOT_FOUND, hint="`everspot use NAME --store URL` chooses one")
+        raise CliError(
+            "no cluster is in use", Exit.NOT_FOUND, hint="`everspot cluster use NAME --store URL` chooses one"
+        )
     known = config.clusters.get(config.current)
     if session.json:
         session.answer({"name": config.current, "store": known.store if known else None})
@@ -70,7 +72,7 @@ def _say_current(session: Session) -> None:
 def _forget(session: Session, name: str) -> None:
     config = userconfig.load()
     if name not in config.clusters:
-        raise CliError(f"no cluster is known as {name!r}", Exit.NOT_FOUND, hint="`everspot clusters` lists them")
+        raise CliError(f"no cluster is known as {name!r}", Exit.NOT_FOUND, hint="`everspot cluster list` lists them")
     userconfig.save(config.without(name))
     if session.json:
         session.answer({"name": name, "forgotten": True})
@@ -83,7 +85,7 @@ def _choose(session: Session, name: str, store: str | None, stack: str | None, p
     if not any(place):
         if name not in config.clusters:
             names = f"known are: {', '.join(sorted(config.clusters))}" if config.clusters else "none is known yet"
-            hint = f"say where it is: everspot use {name} --store URL"
+            hint = f"say where it is: everspot cluster use {name} --store URL"
             raise CliError(f"no cluster is known as {name!r}; {names}", Exit.NOT_FOUND, hint=hint)
         known = config.clusters[name]
         known = KnownCluster(name, known.store, profile or known.profile)
@@ -113,7 +115,7 @@ def clusters(context: typer.Context, json: Json = False) -> None:
         mark = "*" if row["current"] else " "
         session.console.print(f"{mark} {row['name']}  {row['store']}", soft_wrap=True)
     if not rows:
-        session.console.print("None is known yet. Note one: everspot use NAME --store URL")
+        session.console.print("None is known yet. Note one: everspot cluster use NAME --store URL")
     for variable in (STORE, CLUSTER):
         if os.environ.get(variable):
             words = f"{variable} is set and goes before the one in use: {os.environ[variable]}"

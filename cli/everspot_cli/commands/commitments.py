@@ -1,4 +1,4 @@
-"""`everspot commitments`: what a promise of use to the cloud would save."""
+"""`everspot cost commitments`: what a promise of use to the cloud would save."""
 
 from typing import Annotated, Any
 

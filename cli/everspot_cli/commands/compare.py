@@ -1,4 +1,4 @@
-"""`everspot compare`: a job beside the same on-demand, two jobs, or two sets of jobs."""
+"""`everspot cost compare`: a job beside the same on-demand, two jobs, or two sets of jobs."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -92,7 +92,7 @@ def _check(job_id: str | None, a: list[str] | None, b: list[str] | None, metric:
         found.append(("ID", "is missing: a job, or two sets with --a and --b"))
     if found:
         problems = [{"field": field, "problem": problem} for field, problem in found]
-        raise CliError("`everspot compare` cannot be done", Exit.USAGE, problems=problems)
+        raise CliError("`everspot cost compare` cannot be done", Exit.USAGE, problems=problems)
 
 
 def _print_sets(session: Session, answer: dict[str, Any]) -> None:

@@ -77,7 +77,7 @@ def drain(
     running = _wait_drained(session, limit) if wait else owned(session)
     are = "1 job is" if len(running) == 1 else f"{len(running)} jobs are"
     done = f"{are} checkpointing." if running else "Drained: no job has an instance."
-    _say(session, {"draining": True, "running": running}, f"{done} Take it back with: everspot drain --undo")
+    _say(session, {"draining": True, "running": running}, f"{done} Take it back with: everspot cluster drain --undo")
 
 
 def owned(session: Session) -> list[str]:

@@ -1,4 +1,4 @@
-"""`everspot down`: takes a cluster down, jobs and all, and checks that nothing is left that costs money."""
+"""`everspot cluster down`: takes a cluster down, jobs and all, and checks that nothing is left that costs money."""
 
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -223,7 +223,7 @@ def _drain(session: Session, limit: timedelta, force: bool) -> list[str] | None:
     """Have every job checkpoint, and wait until none has an instance. Returns the jobs that had one. None: there is no
     store any more."""
     try:
-        session.store.request_drain(request_of(session, "everspot down"))
+        session.store.request_drain(request_of(session, "everspot cluster down"))
         had = owned(session)
         with session.progress(f"{counted(len(had), 'job')} checkpointing", shown=bool(had)):
             still = _until(session, limit, lambda: owned(session))
@@ -233,7 +233,8 @@ def _drain(session: Session, limit: timedelta, force: bool) -> list[str] | None:
     if still and not force:
         raise CliError(
             f"not drained within {format_duration(limit)}: {names} still run. Nothing was destroyed",
-            hint="is the scheduler alive? `everspot doctor` checks; --force goes on, `everspot drain --undo` goes back",
+            hint="is the scheduler alive? `everspot doctor` checks; --force goes on, "
+            "`everspot cluster drain --undo` goes back",
         )
     _say(
         session,

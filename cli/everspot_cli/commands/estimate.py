@@ -1,4 +1,4 @@
-"""`everspot estimate`: what an environment costs a month, from its settings file alone."""
+"""`everspot cost estimate`: what an environment costs a month, from its settings file alone."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`everspot export`: a month of the ledger as a table that other tools read."""
+"""`everspot cost export`: a month of the ledger as a table that other tools read."""
 
 import sys
 from enum import StrEnum

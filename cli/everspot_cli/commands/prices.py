@@ -1,4 +1,4 @@
-"""`everspot prices`: the prices that the cluster uses, their age, and newer ones from the cloud's price lists."""
+"""`everspot cost prices`: the prices that the cluster uses, their age, and newer ones from the cloud's price lists."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -17,7 +17,7 @@ from everspot_cli.tables import sheet
 
 
 class PricesAction(StrEnum):
-    """The actions of `everspot prices`."""
+    """The actions of `everspot cost prices`."""
 
     SHOW = "show"
     REFRESH = "refresh"

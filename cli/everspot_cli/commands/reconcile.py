@@ -1,4 +1,4 @@
-"""`everspot reconcile`: the ledger beside the cloud's own bill."""
+"""`everspot cost reconcile`: the ledger beside the cloud's own bill."""
 
 from enum import StrEnum
 from pathlib import Path

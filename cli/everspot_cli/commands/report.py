@@ -1,4 +1,4 @@
-"""`everspot report`."""
+"""`everspot cost report`."""
 
 from datetime import UTC, date, datetime
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`everspot roll`: replaces running instances by ones of the current image and settings."""
+"""`everspot cluster roll`: replaces running instances by ones of the current image and settings."""
 
 from datetime import timedelta
 from typing import Annotated, Any

@@ -27,7 +27,8 @@ from everspot_cli.governance.reading import MonthLedger
 from everspot_cli.report.model import usd
 
 DEFINITIONS = {
-    "total_usd": "what the month's instances cost, as `everspot report` counts it; visits to other clusters are beside",
+    "total_usd": "what the month's instances cost, as `everspot cost report` counts it; visits to other clusters "
+    "are beside",
     "utilisation": "the share of the agents' hours in which jobs worked; the scheduler's own instance is not in it",
     "kinds": "work: a job held it and worked; lost: from an interruption until it trained again; boot: until its agent "
     "reported; idle: held by nobody; shared: the rest of an instance of which jobs hold shares",

@@ -22,7 +22,7 @@ def parquet_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         CliError: if the packages of the extra `parquet` are not installed.
         BrokenParquet: if it is broken.
     """
-    need("everspot reconcile of Parquet", "parquet")
+    need("everspot cost reconcile of Parquet", "parquet")
     import pyarrow  # only where the extra is installed
     import pyarrow.parquet
 

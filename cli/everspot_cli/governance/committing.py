@@ -1,4 +1,4 @@
-"""Advice on commitments from the ledger, as `everspot commitments` tells it."""
+"""Advice on commitments from the ledger, as `everspot cost commitments` tells it."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta

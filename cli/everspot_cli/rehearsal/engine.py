@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -59,8 +60,9 @@ def run_rehearsal(
 
 def _follow(process: "subprocess.Popen[str]", request: str, show: Callable[[str, int, int], None]) -> dict[str, Any]:
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None  # noqa: S101
-    process.stdin.write(request)
-    process.stdin.close()
+    for send in (lambda: process.stdin.write(request), process.stdin.close):
+        with suppress(BrokenPipeError):  # the process ended before it read its request, which is reported below
+            send()
     for line in process.stdout:
         told = json.loads(line)
         if "answer" in told:

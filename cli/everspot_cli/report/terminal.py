@@ -135,7 +135,8 @@ def at_least(report: dict[str, Any]) -> str:
     hours = report["unpriced_hours"]
     return (
         f"No price is known of {hours:g} instance hours: every sum is less than what will be billed. "
-        "`everspot prices refresh` reads the cloud's price lists; a type that they lack is declared with its price."
+        "`everspot cost prices refresh` reads the cloud's price lists; a type that they lack is declared with its "
+        "price."
     )
 
 

@@ -35,7 +35,7 @@ ACTIONS: dict[str, Action] = {
         question="Interrupt this job as a drill?",
         meaning="It checkpoints and gives its instance back, as it would at a notice of the cloud, and resumes as soon "
         "as an instance is free.",
-        command="everspot interrupt",
+        command="everspot cluster interrupt",
         ask=lambda session, submission: ask_interrupt(session, submission, "asked for on the page"),
     ),
 }

@@ -1,4 +1,4 @@
-"""The resources of a cluster in AWS that cost money, found by its tag, for `everspot down`."""
+"""The resources of a cluster in AWS that cost money, found by its tag, for `everspot cluster down`."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -36,7 +36,7 @@ OVER_NORM = Concern(
 BUDGET = Concern(
     name="budget-at-80",
     gauge=Gauge.BUDGET_USED,
-    says="80 % of a budget is spent. `everspot budget` shows which; at 100 % its jobs stop.",
+    says="80 % of a budget is spent. `everspot cost budget` shows which; at 100 % its jobs stop.",
 )
 SILENCE = Concern(
     name="scheduler-silent",

@@ -1,4 +1,4 @@
-"""The resources of a cluster in Google Cloud that cost money, found by its label, for `everspot down`.
+"""The resources of a cluster in Google Cloud that cost money, found by its label, for `everspot cluster down`.
 
 Groups and routers have no labels: groups are found by the label of their template, routers by the cluster's name.
 """

@@ -86,7 +86,7 @@ def _root_disk(parent: pulumi.Resource, machine: AwsMachineArgs, image: pulumi.O
         "ec2/getAmi:getAmi",
         {"filters": [{"name": "image-id", "values": [image]}], "includeDeprecated": True},
         failed="imageId: the image cannot be described (ec2:DescribeImages): is it one of this region and account? "
-        "`everspot down` destroys a cluster whose image is gone.",
+        "`everspot cluster down` destroys a cluster whose image is gone.",
     )
     return facts.apply(lambda found: _mapping(_volume(machine), found))
 

@@ -117,15 +117,16 @@ def answer_submitted(
 
 def what_next(job_id: str) -> str:
     """The commands that make sense now, with the real id."""
-    return (
-        "\nWhat next\n"
-        f"  everspot logs -f {job_id}       follow what it prints\n"
-        f"  everspot job {job_id}           its state and history\n"
-        f"  everspot jobs --watch{' ' * len(job_id)}   the whole queue\n"
-        f"  everspot interrupt {job_id}     the drill: does it resume?\n"
-        f"  everspot report {job_id}        what it cost\n"
-        f"  everspot cancel {job_id}        end it"
-    )
+    steps = {
+        f"logs -f {job_id}": "follow what it prints",
+        f"job {job_id}": "its state and history",
+        "jobs --watch": "the whole queue",
+        f"cluster interrupt {job_id}": "the drill: does it resume?",
+        f"cost report {job_id}": "its cost",
+        f"cancel {job_id}": "end it",
+    }
+    width = max(map(len, steps))
+    return "\n".join(["\nWhat next", *(f"  everspot {step:<{width}}  {purpose}" for step, purpose in steps.items())])
 
 
 def skew_warnings(session: Session) -> list[str]:

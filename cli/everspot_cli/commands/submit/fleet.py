@@ -138,7 +138,9 @@ def price_warnings(session: Session, file: Path, submission: JobSubmission, flee
     if not unpriced:
         return []
     words = f"no on-demand price is known in {region or 'this region'} for {', '.join(unpriced)}"
-    ways = "read it with `everspot prices refresh`, or declare onDemandUsdPerHour with the type in the stack's settings"
+    ways = (
+        "`everspot cost prices refresh` reads it, or declare onDemandUsdPerHour with the type in the stack's settings"
+    )
     if submission.spec.budget.dollars is None:
         return [f"{words}: what the job costs there cannot be told; {ways}"]
     raise CliError(

@@ -59,14 +59,14 @@ class UnusualPanel:
 
 
 def unusual(found: Anomalies | None) -> UnusualPanel:
-    """What `everspot anomalies` lists as open. None: the scheduler has found nothing yet."""
+    """What `everspot cost anomalies` lists as open. None: the scheduler has found nothing yet."""
     lines = tuple((f"{a.since:%Y-%m-%d %H:%M} UTC", a.words) for a in reversed(found.open)) if found is not None else ()
     head = "One thing is not as usual." if len(lines) == 1 else f"{len(lines)} things are not as usual."
     return UnusualPanel(head if lines else "", lines)
 
 
 def panel(reading: BudgetReading) -> SpendingPanel:
-    """The budgets, as `everspot budget` reads them."""
+    """The budgets, as `everspot cost budget` reads them."""
     lines = tuple(_line(row) for row in reading.rows)
     over = sum(line.tone == "bad" for line in lines)
     near = sum(line.tone == "run" for line in lines)
@@ -80,7 +80,7 @@ def panel(reading: BudgetReading) -> SpendingPanel:
 
 
 def costs(report: dict[str, Any]) -> CostPanel:
-    """The costs, as `everspot report` has them."""
+    """The costs, as `everspot cost report` has them."""
     rows: Sequence[dict[str, Any]] = report["cost_by_tag"].get("Team", [])
     teams = tuple(
         (

@@ -23,6 +23,7 @@ _STYLE = {
     EventKind.CHECKPOINTED: "cyan",
     EventKind.SKIPPED: "yellow",
     EventKind.NOT_CHECKPOINTED: "yellow",
+    EventKind.NOT_TRACKED: "yellow",
     EventKind.FELL_BACK: "yellow",
 }
 HEAD, TAIL = 8, 32

@@ -27,6 +27,7 @@ class EventKind(StrEnum):
     # an older one: from_step, to_step, count (how often the job did so by now)
     PRECISION_CHANGED = "precision_changed"  # agent, the job changes to mixed precision, because its instance has less
     # GPU memory than it has used: before, after ("mixed"), used_gib (measured), gpu_memory_gib (of the instance)
+    NOT_TRACKED = "not_tracked"  # trainer: the loop uses something that no checkpoint holds, once: what
     STALLED = "stalled"  # agent: step (none, if it reports none), seconds (real, without a step or a sign of life),
     # restarted (bool)
     NOTICE = "notice"  # agent: source (metadata|queue|drill|drain|cancel|budget|cap|window), action_at

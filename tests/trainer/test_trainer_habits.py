@@ -13,7 +13,10 @@ from everspot_train.trainer import RunStopped
 from everspot_train.trainer.digests import flatten
 from trainer_post import Post
 
-pytestmark = pytest.mark.torch
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),  # torchdata's own call
+]
 
 STOPS = (2, 4, 5, trainer_habits.TOTAL - 1)  # before and after what happens at step 3, and twice in a row
 

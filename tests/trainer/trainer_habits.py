@@ -4,13 +4,14 @@ A stop comes by `stop(step)` after a step, as an agent's notice does. Nothing of
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from everspot_train.trainer import Run, resumable_loader
 from torch import nn
 from torch.optim.swa_utils import SWALR, AveragedModel, get_ema_multi_avg_fn, update_bn
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 TOTAL = 12
 Stop = Callable[[int], None]
@@ -350,6 +351,29 @@ def cyclic(lines: list[str], stop: Stop) -> dict[str, Any]:
     return {**model.state_dict(), "signs": [state["sign"]["name"] for state in optimizer.state.values()]}
 
 
+def two_loaders(lines: list[str], stop: Stop) -> dict[str, Any]:
+    """A second loader with a state, read by hand: its iterator is made after `run.restore()`."""
+    with Run.open(seed=1, precision="fp32") as run:
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        own = torch.Generator().manual_seed(4)
+        second = StatefulDataLoader(data(), batch_size=8, shuffle=True, generator=own)
+        run.track(model=model, optimizer=optimizer, loader=loader(), second=second)
+        run.restore()
+        others = endless(second)
+        for (x,) in run.batches(TOTAL):
+            (other,) = next(others)
+            run.step(model(torch.cat([x, other])).square().mean())
+            note(run, lines)
+            stop(run.steps_done)
+    return model.state_dict()
+
+
+def endless(batches: Any) -> Iterator[Any]:
+    while True:
+        yield from batches
+
+
 def half(iteration: float) -> float:
     return float(0.9**iteration)
 
@@ -358,6 +382,6 @@ LOOPS: dict[str, Callable[[list[str], Stop], dict[str, Any]]] = {
     loop.__name__: loop
     for loop in (
         plain, master_copies, averaged, adversarial, buffers, unfrozen, groups, compiled, wrapped_optimizer, best,
-        by_hand, cyclic,
+        by_hand, cyclic, two_loaders,
     )
 }  # fmt: skip

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from everspot_core.checkpoint import Checkpoint
 from everspot_core.job import Precision
+from everspot_core.records import EventKind
 from everspot_store import Fenced, SystemClock
 from pydantic import JsonValue
 
@@ -99,6 +100,11 @@ class Keeper:
         """Record metrics of `step`. Only those of the first rank count."""
         if self._link:
             self._link.reporter.log(step, metrics)
+
+    def note_untracked(self, what: str) -> None:
+        """Write an event: the loop uses something that no checkpoint holds."""
+        if self._link:
+            self._link.note(EventKind.NOT_TRACKED, what=what)
 
     def between_steps(self, step: int, metrics: dict[str, float]) -> None:
         """Report, and do what the agent or the checkpoint policy asks for now.

@@ -151,13 +151,13 @@ class Link:
             mixed=mixed,
             metrics=metrics,
         )
-        self._note(EventKind.TRAINING, from_step=step, restored=restored is not None, seconds=round(seconds, 3))
+        self.note(EventKind.TRAINING, from_step=step, restored=restored is not None, seconds=round(seconds, 3))
 
     def stepped(self, step: int, metrics: dict[str, float]) -> None:
         """Report that `step` steps are done."""
         if self._warmup.ended():
             first, following = self._warmup.seconds()
-            self._note(EventKind.STEPPED, step=step - 1, seconds=first, next_seconds=following)
+            self.note(EventKind.STEPPED, step=step - 1, seconds=first, next_seconds=following)
         self.reporter.progress(step, metrics)
 
     def steps(self) -> None:
@@ -252,7 +252,7 @@ class Link:
         seconds = (self.clock.monotonic() - snapshot.began).total_seconds()
         self.reporter.update(durable_step=published.step, durable_at=published.created_at)
         size = sum(part.size for part in published.parts)
-        self._note(
+        self.note(
             EventKind.CHECKPOINTED,
             step=published.step,
             bytes=size,
@@ -260,7 +260,7 @@ class Link:
             trigger=snapshot.trigger,
         )
 
-    def _note(self, kind: EventKind, **data: JsonValue) -> None:
+    def note(self, kind: EventKind, **data: JsonValue) -> None:
         """Write an event without waiting for it. If the store does not take it, that is logged, and it is left out."""
 
         def write() -> None:

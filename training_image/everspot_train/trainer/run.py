@@ -33,6 +33,7 @@ from everspot_train.trainer.rehearsal import Recorder
 from everspot_train.trainer.state import Stateful, TrainState, unwrapped
 from everspot_train.trainer.stepper import Stepper
 from everspot_train.trainer.trackable import check_names, check_parameters, check_sharding, check_signatures, signature
+from everspot_train.trainer.untracked_loaders import UntrackedLoaders
 
 log = logging.getLogger("everspot.trainer")
 
@@ -68,6 +69,7 @@ class Run:
         self._loop = LoopState()
         self._modules = ModuleState({})
         self._optimizers: UntrackedOptimizers | None = None
+        self._loaders = UntrackedLoaders({}, self._warn_of_loader)
         self._departure: RunStopped | RunFenced | None = None
         self.state = TrainState()
         self.steps_done = 0
@@ -219,6 +221,7 @@ class Run:
         self._modules = ModuleState({n: p for n, p in shared.items() if isinstance(p, torch.nn.Module)})
         self._loop.track(self._stepper)
         self._optimizers = UntrackedOptimizers(shared, lambda: self.steps_done)
+        self._loaders = UntrackedLoaders(shared, self._warn_of_loader)
         self.state.shared = shared | {"modules": self._modules, "run": self._loop}
         self.state.local = {"position": self._feed, "randomness": self._randomness}
         if self._recorder:
@@ -295,7 +298,8 @@ class Run:
                         self._recorder.wait(self.steps_done)
                     self._between_steps()
                 assert self._stream is not None  # noqa: S101 - there is a step to do
-                batch = next(self._stream)
+                with self._loaders.tracked_read(self.steps_done):
+                    batch = next(self._stream)
                 stepper.count_batch()
                 if self._recorder:
                     self._recorder.batch(batch)
@@ -328,12 +332,24 @@ class Run:
             self._stepper.begin_loop()
         if self._optimizers:
             self._optimizers.begin()
+        self._loaders.begin()
 
     def _end_loop(self) -> None:
         if self._stepper:
             self._stepper.end_loop()
         if self._optimizers:
             self._optimizers.end()
+        self._loaders.end()
+
+    def _warn_of_loader(self, loader: str) -> None:
+        log.warning(
+            "the loop reads %s that is not tracked over several steps: a resume begins it again, with other batches. "
+            "Choose its samples by run.steps_done, or track a loader with a state and make its iterator after "
+            "run.restore()",
+            loader,
+        )
+        if self._keeper:
+            self._keeper.note_untracked(loader)
 
     def autocast(self) -> AbstractContextManager[None]:
         """The mixed-precision context for the forward pass and the loss."""

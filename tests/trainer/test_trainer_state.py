@@ -94,3 +94,13 @@ def test_a_checkpoint_that_would_run_code_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="Weights only"):
         TrainState().load(tmp_path, 0)
     assert not (tmp_path / "ran").exists()
+
+
+def test_what_torch_says_of_a_wrong_shape_is_one_sentence(tmp_path: Path) -> None:
+    state = TrainState()
+    state.shared["model"] = nn.Linear(2, 2)
+    state.save(tmp_path, 1, 0)
+    state.shared["model"] = nn.Linear(2, 2, bias=False)
+    with pytest.raises(StateMismatch, match=r'Unexpected key\(s\) in state_dict: "bias"\. If the loop adds') as refusal:
+        state.load(tmp_path, 0)
+    assert "\n" not in str(refusal.value)

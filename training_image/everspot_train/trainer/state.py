@@ -168,7 +168,8 @@ def _load(name: str, piece: Stateful, state: Any) -> None:
                 ". If the loop adds layers, buffers or groups at a step, add them before run.track when "
                 "run.resume_step is past it"
             )
-        raise StateMismatch(f"{name!r} in the checkpoint does not fit: {error}{hint}") from error
+        reason = " ".join(str(error).split()).rstrip(".: ")  # torch's text has lines, and ends with a period
+        raise StateMismatch(f"{name!r} in the checkpoint does not fit: {reason}{hint}") from error
     restore_dtypes(piece, state)
 
 

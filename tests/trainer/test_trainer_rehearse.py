@@ -127,6 +127,16 @@ def test_what_differs_between_undisturbed_runs_is_not_blamed_on_the_resume() -> 
     assert found_in(interrupted(second={5: {"losses": ["float32[]:0.9"]}}), unstable) is None
 
 
+def test_a_metric_that_holds_a_time_is_no_difference_of_two_undisturbed_runs() -> None:
+    def timed(seconds: str) -> Played:
+        made = [boundary(n, metrics={"ips": seconds}, **other(n, run__metrics__ips=seconds)) for n in range(STEPS + 1)]
+        return Played([RehearsedAttempt({0: Record(0, made)})])
+
+    unstable, difference = compare.unstable_between(timed("1.0"), timed("2.0"))
+    assert difference is None
+    assert unstable.names == ["metric ips", "metric run/metrics/ips"]
+
+
 def advised(second: dict[int, dict[str, Any]], loader: dict[str, Any] | None = None) -> tuple[list[str], str]:
     found = found_in(interrupted(second=second))
     assert found is not None

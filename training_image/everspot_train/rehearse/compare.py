@@ -63,6 +63,8 @@ class UnstableEntries:
 def kind_of(name: str) -> str:
     """Return the kind of an entry of a boundary's state."""
     head = name.partition("/")[0]
+    if name.startswith("run/metrics/"):  # a rate of samples is no state of the training
+        return "metric"
     kinds = {"model": "weight", "buffer": "buffer", "optimizer": "optimizer", "frozen": "frozen"}
     return kinds.get(head, "state")
 
@@ -83,7 +85,7 @@ def _order_of(name: str) -> int:
     """Return the place of an entry in the order of cause and effect: a learning rate comes before the weights."""
     if name.startswith("optimizer/group "):
         return 0
-    return ("frozen", "buffer", "weight", "optimizer", "state").index(kind_of(name))
+    return ("frozen", "buffer", "weight", "optimizer", "state", "metric").index(kind_of(name))
 
 
 def unstable_between(one: Played, other: Played) -> tuple[UnstableEntries, FirstDifference | None]:

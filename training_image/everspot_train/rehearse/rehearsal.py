@@ -20,6 +20,12 @@ from everspot_train.rehearse.places import PLACES, InterruptionPlace, places_of
 from everspot_train.rehearse.plain import LOST_FILE, PlainPlayer, rehearse_plain
 from everspot_train.rehearse.records import read_records
 
+_OTHER_OUTPUT = "the training is exact; the file is made from something that is not restored"
+_LOST_OUTPUT = (
+    "the training is exact; an attempt that ends without notice loses what it wrote to outputs/: write the file into "
+    "the folder EVERSPOT_CHECKPOINT_DIR, which each checkpoint holds, or at the end of the program"
+)
+
 Say = Callable[[str, int, int], None]
 """Says what is being done, as which of how many runs."""
 
@@ -169,7 +175,7 @@ class _Rehearsal:
             return None
         for path, entry in self._trees.differences(played.folder / "outputs"):
             if matters(path, entry):
-                fix = "the training is exact; the file is made from something that is not restored, or by one attempt"
+                fix = _LOST_OUTPUT if (entry.name, entry.actual) == ("", "missing") else _OTHER_OUTPUT
                 return Difference(
                     "file", f"outputs/{path} {entry.name}".strip(), None, 0, entry.expected, entry.actual, [], fix
                 )

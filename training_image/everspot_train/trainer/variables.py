@@ -28,6 +28,7 @@ _OPAQUE = (
     "torch._dynamo", "torch.cuda", "torch.distributed", "torch.profiler", "torch.utils.tensorboard", "tqdm", "wandb",
 )  # fmt: skip
 """Modules whose objects hold no state of a training, but much that differs between two runs."""
+_MAIN = ("__main__", "__mp_main__")  # a process that multiprocessing has spawned knows the script by both
 _CODE = f"{Path.cwd()}/"
 """The folder of the job's code: the agent starts the program there."""
 
@@ -70,9 +71,10 @@ class Walk:
         for prefix, own in user_frames(frame):
             if prefix:
                 self._enter(prefix, dict(own.f_locals))
-        for name, module in list(sys.modules.items()):
+        modules = {id(module): (name, module) for name, module in reversed(list(sys.modules.items()))}  # the first name
+        for name, module in reversed(list(modules.values())):
             if is_own(getattr(module, "__file__", None)):
-                self._enter("" if name == "__main__" else f"{name}.", dict(vars(module)))
+                self._enter("" if name in _MAIN else f"{name}.", dict(vars(module)))
         main = sys.modules.get("__main__")
         for prefix, own in user_frames(frame):  # a script that runpy runs is no module of sys.modules
             if own.f_globals is not getattr(main, "__dict__", None) and not prefix:

@@ -49,6 +49,11 @@ def is_placeholder(value: str) -> bool:
     return value.lower() in _WORDS or _PLACEHOLDER.search(value) is not None
 
 
+def is_name(value: str) -> bool:
+    """Whether a value is words with signs between them, as resources and models are named."""
+    return _NAMES.fullmatch(value) is not None
+
+
 def is_reference(value: str) -> bool:
     """Whether a value says where a secret is kept."""
     return value.startswith(_REFERENCES)
@@ -64,17 +69,19 @@ def is_secret_of(name: str, value: str) -> bool:
     text = value.strip()
     if len(text) < 3 or is_placeholder(text) or is_reference(text):
         return False
+    if name.lower() == "pass" and "-" in text and is_name(text):
+        return False  # a label, such as `season-pass-2026`
     if is_strong(name):
         return not _is_number(text) or "pass" in name.lower()
     if not _WEAK.search(_words(name)) or _NO_SECRETS.search(_words(name)) or _is_number(text) or " " in text:
         return False
-    return len(text) >= 6 and any(letter.isdigit() for letter in text) and not _NAMES.fullmatch(text)
+    return len(text) >= 6 and any(letter.isdigit() for letter in text) and not is_name(text)
 
 
 def is_literal_secret_of(name: str, value: str) -> bool:
     """Whether a text in a program is a secret by the name of its variable."""
     digit = any(letter.isdigit() for letter in value)
-    return digit and is_strong(name) and is_secret_of(name, value) and not _NAMES.fullmatch(value)
+    return digit and is_strong(name) and is_secret_of(name, value) and not is_name(value)
 
 
 def _words(name: str) -> str:

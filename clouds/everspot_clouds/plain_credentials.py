@@ -36,10 +36,12 @@ from detect_secrets.plugins.stripe import StripeDetector
 from detect_secrets.plugins.telegram_token import TelegramBotTokenDetector
 from detect_secrets.plugins.twilio import TwilioKeyDetector
 
-from everspot_clouds.credential_names import is_placeholder, is_reference, is_secret_of
+from everspot_clouds.credential_names import is_name, is_placeholder, is_reference, is_secret_of
 
 PASSWORD = "a password"  # noqa: S105 - the name of a kind
 RANDOM = "a random key"
+_COMMAND, _GIVEN_AS_OPTION = "a password in a command", "a password in an option"
+_ELEMENT, _USER = "a password in XML", "a token in an address"
 
 _DETECTORS: tuple[tuple[str, RegexBasedDetector], ...] = (
     ("an AWS access key", AWSKeyDetector()),
@@ -67,7 +69,13 @@ _DETECTORS: tuple[tuple[str, RegexBasedDetector], ...] = (
 """All that know the form of one service's credentials. Left out: public addresses, which are no credentials, and the
 detectors of IBM that take any `key: value` for one."""
 
-_GENERAL = ("a password in an address", "a bearer token", PASSWORD, RANDOM)
+_GENERAL = (_USER, "a password in an address", "a bearer token", _COMMAND, _GIVEN_AS_OPTION, _ELEMENT, PASSWORD, RANDOM)
+_NAMELIKE = (_GIVEN_AS_OPTION, _ELEMENT, _USER)
+"""Kinds of which a value of words with signs between them is the name of something."""
+
+_LITERAL = (PASSWORD, _COMMAND, _GIVEN_AS_OPTION, _ELEMENT)
+_EXAMPLES = ("password", "passwd", "pass", "pass1", "pass123", "password1", "secret", "token", "pw", "mypassword")
+"""Values with which manuals show where a password goes."""
 _WHOLE = ("a GitHub token", "a GitLab token")  # a group of theirs is only how the token begins
 _BORDERED = ("an AWS access key", "a Twilio key", "a Mailchimp key", "a Telegram token")
 
@@ -75,6 +83,13 @@ _BASIC = ("a password in a header", "a Docker password")  # the base64 of `user:
 
 _QUOTED = r"(?:\"(?![$<{`])[^\"\n]{1,100}\"|'(?![$<{`])[^'\n]{1,100}')"
 """A text in quotes that stands there literally."""
+
+_OPTION = r"['\"]?--?"
+_GAP = r"['\"]?(?:=|\s*,\s*|\s+)['\"]?"
+"""What stands between an option and its value: in a shell, or in a program's list of arguments."""
+
+_GAP_OR_NONE = rf"(?:{_GAP}|['\"]?)"
+_ELEMENT_NAMES = r"(?:password|passwd|passphrase|secret|token|api-?key)"
 
 _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
@@ -163,15 +178,44 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         PASSWORD,
         re.compile(
-            r"(?i)(?:(?<=\s)|^)--?(?:password|passwd|token|api-?key|access-?key|secret)(?:=|\s+)['\"]?"
-            r"((?![-$<{%])(?=[^\s'\"]*[0-9])[^\s'\"]{6,100})"
-            r"|[?&](?:api_?key|key|token|access_token|password|secret)=((?![$<{%])(?=[^\s&]*[0-9])[^\s&\"'#]{8,200})"
-            r"|\bcurl\s(?:[^\n|;]{0,200}?\s)?(?:-u|--user)[ =]?['\"]?[\w.@-]{1,60}:((?![$<{])[^\s'\"]{3,100})"
-            r"|\bsshpass\s+-p\s*['\"]?((?![$<{])[^\s'\"]{3,100})"
-            r"|\bdocker\s+login\s[^\n|;]{0,100}?-p\s*['\"]?((?![$<{])[^\s'\"]{3,100})"
-            r"|\bmysql(?:dump|admin)?\s(?:[^\n|;]{0,100}?\s)?-p((?![$<{])[^\s'\"]{3,100})"
+            r"(?i)[?&](?:api_?key|key|token|access_token|password|secret)=((?![$<{%])(?=[^\s&]*[0-9])[^\s&\"'#]{8,200})"
         ),
     ),
+    (
+        _GIVEN_AS_OPTION,
+        re.compile(
+            rf"(?i)(?<![\w-]){_OPTION}(?:password|passwd|token|api-?key|access-?key|secret){_GAP}"
+            r"((?![-$<{%]|\d+\b)(?=[^\s'\"]*[0-9])[^\s'\"=,()]{6,100}=*)(?=[\s'\"]|$)"
+        ),
+    ),
+    (
+        _COMMAND,
+        re.compile(
+            rf"(?i)\bcurl\b(?:(?:(?!&&)[^\n|;]){{0,200}}?[\s'\"])?(?:-u|--user){_GAP_OR_NONE}[\w.@+-]{{1,60}}:((?![$<{{%])[^\s'\"]{{3,100}})"
+            rf"|\bsshpass\b['\",\s]+-p{_GAP_OR_NONE}((?![$<{{%])[^\s'\"]{{3,100}})"
+            rf"|\bdocker\b['\",\s]+login\b[^\n|;]{{0,100}}?[\s'\"]-p{_GAP_OR_NONE}((?![$<{{%])[^\s'\"]{{3,100}})"
+            r"|\bmysql(?:dump|admin)?\b(?:[^\n|;]{0,100}?[\s'\"])?(?-i:-p)((?![$<{%]|ort|rotocol|\d+\b)[^\s'\",]{3,100})"
+        ),
+    ),
+    (_COMMAND, re.compile(r"\bmachine\s+\S+(?:\s+(?:login|account)\s+\S+){0,2}\s+password\s+((?![$<{%])\S{3,100})")),
+    (
+        _ELEMENT,
+        re.compile(
+            rf"(?i)<((?:\w+[:._-])?\w{{0,40}}?{_ELEMENT_NAMES})(?:\s[^<>]{{0,200}})?>\s*((?![{{%])[^\s<>&$]{{4,200}})\s*</\1>"
+        ),
+    ),
+    (
+        _ELEMENT,
+        re.compile(rf"(?i)\b(?:key|name)=\"([\w.:-]{{0,40}}?{_ELEMENT_NAMES})\"\s+value=\"([^\"\s<>&{{$]{{4,200}})\""),
+    ),
+    (
+        "a password in a connection string",
+        re.compile(
+            r"(?i)\b(?:server|host|data source|user(?: id|name)?|uid)=[^;\"'\n]{1,100};(?:[^\"'\n]{0,200};)?\s*"
+            r"(?:password|pwd)=([^;\"'\s$<{(]{3,100})"
+        ),
+    ),
+    (_USER, re.compile(r"://((?=[\w.~+-]*[0-9])[\w.~+-]{16,255})@(?![^/\s]*\bsentry\b)[\w.\[-]")),
     ("a Discord webhook", re.compile(r"discord(?:app)?\.com/api/webhooks/[0-9]{15,22}/[A-Za-z0-9_-]{50,}")),
     ("a bearer token", re.compile(r"(?<=[Bb]earer )(?![$<{])([A-Za-z0-9.~+/_-]{16,}=*)")),
     ("a password in an address", re.compile(r"://[^/\s:@\"'<>{}$]{0,100}:([^/\s@\"'<>{}]{1,200})@[\w.\[-]")),
@@ -186,9 +230,12 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         PASSWORD,
         re.compile(
-            r"(?im)(?:^|[\s;&_\"'{,-])(?:password|passwd|secret|token|api_?key)['\"]?\s*[:=]\s*"
-            r"(?:\"((?![$<{])[^\"\s]{6,100})\"|'((?![$<{])[^'\s]{6,100})'"
-            r"|((?![$<{\"'(\[])(?=[^\s,;]*\d)[^\s,;\"'}]{6,100}))"
+            r"(?im)(?:^|[\s;&_\"'{,-])(?:(?:password|passwd|api_?key)['\"]?\s*[:=]\s*"
+            r"(?:\"((?![$<{])[^\"\s]{6,100})\"|'((?![$<{])[^'\s]{6,100})')"
+            r"|(?:secret|token)['\"]?\s*[:=]\s*"
+            r"(?:\"((?![$<{])(?=[^\"]*\d)[^\"\s]{6,100})\"|'((?![$<{])(?=[^']*\d)[^'\s]{6,100})')"
+            r"|(?:password|passwd|secret|token|api_?key)['\"]?\s*[:=]\s*"
+            r"((?![$<{\"'(\[])(?=[^\s,;]*\d)[^\s,;\"'}]{6,100}))"
         ),
     ),
 )
@@ -324,10 +371,13 @@ def _by_form(text: str) -> Iterator[Credential]:
                     yield Credential(kind, value)
     for kind, pattern in _PATTERNS:
         for match in pattern.finditer(text):
-            value = next((group for group in match.groups() if group), match[0])
-            if kind in _BASIC and not _is_basic(value):
+            groups = match.groups()[1:] if kind == _ELEMENT else match.groups()
+            value = next((group for group in groups if group), match[0])
+            if (kind in _BASIC and not _is_basic(value)) or (kind in _NAMELIKE and is_name(value)):
                 continue
-            if not is_placeholder(value.strip("\"'")) and not (kind == PASSWORD and is_reference(value)):
+            if kind in _LITERAL and (is_reference(value) or (kind != PASSWORD and value.lower() in _EXAMPLES)):
+                continue
+            if not is_placeholder(value.strip("\"'")):
                 yield Credential(kind, value)
 
 
@@ -395,9 +445,19 @@ def _words(value: str) -> list[str]:
 
 def _is_random(word: str) -> bool:
     """Whether a word is as random as detect-secrets wants base64 to be, and no path or name in mixed case."""
+    if _is_packed_text(word):
+        return False
     classes = [(c.isupper(), c.islower(), c.isdigit()) for c in word]
     changes = sum(one != other for one, other in pairwise(classes))
     mixed = all(any(one[kind] for one in classes) for kind in range(3))
     return (
         mixed and changes >= _CHANGES * len(word) and _ENTROPY.calculate_shannon_entropy(word) > _ENTROPY.entropy_limit
     )
+
+
+def _is_packed_text(word: str) -> bool:
+    """Whether a word is the base64 of a text, which has been looked at itself."""
+    try:
+        return unpacked(word + "=" * (-len(word) % 4)).decode("ascii").isprintable()
+    except (ValueError, zlib.error):
+        return False

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from everspot_clouds.credential_names import is_literal_secret_of, is_secret_of, is_strong
+from everspot_clouds.credential_names import is_literal_secret_of, is_placeholder, is_secret_of, is_strong
 from everspot_clouds.plain_credentials import (
     PASSWORD,
     RANDOM,
@@ -41,13 +41,25 @@ _ENCRYPTED = re.compile(r"v[0-9]+:[A-Za-z0-9+/]{16}:[A-Za-z0-9+/]{2,}={0,2}|AAAB
 """What `secure:` holds after the engine has encrypted it: by its own key, or by Pulumi Cloud's (`pkg/secrets`)."""
 
 _ALLOWED = re.compile(r"pragma: ?(?:allow|white)list[ -](?:nextline[ -])?secret", re.IGNORECASE)
-_SETTINGS_LIKE = (".env", ".ini", ".cfg", ".conf", ".toml", ".tfvars", ".properties")
-_DOCUMENTS = (".yaml", ".yml", ".json")
+_SETTINGS_LIKE = (".env", ".ini", ".cfg", ".conf", ".cnf", ".toml", ".tfvars", ".properties")
+_SETTINGS_FILES = (".npmrc", ".pypirc", ".yarnrc", ".netrc", "credentials")
+_DOCUMENTS = (".yaml", ".yml", ".json", ".tfstate", ".backup", ".ipynb")
+_PASSWORD_FILES = {
+    ".netrc": re.compile(r"(?:.*\s)?password\s+(\S{3,})(?:\s.*)?"),
+    "_netrc": re.compile(r"(?:.*\s)?password\s+(\S{3,})(?:\s.*)?"),
+    ".pgpass": re.compile(r"(?!\s*#)(?:(?:[^:\\]|\\.)*:){4}(.{3,})"),
+    "pgpass.conf": re.compile(r"(?!\s*#)(?:(?:[^:\\]|\\.)*:){4}(.{3,})"),
+}
+"""By the names of files that hold passwords and nothing else: the form of a line with one."""
+
 _LITERAL = re.compile(
-    r"""(?<![\w.$-])([A-Za-z_][\w.-]{2,63})["']?\]?(?:\s*:\s*[\w.\[\] |]{1,40}?)?\s*(?::=|[:=])\s*"""
+    r"""(?<![\w.-])\$?([A-Za-z_][\w.-]{2,63})["']?\]?(?:\s*:\s*[\w.\[\] |]{1,40}?)?\s*(?::=|[:=])\s*"""
     r"""(?:(["'])([^"'\s\\]{6,100})\2|(?<==)([^\s"'`$(){}\[\]<>,;#]{6,100})(?=\s|$))"""
 )
-_PAIR = re.compile(r"""\s*(?:export\s+)?["']?([\w.-]{1,64})["']?\s*[:=]\s*["']?([^\s"'#]{3,200})["']?,?\s*(?:#.*)?""")
+_ASSIGNED = re.compile(r"([A-Za-z_][\w.-]{0,63})=(\S{3,200})")
+_PAIR = re.compile(
+    r"""\s*(?:export\s+)?(?://\S{1,200}:)?["']?([\w.-]{1,64})["']?\s*[:=]\s*["']?([^\s"'#]{3,200})["']?,?\s*(?:#.*)?"""
+)
 
 
 @dataclass(frozen=True)
@@ -91,12 +103,16 @@ def _leaks_of_document(text: str, *, settings: bool = False) -> list[Leak]:
     for number, line in enumerate(lines, 1):
         if not line.startswith(tuple(f"{name}:" for name in own)):
             found[number] = _credentials_in_line(_ENCRYPTED.sub("", line) if "secure" in line else line)
+            if not settings and '\\"' in line:  # a program in a notebook, or in a template
+                found[number] += _literals(line.replace('\\"', '"')[:_LONGEST_LINE])
     names = {value.path: value.text for value in values}
     for value in values:
         if value.key == "secure" and _ENCRYPTED.fullmatch(value.text):
             continue
-        name = _name(value, names)
-        for one in credentials_under(name, value.text):
+        name, inner = _name(value, names), value.text
+        if assigned := _ASSIGNED.fullmatch(inner):  # in a list, as a composition has its environment
+            name, inner = assigned[1], assigned[2]
+        for one in credentials_under(name, inner):
             if not settings and (one.kind == RANDOM or (one.kind == PASSWORD and not is_strong(name))):
                 continue
             number = _line(lines, value.line, one.value)
@@ -177,10 +193,14 @@ def _leaks_of_lines(project: Project, path: str, added: Mapping[int, str]) -> li
             whole = ""
         inner = [leak for leak in _leaks_of_document(whole) if leak.line in added]
         return [leak for leak in inner if not all(map(_is_example, leak.values))]
-    pairs = suffix in _SETTINGS_LIKE or PurePosixPath(path).name.startswith(".env")
+    name = PurePosixPath(path).name
+    pairs = suffix in _SETTINGS_LIKE or name in _SETTINGS_FILES or name.startswith(".env")
     found = []
     for number, line in added.items():
         each = [one for one in _credentials_in_line(line) if pairs or one.kind != PASSWORD]
+        if name in _PASSWORD_FILES:
+            match = _PASSWORD_FILES[name].fullmatch(line)
+            each += [Credential(PASSWORD, match[1])] if match and not is_placeholder(match[1]) else []
         each = each or (_pairs(line) if pairs else _literals(line[:_LONGEST_LINE]))
         each = [one for one in each if not _is_example(one.value)]
         if each and not _ALLOWED.search(line) and not _ALLOWED.search(added.get(number - 1, "")):

@@ -1,5 +1,6 @@
 """A credential that stands plainly in a change is refused by file and line, and told to nobody."""
 
+import base64
 import json
 from pathlib import Path
 
@@ -253,3 +254,85 @@ def test_a_program_that_holds_a_password_is_refused_and_one_that_only_names_it_i
     assert {path: [leak.line for leak in leaks] for path, leaks in found.items()} == {
         "bad.py": [1, 2, 3, 4], "bad.sh": [1],
     }  # fmt: skip
+
+
+PASSWORDS = [
+    (".netrc", "machine example.com\n  login me\n  password correct-horse\n", 3),
+    (".netrc", "machine example.com login me password hunter22\n", 1),
+    (".pgpass", "# host:port:database:user:password\ndb.example.com:5432:*:me:correcthorse\n", 2),
+    ("pom.xml", "<server>\n<password>hunter2</password>\n</server>\n", 2),
+    ("web.config", '<add key="ApiPassword" value="hunter22" />\n', 1),
+    ("web.config", 'cs="Server=db;User Id=me;Password=hunter22;"\n', 1),
+    ("a.tfstate", '{"resources": [{"instances": [\n{"attributes": {"password": "correcthorse"}}]}]}\n', 2),
+    ("a.ipynb", '{"cells": [{"source": [\n"password = \\"hunter2\\"\\n"]}]}\n', 2),
+    ("compose.yaml", "services:\n  a:\n    environment:\n      - DB_PASSWORD=correcthorse\n", 4),
+    (".npmrc", "//registry.example.com/:_password=aHVudGVyMg==\n", 1),
+    ("login.php", "$password = 'hunter22';\n", 1),
+    ("run.sh", "fetch --password hunter22x https://example.com\n", 1),
+    ("run.sh", "curl -s -u me:correcthorse https://example.com\n", 1),
+    ("run.sh", "git clone https://a1b2c3d4e5f6a7b8c9d0@git.example.com/x\n", 1),
+    ("run.py", 'run(["mysql", "--password", "hunter22x"])\n', 1),
+    ("run.py", 'run(["curl", "-u", "me:pw7x", url])\n', 1),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"), PASSWORDS, ids=[f"{name}{n}" for n, (name, *_) in enumerate(PASSWORDS)]
+)
+def test_a_password_is_found_where_tools_keep_it_and_where_programs_pass_it(
+    desk: Desk, name: str, text: str, line: int
+) -> None:
+    desk.write(name, text)
+    desk.commit()
+    found = leaks_of_change(Project.read(desk.root), "HEAD~1")
+    assert {path: [leak.line for leak in each] for path, each in found.items()} == {name: [line]}
+
+
+HARMLESS = {
+    "run.sh": """
+docker run -u 1000:1000 -p 8080:80 x
+curl x && docker run -u 1000:1000 x
+docker run --name mysql -p3306:3306 mysql
+mysql -h db -P3306 -port=3306
+gcloud run deploy --secret wandb-key-1
+docker build --secret id=mytoken1,src=token1.txt .
+fetch --password-file /run/secrets/db1
+curl -u "$USER1:$PASS1" https://example.com
+curl -u user:password https://example.com
+git clone ssh://git@github.com/x/y
+fetch --token "$(cat token1)" --max-token 4096 --token 128000 --token <token-1>
+""",
+    "a.py": """
+parser.add_argument("--token", "-t1", help="of version 1")
+args = ["--token", os.environ["TOKEN1"], "--secret", "tokenizer-2024"]
+body = f"<NextContinuationToken>{escape(page.more)}</NextContinuationToken>"
+url = "https://first-last-2024-of-a-name@example.com"
+""",
+    "a.xml": """
+<password/><password>${db.password1}</password><label>password</label><token>&lt;token1&gt;</token>
+<Password>Enter your password 2</Password><Secret>wandb-key-1</Secret><password>password</password>
+""",
+    "a.json": """
+{"url": "https://0123456789abcdef0123456789abcdef@o12345.ingest.sentry.io/1", "input_token": "NextToken",
+"password": {"type": "string", "minLength": 8}, "token": "tokenizer_config"}
+""",
+    "a.md": "machine example.com login USER password $PW\nUse `--token TOKEN`; the machine has a password policy.\n",
+    ".netrc": "machine example.com login me\n",
+    ".pgpass": "# host:port:database:user:password\n",
+    "a.tfstate": '{"version": 4, "serial": 12, "lineage": "0f2a7d1e-1111-2222-3333-444455556666"}\n',
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_only_names_a_password_or_passes_none_is_taken(desk: Desk, name: str) -> None:
+    desk.write(name, HARMLESS[name])
+    desk.commit()
+    assert leaks_of_change(Project.read(desk.root), "HEAD~1") == {}
+
+
+def test_packed_prose_and_a_label_called_pass_are_no_credentials() -> None:
+    prose = base64.b64encode(b"We love the quick brown fox and it jumps over the lazy dog.").decode()
+    assert leaks_of_settings(f"config:\n  a:b: {prose}\n  a:c: {{Pass: season-pass-2026}}\n") == []
+    packed = base64.b64encode(f"We love the token {PLANTED['a GitHub token'][1]}.".encode()).decode()
+    assert leaks_of_settings(f"config:\n  a:b: {packed}\n")
+    assert leaks_of_settings("config:\n  a:c: {Pass: hunter22, DB_PASS: season-pass-2026}\n")

@@ -46,7 +46,7 @@ class PoolsCloud(FakeCloud):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__()
         self.cluster = cluster
-        self.left: dict[PoolKey, int] = {}
+        self.capacity: dict[PoolKey, int] = {}
         self.refuses: dict[PoolKey, LaunchTrouble] = {}
         self.intents: list[LaunchIntent] = []
         self.answers: dict[str, LaunchAnswer] = {}
@@ -72,21 +72,21 @@ class PoolsCloud(FakeCloud):
             key = PoolKey(pool.instance_type, pool.zone, pool.market)
             want = intent.count - len(brought)
             kind = self.refuses.get(key, LaunchTrouble.CAPACITY)
-            give = 0 if key in self.refuses else min(want, self.left.get(key, want))
-            if give < want and (intent.whole or key in self.refuses or key in self.left):
+            launched = 0 if key in self.refuses else min(want, self.capacity.get(key, want))
+            if launched < want and (intent.whole or key in self.refuses or key in self.capacity):
                 errors.append(
                     LaunchError(
                         instance_type=key.instance_type, zone=key.zone, market=key.market, kind=kind,
                         code=CODES.get(kind, "Other"), message="as the test wills",
                     )
                 )  # fmt: skip
-            brought += [self._begin(key, intent) for _ in range(0 if intent.whole and give < want else give)]
+            brought += [self._begin(key, intent) for _ in range(0 if intent.whole and launched < want else launched)]
         return LaunchAnswer(instances=tuple(brought), errors=tuple(errors))
 
     def _begin(self, key: PoolKey, intent: LaunchIntent) -> Launched:
         name = f"e-{len(self.described) + 1:03d}"
-        if key in self.left:
-            self.left[key] -= 1
+        if key in self.capacity:
+            self.capacity[key] -= 1
         self.described[name] = CloudInstance(
             instance_id=name,
             instance_type=key.instance_type,
@@ -132,19 +132,19 @@ class Killer:
         for name in names:
             setattr(owner, name, self.counted(getattr(owner, name), f"{kind}.{name}"))
 
-    def counted(self, method: Callable[..., object], what: str) -> Callable[..., object]:
+    def counted(self, method: Callable[..., object], label: str) -> Callable[..., object]:
         def call(*args: object, **more: object) -> object:
-            self._count(f"before {what}")
+            self._count(f"before {label}")
             answer = method(*args, **more)
-            self._count(f"after {what}")
+            self._count(f"after {label}")
             return answer
 
         return call
 
-    def _count(self, what: str) -> None:
-        self.calls.append(what)
+    def _count(self, label: str) -> None:
+        self.calls.append(label)
         if len(self.calls) == self.at:
-            raise Killed(what)
+            raise Killed(label)
 
 
 class Through:
@@ -208,13 +208,13 @@ class ElasticCluster(Cluster):
             self.agents[name].alive = False
 
     def intents(self) -> list[LaunchIntent]:
-        return [found.value for _, found in sorted(self.store.launching.scan().items())]
+        return [document.value for _, document in sorted(self.store.launching.scan().items())]
 
     def check(self) -> None:
         """Every job holds one lease at most, and every living instance with a token is in exactly one intent."""
         super().check()
-        told = [i.instance_id for intent in self.intents() if intent.outcome for i in intent.outcome.instances]
-        assert len(told) == len(set(told)), told
+        instance_ids = [i.instance_id for intent in self.intents() if intent.outcome for i in intent.outcome.instances]
+        assert len(instance_ids) == len(set(instance_ids)), instance_ids
 
     def later(self, **time: float) -> None:
         self.clock.advance(timedelta(**time))
@@ -225,7 +225,7 @@ def words(here: ElasticCluster, job: str) -> str:
     return here.store.notes.waiting().jobs[job].words
 
 
-def asked(here: ElasticCluster, market: Market = Market.SPOT) -> int:
+def count_launches(here: ElasticCluster, market: Market = Market.SPOT) -> int:
     """How many launches of a market were asked for."""
     return sum(1 for i in here.cloud.intents if i.market is market)
 

@@ -21,9 +21,9 @@ PATIENCE = timedelta(seconds=20)
 NAMES = ("home", "host")
 
 
-def move(job: str, here: str, there: str) -> Move:
+def move(job: str, here: str, target: str) -> Move:
     """A decision to move, whatever its figures."""
-    prospects = [Prospect(cluster=name, feasible=True, usd=1.0, done_by=None) for name in (here, there)]
+    prospects = [Prospect(cluster=name, feasible=True, usd=1.0, done_by=None) for name in (here, target)]
     return Move(job_id=job, why=MoveWhy.NO_CAPACITY, here=prospects[0], there=prospects[1])
 
 
@@ -39,8 +39,8 @@ class Member(Cluster):
         self.name, self.wishes, self.stores, self.cut = name, dict[str, str](), stores, False
         super().__init__(store, clock, length=length)
         peers = tuple(
-            Peer(name=other, cloud="aws", control_url=there.control.url, egress_usd_per_gb=0.1, patience=PATIENCE)
-            for other, there in stores.items()
+            Peer(name=other, cloud="aws", control_url=peer_store.control.url, egress_usd_per_gb=0.1, patience=PATIENCE)
+            for other, peer_store in stores.items()
             if other != name
         )
         self.declare(cluster=name, federation=peers)
@@ -101,9 +101,9 @@ class Pair:
             if offer.value.state.hosted and offer.value.submission.visit is not None
         }
         for job in self.home.store.jobs.scan():
-            found = self.home.store.records.get(job)
-            at_home = found is None or found.value.state is not JobState.AWAY
-            assert not (at_home and job in hosted), (job, found)
+            home_record = self.home.store.records.get(job)
+            at_home = home_record is None or home_record.value.state is not JobState.AWAY
+            assert not (at_home and job in hosted), (job, home_record)
         for name, job in self.host.store.jobs.scan().items():
             record, offer = self.host.store.records.get(name), self.host.store.visits.get(name)
             if job.value.visit is not None and record is not None and record.value.state.owned:

@@ -91,8 +91,8 @@ class Here(ABC):
             clock.sleep(timedelta(milliseconds=100))
 
     def record(self, name: str) -> Any:
-        found = self.cluster.store.records.get(name)
-        return found.value if found is not None else None
+        record = self.cluster.store.records.get(name)
+        return record.value if record is not None else None
 
     def owner(self, name: str) -> str | None:
         record = self.record(name)

@@ -27,19 +27,19 @@ class FakeCloud(QuietCloud):
         self.acknowledged: list[Message] = []
         self.prices: list[PricePoint] = []
         self.scores: list[PlacementScore] = []
-        self.kept: list[tuple[str, dict[Gauge, float], datetime]] = []
+        self.stored_gauges: list[tuple[str, dict[Gauge, float], datetime]] = []
         self.scored: list[tuple[tuple[str, ...], int]] = []  # what scores were asked for
-        self.asked = 0
+        self.describe_calls = 0
         self.error: Exception | None = None
         self.ends_error: Exception | None = None
         self.kind = Trouble.TRANSIENT
         self.notified: list[tuple[str, dict[str, object]]] = []
         self.ended: list[str] = []
-        self.gone: list[CloudEnd] = []  # ends that are told beside the description
+        self.reported_ends: list[CloudEnd] = []  # ends that are told beside the description
         self.deaf = 0  # notifications that fail before one is sent
 
     def instances(self) -> list[CloudInstance]:
-        self.asked += 1
+        self.describe_calls += 1
         if self.error is not None:
             raise self.error
         return list(self.described.values())
@@ -47,7 +47,7 @@ class FakeCloud(QuietCloud):
     def ends(self) -> list[CloudEnd]:
         if self.ends_error is not None:
             raise self.ends_error
-        return list(self.gone)
+        return list(self.reported_ends)
 
     def messages(self) -> list[Message]:
         received, self.inbox = self.inbox, []
@@ -57,10 +57,10 @@ class FakeCloud(QuietCloud):
         self.acknowledged += messages
 
     def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
-        wanted = set(pools)
-        mine = [p for p in self.prices if (p.instance_type, p.zone) in wanted]
-        before = [p for p in mine if p.at <= since]
-        return before[-1:] + [p for p in mine if p.at > since]
+        requested_pools = set(pools)
+        points = [p for p in self.prices if (p.instance_type, p.zone) in requested_pools]
+        before = [p for p in points if p.at <= since]
+        return before[-1:] + [p for p in points if p.at > since]
 
     def placement_scores(
         self, types: Collection[str], count: int, regions: Collection[str] = ()
@@ -75,7 +75,7 @@ class FakeCloud(QuietCloud):
         return market.value
 
     def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
-        self.kept.append((namespace, dict(gauges), at))
+        self.stored_gauges.append((namespace, dict(gauges), at))
 
     def notify(self, settings: object, subject: str, text: str, data: dict[str, object]) -> None:
         if self.deaf:
@@ -86,7 +86,7 @@ class FakeCloud(QuietCloud):
     def trouble(self, error: Exception) -> Trouble:
         return self.kind
 
-    def tell(self, kind: MessageKind, instance_id: str, at: datetime | None = None, **kw: object) -> Message:
+    def send(self, kind: MessageKind, instance_id: str, at: datetime | None = None, **kw: object) -> Message:
         message = Message(kind=kind, handle=f"h{id(self)}-{len(self.inbox)}", instance_id=instance_id, at=at, **kw)
         self.inbox.append(message)
         return message
@@ -146,18 +146,18 @@ class Agent:
         store.instances.put(self.iid, self.record)
 
     def _poll(self) -> None:
-        given = self.cluster.store.assignments.get(self.iid)
-        if given is not None and given.value.order is Order.LEAVE:
+        assignment = self.cluster.store.assignments.get(self.iid)
+        if assignment is not None and assignment.value.order is Order.LEAVE:
             self.cluster.end(self.iid, interrupted=False)
-        elif given is not None and given.value.job_id is not None and given.value.order is Order.RUN:
-            self.lease = self.cluster.store.acquire(given.value.job_id, given.value.epoch, self.iid)
+        elif assignment is not None and assignment.value.job_id is not None and assignment.value.order is Order.RUN:
+            self.lease = self.cluster.store.acquire(assignment.value.job_id, assignment.value.epoch, self.iid)
             if self.lease is not None:
                 self.cluster.starts[self.lease.job_id].append((self.lease.epoch, self.iid))
 
     def _work(self, lease: Lease) -> None:
-        given = self.cluster.store.assignments.get(self.iid)
-        if given is not None and given.value.order is not Order.RUN and given.value.epoch == lease.epoch:
-            lease.release(given.value.reason or Reason.SHUTDOWN)
+        assignment = self.cluster.store.assignments.get(self.iid)
+        if assignment is not None and assignment.value.order is not Order.RUN and assignment.value.epoch == lease.epoch:
+            lease.release(assignment.value.reason or Reason.SHUTDOWN)
             self.lease = None
             return
         if self.breaks:
@@ -253,10 +253,10 @@ class Cluster:
             assert len(epochs) == len(set(epochs)), (name, starts)
 
     def state(self, name: str) -> str:
-        found = self.store.records.get(name)
-        return found.value.state.value if found is not None else "PENDING"
+        record = self.store.records.get(name)
+        return record.value.state.value if record is not None else "PENDING"
 
-    def told(self, name: str, kind: EventKind) -> list[Event]:
+    def events_of_kind(self, name: str, kind: EventKind) -> list[Event]:
         return [e for e in self.store.events(name) if e.kind is kind]
 
 

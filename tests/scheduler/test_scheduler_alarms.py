@@ -75,13 +75,15 @@ class Watched(ElasticCluster):
             evaluate(self.backend, self.clock.now())
 
     def ringing(self) -> set[str]:
-        found = self.clients["cloudwatch"].describe_alarms(StateValue="ALARM")["MetricAlarms"]
-        return {alarm["AlarmName"] for alarm in found}
+        alarms = self.clients["cloudwatch"].describe_alarms(StateValue="ALARM")["MetricAlarms"]
+        return {alarm["AlarmName"] for alarm in alarms}
 
-    def told(self) -> list[str]:
+    def delivered_alarms(self) -> list[str]:
         """The alarms of which people have been told, each as often as they were."""
-        found = self.clients["sqs"].receive_message(QueueUrl=self.inbox, MaxNumberOfMessages=10).get("Messages", [])
-        messages = [json.loads(json.loads(message["Body"])["Message"]) for message in found]
+        deliveries = (
+            self.clients["sqs"].receive_message(QueueUrl=self.inbox, MaxNumberOfMessages=10).get("Messages", [])
+        )
+        messages = [json.loads(json.loads(message["Body"])["Message"]) for message in deliveries]
         return [message["AlarmName"] for message in messages if message["NewStateValue"] == "ALARM"]
 
 
@@ -98,7 +100,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
         watched.submit("j", expected_duration="10h", tags={"Team": "ants"})
         watched.minutes(8)
         assert watched.ringing() == set()
-        assert set(watched.told()) <= {"scheduler-silent"}  # until the first scheduler had booted
+        assert set(watched.delivered_alarms()) <= {"scheduler-silent"}  # until the first scheduler had booted
         yield watched
         watched.aws.close()
         for client in watched.clients.values():
@@ -108,7 +110,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
 def rings(here: Watched, name: str) -> bool:
     """Whether this alarm, and no other, goes off, and people are told once."""
     here.minutes(12)
-    return here.ringing() == {name} and here.told() == [name]
+    return here.ringing() == {name} and here.delivered_alarms() == [name]
 
 
 def test_a_job_that_runs_far_too_long(here: Watched) -> None:
@@ -130,19 +132,19 @@ def test_a_pool_that_takes_far_more_than_it_used_to(here: Watched) -> None:
 
 
 def test_a_budget_of_which_four_fifths_are_spent(here: Watched) -> None:
-    here.store.change_budgets(lambda before: cap_of(1000))
+    here.store.change_budgets(lambda before: monthly_cap(1000))
     here.minutes(4)
     used = [datum.value for datum in here.backend.metric_data if datum.name == "BudgetUsed"][-1]
-    here.store.change_budgets(lambda before: cap_of(1000 * used / 0.5))
+    here.store.change_budgets(lambda before: monthly_cap(1000 * used / 0.5))
     here.minutes(3)
     assert here.ringing() == set()
-    here.store.change_budgets(lambda before: cap_of(1000 * used / 0.85))
+    here.store.change_budgets(lambda before: monthly_cap(1000 * used / 0.85))
     here.minutes(6)
     assert here.ringing() == {"budget-at-80"}
-    assert here.told() == ["budget-at-80"]
+    assert here.delivered_alarms() == ["budget-at-80"]
 
 
-def cap_of(dollars: float) -> Budgets:
+def monthly_cap(dollars: float) -> Budgets:
     """The ants' budget. The bees may spend nothing, which is no reason for an alarm until they do."""
     bees = {"month": {"dollars": 0}}
     return Budgets.model_validate({"teams": {"ants": {"month": {"dollars": dollars}}, "bees": bees}})
@@ -153,7 +155,7 @@ def test_a_scheduler_that_works_no_more(here: Watched) -> None:
     assert here.ringing() == set()
     here.minutes(3, works=False)
     assert here.ringing() == {"scheduler-silent"}
-    assert here.told() == ["scheduler-silent"]
+    assert here.delivered_alarms() == ["scheduler-silent"]
     here.minutes(8)
     assert here.ringing() == set()
 

@@ -20,8 +20,8 @@ HOUR = timedelta(hours=1)
 
 
 def kinds(cluster: Cluster) -> list[tuple[str, str]]:
-    found = cluster.store.notes.anomalies()
-    return [(a.kind, a.subject) for a in found.open] if found is not None else []
+    anomalies = cluster.store.notes.anomalies()
+    return [(a.kind, a.subject) for a in anomalies.open] if anomalies is not None else []
 
 
 def later(cluster: Cluster, span: timedelta = LOOK_EVERY) -> None:
@@ -32,7 +32,7 @@ def later(cluster: Cluster, span: timedelta = LOOK_EVERY) -> None:
     cluster.run(2)
 
 
-def anomalies_told(cluster: Cluster) -> list[str]:
+def notified_anomalies(cluster: Cluster) -> list[str]:
     return [str(data["subject"]) for _, data in cluster.cloud.notified if data["occasion"] == "anomaly"]
 
 
@@ -57,7 +57,7 @@ def test_an_idle_fleet_is_told_once_whoever_schedules_and_is_over_when_it_works(
     note = cluster.store.notes.anomalies()
     assert (kinds(cluster), [a.kind for a in note.over]) == ([], ["idle-fleet"])
     settle(cluster, lambda: not any(key.startswith("_anomaly/") for key in cluster.store.told.scan()))
-    assert anomalies_told(cluster) == ["fleet"]
+    assert notified_anomalies(cluster) == ["fleet"]
 
 
 def test_the_thresholds_of_the_cluster_count_as_soon_as_they_are_declared(cluster: Cluster):
@@ -153,9 +153,9 @@ def test_a_topic_of_the_local_cloud_gets_it_beside_the_note_in_the_bucket(s3_clu
 def test_capacity_that_the_stack_does_not_declare_is_told_until_it_is_gone(cluster: Cluster):
     """An update was killed after the cloud had made a fleet; the next one has made another."""
     cluster.agent("i-1", Market.ON_DEMAND)
-    mine = cluster.cloud.described["i-1"]
-    cluster.cloud.described["i-1"] = replace(mine, part_of="fleet-1")
-    stray = replace(mine, instance_id="i-9", part_of="fleet-9")
+    declared = cluster.cloud.described["i-1"]
+    cluster.cloud.described["i-1"] = replace(declared, part_of="fleet-1")
+    stray = replace(declared, instance_id="i-9", part_of="fleet-9")
     cluster.cloud.described["i-9"] = stray
     cluster.cloud.described["i-8"] = replace(stray, instance_id="i-8", part_of="", launch="f" * 32)
     cluster.run(2)
@@ -164,9 +164,9 @@ def test_capacity_that_the_stack_does_not_declare_is_told_until_it_is_gone(clust
     cluster.store.write_declared_capacity(DeclaredCapacity(capacity=["fleet-1"]))
     later(cluster)
     assert ("orphaned-capacity", "fleet-9") in kinds(cluster)
-    (found,) = [a for a in cluster.store.notes.anomalies().open if a.kind == "orphaned-capacity"]
-    assert "fleet-9 belongs to no stack and runs 1 instance (agent) for $0.085 an hour" in found.words
-    assert found.figures["usd_per_hour"] == 0.085
+    (anomaly,) = [a for a in cluster.store.notes.anomalies().open if a.kind == "orphaned-capacity"]
+    assert "fleet-9 belongs to no stack and runs 1 instance (agent) for $0.085 an hour" in anomaly.words
+    assert anomaly.figures["usd_per_hour"] == 0.085
     del cluster.cloud.described["i-9"]
     cluster.run(8)
     later(cluster)

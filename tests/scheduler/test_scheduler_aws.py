@@ -120,10 +120,10 @@ def raw(state: str, **kw: object) -> dict:
 def test_an_instance_is_read_with_its_end_and_its_author(
     answer: dict, phase: Phase, ended_at: datetime | None, interrupted: bool | None
 ) -> None:
-    found = parse_instance(answer)
-    assert (found.phase, found.ended_at, found.interrupted) == (phase, ended_at, interrupted)
-    assert (found.role, found.launched_at) == (Role.SCHEDULER, AT)
-    assert found.market is (Market.SPOT if "InstanceLifecycle" in answer else Market.ON_DEMAND)
+    instance = parse_instance(answer)
+    assert (instance.phase, instance.ended_at, instance.interrupted) == (phase, ended_at, interrupted)
+    assert (instance.role, instance.launched_at) == (Role.SCHEDULER, AT)
+    assert instance.market is (Market.SPOT if "InstanceLifecycle" in answer else Market.ON_DEMAND)
 
 
 def refused(code: str, status: int = 400) -> ClientError:
@@ -171,10 +171,10 @@ class Queue:
         for body in bodies:
             self.sqs.send_message(QueueUrl=self.url, MessageBody=body)
 
-    def left(self) -> int:
+    def message_count(self) -> int:
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-        found = self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=names)["Attributes"]
-        return sum(int(found[n]) for n in names)
+        attributes = self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=names)["Attributes"]
+        return sum(int(attributes[n]) for n in names)
 
     def receive(self, count: int) -> list:
         """Wait, 10 s at most, until so many messages were received."""
@@ -202,12 +202,12 @@ def test_poison_and_foreign_messages_are_deleted_and_the_others_wait_to_be_settl
         queue.send("not json", event("EC2 Something New", {}), warning("i-1"), warning("i-2"))
         received = {m.instance_id: m for m in queue.receive(2)}
     assert received.keys() == {"i-1", "i-2"}
-    assert queue.left() == 2
+    assert queue.message_count() == 2
     assert "a message that cannot be read is deleted" in caplog.text
     again = queue.receive(2)  # what is not acknowledged comes again
     assert {m.instance_id for m in again} == {"i-1", "i-2"}
     queue.cloud.acknowledge(again)
-    assert queue.left() == 0
+    assert queue.message_count() == 0
 
 
 def test_a_warning_on_the_queue_becomes_an_order_to_stop(queue: Queue, s3_cluster: Cluster, clock: ManualClock) -> None:
@@ -218,17 +218,17 @@ def test_a_warning_on_the_queue_becomes_an_order_to_stop(queue: Queue, s3_cluste
     assert s3_cluster.state("j") == "RUNNING"
     scheduler = Scheduler(s3_cluster.store, s3_cluster.manifest, queue.cloud, "s")
     queue.send("poison", warning("i-foreign"), warning("i-1"))
-    given = None
+    assignment = None
     for _ in range(60):
         scheduler.tick()
-        given = s3_cluster.store.assignments.get("i-1").value
-        if given.order is Order.STOP and queue.left() == 0:
+        assignment = s3_cluster.store.assignments.get("i-1").value
+        if assignment.order is Order.STOP and queue.message_count() == 0:
             break
         clock.advance(timedelta(seconds=1))
         SystemClock().sleep(timedelta(milliseconds=100))
-    assert (given.order, given.reason, given.deadline) == (Order.STOP, Reason.NOTICE, AT + NOTICE)
+    assert (assignment.order, assignment.reason, assignment.deadline) == (Order.STOP, Reason.NOTICE, AT + NOTICE)
     assert s3_cluster.store.assignments.get("i-foreign") is None
-    assert queue.left() == 0
+    assert queue.message_count() == 0
 
 
 def test_instances_are_found_by_the_clusters_tag_and_spot_prices_by_pool(queue: Queue) -> None:
@@ -242,16 +242,16 @@ def test_instances_are_found_by_the_clusters_tag_and_spot_prices_by_pool(queue: 
             MaxCount=1,
             TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
         )
-    (found,) = queue.cloud.instances()
-    assert (found.instance_type, found.market, found.role, found.phase) == (
+    (instance,) = queue.cloud.instances()
+    assert (instance.instance_type, instance.market, instance.role, instance.phase) == (
         "c5.large",
         Market.ON_DEMAND,
         Role.AGENT,
         Phase.ALIVE,
     )
-    ec2.terminate_instances(InstanceIds=[found.instance_id])
-    (found,) = queue.cloud.instances()
-    assert found.phase is Phase.ENDED
-    assert found.ended_at is not None
-    assert found.interrupted is False
+    ec2.terminate_instances(InstanceIds=[instance.instance_id])
+    (instance,) = queue.cloud.instances()
+    assert instance.phase is Phase.ENDED
+    assert instance.ended_at is not None
+    assert instance.interrupted is False
     ec2.close()

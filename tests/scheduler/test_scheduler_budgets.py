@@ -29,21 +29,21 @@ def billed(cluster: Cluster):
     return bill(*ledgers, store.prices(), events, scheduler._ledger.catalogue, cluster.clock.now(), rules=BILLING)
 
 
-def tell_of_ends(cluster: Cluster) -> None:
+def append_finish_events(cluster: Cluster) -> None:
     """What an agent tells of a job that it has finished."""
-    for job, found in cluster.store.records.scan().items():
-        record, name = found.value, found.value.last_owner
+    for job, document in cluster.store.records.scan().items():
+        record, name = document.value, document.value.last_owner
         if record.state is JobState.SUCCEEDED:
-            said = {"writer": name, "instance_id": name, "data": {"step": 20}}
-            event = Event(job_id=job, kind=EventKind.FINISHED, at=record.changed_at, epoch=record.epoch, **said)
+            fields = {"writer": name, "instance_id": name, "data": {"step": 20}}
+            event = Event(job_id=job, kind=EventKind.FINISHED, at=record.changed_at, epoch=record.epoch, **fields)
             cluster.store.append_event(event)
 
 
 def purses(cluster: Cluster, accounts: Accounts | None = None) -> dict[tuple[str, Unit], float]:
     """What is spent by now, as a scheduler that has just begun, or the one that runs, finds it."""
     scheduler = cluster.schedulers[0]
-    found = (accounts or Accounts(cluster.store)).look(scheduler._observer.look(), scheduler._ledger)
-    return {(p.team, p.unit): p.spent for p in found}
+    spending = (accounts or Accounts(cluster.store)).look(scheduler._observer.look(), scheduler._ledger)
+    return {(p.team, p.unit): p.spent for p in spending}
 
 
 def test_a_job_is_put_off_at_its_teams_cap_and_goes_on_once_it_is_raised(cluster: Cluster) -> None:
@@ -108,7 +108,7 @@ def test_what_is_spent_is_the_bill_whoever_adds_it_up(cluster: Cluster) -> None:
     for n in range(6):
         cluster.submit(f"j-{n}", **(TEAM if n % 2 else {}))
     cluster.run(60)
-    tell_of_ends(cluster)
+    append_finish_events(cluster)
     cluster.end("i-0", interrupted=False)
     cluster.run(5)
     cluster.clock.advance(timedelta(hours=3))
@@ -116,15 +116,15 @@ def test_what_is_spent_is_the_bill_whoever_adds_it_up(cluster: Cluster) -> None:
     cluster.clock.advance(timedelta(hours=3))
     cluster.submit("late", **TEAM)
     cluster.run(30)
-    tell_of_ends(cluster)
+    append_finish_events(cluster)
     assert cluster.store.archive.scan(), "some have left the tables"
-    found = billed(cluster)
-    mine = sum(float(j.cost) for j in found.jobs if j.job_id in ("j-1", "j-3", "j-5", "late"))
+    bill = billed(cluster)
+    team_usd = sum(float(j.cost) for j in bill.jobs if j.job_id in ("j-1", "j-3", "j-5", "late"))
     running = cluster.schedulers[0]._accounts
     for accounts in (running, Accounts(cluster.store)):
         spent = purses(cluster, accounts)
-        assert spent[ENVIRONMENT, Unit.DOLLARS] == pytest.approx(float(found.cost))
-        assert spent["vision", Unit.DOLLARS] == pytest.approx(mine)
+        assert spent[ENVIRONMENT, Unit.DOLLARS] == pytest.approx(float(bill.cost))
+        assert spent["vision", Unit.DOLLARS] == pytest.approx(team_usd)
     assert "i-0" in running._done, "what is over is not reckoned anew"
 
 

@@ -33,19 +33,21 @@ def written(cluster: Cluster) -> dict[str, list[float]]:
     """By part, what is written down."""
     cluster.clock.advance(WRITE_EVERY)
     cluster.run(1)
-    found = cluster.store.notes.changeovers()
-    assert found is not None
-    assert {(t.instance_type, t.zone, t.market.value) for t in found.times} <= {("c6i.large", "us-east-1a", "spot")}
-    return {t.part: t.seconds for t in found.times}
+    changeovers = cluster.store.notes.changeovers()
+    assert changeovers is not None
+    assert {(t.instance_type, t.zone, t.market.value) for t in changeovers.times} <= {
+        ("c6i.large", "us-east-1a", "spot")
+    }
+    return {t.part: t.seconds for t in changeovers.times}
 
 
 def test_an_attempt_that_has_ended_is_measured_and_written_down(cluster: Cluster) -> None:
     cluster.agent("i-1")
     run_once(cluster, "j")
-    found = written(cluster)
-    assert found["restore"] == [3.0]
-    assert PAUSE.total_seconds() <= found["data"][0] <= PAUSE.total_seconds() + 2
-    assert set(found) == {"data", "restore"}  # it was not launched for the job
+    seconds_by_part = written(cluster)
+    assert seconds_by_part["restore"] == [3.0]
+    assert PAUSE.total_seconds() <= seconds_by_part["data"][0] <= PAUSE.total_seconds() + 2
+    assert set(seconds_by_part) == {"data", "restore"}  # it was not launched for the job
 
 
 def test_nothing_is_counted_twice_neither_by_the_same_scheduler_nor_by_the_next(cluster: Cluster) -> None:
@@ -61,17 +63,17 @@ def test_nothing_is_counted_twice_neither_by_the_same_scheduler_nor_by_the_next(
     assert after["data"][:1] == before["data"]
 
 
-def test_what_was_measured_is_what_the_plan_is_told(cluster: Cluster) -> None:
+def test_the_plan_uses_measured_changeovers(cluster: Cluster) -> None:
     log = ChangeoverLog(cluster.store)
     assert (log.of("j"), log.to(PoolKey("t", "z", Market.SPOT))) == (None, None)
     times = [PartTimes(part="boot", instance_type="t", zone="z", market="spot", seconds=[2000.0] * 9)]
     cluster.store.notes.write_changeovers(Changeovers(updated_at=cluster.clock.now(), times=times))
     log.load()
-    told = log.of("j")
-    assert told is not None
-    assert told.expected > timedelta(seconds=1500)
-    assert told.upper > timedelta(seconds=2000)
-    assert log.of("k") is told  # a thousand jobs ask
+    changeover = log.of("j")
+    assert changeover is not None
+    assert changeover.expected > timedelta(seconds=1500)
+    assert changeover.upper > timedelta(seconds=2000)
+    assert log.of("k") is changeover  # a thousand jobs ask
     pools = [PoolKey(kind, "z", Market.SPOT) for kind in ("t", "other")]
     slow, usual = (log.to(pool) for pool in pools)
     assert slow is not None and usual is not None

@@ -42,9 +42,9 @@ def worn(clock: ManualClock) -> Cluster:
 
 
 def rewritten(cluster: Cluster, key: str, change: Callable[[Any], Any]) -> None:
-    found = cluster.store.control.get(key)
-    assert found is not None, key
-    cluster.store.control.put(key, json.dumps(change(json.loads(found.value))).encode())
+    entry = cluster.store.control.get(key)
+    assert entry is not None, key
+    cluster.store.control.put(key, json.dumps(change(json.loads(entry.value))).encode())
 
 
 def goes_on(cluster: Cluster) -> None:
@@ -107,11 +107,11 @@ def test_an_event_that_tells_of_no_market_stops_no_tick(worn: Cluster) -> None:
 @pytest.mark.parametrize("kind", ["training", "stepped"])
 def test_a_time_that_a_job_s_program_tells_stops_no_tick(worn: Cluster, kind: str) -> None:
     """Any program may write `seconds`. It is read when the attempt has ended, to measure what a changeover takes."""
-    one = worn.agents[worn.starts["one"][0][1]]
-    told = {"seconds": 10**400, "next_seconds": 1}
-    worn.store.event_writer("one", 1, one.iid, one.iid).emit(EventKind(kind), **told)
-    one.lease.release(Reason.NOTICE)
-    one.lease, one.alive = None, False
+    agent = worn.agents[worn.starts["one"][0][1]]
+    times = {"seconds": 10**400, "next_seconds": 1}
+    worn.store.event_writer("one", 1, agent.iid, agent.iid).emit(EventKind(kind), **times)
+    agent.lease.release(Reason.NOTICE)
+    agent.lease, agent.alive = None, False
     goes_on(worn)
 
 

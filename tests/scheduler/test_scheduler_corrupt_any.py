@@ -90,20 +90,20 @@ def inside(document: Any, at: Path = ()) -> Iterator[Path]:
 def places(world: str) -> list[tuple[int, str, Path]]:
     """Cluster, key and place of all that can be wrong; an empty place: the whole document. The manifest is not among
     it: who deploys writes it, and a scheduler without one does nothing."""
-    found: list[tuple[int, str, Path]] = []
+    locations: list[tuple[int, str, Path]] = []
     for number, cluster in enumerate(WORLDS[world]()):
         for key in sorted(entry.key for entry in cluster.store.control.list("") if entry.key != "cluster.json"):
             document = json.loads(cluster.store.control.get(key).value)
-            found += [(number, key, place) for place in ((), *inside(document))]
-    return found
+            locations += [(number, key, place) for place in ((), *inside(document))]
+    return locations
 
 
 def spoilt(cluster: Cluster, key: str, place: Path, value: Any) -> None:
-    found = cluster.store.control.get(key)
-    if found is None or not place:
+    entry = cluster.store.control.get(key)
+    if entry is None or not place:
         cluster.store.control.put(key, value)
         return
-    document = part = json.loads(found.value)
+    document = part = json.loads(entry.value)
     *way, last = place
     for step in way:
         part = part[step]
@@ -137,11 +137,11 @@ def goes_on(clusters: Sequence[Cluster]) -> None:
 def test_no_value_of_any_document_stops_the_ticks_or_a_new_job(world: str) -> None:
     @settings(max_examples=6 * settings.default.max_examples)
     @given(st.data())
-    def holds(data: st.DataObject) -> None:
+    def check(data: st.DataObject) -> None:
         number, key, place = data.draw(st.sampled_from(places(world)))
         value = data.draw(st.sampled_from(NONSENSE if place else NO_DOCUMENT))
         clusters = WORLDS[world]()
         spoilt(clusters[number], key, place, value)
         goes_on(clusters)
 
-    holds()
+    check()

@@ -55,7 +55,7 @@ class CrowdCluster(ElasticCluster):
             local.do("price", pool=f"{kind}/*", usd=usd)
             local.do("depth", pool=f"{kind}/*", instances=DEPTH)
         ec2 = boto3.client("ec2", region_name="us-east-1")
-        made = ec2.create_launch_template(
+        template = ec2.create_launch_template(
             LaunchTemplateName="elastic", LaunchTemplateData={"ImageId": "ami-12c6146b", "InstanceType": "m6i.large"}
         )
         subnets = {s["AvailabilityZone"]: s["SubnetId"] for s in ec2.describe_subnets()["Subnets"]}
@@ -63,19 +63,19 @@ class CrowdCluster(ElasticCluster):
         spot_role()
         declared = elastic(
             types=list(TYPES), places={zone: subnets[zone] for zone in ZONES}, max_instances=CAP,
-            idle_limit=IDLE_LIMIT, template=made["LaunchTemplate"]["LaunchTemplateId"],
+            idle_limit=IDLE_LIMIT, template=template["LaunchTemplate"]["LaunchTemplateId"],
         )  # fmt: skip
         self.declare(cluster=f"c-{uuid4().hex[:6]}", elastic=declared, limits=LIMITS)
         self.cloud = AwsCloud.open(self.manifest, clock)  # type: ignore[assignment]
         self.schedulers = [self.scheduler()]
-        self.asked, self.throttled = Counter[str](), list[str]()
+        self.request_counts, self.throttled = Counter[str](), list[str]()
         self._count(local.account.buckets)
 
     def _count(self, buckets: throttle.Buckets) -> None:
         def counted(call: Any, name: Any) -> Any:
             def take(*arguments: Any) -> bool:
                 admitted = bool(call(*arguments))
-                self.asked[name(*arguments)] += 1
+                self.request_counts[name(*arguments)] += 1
                 self.throttled += [] if admitted else [name(*arguments)]
                 return admitted
 
@@ -182,14 +182,16 @@ def test_a_crowd_is_served_within_the_cap_and_the_buckets_and_the_bill_is_the_cl
 
     # Requests: none was one too many for its bucket, and what launches and ends is asked for all at once.
     assert crowd.throttled == []
-    assert crowd.asked["CreateFleet"] <= 2 and crowd.asked["TerminateInstances"] <= 2
-    assert crowd.asked["instances of a launch"] == CAP
+    assert crowd.request_counts["CreateFleet"] <= 2 and crowd.request_counts["TerminateInstances"] <= 2
+    assert crowd.request_counts["instances of a launch"] == CAP
 
     # Money: the ledger's bill, and what the cloud's own log of launches, ends and prices comes to.
     lines = audit_bill.read(crowd.local.market.log.path)
-    theirs = {row["id"]: row["cost"] for row in audit_bill.audit(lines, crowd.clock.now())}
-    ours = crowd.bill(jobs)
-    assert {i.launch.instance_id: i.cost for i in ours.instances} == theirs
-    assert len(theirs) == CAP and sum(theirs.values()) > 0
-    assert sum(part.cost for part in ours.jobs) + total(u.cost for u in ours.idle) == sum(theirs.values())
-    assert Sums.of(usage_rows(ours)).cost == sum(theirs.values())
+    market_costs = {row["id"]: row["cost"] for row in audit_bill.audit(lines, crowd.clock.now())}
+    ledger_bill = crowd.bill(jobs)
+    assert {i.launch.instance_id: i.cost for i in ledger_bill.instances} == market_costs
+    assert len(market_costs) == CAP and sum(market_costs.values()) > 0
+    assert sum(part.cost for part in ledger_bill.jobs) + total(u.cost for u in ledger_bill.idle) == sum(
+        market_costs.values()
+    )
+    assert Sums.of(usage_rows(ledger_bill)).cost == sum(market_costs.values())

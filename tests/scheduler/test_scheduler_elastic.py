@@ -37,12 +37,12 @@ def test_a_job_has_an_instance_launched_runs_on_it_and_leaves_nothing_behind(her
 def test_nothing_is_launched_where_nothing_waits_and_no_intent_is_read_where_nothing_is_elastic(here, cluster):
     here.run(20)
     assert (here.cloud.intents, here.intents()) == ([], [])
-    asked = []
-    cluster.store.launching.scan = lambda *a, **k: asked.append(a)
+    scans = []
+    cluster.store.launching.scan = lambda *a, **k: scans.append(a)
     cluster.agent("i-1")
     cluster.submit("j")
     cluster.run(8)
-    assert (cluster.state("j"), asked) == ("SUCCEEDED", [])
+    assert (cluster.state("j"), scans) == ("SUCCEEDED", [])
 
 
 def test_equal_needs_are_one_request_and_one_intent(here):
@@ -58,7 +58,7 @@ def test_equal_needs_are_one_request_and_one_intent(here):
 
 
 def test_what_one_pool_lacks_is_asked_for_again_and_nobody_has_two(here):
-    here.cloud.left[SPOT] = 2
+    here.cloud.capacity[SPOT] = 2
     for n in range(3):
         here.submit(f"j{n}")
     here.run(1)
@@ -71,7 +71,7 @@ def test_what_one_pool_lacks_is_asked_for_again_and_nobody_has_two(here):
     assert sum(len(i.outcome.instances) for i in here.intents()) <= 3
 
 
-def test_a_pool_dearer_than_its_highest_price_is_not_asked(tmp_path):
+def test_a_pool_above_its_max_price_is_not_launched(tmp_path):
     clock = ManualClock()
     here = ElasticCluster(folder_store(tmp_path, clock), clock, markets=[Market.SPOT], max_prices={TYPE: 0.03})
     dear = PricePoint(
@@ -125,7 +125,7 @@ def test_a_deadline_that_nothing_can_keep_ends_the_job_with_that_reason(here):
     record = here.store.records.get("j").value
     assert (record.state.value, record.last_reason) == ("FAILED", Reason.INFEASIBLE)
     assert "deadline cannot be kept" in record.detail
-    (event,) = here.told("j", EventKind.FAILED)
+    (event,) = here.events_of_kind("j", EventKind.FAILED)
     assert event.data["reason"] == "infeasible"
     assert here.cloud.intents == []
 
@@ -177,10 +177,12 @@ def test_a_crowd_fills_the_cap_at_once_by_few_requests_and_is_drained_by_what_wa
 
 
 def test_a_type_is_launched_only_in_the_zones_that_are_said_to_have_it():
-    both = {"us-east-1a": "subnet-a", "us-east-1b": "subnet-b"}
-    declared = elastic(types=["c6i.large", "m6i.large"], places=both, zones={"m6i.large": ["us-east-1b", "us-east-1c"]})
-    found = {(pool.instance_type, pool.zone) for pool in pools_of(declared)}
-    assert found == {("c6i.large", "us-east-1a"), ("c6i.large", "us-east-1b"), ("m6i.large", "us-east-1b")}
+    subnets = {"us-east-1a": "subnet-a", "us-east-1b": "subnet-b"}
+    declared = elastic(
+        types=["c6i.large", "m6i.large"], places=subnets, zones={"m6i.large": ["us-east-1b", "us-east-1c"]}
+    )
+    pools = {(pool.instance_type, pool.zone) for pool in pools_of(declared)}
+    assert pools == {("c6i.large", "us-east-1a"), ("c6i.large", "us-east-1b"), ("m6i.large", "us-east-1b")}
     # What was planned before the declaration changed is not asked for any more.
     planned = Launch(
         job_id="j", instance_type="m6i.large", zone="us-east-1a", market=Market.SPOT, ordered=False, why=Why.CRITICAL,
@@ -202,7 +204,7 @@ def test_what_runs_at_an_unknown_price_counts_as_the_dearest_in_the_cap_and_in_t
     assert len(here.cloud.alive) == 2
     unknown = {"instance_type": "x9.unpriced"}
     for name, intent in ((i.name, i) for i in here.intents()):
-        brought = [one.model_copy(update=unknown) for one in intent.outcome.instances]
+        brought = [instance.model_copy(update=unknown) for instance in intent.outcome.instances]
         outcome = intent.outcome.model_copy(update={"instances": tuple(brought)})
         here.store.launching.put(name, intent.model_copy(update={"outcome": outcome}))
     here.submit("j2")
@@ -212,7 +214,7 @@ def test_what_runs_at_an_unknown_price_counts_as_the_dearest_in_the_cap_and_in_t
     assert f"${2 * usd:.2f} of $0.20 an hour" in words(here, "j2")
 
 
-def test_where_no_price_is_known_nothing_is_launched_and_the_job_is_told(tmp_path):
+def test_without_a_price_nothing_is_launched_and_the_job_says_why(tmp_path):
     clock = ManualClock()
     kind = InstanceType(name="own.unpriced", vcpus=8, memory_gib=32)
     here = ElasticCluster(folder_store(tmp_path, clock), clock, types=[kind.name], max_usd_per_hour=1.0)

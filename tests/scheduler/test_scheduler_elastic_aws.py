@@ -57,12 +57,12 @@ def intent(account: LocalAccount, market: Market = Market.SPOT, count: int = 1, 
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("whole", [False, True])
 def test_every_way_to_launch_is_one_that_ec2_takes_and_is_done_once(account, cloud, market, ordered, whole):
-    wanted = intent(account, market, 2, ordered=ordered, whole=whole)
-    answer, again = cloud.launch(wanted), cloud.launch(wanted)
+    launch_intent = intent(account, market, 2, ordered=ordered, whole=whole)
+    answer, again = cloud.launch(launch_intent), cloud.launch(launch_intent)
     assert (len(answer.instances), answer.errors) == (2, ())
     assert {i.instance_id for i in again.instances} == {i.instance_id for i in answer.instances}
     described = [i for i in cloud.instances() if i.phase is Phase.ALIVE]
-    assert {(i.launch, i.market, i.zone) for i in described} == {(wanted.token, market, ZONE)}
+    assert {(i.launch, i.market, i.zone) for i in described} == {(launch_intent.token, market, ZONE)}
     assert {(i.instance_id, i.instance_type) for i in described} == {
         (i.instance_id, i.instance_type) for i in answer.instances
     }

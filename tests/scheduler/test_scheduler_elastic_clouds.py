@@ -22,13 +22,13 @@ from scheduler_helpers import folder_store
 class Rig(ABC):
     """A cloud in which launches are refused as a test wills.
 
-    `dry_word`, `gone_word`: what it says of a pool without capacity, and of a template that is not there. `gone`: a
-    template of that kind. `lost`: how an answer is lost.
+    `dry_word`, `gone_word`: what it says of a pool without capacity, and of a template that is not there.
+    `deleted_template`: a template that does not exist. `lost`: how an answer is lost.
     """
 
     dry_word: str
     gone_word: str
-    gone: str
+    deleted_template: str
     lost: Exception
     quota: tuple[str, float, float]
     """A code, what one instance takes of it, and what there is of it otherwise."""
@@ -60,7 +60,11 @@ class Rig(ABC):
 
 
 class AwsRig(Rig):
-    dry_word, gone_word, gone = "InsufficientInstanceCapacity", "InvalidLaunchTemplateId", "lt-0123456789abcdef0"
+    dry_word, gone_word, deleted_template = (
+        "InsufficientInstanceCapacity",
+        "InvalidLaunchTemplateId",
+        "lt-0123456789abcdef0",
+    )
     lost = ReadTimeoutError(endpoint_url="ec2")
     quota, pool = ("L-34B43A08", 2, 1000), f"{TYPE}/{ZONE}"  # standard instances, in vCPUs
 
@@ -82,7 +86,7 @@ class AwsRig(Rig):
 
 
 class GoogleRig(Rig):
-    dry_word, gone_word, gone = "RESOURCE_POOL_EXHAUSTED", "was not found", f"{TEMPLATE}-gone"
+    dry_word, gone_word, deleted_template = "RESOURCE_POOL_EXHAUSTED", "was not found", f"{TEMPLATE}-gone"
     lost = ReadTimeout()
     quota, pool = ("PREEMPTIBLE_CPUS", 8, 2400), f"{GOOGLE_TYPE}/{A}"
 
@@ -148,7 +152,7 @@ def test_beyond_a_quota_jobs_wait_for_each_other(rig: Rig, here: ElasticCluster)
 
 
 def test_a_template_that_was_removed_is_asked_for_once(rig: Rig, here: ElasticCluster) -> None:
-    rig.offer(here, template=rig.gone)
+    rig.offer(here, template=rig.deleted_template)
     here.submit("j")
     for _ in range(4):
         here.run(1)
@@ -169,8 +173,8 @@ def test_what_is_asked_for_again_after_a_change_is_there_once_and_a_tick_later(
     of the first request."""
     launch = here.cloud.launch
 
-    def lose(wanted: LaunchIntent) -> None:
-        launch(wanted)
+    def lose(request: LaunchIntent) -> None:
+        launch(request)
         raise rig.lost
 
     with monkeypatch.context() as lost:
@@ -182,8 +186,8 @@ def test_what_is_asked_for_again_after_a_change_is_there_once_and_a_tick_later(
     if changed == "template":
         rig.offer(here, **rig.newer())
     else:
-        (name, found), *_ = here.store.launching.scan().items()
-        here.store.launching.replace(name, found, found.value.model_copy(update={"tags": {"team": "vision"}}))
+        (name, document), *_ = here.store.launching.scan().items()
+        here.store.launching.replace(name, document, document.value.model_copy(update={"tags": {"team": "vision"}}))
         here.schedulers = [here.scheduler()]
     monkeypatch.setattr(here.schedulers[0]._facts, "describe", lambda *described: None)
     here.boots = False

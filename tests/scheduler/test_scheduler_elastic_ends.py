@@ -10,7 +10,7 @@ def test_what_the_cloud_takes_from_a_job_is_launched_anew(here):
     here.submit("j")
     here.run(4)
     here.cloud.end_one("e-001", interrupted=True)
-    here.cloud.tell(MessageKind.ENDED, "e-001", here.clock.now())
+    here.cloud.send(MessageKind.ENDED, "e-001", here.clock.now())
     here.run(12)
     assert here.cloud.alive == {"e-002"}
     assert here.store.records.get("j").value.owner == "e-002"

@@ -80,9 +80,9 @@ def test_an_instance_that_no_intent_tells_of_is_ended_after_a_while_and_gets_no_
 def test_what_another_cluster_of_the_same_name_has_launched_is_left_alone(here):
     here.submit("j")
     here.run(1)
-    mine = here.cloud.described["e-001"]
-    here.cloud.described["x-1"] = replace(mine, instance_id="x-1", launch="0" * 32)
-    assert mine.launch != "0" * 32
+    own = here.cloud.described["e-001"]
+    here.cloud.described["x-1"] = replace(own, instance_id="x-1", launch="0" * 32)
+    assert own.launch != "0" * 32
     for _ in range(5):
         here.later(minutes=1)
         here.run(3)
@@ -141,8 +141,8 @@ def test_a_launched_instance_that_is_never_described_counts_for_nothing_after_a_
     assert here.store.records.get("j").value.owner == "e-002"
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_a_launched_instance_of_which_nobody_ever_tells_is_on_the_bill(here, told):
+@pytest.mark.parametrize("has_event", [True, False])
+def test_a_launched_instance_of_which_nobody_ever_tells_is_on_the_bill(here, has_event):
     """By its launch, until the end that the cloud's event states; without one as what nobody knows the length of."""
     here.boots = False
     here.length = 10_000
@@ -151,23 +151,25 @@ def test_a_launched_instance_of_which_nobody_ever_tells_is_on_the_bill(here, tol
     here.run(1)
     launched = here.intents()[0].outcome.settled_at
     here.later(minutes=6)
-    if told:
-        here.cloud.tell(MessageKind.ENDED, "e-001", at=launched + timedelta(minutes=4))
+    if has_event:
+        here.cloud.send(MessageKind.ENDED, "e-001", at=launched + timedelta(minutes=4))
     here.run(2)
-    assert (here.store.ends.get("e-001") is not None) is told, "it might still come"
+    assert (here.store.ends.get("e-001") is not None) is has_event, "it might still come"
     here.later(minutes=70)
     here.boots = True
     here.run(6)
     launch, end = here.store.launches.get("e-001").value, here.store.ends.get("e-001").value
     assert (launch.instance_type, launch.zone, launch.market) == (TYPE, ZONE, Market.SPOT)
     assert launch.launched_at == launched
-    lived, source = (timedelta(minutes=4), "event") if told else (timedelta(0), "unknown")
+    lived, source = (timedelta(minutes=4), "event") if has_event else (timedelta(0), "unknown")
     assert (end.ended_at - launched, end.source, end.interrupted) == (lived, source, False)
-    ledgers = [[found.value for found in table.scan().values()] for table in (here.store.launches, here.store.ends)]
+    ledgers = [
+        [document.value for document in table.scan().values()] for table in (here.store.launches, here.store.ends)
+    ]
     billed = bill(*ledgers, here.store.prices(), {}, builtin(), here.clock.now(), rules=BILLING)
     own = [i for i in billed.instances if i.launch.instance_id == "e-001"]
-    assert [(i.running, i.unknown, i.cost > 0) for i in own] == [(False, not told, True)]
-    assert any("e-001 (c6i.large in us-east-1a, spot)" in note for note in billed.notes) is not told
+    assert [(i.running, i.unknown, i.cost > 0) for i in own] == [(False, not has_event, True)]
+    assert any("e-001 (c6i.large in us-east-1a, spot)" in note for note in billed.notes) is not has_event
 
 
 def test_a_report_without_a_scheduler_finds_what_nobody_ever_saw(here):

@@ -79,8 +79,8 @@ def test_a_scheduler_killed_at_any_call_leaves_nothing_twice_unknown_or_behind(m
     begin(here, counted)
     work(here)
     assert here.living() == {}
-    what = {call.split(" ", 1)[1] for call in counted.calls}
-    assert what >= {"launching.create", "launching.replace", "cloud.launch", "cloud.terminate"}
+    methods = {call.split(" ", 1)[1] for call in counted.calls}
+    assert methods >= {"launching.create", "launching.replace", "cloud.launch", "cloud.terminate"}
     for at in range(1, len(counted.calls) + 1):
         here = make(f"killed-{at}")
         begin(here, Killer(at))
@@ -88,9 +88,9 @@ def test_a_scheduler_killed_at_any_call_leaves_nothing_twice_unknown_or_behind(m
             work(here)
         here.schedulers = [here.successor("s2")]
         here.run(1)
-        told = {i.instance_id for intent in here.intents() if intent.outcome for i in intent.outcome.instances}
+        recorded_ids = {i.instance_id for intent in here.intents() if intent.outcome for i in intent.outcome.instances}
         where = f"killed {killed.value}, call {at}"
-        assert set(here.living()) <= told, where
+        assert set(here.living()) <= recorded_ids, where
         work(here)
         assert {here.state(job) for job in JOBS} == {"SUCCEEDED"}, where
         here.store.request_drain(Request(at=here.clock.now()))
@@ -145,12 +145,12 @@ def test_of_two_that_settle_the_same_intent_one_is_believed(tmp_path: Path) -> N
     here.run(1)
     here.cloud.lost, here.cloud.hidden = None, set()
     other = here.scheduler("s2")
-    ask = here.cloud.launch
+    launch = here.cloud.launch
 
     def meanwhile(intent: Any) -> Any:
-        here.cloud.launch = ask  # type: ignore[method-assign]
+        here.cloud.launch = launch  # type: ignore[method-assign]
         other.tick()
-        return ask(intent)
+        return launch(intent)
 
     here.cloud.launch = meanwhile  # type: ignore[method-assign]
     here.run(6)
@@ -173,12 +173,12 @@ def test_a_release_lost_between_two_schedulers_puts_no_job_on_what_is_ended(tmp_
     here.later(minutes=6)
     release = first._actor._release
 
-    def late(action: Any, seen: Any) -> Any:
+    def late(action: Any, observation: Any) -> Any:
         here.submit("b")
-        found = here.store.assignments.get(action.instance_id)
-        taken = found.value.model_copy(update={"job_id": "b", "epoch": 1, "changed_at": here.clock.now()})
-        here.store.assignments.replace(action.instance_id, found, taken)
-        return release(action, seen)
+        document = here.store.assignments.get(action.instance_id)
+        reassigned = document.value.model_copy(update={"job_id": "b", "epoch": 1, "changed_at": here.clock.now()})
+        here.store.assignments.replace(action.instance_id, document, reassigned)
+        return release(action, observation)
 
     first._actor._release = late  # type: ignore[method-assign]
     first.tick()

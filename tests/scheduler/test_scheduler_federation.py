@@ -40,7 +40,7 @@ def test_a_job_that_finds_nothing_at_home_ends_at_a_peer(pair: Pair) -> None:
     trip = record.trips[0]
     assert (trip.cluster, trip.visit, trip.end) == ("host", pair.home.visit("j"), TripEnd.ENDED)
     assert record.away is None and record.last_reason is Reason.FINISHED and trip.usd is not None
-    assert [len(pair.home.told("j", kind)) for kind in (EventKind.DEPARTED, EventKind.RETURNED)] == [1, 1]
+    assert [len(pair.home.events_of_kind("j", kind)) for kind in (EventKind.DEPARTED, EventKind.RETURNED)] == [1, 1]
     visit = pair.host.store.jobs.get(pair.home.visit("j")).value
     assert visit.visit.home == "home" and visit.visit.job_id == "j"
     assert pair.host.store.visits.get(pair.home.visit("j")).value.end is JobState.SUCCEEDED
@@ -124,7 +124,7 @@ def test_a_cancelled_job_ends_wherever_it_is(pair: Pair) -> None:
     pair.home.store.cancels.create("j", Request(at=pair.clock.now()))
     pair.until("j", "CANCELLED")
     assert pair.host.state(pair.home.visit("j")) == "CANCELLED"
-    assert len(pair.home.told("j", EventKind.CANCELLED)) == 1
+    assert len(pair.home.events_of_kind("j", EventKind.CANCELLED)) == 1
 
 
 def test_a_drained_host_gives_its_visits_back(pair: Pair) -> None:
@@ -207,8 +207,8 @@ def test_an_output_that_cannot_be_copied_keeps_no_job_away(pair: Pair, tmp_path:
     pair.run(18)
     pair.host.agent("i-1")
     visit, epoch = pair.home.visit("j"), pair.home.store.records.get("j").value.epoch
-    for name, said in (("model.bin", b"of the visit"), ("sound.bin", b"sound")):
-        (tmp_path / name).write_bytes(said)
+    for name, content in (("model.bin", b"of the visit"), ("sound.bin", b"sound")):
+        (tmp_path / name).write_bytes(content)
         pair.host.store.data.upload(f"jobs/{visit}/outputs/000001/{name}", tmp_path / name)
     (tmp_path / "other").write_bytes(b"copied before a crash, and other bytes")
     pair.home.store.data.upload(f"jobs/j/outputs/{epoch:06d}/model.bin", tmp_path / "other")
@@ -222,9 +222,9 @@ def test_an_output_that_cannot_be_copied_keeps_no_job_away(pair: Pair, tmp_path:
 def test_an_offer_whose_copying_took_long_is_as_old_as_its_arrival(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     send = parcels.send
 
-    def slow(*given: Any) -> int:
+    def slow(*args: Any) -> int:
         pair.clock.advance(OFFER_LIFE + timedelta(hours=1))
-        return send(*given)
+        return send(*args)
 
     monkeypatch.setattr(parcels, "send", slow)
     pair.home.submit("j", **TRAVELS)

@@ -32,8 +32,8 @@ def standing(member: ElasticCluster, *names: str) -> None:
 
 def trips(two: Two, *names: str) -> int:
     """How many trips of these jobs are over."""
-    found = (two.home.store.records.get(name) for name in names)
-    return sum(len(record.value.trips) for record in found if record is not None)
+    records = (two.home.store.records.get(name) for name in names)
+    return sum(len(record.value.trips) for record in records if record is not None)
 
 
 @pytest.fixture

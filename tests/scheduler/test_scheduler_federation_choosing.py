@@ -114,7 +114,10 @@ def test_a_host_that_gives_a_job_back_again_and_again_is_asked_ever_later(two: T
     two.live(timedelta(hours=16), step=timedelta(minutes=4))
     record = two.home.store.records.get("j").value
     begun = [trip.since for trip in record.trips] + ([record.away.since] if record.away is not None else [])
-    pauses = [(then - trip.until) / timedelta(minutes=1) for trip, then in zip(record.trips, begun[1:], strict=False)]
+    pauses = [
+        (departed_at - trip.until) / timedelta(minutes=1)
+        for trip, departed_at in zip(record.trips, begun[1:], strict=False)
+    ]
     assert len(pauses) >= 3 and all(later >= 1.5 * sooner for sooner, later in pairwise(pauses[1:])), pauses
     assert waits_since(record, two.home.store.jobs.get("j").value) == two.home.store.jobs.get("j").value.submitted_at
 
@@ -122,11 +125,11 @@ def test_a_host_that_gives_a_job_back_again_and_again_is_asked_ever_later(two: T
 def test_home_knows_what_a_visit_has_cost_so_far_and_reckons_with_the_instance_that_it_has(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = list[PoolKey | None]()
+    held_pools = list[PoolKey | None]()
 
-    def noted(*args: Any, **given: Any) -> Prospect:
-        held.append(given.get("held"))
-        return prospect(*args, **given)
+    def noted(*args: Any, **kwargs: Any) -> Prospect:
+        held_pools.append(kwargs.get("held"))
+        return prospect(*args, **kwargs)
 
     monkeypatch.setattr("everspot_scheduler.federation.choosing.prospect", noted)
     two.home.dry()
@@ -138,7 +141,7 @@ def test_home_knows_what_a_visit_has_cost_so_far_and_reckons_with_the_instance_t
     two.live(timedelta(minutes=40))
     later = two.home.store.records.get("moves").value.away
     assert later.usd > 1.2 * first.usd
-    assert first.berth.pool in held  # else staying would count with a changeover that nobody needs
+    assert first.berth.pool in held_pools  # else staying would count with a changeover that nobody needs
 
 
 class Walked(tuple[Any, ...]):
@@ -152,12 +155,12 @@ class Walked(tuple[Any, ...]):
 
 
 def test_what_home_has_is_counted_once_for_all_jobs_of_a_tick(two: Two) -> None:
-    asked: dict[str, tuple[Any, ...]] = {}
+    calls: dict[str, tuple[Any, ...]] = {}
     choosing = Choosing(two.home.store)
 
-    def noted(job: JobView, *given: Any) -> Any:
-        asked[job.job_id] = (job, *given)
-        return choosing(job, *given)
+    def noted(job: JobView, *args: Any) -> Any:
+        calls[job.job_id] = (job, *args)
+        return choosing(job, *args)
 
     two.home.dry()
     opener = two.home.opener
@@ -165,13 +168,13 @@ def test_what_home_has_is_counted_once_for_all_jobs_of_a_tick(two: Two) -> None:
     for number in range(8):
         two.home.submit(f"j-{number}", clouds=["aws"], expected_duration="2h", deadline="4h")
     two.live(timedelta(minutes=6))
-    assert len(asked) == 8
+    assert len(calls) == 8
     walks = []
     for count in (2, 8):
-        chooser, view = Choosing(two.home.store), next(iter(asked.values()))[1]
+        chooser, view = Choosing(two.home.store), next(iter(calls.values()))[1]
         view = replace(view, jobs=Walked(view.jobs))
-        for job, _, *rest in list(asked.values())[:count]:
-            chooser(job, view, *rest)
+        for job, _, *further in list(calls.values())[:count]:
+            chooser(job, view, *further)
         walks.append(view.jobs.walks)
     assert walks[0] == walks[1] > 0
 
@@ -202,13 +205,16 @@ def test_no_job_goes_where_nothing_is_to_be_had_either(two: Two) -> None:
 @pytest.mark.parametrize("field", ["waits_since", "submitted_at"])
 def test_a_job_that_is_said_to_wait_since_the_end_of_time_is_refused_and_stops_no_host(two: Two, field: str) -> None:
     two.host.cloud.refuses = {POOLS[0]: LaunchTrouble.CAPACITY}
-    then, origin = datetime(9999, 12, 31, tzinfo=UTC), Origin(cluster="home", control_url=two.home.store.control.url)
+    end_of_time, origin = (
+        datetime(9999, 12, 31, tzinfo=UTC),
+        Origin(cluster="home", control_url=two.home.store.control.url),
+    )
     job = two.home.submit("j", clouds=["aws"])
-    job = job.model_copy(update={"submitted_at": then}) if field == "submitted_at" else job
+    job = job.model_copy(update={"submitted_at": end_of_time}) if field == "submitted_at" else job
     away = journey.depart(None, job, origin, "host", "", two.clock.now())
     sent = journey.for_visit(job, away, origin, 0.0, 0.0)
     if field == "waits_since":
-        sent = sent.model_copy(update={"visit": sent.visit.model_copy(update={"waits_since": then})})
+        sent = sent.model_copy(update={"visit": sent.visit.model_copy(update={"waits_since": end_of_time})})
     now = {"at": two.clock.now(), "changed_at": two.clock.now()}
     offer = VisitOffer(visit=sent.job_id, home="home", state=OfferState.OFFERED, submission=sent, **now)
     two.host.store.visits.create(offer.visit, offer)

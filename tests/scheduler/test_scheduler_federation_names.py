@@ -42,10 +42,10 @@ class Star:
         self.members[home].wishes[JOB] = "host"
         self.run(12)
 
-    def train(self, visit: str, said: str, folder: Path) -> None:
+    def train(self, visit: str, content: str, folder: Path) -> None:
         """What the visit's trainer publishes."""
-        path = folder / f"{said}.pt"
-        path.write_bytes(said.encode())
+        path = folder / f"{content}.pt"
+        path.write_bytes(content.encode())
         store = self.stores["host"]
         store.checkpoints(visit, store.records.get(visit).value.epoch).publish(7, {"rank-0.pt": path})
 
@@ -59,10 +59,10 @@ def test_jobs_of_one_id_of_two_homes_are_two_visits(tmp_path: Path) -> None:
     visits = [star.members[name].visit(JOB) for name in ("a", "b") if not star.offer(name)]
     star.run(18)
     assert set(star.stores["host"].jobs.scan()) == set(visits) and len(set(visits)) == 2
-    for n, (visit, said) in enumerate(zip(visits, ("of a", "of b"), strict=True)):
+    for n, (visit, content) in enumerate(zip(visits, ("of a", "of b"), strict=True)):
         star.host.agent(f"i-{n}")
         star.run(18)
-        star.train(visit, said, tmp_path)
+        star.train(visit, content, tmp_path)
     for name in ("a", "b"):
         star.members[name].wishes.clear()
     star.run(90)
@@ -97,11 +97,11 @@ def test_an_offer_of_somebody_else_under_the_visits_name_sends_the_job_home() ->
     star.members["a"].submit(JOB, clouds=["aws"])
     visit = star.members["a"].visit(JOB)
     submission = star.stores["a"].jobs.get(JOB).value
-    there = star.clock.now() - timedelta(minutes=1)
-    theirs = VisitOffer(
-        visit=visit, home="b", state=OfferState.ACCEPTED, submission=submission, at=there, changed_at=there
+    offered_at = star.clock.now() - timedelta(minutes=1)
+    foreign_offer = VisitOffer(
+        visit=visit, home="b", state=OfferState.ACCEPTED, submission=submission, at=offered_at, changed_at=offered_at
     )
-    star.stores["host"].visits.create(visit, theirs)
+    star.stores["host"].visits.create(visit, foreign_offer)
     star.members["a"].wishes[JOB] = "host"
     star.run(1)
     star.members["a"].wishes.clear()
@@ -126,8 +126,8 @@ def lie(pair: Pair, state: OfferState) -> None:
     assert pair.host.state("own") == "RUNNING"
     own, now = pair.host.store.jobs.get("own").value, pair.clock.now()
     spec = own.spec.model_copy(update={"clouds": ["aws"]})
-    told = own.model_copy(update={"visit": Visit(home="home", job_id="own", number=1), "spec": spec})
-    offer = VisitOffer(visit="own", home="home", state=state, submission=told, at=now, changed_at=now)
+    submission = own.model_copy(update={"visit": Visit(home="home", job_id="own", number=1), "spec": spec})
+    offer = VisitOffer(visit="own", home="home", state=state, submission=submission, at=now, changed_at=now)
     pair.host.store.visits.create("own", offer)
 
 

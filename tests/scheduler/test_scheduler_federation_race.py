@@ -129,7 +129,7 @@ def test_no_job_has_two_owners_and_none_is_lost(seed: int) -> None:
         life.rate = 0.0
     for _ in range(8):
         crowd.live(20)
-        records = [found.value for found in pair.home.store.records.scan().values()]
+        records = [document.value for document in pair.home.store.records.scan().values()]
         if len(records) == JOBS and all(record.state.final for record in records):
             break
     assert [r.state for r in records] == [JobState.SUCCEEDED] * JOBS, [(r.job_id, r.state, r.away) for r in records]

@@ -15,23 +15,23 @@ def pair() -> Pair:
 
 def sight(pair: Pair) -> PeerSight:
     (beat,) = pair.home.store.schedulers.scan().values()
-    (seen,) = beat.value.peers
-    assert pair.clock.now() - seen.seen_at < timedelta(seconds=41), "looked at, and told, every 20 s"
-    return seen
+    (peer,) = beat.value.peers
+    assert pair.clock.now() - peer.seen_at < timedelta(seconds=41), "looked at, and told, every 20 s"
+    return peer
 
 
 def test_a_peer_that_is_well_is_seen_with_its_heartbeat(pair: Pair) -> None:
     pair.run(42)
-    seen = sight(pair)
-    assert (seen.name, seen.problem, seen.alive, seen.clock_apart_seconds) == ("host", "", True, None)
-    assert seen.heard_at == seen.seen_at and seen.beat_at is not None
+    peer = sight(pair)
+    assert (peer.name, peer.problem, peer.alive, peer.clock_apart_seconds) == ("host", "", True, None)
+    assert peer.heard_at == peer.seen_at and peer.beat_at is not None
 
 
 def test_a_peer_that_cannot_be_reached_is_told_of_with_the_refusal(pair: Pair) -> None:
     pair.home.cut = True
     pair.run(42)
-    seen = sight(pair)
-    assert "no route to it" in seen.problem and seen.heard_at is None and not seen.alive and seen.down
+    peer = sight(pair)
+    assert "no route to it" in peer.problem and peer.heard_at is None and not peer.alive and peer.down
     pair.home.cut = False
     pair.run(42)
     assert sight(pair).problem == ""
@@ -41,12 +41,12 @@ def test_a_peer_that_is_read_no_more_keeps_what_was_known_of_it(pair: Pair) -> N
     pair.run(42)
     pair.host.store.control.put("pools.json", b"{}")
     pair.run(42)
-    seen = sight(pair)
-    assert "pools.json" in seen.problem and not seen.down and seen.heard_at is not None and seen.beat_at is not None
-    assert seen.heard_at < seen.seen_at
+    peer = sight(pair)
+    assert "pools.json" in peer.problem and not peer.down and peer.heard_at is not None and peer.beat_at is not None
+    assert peer.heard_at < peer.seen_at
 
 
-def test_a_peer_that_does_not_name_home_or_has_another_name_is_told_of(pair: Pair) -> None:
+def test_a_peer_that_does_not_name_home_or_has_another_name_is_reported(pair: Pair) -> None:
     pair.host.declare(federation=())
     pair.run(42)
     assert "does not name home as its peer" in sight(pair).problem and not sight(pair).down
@@ -60,9 +60,11 @@ def test_a_silent_peer_is_told_of_with_the_moment_of_its_last_word(pair: Pair) -
     pair.host.schedulers.clear()
     last = pair.clock.now()
     pair.run(360)
-    seen = sight(pair)
-    told = [f"its scheduler has been silent since {last + n * pair.second:%Y-%m-%d %H:%M:%S} UTC" for n in range(21)]
-    assert not seen.alive and seen.down and seen.problem in told, "the last word was heard at the look after it"
+    peer = sight(pair)
+    problems = [
+        f"its scheduler has been silent since {last + n * pair.second:%Y-%m-%d %H:%M:%S} UTC" for n in range(21)
+    ]
+    assert not peer.alive and peer.down and peer.problem in problems, "the last word was heard at the look after it"
 
 
 def test_a_clock_hours_apart_is_told_of_and_no_job_goes_there(pair: Pair) -> None:
@@ -71,9 +73,9 @@ def test_a_clock_hours_apart_is_told_of_and_no_job_goes_there(pair: Pair) -> Non
         ahead = pair.clock.now() + timedelta(hours=3)
         pair.host.store.schedulers.put("s1", SchedulerBeat(scheduler_id="s1", started_at=ahead, updated_at=ahead))
         pair.run(21)
-    seen = sight(pair)
-    assert seen.alive and seen.clock_apart_seconds == pytest.approx(3 * 3600, abs=41)
-    assert "ahead of this cluster's" in seen.problem
+    peer = sight(pair)
+    assert peer.alive and peer.clock_apart_seconds == pytest.approx(3 * 3600, abs=41)
+    assert "ahead of this cluster's" in peer.problem
 
 
 def test_what_a_peer_publishes_of_its_pools_is_noted_every_five_minutes_at_most(pair: Pair) -> None:

@@ -31,9 +31,9 @@ class Writes:
     def __init__(self, fatal: int | None) -> None:
         self.fatal, self.done, self.armed = fatal, list[str](), False
 
-    def do(self, who: str, verb: str, key: str, call: Callable[[], Any]) -> Any:
+    def do(self, cluster: str, verb: str, key: str, call: Callable[[], Any]) -> Any:
         if self.armed and not OF_NO_JOB.match(key):
-            self.done.append(f"{who}: {verb} {key}")
+            self.done.append(f"{cluster}: {verb} {key}")
             if len(self.done) - 1 == self.fatal:
                 raise Crash
         return call()
@@ -42,14 +42,14 @@ class Writes:
 class CountedBucket:
     """A bucket of one scheduler, whose writes are counted."""
 
-    def __init__(self, bucket: Bucket, who: str, writes: Writes) -> None:
-        self._bucket, self._who, self._writes = bucket, who, writes
+    def __init__(self, bucket: Bucket, cluster: str, writes: Writes) -> None:
+        self._bucket, self._cluster, self._writes = bucket, cluster, writes
 
     def __getattr__(self, name: str) -> object:
         call = getattr(self._bucket, name)
         if name not in WRITES:
             return call
-        return lambda key, *args: self._writes.do(self._who, name, key, lambda: call(key, *args))
+        return lambda key, *args: self._writes.do(self._cluster, name, key, lambda: call(key, *args))
 
 
 class Mortal:
@@ -82,11 +82,11 @@ class Mortal:
 
 def save(store: Store, job: str, step: int, folder: Path) -> None:
     """What the job's trainer publishes."""
-    found = store.records.get(job)
-    assert found is not None
+    record = store.records.get(job)
+    assert record is not None
     path = folder / f"{job}-{step}.pt"
     path.write_bytes(f"state of {step}".encode())
-    store.checkpoints(job, found.value.epoch).publish(step, {"rank-0.pt": path})
+    store.checkpoints(job, record.value.epoch).publish(step, {"rank-0.pt": path})
 
 
 def journey(writes: Writes, folder: Path, *, back: bool) -> Pair:
@@ -124,8 +124,8 @@ def test_a_crash_at_any_one_write_of_a_move_costs_nothing(tmp_path: Path, back: 
         writes = Writes(fatal)
         pair = journey(writes, tmp_path, back=back)
         assert writes.done[: fatal + 1] == whole.done[: fatal + 1]  # it was that write that did not happen
-        found = pair.home.store.records.get("j")
-        trips = [trip.end for trip in found.value.trips]
+        record = pair.home.store.records.get("j")
+        trips = [trip.end for trip in record.value.trips]
         assert trips == [TripEnd.RETURNED if back else TripEnd.ENDED], (write, trips)
         steps = [checkpoint.step for checkpoint in pair.home.store.checkpoints("j").head().checkpoints]
         assert steps[:2] == [SAVED_THERE, SAVED_HOME], (write, steps)

@@ -82,7 +82,7 @@ def test_another_cluster_reads_the_same_market_from_the_note(cluster: Cluster, m
         cluster.submit("waits")
         cluster.run(1)
     now, kind = cluster.clock.now(), builtin().types["g5.xlarge"]
-    seen = Behaviour(up=True, since=now, first=now, ups=(2.5,), downs=(1.5, 0.5))
+    behaviour = Behaviour(up=True, since=now, first=now, ups=(2.5,), downs=(1.5, 0.5))
     pools = tuple(
         PoolView(
             instance_type=kind,
@@ -91,7 +91,7 @@ def test_another_cluster_reads_the_same_market_from_the_note(cluster: Cluster, m
             usd_per_hour=usd,
             available=available,
             reserved=False,
-            behaviour=seen,
+            behaviour=behaviour,
             placement_score=7,
             refused_at=(now,),
             noticed_at=now,

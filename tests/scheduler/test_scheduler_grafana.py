@@ -15,7 +15,7 @@ SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum"), 
 
 
 @pytest.fixture(scope="module")
-def there(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def metric_types(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Each metric that a scheduler of a cluster with everything tells of, with its type."""
     from elastic_helpers import ElasticCluster
     from everspot_scheduler.loop import Scheduler
@@ -30,36 +30,38 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {family.name: family.type for family in watcher.registry.collect()}
 
 
-def series(there: dict[str, str]) -> set[str]:
-    return {f"{name}{suffix}" for name, kind in there.items() for suffix in SUFFIXES[kind]}
+def series(metric_types: dict[str, str]) -> set[str]:
+    return {f"{name}{suffix}" for name, kind in metric_types.items() for suffix in SUFFIXES[kind]}
 
 
-def test_the_dashboard_asks_for_every_metric_that_there_is_and_for_no_other(there: dict[str, str]) -> None:
+def test_the_dashboard_asks_for_every_metric_that_there_is_and_for_no_other(metric_types: dict[str, str]) -> None:
     board = json.loads(DASHBOARD.read_text())
-    asked = {
+    queried = {
         name
         for panel in board["panels"]
         for target in panel["targets"]
         for name in re.findall(r"\beverspot_\w+", target["expr"])
     }
-    asked |= set(re.findall(r"\beverspot_\w+", json.dumps(board["templating"])))
-    assert asked - series(there) == set()
-    shown = {name for name, kind in there.items() if any(f"{name}{suffix}" in asked for suffix in SUFFIXES[kind])}
-    assert set(there) - shown == set()
+    queried |= set(re.findall(r"\beverspot_\w+", json.dumps(board["templating"])))
+    assert queried - series(metric_types) == set()
+    shown = {
+        name for name, kind in metric_types.items() if any(f"{name}{suffix}" in queried for suffix in SUFFIXES[kind])
+    }
+    assert set(metric_types) - shown == set()
 
 
 def test_no_two_panels_lie_on_each_other() -> None:
     places = [panel["gridPos"] for panel in json.loads(DASHBOARD.read_text())["panels"]]
-    taken = {(x, y) for p in places for x in range(p["x"], p["x"] + p["w"]) for y in range(p["y"], p["y"] + p["h"])}
-    assert len(taken) == sum(p["w"] * p["h"] for p in places)
-    assert max(x for x, _ in taken) < 24
+    cells = {(x, y) for p in places for x in range(p["x"], p["x"] + p["w"]) for y in range(p["y"], p["y"] + p["h"])}
+    assert len(cells) == sum(p["w"] * p["h"] for p in places)
+    assert max(x for x, _ in cells) < 24
 
 
-def test_the_guide_has_each_metric_with_its_labels(there: dict[str, str]) -> None:
+def test_the_guide_has_each_metric_with_its_labels(metric_types: dict[str, str]) -> None:
     rows = re.findall(r"^\| (`everspot_[^|]*) \|", (ROOT / "docs/monitoring.md").read_text(), re.MULTILINE)
-    told = {name for row in rows for name in re.findall(r"`(everspot_\w+)`", row)}
+    documented = {name for row in rows for name in re.findall(r"`(everspot_\w+)`", row)}
     ends = {"counter": "_total", "info": "_info"}
-    assert told == {f"{name}{ends.get(kind, '')}" for name, kind in there.items()}
+    assert documented == {f"{name}{ends.get(kind, '')}" for name, kind in metric_types.items()}
 
 
 def test_the_dashboard_is_the_one_that_its_tool_writes() -> None:

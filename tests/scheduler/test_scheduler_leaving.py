@@ -58,7 +58,7 @@ def test_a_lower_target_lets_idle_instances_go_and_never_a_busy_one(cluster: Clu
     assert (alive(cluster), cluster.state("j")) == ([busy], "RUNNING")
 
 
-def test_a_new_generation_replaces_idle_instances_in_shares_and_busy_ones_when_asked(cluster: Cluster) -> None:
+def test_a_new_generation_replaces_idle_instances_in_shares_and_busy_ones_on_request(cluster: Cluster) -> None:
     cluster.length = 10_000
     cluster.declare(generation="old", standing=Standing(spot_units=2))
     aged(cluster, "i-1", "i-2")
@@ -115,8 +115,8 @@ def test_while_somebody_else_sizes_a_fleet_its_excess_stays(cluster: Cluster, ca
         aged(cluster, name)
         cluster.run(8)
     assert alive(cluster) == ["i-1", "i-2", "i-3", "i-4"]
-    said = [r.getMessage() for r in caplog.records if "sized by somebody else" in r.getMessage()]
-    assert said == ["i-3 (spot) was brought while its market held the declared 2 without it: the fleet is sized by "
+    messages = [r.getMessage() for r in caplog.records if "sized by somebody else" in r.getMessage()]
+    assert messages == ["i-3 (spot) was brought while its market held the declared 2 without it: the fleet is sized by "
                     "somebody else, and nothing is let go as excess"]  # fmt: skip
     cluster.declare(standing=Standing(spot_units=1))  # the next declaration begins anew
     settle(cluster)
@@ -127,7 +127,7 @@ def test_what_replaces_a_machine_that_is_going_is_no_sign_of_another_hand(cluste
     cluster.declare(standing=Standing(spot_units=2))
     aged(cluster, "i-1", "i-2")
     settle(cluster)
-    cluster.cloud.tell(MessageKind.REBALANCE, "i-2", cluster.clock.now())
+    cluster.cloud.send(MessageKind.REBALANCE, "i-2", cluster.clock.now())
     cluster.run(2)
     aged(cluster, "i-3")
     cluster.run(8)
@@ -166,7 +166,7 @@ def test_an_instance_that_found_itself_unfit_gets_nothing_and_leaves_with_its_re
 
 
 @pytest.mark.parametrize(
-    ("phase", "interrupted", "minutes", "found"),
+    ("phase", "interrupted", "minutes", "reported"),
     [
         (Phase.ALIVE, None, 11, True),
         (Phase.ALIVE, None, 5, False),
@@ -177,7 +177,7 @@ def test_an_instance_that_found_itself_unfit_gets_nothing_and_leaves_with_its_re
     ],
 )
 def test_an_instance_that_never_reported_within_the_boot_deadline_is_a_fault(
-    cluster: Cluster, phase: Phase, interrupted: bool | None, minutes: int, found: bool
+    cluster: Cluster, phase: Phase, interrupted: bool | None, minutes: int, reported: bool
 ) -> None:
     cluster.agent("i-1")
     was = cluster.cloud.described["i-1"]
@@ -189,9 +189,9 @@ def test_an_instance_that_never_reported_within_the_boot_deadline_is_a_fault(
         instance_id="i-2", image="ami-1", phase=phase, interrupted=interrupted, ended_at=ended, **fields
     )
     cluster.run(2)
-    known = cluster.store.faults.scan()
-    assert list(known) == (["i-2"] if found else [])
-    assert not found or (known["i-2"].value.kind, known["i-2"].value.image) == (FaultKind.NEVER_REPORTED, "ami-1")
+    faults = cluster.store.faults.scan()
+    assert list(faults) == (["i-2"] if reported else [])
+    assert not reported or (faults["i-2"].value.kind, faults["i-2"].value.image) == (FaultKind.NEVER_REPORTED, "ami-1")
 
 
 class CountingBucket:
@@ -199,7 +199,7 @@ class CountingBucket:
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
 
     def __getattr__(self, name: str) -> object:
         inner = getattr(self._bucket, name)
@@ -207,7 +207,7 @@ class CountingBucket:
             return inner
 
         def call(*args: object) -> object:
-            self.asked.append((name, str(args[0]).split("/")[0]))
+            self.requests.append((name, str(args[0]).split("/")[0]))
             return inner(*args)
 
         return call
@@ -236,11 +236,11 @@ def test_what_has_ended_leaves_the_tables_and_a_tick_asks_nothing_of_it(cluster:
     bucket = CountingBucket(cluster.store.control)
     fresh = cluster.scheduler("next", Store(bucket, cluster.store.data, cluster.clock))
     for _ in range(2):
-        bucket.asked.clear()
+        bucket.requests.clear()
         fresh.tick()
-        assert "archive" not in {part for _, part in bucket.asked}
-    assert ("list", "events") not in bucket.asked
-    assert sum(name == "list" for name, _ in bucket.asked) == 6
+        assert "archive" not in {part for _, part in bucket.requests}
+    assert ("list", "events") not in bucket.requests
+    assert sum(name == "list" for name, _ in bucket.requests) == 6
 
 
 def test_waiting_jobs_with_a_budget_are_not_asked_about_again_and_again(cluster: Cluster) -> None:
@@ -251,14 +251,14 @@ def test_waiting_jobs_with_a_budget_are_not_asked_about_again_and_again(cluster:
     for _ in range(30):
         scheduler.tick()
         cluster.clock.advance(timedelta(seconds=1))
-    assert ("list", "events") not in bucket.asked
+    assert ("list", "events") not in bucket.requests
     cluster.agent("i-1")
     cluster.length = 10_000
     for _ in range(60):
         scheduler.tick()
         cluster.agents["i-1"].turn()
         cluster.clock.advance(timedelta(seconds=1))
-    assert 1 <= bucket.asked.count(("list", "events")) <= 2  # once for each change of its owner or state
+    assert 1 <= bucket.requests.count(("list", "events")) <= 2  # once for each change of its owner or state
 
 
 def test_a_backlog_of_finished_jobs_goes_by_and_by(cluster: Cluster) -> None:

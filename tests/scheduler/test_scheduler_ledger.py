@@ -61,18 +61,18 @@ def test_where_the_description_states_no_time_the_first_event_of_the_end_does(cl
     cluster.run(10)
     began = cluster.clock.now()
     cluster.end("i-1", interrupted=False, stated=False)
-    cluster.cloud.tell(MessageKind.ENDED, "i-1", began + seconds(7))
+    cluster.cloud.send(MessageKind.ENDED, "i-1", began + seconds(7))
     cluster.run(5)
     cluster.schedulers = [cluster.scheduler("s2")]
-    cluster.cloud.tell(MessageKind.ENDING, "i-1", began)  # out of order: the later event was acknowledged alone
+    cluster.cloud.send(MessageKind.ENDING, "i-1", began)  # out of order: the later event was acknowledged alone
     cluster.run(5)
     assert cluster.store.ends.get("i-1").value.ended_at == began + seconds(7)
 
     cluster.agent("i-2")
     cluster.run(10)
     began = cluster.clock.now()
-    cluster.cloud.tell(MessageKind.ENDED, "i-2", began + seconds(7))
-    cluster.cloud.tell(MessageKind.ENDING, "i-2", began)
+    cluster.cloud.send(MessageKind.ENDED, "i-2", began + seconds(7))
+    cluster.cloud.send(MessageKind.ENDING, "i-2", began)
     cluster.end("i-2", interrupted=False, stated=False)
     cluster.run(5)
     end = cluster.store.ends.get("i-2").value
@@ -113,7 +113,7 @@ def test_an_end_that_is_told_beside_the_description_is_written_at_once_with_its_
     ended = cluster.clock.now() - seconds(3)
     cluster.agents["i-1"].alive = False
     del cluster.cloud.described["i-1"]
-    cluster.cloud.gone.append(CloudEnd(instance_id="i-1", ended_at=ended, interrupted=True))
+    cluster.cloud.reported_ends.append(CloudEnd(instance_id="i-1", ended_at=ended, interrupted=True))
     cluster.run(15)
     end = cluster.store.ends.get("i-1").value
     assert (end.ended_at, end.interrupted, end.source) == (ended, True, "describe")
@@ -127,7 +127,7 @@ def test_who_ended_an_instance_is_told_beside_the_description_and_when_by_the_de
     described = cluster.cloud.described["i-1"]
     cluster.cloud.described["i-1"] = replace(described, interrupted=None, ended_at=stated)
     later = stated + seconds(30)
-    cluster.cloud.gone.append(CloudEnd(instance_id="i-1", ended_at=later, interrupted=True))
+    cluster.cloud.reported_ends.append(CloudEnd(instance_id="i-1", ended_at=later, interrupted=True))
     cluster.run(15)
     end = cluster.store.ends.get("i-1").value
     assert (end.ended_at, end.interrupted) == (stated, True)

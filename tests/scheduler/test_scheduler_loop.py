@@ -28,7 +28,7 @@ def test_jobs_are_assigned_run_and_finished_and_each_ownership_is_told_once(clus
     cluster.run(25)
     assert [cluster.state(f"j{n}") for n in range(3)] == ["SUCCEEDED"] * 3
     for n in range(3):
-        (event,) = cluster.told(f"j{n}", EventKind.ASSIGNED)
+        (event,) = cluster.events_of_kind(f"j{n}", EventKind.ASSIGNED)
         assert event.data["instance_type"] == "c6i.large"
         assert event.data["zone"] == "us-east-1a"
         assert event.data["market"] in ("spot", "on-demand")
@@ -60,7 +60,7 @@ def test_a_silent_owner_loses_its_job_after_the_lease_and_not_before(cluster: Cl
     cluster.run(4)
     record = cluster.store.records.get("j").value
     assert (record.owner, record.last_reason) == ("i-2", Reason.LOST)
-    (lost,) = cluster.told("j", EventKind.LOST)
+    (lost,) = cluster.events_of_kind("j", EventKind.LOST)
     assert lost.data["cause"] == "expired"
 
 
@@ -70,7 +70,7 @@ def test_an_epoch_that_was_spent_after_a_loss_has_lost_nothing(cluster: Cluster)
     cluster.run(3)
     cluster.end("i-1", interrupted=False)
     cluster.run(10)
-    assert [e.epoch for e in cluster.told("j", EventKind.LOST)] == [1]
+    assert [e.epoch for e in cluster.events_of_kind("j", EventKind.LOST)] == [1]
     cluster.agent("i-2")
     half = Assignment(instance_id="i-2", job_id="j", epoch=2, changed_at=cluster.clock.now())
     cluster.store.assignments.create("i-2", half)
@@ -80,7 +80,7 @@ def test_an_epoch_that_was_spent_after_a_loss_has_lost_nothing(cluster: Cluster)
 
     cluster.scheduler("s2").tick()
 
-    assert [e.epoch for e in cluster.told("j", EventKind.LOST)] == [1]
+    assert [e.epoch for e in cluster.events_of_kind("j", EventKind.LOST)] == [1]
 
 
 def test_a_scheduler_that_starts_anew_grants_the_whole_lease_again(cluster: Cluster) -> None:
@@ -140,7 +140,7 @@ def test_a_cancelled_job_is_stopped_and_a_waiting_one_ended(cluster: Cluster) ->
         cluster.store.cancels.create(name, request(cluster))
     cluster.run(5)
     assert [cluster.state(n) for n in ("running", "waiting")] == ["CANCELLED"] * 2
-    assert len(cluster.told("waiting", EventKind.CANCELLED)) == 1
+    assert len(cluster.events_of_kind("waiting", EventKind.CANCELLED)) == 1
 
 
 def test_a_drain_puts_every_job_back_and_starts_nothing_until_it_is_taken_back(cluster: Cluster) -> None:
@@ -166,7 +166,7 @@ def test_a_wall_clock_budget_fails_the_job_with_its_reason(cluster: Cluster) -> 
     cluster.run(30)
     assert [cluster.state(n) for n in "jk"] == ["FAILED"] * 2
     assert {cluster.store.records.get(n).value.last_reason for n in "jk"} == {Reason.BUDGET}
-    (failed,) = cluster.told("k", EventKind.FAILED)
+    (failed,) = cluster.events_of_kind("k", EventKind.FAILED)
     assert failed.data["reason"] == "budget"
 
 
@@ -207,7 +207,7 @@ def test_the_cloud_failing_stops_no_tick_and_is_asked_less_and_less(
     cluster.run(100)
     assert cluster.state("j") == "SUCCEEDED"
     assert level in {r.levelname for r in caplog.records}
-    assert cluster.cloud.asked <= 5
+    assert cluster.cloud.describe_calls <= 5
 
 
 def test_instances_are_seen_although_their_ends_cannot_be_read(
@@ -218,7 +218,7 @@ def test_instances_are_seen_although_their_ends_cannot_be_read(
     cluster.run(20)
     assert set(cluster.store.launches.scan()) == {"i-1"}
     assert "reading how instances ended failed" in caplog.text
-    assert cluster.cloud.asked >= 4, "descriptions are asked for as often as ever"
+    assert cluster.cloud.describe_calls >= 4, "descriptions are asked for as often as ever"
 
 
 def test_the_loop_goes_on_after_an_error_and_ends_when_it_is_told_to(
@@ -246,7 +246,7 @@ def test_a_message_ends_the_wait_for_the_next_tick(cluster: Cluster) -> None:
 
     def once_asleep(_: timedelta) -> None:
         if len(cluster.clock.slept) == 4:
-            cluster.cloud.tell(MessageKind.WARNING, "i-1", cluster.clock.now())
+            cluster.cloud.send(MessageKind.WARNING, "i-1", cluster.clock.now())
 
     cluster.clock.on_sleep = once_asleep
     tick = scheduler.tick

@@ -35,9 +35,9 @@ def test_an_interruption_is_told_by_the_queue_ahead_of_time_and_the_job_moves(he
     here.local.do("interrupt", instance=first)
     taken_at = here.local.machines.find(first).reclaim_at
     assignments = here.cluster.store.assignments
-    here.until(lambda: (found := assignments.get(first)) is not None and found.value.cordoned)
-    told = assignments.get(first).value
-    assert (told.order, told.reason, told.deadline) == (
+    here.until(lambda: (document := assignments.get(first)) is not None and document.value.cordoned)
+    assignment = assignments.get(first).value
+    assert (assignment.order, assignment.reason, assignment.deadline) == (
         Order.STOP,
         Reason.NOTICE,
         taken_at,
@@ -65,13 +65,13 @@ def test_the_ledger_agrees_with_the_markets_own_log(here: Here) -> None:
 
     launches = {n: d.value for n, d in here.cluster.store.launches.scan().items()}
     ends = {n: d.value for n, d in here.cluster.store.ends.scan().items()}
-    mine = {first, second, base}
-    assert launches.keys() == ends.keys() == mine
-    began = {e["id"]: e["at"] for e in here.logged("launch") if e["id"] in mine}
-    ended = {e["id"]: (e["at"], e["interrupted"]) for e in here.logged("end") if e["id"] in mine}
-    assert {n: second_of(launch.launched_at) for n, launch in launches.items()} == moments(began)
-    assert {n: (second_of(e.ended_at), e.interrupted) for n, e in ends.items()} == {
-        n: (moment(at), taken) for n, (at, taken) in ended.items()
+    own_ids = {first, second, base}
+    assert launches.keys() == ends.keys() == own_ids
+    began = {e["id"]: e["at"] for e in here.logged("launch") if e["id"] in own_ids}
+    ended = {e["id"]: (e["at"], e["interrupted"]) for e in here.logged("end") if e["id"] in own_ids}
+    assert {n: whole_seconds(launch.launched_at) for n, launch in launches.items()} == moments(began)
+    assert {n: (whole_seconds(e.ended_at), e.interrupted) for n, e in ends.items()} == {
+        n: (moment(at), interrupted) for n, (at, interrupted) in ended.items()
     }
     assert {n for n, e in ends.items() if e.interrupted} == {first}
     stated = {(p.at, p.usd_per_hour) for p in here.cluster.store.prices() if p.market is Market.SPOT}
@@ -109,7 +109,7 @@ def test_the_description_alone_is_enough_when_the_queue_is_silent(here: Here) ->
     deaf.close()
 
 
-def second_of(at: datetime) -> datetime:
+def whole_seconds(at: datetime) -> datetime:
     """The market's log has whole seconds."""
     return at.replace(microsecond=0)
 

@@ -60,20 +60,20 @@ def test_jobs_instances_and_dollars_are_counted(here: ElasticCluster, scrape: Ca
     here.length = 10_000
     here.submit("runs")
     here.run(6)
-    here.cloud.left[PoolKey(TYPE, ZONE, Market.SPOT)] = 0
-    here.cloud.left[PoolKey(TYPE, ZONE, Market.ON_DEMAND)] = 0
+    here.cloud.capacity[PoolKey(TYPE, ZONE, Market.SPOT)] = 0
+    here.cloud.capacity[PoolKey(TYPE, ZONE, Market.ON_DEMAND)] = 0
     here.submit("waits")
-    found = scrape()
-    assert found["everspot_jobs", (("state", "running"),)] == 1
-    assert found["everspot_jobs", (("state", "pending"),)] == 1
-    assert found["everspot_instances", (("market", "spot"), ("phase", "busy"), ("type", TYPE))] == 1
-    usd = found["everspot_usd_per_hour", (("market", "spot"), ("role", "agent"))]
-    assert usd == found["everspot_pool_usd_per_hour", POOL] > 0
-    assert found["everspot_usd_per_hour", (("market", "on-demand"), ("role", "agent"))] == 0
-    assert (found["everspot_elastic_instances", ()], found["everspot_elastic_max_instances", ()]) == (1, 8)
-    assert ("everspot_elastic_max_usd_per_hour", ()) not in found  # there is no such cap
-    assert sum(n for (name, _), n in found.items() if name == "everspot_waiting_jobs") <= 1
-    assert found["everspot_info", (("version", "0.1.0"),)] == 1
+    samples = scrape()
+    assert samples["everspot_jobs", (("state", "running"),)] == 1
+    assert samples["everspot_jobs", (("state", "pending"),)] == 1
+    assert samples["everspot_instances", (("market", "spot"), ("phase", "busy"), ("type", TYPE))] == 1
+    usd = samples["everspot_usd_per_hour", (("market", "spot"), ("role", "agent"))]
+    assert usd == samples["everspot_pool_usd_per_hour", POOL] > 0
+    assert samples["everspot_usd_per_hour", (("market", "on-demand"), ("role", "agent"))] == 0
+    assert (samples["everspot_elastic_instances", ()], samples["everspot_elastic_max_instances", ()]) == (1, 8)
+    assert ("everspot_elastic_max_usd_per_hour", ()) not in samples  # there is no such cap
+    assert sum(n for (name, _), n in samples.items() if name == "everspot_waiting_jobs") <= 1
+    assert samples["everspot_info", (("version", "0.1.0"),)] == 1
 
 
 def test_launches_and_refusals_are_counted_from_when_the_scheduler_began(
@@ -83,14 +83,14 @@ def test_launches_and_refusals_are_counted_from_when_the_scheduler_began(
     spot = PoolKey(TYPE, ZONE, Market.SPOT)
     here.submit("first")
     here.run(3)
-    here.cloud.left[spot] = 0
+    here.cloud.capacity[spot] = 0
     here.cloud.refuses[spot] = LaunchTrouble.CAPACITY
     here.submit("second")
-    found = scrape()
-    outcomes = {labels: n for (name, labels), n in found.items() if name == "everspot_launches_total"}
+    samples = scrape()
+    outcomes = {labels: n for (name, labels), n in samples.items() if name == "everspot_launches_total"}
     assert outcomes[("market", "spot"), ("outcome", "all")] == 1
     assert outcomes[("market", "spot"), ("outcome", "none")] >= 1
-    assert found["everspot_refusals_total", (("kind", "capacity"), ("market", "spot"))] >= 1
+    assert samples["everspot_refusals_total", (("kind", "capacity"), ("market", "spot"))] >= 1
     assert scrape()["everspot_pool_instances_total", POOL] == 1  # EC2 has described it by then
     successor = PrometheusWatcher()
     here.schedulers = [Scheduler(here.store, here.manifest, here.cloud, "s2", watchers=[successor])]
@@ -108,13 +108,13 @@ def test_interruptions_scores_deadlines_and_budgets(here: ElasticCluster, scrape
     budgets = Budgets.model_validate({"teams": {"ants": {"day": {"dollars": 1000}}, "bees": {"day": {"dollars": 0}}}})
     here.store.change_budgets(lambda before: budgets)
     here.run(8)
-    found = scrape()
-    assert found["everspot_pool_placement_score", POOL] == 7
-    assert found["everspot_pool_interruptions_total", POOL] == 0
+    samples = scrape()
+    assert samples["everspot_pool_placement_score", POOL] == 7
+    assert samples["everspot_pool_interruptions_total", POOL] == 0
     budget = (("period", "day"), ("scope", "team"), ("team", "ants"), ("unit", "dollars"))
-    assert 0 <= found["everspot_budget_used_ratio", budget] < 0.01
+    assert 0 <= samples["everspot_budget_used_ratio", budget] < 0.01
     nothing = (("period", "day"), ("scope", "team"), ("team", "bees"), ("unit", "dollars"))
-    assert found["everspot_budget_used_ratio", nothing] == 1, "nothing may be spent, so all of it is used up"
+    assert samples["everspot_budget_used_ratio", nothing] == 1, "nothing may be spent, so all of it is used up"
     (name,) = here.cloud.alive
     here.cloud.end_one(name, interrupted=True)
     here.run(8)
@@ -188,10 +188,10 @@ def test_the_command_line_says_where_and_the_manifest_else(
 ) -> None:
     manifest = Cluster(folder_store(tmp_path, ManualClock()), ManualClock()).manifest
     metrics = None if port is None else Metrics(port=port)
-    found = main._metrics(
+    address = main._metrics(
         main._parse(["--manifest", "m", *command.split()]), manifest.model_copy(update={"metrics": metrics})
     )
-    assert found == where
+    assert address == where
 
 
 @pytest.fixture
@@ -209,15 +209,15 @@ def process(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 def test_the_process_answers_on_loopback_and_ends_when_it_is_told_to(process: subprocess.Popen[str]) -> None:
     assert process.stderr is not None
-    said = next(line for line in process.stderr if "metrics at " in line)
-    url = re.search(r"http://127\.0\.0\.1:\d+/metrics", said)
+    announcement = next(line for line in process.stderr if "metrics at " in line)
+    url = re.search(r"http://127\.0\.0\.1:\d+/metrics", announcement)
     assert url is not None
-    found: Scrape = {}
-    while found.get(("everspot_tick_seconds_count", ()), 0) < 1:  # by its own pace; the suite's timeout ends it
+    samples: Scrape = {}
+    while samples.get(("everspot_tick_seconds_count", ()), 0) < 1:  # by its own pace; the suite's timeout ends it
         with urllib.request.urlopen(url[0]) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain")
-            found = parsed(answer.read().decode())
-    assert found["everspot_jobs", (("state", "pending"),)] == 0
+            samples = parsed(answer.read().decode())
+    assert samples["everspot_jobs", (("state", "pending"),)] == 0
     process.terminate()
     assert process.wait(timeout=60) == 0
 

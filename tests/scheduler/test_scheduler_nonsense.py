@@ -27,8 +27,8 @@ def test_no_progress_that_a_job_tells_keeps_others_from_being_scheduled(cluster:
     cluster.agent("i-1")
     cluster.run(4)
     lease = cluster.agents["i-1"].lease
-    for n, told in enumerate(TOLD):
-        lease.renew(Progress(**{"step": 10, **told}))
+    for n, figures in enumerate(TOLD):
+        lease.renew(Progress(**{"step": 10, **figures}))
         cluster.submit(f"b{n}", deadline="3h", expected_duration="10m")
         cluster.schedulers[0].tick()
     lease.release(Reason.NOTICE)
@@ -38,21 +38,21 @@ def test_no_progress_that_a_job_tells_keeps_others_from_being_scheduled(cluster:
     assert cluster.state("b0") == "RUNNING"
 
 
-@pytest.mark.parametrize("told", TOLD)
-def test_what_stands_in_a_record_already_is_read_and_is_unknown(cluster: Cluster, told: dict[str, float]) -> None:
-    wild = Progress.model_construct(**{"step": 10, **told})
+@pytest.mark.parametrize("figures", TOLD)
+def test_what_stands_in_a_record_already_is_read_and_is_unknown(cluster: Cluster, figures: dict[str, float]) -> None:
+    wild = Progress.model_construct(**{"step": 10, **figures})
     cluster.submit("a")
     cluster.agent("i-1")
     cluster.run(4)
-    found = cluster.store.records.get("a")
-    assert found is not None
-    record = type(found.value).read(found.value.model_copy(update={"progress": wild}).to_json())
+    document = cluster.store.records.get("a")
+    assert document is not None
+    record = type(document.value).read(document.value.model_copy(update={"progress": wild}).to_json())
     assert record.state is JobState.RUNNING
-    kept = record.progress
-    assert 0 <= kept.step <= 10
-    assert kept.total_steps in (None, 200, 10**12)
-    assert kept.steps_per_second in (None, 5.0, 3.0, 1.0)
-    assert kept.stalled_seconds is None
+    progress = record.progress
+    assert 0 <= progress.step <= 10
+    assert progress.total_steps in (None, 200, 10**12)
+    assert progress.steps_per_second in (None, 5.0, 3.0, 1.0)
+    assert progress.stalled_seconds is None
 
 
 def test_a_job_of_which_no_view_can_be_made_is_left_out_alone(

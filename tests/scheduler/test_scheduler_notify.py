@@ -30,7 +30,7 @@ def job(state: JobState | None, *, ended: float = 1, deadline: float | None = No
 
 
 @pytest.mark.parametrize(
-    ("found", "hours", "occasions"),
+    ("job_and_record", "hours", "occasions"),
     [
         (job(None), 9, []),
         (job(JobState.RUNNING, deadline=5), 4, []),
@@ -42,12 +42,12 @@ def job(state: JobState | None, *, ended: float = 1, deadline: float | None = No
         (job(JobState.CANCELLED, ended=6, deadline=5), 9, [Occasion.CANCELLED]),
     ],
 )
-def test_what_is_due(found, hours, occasions):
+def test_what_is_due(job_and_record, hours, occasions):
     now = AT + timedelta(hours=hours)
-    told = due("c", [found], now, dict.fromkeys(Occasion, AT))
-    assert [t.occasion for t in told] == occasions
-    assert due("c", [found], now, {}) == []
-    assert due("c", [found], now, dict.fromkeys(Occasion, now + timedelta(seconds=1))) == []
+    notifications = due("c", [job_and_record], now, dict.fromkeys(Occasion, AT))
+    assert [t.occasion for t in notifications] == occasions
+    assert due("c", [job_and_record], now, {}) == []
+    assert due("c", [job_and_record], now, dict.fromkeys(Occasion, now + timedelta(seconds=1))) == []
 
 
 def test_only_what_happens_from_then_on_is_told_of_when_notifications_are_switched_on(cluster: Cluster):
@@ -70,7 +70,7 @@ def test_only_what_happens_from_then_on_is_told_of_when_notifications_are_switch
     assert [data["job_id"] for _, data in cluster.cloud.notified] == ["after"]
 
 
-def test_what_happened_while_notifications_were_off_is_not_told_of(cluster: Cluster):
+def test_events_while_notifications_were_off_are_not_sent(cluster: Cluster):
     cluster.declare(notifications=Notifications(topic_arn=TOPIC))
     cluster.agent("i-1")
     cluster.run(5)
@@ -83,12 +83,12 @@ def test_what_happened_while_notifications_were_off_is_not_told_of(cluster: Clus
 
 def test_a_subject_is_one_line_that_sns_takes():
     submission, record = job(JobState.FAILED, detail="Fehler: ☃\n" * 200)
-    named = submission.model_copy(update={"job_id": "é" * 300})
-    (told,) = due("c", [(named, record)], AT, {Occasion.FAILED: AT})
-    assert told.subject.isascii()
-    assert len(told.subject) <= SUBJECT
-    assert "\n" not in told.subject
-    assert len(told.data["detail"]) == 500
+    long_id = submission.model_copy(update={"job_id": "é" * 300})
+    (notification,) = due("c", [(long_id, record)], AT, {Occasion.FAILED: AT})
+    assert notification.subject.isascii()
+    assert len(notification.subject) <= SUBJECT
+    assert "\n" not in notification.subject
+    assert len(notification.data["detail"]) == 500
 
 
 BETWEEN_TRIES = timedelta(seconds=10)
@@ -180,7 +180,7 @@ def test_a_topic_gets_the_subject_and_the_text(aws: str):
 
 
 @pytest.mark.parametrize("address", ["http://hooks.example.com/x", "file:///etc/passwd", "https://a b/", ""])
-def test_a_webhook_that_is_no_https_address_is_refused_and_never_told(aws: str, address: str):
+def test_a_webhook_that_is_no_https_address_is_refused_and_never_printed(aws: str, address: str):
     secrets = boto3.client("secretsmanager", region_name="us-east-1")
     arn = secrets.create_secret(Name=f"hook-{uuid4().hex[:8]}", SecretString=address or " ")["ARN"]
     sender = Sender(boto3.Session(region_name="us-east-1"), Config(retries={"total_max_attempts": 1}))

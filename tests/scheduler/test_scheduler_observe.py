@@ -35,8 +35,8 @@ class Fleet:
         self.names = [f"i-{number:03}" for number in range(count)]
         now = self.clock.now()
         for name in self.names:
-            told = Assignment(instance_id=name, job_id=f"j{name}", epoch=1, order=Order.RUN, changed_at=now)
-            self.store.assignments.create(name, told)
+            assignment = Assignment(instance_id=name, job_id=f"j{name}", epoch=1, order=Order.RUN, changed_at=now)
+            self.store.assignments.create(name, assignment)
             self.beat(name)
         self.observer = Observer(self.store, Declaration(self.store, manifest))
         self.look()
@@ -54,8 +54,10 @@ class Fleet:
     def look(self) -> tuple[int, set[str]]:
         """The heartbeats that a tick reads, and the instances of whose notice it knows then."""
         before = self.backend.reads
-        seen = self.observer.look()
-        return self.backend.reads - before, {name for name, i in seen.instances.items() if i.value.notice is not None}
+        observation = self.observer.look()
+        return self.backend.reads - before, {
+            name for name, i in observation.instances.items() if i.value.notice is not None
+        }
 
 
 def noticed(fleet: Fleet) -> Notice:
@@ -70,18 +72,18 @@ def test_a_notice_of_a_busy_instance_is_read_in_the_next_tick_and_nothing_else_i
     assert fleet.look() == (0, {"i-001"})
 
 
-@pytest.mark.parametrize("left", [1, BUSY_READS // 2])
-def test_however_many_tell_something_a_tick_reads_a_hundred_the_longest_unread_first(left: int) -> None:
-    fleet = Fleet(2 * BUSY_READS + left)
+@pytest.mark.parametrize("remaining", [1, BUSY_READS // 2])
+def test_however_many_tell_something_a_tick_reads_a_hundred_the_longest_unread_first(remaining: int) -> None:
+    fleet = Fleet(2 * BUSY_READS + remaining)
     for name in fleet.names:
         fleet.beat(name, noticed(fleet))
     fleet.clock.advance(timedelta(seconds=5))
-    reads, known = fleet.look()
-    assert (reads, len(known)) == (BUSY_READS, BUSY_READS)
-    for name in known:
+    reads, noticed_names = fleet.look()
+    assert (reads, len(noticed_names)) == (BUSY_READS, BUSY_READS)
+    for name in noticed_names:
         fleet.beat(name, noticed(fleet))  # they must not keep the others waiting
-    reads, known = fleet.look()
-    assert (reads, len(known)) == (BUSY_READS, 2 * BUSY_READS)
+    reads, noticed_names = fleet.look()
+    assert (reads, len(noticed_names)) == (BUSY_READS, 2 * BUSY_READS)
     assert len(fleet.look()[1]) == len(fleet.names)
 
 

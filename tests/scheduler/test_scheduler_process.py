@@ -100,23 +100,23 @@ def test_once_makes_one_tick_and_ends(real: Cluster, tmp_path: Path) -> None:
         ('{"cluster": "c", "cloud": "folder", "control_url": "file:///nowhere", "data_url": "file:///x"}', "nowhere"),
     ],
 )
-def test_what_cannot_start_says_why(tmp_path: Path, manifest: str, said: str) -> None:
+def test_what_cannot_start_says_why(tmp_path: Path, manifest: str, sentence: str) -> None:
     path = tmp_path / "manifest.json"
     path.write_text(manifest)
     with process(path) as child:
         assert child.wait(60) == 2
     log = path.with_suffix(".log").read_text()
     assert "the scheduler cannot start" in log
-    assert said in log
+    assert sentence in log
 
 
 def test_a_misspelt_field_is_told_of_by_its_name_and_stops_nobody(real: Cluster, tmp_path: Path) -> None:
-    given = tmp_path / "manifest.json"
-    given.write_text(given.read_text().replace('"limits":{', '"limits":{"lease_tll":"90s",'))
+    manifest_path = tmp_path / "manifest.json"
+    manifest_path.write_text(manifest_path.read_text().replace('"limits":{', '"limits":{"lease_tll":"90s",'))
     published = real.manifest.to_json().decode().replace('"cloud":', '"standing":{"spot_unit":3},"cloud":')
     real.store.control.put("cluster.json", published.encode())
-    with process(given, "--once") as child:
+    with process(manifest_path, "--once") as child:
         assert child.wait(timeout=300) == 0
     log = (tmp_path / "manifest.log").read_text()
-    assert f"WARNING __main__: {given}: limits.lease_tll: unknown field (did you mean lease_ttl?)" in log
+    assert f"WARNING __main__: {manifest_path}: limits.lease_tll: unknown field (did you mean lease_ttl?)" in log
     assert "cluster.json: standing.spot_unit: unknown field (did you mean spot_units?)" in log

@@ -159,9 +159,9 @@ def finish(cluster: Cluster) -> None:
     assert {cluster.state(n) for n in names} == {"SUCCEEDED"}
     assert all(a.value.job_id is None for a in cluster.store.assignments.scan().values())
     for name in names:
-        told = [e.epoch for e in cluster.told(name, EventKind.ASSIGNED)]
-        assert len(told) == len(set(told))
-        assert set(told) >= {epoch for epoch, _ in cluster.starts[name]}
+        epochs = [e.epoch for e in cluster.events_of_kind(name, EventKind.ASSIGNED)]
+        assert len(epochs) == len(set(epochs))
+        assert set(epochs) >= {epoch for epoch, _ in cluster.starts[name]}
     assert len(cluster.store.launches.scan()) == 4
 
 
@@ -241,4 +241,4 @@ def test_a_slow_scheduler_cannot_expire_an_owner_that_has_renewed(cluster: Clust
     scheduler.tick()
     assert bucket.slept
     assert (cluster.state("a"), cluster.store.records.get("a").value.owner) == ("RUNNING", "i-1")
-    assert cluster.told("a", EventKind.LOST) == []
+    assert cluster.events_of_kind("a", EventKind.LOST) == []

@@ -20,16 +20,16 @@ class Crew(Agent):
             return
         store = self.cluster.store
         leases: dict[tuple[str, int], Lease] = self.__dict__.setdefault("leases", {})
-        found = store.assignments.get(self.iid)
-        for given in found.value.held if found is not None else ():
-            key = (given.job_id, given.epoch)
-            if key not in leases and given.order is Order.RUN:
+        document = store.assignments.get(self.iid)
+        for assignment in document.value.held if document is not None else ():
+            key = (assignment.job_id, assignment.epoch)
+            if key not in leases and assignment.order is Order.RUN:
                 lease = store.acquire(*key, self.iid, adopt=True)
                 if lease is not None:
                     leases[key] = lease
-                    self.cluster.starts[given.job_id].append((given.epoch, self.iid))
-            elif key in leases and given.order is not Order.RUN:
-                leases.pop(key).release(given.reason)
+                    self.cluster.starts[assignment.job_id].append((assignment.epoch, self.iid))
+            elif key in leases and assignment.order is not Order.RUN:
+                leases.pop(key).release(assignment.reason)
         for key, lease in list(leases.items()):
             done = lease.record.progress.step + 1
             if done >= self.cluster.length:
@@ -53,7 +53,7 @@ def sharing(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return cluster
 
 
-def seats_of(cluster: Cluster, iid: str = "i-1") -> dict[str, tuple[int, Order]]:
+def read_seats(cluster: Cluster, iid: str = "i-1") -> dict[str, tuple[int, Order]]:
     return {s.job_id: (s.epoch, s.order) for s in cluster.store.assignments.get(iid).value.seats}
 
 
@@ -67,9 +67,9 @@ def begin(cluster: Cluster, *names: str, **kw: int) -> None:
 
 def test_four_small_jobs_run_on_one_instance_and_the_bill_knows_their_shares(sharing: Cluster) -> None:
     begin(sharing, *"abcd")
-    assert seats_of(sharing) == dict.fromkeys("abcd", (1, Order.RUN))
-    told = [e.data for name in "abcd" for e in sharing.told(name, EventKind.ASSIGNED)]
-    assert [(e["share"], e["gpus"]) for e in told] == [(0.25, 0)] * 4
+    assert read_seats(sharing) == dict.fromkeys("abcd", (1, Order.RUN))
+    events = [e.data for name in "abcd" for e in sharing.events_of_kind(name, EventKind.ASSIGNED)]
+    assert [(e["share"], e["gpus"]) for e in events] == [(0.25, 0)] * 4
     sharing.submit("e", resources=SMALL)
     sharing.run(3)
     assert sharing.state("e") == "PENDING"
@@ -84,7 +84,7 @@ def test_whole_assignments_are_one_write(sharing: Cluster) -> None:
     table.create = lambda *a: versions.append(a) or create(*a)
     table.replace = lambda *a: versions.append(a) or replace(*a)
     sharing.schedulers[0].tick()
-    assert len(versions) == 1 and set(seats_of(sharing)) == set("abcd")
+    assert len(versions) == 1 and set(read_seats(sharing)) == set("abcd")
 
 
 def test_one_is_cancelled_and_one_drilled_and_the_others_run_on(sharing: Cluster) -> None:
@@ -97,19 +97,19 @@ def test_one_is_cancelled_and_one_drilled_and_the_others_run_on(sharing: Cluster
     for name in "ad":
         assert sharing.starts[name] == [(1, "i-1")]
         assert sharing.store.records.get(name).value.epoch == 1
-    assert set(seats_of(sharing)) == set("acd"), "who was drilled runs again, and who was cancelled has left its room"
+    assert set(read_seats(sharing)) == set("acd"), "who was drilled runs again, and who was cancelled has left its room"
 
 
 def test_a_notice_from_the_queue_alone_reaches_all_of_them(sharing: Cluster) -> None:
     begin(sharing, *"abc")
     sharing.agent("i-2", vcpus=4)
     at = sharing.clock.now()
-    sharing.cloud.tell(MessageKind.WARNING, "i-1", at + timedelta(minutes=2))
+    sharing.cloud.send(MessageKind.WARNING, "i-1", at + timedelta(minutes=2))
     sharing.run(4)
     for name in "abc":
         record = sharing.store.records.get(name).value
         assert (record.last_reason, record.owner) == (Reason.NOTICE, "i-2")
-    assert seats_of(sharing) == {} and set(seats_of(sharing, "i-2")) == set("abc")
+    assert read_seats(sharing) == {} and set(read_seats(sharing, "i-2")) == set("abc")
 
 
 def test_the_owner_of_all_dies_and_each_is_lost_once_and_goes_on_elsewhere(sharing: Cluster) -> None:
@@ -118,9 +118,9 @@ def test_the_owner_of_all_dies_and_each_is_lost_once_and_goes_on_elsewhere(shari
     sharing.agent("i-2", vcpus=4)
     sharing.run(int(LIMITS.lease_ttl.total_seconds()) + 8)
     for name in "abc":
-        assert [e.instance_id for e in sharing.told(name, EventKind.LOST)] == ["i-1"]
+        assert [e.instance_id for e in sharing.events_of_kind(name, EventKind.LOST)] == ["i-1"]
         assert sharing.store.records.get(name).value.owner == "i-2"
-    assert seats_of(sharing) == {}
+    assert read_seats(sharing) == {}
 
 
 def test_a_job_that_wants_it_alone_waits_until_the_last_has_left(sharing: Cluster) -> None:
@@ -133,8 +133,8 @@ def test_a_job_that_wants_it_alone_waits_until_the_last_has_left(sharing: Cluste
     assert sharing.state("x") == "PENDING"
     sharing.store.cancels.create("b", Request(at=sharing.clock.now(), by="test"))
     sharing.run(6)
-    given = sharing.store.assignments.get("i-1").value
-    assert (given.job_id, given.seats, sharing.state("x")) == ("x", (), "RUNNING")
+    assignment = sharing.store.assignments.get("i-1").value
+    assert (assignment.job_id, assignment.seats, sharing.state("x")) == ("x", (), "RUNNING")
 
 
 def test_two_schedulers_never_give_the_same_room_away(sharing: Cluster) -> None:

@@ -53,7 +53,7 @@ def test_a_job_whose_checkpoints_belong_to_a_later_epoch_ends_before_it_gets_an_
     assert "epoch 7" in record.detail
     assert "everspot retry" in record.detail
     assert len(cluster.starts["j"]) == starts
-    (event,) = cluster.told("j", EventKind.FAILED)
+    (event,) = cluster.events_of_kind("j", EventKind.FAILED)
     assert event.data["reason"] == "superseded"
 
 
@@ -81,7 +81,7 @@ def test_a_job_that_loses_its_lease_again_and_again_without_progress_ends(cluste
     assert (record.state, record.last_reason) == (JobState.FAILED, Reason.NO_PROGRESS)
     assert f"{FRUITLESS_MOST} times in a row" in record.detail
     assert record.epoch == len(cluster.starts["j"]) == FRUITLESS_MOST
-    assert len(cluster.told("j", EventKind.LOST)) == FRUITLESS_MOST
+    assert len(cluster.events_of_kind("j", EventKind.LOST)) == FRUITLESS_MOST
 
 
 def test_a_job_that_comes_further_each_time_is_never_ended_for_its_losses(cluster):
@@ -119,13 +119,13 @@ def test_a_job_that_runs_there_already_runs_on_when_the_cloud_forgets_the_instan
 def test_a_new_instance_is_asked_for_at_once_and_not_again_and_again(cluster):
     """Its description is not due, but a job may wait for it. An id that nobody has is no reason to ask all the time."""
     cluster.run(1)
-    asked = cluster.cloud.asked
+    calls_before = cluster.cloud.describe_calls
     cluster.agent("i-1")
     cluster.submit("j")
     cluster.schedulers[0].tick()
-    assert cluster.cloud.asked == asked + 1
+    assert cluster.cloud.describe_calls == calls_before + 1
     assert cluster.state("j") == "ASSIGNED"
     cluster.agent("i-2")
     del cluster.cloud.described["i-2"]
     cluster.run(20)
-    assert cluster.cloud.asked <= asked + 2 + 20 / 5
+    assert cluster.cloud.describe_calls <= calls_before + 2 + 20 / 5

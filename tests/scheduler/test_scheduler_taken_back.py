@@ -14,8 +14,8 @@ def silence(cluster: Cluster) -> None:
     agent = cluster.agents["i-1"]
     agent.alive = False
     cluster.run(SILENT)
-    record, given = cluster.store.records.get("j").value, cluster.store.assignments.get("i-1").value
-    assert (record.last_reason, record.owner, given.job_id) == (Reason.LOST, None, None)
+    record, assignment = cluster.store.records.get("j").value, cluster.store.assignments.get("i-1").value
+    assert (record.last_reason, record.owner, assignment.job_id) == (Reason.LOST, None, None)
     agent.alive = True
     agent.turn()
     assert cluster.store.records.get("j").value.owner == "i-1"
@@ -41,8 +41,8 @@ REQUESTS: dict[Reason, Callable[[Cluster, Request], object]] = {
 @pytest.mark.parametrize("reason", REQUESTS)
 def test_a_job_that_was_taken_back_does_what_is_asked_of_it(cluster: Cluster, reason: Reason) -> None:
     taken_back(cluster)
-    given = cluster.store.assignments.get("i-1").value
-    assert (given.job_id, given.epoch, given.order) == ("j", 1, Order.RUN)
+    assignment = cluster.store.assignments.get("i-1").value
+    assert (assignment.job_id, assignment.epoch, assignment.order) == ("j", 1, Order.RUN)
     REQUESTS[reason](cluster, Request(at=cluster.clock.now(), by="test"))
     cluster.run(2)
     assert cluster.store.records.get("j").value.last_reason is reason
@@ -53,10 +53,10 @@ def test_an_order_to_leave_reaches_a_job_that_was_taken_back(cluster: Cluster) -
     cluster.agent("i-1")
     cluster.submit("j")
     cluster.run(4)
-    found = cluster.store.assignments.get("i-1")
-    told = found.value.model_copy(update={"order": Order.LEAVE, "reason": Reason.ROLL})
+    document = cluster.store.assignments.get("i-1")
+    leave_order = document.value.model_copy(update={"order": Order.LEAVE, "reason": Reason.ROLL})
     cluster.agents["i-1"].alive = False
-    cluster.store.assignments.replace("i-1", found, told)
+    cluster.store.assignments.replace("i-1", document, leave_order)
     silence(cluster)
     cluster.run(3)
     assert cluster.store.records.get("j").value.last_reason is Reason.ROLL

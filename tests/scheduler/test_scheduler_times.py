@@ -26,7 +26,7 @@ def submit(cluster: Cluster, job: str, after: tuple[str, ...] = (), start_in: fl
     )
 
 
-def why(cluster: Cluster, job: str) -> str:
+def wait_reason(cluster: Cluster, job: str) -> str:
     return cluster.store.notes.waiting().jobs[job].why
 
 
@@ -48,11 +48,11 @@ def test_a_job_begins_when_all_that_it_comes_after_have_succeeded(cluster: Clust
     submit(cluster, "two", after=("one",))
     cluster.run(3)
     assert [cluster.state(job) for job in ("one", "two", "last")] == ["RUNNING", "PENDING", "PENDING"]
-    assert why(cluster, "last") == "after"
+    assert wait_reason(cluster, "last") == "after"
     assert cluster.store.notes.waiting().jobs["last"].words == "it comes after one, two"
     cluster.run(20)
     assert [cluster.state(job) for job in ("one", "two", "last")] == ["SUCCEEDED"] * 3
-    began = {job: cluster.told(job, EventKind.ASSIGNED)[0].at for job in ("one", "two", "last")}
+    began = {job: cluster.events_of_kind(job, EventKind.ASSIGNED)[0].at for job in ("one", "two", "last")}
     assert began["one"] < began["two"] < began["last"]
 
 
@@ -65,8 +65,8 @@ def test_a_chain_fails_where_its_first_job_was_cancelled(cluster: Cluster) -> No
     assert [cluster.state(job) for job in ("one", "two", "three")] == ["CANCELLED", "FAILED", "FAILED"]
     details = [cluster.store.records.get(job).value.detail for job in ("two", "three")]
     assert details == ["it was to come after one, which was cancelled", "it was to come after two, which failed"]
-    (told,) = cluster.told("two", EventKind.FAILED)
-    assert told.data["reason"] == "after"
+    (event,) = cluster.events_of_kind("two", EventKind.FAILED)
+    assert event.data["reason"] == "after"
 
 
 @pytest.mark.parametrize(("reason", "state"), [(Reason.FINISHED, "RUNNING"), (Reason.CANCEL, "FAILED")])
@@ -94,7 +94,7 @@ def test_a_job_begins_at_its_time_and_not_before(cluster: Cluster) -> None:
     submit(cluster, "later", start_in=30)
     cluster.run(28)
     assert cluster.state("later") == "PENDING"
-    assert why(cluster, "later") == "not-yet"
+    assert wait_reason(cluster, "later") == "not-yet"
     cluster.run(4)
     assert cluster.state("later") in ("ASSIGNED", "RUNNING")
 
@@ -139,7 +139,7 @@ def test_a_series_runs_at_its_times_until_it_is_cancelled(cluster: Cluster) -> N
     submit(cluster, "nightly", every="1h")
     cluster.run(20)
     assert runs(cluster) == {"nightly": "SUCCEEDED", "nightly-2": "PENDING"}
-    assert why(cluster, "nightly-2") == "not-yet"
+    assert wait_reason(cluster, "nightly-2") == "not-yet"
     cluster.clock.advance(timedelta(minutes=59, seconds=30))
     cluster.run(40)
     assert runs(cluster) == {"nightly": "SUCCEEDED", "nightly-2": "SUCCEEDED", "nightly-3": "PENDING"}
@@ -153,10 +153,10 @@ def test_a_series_runs_at_its_times_until_it_is_cancelled(cluster: Cluster) -> N
     cluster.clock.advance(timedelta(hours=5))
     cluster.run(5)
     assert runs(cluster) == {"nightly": "SUCCEEDED", "nightly-2": "SUCCEEDED", "nightly-3": "CANCELLED"}
-    (told,) = cluster.told("nightly-2", EventKind.SUBMITTED) or [
+    (event,) = cluster.events_of_kind("nightly-2", EventKind.SUBMITTED) or [
         e for e in cluster.store.archive.get("nightly-2").events if e.kind is EventKind.SUBMITTED
     ]
-    assert told.data["after"] == "nightly"
+    assert event.data["after"] == "nightly"
 
 
 def test_a_run_that_fails_does_not_end_its_series_and_a_poor_one_skips_the_next(cluster: Cluster) -> None:
@@ -195,18 +195,18 @@ def test_a_scheduler_that_dies_or_comes_late_makes_no_run_twice_and_none_too_few
     """The store fails at the very write; another scheduler has been there before; the run has left the tables."""
     submit(cluster, "nightly", every="1h")
     end(cluster, "nightly", {})
-    seen = cluster.schedulers[0]._observer.look()
+    observation = cluster.schedulers[0]._observer.look()
     with monkeypatch.context() as broken:
         broken.setattr(cluster.store.jobs, "create", fail)
         with pytest.raises(ConnectionError):
-            Repeats(cluster.store, "s1").go_on(seen)
+            Repeats(cluster.store, "s1").go_on(observation)
     for scheduler in ("s2", "s3"):
-        Repeats(cluster.store, scheduler).go_on(seen)
+        Repeats(cluster.store, scheduler).go_on(observation)
     assert sorted(cluster.store.jobs.names()) == ["nightly", "nightly-2"]
     following = cluster.store.jobs.get("nightly-2").value
     end(cluster, "nightly-2", {})
     cluster.store.archive.move(following, cluster.store.records.get("nightly-2").value, cluster.clock.now())
-    Repeats(cluster.store, "s4").go_on(seen)
+    Repeats(cluster.store, "s4").go_on(observation)
     assert sorted(cluster.store.jobs.names()) == ["nightly"], "what has run and is archived is not run again"
     assert next_id(following.series) == "nightly-3"
 
@@ -226,12 +226,12 @@ def test_what_waits_for_its_time_has_no_heartbeat_read_for_it(cluster: Cluster) 
 
 
 def count_reads(store: Store) -> list[str]:
-    asked: list[str] = []
+    read_keys: list[str] = []
     get = store.control.get
 
     def counted(key: str):
-        asked.append(key)
+        read_keys.append(key)
         return get(key)
 
     store.control.get = counted
-    return asked
+    return read_keys

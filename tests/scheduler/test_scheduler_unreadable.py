@@ -16,8 +16,8 @@ def test_a_record_that_cannot_be_read_takes_no_instance_from_the_others(cluster:
     cluster.run(20)
 
     assert cluster.state("b") == "SUCCEEDED"
-    found = cluster.store.control.get("records/a.json")
-    assert found is not None and found.value == LATER
+    entry = cluster.store.control.get("records/a.json")
+    assert entry is not None and entry.value == LATER
 
 
 def test_an_assignment_that_cannot_be_read_keeps_no_job_from_the_next_instance(cluster: Cluster) -> None:
@@ -28,8 +28,8 @@ def test_an_assignment_that_cannot_be_read_keeps_no_job_from_the_next_instance(c
 
     cluster.schedulers[0].tick()
 
-    given = cluster.store.assignments.get("i-2")
-    assert given is not None and given.value.job_id == "a"
+    assignment = cluster.store.assignments.get("i-2")
+    assert assignment is not None and assignment.value.job_id == "a"
 
 
 @pytest.mark.parametrize("document", ["records/a.json", "jobs/a.json"])

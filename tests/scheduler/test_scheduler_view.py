@@ -34,11 +34,11 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Callable[[], ClusterView]:
     return lambda: views[-1]
 
 
-def job_of(view: ClusterView, name: str) -> JobView:
+def find_job(view: ClusterView, name: str) -> JobView:
     return next(j for j in view.jobs if j.job_id == name)
 
 
-def pool_of(view: ClusterView, market: Market, zone: str = "us-east-1a") -> PoolView:
+def find_pool(view: ClusterView, market: Market, zone: str = "us-east-1a") -> PoolView:
     return next(p for p in view.pools if p.key == (TYPE, zone, market))
 
 
@@ -66,7 +66,7 @@ def test_what_a_team_uses_is_added_up_and_outlives_its_scheduler(cluster, planne
     cluster.run(2)
     owner_of_one = {job for job, started in cluster.starts.items() if started}
     assert len(owner_of_one) == 1
-    (team,) = {job_of(planned(), job).team for job in owner_of_one}
+    (team,) = {find_job(planned(), job).team for job in owner_of_one}
     began, before = cluster.clock.now(), planned().usage.get(team, 0.0)
     cluster.run(200)
     hours = (cluster.clock.now() - began) / HOUR
@@ -100,21 +100,21 @@ def test_speeds_are_those_that_were_measured_against_what_the_author_expects(clu
     cluster.length = 10_000
     cluster.submit("a", expected_duration="100s")
     cluster.submit("b")
-    one = cluster.agent("i-1")
+    first = cluster.agent("i-1")
     cluster.agent("i-2")
     cluster.run(4)
-    assert (job_of(planned(), "a").speeds, job_of(planned(), "a").measured_speeds) == ({}, frozenset())
+    assert (find_job(planned(), "a").speeds, find_job(planned(), "a").measured_speeds) == ({}, frozenset())
     holder = next(agent for agent in cluster.agents.values() if agent.lease.job_id == "a")
     holder.lease.renew(Progress(step=10, total_steps=200, steps_per_second=5.0))  # 200 steps in 100 s would be 2
     cluster.schedulers[0].tick()
-    seen = job_of(planned(), "a")
-    assert (dict(seen.speeds), seen.measured_speeds) == ({TYPE: 2.5}, {TYPE})
-    assert dict(job_of(planned(), "b").speeds) == {}
+    job = find_job(planned(), "a")
+    assert (dict(job.speeds), job.measured_speeds) == ({TYPE: 2.5}, {TYPE})
+    assert dict(find_job(planned(), "b").speeds) == {}
     holder.lease.renew(Progress(step=11, total_steps=200, steps_per_second=4.0))
     cluster.schedulers = [cluster.scheduler("s2")]
     cluster.schedulers[0].tick()
-    assert dict(job_of(planned(), "a").speeds) == {TYPE: 2.0}, "the record tells the next scheduler"
-    assert one.alive
+    assert dict(find_job(planned(), "a").speeds) == {TYPE: 2.0}, "the record tells the next scheduler"
+    assert first.alive
 
 
 def test_what_a_job_was_seen_to_use_is_what_its_agents_told_and_the_rest_is_unknown(cluster, planned):
@@ -122,29 +122,29 @@ def test_what_a_job_was_seen_to_use_is_what_its_agents_told_and_the_rest_is_unkn
     cluster.submit("a")
     cluster.agent("i-1")
     cluster.run(4)
-    assert job_of(planned(), "a").measured is None
+    assert find_job(planned(), "a").measured is None
     lease = cluster.agents["i-1"].lease
     lease.renew(Progress(step=1, memory_gib=3.5))
     cluster.schedulers[0].tick()
-    seen = job_of(planned(), "a").measured
-    assert seen == Measured(vcpus=None, memory_gib=3.5, gpu_memory_gib=None, mixed=None)
+    measured = find_job(planned(), "a").measured
+    assert measured == Measured(vcpus=None, memory_gib=3.5, gpu_memory_gib=None, mixed=None)
     lease.renew(Progress(step=2, memory_gib=3.5, gpu_memory_gib=11.0, mixed=True))
     cluster.schedulers[0].tick()
-    seen = job_of(planned(), "a").measured
-    assert seen == Measured(vcpus=None, memory_gib=3.5, gpu_memory_gib=11.0, mixed=True)
+    measured = find_job(planned(), "a").measured
+    assert measured == Measured(vcpus=None, memory_gib=3.5, gpu_memory_gib=11.0, mixed=True)
 
 
-def test_an_instance_is_taken_when_it_was_told_to_be_and_else_when_the_cloud_has_said(cluster, planned):
+def test_the_agents_deadline_counts_before_the_queues(cluster, planned):
     for name in ("i-1", "i-2"):
         cluster.agent(name)
-    said, told = cluster.clock.now() + 2 * SECOND, cluster.clock.now() + 90 * SECOND
+    queue_deadline, agent_deadline = cluster.clock.now() + 2 * SECOND, cluster.clock.now() + 90 * SECOND
     for name in ("i-1", "i-2"):
-        cluster.cloud.tell(MessageKind.WARNING, name, cluster.clock.now(), deadline=said)
-    notice = Notice(kind=NoticeKind.INTERRUPTION, source="imds", seen_at=cluster.clock.now(), action_at=told)
+        cluster.cloud.send(MessageKind.WARNING, name, cluster.clock.now(), deadline=queue_deadline)
+    notice = Notice(kind=NoticeKind.INTERRUPTION, source="imds", seen_at=cluster.clock.now(), action_at=agent_deadline)
     agent = cluster.store.instances.get("i-1").value
     cluster.store.instances.put("i-1", agent.model_copy(update={"notice": notice}))
     cluster.run(1)
-    assert {i.instance_id: i.deadline for i in planned().instances} == {"i-1": told, "i-2": said}
+    assert {i.instance_id: i.deadline for i in planned().instances} == {"i-1": agent_deadline, "i-2": queue_deadline}
 
 
 def test_a_pool_is_up_from_a_launch_on_and_down_once_it_has_taken_its_last_instance(cluster, planned):
@@ -153,29 +153,29 @@ def test_a_pool_is_up_from_a_launch_on_and_down_once_it_has_taken_its_last_insta
     cluster.agent("i-2")
     cluster.agent("i-base", Market.ON_DEMAND)
     cluster.run(20)
-    spot = pool_of(planned(), Market.SPOT)
+    spot = find_pool(planned(), Market.SPOT)
     assert (spot.behaviour.up, spot.behaviour.since, spot.noticed_at) == (True, begin, None)
     cluster.end("i-1", interrupted=True)
     first = cluster.clock.now()
     cluster.run(20)
-    spot = pool_of(planned(), Market.SPOT)
+    spot = find_pool(planned(), Market.SPOT)
     assert (spot.behaviour.up, spot.behaviour.ups) == (True, ()), "it still holds another one of ours"
     assert first - SECOND <= spot.noticed_at <= first
-    told = cluster.clock.now()
-    cluster.cloud.tell(MessageKind.WARNING, "i-2", told, deadline=told + timedelta(minutes=2))
+    warned_at = cluster.clock.now()
+    cluster.cloud.send(MessageKind.WARNING, "i-2", warned_at, deadline=warned_at + timedelta(minutes=2))
     cluster.run(2)
-    spot = pool_of(planned(), Market.SPOT)
-    assert (spot.behaviour.up, spot.behaviour.since, spot.noticed_at) == (False, told, told)
-    assert spot.behaviour.ups == (pytest.approx((told - begin) / HOUR),)
+    spot = find_pool(planned(), Market.SPOT)
+    assert (spot.behaviour.up, spot.behaviour.since, spot.noticed_at) == (False, warned_at, warned_at)
+    assert spot.behaviour.ups == (pytest.approx((warned_at - begin) / HOUR),)
     cluster.end("i-2", interrupted=True)
     cluster.run(20)
-    assert pool_of(planned(), Market.SPOT).behaviour == spot.behaviour, "the warning came first"
+    assert find_pool(planned(), Market.SPOT).behaviour == spot.behaviour, "the warning came first"
     back = cluster.clock.now()
     cluster.agent("i-3")
     cluster.run(12)
-    here = pool_of(planned(), Market.SPOT).behaviour
-    assert (here.up, here.since, here.downs) == (True, back, (pytest.approx((back - told) / HOUR),))
-    calm = pool_of(planned(), Market.ON_DEMAND)
+    here = find_pool(planned(), Market.SPOT).behaviour
+    assert (here.up, here.since, here.downs) == (True, back, (pytest.approx((back - warned_at) / HOUR),))
+    calm = find_pool(planned(), Market.ON_DEMAND)
     assert (calm.behaviour.up, calm.behaviour.since, calm.noticed_at) == (True, begin, None)
 
 
@@ -184,11 +184,11 @@ def test_the_next_scheduler_knows_the_pools_from_the_ledger(cluster, planned):
     cluster.run(8)
     cluster.end("i-1", interrupted=True)
     cluster.run(8)
-    before = pool_of(planned(), Market.SPOT)
+    before = find_pool(planned(), Market.SPOT)
     assert not before.behaviour.up
     cluster.schedulers = [cluster.scheduler("s2")]
     cluster.run(1)
-    assert pool_of(planned(), Market.SPOT) == before
+    assert find_pool(planned(), Market.SPOT) == before
 
 
 def test_an_instance_that_leaves_for_us_says_nothing_against_its_pool_and_old_pools_are_forgotten(cluster, planned):
@@ -196,7 +196,7 @@ def test_an_instance_that_leaves_for_us_says_nothing_against_its_pool_and_old_po
     cluster.run(8)
     cluster.end("i-1", interrupted=False)
     cluster.run(8)
-    spot = pool_of(planned(), Market.SPOT)
+    spot = find_pool(planned(), Market.SPOT)
     assert (spot.behaviour.up, spot.noticed_at) == (True, None)
     cluster.clock.advance(timedelta(days=2))
     cluster.run(1)
@@ -212,8 +212,8 @@ def test_pools_cost_what_the_cloud_said_last(cluster, planned):
     cluster.agent("i-1")
     cluster.agent("i-base", Market.ON_DEMAND)
     cluster.run(20)
-    assert pool_of(planned(), Market.SPOT).usd_per_hour == 0.05
-    assert pool_of(planned(), Market.ON_DEMAND).usd_per_hour == ON_DEMAND
+    assert find_pool(planned(), Market.SPOT).usd_per_hour == 0.05
+    assert find_pool(planned(), Market.ON_DEMAND).usd_per_hour == ON_DEMAND
 
 
 def test_a_spot_instance_of_a_pool_that_has_just_taken_one_comes_last(cluster, planned):

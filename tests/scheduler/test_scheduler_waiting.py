@@ -25,9 +25,9 @@ def waits(cluster: Cluster) -> Waits:
 
 
 def written(cluster: Cluster) -> Wait:
-    found = cluster.store.notes.waiting()
-    assert found is not None
-    return found.jobs["a"]
+    note = cluster.store.notes.waiting()
+    assert note is not None
+    return note.jobs["a"]
 
 
 def test_the_pool_and_the_moment_of_on_demand_are_written_with_the_reason(cluster: Cluster, waits: Waits) -> None:
@@ -61,7 +61,7 @@ def test_a_cluster_that_launches_tells_what_a_job_waits_for(tmp_path: Path, cloc
     """From the plan of a real scheduler: spot is refused, and on-demand is not begun before it must be."""
     here = ElasticCluster(folder_store(tmp_path, clock), clock)
     spot = PoolKey(TYPE, ZONE, Market.SPOT)
-    here.cloud.left[spot] = 0
+    here.cloud.capacity[spot] = 0
     here.cloud.refuses[spot] = LaunchTrouble.CAPACITY
     job = here.submit("a", expected_duration="1h")
     due = clock.now() + 40 * HOUR
@@ -83,7 +83,7 @@ def test_the_note_of_the_fleet_has_refusals_and_what_is_launched(tmp_path: Path,
     here.length = 10_000
     here.submit("a")
     here.run(6)
-    here.cloud.left[PoolKey(TYPE, ZONE, Market.SPOT)] = 0
+    here.cloud.capacity[PoolKey(TYPE, ZONE, Market.SPOT)] = 0
     here.submit("b")
     clock.advance(WRITE_EVERY)
     here.run(3)

@@ -24,10 +24,10 @@ def test_an_interruption_warning_from_the_queue_alone_stops_the_job_and_moves_it
     cluster.run(6)
     cluster.agent("i-2")
     at = cluster.clock.now()
-    warning = cluster.cloud.tell(MessageKind.WARNING, "i-1", at, deadline=at + timedelta(seconds=120))
+    warning = cluster.cloud.send(MessageKind.WARNING, "i-1", at, deadline=at + timedelta(seconds=120))
     cluster.schedulers[0].tick()
-    told = cluster.store.assignments.get("i-1").value
-    assert (told.order, told.reason, told.deadline, told.cordoned) == (
+    assignment = cluster.store.assignments.get("i-1").value
+    assert (assignment.order, assignment.reason, assignment.deadline, assignment.cordoned) == (
         Order.STOP,
         Reason.NOTICE,
         at + timedelta(seconds=120),
@@ -44,7 +44,7 @@ def test_an_interruption_warning_from_the_queue_alone_stops_the_job_and_moves_it
 def test_a_warning_is_not_deleted_before_it_is_written_down(cluster: Cluster) -> None:
     cluster.agent("i-1")
     cluster.run(2)
-    warning = cluster.cloud.tell(MessageKind.WARNING, "i-1", cluster.clock.now())
+    warning = cluster.cloud.send(MessageKind.WARNING, "i-1", cluster.clock.now())
     create = cluster.store.assignments.create
 
     def unavailable(*_: object) -> None:
@@ -63,7 +63,7 @@ def test_a_warning_is_not_deleted_before_it_is_written_down(cluster: Cluster) ->
 def test_messages_about_instances_of_others_change_nothing_and_are_deleted(cluster: Cluster) -> None:
     cluster.agent("i-1")
     foreign = [
-        cluster.cloud.tell(kind, "i-foreign", cluster.clock.now())
+        cluster.cloud.send(kind, "i-foreign", cluster.clock.now())
         for kind in (MessageKind.WARNING, MessageKind.ENDED, MessageKind.LAUNCHED)
     ]
     cluster.run(1)
@@ -75,7 +75,7 @@ def test_messages_about_instances_of_others_change_nothing_and_are_deleted(clust
 
 def test_a_warning_about_an_instance_that_is_not_described_yet_waits_for_the_description(cluster: Cluster) -> None:
     cluster.run(1)
-    cluster.cloud.tell(MessageKind.WARNING, "i-new", cluster.clock.now())
+    cluster.cloud.send(MessageKind.WARNING, "i-new", cluster.clock.now())
     cluster.run(1)
     assert cluster.cloud.acknowledged == []
     cluster.agent("i-new")
@@ -90,10 +90,10 @@ def test_an_instance_that_the_cloud_calls_gone_loses_its_job_at_once(cluster: Cl
     cluster.submit("j")
     cluster.run(5)
     cluster.end("i-1", interrupted=False)
-    cluster.cloud.tell(MessageKind.ENDED, "i-1", cluster.clock.now())
+    cluster.cloud.send(MessageKind.ENDED, "i-1", cluster.clock.now())
     cluster.agent("i-2")
     cluster.run(3)
-    (lost,) = cluster.told("j", EventKind.LOST)
+    (lost,) = cluster.events_of_kind("j", EventKind.LOST)
     assert lost.data["cause"] == "terminated"
     assert lost.instance_id == "i-1"
     assert cluster.store.records.get("j").value.owner == "i-2"

@@ -90,7 +90,7 @@ def test_once_makes_one_tick_and_ends(real: Cluster, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("manifest", "said"),
+    ("manifest", "sentence"),
     [
         ("{}", "cluster"),
         (

@@ -109,7 +109,7 @@ def lived(live: LiveCluster) -> tuple[Account, dict[str, timedelta]]:
     live.until(lambda: len(live.store.ends.scan()) == len(live.store.launches.scan()) > 0 or None)
     launches = [document.value for document in live.store.launches.scan().values()]
     ends = [document.value for document in live.store.ends.scan().values()]
-    events, now = live.store.events_of(list(jobs)), live.clock.now()
+    events, now = live.store.events_by_job(list(jobs)), live.clock.now()
     invoice = bill(launches, ends, live.store.prices(), events, builtin(), now, rules=BILLING)
     return of_bill(invoice, jobs), {name: job.submitted_at - began for name, job in jobs.items()}
 

@@ -130,7 +130,7 @@ def _dossiers(session: Session, since: datetime) -> list[Dossier]:
     """The jobs that may have held instances since then."""
     store = session.store
     jobs, records = side_by_side(store.jobs.scan, store.records.scan)
-    events = store.events_of(list(jobs), brief=True)
+    events = store.events_by_job(list(jobs), brief=True)
     found = {
         job: Dossier(submission=doc.value, record=records[job].value if job in records else None, events=events[job])
         for job, doc in jobs.items()

@@ -109,7 +109,7 @@ def _with_events(session: Session, dossiers: list[Dossier], told: dict[str, list
     ]
     if not silent:
         return dossiers
-    events = session.store.events_of([job for job in silent if job not in told], brief=True)
+    events = session.store.events_by_job([job for job in silent if job not in told], brief=True)
     told |= {job: own for job, own in events.items() if any(e.kind is EventKind.FINISHED for e in own)}
     events |= {job: told[job] for job in silent if job in told}
     return [d.model_copy(update={"events": events[d.job_id]}) if d.job_id in events else d for d in dossiers]
@@ -119,5 +119,5 @@ def _owners(session: Session, dossiers: list[Dossier]) -> dict[str, InstanceReco
     names = {d.record.owner for d in dossiers if d.record is not None and d.record.owner is not None}
     table = session.store.instances
     # Of many a listing tells which have changed; of few it is more than they are.
-    found = table.read(sorted(names)) if len(names) <= FEW else table.scan(wanted=names.__contains__)
+    found = table.read(sorted(names)) if len(names) <= FEW else table.scan(include=names.__contains__)
     return {name: doc.value for name, doc in found.items()}

@@ -63,7 +63,7 @@ class ChangeoverLog:
         new = {name: found.value for name, found in seen.records.items() if _has_more(found.value, counted)}
         some = dict(sorted(new.items())[:AT_ONCE])
         if some:
-            events = self._store.events_of(list(some))
+            events = self._store.events_by_job(list(some))
             found = [m for name, r in some.items() for m in self._measure(r, events[name], counted, seen, ledger, desk)]
             counted |= {name: _over(record) for name, record in some.items()}
             update = {"counted": counted, "times": added(self._known.times, found)}

@@ -45,7 +45,7 @@ class Notifier:
             self._since, self._was_off = {}, True
             return
         if self._told is None:
-            self._told = {key for key in self._store.told.scan() if not key.startswith(SINCE)}
+            self._told = {key for key in self._store.sent_notices.scan() if not key.startswith(SINCE)}
         self._begin(settings.on)
         self._collect(self._told)
         jobs = [
@@ -73,17 +73,17 @@ class Notifier:
             key, now = f"{SINCE}{occasion.value}", self._store.clock.now()
             there = None if self._was_off else self._told_already(key)
             if there is None:
-                self._store.told.put(key, Request(at=now))
+                self._store.sent_notices.put(key, Request(at=now))
             self._since[occasion] = there.at if there is not None else now
         for occasion in set(self._since) - set(on):
-            self._store.told.delete(f"{SINCE}{occasion.value}")
+            self._store.sent_notices.delete(f"{SINCE}{occasion.value}")
             del self._since[occasion]
         self._was_off = False
 
     def _told_already(self, key: str) -> Request | None:
         """The record of this key; None: there is none that can be read."""
         try:
-            found = self._store.told.get(key)
+            found = self._store.sent_notices.get(key)
         except BadDocument as error:  # it may come twice, and stops no tick
             _log.error("%s: it is written anew", error)
             return None
@@ -110,7 +110,7 @@ class Notifier:
             if error is not None:
                 _log.error("notification %s given up after %d tries: %s", key, TRIES, error)
             note = "" if error is None else f"not sent: {type(error).__name__}"
-            self._store.told.create(key, Request(at=self._store.clock.now(), note=note))
+            self._store.sent_notices.create(key, Request(at=self._store.clock.now(), note=note))
             told.add(key)
             self._failed.pop(key, None)
 
@@ -120,5 +120,5 @@ class Notifier:
         gone = {key for key in told if not key.startswith(ANOMALY) and key.partition("/")[0] not in seen.jobs}
         over = {key for key in told if key.startswith(ANOMALY)} - unusual
         for key in over if seen.unreadable_jobs else gone | over:
-            self._store.told.delete(key)
+            self._store.sent_notices.delete(key)
             told.discard(key)

@@ -32,8 +32,8 @@ from everspot_store.events import EventWriter
 from everspot_store.fleet_state import ElasticUse, FleetState, IdleState, PeerMarket, PoolState
 from everspot_store.heartbeat import PeerSight, SchedulerBeat
 from everspot_store.leases import Lease
-from everspot_store.notes import TeamUsage, Wait, Waiting, WaitPool
 from everspot_store.region import located
+from everspot_store.status_documents import TeamUsage, Wait, Waiting, WaitPool
 from everspot_store.store import Store
 from everspot_store.table import Table
 from everspot_store.transfers import Transfer

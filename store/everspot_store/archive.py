@@ -20,9 +20,9 @@ from everspot_core.job import JobSubmission
 from everspot_core.records import Event, JobRecord, Request
 
 from everspot_store.bucket import Bucket
+from everspot_store.document_cache import DocumentCache
 from everspot_store.errors import BadDocument, StoreUnavailable
 from everspot_store.events import ordered
-from everspot_store.memo import Memo
 from everspot_store.table import READERS, Table
 
 PREFIX = "archive"
@@ -41,7 +41,7 @@ class Archive:
         records: Table[JobRecord],
         events: Table[Event],
         requests: tuple[Table[Request], Table[Request]],
-        memo: Memo | None = None,
+        memo: DocumentCache | None = None,
     ) -> None:
         self._table = Table(control, PREFIX, Dossier, memo)
         self._jobs, self._records, self._events = jobs, records, events
@@ -74,8 +74,8 @@ class Archive:
     def read(self, names: Iterable[str]) -> dict[str, Dossier]:
         """The documents with these names (values of `keys`), by job. They are read in parallel. Documents that are gone
         or cannot be read are left out, and the latter are logged."""
-        found = self._table.read(list(names))
-        return {document.value.job_id: document.value for document in found.values()}
+        documents = self._table.read(list(names))
+        return {document.value.job_id: document.value for document in documents.values()}
 
     def scan(self, since: datetime | None = None, now: datetime | None = None) -> dict[str, Dossier]:
         """The archived jobs by id, in order of months. Documents that were read before are not read again.
@@ -94,8 +94,8 @@ class Archive:
 
     def census(self) -> tuple[dict[str, Dossier], list[str]]:
         """All archived jobs by id, and the keys of documents that cannot be read."""
-        found, unreadable = self._table.census()
-        return {document.value.job_id: document.value for document in found.values()}, unreadable
+        documents, unreadable = self._table.census()
+        return {document.value.job_id: document.value for document in documents.values()}, unreadable
 
     # Moving
 
@@ -108,18 +108,18 @@ class Archive:
             BadDocument: if there is a document of this name that cannot be read; nothing is deleted then.
         """
         name = f"{month_of(record)}/{record.job_id}"
-        told = self._events.names(f"{record.job_id}/")
-        events = self._events.read(told)
-        if missing := sorted(set(told) - set(events)):
+        names = self._events.names(f"{record.job_id}/")
+        events = self._events.read(names)
+        if missing := sorted(set(names) - set(events)):
             raise BadDocument(self._events.key(missing[0]), f"job {record.job_id} is not archived without it")
         dossier = Dossier(
             submission=submission, record=record, events=ordered([e.value for e in events.values()]), archived_at=now
         )
         if self._table.create(name, dossier) is None:
-            there = self._document(name)
-            if there is None:
+            existing = self._document(name)
+            if existing is None:
                 raise StoreUnavailable(f"{self._table.key(name)} is neither there nor can it be created")
-            dossier = there  # the first one that was written counts
+            dossier = existing  # the first one that was written counts
         self._delete(record.job_id)
         return dossier
 
@@ -133,8 +133,8 @@ class Archive:
         return True
 
     def _document(self, name: str) -> Dossier | None:
-        found = self._table.get(name)
-        return found.value if found is not None else None
+        document = self._table.get(name)
+        return document.value if document is not None else None
 
     def _delete(self, job_id: str) -> None:
         self._jobs.delete(job_id)

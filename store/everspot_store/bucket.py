@@ -129,7 +129,7 @@ class Bucket:
             raise DigestMismatch(key, sha256, digest)
         return digest
 
-    def taken(self, key: str, path: Path, refused: StoreError) -> str:
+    def download_existing(self, key: str, path: Path, refused: StoreError) -> str:
         """Download what is under a key that could not be created, and return its SHA-256. `refused`: what the upload
         raised, and this method raises if there is nothing. To whoever may create objects and delete none, Cloud Storage
         may answer "denied" where an object exists (Cloud Storage documentation, "IAM permissions for XML requests").
@@ -152,10 +152,10 @@ class Bucket:
                 return
             if outcome is WriteOutcome.BUSY:
                 raise StoreBusy(f"{self.url}/{key} could not be created: too many writes")
-            there = self._backend.get(key)
-            if there is None:
+            existing = self._backend.get(key)
+            if existing is None:
                 raise StoreUnavailable(f"{self.url}/{key} could not be created")
-            if hashlib.sha256(there.value).digest() != hashlib.sha256(data).digest():
+            if hashlib.sha256(existing.value).digest() != hashlib.sha256(data).digest():
                 raise KeyTaken(key)
 
         self._retrying(attempt)

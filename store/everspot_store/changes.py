@@ -3,7 +3,7 @@
 from everspot_core.applied import AppliedChange
 
 from everspot_store.bucket import Bucket
-from everspot_store.memo import Memo
+from everspot_store.document_cache import DocumentCache
 from everspot_store.table import Table
 
 _DIGITS = 12
@@ -13,7 +13,7 @@ _DIGITS = 12
 class Changes:
     """The applied changes of one cluster. Thread-safe. Every method raises the store's errors."""
 
-    def __init__(self, control: Bucket, memo: Memo | None = None) -> None:
+    def __init__(self, control: Bucket, memo: DocumentCache | None = None) -> None:
         self._table = Table(control, "changes", AppliedChange, memo)
 
     def add(self, change: AppliedChange) -> None:
@@ -22,4 +22,4 @@ class Changes:
 
     def all(self) -> list[AppliedChange]:
         """All changes that can be read, the oldest first."""
-        return [found.value for _, found in sorted(self._table.scan().items())]
+        return [document.value for _, document in sorted(self._table.scan().items())]

@@ -78,8 +78,8 @@ class Checkpoints:
 
     def head(self) -> CheckpointHead | None:
         """The published checkpoints as they are now, or None if there never was an owner."""
-        found = self._heads.get(self._job_id)
-        return None if found is None else found.value
+        head = self._heads.get(self._job_id)
+        return None if head is None else head.value
 
     def fence(self) -> CheckpointHead:
         """Shut out every earlier owner by writing the own epoch into the head, before anything is read.
@@ -142,8 +142,8 @@ class Checkpoints:
         )
         for _ in range(_ROUNDS):
             old = self._fenced()
-            kept = [earlier for earlier in old.value.checkpoints if not self._is_broken(earlier)]
-            new = old.value.model_copy(update={"checkpoints": [checkpoint, *kept][:keep]})
+            intact = [earlier for earlier in old.value.checkpoints if not self._is_broken(earlier)]
+            new = old.value.model_copy(update={"checkpoints": [checkpoint, *intact][:keep]})
             if self._write(old, new):
                 return checkpoint
             self._head = self._own()
@@ -152,12 +152,12 @@ class Checkpoints:
     def restore(
         self,
         folder: Path,
-        wanted: Callable[[str], bool] = lambda name: True,
+        include: Callable[[str], bool] = lambda name: True,
         order: Callable[[Sequence[Checkpoint]], Sequence[Checkpoint]] = lambda listed: listed,
     ) -> Checkpoint | None:
         """Fetch the newest whole checkpoint into `folder`, each part under its name; None if there never was one.
 
-        `wanted`: says by their names which parts to fetch. `order`: a change of the order in which they are tried.
+        `include`: says by their names which parts to fetch. `order`: a change of the order in which they are tried.
 
         A checkpoint with a missing part or a wrong digest is skipped, and so is one that an attempt failed to load, if
         there is an older one that none failed to load. The next `publish` leaves out of the head what was skipped. A
@@ -172,7 +172,7 @@ class Checkpoints:
         ordered = order(by_failed_loads(head.checkpoints)) if head is not None else []
         for checkpoint in ordered:
             try:
-                self._fetch(checkpoint, folder, wanted)
+                self._fetch(checkpoint, folder, include)
             except (DigestMismatch, FileNotFoundError) as error:
                 _log.warning("job %s: checkpoint of step %d is not whole: %s", self._job_id, checkpoint.step, error)
                 reasons.append(f"step {checkpoint.step}: {error}")
@@ -211,12 +211,12 @@ class Checkpoints:
             Fenced: if a later owner has taken over, or the guard says no. The successor deletes the rest.
         """
         head = self._own()
-        named = {part.key for checkpoint in head.value.checkpoints for part in checkpoint.parts}
+        published_keys = {part.key for checkpoint in head.value.checkpoints for part in checkpoint.parts}
         newest = max((checkpoint.step for checkpoint in head.value.checkpoints), default=-1)
         deleted = []
         for entry in self._data.list(f"jobs/{self._job_id}/checkpoints/"):
             epoch, step = _place(entry.key)
-            if entry.key in named or epoch > self.epoch or (epoch == self.epoch and step > newest):
+            if entry.key in published_keys or epoch > self.epoch or (epoch == self.epoch and step > newest):
                 continue
             self._own()  # between two deletes the owner may have slept for as long as it likes
             self._check_guard()
@@ -280,9 +280,9 @@ class Checkpoints:
             return Part(name=name, key=stored.key, size=stored.size, sha256=stored.sha256)
         raise StoreUnavailable(f"{key} could not be uploaded")
 
-    def _fetch(self, checkpoint: Checkpoint, folder: Path, wanted: Callable[[str], bool]) -> None:
+    def _fetch(self, checkpoint: Checkpoint, folder: Path, include: Callable[[str], bool]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        for part in (part for part in checkpoint.parts if wanted(part.name)):
+        for part in (part for part in checkpoint.parts if include(part.name)):
             target = folder / part.name
             target.parent.mkdir(parents=True, exist_ok=True)
             self._data.download(part.key, target, part.sha256)

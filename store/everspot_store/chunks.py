@@ -55,23 +55,23 @@ class Stream:
     def tail(self, job_id: str, lines: int, since: datetime | None = None) -> list[Chunk]:
         """The chunks with the last `lines` lines. The first chunk is cut to begin with the first of these lines.
         Nothing before them is fetched."""
-        found: deque[Chunk] = deque()
-        wanted = lines
+        chunks: deque[Chunk] = deque()
+        missing = lines
         for position, entry in reversed(self._entries(job_id, None, since)):
             got = self._bucket.get(entry.key)
             if got is None:
                 continue
             data = got.value
             # The newline at the very end ends the last line and begins none.
-            kept = data.removesuffix(b"\n") if not found else data
-            pieces = kept.split(b"\n")
-            if len(pieces) > wanted:
-                cut = b"\n".join(pieces[len(pieces) - wanted :]) + data[len(kept) :]
-                found.appendleft(Chunk(*position, cut))
+            body = data.removesuffix(b"\n") if not chunks else data
+            pieces = body.split(b"\n")
+            if len(pieces) > missing:
+                cut = b"\n".join(pieces[len(pieces) - missing :]) + data[len(body) :]
+                chunks.appendleft(Chunk(*position, cut))
                 break
-            found.appendleft(Chunk(*position, data))
-            wanted -= len(pieces) - 1
-        return list(found)
+            chunks.appendleft(Chunk(*position, data))
+            missing -= len(pieces) - 1
+        return list(chunks)
 
     def _prefix(self, id: str) -> str:
         return f"{self._root}/{id}/{self._name}/" if self._name else f"{self._root}/{id}/"
@@ -80,22 +80,22 @@ class Stream:
         self, id: str, after: tuple[int, int] | None, since: datetime | None
     ) -> list[tuple[tuple[int, int], Entry]]:
         prefix = self._prefix(id)
-        found = []
+        entries = []
         for entry in self._bucket.list(prefix):
             epoch, _, name = entry.key[len(prefix) :].rpartition("/")
             if not name.endswith(self._suffix):
                 continue
             position = int(epoch or 0), int(name[: -len(self._suffix)])
             if (after is None or position > after) and (since is None or entry.modified >= since):
-                found.append((position, entry))
-        return sorted(found, key=lambda item: item[0])
+                entries.append((position, entry))
+        return sorted(entries, key=lambda item: item[0])
 
     def _fetch(self, entries: list[tuple[tuple[int, int], Entry]]) -> Iterator[Chunk]:
         """Fetch chunks in order, a bounded number ahead of the reader."""
         waiting: deque[tuple[tuple[int, int], Future[bytes | None]]] = deque()
-        left = iter(entries)
+        remaining = iter(entries)
         with ThreadPoolExecutor(_READERS, thread_name_prefix="everspot-chunks") as pool:
-            for position, entry in left:
+            for position, entry in remaining:
                 waiting.append((position, pool.submit(self._get, entry.key)))
                 if len(waiting) < _READERS:
                     continue
@@ -111,5 +111,5 @@ class Stream:
             yield Chunk(*position, data)
 
     def _get(self, key: str) -> bytes | None:
-        found = self._bucket.get(key)
-        return None if found is None else found.value
+        content = self._bucket.get(key)
+        return None if content is None else content.value

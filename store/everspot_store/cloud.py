@@ -108,10 +108,10 @@ class CloudBackend:
     def list(self, prefix: str) -> list[Entry]:
         """See `Backend`."""
         with self._errors(prefix):
-            found = obstore.list(self._small, prefix.rstrip("/") or None, chunk_size=1000)
+            chunks = obstore.list(self._small, prefix.rstrip("/") or None, chunk_size=1000)
             entries = [
                 Entry(meta["path"], _version(meta).etag, meta["size"], meta["last_modified"])
-                for chunk in found
+                for chunk in chunks
                 for meta in chunk
             ]
         return sorted(entries, key=lambda entry: entry.key)
@@ -184,10 +184,10 @@ class CloudBackend:
         digest = hashlib.sha256(data).hexdigest()
         if result.outcome is not WriteOutcome.DONE:
             # Lost may be the answer to a retry of our own write, so it is the content that decides.
-            there = self.get(key)
-            if there is None:
+            existing = self.get(key)
+            if existing is None:
                 raise StoreUnavailable(f"{self._url}/{key}: upload ended as {result.outcome.value}")
-            if there.value != data:
+            if existing.value != data:
                 raise KeyTaken(key)
         return Uploaded(key, len(data), digest)
 
@@ -253,20 +253,20 @@ class GcsBackend(CloudBackend):
         """The generation of the key if it still has this ETag."""
         with self._errors(key):
             try:
-                there = _version(obstore.head(self._small, key))
+                current = _version(obstore.head(self._small, key))
             except FileNotFoundError as error:
                 self._absent(error)
                 return None
-        return there.generation if there.etag == etag else None
+        return current.generation if current.etag == etag else None
 
 
-def _pieces(path: Path, see: Callable[[bytes], None], moved: Moved) -> Iterator[bytes]:
+def _pieces(path: Path, consume: Callable[[bytes], None], moved: Moved) -> Iterator[bytes]:
     """The pieces of a file. An exception of `moved` ends the upload: obstore aborts it and passes the exception on.
     Pieces that obstore asks for ahead of those that have arrived do not count."""
     ahead: deque[int] = deque()
     with path.open("rb", buffering=0) as file:
         while piece := file.read(_PIECE):
-            see(piece)
+            consume(piece)
             ahead.append(len(piece))
             moved(ahead.popleft() if len(ahead) > _PIECES_IN_FLIGHT else 0)
             yield piece

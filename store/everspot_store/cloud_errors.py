@@ -42,7 +42,7 @@ def translated(bucket: str, key: str, error: Exception) -> Exception:
     if isinstance(error, PermissionDeniedError | UnauthenticatedError) or any(code in text for code in _DENIED):
         return StoreDenied(where)
     if any(code in text for code in _ELSEWHERE):
-        return StoreError(f"{bucket} lies in {_named(text)}: its URL has to say so, {bucket}?region=…")
+        return StoreError(f"{bucket} lies in {_describe_region(text)}: its URL has to say so, {bucket}?region=…")
     if isinstance(error, FileNotFoundError) or any(code in text for code in _WRONG):
         return StoreError(where)
     return StoreUnavailable(_silence(bucket, key, short(error)) or where)
@@ -53,19 +53,19 @@ def short(error: BaseException) -> str:
     return str(error).split("\n\nDebug source:")[0]
 
 
-def _named(text: str) -> str:
+def _describe_region(text: str) -> str:
     """The region that S3's refusal names."""
-    found = re.search(r"<Region>([a-z0-9-]+)</Region>", text)
-    return f"region {found[1]}" if found else "another region"
+    match = re.search(r"<Region>([a-z0-9-]+)</Region>", text)
+    return f"region {match[1]}" if match else "another region"
 
 
 def _silence(bucket: str, key: str, text: str) -> str:
     """The sentence about a bucket that did not answer at all; empty if it answered something."""
-    found = _SILENT.search(text)
-    if found is None:
+    match = _SILENT.search(text)
+    if match is None:
         return ""
-    method, took, why = found.groups()
-    return f"{bucket} does not answer ({method} {key or 'of a listing'}: {why}, after {_rounded(took)})"
+    method, took, cause = match.groups()
+    return f"{bucket} does not answer ({method} {key or 'of a listing'}: {cause}, after {_rounded(took)})"
 
 
 def _rounded(took: str) -> str:

@@ -48,13 +48,13 @@ class ClusterDocuments:
         Raises:
             BadDocument: if it cannot be read.
         """
-        found: Versioned[Manifest] | None = Table(self.control, "", Manifest).get(_MANIFEST)
-        return found and Versioned(located(found.value), found.version)
+        manifest: Versioned[Manifest] | None = Table(self.control, "", Manifest).get(_MANIFEST)
+        return manifest and Versioned(located(manifest.value), manifest.version)
 
     def left_out_of_manifest(self) -> list[Problem]:
         """The fields of `cluster.json` that this release does not know, such as misspelt ones."""
-        found = self.control.get(f"{_MANIFEST}.json")
-        return [] if found is None else left_out(found.value)
+        content = self.control.get(f"{_MANIFEST}.json")
+        return [] if content is None else left_out(content.value)
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Write `cluster.json`, for clusters on a folder. On a cloud the infrastructure writes it."""
@@ -67,8 +67,8 @@ class ClusterDocuments:
         Raises:
             BadDocument: if it cannot be read.
         """
-        found = Table(self.control, "", DeclaredCapacity).get(_DECLARED)
-        return None if found is None else found.value
+        document = Table(self.control, "", DeclaredCapacity).get(_DECLARED)
+        return None if document is None else document.value
 
     def write_declared_capacity(self, declared: DeclaredCapacity) -> None:
         """Write `declared.json`. On a cloud the infrastructure writes it."""
@@ -76,8 +76,8 @@ class ClusterDocuments:
 
     def price_table(self) -> PriceTable | None:
         """The newest prices that somebody has read from the cloud's price lists for this cluster, or None."""
-        found = Table(self.control, "", PriceTable).get(_PRICES)
-        return None if found is None else found.value
+        document = Table(self.control, "", PriceTable).get(_PRICES)
+        return None if document is None else document.value
 
     def write_price_table(self, table: PriceTable) -> None:
         """Replace the price table."""
@@ -89,8 +89,8 @@ class ClusterDocuments:
         Raises:
             BadDocument: if it cannot be read.
         """
-        found = self._budgets.get(_BUDGETS)
-        return Budgets() if found is None else found.value
+        document = self._budgets.get(_BUDGETS)
+        return Budgets() if document is None else document.value
 
     def change_budgets(self, change: Callable[[Budgets], Budgets]) -> Budgets:
         """Replace the budgets by what `change` makes of them. If somebody else changes them at the same time, both
@@ -101,18 +101,18 @@ class ClusterDocuments:
             StoreUnavailable: if others changed them again and again.
         """
         for _ in range(_CHANGES):
-            found = self._budgets.get(_BUDGETS)
-            wanted = change(Budgets() if found is None else found.value)
+            current = self._budgets.get(_BUDGETS)
+            changed = change(Budgets() if current is None else current.value)
             table = self._budgets
-            done = table.create(_BUDGETS, wanted) if found is None else table.replace(_BUDGETS, found, wanted)
+            done = table.create(_BUDGETS, changed) if current is None else table.replace(_BUDGETS, current, changed)
             if done is not None:
                 return done.value
         raise StoreUnavailable(f"{_BUDGETS}.json was changed by others {_CHANGES} times in a row")
 
     def drain_request(self) -> Request | None:
         """The request to drain the cluster, if there is one: every job leaves its instance, and nothing new starts."""
-        found = self._requests.get(_DRAIN)
-        return None if found is None else found.value
+        document = self._requests.get(_DRAIN)
+        return None if document is None else document.value
 
     def request_drain(self, request: Request) -> None:
         """Ask for a drain. Asking again changes nothing."""
@@ -125,8 +125,8 @@ class ClusterDocuments:
     def roll_request(self) -> RollRequest | None:
         """The request to replace busy instances of other generations than the one that it names; None if there is
         none."""
-        found = Table(self.control, "", RollRequest).get(_ROLL)
-        return None if found is None else found.value
+        document = Table(self.control, "", RollRequest).get(_ROLL)
+        return None if document is None else document.value
 
     def request_roll(self, request: RollRequest) -> None:
         """Write the request to roll. It replaces an earlier one."""
@@ -139,7 +139,7 @@ def read_manifest(control: Bucket) -> Manifest:
     Raises:
         NoCluster: if there is none.
     """
-    found: Versioned[Manifest] | None = Table(control, "", Manifest).get(_MANIFEST)
-    if found is None:
+    manifest: Versioned[Manifest] | None = Table(control, "", Manifest).get(_MANIFEST)
+    if manifest is None:
         raise NoCluster(f"{control.url} has no {_MANIFEST}.json: it is no control bucket of a cluster")
-    return located(found.value)
+    return located(manifest.value)

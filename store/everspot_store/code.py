@@ -47,7 +47,7 @@ def pack(folder: Path, archive: Path, ignored: Ignored | None = None) -> str:
                 info.size = status.st_size
                 info.mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
                 tar.addfile(info, file)
-    return digest_of(archive)
+    return hash_file(archive)
 
 
 def unpack(archive: Path, folder: Path) -> None:
@@ -68,14 +68,14 @@ def unpack(archive: Path, folder: Path) -> None:
         raise UnsafeArchive(f"{archive.name} is no archive of code: {error}") from error
 
 
-def digest_of(path: Path) -> str:
+def hash_file(path: Path) -> str:
     """SHA-256 of a file, read in pieces."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _files(root: Path, ignored: Ignored) -> list[Path]:
-    found: list[Path] = []
+    paths: list[Path] = []
     for parent, folders, names in os.walk(root):
         here = Path(parent).relative_to(root)
         folders[:] = sorted(n for n in folders if not (_left_out(n) or ignored(f"{(here / n).as_posix()}/")))
@@ -88,8 +88,8 @@ def _files(root: Path, ignored: Ignored) -> list[Path]:
                 raise UnsafeArchive(f"{path.relative_to(root)} is neither a file nor a folder")
             if not path.resolve().is_relative_to(root):
                 raise UnsafeArchive(f"{path.relative_to(root)} is a link that leads out of the folder")
-            found.append(path)
-    return found
+            paths.append(path)
+    return paths
 
 
 def _left_out(name: str) -> bool:

@@ -103,7 +103,7 @@ class DatasetCache:
                 raise StoreUnavailable(f"another process fetches the same dataset for {PATIENCE}")
             self._clock.sleep(_LOOK_EVERY)
 
-    def kept(self) -> list[Path]:
+    def cached_versions(self) -> list[Path]:
         """The complete versions, the longest unused first."""
         whole = [path for path in self._folder.iterdir() if path.is_dir() and "." not in path.name]
         return sorted(whole, key=lambda path: path.stat().st_mtime)
@@ -117,9 +117,9 @@ class DatasetCache:
         Raises:
             NoRoom: if that is not enough.
         """
-        for gone in self._leftovers(".gone"):
-            remove_tree(gone)
-        for path in [*self._leftovers(".part"), *self.kept()]:
+        for removed in self._leftovers(".gone"):
+            remove_tree(removed)
+        for path in [*self._leftovers(".part"), *self.cached_versions()]:
             if self._free() >= size + RESERVE:
                 return
             self._throw_away(path)
@@ -145,10 +145,10 @@ class DatasetCache:
         """Remove a version, or a part of one, unless a process holds its lock, as one that fetches does."""
         with _lock_alone(self._folder / f"{path.stem}.lock") as alone:
             if alone and path.is_dir():
-                gone = path.with_suffix(".gone")
-                remove_tree(gone)
-                path.rename(gone)  # first the name: what is half removed must not look whole
-                remove_tree(gone)
+                renamed = path.with_suffix(".gone")
+                remove_tree(renamed)
+                path.rename(renamed)  # first the name: what is half removed must not look whole
+                remove_tree(renamed)
 
 
 def remove_tree(folder: Path) -> None:

@@ -23,10 +23,10 @@ from everspot_core.documents import Document, Stored, Utc
 from pydantic import Field
 
 from everspot_store.bucket import Bucket
-from everspot_store.code import digest_of
+from everspot_store.code import hash_file
 from everspot_store.errors import DatasetMissing, DigestMismatch, KeyTaken, StoreDenied, StoreUnavailable, UnsafeArchive
 from everspot_store.file_tree import escape_path, unescape_path
-from everspot_store.sweeps import VOID, Sweeps
+from everspot_store.gc_announcements import VOID, GcAnnouncements
 from everspot_store.table import Table
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -87,18 +87,18 @@ class Datasets:
     All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
     """
 
-    def __init__(self, data: Bucket, sweeps: Sweeps, clock: Clock) -> None:
+    def __init__(self, data: Bucket, sweeps: GcAnnouncements, clock: Clock) -> None:
         self._data = data
         self._clock = clock
         self._table = Table(data, "datasets", Dataset)
         self._sweeps = sweeps
 
-    def put(self, name: str, folder: Path, *, told: Callable[[DatasetFile, bool], None] | None = None) -> Dataset:
+    def put(self, name: str, folder: Path, *, on_file: Callable[[DatasetFile, bool], None] | None = None) -> Dataset:
         """Upload a folder as a version of the dataset `name`.
 
         Files that are there already are not sent again. The version exists once its list is written, which happens when
         all files are there at once: files that no version names yet may be removed during a long upload, and are then
-        sent again. `told` is called for each file, from several threads, with whether the file was sent.
+        sent again. `on_file` is called for each file, from several threads, with whether the file was sent.
 
         Raises:
             ValueError: if the name is wrong: lower-case letters, digits, `.`, `_` and `-`, at most 63.
@@ -110,27 +110,27 @@ class Datasets:
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} is no name of a dataset: 1 to 63 of a-z, 0-9, '.', '_' and '-', no sign first")
         root = folder.resolve()
-        files = [_described(root, path) for path in sorted(_files_of(root))] if root.is_dir() else []
+        files = [_described(root, path) for path in sorted(_walk_files(root))] if root.is_dir() else []
         if not files:
             raise NotADirectoryError(f"{folder} is no folder with files in it")
         unique = list({file.sha256: file for file in files}.values())
-        there = self._there()
+        present = self._present_keys()
 
         def upload(file: DatasetFile) -> None:
             self._send(file, root / file.name)
 
         def send(file: DatasetFile) -> None:
-            if file.key not in there:
+            if file.key not in present:
                 upload(file)
-            if told is not None:
-                told(file, file.key not in there)
+            if on_file is not None:
+                on_file(file, file.key not in present)
 
         _each(send, unique)
         self._complete(upload, unique)
-        made = Dataset(name=name, digest=_digest(files), created_at=self._clock.now(), files=files)
-        created = self._table.create(f"{name}/{made.digest}", made)
-        self._secure(upload, unique, made)  # what was removed just before the version named it
-        return made if created is not None else self.find(name, made.digest)
+        dataset = Dataset(name=name, digest=_digest(files), created_at=self._clock.now(), files=files)
+        created = self._table.create(f"{name}/{dataset.digest}", dataset)
+        self._secure(upload, unique, dataset)  # what was removed just before the version named it
+        return dataset if created is not None else self.find(name, dataset.digest)
 
     def take_over(self, dataset: Dataset, other: "Datasets") -> int:
         """Copy a version of a dataset from another cluster, file by file. Returns the bytes of the files that were not
@@ -142,8 +142,8 @@ class Datasets:
             StoreUnavailable: also if files disappear as fast as they are sent.
         """
         unique = list({file.sha256: file for file in dataset.files}.values())
-        there = self._there()
-        missing = [file for file in unique if file.key not in there]
+        present = self._present_keys()
+        missing = [file for file in unique if file.key not in present]
 
         def send(file: DatasetFile) -> None:
             with tempfile.TemporaryDirectory(prefix="everspot-dataset-") as scratch:
@@ -159,14 +159,14 @@ class Datasets:
 
     def census(self) -> tuple[list[Dataset], list[str]]:
         """All versions of all datasets, and the keys of documents that cannot be read."""
-        found, unreadable = self._table.census(_is_version)
-        return [doc.value for doc in found.values()], unreadable
+        documents, unreadable = self._table.census(_is_version)
+        return [doc.value for doc in documents.values()], unreadable
 
     def versions(self, name: str = "") -> list[Dataset]:
         """All versions of the dataset `name`, or of all datasets; the newest of each name first."""
         under = f"{name}/" if name else ""
-        found = self._table.scan(under, _is_version)
-        return sorted((doc.value for doc in found.values()), key=lambda d: (d.name, -d.created_at.timestamp()))
+        documents = self._table.scan(under, _is_version)
+        return sorted((doc.value for doc in documents.values()), key=lambda d: (d.name, -d.created_at.timestamp()))
 
     def find(self, name: str, digest: str | None = None) -> Dataset:
         """A version by its digest or the beginning of it; without a digest the newest version.
@@ -180,16 +180,18 @@ class Datasets:
             exact = self._table.get(f"{name}/{digest}")
             versions = [exact.value] if exact is not None else []
         else:
-            versions = [made for made in self.versions(name) if digest is None or made.digest.startswith(digest)]
+            versions = [
+                version for version in self.versions(name) if digest is None or version.digest.startswith(digest)
+            ]
         if not versions:
             raise DatasetMissing(name, digest, "does not exist")
         if digest is not None and len(versions) > 1:
             raise DatasetMissing(name, digest, f"is the beginning of {len(versions)} versions")
-        found = versions[0]
-        actual, wanted = _digest(found.files), digest if exactly else found.digest
-        if found.name != name or (found.digest, actual) != (wanted, wanted):
-            raise DigestMismatch(f"the list of dataset {name}@{wanted}", str(wanted), actual)
-        return found
+        dataset = versions[0]
+        actual, expected = _digest(dataset.files), digest if exactly else dataset.digest
+        if dataset.name != name or (dataset.digest, actual) != (expected, expected):
+            raise DigestMismatch(f"the list of dataset {name}@{expected}", str(expected), actual)
+        return dataset
 
     def fetch(self, dataset: Dataset, folder: Path) -> None:
         """Fetch the files that are not in `folder` yet, and check every digest. The folder is created; a fetch that was
@@ -209,18 +211,18 @@ class Datasets:
     def _complete(self, send: Callable[[DatasetFile], None], files: Sequence[DatasetFile]) -> None:
         """Send missing files until a listing shows all of them."""
         for _ in range(_ROUNDS):
-            there = self._there()
-            missing = [file for file in files if file.key not in there]
+            present = self._present_keys()
+            missing = [file for file in files if file.key not in present]
             if not missing:
                 return
             _each(send, missing)
         raise StoreUnavailable(f"files below {self._data.url}/{_FILES} vanish as fast as they are sent")
 
-    def _secure(self, send: Callable[[DatasetFile], None], files: Sequence[DatasetFile], made: Dataset) -> None:
+    def _secure(self, send: Callable[[DatasetFile], None], files: Sequence[DatasetFile], dataset: Dataset) -> None:
         """Make sure that all files stay, now that a version names them and none is about to be removed."""
         keys, now = {file.key for file in files}, None
         if keys & self._sweeps.announced_keys():
-            now = self._store_time(made)
+            now = self._store_time(dataset)
         for _ in range(_LOOKS):
             if not keys & self._sweeps.announced_keys(now):
                 self._complete(send, files)
@@ -231,14 +233,14 @@ class Datasets:
             f" after {counted(int(VOID / timedelta(hours=1)), 'hour')}"
         )
 
-    def _store_time(self, made: Dataset) -> datetime:
+    def _store_time(self, dataset: Dataset) -> datetime:
         """The store's time, learnt by writing the same version once more."""
-        id = f"{made.name}/{made.digest}"
-        there = self._table.get(id)
-        self._table.put(id, there.value if there is not None else made)
-        return next(e.modified for e in self._data.list(f"datasets/{made.name}/") if e.key == self._table.key(id))
+        id = f"{dataset.name}/{dataset.digest}"
+        current = self._table.get(id)
+        self._table.put(id, current.value if current is not None else dataset)
+        return next(e.modified for e in self._data.list(f"datasets/{dataset.name}/") if e.key == self._table.key(id))
 
-    def _there(self) -> set[str]:
+    def _present_keys(self) -> set[str]:
         return {entry.key for entry in self._data.list(_FILES)}
 
     def _send(self, file: DatasetFile, path: Path) -> None:
@@ -247,7 +249,7 @@ class Datasets:
         except KeyTaken:  # somebody else has sent it meanwhile, or an answer was lost: the name is the content
             return
         except StoreDenied:  # so Cloud Storage may answer who may create objects and replace none
-            if file.key in self._there():
+            if file.key in self._present_keys():
                 return
             raise
         if stored.sha256 != file.sha256:
@@ -256,7 +258,7 @@ class Datasets:
             raise DigestMismatch(str(path), file.sha256, stored.sha256)
 
     def _receive(self, file: DatasetFile, path: Path) -> None:
-        if path.is_file() and path.stat().st_size == file.size and digest_of(path) == file.sha256:
+        if path.is_file() and path.stat().st_size == file.size and hash_file(path) == file.sha256:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         self._data.download(file.key, path, file.sha256)
@@ -266,7 +268,7 @@ def _described(root: Path, path: Path) -> DatasetFile:
     name = path.relative_to(root).as_posix()
     escaped = not _is_text(name)
     shown = escape_path(os.fsencode(name)) if escaped else name
-    return DatasetFile(path=shown, size=path.stat().st_size, sha256=digest_of(path), escaped=escaped)
+    return DatasetFile(path=shown, size=path.stat().st_size, sha256=hash_file(path), escaped=escaped)
 
 
 def _is_text(name: str) -> bool:
@@ -292,7 +294,7 @@ def _digest(files: list[DatasetFile]) -> str:
     return hashlib.sha256(json.dumps(listed, separators=(",", ":")).encode()).hexdigest()
 
 
-def _files_of(root: Path) -> Iterator[Path]:
+def _walk_files(root: Path) -> Iterator[Path]:
     for parent, folders, names in os.walk(root):
         for path in (Path(parent, name) for name in (*folders, *names)):
             inside = path.relative_to(root)

@@ -32,10 +32,10 @@ def append(table: Table[Event], event: Event) -> None:
     key = event_id(event)
     if table.create(key, event) is None:
         try:
-            there = table.get(key)
+            existing = table.get(key)
         except BadDocument:  # another release's: not this one, then
-            there = None
-        if there is None or there.value != event:
+            existing = None
+        if existing is None or existing.value != event:
             raise KeyTaken(table.key(key))
 
 

@@ -47,7 +47,7 @@ class FileLocks:
         finally:
             os.close(handle)
 
-    def held(self) -> bool:
+    def any_locked(self) -> bool:
         """Whether any process holds a lock at this moment."""
         for path in self._folder.iterdir():
             handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)

@@ -82,9 +82,9 @@ class FleetState(Document):
         `types`: by name; pools of other types are left out. `more`: instances for jobs that were offered to it since.
         """
         # Here, because the market imports numpy, which commands that only read the document do without.
-        from everspot_store.peer_market import market_of
+        from everspot_store.peer_market import build_market
 
-        return market_of(self, cluster, types, more)
+        return build_market(self, cluster, types, more)
 
 
 class PeerMarket(Document):

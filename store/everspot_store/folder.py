@@ -93,7 +93,7 @@ class FolderBackend:
     def upload(self, key: str, path: Path, moved: Moved | None = None) -> Uploaded:
         """See `Backend`."""
         with path.open("rb", buffering=0) as reader, _as_store_errors(self._root):
-            if _etag_of(self._path(key)) is not None:
+            if _read_etag(self._path(key)) is not None:
                 raise KeyTaken(key)
             temporary = self._temporary()
             try:
@@ -118,7 +118,7 @@ class FolderBackend:
 
     def _conditional(self, key: str, data: bytes, etag: str | None) -> WriteResult:
         with _as_store_errors(self._root):
-            if _etag_of(self._path(key)) != etag:  # cheap refusal; the one that counts comes later
+            if _read_etag(self._path(key)) != etag:  # cheap refusal; the one that counts comes later
                 self._check_root()
                 return WriteResult(WriteOutcome.LOST)
             temporary = self._stage(data)
@@ -205,7 +205,7 @@ class FolderBackend:
 
     def locked(self) -> bool:
         """Whether any process holds a lock at this moment; a stopped one may."""
-        return self._locks.held()
+        return self._locks.any_locked()
 
     def _prune(self, folder: Path) -> None:
         """Remove folders that a delete left empty, so that listings are like those of S3, which has no folders."""
@@ -239,7 +239,7 @@ def _etag(stat: os.stat_result) -> str:
     return f"{stat.st_mtime_ns:x}-{stat.st_size:x}-{stat.st_ino:x}"
 
 
-def _etag_of(path: Path) -> str | None:
+def _read_etag(path: Path) -> str | None:
     try:
         return _etag(path.stat())
     except (FileNotFoundError, NotADirectoryError):

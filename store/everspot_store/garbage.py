@@ -15,10 +15,10 @@ from everspot_core.checkpoint import CheckpointHead
 from everspot_core.records import JobRecord
 
 from everspot_store.backend import Entry
-from everspot_store.code_shelf import NAMED, named_by, names
+from everspot_store.code_store import NAMED, named_by, names
 from everspot_store.errors import StoreUnavailable, Unreadable
+from everspot_store.gc_announcements import PREFIX as SWEEPS
 from everspot_store.store import Store
-from everspot_store.sweeps import PREFIX as SWEEPS
 
 GRACE = timedelta(days=1)
 _JOBS, _CODE, _FILES, _AGENTS = "jobs/", "code/", "datasets/_files/", "agents/"
@@ -57,7 +57,7 @@ class Garbage:
 
 
 @dataclass(frozen=True)
-class _Known:
+class _References:
     """The cluster's documents. `used`: the keys in the data bucket that any of them names."""
 
     heads: dict[str, CheckpointHead]
@@ -84,27 +84,27 @@ class Collector:
             now: market time, in which jobs and instances end.
             wall: the store's own time, in which objects have ages.
         """
-        known = _read(self._store)
-        orphans = self._orphans(known, wall)
-        gone = {orphan.job_id for orphan in orphans}
-        heads = {job: head for job, head in known.heads.items() if job not in gone}
-        ended = {job for job, r in known.records.items() if r.state.final and now - r.changed_at >= keep}
+        references = _read(self._store)
+        orphans = self._orphans(references, wall)
+        orphan_jobs = {orphan.job_id for orphan in orphans}
+        heads = {job: head for job, head in references.heads.items() if job not in orphan_jobs}
+        ended = {job for job, r in references.records.items() if r.state.final and now - r.changed_at >= keep}
         old = [entry for entry in self._store.data.list() if wall - entry.modified >= GRACE]
-        found = [
-            *self._of_jobs(old, heads, known.records, ended),
+        garbage = [
+            *self._find_in_jobs(old, heads, references.records, ended),
             *(
-                _of(GarbageKind.NAMED if e.key.startswith(NAMED) else GarbageKind.CODE, e)
+                _garbage(GarbageKind.NAMED if e.key.startswith(NAMED) else GarbageKind.CODE, e)
                 for e in old
-                if e.key.startswith(_CODE) and e.key not in known.used
+                if e.key.startswith(_CODE) and e.key not in references.used
             ),
-            *(_of(GarbageKind.FILES, e) for e in old if e.key.startswith(_FILES) and e.key not in known.used),
-            *self._of_agents(old, keep, now),
-            *(_of(GarbageKind.SWEEPS, e) for e in old if e.key.startswith(f"{SWEEPS}/")),
+            *(_garbage(GarbageKind.FILES, e) for e in old if e.key.startswith(_FILES) and e.key not in references.used),
+            *self._find_agent_logs(old, keep, now),
+            *(_garbage(GarbageKind.SWEEPS, e) for e in old if e.key.startswith(f"{SWEEPS}/")),
             *orphans,
         ]
-        return sorted(found, key=lambda item: (list(GarbageKind).index(item.kind), item.key))
+        return sorted(garbage, key=lambda item: (list(GarbageKind).index(item.kind), item.key))
 
-    def remove(self, found: list[Garbage]) -> list[Garbage]:
+    def remove(self, garbage: list[Garbage]) -> list[Garbage]:
         """Remove what `find` has found, as far as it still is garbage. Returns what was removed.
 
         The heads of ended jobs are emptied first, so that nobody finds a checkpoint that is half there. Right before
@@ -112,10 +112,10 @@ class Collector:
         put, since.
         """
         _read(self._store)
-        ended = {item.job_id for item in found if item.kind is GarbageKind.FINISHED and item.job_id is not None}
+        ended = {item.job_id for item in garbage if item.kind is GarbageKind.FINISHED and item.job_id is not None}
         emptied = {job for job in ended if self._empty(job)}
         removed = []
-        for some in _runs(found):
+        for some in _runs(garbage):
             if some[0].kind in _SHARED:
                 removed += self._remove_shared(some)
             else:
@@ -124,103 +124,103 @@ class Collector:
 
     def _remove_shared(self, some: list[Garbage]) -> list[Garbage]:
         removed = []
-        with self._store.sweeps.announced([item.key for item in some]) as ours:
-            known = _read(self._store)
+        with self._store.gc_announcements.announced([item.key for item in some]) as announcement:
+            references = _read(self._store)
             for at in range(0, len(some), _LOOK_EVERY):
                 for _ in range(_LOOKS):
-                    if ours.renew():
+                    if announcement.renew():
                         break
-                    known = _read(self._store)
+                    references = _read(self._store)
                 else:
                     raise StoreUnavailable(
                         "reading what is still in use takes longer than the announcement of a removal is valid; what "
                         "has not been removed by now stays"
                     )
                 for item in some[at : at + _LOOK_EVERY]:
-                    if item.key in known.used:
+                    if item.key in references.used:
                         continue
-                    ours.doubt.add(item.key)
+                    announcement.doubt.add(item.key)
                     if self._store.data.delete(item.key):
-                        ours.doubt.discard(item.key)
+                        announcement.doubt.discard(item.key)
                     removed.append(item)
         return removed
 
-    def _remove(self, some: list[Garbage], known: _Known, emptied: set[str]) -> list[Garbage]:
+    def _remove(self, some: list[Garbage], references: _References, emptied: set[str]) -> list[Garbage]:
         """Remove those that still are garbage."""
         removed = []
         for item in some:
             if item.kind is GarbageKind.HEADS:
-                if item.job_id is None or item.job_id in known.jobs:
+                if item.job_id is None or item.job_id in references.jobs:
                     continue
                 self._store.heads.delete(item.job_id)
-            elif item.key in known.used or (item.kind is GarbageKind.FINISHED and item.job_id not in emptied):
+            elif item.key in references.used or (item.kind is GarbageKind.FINISHED and item.job_id not in emptied):
                 continue
             else:
                 self._store.data.delete(item.key)
             removed.append(item)
         return removed
 
-    def _orphans(self, known: _Known, wall: datetime) -> list[Garbage]:
+    def _orphans(self, references: _References, wall: datetime) -> list[Garbage]:
         """Heads that a retry made before a job that was then never submitted. They would keep another job's parts for
         ever."""
-        without = {job for job in known.heads if job not in known.jobs}
+        without = {job for job in references.heads if job not in references.jobs}
         if not without:
             return []
         heads = {entry.key: entry for entry in self._store.control.list("heads/") if wall - entry.modified >= GRACE}
         keys = {job: self._store.heads.key(job) for job in sorted(without)}
-        return [_of(GarbageKind.HEADS, heads[key], job) for job, key in keys.items() if key in heads]
+        return [_garbage(GarbageKind.HEADS, heads[key], job) for job, key in keys.items() if key in heads]
 
-    def _of_jobs(
+    def _find_in_jobs(
         self, old: list[Entry], heads: dict[str, CheckpointHead], records: dict[str, JobRecord], ended: set[str]
     ) -> list[Garbage]:
-        everybody = _named(heads.values())
-        kept = _named(head for job, head in heads.items() if job not in ended)
-        found = []
+        everybody = _part_keys(heads.values())
+        retained = _part_keys(head for job, head in heads.items() if job not in ended)
+        garbage = []
         for entry in old:
             if not entry.key.startswith(_JOBS) or entry.key.count("/") < 3:
                 continue
-            _, job, what, *rest = entry.key.split("/")
-            if job in ended and what in _OLD:
-                found.append(_of(GarbageKind.LOGS, entry, job))
-            if what != _CHECKPOINTS or job not in heads or job not in records:
+            _, job, folder, *parts = entry.key.split("/")
+            if job in ended and folder in _OLD:
+                garbage.append(_garbage(GarbageKind.LOGS, entry, job))
+            if folder != _CHECKPOINTS or job not in heads or job not in records:
                 continue
-            if job in ended and entry.key not in kept:
-                found.append(_of(GarbageKind.FINISHED, entry, job))
+            if job in ended and entry.key not in retained:
+                garbage.append(_garbage(GarbageKind.FINISHED, entry, job))
             elif entry.key not in everybody and (
-                int(rest[0]) < heads[job].epoch or (int(rest[0]) == heads[job].epoch and not records[job].state.owned)
+                int(parts[0]) < heads[job].epoch or (int(parts[0]) == heads[job].epoch and not records[job].state.owned)
             ):
-                found.append(_of(GarbageKind.PARTS, entry, job))
-        return found
+                garbage.append(_garbage(GarbageKind.PARTS, entry, job))
+        return garbage
 
-    def _of_agents(self, old: list[Entry], keep: timedelta, now: datetime) -> list[Garbage]:
+    def _find_agent_logs(self, old: list[Entry], keep: timedelta, now: datetime) -> list[Garbage]:
         logs = [entry for entry in old if entry.key.startswith(_AGENTS)]
         if not logs:
             return []
         ends = {name: doc.value.ended_at for name, doc in self._store.ends.scan().items()}
-        gone = {name for name, at in ends.items() if now - at >= keep}
-        return [_of(GarbageKind.AGENTS, entry) for entry in logs if entry.key.split("/")[1] in gone]
+        expired = {name for name, at in ends.items() if now - at >= keep}
+        return [_garbage(GarbageKind.AGENTS, entry) for entry in logs if entry.key.split("/")[1] in expired]
 
     def _empty(self, job: str) -> bool:
         """Empty the head of an ended job. False: it changed meanwhile, and is left as it is."""
-        found = self._store.heads.get(job)
-        if found is None or not found.value.checkpoints:
+        head = self._store.heads.get(job)
+        if head is None or not head.value.checkpoints:
             return True
-        new = found.value.model_copy(update={"checkpoints": [], "emptied": True})
-        return self._store.heads.replace(job, found, new) is not None
+        new = head.value.model_copy(update={"checkpoints": [], "emptied": True})
+        return self._store.heads.replace(job, head, new) is not None
 
 
-def _of(kind: GarbageKind, entry: Entry, job_id: str | None = None) -> Garbage:
+def _garbage(kind: GarbageKind, entry: Entry, job_id: str | None = None) -> Garbage:
     return Garbage(kind, entry.key, entry.size, job_id)
 
 
-def _runs(found: list[Garbage]) -> Iterator[list[Garbage]]:
+def _runs(garbage: list[Garbage]) -> Iterator[list[Garbage]]:
     """Runs of one kind each, of at most `_AT_ONCE` objects, in order."""
     for kind in GarbageKind:
-        items = [item for item in found if item.kind is kind]
+        items = [item for item in garbage if item.kind is kind]
         yield from (items[at : at + _AT_ONCE] for at in range(0, len(items), _AT_ONCE))
 
 
-def _read(store: Store) -> _Known:
+def _read(store: Store) -> _References:
     """Read all documents that name objects, in an order in which nothing is missed.
 
     Marks of submissions come before the jobs that follow them, and jobs before the archive, to which they move.
@@ -237,12 +237,12 @@ def _read(store: Store) -> _Known:
     of_jobs = {job: dossier.record for job, dossier in archived.items() if dossier.record is not None}
     of_jobs |= {job: doc.value for job, doc in records.items()}
     submissions = [*(doc.value for doc in jobs.values()), *(dossier.submission for dossier in archived.values())]
-    named = {job: doc.value for job, doc in heads.items()}
+    checkpoint_heads = {job: doc.value for job, doc in heads.items()}
     codes = {key for submission in submissions for key in names(submission)} | marked
     files = {file.key for version in versions for file in version.files}
     everyone = frozenset(submission.job_id for submission in submissions)
-    return _Known(named, of_jobs, everyone, codes | files | _named(named.values()))
+    return _References(checkpoint_heads, of_jobs, everyone, codes | files | _part_keys(checkpoint_heads.values()))
 
 
-def _named(heads: Iterable[CheckpointHead]) -> set[str]:
+def _part_keys(heads: Iterable[CheckpointHead]) -> set[str]:
     return {part.key for head in heads for checkpoint in head.checkpoints for part in checkpoint.parts}

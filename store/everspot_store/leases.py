@@ -46,29 +46,29 @@ class Lease:
         records: Table[JobRecord],
         clock: Clock,
         spec: JobSpec,
-        held: Versioned[JobRecord],
+        record: Versioned[JobRecord],
         ttl: timedelta,
         began: timedelta,
     ) -> None:
         self._records = records
         self._clock = clock
         self._spec = spec
-        self._held = held
+        self._record = record
         self._ttl = ttl
         self._began = began
         self._lost = False
         self.reclaimed = 0
         self._released = False
         self._lock = threading.Lock()
-        self.job_id = held.value.job_id
-        self.epoch = held.value.epoch
-        self.owner = held.value.owner or ""
-        self.incarnation = held.value.incarnation
+        self.job_id = record.value.job_id
+        self.epoch = record.value.epoch
+        self.owner = record.value.owner or ""
+        self.incarnation = record.value.incarnation
 
     @property
     def record(self) -> JobRecord:
         """The job's record as this owner last wrote or read it."""
-        return self._held.value
+        return self._record.value
 
     @property
     def valid_until(self) -> timedelta:
@@ -89,7 +89,7 @@ class Lease:
             if self._lost or self._released:
                 return False
             began = self._clock.monotonic()
-            shown = _finite(progress) if progress is not None else self._held.value.progress
+            shown = _finite(progress) if progress is not None else self._record.value.progress
             written = self._write(lambda record: transitions.renew(record, shown, self._clock.now()))
             if written is not None:
                 self._began = began
@@ -141,27 +141,27 @@ class Lease:
         """Carry a change out. A refused write does not prove that the lease is lost: an earlier renewal whose answer
         was lost may have been carried out. So the record decides."""
         for _ in range(_ROUNDS):
-            written = self._records.replace(self.job_id, self._held, change(self._held.value))
+            written = self._records.replace(self.job_id, self._record, change(self._record.value))
             if written is not None:
-                self._held = written
+                self._record = written
                 return written
             current = self._records.get(self.job_id)
-            held = self._reclaimed(current) if current is not None else None
-            if held is None:
+            reclaimed = self._reclaimed(current) if current is not None else None
+            if reclaimed is None:
                 self._lost = True
                 return None
-            self._held = held
+            self._record = reclaimed
         raise StoreUnavailable(f"the record of job {self.job_id} changes faster than it can be renewed")
 
     def _reclaimed(self, current: Versioned[JobRecord]) -> Versioned[JobRecord] | None:
         """The record, if it is this owner's or can be taken back; else None."""
         for _ in range(_ROUNDS):
-            found = current.value
-            if found.incarnation != self.incarnation:
+            record = current.value
+            if record.incarnation != self.incarnation:
                 return None
-            if found.state is JobState.RUNNING and transitions.owns(found, self.epoch, self.owner):
+            if record.state is JobState.RUNNING and transitions.owns(record, self.epoch, self.owner):
                 return current
-            again = transitions.reclaim(found, self.epoch, self.owner, self._clock.now())
+            again = transitions.reclaim(record, self.epoch, self.owner, self._clock.now())
             if again is None:
                 return None
             written = self._records.replace(self.job_id, current, again)
@@ -197,7 +197,7 @@ def take(records: Table[JobRecord], clock: Clock, spec: JobSpec, claim: Claim, t
             new = transitions.adopt(old.value, epoch, owner, clock.now())
         if new is None:
             return None
-        held = records.replace(claim.job_id, old, new)
-        if held is not None:
-            return Lease(records, clock, spec, held, ttl, began)
+        started = records.replace(claim.job_id, old, new)
+        if started is not None:
+            return Lease(records, clock, spec, started, ttl, began)
     return None

@@ -83,35 +83,35 @@ class Outputs:
             The number of kept files and links, and what was not kept: the reason by (escaped) path.
         """
         root = os.fsencode(folder.absolute())
-        entries, skipped = _entries_of(root) if folder.is_dir() else ([], {})
+        entries, skipped = _describe_entries(root) if folder.is_dir() else ([], {})
         if not entries:
             return 0, skipped
         place = f"{self._prefix}{epoch:06d}/"
         present = {entry.key for entry in self._data.list(place)}
         self._write_tree(place, FileTree(entries=entries), present)
-        kept = 0
+        uploaded = 0
         for entry in sorted(entries, key=lambda entry: (bool(entry.same_as), entry.size, entry.path)):
             reason = skipped.get(entry.same_as)
             if entry.kind is EntryKind.FILE and not entry.same_as and place + entry.content not in present:
                 path = Path(os.fsdecode(os.path.join(root, unescape_path(entry.path))))
                 reason = self._upload(place + entry.content, path) if go_on() else NO_TIME
             if reason is None:
-                kept += 1
+                uploaded += 1
             else:
                 skipped[entry.path] = reason
-        return kept, skipped
+        return uploaded, skipped
 
     def list(self, under: str = "") -> list[Output]:
         """Return the newest output of each path at or below `under` (as it is, or escaped), sorted; links last, so that
         nothing is written through one."""
         epochs: dict[str, dict[str, int]] = {}
         for stored in self._data.list(self._prefix):
-            epoch, _, rest = stored.key.removeprefix(self._prefix).partition("/")
-            if epoch.isdigit() and rest:
-                epochs.setdefault(epoch, {})[rest] = stored.size
+            epoch, _, content = stored.key.removeprefix(self._prefix).partition("/")
+            if epoch.isdigit() and content:
+                epochs.setdefault(epoch, {})[content] = stored.size
         newest: dict[str, Output] = {}
         for epoch in sorted(epochs, key=int):
-            newest |= {output.path: output for output in self._outputs_of(epoch, epochs[epoch])}
+            newest |= {output.path: output for output in self._list_epoch(epoch, epochs[epoch])}
         names = {name.rstrip("/") for name in (under, escape_path(os.fsencode(under)))}
         chosen = {
             path: output
@@ -154,7 +154,7 @@ class Outputs:
             place = f"{self._prefix}{epoch:06d}/"
             self._write_tree(place, FileTree(entries=entries), {stored.key for stored in self._data.list(place)})
 
-    def _outputs_of(self, epoch: str, sizes: dict[str, int]) -> Iterator[Output]:
+    def _list_epoch(self, epoch: str, sizes: dict[str, int]) -> Iterator[Output]:
         """The outputs of one epoch. `sizes`: of its objects, by the rest of their keys."""
         place = f"{self._prefix}{epoch}/"
         entries = {name: TreeEntry(path=escape_path(name.encode()), content=name) for name in sizes if name[:1] != "~"}
@@ -170,8 +170,8 @@ class Outputs:
                 yield Output(entry.path, int(epoch), sizes[entry.content], place + entry.content, entry)
 
     def _write_tree(self, place: str, tree: FileTree, present: set[str]) -> None:
-        taken = sum(1 for key in present if key.startswith(place + _TREES))
-        for number in range(taken, taken + _TREE_TRIES):
+        first = sum(1 for key in present if key.startswith(place + _TREES))
+        for number in range(first, first + _TREE_TRIES):
             try:
                 self._data.ensure(f"{place}{_TREES}{number:03d}.json", tree.to_json())
             except KeyTaken:
@@ -189,7 +189,7 @@ class Outputs:
         return None
 
 
-def _entries_of(root: bytes) -> tuple[list[TreeEntry], dict[str, str]]:
+def _describe_entries(root: bytes) -> tuple[list[TreeEntry], dict[str, str]]:
     """The files and links below a folder, and what cannot be kept: the reason by path."""
     entries, skipped, first_names = list[TreeEntry](), dict[str, str](), dict[tuple[int, int], TreeEntry]()
     for path, status in sorted(walk_folder(root)):

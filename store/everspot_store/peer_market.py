@@ -14,12 +14,14 @@ from everspot_core.schedule import Behaviour, PoolView
 from everspot_store.fleet_state import ElasticUse, FleetState, IdleState, PoolState
 
 
-def market_of(state: FleetState, cluster: str, types: Mapping[str, InstanceType], more: int) -> ClusterMarket:
+def build_market(state: FleetState, cluster: str, types: Mapping[str, InstanceType], more: int) -> ClusterMarket:
     """The market of this cluster for jobs of others; the arguments are those of `FleetState.market`."""
     launches = state.pools if state.elastic is not None else []  # of standing fleets alone nothing is launched for jobs
     pools = tuple(_pool(p, types[p.instance_type]) for p in launches if p.instance_type in types)
-    known = [p.changeover for p in pools if p.changeover is not None]
-    quickest = Changeover(min(c.expected for c in known), min(c.upper for c in known)) if known else None
+    changeovers = [p.changeover for p in pools if p.changeover is not None]
+    quickest = (
+        Changeover(min(c.expected for c in changeovers), min(c.upper for c in changeovers)) if changeovers else None
+    )
     return ClusterMarket(
         cluster=cluster,
         pools=pools,

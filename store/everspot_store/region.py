@@ -21,7 +21,7 @@ GLOBAL_ENDPOINT = "https://s3.amazonaws.com"
 _HEADER = "x-amz-bucket-region"
 _LIMIT = timedelta(seconds=10)
 _REGION = re.compile(r"[a-z]{2,}(-[a-z]+)+-\d+")  # eu-west-1, us-gov-east-1
-_known: dict[tuple[str, str], str] = {}  # what S3 said, by endpoint and bucket: a bucket never moves
+_regions: dict[tuple[str, str], str] = {}  # what S3 said, by endpoint and bucket: a bucket never moves
 
 
 def split_region(url: str) -> tuple[str, str | None]:
@@ -31,16 +31,16 @@ def split_region(url: str) -> tuple[str, str | None]:
         StoreError: if the query is anything but one region of AWS's form.
     """
     parts = urlsplit(url)
-    asked = parse_qsl(parts.query, keep_blank_values=True)
+    query = parse_qsl(parts.query, keep_blank_values=True)
     plain = urlunsplit(parts._replace(query="", fragment=""))
-    if not asked and not parts.query:
+    if not query and not parts.query:
         return plain, None
-    names = [name for name, _ in asked]
+    names = [name for name, _ in query]
     if names != ["region"]:
         raise StoreError(f"{url!r} is no store: a URL takes ?region=… once and nothing else")
-    if not _REGION.fullmatch(asked[0][1]):
-        raise StoreError(f"{url!r} is no store: {asked[0][1]!r} is no region; write it as in ?region=eu-west-1")
-    return plain, asked[0][1]
+    if not _REGION.fullmatch(query[0][1]):
+        raise StoreError(f"{url!r} is no store: {query[0][1]!r} is no region; write it as in ?region=eu-west-1")
+    return plain, query[0][1]
 
 
 def located(manifest: Manifest) -> Manifest:
@@ -68,9 +68,9 @@ def region_of_bucket(bucket: str) -> str:
         StoreError: if the endpoint does not name the region.
     """
     host = endpoint() or GLOBAL_ENDPOINT
-    if (host, bucket) not in _known:
-        _known[host, bucket] = _ask(host.rstrip("/"), bucket)
-    return _known[host, bucket]
+    if (host, bucket) not in _regions:
+        _regions[host, bucket] = _request_region(host.rstrip("/"), bucket)
+    return _regions[host, bucket]
 
 
 class _Stay(HTTPRedirectHandler):
@@ -80,18 +80,18 @@ class _Stay(HTTPRedirectHandler):
         """Do not follow."""
 
 
-def _ask(host: str, bucket: str) -> str:
+def _request_region(host: str, bucket: str) -> str:
     request = Request(f"{host}/{bucket}", method="HEAD")  # noqa: S310 - https, or what the environment names
     try:
         with build_opener(_Stay()).open(request, timeout=_LIMIT.total_seconds()) as answer:
-            status, said = answer.status, answer.headers.get(_HEADER)
+            status, region = answer.status, answer.headers.get(_HEADER)
     except HTTPError as error:
         with error:
-            status, said = error.code, error.headers.get(_HEADER)
+            status, region = error.code, error.headers.get(_HEADER)
     except (URLError, OSError, http.client.HTTPException, ssl.SSLError) as error:
         raise StoreUnavailable(f"{host} does not say where bucket {bucket} is: {error}") from error
-    if said:
-        return str(said)
+    if region:
+        return str(region)
     if status == 404:
         raise StoreMissing(f"bucket s3://{bucket} does not exist")
     if status >= 500:

@@ -16,7 +16,7 @@ from everspot_core.ledger import EndRecord, FaultRecord, LaunchRecord, PricePoin
 from everspot_core.market import Market
 from everspot_core.records import Assignment, Event, InstanceRecord, JobRecord, Request
 
-from everspot_store import code, going_on
+from everspot_store import code, resume_from
 from everspot_store.archive import Archive
 from everspot_store.backend import Guard
 from everspot_store.bucket import Bucket
@@ -25,19 +25,19 @@ from everspot_store.checkpoints import Checkpoints
 from everspot_store.chunks import Chunk, Stream
 from everspot_store.clock import SystemClock
 from everspot_store.cluster import ClusterDocuments, read_manifest
-from everspot_store.code_shelf import CodeShelf
+from everspot_store.code_store import CodeStore
 from everspot_store.datasets import Datasets
+from everspot_store.document_cache import DocumentCache
 from everspot_store.errors import JobExists, StoreError
 from everspot_store.events import EventWriter, append, ordered
-from everspot_store.following import Following
+from everspot_store.gc_announcements import GcAnnouncements
 from everspot_store.heartbeat import SchedulerBeat
 from everspot_store.leases import Claim, Lease, take
-from everspot_store.memo import Memo
-from everspot_store.notes import Notes
+from everspot_store.log_followers import LogFollowers
 from everspot_store.outputs import Outputs
 from everspot_store.skew import measure_skew
+from everspot_store.status_documents import StatusDocuments
 from everspot_store.studies import Studies
-from everspot_store.sweeps import Sweeps
 from everspot_store.table import Table
 
 if TYPE_CHECKING:
@@ -52,38 +52,38 @@ class Store(ClusterDocuments):
     Every method raises `StoreUnavailable` (transient, bounded retries spent), `StoreDenied` or `StoreMissing`.
     """
 
-    def __init__(self, control: Bucket, data: Bucket, clock: Clock, memo: Memo | None = None) -> None:
+    def __init__(self, control: Bucket, data: Bucket, clock: Clock, memo: DocumentCache | None = None) -> None:
         super().__init__(control)
         self.data = data
         self.clock = clock
-        self.jobs = Table(control, "jobs", JobSubmission, memo, named="job_id")
+        self.jobs = Table(control, "jobs", JobSubmission, memo, id_field="job_id")
         self.cancels = Table(control, "cancels", Request)
         self.drills = Table(control, "drills", Request)
-        self.records = Table(control, "records", JobRecord, memo, named="job_id")
+        self.records = Table(control, "records", JobRecord, memo, id_field="job_id")
         self.heads = Table(control, "heads", CheckpointHead)
-        self.instances = Table(control, "instances", InstanceRecord, named="instance_id")
-        self.assignments = Table(control, "assignments", Assignment, named="instance_id")
-        self.launches = Table(control, "ledger/launches", LaunchRecord, memo, named="instance_id")
-        self.launching = Table(control, "launching", LaunchIntent, named="name")
-        self.ends = Table(control, "ledger/ends", EndRecord, memo, named="instance_id")
-        self.faults = Table(control, "faults", FaultRecord, named="instance_id")
-        self.past_instances = Table(control, "ledger/instances", InstanceRecord, named="instance_id")
-        self.told = Table(control, "told", Request)
+        self.instances = Table(control, "instances", InstanceRecord, id_field="instance_id")
+        self.assignments = Table(control, "assignments", Assignment, id_field="instance_id")
+        self.launches = Table(control, "ledger/launches", LaunchRecord, memo, id_field="instance_id")
+        self.launching = Table(control, "launching", LaunchIntent, id_field="name")
+        self.ends = Table(control, "ledger/ends", EndRecord, memo, id_field="instance_id")
+        self.faults = Table(control, "faults", FaultRecord, id_field="instance_id")
+        self.past_instances = Table(control, "ledger/instances", InstanceRecord, id_field="instance_id")
+        self.sent_notices = Table(control, "told", Request)
         self.visits = Table(control, "visits", VisitOffer)
         self.schedulers = Table(control, "schedulers", SchedulerBeat)
-        self.notes = Notes(control)
+        self.notes = StatusDocuments(control)
         self.studies = Studies(control)
         self.changes = Changes(control, memo)
         self._events = Table(control, "events", Event, memo)
         self.archive = Archive(control, self.jobs, self.records, self._events, (self.cancels, self.drills), memo)
         self._prices = Table(control, "ledger/prices", PricePoint, memo)
-        self.sweeps = Sweeps(data)
-        self.datasets = Datasets(data, self.sweeps, clock)
-        self._code = CodeShelf(data, self.sweeps)
+        self.gc_announcements = GcAnnouncements(data)
+        self.datasets = Datasets(data, self.gc_announcements, clock)
+        self._code = CodeStore(data, self.gc_announcements)
         self.logs = Stream(data, "logs", ".log")
         self.metrics = Stream(data, "metrics", ".jsonl")
         self.agent_logs = Stream(data, "", ".log", root="agents")
-        self.following = Following(Table(control, "follows", Request), clock)
+        self.following = LogFollowers(Table(control, "follows", Request), clock)
 
     @classmethod
     def open(
@@ -107,8 +107,8 @@ class Store(ClusterDocuments):
         if data_url is None:
             manifest = read_manifest(control)
             data_url = manifest.data_url
-        known = Memo(memo, control_url) if memo is not None else None
-        store = cls(control, Bucket.open(data_url, clock=clock, credentials=credentials), clock, known)
+        cache = DocumentCache(memo, control_url) if memo is not None else None
+        store = cls(control, Bucket.open(data_url, clock=clock, credentials=credentials), clock, cache)
         store._manifest = manifest
         return store
 
@@ -192,8 +192,8 @@ class Store(ClusterDocuments):
         submission = self.jobs.get(job_id)
         if submission is None:
             raise StoreError(f"job {job_id} was never submitted")
-        ours = Claim(job_id, epoch, owner, adopt, from_zero)
-        return take(self.records, self.clock, submission.value.spec, ours, ttl)
+        claim = Claim(job_id, epoch, owner, adopt, from_zero)
+        return take(self.records, self.clock, submission.value.spec, claim, ttl)
 
     def checkpoints(
         self, job_id: str, epoch: int | None = None, guard: Guard | None = None, *, incarnation: int = 0
@@ -213,15 +213,15 @@ class Store(ClusterDocuments):
             record = self.records.get(job_id)
             events = self.events(job_id, brief=brief)
             if self.jobs.get(job_id) is not None:  # else it was archived meanwhile, and what was read may lack much
-                found = record.value if record is not None else None
-                return Dossier(submission=submission.value, record=found, events=events)
+                current_record = record.value if record is not None else None
+                return Dossier(submission=submission.value, record=current_record, events=events)
         return self.archive.get(job_id)
 
     def outputs(self, job_id: str) -> Outputs:
         """The outputs of a job."""
         return Outputs(self.data, job_id)
 
-    def retry(self, submission: JobSubmission, of: str) -> JobSubmission:
+    def retry(self, submission: JobSubmission, other: str) -> JobSubmission:
         """Create a job that goes on from the newest checkpoint of another one, which has ended. Otherwise as `submit`.
 
         The new job's head names the other job's parts. The new job reads and never deletes them, because it deletes
@@ -231,20 +231,20 @@ class Store(ClusterDocuments):
             JobExists: if the id is taken.
             NothingLeft: if the other one had checkpoints, and they are gone.
         """
-        return going_on.retry(self, submission, of)
+        return resume_from.retry(self, submission, other)
 
     # History
 
     def events(self, job_id: str, *, brief: bool = False) -> list[Event]:
         """The events of a job, in order of (at, epoch, writer, seq). `brief`: without those of trainers, which are most
         of them and an object each."""
-        return self.events_of([job_id], brief=brief)[job_id]
+        return self.events_by_job([job_id], brief=brief)[job_id]
 
-    def events_of(self, job_ids: Sequence[str], *, brief: bool = False) -> dict[str, list[Event]]:
+    def events_by_job(self, job_ids: Sequence[str], *, brief: bool = False) -> dict[str, list[Event]]:
         """`events` of many jobs, read in parallel."""
-        wanted = (lambda id: f"-{TRAINER}" not in id.partition("/")[2]) if brief else None
-        found = self._events.scan_all([f"{job}/" for job in job_ids], wanted)
-        return {job: ordered([doc.value for doc in found[f"{job}/"].values()]) for job in job_ids}
+        include = (lambda id: f"-{TRAINER}" not in id.partition("/")[2]) if brief else None
+        documents = self._events.scan_all([f"{job}/" for job in job_ids], include)
+        return {job: ordered([doc.value for doc in documents[f"{job}/"].values()]) for job in job_ids}
 
     def event_writer(self, job_id: str, epoch: int, writer: str, instance_id: str | None = None) -> EventWriter:
         """A writer of events, which numbers them. `writer`: instance id, `trainer-<instance id>`, scheduler id or
@@ -262,8 +262,8 @@ class Store(ClusterDocuments):
     def prices(self, pools: Iterable[tuple[str, str, Market]] | None = None) -> list[PricePoint]:
         """All price points, or those of these pools (type, zone, market), oldest first."""
         begins = None if pools is None else tuple(_price_key(*pool) for pool in pools)
-        wanted = None if begins is None else lambda id: id.startswith(begins)
-        points = [found.value for found in self._prices.scan(wanted=wanted).values()]
+        include = None if begins is None else lambda id: id.startswith(begins)
+        points = [document.value for document in self._prices.scan(include=include).values()]
         return sorted(points, key=lambda point: (point.at, point.instance_type, point.zone, point.market))
 
     def add_price(self, point: PricePoint) -> None:

@@ -31,8 +31,8 @@ class Studies:
         Raises:
             BadDocument: if it cannot be read.
         """
-        found = self._sweeps.get(f"{name}/sweep")
-        return found.value if found is not None else None
+        document = self._sweeps.get(f"{name}/sweep")
+        return document.value if document is not None else None
 
     def begin(self, record: SweepRecord) -> SweepRecord:
         """Begin a sweep. If one of its name has begun already, return that one."""
@@ -81,9 +81,9 @@ class Journal:
     def _catch_up(self) -> None:
         """Read what others have written: by a listing the first time, then piece by piece."""
         if not self._pieces:
-            found = self._table.scan()
-            while _piece(self._pieces) in found:
-                self._logs += found[_piece(self._pieces)].value.logs
+            pieces = self._table.scan()
+            while _piece(self._pieces) in pieces:
+                self._logs += pieces[_piece(self._pieces)].value.logs
                 self._pieces += 1
         while (piece := self._table.get(_piece(self._pieces))) is not None:
             self._logs += piece.value.logs

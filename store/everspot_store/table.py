@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from everspot_store.backend import Version, Versioned, WriteOutcome, WriteResult
 from everspot_store.bucket import ATTEMPTS, Bucket
+from everspot_store.document_cache import DocumentCache
 from everspot_store.errors import BadDocument, StoreUnavailable
-from everspot_store.memo import Memo
 
 D = TypeVar("D", bound=Document)
 
@@ -37,11 +37,20 @@ class Table(Generic[D]):
     """
 
     def __init__(
-        self, bucket: Bucket, prefix: str, model: type[D], memo: Memo | None = None, *, named: str | None = None
+        self,
+        bucket: Bucket,
+        prefix: str,
+        model: type[D],
+        memo: DocumentCache | None = None,
+        *,
+        id_field: str | None = None,
     ) -> None:
-        """`named`: the field that repeats the id. A document under another one's id cannot be read: whoever acted on it
-        would act on the other, or look for it in vain."""
-        self.bucket, self._named = bucket, named
+        """Build a table of the documents below a prefix.
+
+        `id_field`: the field that repeats the id. A document whose field has another id cannot be read, because a
+        caller would act on the wrong document.
+        """
+        self.bucket, self._id_field = bucket, id_field
         self.prefix = f"{prefix}/" if prefix else ""
         self._model = model
         self._memo = memo
@@ -59,25 +68,25 @@ class Table(Generic[D]):
         Raises:
             BadDocument: if it cannot be read as its type.
         """
-        found = self.bucket.get(self.key(id))
-        return None if found is None else Versioned(self._parse(self.key(id), found.value), found.version)
+        content = self.bucket.get(self.key(id))
+        return None if content is None else Versioned(self._parse(self.key(id), content.value), content.version)
 
-    def scan(self, under: str = "", wanted: Callable[[str], bool] | None = None) -> dict[str, Versioned[D]]:
-        """All documents by id, or those whose id begins with `under` (whole segments, such as `job/`) and is `wanted`.
+    def scan(self, under: str = "", include: Callable[[str], bool] | None = None) -> dict[str, Versioned[D]]:
+        """All documents by id, or those whose id begins with `under` (whole segments, such as `job/`) and is `include`.
 
         It costs one listing, and one read for each document that changed since this table's last scan. A document that
         cannot be read is logged, left out, and named by `unreadable`, so that one bad document does not stop a
         scheduler.
         """
-        return self.documents(self._list(under, wanted), whole=not under and wanted is None)
+        return self.documents(self._list(under, include), whole=not under and include is None)
 
-    def census(self, wanted: Callable[[str], bool] | None = None) -> tuple[dict[str, Versioned[D]], list[str]]:
-        """Like `scan`, for the whole table or for what is `wanted`, with the keys of documents that cannot be read. It
+    def census(self, include: Callable[[str], bool] | None = None) -> tuple[dict[str, Versioned[D]], list[str]]:
+        """Like `scan`, for the whole table or for what is `include`, with the keys of documents that cannot be read. It
         is for callers that must not take these for absent."""
-        found, unreadable = self._current(self._list("", wanted))
+        documents, unreadable = self._current(self._list("", include))
         with self._lock:
-            self._cache.update(found)
-        return found, [self.key(id) for id in unreadable]
+            self._cache.update(documents)
+        return documents, [self.key(id) for id in unreadable]
 
     def etags(self, under: str = "") -> dict[str, str]:
         """The ETags of all documents by id, or of those whose id begins with `under`, by one listing."""
@@ -91,34 +100,34 @@ class Table(Generic[D]):
         `keep`: changed documents that are not read again, but returned as they were, with their old ETag. `whole`:
         whether documents that are not in the listing are gone.
         """
-        found, unreadable = self._current(listed, keep)
+        current, unreadable = self._current(listed, keep)
         with self._lock:
             if whole:
-                self._cache, self._unreadable = dict(found), frozenset(unreadable)
+                self._cache, self._unreadable = dict(current), frozenset(unreadable)
             else:
-                self._cache.update(found)
-        return found
+                self._cache.update(current)
+        return current
 
     def scan_all(
-        self, under: Sequence[str], wanted: Callable[[str], bool] | None = None
+        self, under: Sequence[str], include: Callable[[str], bool] | None = None
     ) -> dict[str, dict[str, Versioned[D]]]:
         """Like `scan`, for many prefixes: their listings in parallel, then the documents of all. Returns them by
         prefix."""
         with _readers(len(under)) as pool:
-            listings = dict(zip(under, pool.map(lambda prefix: self._list(prefix, wanted), under), strict=True))
-        found, _ = self._current({id: etag for listed in listings.values() for id, etag in listed.items()})
+            listings = dict(zip(under, pool.map(lambda prefix: self._list(prefix, include), under), strict=True))
+        documents, _ = self._current({id: etag for listed in listings.values() for id, etag in listed.items()})
         with self._lock:
-            self._cache.update(found)
-        return {prefix: {id: found[id] for id in listed if id in found} for prefix, listed in listings.items()}
+            self._cache.update(documents)
+        return {prefix: {id: documents[id] for id in listed if id in documents} for prefix, listed in listings.items()}
 
-    def _list(self, under: str, wanted: Callable[[str], bool] | None) -> dict[str, str]:
+    def _list(self, under: str, include: Callable[[str], bool] | None) -> dict[str, str]:
         """The ETags of documents by id."""
         listed = {
             entry.key[len(self.prefix) : -len(".json")]: entry.etag
             for entry in self.bucket.list(f"{self.prefix}{under}")
             if entry.key.endswith(".json")
         }
-        return {id: etag for id, etag in listed.items() if wanted is None or wanted(id)}
+        return {id: etag for id, etag in listed.items() if include is None or include(id)}
 
     def _current(
         self, listed: Mapping[str, str], keep: Callable[[str], bool] | None = None
@@ -127,26 +136,26 @@ class Table(Generic[D]):
         their ETag are read."""
         with self._lock:
             cached = [(id, self._cache.get(id)) for id in listed]
-        known = {
+        current = {
             id: doc
             for id, doc in cached
             if doc is not None and (doc.etag == listed[id] or (keep is not None and keep(id)))
         }
-        known |= self._remembered({id: etag for id, etag in listed.items() if id not in known})
-        read, unreadable = self._read([id for id in listed if id not in known])
-        return {id: known.get(id) or read[id] for id in listed if id in known or id in read}, unreadable
+        current |= self._remembered({id: etag for id, etag in listed.items() if id not in current})
+        read, unreadable = self._read([id for id in listed if id not in current])
+        return {id: current.get(id) or read[id] for id in listed if id in current or id in read}, unreadable
 
     def _remembered(self, listed: Mapping[str, str]) -> dict[str, Versioned[D]]:
         if self._memo is None or not listed:
             return {}
-        found = {}
+        documents = {}
         bodies = self._memo.get({self.key(id): etag for id, etag in listed.items()})
         for id, etag in listed.items():
             body = bodies.get(self.key(id))
             if body is not None:
                 with suppress(BadDocument):  # the bucket's own bytes decide, and are logged if they are no better
-                    found[id] = Versioned(self._parse(self.key(id), body), Version(etag))
-        return found
+                    documents[id] = Versioned(self._parse(self.key(id), body), Version(etag))
+        return documents
 
     @property
     def unreadable(self) -> frozenset[str]:
@@ -195,10 +204,10 @@ class Table(Generic[D]):
             if result.outcome in (WriteOutcome.CONFLICT, WriteOutcome.BUSY):
                 continue
             # Lost may be the answer to an earlier attempt of ours that was carried out, so both are read back.
-            there = self.bucket.get(key)
-            if there is not None and there.value == data:
-                return Versioned(doc, there.version)
-            if (there.version if there is not None else None) != old:
+            existing = self.bucket.get(key)
+            if existing is not None and existing.value == data:
+                return Versioned(doc, existing.version)
+            if (existing.version if existing is not None else None) != old:
                 return None
         raise StoreUnavailable(f"{self.bucket.url}/{key}: a conditional write ended as {result.outcome.value}")
 
@@ -214,27 +223,27 @@ class Table(Generic[D]):
         raw: dict[str, tuple[str, bytes]] = {}
         if len(ids) > 1:
             with _readers(len(ids)) as pool:
-                found = list(pool.map(lambda id: self._get_or_error(id, raw), ids))
+                results = list(pool.map(lambda id: self._get_or_error(id, raw), ids))
         else:
-            found = [self._get_or_error(id, raw) for id in ids]
+            results = [self._get_or_error(id, raw) for id in ids]
         if self._memo is not None:
             self._memo.put(raw)
-        read = {id: doc for id, doc in zip(ids, found, strict=True) if isinstance(doc, Versioned)}
-        return read, [id for id, doc in zip(ids, found, strict=True) if isinstance(doc, BadDocument)]
+        read = {id: doc for id, doc in zip(ids, results, strict=True) if isinstance(doc, Versioned)}
+        return read, [id for id, doc in zip(ids, results, strict=True) if isinstance(doc, BadDocument)]
 
     def _get_or_error(self, id: str, raw: dict[str, tuple[str, bytes]]) -> Versioned[D] | BadDocument | None:
         """The document. If it can be read, its bytes go into `raw`."""
         key = self.key(id)
-        found = self.bucket.get(key)
-        if found is None:
+        content = self.bucket.get(key)
+        if content is None:
             return None
         try:
-            document = self._parse(key, found.value)
+            document = self._parse(key, content.value)
         except BadDocument as error:
             _log.error("%s", error)
             return error
-        raw[key] = (found.etag, found.value)
-        return Versioned(document, found.version)
+        raw[key] = (content.etag, content.value)
+        return Versioned(document, content.version)
 
     def _bytes(self, key: str, doc: D) -> bytes:
         """The bytes to write. They are parsed once before, since a document that cannot be read would stay for ever."""
@@ -244,12 +253,12 @@ class Table(Generic[D]):
 
     def _parse(self, key: str, data: bytes) -> D:
         try:
-            found = self._model.read(data)
+            document = self._model.read(data)
         except ValidationError as error:
             raise BadDocument(key, str(error)) from error
-        if self._named is not None and self.key(told := getattr(found, self._named)) != key:
-            raise BadDocument(key, f"its {self._named} is {shown(told)}")
-        return found
+        if self._id_field is not None and self.key(named_id := getattr(document, self._id_field)) != key:
+            raise BadDocument(key, f"its {self._id_field} is {shown(named_id)}")
+        return document
 
 
 def _readers(count: int) -> ThreadPoolExecutor:

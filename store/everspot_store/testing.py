@@ -53,7 +53,7 @@ class _Line:
     key: str
     nth: int
     fault: Fault
-    seen: int = 0
+    calls: int = 0
     fired: bool = False
 
 
@@ -65,10 +65,10 @@ class FaultScript:
         self._late: list[Callable[[], object]] = []
         self._lock = threading.Lock()
 
-    def on(self, operation: str = "*", *, key: str = "*", nth: int = 1, then: Fault) -> "FaultScript":
+    def on(self, operation: str = "*", *, key: str = "*", nth: int = 1, fault: Fault) -> "FaultScript":
         """The `nth` call of `operation` (a pattern over get, list, put, create, replace, delete, upload, download)
-        whose key matches the pattern `key`, counted from now, gets the fault `then`."""
-        self._lines.append(_Line(operation, key, nth, then))
+        whose key matches the pattern `key`, counted from now, gets the fault `fault`."""
+        self._lines.append(_Line(operation, key, nth, fault))
         return self
 
     def clear(self) -> None:
@@ -96,8 +96,8 @@ class FaultScript:
             struck = None
             for line in self._lines:
                 if fnmatch.fnmatch(operation, line.operation) and fnmatch.fnmatch(key, line.key):
-                    line.seen += 1
-                    if line.seen == line.nth and struck is None:
+                    line.calls += 1
+                    if line.calls == line.nth and struck is None:
                         line.fired, struck = True, line.fault
             return struck
 
@@ -253,11 +253,11 @@ class MemoryBackend:
 
     def download(self, key: str, path: Path) -> str | None:
         """See `Backend`."""
-        found = self.get(key)
-        if found is None:
+        content = self.get(key)
+        if content is None:
             return None
-        path.write_bytes(found.value)
-        return hashlib.sha256(found.value).hexdigest()
+        path.write_bytes(content.value)
+        return hashlib.sha256(content.value).hexdigest()
 
 
 def faulty_store(control: Backend, data: Backend, clock: Clock, faults: FaultScript) -> Store:

@@ -40,7 +40,7 @@ class Transfer:
         self._cancelled = True
 
     @property
-    def left(self) -> int | None:
+    def remaining_bytes(self) -> int | None:
         """Bytes that have not arrived; None before it began."""
         with self._lock:
             return None if self._began is None else max(0, self._size - self._sent)

@@ -88,7 +88,7 @@ def test_what_the_disk_cannot_hold_while_the_store_is_away_is_left_out_and_said(
     ours = shipper(store, tmp_path, clock, backlog=4 * MIB)
     say(tmp_path, b"a" * 2 * MIB)
     for nth in range(1, 5):
-        faults.on("create", nth=nth, then=Fault.NEVER_ARRIVED)
+        faults.on("create", nth=nth, fault=Fault.NEVER_ARRIVED)
     clock.advance(timedelta(minutes=1))
     with pytest.raises(StoreUnavailable):
         ours.ship_if_due()

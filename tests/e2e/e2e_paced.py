@@ -192,7 +192,7 @@ class Paced(ABC):
         return {job: self.store.jobs.get(job).value for job in self.jobs.values()}  # type: ignore[union-attr]
 
     def history(self) -> Mapping[str, list[Event]]:
-        return self.store.events_of(list(self.jobs.values()))
+        return self.store.events_by_job(list(self.jobs.values()))
 
     def records(self) -> dict[str, InstanceRecord]:
         return {name: found.value for name, found in self.store.instances.scan().items()}

@@ -24,7 +24,7 @@ def cap(cluster: Cluster, team: str = "vision", **allowance: float) -> None:
 def billed(cluster: Cluster):
     store, scheduler = cluster.store, cluster.schedulers[0]
     archived = store.archive.scan()
-    events = store.events_of(list(store.jobs.scan())) | {job: d.events for job, d in archived.items()}
+    events = store.events_by_job(list(store.jobs.scan())) | {job: d.events for job, d in archived.items()}
     ledgers = [[d.value for d in table.scan().values()] for table in (store.launches, store.ends)]
     return bill(*ledgers, store.prices(), events, scheduler._ledger.catalogue, cluster.clock.now(), rules=BILLING)
 

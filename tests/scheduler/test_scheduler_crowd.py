@@ -118,7 +118,7 @@ class CrowdCluster(ElasticCluster):
     def bill(self, jobs: list[str]) -> Bill:
         store = self.store
         launches, ends = ([doc.value for doc in table.scan().values()] for table in (store.launches, store.ends))
-        events = store.events_of(jobs)
+        events = store.events_by_job(jobs)
         return bill(launches, ends, store.prices(), events, builtin(), self.clock.now(), rules=BILLING)
 
     def pass_time(self, span: timedelta) -> None:

@@ -9,7 +9,7 @@ from everspot_core.federation.offer import OfferState
 from everspot_core.records import EventKind, JobState, Reason, Request
 from everspot_core.visits import TripEnd
 from everspot_scheduler.federation.hosting import OFFER_LIFE
-from everspot_store import ManualClock, parcels
+from everspot_store import ManualClock, job_transfer
 from everspot_store.testing import Fault, FaultScript, MemoryBackend, faulty_store
 from federation_helpers import Pair
 
@@ -152,7 +152,7 @@ def test_a_drain_at_home_calls_its_jobs_back(pair: Pair) -> None:
 
 
 def test_a_host_that_may_not_answer_goes_on_with_its_own_jobs(pair: Pair) -> None:
-    faults = FaultScript().on("replace", key="visits/*", then=Fault.DENIED)
+    faults = FaultScript().on("replace", key="visits/*", fault=Fault.DENIED)
     pair.stores["host"] = pair.host.store = faulty_store(MemoryBackend(), MemoryBackend(), pair.clock, faults)
     pair.host.declare()
     pair.host.schedulers = [pair.host.scheduler()]
@@ -220,13 +220,13 @@ def test_an_output_that_cannot_be_copied_keeps_no_job_away(pair: Pair, tmp_path:
 
 
 def test_an_offer_whose_copying_took_long_is_as_old_as_its_arrival(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    send = parcels.send
+    send = job_transfer.send
 
     def slow(*args: Any) -> int:
         pair.clock.advance(OFFER_LIFE + timedelta(hours=1))
         return send(*args)
 
-    monkeypatch.setattr(parcels, "send", slow)
+    monkeypatch.setattr(job_transfer, "send", slow)
     pair.home.submit("j", **TRAVELS)
     pair.home.wishes["j"] = "host"
     pair.host.agent("i-1")

@@ -62,7 +62,7 @@ def test_only_what_happens_from_then_on_is_told_of_when_notifications_are_switch
     cluster.agent("i-2")
     cluster.agents["i-1"] = cluster.agents["i-2"]
     fails(cluster, "after")
-    settle(cluster, lambda: "after/failed" in cluster.store.told.scan())
+    settle(cluster, lambda: "after/failed" in cluster.store.sent_notices.scan())
     cluster.declare(notifications=Notifications(topic_arn=TOPIC, on=(Occasion.FAILED, Occasion.SUCCEEDED)))
     cluster.run(20)
     cluster.schedulers = [cluster.scheduler("s2")]  # which knows it from the store
@@ -115,7 +115,7 @@ def test_a_failed_job_is_told_of_once_whoever_comes_after(cluster: Cluster):
     cluster.declare(notifications=Notifications(topic_arn=TOPIC))
     cluster.agent("i-1")
     fails(cluster, "j")
-    settle(cluster, lambda: "j/failed" in cluster.store.told.scan())
+    settle(cluster, lambda: "j/failed" in cluster.store.sent_notices.scan())
     ((subject, data),) = cluster.cloud.notified
     assert subject == "j failed (cluster test)"
     assert (data["job_id"], data["occasion"], data["state"]) == ("j", "failed", "FAILED")
@@ -128,11 +128,11 @@ def test_what_another_scheduler_has_told_meanwhile_is_not_sent_again(cluster: Cl
     cluster.declare(notifications=Notifications(topic_arn=TOPIC))
     cluster.agent("i-1")
     cluster.run(2)  # it has read what was told before
-    cluster.store.told.create("j/failed", Request(at=AT, note="by another"))
+    cluster.store.sent_notices.create("j/failed", Request(at=AT, note="by another"))
     fails(cluster, "j")
     cluster.run(20)
     assert cluster.cloud.notified == []
-    assert cluster.store.told.get("j/failed").value.note == "by another"
+    assert cluster.store.sent_notices.get("j/failed").value.note == "by another"
 
 
 def test_what_cannot_be_sent_is_tried_again_a_bounded_number_of_times(cluster: Cluster):
@@ -140,15 +140,15 @@ def test_what_cannot_be_sent_is_tried_again_a_bounded_number_of_times(cluster: C
     cluster.agent("i-1")
     cluster.cloud.deaf = 2
     fails(cluster, "j")
-    settle(cluster, lambda: "j/failed" in cluster.store.told.scan(), BETWEEN_TRIES)
+    settle(cluster, lambda: "j/failed" in cluster.store.sent_notices.scan(), BETWEEN_TRIES)
     assert (len(cluster.cloud.notified), cluster.cloud.deaf) == (1, 0)
     cluster.cloud.deaf = 1000
     cluster.agents.clear()
     cluster.agent("i-2")
     cluster.agents["i-1"] = cluster.agents["i-2"]
     fails(cluster, "k")
-    settle(cluster, lambda: "k/failed" in cluster.store.told.scan(), BETWEEN_TRIES)
-    assert cluster.store.told.get("k/failed").value.note == "not sent: OSError"
+    settle(cluster, lambda: "k/failed" in cluster.store.sent_notices.scan(), BETWEEN_TRIES)
+    assert cluster.store.sent_notices.get("k/failed").value.note == "not sent: OSError"
     assert cluster.cloud.deaf == 1000 - 6
 
 
@@ -156,14 +156,14 @@ def test_nobody_is_told_where_nothing_is_declared(cluster: Cluster):
     cluster.agent("i-1")
     fails(cluster, "j")
     cluster.run(10)
-    assert (cluster.cloud.notified, cluster.store.told.scan()) == ([], {})
+    assert (cluster.cloud.notified, cluster.store.sent_notices.scan()) == ([], {})
 
 
 def test_what_was_told_of_a_job_that_is_gone_is_forgotten(cluster: Cluster):
-    cluster.store.told.create("gone/failed", Request(at=AT))
+    cluster.store.sent_notices.create("gone/failed", Request(at=AT))
     cluster.declare(notifications=Notifications(topic_arn=TOPIC))
     cluster.run(10)
-    assert set(cluster.store.told.scan()) == {"_since/failed", "_since/late", "_since/anomaly"}
+    assert set(cluster.store.sent_notices.scan()) == {"_since/failed", "_since/late", "_since/anomaly"}
 
 
 def test_a_topic_gets_the_subject_and_the_text(aws: str):

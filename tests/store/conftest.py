@@ -75,5 +75,5 @@ def gs_store(gcs_door: Door, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 @pytest.fixture(params=["folder", "s3", "gs"])
 def store(request: pytest.FixtureRequest) -> Store:
     """The same behaviour is asked of every kind of store."""
-    found: Store = request.getfixturevalue(f"{request.param}_store")
-    return found
+    fixture: Store = request.getfixturevalue(f"{request.param}_store")
+    return fixture

@@ -18,25 +18,25 @@ def kinds() -> set[type[Document]]:
 
 def words(kind: type[BaseModel], path: str = "") -> dict[str, list[str]]:
     """The members of every enumeration in it, by the path of the field."""
-    found: dict[str, list[str]] = {}
+    members: dict[str, list[str]] = {}
     for name, field in kind.model_fields.items():
         at = f"{path or kind.__name__}.{name}"
-        for part in _leaves(field.annotation):
+        for part in _leaf_types(field.annotation):
             if isinstance(part, type) and issubclass(part, Enum):
-                found[at] = [member.value for member in part]
+                members[at] = [member.value for member in part]
             elif isinstance(part, type) and issubclass(part, BaseModel):
-                found |= words(part, at)
-    return found
+                members |= words(part, at)
+    return members
 
 
-def takes(kind: type[BaseModel], path: str, word: str) -> bool:
+def accepts(kind: type[BaseModel], path: str, member: str) -> bool:
     """Whether the field at a path takes a word."""
-    name, _, rest = path.partition(".")
+    name, _, tail = path.partition(".")
     annotation = kind.model_fields[name].annotation
-    if rest:
-        inner = [p for p in _leaves(annotation) if isinstance(p, type) and issubclass(p, BaseModel)]
-        return any(takes(part, rest, word) for part in inner)
-    for value in (word, [word]):
+    if tail:
+        inner = [p for p in _leaf_types(annotation) if isinstance(p, type) and issubclass(p, BaseModel)]
+        return any(accepts(part, tail, member) for part in inner)
+    for value in (member, [member]):
         with suppress(ValidationError):
             TypeAdapter(annotation).validate_python(value)
             return True
@@ -45,17 +45,17 @@ def takes(kind: type[BaseModel], path: str, word: str) -> bool:
 
 def least(kind: type[BaseModel], full: dict[str, Any]) -> dict[str, Any]:
     """What `full` holds in the fields that have to be given, at every depth."""
-    known = {name: field for name, field in kind.model_fields.items() if field.is_required()}
-    found = {name: full[name] for name in known}
-    for name, field in known.items():
+    required_fields = {name: field for name, field in kind.model_fields.items() if field.is_required()}
+    required = {name: full[name] for name in required_fields}
+    for name, field in required_fields.items():
         if get_origin(field.annotation) is dict:  # its values have rules between their fields
             continue
-        for part in _leaves(field.annotation):
-            if isinstance(part, type) and issubclass(part, BaseModel) and isinstance(found[name], dict):
-                found[name] = least(part, found[name])
+        for part in _leaf_types(field.annotation):
+            if isinstance(part, type) and issubclass(part, BaseModel) and isinstance(required[name], dict):
+                required[name] = least(part, required[name])
     if kind is JobSpec:  # which has to have one of two programs
-        found |= {name: full[name] for name in ("recipe", "entrypoint", "code") if name in full}
-    return found
+        required |= {name: full[name] for name in ("recipe", "entrypoint", "code") if name in full}
+    return required
 
 
 def _below(kind: type[Any]) -> Iterator[type[Any]]:
@@ -64,9 +64,9 @@ def _below(kind: type[Any]) -> Iterator[type[Any]]:
         yield from _below(sub)
 
 
-def _leaves(annotation: Any) -> Iterator[Any]:
+def _leaf_types(annotation: Any) -> Iterator[Any]:
     parts = get_args(annotation)
     if not parts:
         yield annotation
     for part in parts:
-        yield from _leaves(part)
+        yield from _leaf_types(part)

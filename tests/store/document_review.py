@@ -22,18 +22,18 @@ def an_estimate() -> Estimate:
     usd = every_field(Range, low=80.5, expected=90.25, high=120, on_demand=210)
     part = every_field(CostPart, name="c-fleet-spot", kind="spot instances", team="vision", range=usd)
     figures = every_field(CostFigures, total=usd, teams={"vision": usd}, parts=(part,), unpriced=("queue",))
-    known = {"prices_as_of": date(2026, 1, 1), "by_use": ("requests",), "unknown": ("queue: no price",)}
-    found: Estimate = every_field(Estimate, before=figures, after=figures, **known)
-    return found
+    details = {"prices_as_of": date(2026, 1, 1), "by_use": ("requests",), "unknown": ("queue: no price",)}
+    estimate: Estimate = every_field(Estimate, before=figures, after=figures, **details)
+    return estimate
 
 
 def a_change() -> AppliedChange:
     pull = every_field(PullRequest, number=7, title="More of it", url="https://forge.test/a/b/pulls/7", author="ann")
-    found: AppliedChange = every_field(
+    change: AppliedChange = every_field(
         AppliedChange, at=AT, environment="dev", revision="c" * 40, digest=SHA, pull_request=pull,
         estimate=an_estimate(), steps={"create": 2, "replace": 1}, outcome="failed",
     )  # fmt: skip
-    return found
+    return change
 
 
 def a_report() -> EnvironmentReport:
@@ -46,10 +46,10 @@ def a_report() -> EnvironmentReport:
         BrokenRule, rule="queue-encrypted", level="mandatory", message="is not encrypted", severity="high",
         resource="q", excepted=every_field(Excepted, reason="a test", until=date(2026, 12, 31)),
     )  # fmt: skip
-    found: EnvironmentReport = every_field(
+    report: EnvironmentReport = every_field(
         EnvironmentReport, environment="dev", stack="dev", outcome=Foreseen.CHANGES, base="a" * 40, head="b" * 40,
         steps=(step,), stays=61, first=True, whole=False, rules=(rule,), passed=("metadata-v2",),
         diagnostics=(every_field(Diagnostic, severity="warning", text="old", resource="b"),),
         effects=(every_field(JobEffect, resource="b", text="deleted", harm=True),), estimate=an_estimate(), digest=SHA,
     )  # fmt: skip
-    return found
+    return report

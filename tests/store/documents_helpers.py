@@ -58,8 +58,8 @@ from everspot_store import (
     SchedulerBeat,
 )
 from everspot_store.file_tree import EntryKind, FileTree, TreeEntry
-from everspot_store.notes import TeamUsage, Wait, Waiting, WaitPool
-from everspot_store.sweeps import Sweep
+from everspot_store.gc_announcements import Sweep
+from everspot_store.status_documents import TeamUsage, Wait, Waiting, WaitPool
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -69,7 +69,7 @@ def examples() -> dict[str, Document]:
     own = a_submission(a_spec(entrypoint=["train.py", "--fast"], code="src"))
     recipe = a_submission(a_spec(recipe="image-classification", parameters={"epochs": 2}))
     pool = {"instance_type": "g5.xlarge", "zone": "eu-west-1a", "market": Market.SPOT}
-    found: dict[str, Document] = {
+    documents: dict[str, Document] = {
         "JobSubmission": own,
         "JobSubmission-recipe": recipe,
         "JobRecord": a_record(),
@@ -82,7 +82,7 @@ def examples() -> dict[str, Document]:
         "Request": every_field(Request, at=AT, by="ann", note="why"),
         "RollRequest": every_field(RollRequest, at=AT, by="ann", note="why", generation="g2"),
     }
-    found["VisitOffer"] = every_field(
+    documents["VisitOffer"] = every_field(
         VisitOffer, visit="resnet-1", home="c", state=OfferState.ENDED, submission=own, progress=a_record().progress,
         at=AT, changed_at=AT, why="no capacity", end=JobState.SUCCEEDED, returned=True, usd=1.5, gpu_hours=0.5,
         berth=a_berth(),
@@ -91,17 +91,17 @@ def examples() -> dict[str, Document]:
         Seat, job_id="resnet-2", epoch=1, vcpus=2, memory_gib=4.0, gpus=(1,), share=0.5, order=Order.STOP,
         reason=Reason.CANCEL, deadline=AT, changed_at=AT,
     )  # fmt: skip
-    found["Assignment"] = every_field(
+    documents["Assignment"] = every_field(
         Assignment, instance_id="i-1", job_id="resnet-1", epoch=2, order=Order.STOP, reason=Reason.NOTICE,
         deadline=AT, cordoned=True, seats=(seat,), changed_at=AT,
     )  # fmt: skip
-    found["LaunchRecord"] = every_field(
+    documents["LaunchRecord"] = every_field(
         LaunchRecord, instance_id="i-1", role=Role.AGENT, image="ami-1", launched_at=AT, **pool
     )
-    found["LaunchIntent"] = an_intent(pool)
-    found["EndRecord"] = every_field(EndRecord, instance_id="i-1", ended_at=AT, interrupted=True, source="event")
-    found["PricePoint"] = every_field(PricePoint, at=AT, usd_per_hour=0.4, source="describe", **pool)
-    found["FaultRecord"] = every_field(
+    documents["LaunchIntent"] = an_intent(pool)
+    documents["EndRecord"] = every_field(EndRecord, instance_id="i-1", ended_at=AT, interrupted=True, source="event")
+    documents["PricePoint"] = every_field(PricePoint, at=AT, usd_per_hour=0.4, source="describe", **pool)
+    documents["FaultRecord"] = every_field(
         FaultRecord,
         instance_id="i-1",
         kind=FaultKind.GPUS,
@@ -112,62 +112,66 @@ def examples() -> dict[str, Document]:
         **pool,
     )
     file = every_field(DatasetFile, path="a/b.npy", size=9, sha256=SHA, escaped=True)
-    found["Dataset"] = every_field(Dataset, name="fashion", digest=SHA, created_at=AT, files=[file])
+    documents["Dataset"] = every_field(Dataset, name="fashion", digest=SHA, created_at=AT, files=[file])
     entry = every_field(
         TreeEntry, path="step-1/model.pt", kind=EntryKind.LINK, mode=0o640, mtime_ns=1, ctime_ns=2, size=9,
         content="f0", same_as="best.pt", target="step-0", inside=True, unit="step-1",
     )  # fmt: skip
-    found["FileTree"] = every_field(FileTree, entries=[entry])
+    documents["FileTree"] = every_field(FileTree, entries=[entry])
     wait = every_field(
         Wait, why="budget", words="soon", since=AT, waits_for=every_field(WaitPool, **pool), on_demand_at=AT
     )
-    found["Waiting"] = every_field(
+    documents["Waiting"] = every_field(
         Waiting,
         scheduler_id="s-1",
         updated_at=AT,
         jobs={"resnet-1": wait},
     )
-    seen = every_field(
+    state = every_field(
         PoolState, usd_per_hour=0.4, placement_score=7, refused_at=[AT], noticed_at=AT, open=False, up=True, since=AT,
         ups=[2.5], downs=[0.5, 1.25], changeover_seconds=200.5, changeover_upper_seconds=480.0, **pool,
     )  # fmt: skip
-    found["FleetState"] = every_field(
+    documents["FleetState"] = every_field(
         FleetState,
         scheduler_id="s-1",
         updated_at=AT,
-        pools=[seen],
+        pools=[state],
         tick_seconds=5.0,
         promised=3,
         idle=[every_field(IdleState, instance_type="g5.xlarge", market=Market.SPOT, count=2, memory_gib=15.4)],
         elastic=every_field(ElasticUse, instances=2, max_instances=8, usd_per_hour=0.8, max_usd_per_hour=4.5),
     )
     took = every_field(PartTimes, part="boot", seconds=[41.5, 38.25], **pool)
-    found["Changeovers"] = every_field(Changeovers, updated_at=AT, counted={"resnet-1": 2}, times=[took])
-    found["TeamUsage"] = every_field(TeamUsage, at=AT, dollars={"vision": 1.5})
+    documents["Changeovers"] = every_field(Changeovers, updated_at=AT, counted={"resnet-1": 2}, times=[took])
+    documents["TeamUsage"] = every_field(TeamUsage, at=AT, dollars={"vision": 1.5})
     unusual = every_field(
         Anomaly, kind="idle-fleet", subject="fleet", words="2 of 3", figures={"idle": 2.0}, since=AT, over_at=AT
     )
-    found["Anomalies"] = every_field(Anomalies, scheduler_id="s-1", updated_at=AT, open=[unusual], over=[unusual])
-    found["DeclaredCapacity"] = every_field(DeclaredCapacity, capacity=["fleet-1", "train-scheduler"])
-    found["DailySpending"] = every_field(DailySpending, updated_at=AT, days={AT.date(): {"vision": 1.5}})
+    documents["Anomalies"] = every_field(Anomalies, scheduler_id="s-1", updated_at=AT, open=[unusual], over=[unusual])
+    documents["DeclaredCapacity"] = every_field(DeclaredCapacity, capacity=["fleet-1", "train-scheduler"])
+    documents["DailySpending"] = every_field(DailySpending, updated_at=AT, days={AT.date(): {"vision": 1.5}})
     allowance = every_field(Allowance, dollars=12.5, gpu_hours=8)
     caps = every_field(Caps, day=allowance, month=allowance)
-    found["Budgets"] = every_field(Budgets, environment=caps, teams={"vision": caps}, changed_at=AT, changed_by="ann")
-    found["SweepRecord"] = every_field(SweepRecord, spec=a_sweep(), made_at=AT, made_by="ann")
-    found["JournalEntry"] = every_field(JournalEntry, logs=[{"op_code": 4, "study_id": 0}])
-    found["Sweep"] = every_field(Sweep, keys=[f"code/{SHA}.tar.gz"])
-    found["PeerMarket"] = every_field(PeerMarket, fleet=found["FleetState"], instance_types=a_manifest().instance_types)
+    documents["Budgets"] = every_field(
+        Budgets, environment=caps, teams={"vision": caps}, changed_at=AT, changed_by="ann"
+    )
+    documents["SweepRecord"] = every_field(SweepRecord, spec=a_sweep(), made_at=AT, made_by="ann")
+    documents["JournalEntry"] = every_field(JournalEntry, logs=[{"op_code": 4, "study_id": 0}])
+    documents["Sweep"] = every_field(Sweep, keys=[f"code/{SHA}.tar.gz"])
+    documents["PeerMarket"] = every_field(
+        PeerMarket, fleet=documents["FleetState"], instance_types=a_manifest().instance_types
+    )
     sight = every_field(
         PeerSight, name="there", seen_at=AT, heard_at=AT, beat_at=AT, alive=True, clock_apart_seconds=-90.0,
         down=True, problem="no",
     )  # fmt: skip
-    found["SchedulerBeat"] = every_field(
+    documents["SchedulerBeat"] = every_field(
         SchedulerBeat, scheduler_id="s-1", instance_id="i-9", started_at=AT, updated_at=AT, ticks=4,
         agent_version="0.1.0", detail="fine", peers=[sight],
     )  # fmt: skip
-    found["AppliedChange"] = a_change()
-    found["EnvironmentReport"] = a_report()
-    return found
+    documents["AppliedChange"] = a_change()
+    documents["EnvironmentReport"] = a_report()
+    return documents
 
 
 def write(folder: Path) -> None:
@@ -177,10 +181,10 @@ def write(folder: Path) -> None:
         full = json.loads(document.to_json())
         for file, content in ((name, full), (f"{name}.least", least(type(document), full))):
             (folder / f"{file}.json").write_text(json.dumps(content, indent=1) + "\n")
-    said: dict[str, list[str]] = {}
+    members: dict[str, list[str]] = {}
     for kind in kinds():
-        said |= words(kind)
-    (folder / "words.json").write_text(json.dumps(dict(sorted(said.items())), indent=1) + "\n")
+        members |= words(kind)
+    (folder / "words.json").write_text(json.dumps(dict(sorted(members.items())), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -18,11 +18,12 @@ class _Quiet(WSGIRequestHandler):
 
 
 class Door(Loopback):
-    """One server for many tests. `objects`: what it serves now; `seen`: method and path of every request since then."""
+    """One server for many tests. `objects`: what it serves now; `requests`: method and path of every request
+    since then."""
 
     def __init__(self) -> None:
         super().__init__(make_server("127.0.0.1", 0, self._serve, threaded=True, request_handler=_Quiet))
-        self.seen: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
 
     @property
     def environment(self) -> dict[str, str]:
@@ -32,8 +33,8 @@ class Door(Loopback):
     def open(self, clock: Clock) -> None:
         """Serve a new, empty Cloud Storage."""
         self.objects = Objects(clock)
-        self._app, self.seen = XmlApi(self.objects), []
+        self._app, self.requests = XmlApi(self.objects), []
 
     def _serve(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        self.seen.append((environ["REQUEST_METHOD"], environ["PATH_INFO"]))
+        self.requests.append((environ["REQUEST_METHOD"], environ["PATH_INFO"]))
         return self._app(environ, start_response)

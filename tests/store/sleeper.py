@@ -14,7 +14,7 @@ from everspot_core.records import Progress
 from everspot_store import Fenced, Store
 
 
-def say(line: str) -> None:
+def report(line: str) -> None:
     """In one write: two threads speak."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
@@ -32,20 +32,20 @@ def main() -> None:
     def beat() -> None:
         while lease.renew(Progress(step=step)):
             time.sleep(float(ttl) / 5)
-        say("lost")
+        report("lost")
 
     threading.Thread(target=beat, daemon=True).start()
     part = Path(scratch, "part")
-    say("ready")
+    report("ready")
     try:
         while True:
             step += 1
             part.write_bytes(f"{owner} {step}".encode() * 20_000)
             checkpoints.publish(step, {"model": part, "optimizer": part})
-            say(f"published {step}")
+            report(f"published {step}")
             checkpoints.retire()
     except Fenced as error:
-        say(f"fenced {error}")
+        report(f"fenced {error}")
 
 
 main()

@@ -54,8 +54,8 @@ class Watcher:
         if data is None:
             job = key.split("/")[1]
             head = CheckpointHead.read(self.control.objects[f"heads/{job}.json"])
-            named = {part.key for checkpoint in head.checkpoints for part in checkpoint.parts}
-            assert key not in named, "a part that the head names was deleted"
+            published = {part.key for checkpoint in head.checkpoints for part in checkpoint.parts}
+            assert key not in published, "a part that the head names was deleted"
 
 
 def newest(head: CheckpointHead) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from everspot_core.checkpoint import CheckpointHead
 from everspot_core.job import JobSpec, JobSubmission, Wheel
-from everspot_store import Bucket, ManualClock, Store, StoreDenied, parcels
+from everspot_store import Bucket, ManualClock, Store, StoreDenied, job_transfer
 from everspot_store.backend import Moved, Uploaded, WriteResult
 from everspot_store.testing import MemoryBackend
 
@@ -35,9 +35,9 @@ def a_store(name: str, clock: ManualClock, data: MemoryBackend) -> Store:
 
 
 def a_job(home: Store, folder: Path) -> JobSubmission:
-    for name, said in (("main.py", "print(1)"), ("a-1.whl", "a package"), ("data/x.csv", "1,2")):
+    for name, content in (("main.py", "print(1)"), ("a-1.whl", "a package"), ("data/x.csv", "1,2")):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(said)
+        (folder / name).write_text(content)
     (folder / "code").mkdir()
     (folder / "code/main.py").write_text("print(1)")
     digest = home.data.upload("wheels/tmp", folder / "a-1.whl").sha256
@@ -71,21 +71,21 @@ def test_a_checkpoint_is_brought_home_although_somebody_else_writes_the_head_fir
     (tmp_path / "model").write_text("a model")
     host.checkpoints("visit", 1).publish(10, {"model": tmp_path / "model"}, keep=2)
     control.first = CheckpointHead(job_id="j", epoch=2, checkpoints=[]).model_dump_json().encode()
-    assert parcels.bring(home, host, job, "visit", 3).size == len("a model")
+    assert job_transfer.bring(home, host, job, "visit", 3).size == len("a model")
     assert control.first is None, "nobody was first"
     head = home.checkpoints("j").head()
-    assert head is not None and [(one.step, one.epoch) for one in head.checkpoints] == [(10, 3)]
+    assert head is not None and [(checkpoint.step, checkpoint.epoch) for checkpoint in head.checkpoints] == [(10, 3)]
 
 
 def test_what_another_job_has_brought_is_taken_and_what_may_not_be_added_is_an_error(tmp_path: Path) -> None:
-    clock, there = ManualClock(), AddOnly()
-    home, host = a_store("home", clock, MemoryBackend()), a_store("host", clock, there)
+    clock, bucket = ManualClock(), AddOnly()
+    home, host = a_store("home", clock, MemoryBackend()), a_store("host", clock, bucket)
     job = a_job(home, tmp_path)
     first, second = (job.model_copy(update={"job_id": f"visit-{n}"}) for n in (1, 2))
-    assert parcels.send(home, host, job, first, 0) > 0
-    before = {entry.key: entry.etag for entry in there.list("")}
-    parcels.send(home, host, job, second, 0)
-    after = {entry.key: entry.etag for entry in there.list("")}
+    assert job_transfer.send(home, host, job, first, 0) > 0
+    before = {entry.key: entry.etag for entry in bucket.list("")}
+    job_transfer.send(home, host, job, second, 0)
+    after = {entry.key: entry.etag for entry in bucket.list("")}
     assert {key: etag for key, etag in after.items() if key in before} == before
     assert [key for key in after if key not in before] == [f"code/named/{job.code_digest}/visit-2"]
     host.fetch_code(second, tmp_path / "fetched")
@@ -93,4 +93,4 @@ def test_what_another_job_has_brought_is_taken_and_what_may_not_be_added_is_an_e
     closed = AddOnly()
     closed.closed = True
     with pytest.raises(StoreDenied):
-        parcels.send(home, a_store("closed", clock, closed), job, first, 0)
+        job_transfer.send(home, a_store("closed", clock, closed), job, first, 0)

@@ -39,10 +39,10 @@ def test_a_finished_job_becomes_one_document_and_leaves_the_hot_tables(
     for prefix in HOT:
         assert store.control.list(f"{prefix}/") == []
     assert [e.key for e in store.control.list("archive/")] == ["archive/2026-01/job-1.json"]
-    found = store.dossier("job-1")
-    assert (found.submission, found.record, found.events) == (submission(), record, events)
-    assert found.archived_at == at
-    assert store.archive.read(store.archive.keys().values()) == {"job-1": found}
+    dossier = store.dossier("job-1")
+    assert (dossier.submission, dossier.record, dossier.events) == (submission(), record, events)
+    assert dossier.archived_at == at
+    assert store.archive.read(store.archive.keys().values()) == {"job-1": dossier}
     assert store.archive.keys(store.clock.now() + timedelta(days=31)) == {}
     assert store.dossier("job-2") is store.archive.get("job-2") is None
 
@@ -54,9 +54,9 @@ def test_a_dossier_of_a_job_that_is_not_archived_is_put_together(
     assert store.dossier("job-1").record is None
     other = submission("job-2")
     record = finished(store, other)
-    found = store.dossier("job-2")
-    assert (found.submission, found.record, found.archived_at) == (other, record, None)
-    assert [e.kind for e in found.events] == [EventKind.STARTED, EventKind.INTERRUPTED, EventKind.CHECKPOINTED]
+    dossier = store.dossier("job-2")
+    assert (dossier.submission, dossier.record, dossier.archived_at) == (other, record, None)
+    assert [e.kind for e in dossier.events] == [EventKind.STARTED, EventKind.INTERRUPTED, EventKind.CHECKPOINTED]
     assert EventKind.CHECKPOINTED not in [e.kind for e in store.dossier("job-2", brief=True).events]
 
 
@@ -82,18 +82,18 @@ def test_a_job_with_an_event_that_cannot_be_read_stays_where_it_is(
 def sweep(store: Store) -> None:
     """What a scheduler does that finds the tables as they are: records first, then jobs."""
     records, jobs = store.records.scan(), store.jobs.scan()
-    for name, found in records.items():
+    for name, document in records.items():
         if name in jobs:
-            store.archive.move(jobs[name].value, found.value, store.clock.now())
+            store.archive.move(jobs[name].value, document.value, store.clock.now())
         else:
-            assert store.archive.finish(name, found.value)
+            assert store.archive.finish(name, document.value)
 
 
 def whole(store: Store, record: JobRecord, events: list[Event]) -> None:
     """Nothing is lost, and no reader takes the job for one that waits."""
-    found = store.dossier("job-1")
-    assert found is not None
-    assert (found.record, found.events) == (record, events)
+    dossier = store.dossier("job-1")
+    assert dossier is not None
+    assert (dossier.record, dossier.events) == (record, events)
     if "job-1" in store.jobs.scan():
         assert store.records.get("job-1").value.state is JobState.SUCCEEDED
 
@@ -109,7 +109,7 @@ def test_a_crash_at_any_write_loses_nothing_and_revives_nothing(
     faults = FaultScript()
     store = faulty_store(MemoryBackend(), MemoryBackend(), clock, faults)
     record, events = finished(store, submission()), store.events("job-1")
-    faults.on(operation, key=key, nth=nth, then=fault)
+    faults.on(operation, key=key, nth=nth, fault=fault)
     with pytest.raises(Crash):
         store.archive.move(submission(), record, clock.now())
     assert faults.spent
@@ -145,7 +145,7 @@ def test_a_slow_writer_has_lost_what_was_archived_meanwhile(
     store: Store, submission: Callable[..., JobSubmission]
 ) -> None:
     record = finished(store, submission())
-    seen = store.records.get("job-1")
+    stale = store.records.get("job-1")
     store.archive.move(submission(), record, store.clock.now())
-    assert store.records.replace("job-1", seen, record) is None
+    assert store.records.replace("job-1", stale, record) is None
     assert store.records.get("job-1") is None

@@ -21,8 +21,8 @@ def test_a_reader_falls_back_when_a_digest_is_wrong(store: Store, tmp_path: Path
     newest = publish(owner, 20, tmp_path)
     store.data.put(newest[0], b"rotten")
     heir = store.checkpoints("j", 2)
-    found = heir.restore(tmp_path / "out")
-    assert found is not None and found.step == 10
+    restored = heir.restore(tmp_path / "out")
+    assert restored is not None and restored.step == 10
     assert (tmp_path / "out" / "model").read_text() == "model at 10"
 
     publish(heir, 15, tmp_path)
@@ -34,8 +34,8 @@ def test_a_reader_falls_back_when_a_part_is_missing(store: Store, tmp_path: Path
     owner = store.checkpoints("j", 1)
     publish(owner, 10, tmp_path)
     store.data.delete(publish(owner, 20, tmp_path)[1])
-    found = store.checkpoints("j").restore(tmp_path / "out")
-    assert found is not None and found.step == 10
+    restored = store.checkpoints("j").restore(tmp_path / "out")
+    assert restored is not None and restored.step == 10
 
 
 def test_it_is_an_error_when_no_checkpoint_is_whole(store: Store, tmp_path: Path) -> None:
@@ -52,8 +52,8 @@ def test_only_the_newest_are_kept_and_the_rest_is_retired(store: Store, tmp_path
     store.data.put("jobs/j/checkpoints/000001/000000000040/model", b"upload under way")
     store.data.put("jobs/j/checkpoints/000002/000000000010/model", b"a successor's")
     assert sorted(owner.retire()) == sorted(keys[0])
-    left = [entry.key for entry in store.data.list("jobs/j/checkpoints/")]
-    assert set(left) == {*keys[1], *keys[2], left[-1], left[-2]} and len(left) == 6
+    remaining = [entry.key for entry in store.data.list("jobs/j/checkpoints/")]
+    assert set(remaining) == {*keys[1], *keys[2], remaining[-1], remaining[-2]} and len(remaining) == 6
     assert owner.retire() == []
 
 
@@ -124,22 +124,22 @@ def test_a_checkpoint_is_whole_or_not_there_wherever_publishing_stops(
     control, data, faults = MemoryBackend(), MemoryBackend(), FaultScript()
     owner = faulty_store(control, data, clock, faults).checkpoints("j", 1)
     publish(owner, 10, tmp_path)
-    faults.on(nth=nth, then=fault)
+    faults.on(nth=nth, fault=fault)
     try:
         publish(owner, 20, tmp_path)
     except Crash:
         owner = faulty_store(control, data, clock, FaultScript()).checkpoints("j", 1)
     heir = faulty_store(control, data, clock, FaultScript()).checkpoints("j", 2)
-    found = heir.restore(tmp_path / "out")
+    restored = heir.restore(tmp_path / "out")
     died = fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER)
-    assert found is not None and found.step in ((10, 20) if died else (20,))
-    assert (tmp_path / "out" / "model").read_text() == f"model at {found.step}"
+    assert restored is not None and restored.step in ((10, 20) if died else (20,))
+    assert (tmp_path / "out" / "model").read_text() == f"model at {restored.step}"
     publish(heir, 30, tmp_path)
     heir.retire()
     head = heir.head()
     assert head is not None
-    named = {part.key for checkpoint in head.checkpoints for part in checkpoint.parts}
-    assert {entry.key for entry in data.list("jobs/")} == named
+    published = {part.key for checkpoint in head.checkpoints for part in checkpoint.parts}
+    assert {entry.key for entry in data.list("jobs/")} == published
 
 
 def test_reading_takes_no_epoch_and_writes_nothing(store: Store, tmp_path: Path) -> None:

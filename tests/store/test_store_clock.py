@@ -39,7 +39,7 @@ def test_waits_are_real_and_comparable_between_processes() -> None:
     assert abs(clock.monotonic().total_seconds() - time.monotonic()) < 5
 
 
-def test_a_manual_clock_goes_on_only_when_told() -> None:
+def test_a_manual_clock_moves_only_by_calls() -> None:
     heard: list[timedelta] = []
     clock = ManualClock(scale=10, on_sleep=heard.append)
     start = clock.now()

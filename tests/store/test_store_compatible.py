@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from document_kinds import kinds, least, takes
+from document_kinds import accepts, kinds, least
 from document_parts import MISSING
 from documents_helpers import GOLDEN, examples
 from everspot_core.documents import Document
@@ -47,25 +47,25 @@ BY_NAME = {"jobs", "teams", "fields"}
 def with_unknown(value: Any) -> Any:
     """The document with one more field in each object at every depth."""
     if isinstance(value, list):
-        return [with_unknown(one) for one in value]
+        return [with_unknown(inner) for inner in value]
     if not isinstance(value, dict):
         return value
     by_name = {key for key in BY_NAME & set(value) if isinstance(value[key], dict)}
-    inside = {key: one if key in FREE else with_unknown(one) for key, one in value.items() if key not in by_name}
-    named = {key: {name: with_unknown(one) for name, one in value[key].items()} for key in by_name}
-    return inside | named | {"of_tomorrow": {"a": [1]}}
+    inside = {key: inner if key in FREE else with_unknown(inner) for key, inner in value.items() if key not in by_name}
+    extended = {key: {name: with_unknown(inner) for name, inner in value[key].items()} for key in by_name}
+    return inside | extended | {"of_tomorrow": {"a": [1]}}
 
 
 def goldens(pattern: str) -> list[Any]:
     return [pytest.param(path, id=f"{path.parent.name}-{path.stem}") for path in sorted(GOLDEN.glob(f"*/{pattern}"))]
 
 
-def kind_of(path: Path) -> type[Document]:
+def parse_kind(path: Path) -> type[Document]:
     return {kind.__name__: kind for kind in kinds()}[re.split(r"[-.]", path.stem)[0]]
 
 
 def test_every_kind_of_document_has_a_golden_one() -> None:
-    here = {kind_of(path) for path in GOLDEN.glob("*/*.json") if path.stem != "words"}
+    here = {parse_kind(path) for path in GOLDEN.glob("*/*.json") if path.stem != "words"}
     assert here == kinds()
     assert {type(document) for document in examples().values()} == kinds()
     assert set() == MISSING, "say in document_parts.py or documents_helpers.py what these new fields may look like"
@@ -83,7 +83,7 @@ def test_what_a_release_wrote_is_read_whole(path: Path) -> None:
     """The golden documents are those that the release wrote; each has every field that it knew. A field that is not
     known any more, or that has become required, or takes less than it took, is found here."""
     written = json.loads(path.read_text())
-    kind = kind_of(path)
+    kind = parse_kind(path)
     kind.model_validate_json(path.read_text(), extra="forbid")
     document = kind.read(path.read_text())
     assert pruned(json.loads(document.to_json()), written) == written
@@ -92,10 +92,10 @@ def test_what_a_release_wrote_is_read_whole(path: Path) -> None:
 @pytest.mark.parametrize("path", goldens("words.json"))
 def test_no_word_that_a_release_wrote_is_forgotten(path: Path) -> None:
     by_name = {kind.__name__: kind for kind in kinds()}
-    for place, said in json.loads(path.read_text()).items():
+    for place, members in json.loads(path.read_text()).items():
         name, _, inside = place.partition(".")
-        assert [word for word in said if not takes(by_name[name], inside, word)] == [], place
-    assert not takes(by_name["JobRecord"], "state", "RESTING")
+        assert [member for member in members if not accepts(by_name[name], inside, member)] == [], place
+    assert not accepts(by_name["JobRecord"], "state", "RESTING")
 
 
 def test_the_check_finds_a_field_that_is_gone_or_required(tmp_path: Path) -> None:
@@ -119,8 +119,8 @@ def test_a_store_reads_what_a_newer_program_wrote(folder_store: Store) -> None:
     assert isinstance(written, JobSubmission)
     newer = with_unknown(json.loads(written.to_json()))
     folder_store.control.put("jobs/resnet-1.json", json.dumps(newer).encode())
-    found = folder_store.jobs.get("resnet-1")
-    assert found is not None and found.value == written
+    document = folder_store.jobs.get("resnet-1")
+    assert document is not None and document.value == written
     assert set(folder_store.jobs.scan()) == {"resnet-1"} and not folder_store.jobs.unreadable
 
 
@@ -165,12 +165,12 @@ def test_documents_are_read_by_one_door() -> None:
 def pruned(value: Any, like: Any) -> Any:
     """`value` without the fields that `like` lacks: what has been added since."""
     if isinstance(like, dict) and isinstance(value, dict):
-        return {key: pruned(one, like[key]) for key, one in value.items() if key in like}
+        return {key: pruned(inner, like[key]) for key, inner in value.items() if key in like}
     if isinstance(like, list) and isinstance(value, list) and len(like) == len(value):
-        return [pruned(one, other) for one, other in zip(value, like, strict=True)]
+        return [pruned(inner, other) for inner, other in zip(value, like, strict=True)]
     return value
 
 
 def test_the_least_of_a_document_is_what_has_to_be_given() -> None:
     full = json.loads(examples()["EndRecord"].to_json())
-    assert set(least(kind_of(Path("EndRecord.json")), full)) == {"instance_id", "ended_at", "interrupted"}
+    assert set(least(parse_kind(Path("EndRecord.json")), full)) == {"instance_id", "ended_at", "interrupted"}

@@ -26,12 +26,12 @@ from everspot_store.testing import Fault, FaultScript, MemoryBackend, faulty_sto
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Three files, two of them the same."""
-    made = tmp_path / "digits"
-    (made / "deep").mkdir(parents=True)
-    (made / "a.bin").write_bytes(b"a" * 1000)
-    (made / "deep/b.bin").write_bytes(b"b" * 10)
-    (made / "deep/.again").write_bytes(b"a" * 1000)
-    return made
+    path = tmp_path / "digits"
+    (path / "deep").mkdir(parents=True)
+    (path / "a.bin").write_bytes(b"a" * 1000)
+    (path / "deep/b.bin").write_bytes(b"b" * 10)
+    (path / "deep/.again").write_bytes(b"a" * 1000)
+    return path
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -40,14 +40,16 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_what_is_put_is_fetched_and_the_same_content_is_sent_once(store: Store, folder: Path, tmp_path: Path) -> None:
     sent: list[str] = []
-    first = store.datasets.put("digits", folder, told=lambda file, new: sent.append(file.path) if new else None)
+    first = store.datasets.put("digits", folder, on_file=lambda file, new: sent.append(file.path) if new else None)
     assert (len(sent), first.size, len(first.files)) == (2, 2010, 3)
-    assert store.datasets.put("digits", folder, told=lambda file, new: sent.append(file.path) if new else None) == first
+    assert (
+        store.datasets.put("digits", folder, on_file=lambda file, new: sent.append(file.path) if new else None) == first
+    )
     store.clock.sleep(timedelta(seconds=1))
     (folder / "c.bin").write_bytes(b"c")
-    second = store.datasets.put("digits", folder, told=lambda file, new: sent.append(file.path) if new else None)
+    second = store.datasets.put("digits", folder, on_file=lambda file, new: sent.append(file.path) if new else None)
     assert sent[2:] == ["c.bin"]
-    assert [made.id for made in store.datasets.versions("digits")] == [second.id, first.id]
+    assert [version.id for version in store.datasets.versions("digits")] == [second.id, first.id]
     assert store.datasets.find("digits") == second
     assert store.datasets.find("digits", first.digest[:9]) == store.datasets.find("digits", first.digest) == first
     store.datasets.fetch(second, tmp_path / "there")
@@ -71,8 +73,8 @@ def test_names_links_and_unknown_versions_are_refused(folder_store: Store, folde
 
 
 def test_a_list_that_leads_out_of_the_folder_is_not_followed(store: Store, folder: Path, tmp_path: Path) -> None:
-    made = store.datasets.put("digits", folder)
-    bad = made.model_copy(update={"files": [made.files[0].model_copy(update={"path": "../x"})]})
+    dataset = store.datasets.put("digits", folder)
+    bad = dataset.model_copy(update={"files": [dataset.files[0].model_copy(update={"path": "../x"})]})
     with pytest.raises(UnsafeArchive):
         store.datasets.fetch(bad, tmp_path / "there")
     assert not (tmp_path / "x").exists()
@@ -82,12 +84,12 @@ def test_a_version_of_another_cluster_is_taken_over_with_what_is_missing_alone(
     store: Store, folder: Path, tmp_path: Path, clock: ManualClock
 ) -> None:
     home = faulty_store(MemoryBackend(), MemoryBackend(), clock, FaultScript())
-    made = home.datasets.put("digits", folder)
+    dataset = home.datasets.put("digits", folder)
     (folder / "c.bin").write_bytes(b"c")
     more = home.datasets.put("digits", folder)
-    assert store.datasets.take_over(made, home.datasets) == 1010, "each content is sent once"
-    assert store.datasets.find("digits", made.digest) == made
-    assert store.datasets.take_over(made, home.datasets) == 0
+    assert store.datasets.take_over(dataset, home.datasets) == 1010, "each content is sent once"
+    assert store.datasets.find("digits", dataset.digest) == dataset
+    assert store.datasets.take_over(dataset, home.datasets) == 0
     assert store.datasets.take_over(more, home.datasets) == 1
     store.datasets.fetch(store.datasets.find("digits", more.digest), tmp_path / "there")
     assert contents(tmp_path / "there") == contents(folder)
@@ -104,18 +106,18 @@ def test_damaged_content_is_refused_and_a_cut_fetch_goes_on(
     shelf: tuple[Store, FaultScript, MemoryBackend], folder: Path, tmp_path: Path
 ) -> None:
     store, faults, data = shelf
-    made = store.datasets.put("digits", folder)
+    dataset = store.datasets.put("digits", folder)
     cache = DatasetCache(tmp_path / "cache", store.datasets, store.clock)
-    key = next(file.key for file in made.files if file.path == "deep/b.bin")
+    key = next(file.key for file in dataset.files if file.path == "deep/b.bin")
     good = data.objects[key]
     data.put(key, b"x" * 10)
     with pytest.raises(DigestMismatch):
-        cache.use(made)
-    assert cache.kept() == []
+        cache.use(dataset)
+    assert cache.cached_versions() == []
     data.put(key, good)
-    faults.on("download", key=f"*{made.files[0].sha256}", then=Fault.DENIED)  # that one is here already
-    with cache.use(made) as kept:
-        assert contents(kept.path) == contents(folder)
+    faults.on("download", key=f"*{dataset.files[0].sha256}", fault=Fault.DENIED)  # that one is here already
+    with cache.use(dataset) as fetched:
+        assert contents(fetched.path) == contents(folder)
     assert not faults.spent
 
 
@@ -123,14 +125,14 @@ def test_two_users_of_one_machine_share_one_copy(
     shelf: tuple[Store, FaultScript, MemoryBackend], folder: Path, tmp_path: Path
 ) -> None:
     store, _, _ = shelf
-    made = store.datasets.put("digits", folder)
+    version = store.datasets.put("digits", folder)
     counted: list[str] = []
     fetch = store.datasets.fetch
     store.datasets.fetch = lambda dataset, into: (counted.append(dataset.id), fetch(dataset, into))[1]  # type: ignore[method-assign]
     users = []
     threads = [
         threading.Thread(
-            target=lambda: users.append(DatasetCache(tmp_path / "cache", store.datasets, SystemClock()).use(made))
+            target=lambda: users.append(DatasetCache(tmp_path / "cache", store.datasets, SystemClock()).use(version))
         )
         for _ in range(4)
     ]
@@ -138,8 +140,8 @@ def test_two_users_of_one_machine_share_one_copy(
         thread.start()
     for thread in threads:
         thread.join()
-    assert counted == [made.id]
-    assert {user.path for user in users} == {tmp_path / "cache" / made.digest}
+    assert counted == [version.id]
+    assert {user.path for user in users} == {tmp_path / "cache" / version.digest}
     for user in users:
         user.close()
 
@@ -148,8 +150,8 @@ def test_whoever_comes_while_another_fetches_shares_what_that_one_then_uses_for_
     shelf: tuple[Store, FaultScript, MemoryBackend], folder: Path, tmp_path: Path
 ) -> None:
     store, _, _ = shelf
-    made = store.datasets.put("digits", folder)
-    whole = tmp_path / "cache" / made.digest
+    dataset = store.datasets.put("digits", folder)
+    whole = tmp_path / "cache" / dataset.digest
 
     class OtherFetches(ManualClock):
         """While this one waits, the other has fetched the version; it uses it from then on."""
@@ -159,9 +161,9 @@ def test_whoever_comes_while_another_fetches_shares_what_that_one_then_uses_for_
             whole.mkdir(exist_ok=True)
 
     cache = DatasetCache(tmp_path / "cache", store.datasets, OtherFetches())
-    with (tmp_path / "cache" / f"{made.digest}.lock").open("w") as other:
+    with (tmp_path / "cache" / f"{dataset.digest}.lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_SH)
-        with cache.use(made) as used:
+        with cache.use(dataset) as used:
             assert used.path == whole
 
 
@@ -172,8 +174,8 @@ def test_what_jobs_share_is_read_only_and_goes_all_the_same(
     cache_folder = tmp_path / "cache"
     room = [1 << 50]
     cache = DatasetCache(cache_folder, store.datasets, store.clock, lambda: room[0])
-    with cache.use(store.datasets.put("digits", folder)) as kept:
-        paths = [kept.path, *kept.path.rglob("*")]
+    with cache.use(store.datasets.put("digits", folder)) as fetched:
+        paths = [fetched.path, *fetched.path.rglob("*")]
         assert {path.stat().st_mode & 0o777 for path in paths if path.is_dir()} == {0o555}
         assert {path.stat().st_mode & 0o777 for path in paths if path.is_file()} == {0o444}
     room[0] = 0
@@ -186,32 +188,32 @@ def test_short_room_takes_what_nobody_uses_and_never_what_somebody_does(
     shelf: tuple[Store, FaultScript, MemoryBackend], tmp_path: Path
 ) -> None:
     store, _, _ = shelf
-    made = []
+    datasets = []
     for number in range(3):
         (tmp_path / "d" / "x").parent.mkdir(exist_ok=True)
         (tmp_path / "d" / "x").write_bytes(bytes([number]) * 100)
-        made.append(store.datasets.put(f"d{number}", tmp_path / "d"))
+        datasets.append(store.datasets.put(f"d{number}", tmp_path / "d"))
     cache_folder = tmp_path / "cache"
 
     def free() -> int:
         return RESERVE + 250 - sum(path.stat().st_size for path in cache_folder.rglob("x"))
 
     cache = DatasetCache(cache_folder, store.datasets, store.clock, free)
-    cache.use(made[0]).close()
-    held = cache.use(made[1])
-    cache.use(made[2]).close()
-    assert {path.name for path in cache.kept()} == {made[1].digest, made[2].digest}
-    big = made[0].model_copy(update={"files": [made[0].files[0].model_copy(update={"size": 200})]})
+    cache.use(datasets[0]).close()
+    in_use = cache.use(datasets[1])
+    cache.use(datasets[2]).close()
+    assert {path.name for path in cache.cached_versions()} == {datasets[1].digest, datasets[2].digest}
+    big = datasets[0].model_copy(update={"files": [datasets[0].files[0].model_copy(update={"size": 200})]})
     with pytest.raises(NoRoom, match="needs 200 bytes more on this disk, which has 150"):
         cache.use(big)
-    assert [path.name for path in cache.kept()] == [made[1].digest]
-    held.close()
+    assert [path.name for path in cache.cached_versions()] == [datasets[1].digest]
+    in_use.close()
 
 
 def test_the_digest_is_that_of_the_list(folder_store: Store, folder: Path) -> None:
-    made = folder_store.datasets.put("digits", folder)
-    text = json.dumps([[f.path, f.size, f.sha256] for f in made.files], separators=(",", ":"))
-    assert made.digest == hashlib.sha256(text.encode()).hexdigest()
+    dataset = folder_store.datasets.put("digits", folder)
+    text = json.dumps([[f.path, f.size, f.sha256] for f in dataset.files], separators=(",", ":"))
+    assert dataset.digest == hashlib.sha256(text.encode()).hexdigest()
 
 
 def test_a_put_sends_again_what_was_removed_while_it_went_on(folder: Path, tmp_path: Path, clock: ManualClock) -> None:
@@ -226,8 +228,8 @@ def test_a_put_sends_again_what_was_removed_while_it_went_on(folder: Path, tmp_p
     data = MemoryBackend(watch)
     data.objects[old], data._tags[old] = b"a" * 1000, "v0"
     store = faulty_store(MemoryBackend(), data, clock, FaultScript())
-    made = store.datasets.put("digits", folder)
-    store.datasets.fetch(made, tmp_path / "there")
+    dataset = store.datasets.put("digits", folder)
+    store.datasets.fetch(dataset, tmp_path / "there")
     assert contents(tmp_path / "there") == contents(folder)
 
 
@@ -255,18 +257,18 @@ def test_what_killed_processes_left_goes_when_room_is_short_and_what_is_fetched_
 
     cache = DatasetCache(cache_folder, store.datasets, store.clock, free)
 
-    def left() -> set[str]:
+    def folder_names() -> set[str]:
         return {path.name for path in cache_folder.iterdir() if path.is_dir()}
 
     with (cache_folder / "c.lock").open("w") as fetching:
         fcntl.flock(fetching, fcntl.LOCK_EX)
         cache.make_room(50)
-        assert left() == {"b.part", "c.part", "d.part", "e"}  # there is room, and a fetch may be gone on with
+        assert folder_names() == {"b.part", "c.part", "d.part", "e"}  # there is room, and a fetch may be gone on with
         cache.make_room(300)
-        assert left() == {"c.part", "e"}
+        assert folder_names() == {"c.part", "e"}
         with pytest.raises(NoRoom):
             cache.make_room(500)
-    assert left() == {"c.part"}
+    assert folder_names() == {"c.part"}
 
 
 def test_a_list_that_was_written_over_is_taken_for_no_version(store: Store, folder: Path, tmp_path: Path) -> None:

@@ -21,18 +21,18 @@ SLEEPER = Path(__file__).with_name("sleeper.py")
 TTL = 1.0
 
 
-def read(process: subprocess.Popen[str], word: str, seconds: float = 60) -> str:
-    """The next line that begins with `word`."""
+def read(process: subprocess.Popen[str], prefix: str, seconds: float = 60) -> str:
+    """The next line that begins with `prefix`."""
     assert process.stdout is not None
     watchdog = threading.Timer(seconds, process.kill)
     watchdog.start()
     try:
         for line in process.stdout:
-            if line.startswith(word):
+            if line.startswith(prefix):
                 return line
     finally:
         watchdog.cancel()
-    raise AssertionError(f"ended, or was killed after {seconds} s, before it said {word!r}")
+    raise AssertionError(f"ended, or was killed after {seconds} s, before it said {prefix!r}")
 
 
 def stop(process: subprocess.Popen[str], store: Store) -> None:
@@ -62,12 +62,12 @@ def assign(store: Store, job_id: str, instance: str) -> int:
 def expire_when_it_stands_still(store: Store, job_id: str) -> None:
     """What a scheduler does: by its own clock, and by nothing but the unchanged ETag."""
     end = time.monotonic() + 60
-    seen, since = "", time.monotonic()
+    etag, since = "", time.monotonic()
     while time.monotonic() < end:
         record = store.records.get(job_id)
         assert record is not None
-        if record.etag != seen:
-            seen, since = record.etag, time.monotonic()
+        if record.etag != etag:
+            etag, since = record.etag, time.monotonic()
         elif time.monotonic() - since >= TTL:
             assert store.records.replace(job_id, record, transitions.expire(record.value, datetime.now(UTC)))
             return
@@ -108,17 +108,19 @@ def test_an_owner_that_overslept_its_lease_harms_nothing(
         heir.publish(restored.step + 1, {"model": tmp_path / "part"}, keep=3)
         head, record = store.heads.get("job-1"), store.records.get("job-1")
         assert head is not None and record is not None and record.value.state is JobState.RUNNING
-        named = {part.key for checkpoint in head.value.checkpoints for part in checkpoint.parts}
+        published = {part.key for checkpoint in head.value.checkpoints for part in checkpoint.parts}
         before = {entry.key: entry.etag for entry in store.data.list("jobs/")}
 
         owner.send_signal(signal.SIGCONT)
-        said = read(owner, "fenced")
-        assert "epoch 1" in said
+        line = read(owner, "fenced")
+        assert "epoch 1" in line
         owner.wait(60)
         assert store.heads.get("job-1") == head, "it published"
         assert store.records.get("job-1") == record, "it renewed or released"
         after = {entry.key: entry.etag for entry in store.data.list("jobs/")}
-        assert {key: after.get(key) for key in named} == {key: before[key] for key in named}, "it destroyed a part"
+        assert {key: after.get(key) for key in published} == {key: before[key] for key in published}, (
+            "it destroyed a part"
+        )
         changed = {key for key in before if after.get(key) != before[key]}
         assert all("/000001/" in key for key in changed) and len(changed) <= 1, "it deleted or overwrote"
         assert all("/000001/" in key for key in after.keys() - before.keys()), "it wrote where it may not"

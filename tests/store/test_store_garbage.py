@@ -30,14 +30,14 @@ def shelf(clock: ManualClock) -> tuple[Store, FaultScript, MemoryBackend]:
 
 
 def parts(folder: Path, step: int) -> dict[str, Path]:
-    made = {}
+    paths = {}
     for name in ("model.pt", "optimizer.pt"):
-        made[name] = folder / name
-        made[name].write_bytes(f"{name} {step}".encode().ljust(SIZE))
-    return made
+        paths[name] = folder / name
+        paths[name].write_bytes(f"{name} {step}".encode().ljust(SIZE))
+    return paths
 
 
-def kept(data: MemoryBackend, job: str) -> int:
+def checkpoint_bytes(data: MemoryBackend, job: str) -> int:
     return sum(len(value) for key, value in data.objects.items() if key.startswith(f"jobs/{job}/checkpoints/"))
 
 
@@ -49,26 +49,28 @@ def test_after_a_day_of_checkpoints_and_kills_a_job_holds_no_more_than_it_keeps(
     random, step, keep = Random(seed), 0, 2
     for epoch in range(1, 13):  # an owner every two hours, each killed somewhere
         owner = store.checkpoints("j", epoch)
-        what, then = (
+        operation, fault = (
             random.choice(["upload", "replace", "delete", "list"]),
             random.choice([Fault.CRASH_BEFORE, Fault.CRASH_AFTER]),
         )
         faults.clear()
-        faults.on(what, key="*j*", nth=random.randint(1, 12), then=then)
+        faults.on(operation, key="*j*", nth=random.randint(1, 12), fault=fault)
         try:
             owner.restore(tmp_path / "restored")
             for _ in range(6):
                 step += 10
                 owner.publish(step, parts(tmp_path, step), keep=keep)
                 owner.retire()
-                assert kept(data, "j") <= keep * 2 * SIZE
+                assert checkpoint_bytes(data, "j") <= keep * 2 * SIZE
         except Crash:
-            assert kept(data, "j") <= (2 * keep + 2) * 2 * SIZE  # what it has left half done, for its successor
+            assert (
+                checkpoint_bytes(data, "j") <= (2 * keep + 2) * 2 * SIZE
+            )  # what it has left half done, for its successor
     faults.clear()
     last = store.checkpoints("j", 13)
     last.publish(step + 10, parts(tmp_path, step + 10), keep=keep)
     last.retire()
-    assert kept(data, "j") == keep * 2 * SIZE
+    assert checkpoint_bytes(data, "j") == keep * 2 * SIZE
 
 
 def ended(store: Store, job: str, clock: ManualClock, digest: str | None = None) -> JobRecord:
@@ -122,14 +124,14 @@ def test_garbage_is_found_by_kind_and_only_that_is_removed(
 
     collector = Collector(store)
     assert collector.find(MONTH, clock.now(), datetime(1970, 1, 1, 23, tzinfo=UTC)) == []  # all of it is too young
-    found = collector.find(MONTH, clock.now(), WALL)
-    assert Counter(item.kind for item in found) == {
+    garbage = collector.find(MONTH, clock.now(), WALL)
+    assert Counter(item.kind for item in garbage) == {
         GarbageKind.PARTS: 2, GarbageKind.FINISHED: 2, GarbageKind.LOGS: 1, GarbageKind.CODE: 1, GarbageKind.FILES: 1,
         GarbageKind.AGENTS: 1,
     }  # fmt: skip
     before = set(data.objects)
-    assert collector.remove(found) == found
-    assert before - set(data.objects) == {item.key for item in found}
+    assert collector.remove(garbage) == garbage
+    assert before - set(data.objects) == {item.key for item in garbage}
     assert {used, "jobs/old/outputs/result", "agents/i-2/000000.log", "code/aa.tar.gz"} <= set(data.objects)
     assert store.checkpoints("old").restore(tmp_path / "r") is None
     for job in ("new", "runs"):
@@ -142,14 +144,14 @@ def test_what_another_job_begins_with_stays(
 ) -> None:
     store, _, _ = shelf
     ended_a_month_ago(store, "old", tmp_path, clock)
-    found = Collector(store).find(MONTH, clock.now(), WALL)
-    assert [item.kind for item in found] == [GarbageKind.FINISHED] * 2
+    garbage = Collector(store).find(MONTH, clock.now(), WALL)
+    assert [item.kind for item in garbage] == [GarbageKind.FINISHED] * 2
     head = store.heads.get("old")
     assert head is not None
     store.heads.put("again", head.value.model_copy(update={"job_id": "again", "epoch": 0}))
     store.submit(again("again", clock))
     assert Collector(store).find(MONTH, clock.now(), WALL) == []
-    assert Collector(store).remove(found) == []  # it came between the look and the removal
+    assert Collector(store).remove(garbage) == []  # it came between the look and the removal
     assert store.checkpoints("again").restore(tmp_path / "r") is not None
 
 
@@ -179,7 +181,7 @@ def test_a_field_of_a_newer_writer_makes_nothing_garbage(tmp_path: Path, clock: 
     newer(control, "heads/j.json", "checkpoints", 0)
     newer(control, "heads/j.json", "checkpoints", 0, "parts", 0)
     assert Collector(store).find(MONTH, clock.now(), WALL) == []
-    assert [made.name for made in store.datasets.versions()] == ["set"]
+    assert [version.name for version in store.datasets.versions()] == ["set"]
     assert store.checkpoints("j").restore(tmp_path / "r") is not None
 
 
@@ -196,8 +198,8 @@ def test_what_cannot_be_read_is_not_taken_for_absent(key: str, tmp_path: Path, c
     for name in ("code/aa.tar.gz", "code/bb.tar.gz", "code/cc.tar.gz", "datasets/_files/none"):
         data.put(name, b"x")
     document = small_dataset(store, tmp_path)
-    found = Collector(store).find(MONTH, clock.now(), WALL)
-    assert {item.key for item in found} == {"code/cc.tar.gz", "datasets/_files/none"}
+    garbage = Collector(store).find(MONTH, clock.now(), WALL)
+    assert {item.key for item in garbage} == {"code/cc.tar.gz", "datasets/_files/none"}
     bad = document if key == "datasets" else f"{key}.json"
     (data if key == "datasets" else control).put(bad, b'{"version": 2}')
     before = dict(data.objects)
@@ -205,7 +207,7 @@ def test_what_cannot_be_read_is_not_taken_for_absent(key: str, tmp_path: Path, c
         with pytest.raises(Unreadable, match=re.escape(bad)):
             Collector(store).find(MONTH, clock.now(), WALL)
     with pytest.raises(Unreadable, match=re.escape(bad)):
-        Collector(store).remove(found)
+        Collector(store).remove(garbage)
     assert data.objects == before
 
 
@@ -215,12 +217,12 @@ def test_what_a_job_or_a_dataset_has_named_since_the_look_stays(
     store, _, data = shelf
     data.put("code/aa.tar.gz", b"code")
     data.put(f"datasets/_files/{hashlib.sha256(b'x').hexdigest()}", b"x")
-    found = Collector(store).find(MONTH, clock.now(), WALL)
-    assert [item.kind for item in found] == [GarbageKind.CODE, GarbageKind.FILES]
+    garbage = Collector(store).find(MONTH, clock.now(), WALL)
+    assert [item.kind for item in garbage] == [GarbageKind.CODE, GarbageKind.FILES]
     store.submit(JobSubmission(job_id="j", spec=SPEC, submitted_at=clock.now(), code_digest="aa"))
     small_dataset(store, tmp_path)
-    assert Collector(store).remove(found) == []
-    assert {item.key for item in found} <= set(data.objects)
+    assert Collector(store).remove(garbage) == []
+    assert {item.key for item in garbage} <= set(data.objects)
 
 
 def again(job: str, clock: ManualClock) -> JobSubmission:
@@ -245,30 +247,30 @@ def test_a_job_does_not_go_on_from_checkpoints_that_were_removed(
 
 def test_a_job_is_not_submitted_when_its_checkpoints_are_removed_meanwhile(tmp_path: Path, clock: ManualClock) -> None:
     def watch(key: str, _: bytes | None) -> None:
-        if key == "heads/new.json" and found:
-            removed.extend(Collector(store).remove([found.pop() for _ in range(len(found))]))
+        if key == "heads/new.json" and garbage:
+            removed.extend(Collector(store).remove([garbage.pop() for _ in range(len(garbage))]))
 
-    found: list[Garbage] = []
+    garbage: list[Garbage] = []
     removed: list[Garbage] = []
     store = faulty_store(MemoryBackend(watch), MemoryBackend(), clock, FaultScript())
     ended_a_month_ago(store, "old", tmp_path, clock)
-    found += Collector(store).find(MONTH, clock.now(), WALL)
+    garbage += Collector(store).find(MONTH, clock.now(), WALL)
     with pytest.raises(NothingLeft):
         store.retry(again("new", clock), "old")
     assert len(removed) == 2
     assert store.jobs.get("new") is None and store.heads.get("new") is None
 
 
-@pytest.mark.parametrize(("fault", "kept"), [(Fault.DENIED, False), (Fault.ANSWER_LOST, True)])
+@pytest.mark.parametrize(("fault", "retained"), [(Fault.DENIED, False), (Fault.ANSWER_LOST, True)])
 def test_a_submission_that_fails_leaves_no_head_and_one_that_may_be_there_keeps_its_own(
-    shelf: tuple[Store, FaultScript, MemoryBackend], tmp_path: Path, clock: ManualClock, fault: Fault, kept: bool
+    shelf: tuple[Store, FaultScript, MemoryBackend], tmp_path: Path, clock: ManualClock, fault: Fault, retained: bool
 ) -> None:
     store, faults, _ = shelf
     ended(store, "old", clock)
     store.checkpoints("old", 1).publish(5, parts(tmp_path, 5))
-    faults.on("create", key="jobs/new.json", then=fault)
-    if kept:
-        faults.on("get", key="jobs/new.json", then=Fault.DENIED)
+    faults.on("create", key="jobs/new.json", fault=fault)
+    if retained:
+        faults.on("get", key="jobs/new.json", fault=Fault.DENIED)
     with pytest.raises(StoreDenied):
         store.retry(again("new", clock), "old")
-    assert (store.heads.get("new") is not None) is kept is (store.jobs.get("new") is not None)
+    assert (store.heads.get("new") is not None) is retained is (store.jobs.get("new") is not None)

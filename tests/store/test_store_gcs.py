@@ -23,7 +23,7 @@ from everspot_store import (
     WriteOutcome,
 )
 from everspot_store.bucket import ATTEMPTS, BUSY_BACKOFF
-from everspot_store.memo import Memo
+from everspot_store.document_cache import DocumentCache
 from gcs_helpers import Door
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -59,31 +59,31 @@ def test_the_outcomes_of_conditional_writes(bucket: Bucket, clock: ManualClock) 
     _later(clock)
     assert bucket.replace("k", b"3", done.version).outcome is WriteOutcome.LOST
     assert bucket.replace("absent", b"3", done.version).outcome is WriteOutcome.LOST
-    there = bucket.get("k")
-    assert there is not None and (there.value, there.version) == (b"2", second.version)
+    current = bucket.get("k")
+    assert current is not None and (current.value, current.version) == (b"2", second.version)
 
 
 def test_a_version_that_only_a_listing_told_is_looked_up(bucket: Bucket, gcs_door: Door, clock: ManualClock) -> None:
     old = bucket.put("k", b"1")
     [listed] = [entry for entry in bucket.list() if entry.key == "k"]
     _later(clock)
-    gcs_door.seen.clear()
+    gcs_door.requests.clear()
     done = bucket.replace("k", b"2", Version(listed.etag))
     assert done.outcome is WriteOutcome.DONE
-    assert gcs_door.seen == [("HEAD", "/everspot-control/k"), ("PUT", "/everspot-control/k")]
+    assert gcs_door.requests == [("HEAD", "/everspot-control/k"), ("PUT", "/everspot-control/k")]
     _later(clock)
     assert bucket.replace("k", b"3", Version(old.etag)).outcome is WriteOutcome.LOST
     assert bucket.replace("absent", b"3", Version(old.etag)).outcome is WriteOutcome.LOST
     assert done.version is not None
-    gcs_door.seen.clear()
+    gcs_door.requests.clear()
     assert bucket.replace("k", b"3", done.version).outcome is WriteOutcome.DONE
-    assert gcs_door.seen == [("PUT", "/everspot-control/k")], "a version that was read needs no question"
+    assert gcs_door.requests == [("PUT", "/everspot-control/k")], "a version that was read needs no question"
 
 
 def test_a_document_from_this_machines_memory_can_be_replaced(
     gs_store: Store, clock: ManualClock, tmp_path: Path
 ) -> None:
-    memo = Memo(tmp_path / "memo", gs_store.control.url)
+    memo = DocumentCache(tmp_path / "memo", gs_store.control.url)
     writer = Table(gs_store.control, "cancels", Request, memo)
     assert writer.create("job-1", Request(at=AT)) is not None
     Table(gs_store.control, "cancels", Request, memo).scan()
@@ -97,11 +97,11 @@ def test_a_document_from_this_machines_memory_can_be_replaced(
 
 
 def test_writes_that_come_too_fast_wait_for_a_second_and_more(gs_store: Store, clock: ManualClock) -> None:
-    held = gs_store.cancels.create("job-1", Request(at=AT))
+    document = gs_store.cancels.create("job-1", Request(at=AT))
     for number in range(3):
-        assert held is not None
-        held = gs_store.cancels.replace("job-1", held, Request(at=AT, by=str(number)))
-    assert held is not None and held.value.by == "2"
+        assert document is not None
+        document = gs_store.cancels.replace("job-1", document, Request(at=AT, by=str(number)))
+    assert document is not None and document.value.by == "2"
     gs_store.control.put("k", b"1")
     gs_store.control.put("k", b"2")
     gs_store.control.delete("k")
@@ -118,13 +118,13 @@ def test_a_store_that_stays_busy_is_told_apart_and_nothing_is_written(
     waits = [BUSY_BACKOFF * 2**n for n in range(ATTEMPTS - 1)]
     assert clock.slept == waits
     table = Table(bucket, "cancels", Request)
-    found = bucket.get("cancels/job-1.json")
-    assert found is not None
+    stored = bucket.get("cancels/job-1.json")
+    assert stored is not None
     with pytest.raises(StoreUnavailable, match="busy"):
         table.replace(
-            "job-1", table.put("other", Request(at=AT)).__class__(Request(at=AT), found.version), Request(at=AT)
+            "job-1", table.put("other", Request(at=AT)).__class__(Request(at=AT), stored.version), Request(at=AT)
         )
-    assert clock.slept == [*waits, *waits] and bucket.get("cancels/job-1.json") == found
+    assert clock.slept == [*waits, *waits] and bucket.get("cancels/job-1.json") == stored
 
 
 def test_files_of_several_pieces_come_back_whole(bucket: Bucket, clock: ManualClock, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_listings_of_many_pages_are_whole(bucket: Bucket, gcs_door: Door) -> Non
     for name in names:
         gcs_door.objects.put("everspot-control", name, b"{}", 0)
     assert [entry.key for entry in bucket.list("many/")] == names
-    assert [method for method, path in gcs_door.seen if path == "/everspot-control"].count("GET") == 3
+    assert [method for method, path in gcs_door.requests if path == "/everspot-control"].count("GET") == 3
 
 
 def test_refusals_are_told_apart(

@@ -54,6 +54,6 @@ def test_the_first_life_cannot_renew_nor_release_what_the_second_holds(store: St
 
     assert not first.renew(Progress(step=9))
     assert second.renew(Progress(step=5))
-    found = store.records.get("job-1")
-    assert found is not None
-    assert (found.value.progress.step, found.value.incarnation) == (5, 2)
+    record = store.records.get("job-1")
+    assert record is not None
+    assert (record.value.progress.step, record.value.incarnation) == (5, 2)

@@ -45,9 +45,9 @@ Start = Callable[[str], Writer]
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A bucket's."""
-    made = tmp_path / "bucket"
-    made.mkdir()
-    return made
+    path = tmp_path / "bucket"
+    path.mkdir()
+    return path
 
 
 @pytest.fixture
@@ -95,9 +95,9 @@ def test_a_killed_writer_leaves_every_object_whole_and_every_answered_write_ther
             assert int(counter.value.note) <= max(counted) + len(answers), "a write of which nobody knows"
             highest = int(counter.value.note)
 
-        there = table.scan()
+        documents = table.scan()
         raw = [entry.key for entry in bucket.list("cancels/")]
-        assert sorted(table.key(id) for id in there) == raw, "an object is half written"
+        assert sorted(table.key(id) for id in documents) == raw, "an object is half written"
         for name, lines in answers.items():
             deleted = max([int(value) for verb, value in lines if verb == "deleted"], default=0)
             for verb, value in lines:
@@ -106,8 +106,8 @@ def test_a_killed_writer_leaves_every_object_whole_and_every_answered_write_ther
                     assert bucket.get(key) is not None, f"{key} was answered and is gone"
         for entry in bucket.list("parts/"):
             name = entry.key.split("/")[1]
-            found = bucket.get(entry.key)
-            assert found is not None and found.value == name.encode() * 50_000, f"{entry.key} is half written"
+            stored = bucket.get(entry.key)
+            assert stored is not None and stored.value == name.encode() * 50_000, f"{entry.key} is half written"
 
         written = table.replace("counter", counter, counter.value) if counter else None
         assert counter is None or written is not None, "a dead process still holds a lock"

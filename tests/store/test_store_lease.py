@@ -20,15 +20,15 @@ def record(state: JobState = JobState.RUNNING, **fields: object) -> JobRecord:
 
 
 def test_the_first_assignment_makes_the_record() -> None:
-    made = lease.assign(None, "j", "i-1", NOW)
-    assert (made.state, made.epoch, made.owner, made.beat) == (JobState.ASSIGNED, 1, "i-1", 0)
+    assigned = lease.assign(None, "j", "i-1", NOW)
+    assert (assigned.state, assigned.epoch, assigned.owner, assigned.beat) == (JobState.ASSIGNED, 1, "i-1", 0)
 
 
 def test_every_assignment_raises_the_epoch_and_keeps_the_counts() -> None:
     old = record(JobState.PENDING, preemptions=2, errors=1, not_before=NOW, last_owner="i-1")
-    made = lease.assign(old, "j", "i-2", LATER)
-    assert (made.epoch, made.owner, made.preemptions, made.errors) == (4, "i-2", 2, 1)
-    assert made.not_before is None and made.last_owner == "i-1" and made.changed_at == LATER
+    assigned = lease.assign(old, "j", "i-2", LATER)
+    assert (assigned.epoch, assigned.owner, assigned.preemptions, assigned.errors) == (4, "i-2", 2, 1)
+    assert assigned.not_before is None and assigned.last_owner == "i-1" and assigned.changed_at == LATER
 
 
 @pytest.mark.parametrize("state", [state for state in JobState if state is not JobState.PENDING])
@@ -69,16 +69,16 @@ def test_only_an_owner_that_was_given_up_and_has_no_successor_takes_its_job_back
     changes: dict[str, object], again: bool
 ) -> None:
     lost = lease.expire(record(preemptions=1), NOW, "silent").model_copy(update=changes)
-    found = lease.reclaim(lost, 3, "i-1", LATER)
-    assert (found is not None) is again
-    if found is not None:
-        assert lease.owns(found, 3, "i-1") and found.state is JobState.RUNNING
-        assert (found.preemptions, found.detail, found.assigned_at) == (1, "", LATER)
+    reclaimed = lease.reclaim(lost, 3, "i-1", LATER)
+    assert (reclaimed is not None) is again
+    if reclaimed is not None:
+        assert lease.owns(reclaimed, 3, "i-1") and reclaimed.state is JobState.RUNNING
+        assert (reclaimed.preemptions, reclaimed.detail, reclaimed.assigned_at) == (1, "", LATER)
 
 
 def test_a_renewal_raises_the_beat_and_carries_progress() -> None:
-    made = lease.renew(record(), Progress(step=9), LATER)
-    assert (made.beat, made.progress.step, made.epoch, made.owner) == (8, 9, 3, "i-1")
+    renewed = lease.renew(record(), Progress(step=9), LATER)
+    assert (renewed.beat, renewed.progress.step, renewed.epoch, renewed.owner) == (8, 9, 3, "i-1")
     with pytest.raises(lease.IllegalTransition):
         lease.renew(record(JobState.PENDING), Progress(), NOW)
 
@@ -96,24 +96,24 @@ def test_a_renewal_raises_the_beat_and_carries_progress() -> None:
 def test_a_release_ends_or_requeues_by_its_reason(
     reason: Reason, state: JobState, preemptions: int, errors: int
 ) -> None:
-    made = lease.release(record(), reason, LATER, SPEC, 1, "why")
-    assert (made.state, made.preemptions, made.errors) == (state, preemptions, errors)
-    assert (made.owner, made.last_owner, made.last_reason, made.epoch) == (None, "i-1", reason, 3)
-    assert (made.exit_code, made.detail, made.changed_at) == (1, "why", LATER)
+    released = lease.release(record(), reason, LATER, SPEC, 1, "why")
+    assert (released.state, released.preemptions, released.errors) == (state, preemptions, errors)
+    assert (released.owner, released.last_owner, released.last_reason, released.epoch) == (None, "i-1", reason, 3)
+    assert (released.exit_code, released.detail, released.changed_at) == (1, "why", LATER)
 
 
 def test_a_release_tells_how_far_the_job_has_come_at_last() -> None:
-    held = record(progress=Progress(step=5, total_steps=100))
+    running = record(progress=Progress(step=5, total_steps=100))
     last = Progress(step=12, total_steps=100, durable_step=10)
-    given_back = lease.release(held, Reason.ERROR, LATER, SPEC, progress=last)
+    given_back = lease.release(running, Reason.ERROR, LATER, SPEC, progress=last)
     assert (given_back.progress, given_back.failed_step) == (last, 12)
-    assert lease.release(held, Reason.NOTICE, LATER, SPEC).progress == held.progress
+    assert lease.release(running, Reason.NOTICE, LATER, SPEC).progress == running.progress
 
 
 def test_a_job_that_begins_again_has_nothing_done() -> None:
-    held = record(JobState.ASSIGNED, progress=Progress(step=5, total_steps=100, durable_step=5))
+    assigned = record(JobState.ASSIGNED, progress=Progress(step=5, total_steps=100, durable_step=5))
     for over, step, durable in ((False, 5, 5), (True, 0, None)):
-        begun = lease.start(held, 3, "i-1", LATER, from_zero=over)
+        begun = lease.start(assigned, 3, "i-1", LATER, from_zero=over)
         assert begun is not None
         assert begun.progress == Progress(step=step, total_steps=100, durable_step=durable)
 
@@ -123,15 +123,15 @@ def test_a_job_that_begins_again_has_nothing_done() -> None:
     [(0, JobState.PENDING, 10), (1, JobState.PENDING, 20), (2, JobState.FAILED, None)],
 )
 def test_errors_back_off_and_then_fail(before: int, state: JobState, wait: int | None) -> None:
-    made = lease.release(record(errors=before), Reason.ERROR, NOW, SPEC)
-    assert made.state is state and made.errors == before + 1
-    assert made.not_before == (None if wait is None else NOW + timedelta(seconds=wait))
+    released = lease.release(record(errors=before), Reason.ERROR, NOW, SPEC)
+    assert released.state is state and released.errors == before + 1
+    assert released.not_before == (None if wait is None else NOW + timedelta(seconds=wait))
 
 
 def unstarted(row: list[str], owner: str) -> JobRecord:
     """What becomes of a job that these could not start, and now `owner` cannot either."""
-    held = record(unstarted=row).model_copy(update={"owner": owner})
-    return lease.release(held, Reason.SHUTDOWN, NOW, SPEC, None, "disk full", unstarted=True)
+    assigned = record(unstarted=row).model_copy(update={"owner": owner})
+    return lease.release(assigned, Reason.SHUTDOWN, NOW, SPEC, None, "disk full", unstarted=True)
 
 
 @pytest.mark.parametrize(
@@ -147,10 +147,10 @@ def unstarted(row: list[str], owner: str) -> JobRecord:
     ],
 )
 def test_a_job_that_could_not_be_started_waits_twice_as_long_each_time(row: list[str], wait: int) -> None:
-    made = unstarted(row, "c" if "b" in row else "a")
-    assert (made.state, made.not_before) == (JobState.PENDING, NOW + timedelta(seconds=wait))
-    assert made.unstarted == [*row, made.last_owner]
-    assert (made.preemptions, made.errors, made.detail) == (1, 0, "disk full")
+    released = unstarted(row, "c" if "b" in row else "a")
+    assert (released.state, released.not_before) == (JobState.PENDING, NOW + timedelta(seconds=wait))
+    assert released.unstarted == [*row, released.last_owner]
+    assert (released.preemptions, released.errors, released.detail) == (1, 0, "disk full")
 
 
 @pytest.mark.parametrize(
@@ -165,36 +165,36 @@ def test_a_job_that_could_not_be_started_waits_twice_as_long_each_time(row: list
     ],
 )
 def test_a_job_that_no_instance_can_start_has_failed(row: list[str], owner: str, ends: bool) -> None:
-    made = unstarted(row, owner)
+    released = unstarted(row, owner)
     assert lease.gives_up(record(unstarted=row).model_copy(update={"owner": owner})) is ends
-    assert made.state is (JobState.FAILED if ends else JobState.PENDING)
-    assert (made.not_before is None) is ends
+    assert released.state is (JobState.FAILED if ends else JobState.PENDING)
+    assert (released.not_before is None) is ends
     if ends:
-        said = f"could not be started {len(row) + 1} times in a row, on {len({*row, owner})} instances"
-        assert made.detail.startswith(said) and made.detail.endswith("disk full")
+        reason = f"could not be started {len(row) + 1} times in a row, on {len({*row, owner})} instances"
+        assert released.detail.startswith(reason) and released.detail.endswith("disk full")
 
 
 @pytest.mark.parametrize("reason", [Reason.NOTICE, Reason.ERROR, Reason.DRAIN, Reason.SHUTDOWN])
 def test_another_ending_ends_the_row(reason: Reason) -> None:
-    held = record(unstarted=["a", "b", "c"])
-    made = lease.release(held, reason, NOW, SPEC)
-    assert (made.state, made.unstarted) == (JobState.PENDING, [])
-    assert lease.expire(held, NOW).unstarted == []
-    assert (made.not_before is None) is (reason is not Reason.ERROR)
+    running = record(unstarted=["a", "b", "c"])
+    released = lease.release(running, reason, NOW, SPEC)
+    assert (released.state, released.unstarted) == (JobState.PENDING, [])
+    assert lease.expire(running, NOW).unstarted == []
+    assert (released.not_before is None) is (reason is not Reason.ERROR)
 
 
 def test_the_row_lasts_through_assignment_start_and_renewal() -> None:
-    given = lease.assign(record(JobState.PENDING, unstarted=["a"]), "j", "i-2", NOW)
-    begun = lease.start(given, given.epoch, "i-2", NOW)
+    assigned = lease.assign(record(JobState.PENDING, unstarted=["a"]), "j", "i-2", NOW)
+    begun = lease.start(assigned, assigned.epoch, "i-2", NOW)
     assert begun is not None
     assert lease.renew(begun, Progress(), NOW).unstarted == ["a"]
 
 
 @pytest.mark.parametrize("state", [JobState.ASSIGNED, JobState.RUNNING])
 def test_a_dead_owner_loses_the_job_and_nothing_else(state: JobState) -> None:
-    made = lease.expire(record(state, errors=1, progress=Progress(step=4)), LATER, "silent")
-    assert (made.state, made.owner, made.last_owner, made.epoch) == (JobState.PENDING, None, "i-1", 3)
-    assert (made.last_reason, made.preemptions, made.errors, made.progress.step) == (Reason.LOST, 1, 1, 4)
+    expired = lease.expire(record(state, errors=1, progress=Progress(step=4)), LATER, "silent")
+    assert (expired.state, expired.owner, expired.last_owner, expired.epoch) == (JobState.PENDING, None, "i-1", 3)
+    assert (expired.last_reason, expired.preemptions, expired.errors, expired.progress.step) == (Reason.LOST, 1, 1, 4)
 
 
 @pytest.mark.parametrize("state", [state for state in JobState if not state.owned])

@@ -40,7 +40,7 @@ class Scheduler:
     """A scheduler's memory: how long each record has stood still by its own clock."""
 
     def __init__(self) -> None:
-        self.seen: dict[str, tuple[str, timedelta]] = {}
+        self.etags: dict[str, tuple[str, timedelta]] = {}
 
 
 class ClusterMachine(RuleBasedStateMachine):
@@ -68,7 +68,7 @@ class ClusterMachine(RuleBasedStateMachine):
         faults = FaultScript()
         self.scripts.append(faults)
         for nth, fault in plan:
-            faults.on(nth=nth, then=fault)
+            faults.on(nth=nth, fault=fault)
         return faulty_store(self.world.control, self.world.data, self.clock, faults), faults
 
     def plain(self) -> Store:
@@ -81,9 +81,9 @@ class ClusterMachine(RuleBasedStateMachine):
     @rule(job_id=st.sampled_from(JOBS), plan=plans)
     def submit(self, job_id: str, plan: list[tuple[int, Fault]]) -> None:
         store, _ = self.store(plan)
-        made = JobSubmission(job_id=job_id, spec=JobSpec(name="x", recipe="r"), submitted_at=AT)
+        submission = JobSubmission(job_id=job_id, spec=JobSpec(name="x", recipe="r"), submitted_at=AT)
         try:
-            store.submit(made)
+            store.submit(submission)
         except (Crash, StoreUnavailable):
             return
         except JobExists:
@@ -132,7 +132,7 @@ class ClusterMachine(RuleBasedStateMachine):
             return
         owner.faults.clear()
         for nth, fault in plan:
-            owner.faults.on(nth=nth, then=fault)
+            owner.faults.on(nth=nth, fault=fault)
         try:
             act(owner)
         except Crash:
@@ -149,8 +149,8 @@ class ClusterMachine(RuleBasedStateMachine):
     @rule(owner=owners, plan=plans)
     def restore(self, owner: Owner, plan: list[tuple[int, Fault]]) -> None:
         def act(owner: Owner) -> None:
-            found = owner.checkpoints.restore(Path(self.scratch.name, "restored"))
-            owner.step = max(owner.step or 0, found.step if found is not None else 0)
+            restored = owner.checkpoints.restore(Path(self.scratch.name, "restored"))
+            owner.step = max(owner.step or 0, restored.step if restored is not None else 0)
 
         self.acting(owner, plan, act)
 
@@ -187,12 +187,12 @@ class ClusterMachine(RuleBasedStateMachine):
         scheduler = self.schedulers[number]
         store, _ = self.store(plan)
         try:
-            for job_id, found in store.records.scan().items():
-                etag, since = scheduler.seen.get(job_id, ("", timedelta(0)))
-                if etag != found.etag:
-                    scheduler.seen[job_id] = (found.etag, self.clock.monotonic())
-                elif found.value.state.owned and self.clock.monotonic() - since >= TTL:
-                    store.records.replace(job_id, found, transitions.expire(found.value, self.clock.now()))
+            for job_id, record in store.records.scan().items():
+                etag, since = scheduler.etags.get(job_id, ("", timedelta(0)))
+                if etag != record.etag:
+                    scheduler.etags[job_id] = (record.etag, self.clock.monotonic())
+                elif record.value.state.owned and self.clock.monotonic() - since >= TTL:
+                    store.records.replace(job_id, record, transitions.expire(record.value, self.clock.now()))
         except StoreUnavailable:
             pass
         except Crash:
@@ -245,13 +245,13 @@ class ClusterMachine(RuleBasedStateMachine):
         lease = store.acquire(job_id, new.epoch, "i-last", ttl=TTL)
         assert lease is not None
         before = store.checkpoints(job_id).head()
-        mine = store.checkpoints(job_id, new.epoch, guard=lease.valid)
-        restored = mine.restore(Path(self.scratch.name, "last"))
+        checkpoints = store.checkpoints(job_id, new.epoch, guard=lease.valid)
+        restored = checkpoints.restore(Path(self.scratch.name, "last"))
         assert (restored.step if restored else -1) == (newest(before) if before else -1)
         part = Path(self.scratch.name, "part")
         part.write_text("the end")
-        mine.publish((restored.step if restored else 0) + 1, {"model": part})
-        mine.retire()
+        checkpoints.publish((restored.step if restored else 0) + 1, {"model": part})
+        checkpoints.retire()
         ended = lease.release(Reason.FINISHED, exit_code=0)
         assert ended is not None and ended.state is JobState.SUCCEEDED
         for owner in self.all_owners:

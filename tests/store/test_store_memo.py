@@ -9,7 +9,7 @@ import sys
 import pytest
 from everspot_core.records import Request
 from everspot_store import Bucket, ManualClock
-from everspot_store.memo import Memo
+from everspot_store.document_cache import DocumentCache
 from everspot_store.table import Table
 from everspot_store.testing import MemoryBackend
 
@@ -35,7 +35,7 @@ def backend():
 
 def table(backend, path, **limit):
     """A table of a new process: it remembers nothing but what is in the file."""
-    return Table(Bucket("s3://b", backend, ManualClock(AT)), "cancels", Request, Memo(path, "s3://b", **limit))
+    return Table(Bucket("s3://b", backend, ManualClock(AT)), "cancels", Request, DocumentCache(path, "s3://b", **limit))
 
 
 def fill(backend, count, by="me"):
@@ -54,18 +54,18 @@ def test_what_was_read_once_is_not_read_again_and_what_changed_is(backend, tmp_p
     assert backend.read == []
     table(backend, path).put("j3", Request(at=AT, by="somebody else"))
     table(backend, path).delete("j4")
-    found = table(backend, path).scan()
+    documents = table(backend, path).scan()
     assert backend.read == ["cancels/j3.json"]
-    assert found["j3"].value.by == "somebody else"
-    assert set(found) == {"j0", "j1", "j2", "j3"}
+    assert documents["j3"].value.by == "somebody else"
+    assert set(documents) == {"j0", "j1", "j2", "j3"}
 
 
 def test_many_prefixes_are_answered_each_for_itself(backend, tmp_path):
     plain = Table(Bucket("s3://b", backend, ManualClock(AT)), "cancels", Request)
     for name in ("a/1", "a/2", "b/1", "ab/1"):
         plain.put(name, Request(at=AT, by=name))
-    found = table(backend, tmp_path / "db").scan_all(["a/", "b/", "c/"], lambda id: not id.endswith("2"))
-    assert {prefix: sorted(docs) for prefix, docs in found.items()} == {"a/": ["a/1"], "b/": ["b/1"], "c/": []}
+    documents = table(backend, tmp_path / "db").scan_all(["a/", "b/", "c/"], lambda id: not id.endswith("2"))
+    assert {prefix: sorted(docs) for prefix, docs in documents.items()} == {"a/": ["a/1"], "b/": ["b/1"], "c/": []}
 
 
 def test_the_file_is_private_and_one_that_is_not_is_left_alone(backend, tmp_path):
@@ -111,26 +111,26 @@ def test_it_stays_within_its_limit(backend, tmp_path):
     fill(backend, 40, by="x" * 1000)
     table(backend, path, limit=20_000).scan()
     with sqlite3.connect(path) as database:
-        (held, count) = database.execute("SELECT sum(size), count(*) FROM documents").fetchone()
-    assert 0 < held <= 20_000 and count > 5
+        (total, count) = database.execute("SELECT sum(size), count(*) FROM documents").fetchone()
+    assert 0 < total <= 20_000 and count > 5
     assert len(table(backend, path, limit=20_000).scan()) == 40
 
 
 def test_two_buckets_do_not_know_each_others_documents(tmp_path):
-    one, two = Memo(tmp_path / "db", "s3://one"), Memo(tmp_path / "db", "s3://two")
-    one.put({"k": ("e", b"one")})
-    two.put({"k": ("e", b"two")})
-    assert (one.get({"k": "e"}), two.get({"k": "e"}), one.get({"k": "f"})) == ({"k": b"one"}, {"k": b"two"}, {})
+    first, second = DocumentCache(tmp_path / "db", "s3://one"), DocumentCache(tmp_path / "db", "s3://two")
+    first.put({"k": ("e", b"one")})
+    second.put({"k": ("e", b"two")})
+    assert (first.get({"k": "e"}), second.get({"k": "e"}), first.get({"k": "f"})) == ({"k": b"one"}, {"k": b"two"}, {})
 
 
 def test_several_processes_share_it(tmp_path):
     script = (
-        "import sys\nfrom pathlib import Path\nfrom everspot_store.memo import Memo\n"
-        "memo = Memo(Path(sys.argv[1]), 's3://b')\n"
+        "import sys\nfrom pathlib import Path\nfrom everspot_store.document_cache import DocumentCache\n"
+        "memo = DocumentCache(Path(sys.argv[1]), 's3://b')\n"
         "for n in range(20):\n    memo.put({f'{sys.argv[2]}-{n}': ('e', b'x' * 100)})\n"
     )
     path = str(tmp_path / "db")
     running = [subprocess.Popen([sys.executable, "-c", script, path, str(n)], env=os.environ) for n in range(3)]
     assert [process.wait(60) for process in running] == [0, 0, 0]
-    memo = Memo(tmp_path / "db", "s3://b")
+    memo = DocumentCache(tmp_path / "db", "s3://b")
     assert len(memo.get({f"{p}-{n}": "e" for p in range(3) for n in range(20)})) == 60

@@ -113,8 +113,8 @@ def test_what_cannot_be_kept_is_named_and_everything_else_is_kept(
     with socket.socket(socket.AF_UNIX) as door:
         monkeypatch.chdir(root)  # a socket's path is short
         door.bind("door")
-    kept, skipped = folder_store.outputs("job-1").keep(1, root, lambda: True)
-    assert (kept, sorted(skipped)) == (1, ["door", "out", "up"])
+    uploaded, skipped = folder_store.outputs("job-1").keep(1, root, lambda: True)
+    assert (uploaded, sorted(skipped)) == (1, ["door", "out", "up"])
     assert "leads out of the folder" in skipped["out"] and "neither" in skipped["door"]
 
 
@@ -159,11 +159,11 @@ def test_the_order_of_changes_is_kept_for_programs_that_look_for_the_newest(tmp_
         for step in (20, 90, 110)
     ]
 
-    def content_of(entry: TreeEntry) -> Path:
+    def write_content(entry: TreeEntry) -> Path:
         (tmp_path / "part").write_text(entry.content)
         return tmp_path / "part"
 
-    assert put_back(entries, tmp_path / "in", content_of) == {}
+    assert put_back(entries, tmp_path / "in", write_content) == {}
     for names in ("checkpoint-*", "checkpoint-*/model"):
         for clock in (os.path.getctime, os.path.getmtime):
             places = sorted((tmp_path / "in").glob(names))
@@ -173,8 +173,8 @@ def test_the_order_of_changes_is_kept_for_programs_that_look_for_the_newest(tmp_
 def test_a_dataset_keeps_every_name(folder_store: Store, tmp_path: Path) -> None:
     for name in [*ODD, b"plain.txt"]:
         write(os.fsencode(tmp_path / "data"), b"sub\xe9/" + name)
-    made = folder_store.datasets.put("odd", tmp_path / "data")
-    folder_store.datasets.fetch(folder_store.datasets.find("odd", made.digest), tmp_path / "fetched")
+    dataset = folder_store.datasets.put("odd", tmp_path / "data")
+    folder_store.datasets.fetch(folder_store.datasets.find("odd", dataset.digest), tmp_path / "fetched")
     fetched = content(os.fsencode(tmp_path / "fetched"))
     assert fetched == {b"sub\xe9/" + name: b"sub\xe9/" + name for name in [*ODD, b"plain.txt"]}
 

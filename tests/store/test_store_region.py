@@ -36,10 +36,10 @@ def bucket(cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_the_region_of_the_url_wins_over_the_environment(bucket: str, clock: ManualClock) -> None:
-    there = Bucket.open(f"s3://{bucket}/deep?region={HOME}", clock=clock)
-    there.put("k", b"1")
+    opened = Bucket.open(f"s3://{bucket}/deep?region={HOME}", clock=clock)
+    opened.put("k", b"1")
     assert [e.key for e in Bucket.open(f"s3://{bucket}?region={HOME}", clock=clock).list()] == ["deep/k"]
-    assert there.url == f"s3://{bucket}/deep"
+    assert opened.url == f"s3://{bucket}/deep"
 
 
 def test_a_url_without_a_region_asks_s3_once_and_needs_no_credentials(
@@ -49,11 +49,11 @@ def test_a_url_without_a_region_asks_s3_once_and_needs_no_credentials(
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             stranger.delenv(name)
         assert region.region_of_bucket(bucket) == HOME
-    asked = []
-    monkeypatch.setattr(region, "_ask", lambda *words: asked.append(words))
+    requests = []
+    monkeypatch.setattr(region, "_request_region", lambda *words: requests.append(words))
     Bucket.open(f"s3://{bucket}", clock=clock).put("k", b"1")
     Bucket.open(f"s3://{bucket}/prefix", clock=clock).put("k", b"1")
-    assert asked == []
+    assert requests == []
 
 
 def test_a_wrong_region_is_one_sentence_that_names_the_right_one(bucket: str, clock: ManualClock) -> None:
@@ -92,7 +92,7 @@ def test_a_bucket_that_nobody_knows_and_an_s3_that_is_silent(
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("s3://bucket?region=", "'' is no region"),
         ("s3://bucket?region=Ireland", "'Ireland' is no region"),
@@ -102,6 +102,6 @@ def test_a_bucket_that_nobody_knows_and_an_s3_that_is_silent(
         ("gs://bucket?region=eu-west-1", "is no store"),
     ],
 )
-def test_what_else_a_url_may_not_say(url: str, said: str) -> None:
-    with pytest.raises(StoreError, match=said):
+def test_what_else_a_url_may_not_say(url: str, message: str) -> None:
+    with pytest.raises(StoreError, match=message):
         Bucket.open(url)

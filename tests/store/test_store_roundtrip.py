@@ -32,9 +32,9 @@ def test_a_job_lives_from_submission_to_success(store: Store, submission: Make, 
     lease = store.acquire("job-1", epoch, "i-1")
     assert lease is not None and lease.valid()
     assert lease.renew(Progress(step=5, metrics={"loss": float("nan"), "accuracy": 0.5}))
-    seen = store.records.get("job-1")
-    assert seen is not None and seen.value.state is JobState.RUNNING
-    assert seen.value.progress == Progress(step=5, metrics={"accuracy": 0.5})
+    running = store.records.get("job-1")
+    assert running is not None and running.value.state is JobState.RUNNING
+    assert running.value.progress == Progress(step=5, metrics={"accuracy": 0.5})
 
     checkpoints = store.checkpoints("job-1", epoch, guard=lease.valid)
     assert checkpoints.fence().epoch == 1
@@ -50,8 +50,8 @@ def test_a_job_lives_from_submission_to_success(store: Store, submission: Make, 
     assert record is not None and record.state is JobState.SUCCEEDED
     assert not lease.valid()
     reader = store.checkpoints("job-1")
-    found = reader.restore(tmp_path / "read")
-    assert found is not None and found.step == 30
+    restored = reader.restore(tmp_path / "read")
+    assert restored is not None and restored.step == 30
     assert (tmp_path / "read" / "model.pt").read_bytes() == b"weights" * 30
 
 
@@ -89,10 +89,10 @@ def test_code_is_packed_uploaded_once_and_unpacked(store: Store, submission: Mak
     source = tmp_path / "src"
     (source / "pkg").mkdir(parents=True)
     (source / "pkg" / "train.py").write_text("print(1)\n")
-    made = store.submit(submission(), code_dir=source)
-    assert store.submit(submission("job-2"), code_dir=source).code_digest == made.code_digest
-    assert made.code_digest is not None
-    store.fetch_code(made, tmp_path / "out")
+    submitted = store.submit(submission(), code_dir=source)
+    assert store.submit(submission("job-2"), code_dir=source).code_digest == submitted.code_digest
+    assert submitted.code_digest is not None
+    store.fetch_code(submitted, tmp_path / "out")
     assert (tmp_path / "out" / "pkg" / "train.py").read_text() == "print(1)\n"
 
 
@@ -145,8 +145,8 @@ def test_prices_drain_logs_and_metrics_come_back(store: Store) -> None:
 
     assert store.drain_request() is None
     store.request_drain(Request(at=AT, by="me"))
-    asked = store.drain_request()
-    assert asked is not None and asked.by == "me"
+    request = store.drain_request()
+    assert request is not None and request.by == "me"
     store.clear_drain()
     assert store.drain_request() is None
 

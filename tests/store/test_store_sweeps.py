@@ -61,12 +61,12 @@ class Stepped(MemoryBackend):
         return super().__getattribute__(name)
 
 
-def _once(actor: Any, call: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+def _once(actor: Any, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """One step, whatever the operation is made of."""
     actor.arrive()
     actor.inside = True
     try:
-        return call(*given)
+        return call(*arguments)
     finally:
         actor.inside = False
 
@@ -84,20 +84,20 @@ class Scene:
         (self.code / "train.py").write_text("print(1)")
         (self.set / "x").write_bytes(b"x")
         first = self.submit("first")
-        self.made = self.store.datasets.put("set", self.set)
+        self.dataset = self.store.datasets.put("set", self.set)
         self.store.jobs.delete("first")  # as if it had been cut off before, more than a day ago
         self.data.delete(f"code/named/{first.code_digest}/first")
-        self.data.delete(f"datasets/set/{self.made.digest}.json")
+        self.data.delete(f"datasets/set/{self.dataset.digest}.json")
         self.collector = Collector(self.store)
-        self.found = self.collector.find(MONTH, self.clock.now(), WALL)
-        assert [item.kind for item in self.found] == [GarbageKind.CODE, GarbageKind.FILES]
+        self.garbage = self.collector.find(MONTH, self.clock.now(), WALL)
+        assert [item.kind for item in self.garbage] == [GarbageKind.CODE, GarbageKind.FILES]
 
     def submit(self, job: str = "j", **more: Any) -> JobSubmission:
-        made = JobSubmission(job_id=job, spec=SPEC, submitted_at=self.clock.now(), **more)
-        return self.store.submit(made, self.code)
+        submission = JobSubmission(job_id=job, spec=SPEC, submitted_at=self.clock.now(), **more)
+        return self.store.submit(submission, self.code)
 
     def collect(self) -> None:
-        self.collector.remove(self.found)
+        self.collector.remove(self.garbage)
 
 
 def orders(folder: Path, action: Callable[[Scene], object]) -> Iterator[Scene]:
@@ -145,8 +145,8 @@ def test_a_job_is_never_there_without_its_code(tmp_path: Path) -> None:
                     collector.walk(second)
                 user.walk(first)  # and does nothing more
                 collector.walk(None if begins == "collector" else second)
-                if (made := scene.store.jobs.get("j")) is not None:
-                    scene.store.fetch_code(made.value, tmp_path / "out")
+                if (job := scene.store.jobs.get("j")) is not None:
+                    scene.store.fetch_code(job.value, tmp_path / "out")
                     looks += 1
     assert looks > 20
 
@@ -177,17 +177,19 @@ def test_what_is_announced_in_words_that_nobody_reads_may_be_anything(tmp_path: 
 def test_a_copy_of_its_own_goes_on_to_a_job_that_is_begun_anew(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.data.put("sweeps/x.json", b"{")
-    made = scene.submit()
-    scene.data.delete(f"code/{made.code_digest}.tar.gz")
-    again = scene.store.submit(made.model_copy(update={"job_id": "k", "retry_of": None}), code_of="j")
+    submitted = scene.submit()
+    scene.data.delete(f"code/{submitted.code_digest}.tar.gz")
+    again = scene.store.submit(submitted.model_copy(update={"job_id": "k", "retry_of": None}), code_of="j")
     scene.store.fetch_code(again, tmp_path / "again")
     assert (tmp_path / "again" / "train.py").is_file()
     scene.data.delete("sweeps/x.json")
-    found = Collector(scene.store).find(MONTH, scene.clock.now(), WALL)
-    assert {item.kind for item in found} == {GarbageKind.FILES, GarbageKind.NAMED}  # the copies of both jobs stay
+    garbage = Collector(scene.store).find(MONTH, scene.clock.now(), WALL)
+    assert {item.kind for item in garbage} == {GarbageKind.FILES, GarbageKind.NAMED}  # the copies of both jobs stay
     scene.store.jobs.delete("j")
-    found = Collector(scene.store).find(MONTH, scene.clock.now(), WALL)
-    assert [item.key for item in found if item.kind is GarbageKind.CODE] == [f"code/own/j/{made.code_digest}.tar.gz"]
+    garbage = Collector(scene.store).find(MONTH, scene.clock.now(), WALL)
+    assert [item.key for item in garbage if item.kind is GarbageKind.CODE] == [
+        f"code/own/j/{submitted.code_digest}.tar.gz"
+    ]
 
 
 def test_a_dataset_that_is_put_is_whole_whenever_a_collector_comes(tmp_path: Path) -> None:
@@ -223,14 +225,14 @@ def test_an_announcement_stays_where_nobody_knows_what_was_deleted(tmp_path: Pat
     clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
     store = faulty_store(MemoryBackend(), data, clock, faults)
     data.put("code/aa.tar.gz", b"code")
-    found = Collector(store).find(MONTH, clock.now(), WALL)
-    faults.on("delete", key="code/*", then=Fault.DENIED)
+    garbage = Collector(store).find(MONTH, clock.now(), WALL)
+    faults.on("delete", key="code/*", fault=Fault.DENIED)
     with pytest.raises(StoreDenied):
-        Collector(store).remove(found)
-    assert store.sweeps.announced_keys() == {"code/aa.tar.gz"}
-    (left,) = [i for i in Collector(store).find(MONTH, clock.now(), WALL) if i.kind is GarbageKind.SWEEPS]
-    assert left in Collector(store).remove([left])
-    assert store.sweeps.announced_keys() == set()
+        Collector(store).remove(garbage)
+    assert store.gc_announcements.announced_keys() == {"code/aa.tar.gz"}
+    (remaining,) = [i for i in Collector(store).find(MONTH, clock.now(), WALL) if i.kind is GarbageKind.SWEEPS]
+    assert remaining in Collector(store).remove([remaining])
+    assert store.gc_announcements.announced_keys() == set()
 
 
 def test_a_head_without_a_job_keeps_no_parts_for_good(store_with_retry: tuple[Store, ManualClock]) -> None:
@@ -240,9 +242,9 @@ def test_a_head_without_a_job_keeps_no_parts_for_good(store_with_retry: tuple[St
     store.heads.put("never", head.value.model_copy(update={"job_id": "never", "epoch": 0}))
     young = datetime(1970, 1, 1, 23, tzinfo=UTC)
     assert Collector(store).find(MONTH, clock.now(), young) == []  # its retry may be under way
-    found = Collector(store).find(MONTH, clock.now(), WALL)
-    assert [item.kind for item in found] == [GarbageKind.HEADS, GarbageKind.FINISHED]
-    assert Collector(store).remove(found) == found
+    garbage = Collector(store).find(MONTH, clock.now(), WALL)
+    assert [item.kind for item in garbage] == [GarbageKind.HEADS, GarbageKind.FINISHED]
+    assert Collector(store).remove(garbage) == garbage
     assert store.heads.get("never") is None and store.data.list("jobs/") == []
 
 
@@ -251,9 +253,9 @@ def test_a_head_whose_job_has_come_meanwhile_stays(store_with_retry: tuple[Store
     head = store.heads.get("old")
     assert head is not None
     store.heads.put("late", head.value.model_copy(update={"job_id": "late", "epoch": 0}))
-    found = Collector(store).find(MONTH, clock.now(), WALL)
+    garbage = Collector(store).find(MONTH, clock.now(), WALL)
     store.submit(JobSubmission(job_id="late", spec=SPEC, submitted_at=clock.now(), retry_of="old"))
-    assert Collector(store).remove(found) == []
+    assert Collector(store).remove(garbage) == []
     assert store.heads.get("late") is not None and len(store.data.list("jobs/")) == 1
 
 

@@ -50,8 +50,8 @@ class Cluster:
         for path in (self.set / "x", self.set / "y", self.code / "train.py"):
             path.parent.mkdir(exist_ok=True)
             path.write_text(path.name)
-        made = self.store.datasets.put("set", self.set)
-        self.data.delete(f"datasets/set/{made.digest}.json")
+        dataset = self.store.datasets.put("set", self.set)
+        self.data.delete(f"datasets/set/{dataset.digest}.json")
         self.submit("first")
         self.store.jobs.delete("first")
         self.data.now += timedelta(days=2)
@@ -81,13 +81,13 @@ def test_what_ctrl_c_leaves_announced_is_the_deletion_in_hand_and_not_for_good(c
     cluster.data.meanwhile = interrupted
     with pytest.raises(KeyboardInterrupt):
         cluster.collect(GarbageKind.FILES)
-    assert cluster.store.sweeps.announced_keys() == set(hit) and len(hit) == 1
+    assert cluster.store.gc_announcements.announced_keys() == set(hit) and len(hit) == 1
     with pytest.raises(StoreUnavailable, match="if the removal was cut off, put the dataset again after 2 hours"):
         cluster.store.datasets.put("set", cluster.set)
     cluster.data.now += timedelta(hours=3)
-    made = cluster.store.datasets.put("set", cluster.set)
+    dataset = cluster.store.datasets.put("set", cluster.set)
     assert cluster.clock.slept
-    cluster.store.datasets.fetch(made, cluster.set.parent / "out")
+    cluster.store.datasets.fetch(dataset, cluster.set.parent / "out")
 
 
 def test_a_deletion_that_was_repeated_may_come_late_and_stays_announced(cluster: Cluster, tmp_path: Path) -> None:
@@ -99,39 +99,41 @@ def test_a_deletion_that_was_repeated_may_come_late_and_stays_announced(cluster:
 
     cluster.data.meanwhile = unanswered
     cluster.collect(GarbageKind.CODE)
-    assert cluster.store.sweeps.announced_keys() == set(late)
-    made = cluster.submit("j")
+    assert cluster.store.gc_announcements.announced_keys() == set(late)
+    submitted = cluster.submit("j")
     cluster.data.objects.pop(late[0], None)
-    cluster.store.fetch_code(made, tmp_path / "out")
+    cluster.store.fetch_code(submitted, tmp_path / "out")
     assert (tmp_path / "out" / "train.py").is_file()
 
 
 def test_a_collector_that_slept_reads_anew_who_names_what(cluster: Cluster, tmp_path: Path) -> None:
     """It has read that nobody names the code. A day later another one removes its announcement, and the code."""
-    listed, made = cluster.data.list, []
+    listed, submitted = cluster.data.list, []
 
     def meanwhile(prefix: str = "") -> list[Entry]:
-        found = listed(prefix)
-        if prefix == "datasets/" and cluster.store.sweeps.announced_keys():  # what is read last of all that names
+        entries = listed(prefix)
+        if (
+            prefix == "datasets/" and cluster.store.gc_announcements.announced_keys()
+        ):  # what is read last of all that names
             cluster.data.list = listed
             cluster.data.now += timedelta(days=2)
             for kind in (GarbageKind.SWEEPS, GarbageKind.CODE):
                 cluster.collect(kind)
-            made.append(cluster.submit("j"))
-        return found
+            submitted.append(cluster.submit("j"))
+        return entries
 
     cluster.data.list = meanwhile
     cluster.collect(GarbageKind.CODE)
-    cluster.store.fetch_code(made[0], tmp_path / "out")
+    cluster.store.fetch_code(submitted[0], tmp_path / "out")
     assert not [key for key in cluster.data.objects if key.startswith("code/own/")]
 
 
 def test_an_announcement_counts_while_it_is_there_and_young(cluster: Cluster) -> None:
-    with cluster.store.sweeps.announced(["code/x"]) as ours:
-        assert ours.renew()
+    with cluster.store.gc_announcements.announced(["code/x"]) as announcement:
+        assert announcement.renew()
         cluster.data.now += timedelta(hours=1)
-        assert (ours.renew(), ours.renew()) == (False, True)
+        assert (announcement.renew(), announcement.renew()) == (False, True)
         (key,) = [key for key in cluster.data.objects if key.startswith("sweeps/")]
         cluster.data.delete(key)
-        assert (ours.renew(), ours.renew()) == (False, True)
-    assert cluster.store.sweeps.announced_keys() == set()
+        assert (announcement.renew(), announcement.renew()) == (False, True)
+    assert cluster.store.gc_announcements.announced_keys() == set()

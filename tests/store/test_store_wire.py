@@ -64,13 +64,13 @@ def test_the_four_outcomes_on_the_wire(bucket: Bucket, wire: Any) -> None:
     assert bucket.replace("k", b"2", done.version).outcome is WriteOutcome.CONFLICT
     wire.on("PUT", "/k", "cut")
     assert bucket.replace("k", b"2", done.version).outcome is WriteOutcome.UNKNOWN
-    there = bucket.get("k")
-    assert there is not None and there.value == b"2"
+    stored = bucket.get("k")
+    assert stored is not None and stored.value == b"2"
     wire.on("PUT", "/k", "drop")
-    assert bucket.replace("k", b"3", there.version).outcome is WriteOutcome.UNKNOWN
-    assert bucket.get("k") == there
+    assert bucket.replace("k", b"3", stored.version).outcome is WriteOutcome.UNKNOWN
+    assert bucket.get("k") == stored
     wire.on("PUT", "/k", (503, "SlowDown"))
-    assert bucket.replace("k", b"3", there.version).outcome is WriteOutcome.UNKNOWN
+    assert bucket.replace("k", b"3", stored.version).outcome is WriteOutcome.UNKNOWN
     assert wire.spent
 
 
@@ -81,12 +81,16 @@ def test_one_attempt_is_one_request(bucket: Bucket, wire: Any) -> None:
     assert [method for method, path in wire.requests if path.endswith("/k")] == ["PUT"]
 
 
-@pytest.mark.parametrize("what", [(409, "ConditionalRequestConflict"), "cut", "drop", (503, "SlowDown"), (500, "X")])
-def test_a_document_is_written_once_through_every_disturbance(table: Table[Request], wire: Any, what: Any) -> None:
-    wire.on("PUT", "/cancels/", what)
+@pytest.mark.parametrize(
+    "disturbance", [(409, "ConditionalRequestConflict"), "cut", "drop", (503, "SlowDown"), (500, "X")]
+)
+def test_a_document_is_written_once_through_every_disturbance(
+    table: Table[Request], wire: Any, disturbance: Any
+) -> None:
+    wire.on("PUT", "/cancels/", disturbance)
     first = table.create("j", Request(at=AT))
     assert first is not None
-    wire.on("PUT", "/cancels/", what)
+    wire.on("PUT", "/cancels/", disturbance)
     second = table.replace("j", first, Request(at=AT, by="us"))
     assert second is not None and table.get("j") == second
     assert table.replace("j", first, Request(at=AT, by="late")) is None
@@ -99,26 +103,26 @@ def test_a_submission_is_created_through_every_disturbance(
     name = f"everspot-{uuid4().hex[:12]}"
     boto3.client("s3", endpoint_url=aws).create_bucket(Bucket=name)
     store = Store.open(f"s3://{name}", f"s3://{name}", clock=clock)
-    for number, what in enumerate(["cut", "drop", (409, "ConditionalRequestConflict"), (503, "SlowDown")]):
-        wire.on("PUT", "/jobs/", what)
+    for number, disturbance in enumerate(["cut", "drop", (409, "ConditionalRequestConflict"), (503, "SlowDown")]):
+        wire.on("PUT", "/jobs/", disturbance)
         store.submit(submission(f"job-{number}"))
     assert len(store.jobs.scan()) == 4 and wire.spent
 
 
-@pytest.mark.parametrize("what", ["drop", "cut", (503, "SlowDown"), (500, "InternalError")])
-def test_reads_writes_and_uploads_are_retried(bucket: Bucket, wire: Any, tmp_path: Path, what: Any) -> None:
-    wire.on("PUT", "/k", what, times=2).on("GET", "/k", what, times=2).on("GET", "list-type", what)
-    wire.on("DELETE", "/k", what)
+@pytest.mark.parametrize("disturbance", ["drop", "cut", (503, "SlowDown"), (500, "InternalError")])
+def test_reads_writes_and_uploads_are_retried(bucket: Bucket, wire: Any, tmp_path: Path, disturbance: Any) -> None:
+    wire.on("PUT", "/k", disturbance, times=2).on("GET", "/k", disturbance, times=2).on("GET", "list-type", disturbance)
+    wire.on("DELETE", "/k", disturbance)
     bucket.put("k", b"1")
     assert [entry.key for entry in bucket.list()] == ["k"]
-    found = bucket.get("k")
-    assert found is not None and found.value == b"1"
+    content = bucket.get("k")
+    assert content is not None and content.value == b"1"
     bucket.delete("k")
     (tmp_path / "small").write_bytes(b"small")
-    wire.on("PUT", "/small", what)
+    wire.on("PUT", "/small", disturbance)
     bucket.upload("small", tmp_path / "small")
     (tmp_path / "large").write_bytes(b"x" * (40 << 20))
-    wire.on("PUT", "/large", what).on("POST", "/large", what).on("GET", "/large", what)
+    wire.on("PUT", "/large", disturbance).on("POST", "/large", disturbance).on("GET", "/large", disturbance)
     stored = bucket.upload("large", tmp_path / "large")
     assert bucket.download("large", tmp_path / "back", stored.sha256) == stored.sha256
     assert wire.spent
@@ -181,7 +185,7 @@ def test_an_upload_that_is_cancelled_leaves_nothing_behind(
 
     with pytest.raises(TransferCancelled):
         bucket.upload("large", tmp_path / "large", moved)
-    assert transfer.left == (128 - 16) << 20
+    assert transfer.remaining_bytes == (128 - 16) << 20
     assert bucket.list() == []
     unfinished = boto3.client("s3", endpoint_url=aws).list_multipart_uploads(Bucket=bucket.url.removeprefix("s3://"))
     assert unfinished.get("Uploads", []) == []
@@ -261,11 +265,11 @@ def test_the_role_of_the_instance_is_used_and_refreshed_before_it_expires(
     metadata = Metadata(lifetime)
     with metadata:
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"{metadata.url}/")
-        mine = Bucket.open(bucket.url)
-        mine.put("k", b"1")
+        opened = Bucket.open(bucket.url)
+        opened.put("k", b"1")
         for _ in range(3):
             time.sleep(0.15)  # obstore asks the service ten times a second at most
-            mine.get("k")
+            opened.get("k")
     signed = [text.split("Credential=")[1].split("/")[0] for text in wire.authorizations[-4:]]
     assert signed[0].startswith("ROLE")
     assert (len(set(signed)) > 1) is refreshed
@@ -284,7 +288,7 @@ def test_a_silent_metadata_service_is_not_taken_for_a_refusal(
 
 
 def test_a_caller_may_bring_its_own_credentials(bucket: Bucket, wire: Any) -> None:
-    mine = Bucket.open(
+    opened = Bucket.open(
         bucket.url,
         credentials=lambda: {
             "access_key_id": "PROFILE",
@@ -293,5 +297,5 @@ def test_a_caller_may_bring_its_own_credentials(bucket: Bucket, wire: Any) -> No
             "expires_at": None,
         },
     )
-    mine.put("k", b"1")
+    opened.put("k", b"1")
     assert "Credential=PROFILE/" in wire.authorizations[-1]

@@ -36,8 +36,8 @@ class Wire(Loopback):
 
         super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
 
-    def on(self, method: str, path: str, what: tuple[int, str] | str, times: int = 1) -> "Wire":
-        self._script += [(method, path, what)] * times
+    def on(self, method: str, path: str, disturbance: tuple[int, str] | str, times: int = 1) -> "Wire":
+        self._script += [(method, path, disturbance)] * times
         return self
 
     @property
@@ -48,19 +48,21 @@ class Wire(Loopback):
         body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
         self.requests.append((request.command, request.path))
         self.authorizations.append(request.headers.get("Authorization", ""))
-        what = self._next(request.command, request.path)
-        if what == "drop":
+        disturbance = self._next(request.command, request.path)
+        if disturbance == "drop":
             request.close_connection = True
             return
-        if isinstance(what, tuple):
-            self._answer(request, what[0], {"Content-Type": "application/xml"}, ERROR.format(code=what[1]).encode())
+        if isinstance(disturbance, tuple):
+            self._answer(
+                request, disturbance[0], {"Content-Type": "application/xml"}, ERROR.format(code=disturbance[1]).encode()
+            )
             return
         connection = http.client.HTTPConnection(self._target)
         connection.request(request.command, request.path, body, dict(request.headers))
         answer = connection.getresponse()
         data, headers = answer.read(), dict(answer.getheaders())
         connection.close()
-        if what == "cut":
+        if disturbance == "cut":
             request.close_connection = True
             return
         self._answer(request, answer.status, headers, data)

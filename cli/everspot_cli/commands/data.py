@@ -102,7 +102,7 @@ def _put(session: Session, folder: Path, name: str) -> None:
     with _progress(session) as progress:
         task = progress.add_task(f"uploading {folder}", total=None)
         try:
-            made = session.store.datasets.put(name, folder, told=told)
+            made = session.store.datasets.put(name, folder, on_file=told)
         except (ValueError, NotADirectoryError, UnsafeArchive) as error:
             raise CliError(str(error)) from None
     if session.json:

@@ -98,7 +98,7 @@ def _dossiers(session: Session) -> dict[str, Dossier]:
     """Every job, archived or not. The archive is read last, so that a job that is archived meanwhile is found there."""
     store = session.store
     jobs, records = side_by_side(store.jobs.scan, store.records.scan)
-    events = store.events_of(list(jobs))
+    events = store.events_by_job(list(jobs))
     found = {
         job: Dossier(submission=doc.value, record=records[job].value if job in records else None, events=events[job])
         for job, doc in jobs.items()

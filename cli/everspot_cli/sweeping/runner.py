@@ -172,7 +172,7 @@ class SweepRun:
         store, numbers = self._session.store, {trial_job(self._spec.name, t.number): t.number for t in trials}
         jobs = list(numbers)
         found, records = store.jobs.read(jobs), store.records.read(jobs)
-        events = store.events_of(list(found), brief=True) if found else {}
+        events = store.events_by_job(list(found), brief=True) if found else {}
         known = {
             job: Dossier(
                 submission=doc.value, record=records[job].value if job in records else None, events=events[job]

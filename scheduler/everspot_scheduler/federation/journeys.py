@@ -16,7 +16,7 @@ from everspot_core.job import JobSubmission
 from everspot_core.peers import Peer
 from everspot_core.records import Event, EventKind, JobRecord, JobState, Progress, Request
 from everspot_core.visits import Away, Origin, TripEnd
-from everspot_store import CheckpointCorrupt, DigestMismatch, Fenced, Store, UnsafeArchive, Versioned, parcels
+from everspot_store import CheckpointCorrupt, DigestMismatch, Fenced, Store, UnsafeArchive, Versioned, job_transfer
 from everspot_store.errors import DatasetMissing
 
 from everspot_scheduler.federation.peers import Peers
@@ -157,7 +157,7 @@ class Stride:
         if self._back:
             return self._home(TripEnd.WITHDRAWN, self._back, None)
         try:
-            sent = parcels.send(self._store, self._all.host(self._peer), self._job, self._visit(), self._epoch)
+            sent = job_transfer.send(self._store, self._all.host(self._peer), self._job, self._visit(), self._epoch)
         except _STUCK as error:
             return self._home(TripEnd.WITHDRAWN, f"it cannot be copied: {error}", None)
         except Fenced as error:
@@ -227,7 +227,7 @@ class Stride:
             _log.error("visit %s is said to have ended, and its record says otherwise", self._away.visit)
             return
         try:
-            brought = parcels.bring(self._store, host, self._job, self._away.visit, self._epoch)
+            brought = job_transfer.bring(self._store, host, self._job, self._away.visit, self._epoch)
         except Fenced as error:
             _log.info("overtaken: %s", error)
             return
@@ -235,9 +235,11 @@ class Stride:
         record, now = self._found.value, self._clock.now()
         heard = record.model_copy(update={"progress": there.progress})
         whys = [offer.why] if offer.returned else []
-        if brought.left:
-            _log.error("not all that visit %s made could be copied home: %s", self._away.visit, brought.left)
-            whys.append(f"{len(brought.left)} of its files could not be copied home, such as {brought.left[0]}")
+        if brought.not_copied:
+            _log.error("not all that visit %s made could be copied home: %s", self._away.visit, brought.not_copied)
+            whys.append(
+                f"{len(brought.not_copied)} of its files could not be copied home, such as {brought.not_copied[0]}"
+            )
         trip = journey.trip_of(heard, end, "; ".join(whys), now, offer, self._peer, brought.size)
         self._all.history.returned(record, trip)
         if offer.returned:

@@ -25,7 +25,7 @@ def sweep_offers(store: Store, peers: Peers) -> None:
     now, own = store.clock.now(), visits_of(peers.home)
     for peer in peers.all:
         host = peers.store(peer)
-        for visit, found in host.visits.scan(wanted=lambda id: id.startswith(own)).items():
+        for visit, found in host.visits.scan(include=lambda id: id.startswith(own)).items():
             offer = found.value
             if offer.home != peers.home or not offer.state.over or now - offer.changed_at < KEPT:
                 continue

@@ -373,7 +373,7 @@ class FolderKeeper:
     def _put_back_user_files(self) -> None:
         """Put back the files that the trainer library has kept of this folder with its checkpoint."""
         try:
-            checkpoint = self._checkpoints.restore(self._copies, wanted=lambda name: name.startswith(USER_FILE))
+            checkpoint = self._checkpoints.restore(self._copies, include=lambda name: name.startswith(USER_FILE))
         except CheckpointCorrupt as error:  # the trainer will say so, if it is true of its own parts
             _log.warning("the folder of checkpoints is not put back: %s", error)
             return

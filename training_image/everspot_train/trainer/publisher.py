@@ -162,7 +162,7 @@ class Publisher:
         while self.busy and self._flight is not None and self._transfer is not None:
             transfer = self._transfer
             seconds = (deadline - self._clock.monotonic()).total_seconds()
-            if gives_way(transfer.left, size, transfer.rate or self._rate, seconds):
+            if gives_way(transfer.remaining_bytes, size, transfer.rate or self._rate, seconds):
                 transfer.cancel()
                 return
             wait([self._flight], timeout=_LOOK.total_seconds())

@@ -49,7 +49,7 @@ def retry(
     submission = bounded(session, submission)
     warnings = [*skew_warnings(session), *check(session, Path(old.job_id), submission, wait_for_capacity)]
     store = session.store
-    create = partial(store.submit, code_of=old.job_id) if from_scratch else partial(store.retry, of=old.job_id)
+    create = partial(store.submit, code_of=old.job_id) if from_scratch else partial(store.retry, other=old.job_id)
     submission = created(session, submission, lambda: create(submission))
     warnings += note_submitted(session, submission, old.job_id)
     answer_submitted(session, submission, warnings)

@@ -65,7 +65,7 @@ class Announcement:
         return _times(self._data).get(self._table.key(self._id))
 
 
-class Sweeps:
+class GcAnnouncements:
     """The announcements of one cluster. All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`."""
 
     def __init__(self, data: Bucket) -> None:
@@ -75,14 +75,14 @@ class Sweeps:
     @contextmanager
     def announced(self, keys: Collection[str]) -> Iterator[Announcement]:
         """Announce the keys until the block is over, however it ends. Keys in `doubt` then stay announced."""
-        ours = Announcement(self._data, self._table, keys)
+        announcement = Announcement(self._data, self._table, keys)
         try:
-            yield ours
+            yield announcement
         except BaseException:
             with suppress(StoreError):
-                ours.end()
+                announcement.end()
             raise
-        ours.end()
+        announcement.end()
 
     def announced_keys(self, now: datetime | None = None) -> set[str]:
         """All announced keys. With `now`, in the store's time, void announcements do not count.
@@ -91,17 +91,17 @@ class Sweeps:
             Unreadable: if an announcement cannot be read.
         """
         times = _times(self._data) if now is not None else {}
-        found, unreadable = self._table.census(
+        announcements, unreadable = self._table.census(
             lambda id: now is None or now - times.get(self._table.key(id), now) < VOID
         )
         if unreadable:
             raise Unreadable(unreadable)
-        return {key for sweep in found.values() for key in sweep.value.keys}
+        return {key for sweep in announcements.values() for key in sweep.value.keys}
 
     def may_go(self, key: str) -> bool:
         """Whether the key is announced, or may be: an announcement that cannot be read may name any key."""
-        found, unreadable = self._table.census()
-        return bool(unreadable) or any(key in sweep.value.keys for sweep in found.values())
+        announcements, unreadable = self._table.census()
+        return bool(unreadable) or any(key in sweep.value.keys for sweep in announcements.values())
 
 
 def _times(data: Bucket) -> dict[str, datetime]:

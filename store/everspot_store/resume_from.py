@@ -14,44 +14,44 @@ if TYPE_CHECKING:
     from everspot_store.store import Store
 
 
-def retry(store: "Store", submission: JobSubmission, of: str) -> JobSubmission:
+def retry(store: "Store", submission: JobSubmission, other: str) -> JobSubmission:
     """See `Store.retry`. If the other job never had a checkpoint, the new one begins at step 0."""
-    there = store.heads.get(of)
-    if there is None or not there.value.checkpoints:
-        if _had_some(store, there, of):
-            raise NothingLeft(of)
+    other_head = store.heads.get(other)
+    if other_head is None or not other_head.value.checkpoints:
+        if _had_some(store, other_head, other):
+            raise NothingLeft(other)
         return store.submit(submission)
     # Under no epoch of its own, so that none of them is ever taken for one that it publishes.
-    taken = [checkpoint.model_copy(update={"epoch": 0}) for checkpoint in there.value.checkpoints]
-    head = CheckpointHead(job_id=submission.job_id, epoch=0, checkpoints=taken)
-    made = store.heads.create(submission.job_id, head)  # first, so that no owner finds none
-    if made is None:
+    checkpoints = [checkpoint.model_copy(update={"epoch": 0}) for checkpoint in other_head.value.checkpoints]
+    head = CheckpointHead(job_id=submission.job_id, epoch=0, checkpoints=checkpoints)
+    created = store.heads.create(submission.job_id, head)  # first, so that no owner finds none
+    if created is None:
         raise JobExists(submission.job_id)
     try:
         # Whoever removes parts empties their head and then reads all heads: from here on it finds the new one, and
         # what it emptied before is seen here.
-        again = store.heads.get(of)
+        again = store.heads.get(other)
         if again is None or not again.value.checkpoints:
-            raise NothingLeft(of)
+            raise NothingLeft(other)
         return store.submit(submission)
     except StoreUnavailable:  # the job may have been created all the same, and then it needs its head
         raise
     except StoreError as error:
-        _take_back(store, submission.job_id, made, others=isinstance(error, JobExists))
+        _take_back(store, submission.job_id, created, others=isinstance(error, JobExists))
         raise
 
 
 def _had_some(store: "Store", head: Versioned[CheckpointHead] | None, job: str) -> bool:
     if head is not None and head.value.emptied:
         return True
-    found = store.dossier(job)
-    return found is not None and any(event.kind is EventKind.CHECKPOINTED for event in found.events)
+    dossier = store.dossier(job)
+    return dossier is not None and any(event.kind is EventKind.CHECKPOINTED for event in dossier.events)
 
 
-def _take_back(store: "Store", job: str, made: Versioned[CheckpointHead], *, others: bool) -> None:
+def _take_back(store: "Store", job: str, created: Versioned[CheckpointHead], *, others: bool) -> None:
     """Remove a head whose job was not created. `others`: the job of this name is somebody else's, and began without it.
     If that fails, the head stays, and nobody reads it."""
     with suppress(StoreError):
-        there = store.heads.get(job)
-        if there is not None and there.etag == made.etag and (others or store.jobs.get(job) is None):
+        current = store.heads.get(job)
+        if current is not None and current.etag == created.etag and (others or store.jobs.get(job) is None):
             store.heads.delete(job)

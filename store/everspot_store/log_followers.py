@@ -14,14 +14,14 @@ STANDS_FOR = timedelta(seconds=90)
 """A request that was not renewed for so long, by the agent's own clock, has expired."""
 
 
-class Following:
+class LogFollowers:
     """The requests at `follows/{job}.json`, from either side. Thread-safe."""
 
     def __init__(self, table: Table[Request], clock: Clock) -> None:
         self._table = table
         self._clock = clock
         self._lock = threading.Lock()
-        self._seen: dict[str, tuple[str, timedelta]] = {}
+        self._last_change: dict[str, tuple[str, timedelta]] = {}
         self._renewed: dict[str, timedelta] = {}
 
     def renew(self, job_id: str, by: str = "") -> None:
@@ -40,12 +40,12 @@ class Following:
 
     def stands(self, job_id: str) -> bool:
         """Whether the request was renewed within `STANDS_FOR`, by this clock. It costs one read."""
-        found, now = self._table.get(job_id), self._clock.monotonic()
+        request, now = self._table.get(job_id), self._clock.monotonic()
         with self._lock:
-            if found is None:
-                self._seen.pop(job_id, None)
+            if request is None:
+                self._last_change.pop(job_id, None)
                 return False
-            known = self._seen.get(job_id)
-            if known is None or known[0] != found.etag:
-                known = self._seen[job_id] = (found.etag, now)
-            return now - known[1] < STANDS_FOR
+            change = self._last_change.get(job_id)
+            if change is None or change[0] != request.etag:
+                change = self._last_change[job_id] = (request.etag, now)
+            return now - change[1] < STANDS_FOR

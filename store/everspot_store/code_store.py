@@ -9,12 +9,12 @@ from everspot_core.job import JobSubmission
 from everspot_store import code
 from everspot_store.bucket import Bucket
 from everspot_store.errors import KeyTaken, StoreDenied
-from everspot_store.sweeps import Sweeps
+from everspot_store.gc_announcements import GcAnnouncements
 
 OWN, NAMED = "code/own/", "code/named/"
 
 
-class CodeShelf:
+class CodeStore:
     """Stores code before a job is created.
 
     Old code that no job names may be removed by a garbage collector at that very moment (see `sweeps`). So a submitter
@@ -24,7 +24,7 @@ class CodeShelf:
     All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
     """
 
-    def __init__(self, data: Bucket, sweeps: Sweeps) -> None:
+    def __init__(self, data: Bucket, sweeps: GcAnnouncements) -> None:
         self._data = data
         self._sweeps = sweeps
 
@@ -41,7 +41,7 @@ class CodeShelf:
         except (KeyTaken, StoreDenied) as refused:
             with tempfile.TemporaryDirectory(prefix="everspot-code-") as scratch:
                 if own:  # an upload of ours whose answer was lost
-                    self._data.taken(own_key(job, digest), Path(scratch, "there"), refused)
+                    self._data.download_existing(own_key(job, digest), Path(scratch, "there"), refused)
                     return
                 try:
                     self._data.download(shared_key(digest), Path(scratch, "there"), digest)
@@ -62,7 +62,7 @@ class CodeShelf:
             return
         with tempfile.TemporaryDirectory(prefix="everspot-code-") as scratch:
             archive = Path(scratch, "code.tar.gz")
-            if self._own_of(other, digest, archive):
+            if self._download_own(other, digest, archive):
                 with suppress(KeyTaken):
                     self._data.upload(own_key(submission.job_id, digest), archive)
 
@@ -82,7 +82,7 @@ class CodeShelf:
             self._download(submission, digest, archive)
             code.unpack(archive, folder)
 
-    def send(self, submission: JobSubmission, other: "CodeShelf", job: str) -> int:
+    def send(self, submission: JobSubmission, other: "CodeStore", job: str) -> int:
         """Put a job's code on another cluster's shelf, for a job that will be created there. Returns its bytes; 0: the
         job has no code.
 
@@ -103,10 +103,10 @@ class CodeShelf:
         try:
             self._data.download(shared_key(digest), archive, digest)
         except FileNotFoundError:
-            if not self._own_of(_owner(submission), digest, archive):
+            if not self._download_own(_owner(submission), digest, archive):
                 raise
 
-    def _own_of(self, job: str, digest: str, archive: Path) -> bool:
+    def _download_own(self, job: str, digest: str, archive: Path) -> bool:
         """Download a job's own copy of its code. False: it has none."""
         for key in (own_key(job, digest), f"jobs/{job}/code/{digest}.tar.gz"):  # where earlier versions had it
             with suppress(FileNotFoundError):

@@ -35,55 +35,57 @@ def send(home: Store, host: Store, job: JobSubmission, visit: JobSubmission, epo
     sent = home.send_code(job, host, visit.job_id)
     for wheel in job.wheels:
         sent += _carry(home.data, wheel.key, wheel.sha256, host.data, wheel.key)
-    for named in job.datasets:
-        name, _, digest = named.partition("@")
+    for reference in job.datasets:
+        name, _, digest = reference.partition("@")
         sent += host.datasets.take_over(home.datasets.find(name, digest), home.datasets)
-    taken = _newest(head, home.data, host.data, visit.job_id, 0)
-    if taken is not None:
-        sent += sum(part.size for part in taken.parts)
-        made = CheckpointHead(job_id=visit.job_id, epoch=0, checkpoints=[taken])
-        host.heads.create(visit.job_id, made)  # another copier's is the same
+    checkpoint = _newest(head, home.data, host.data, visit.job_id, 0)
+    if checkpoint is not None:
+        sent += sum(part.size for part in checkpoint.parts)
+        head_copy = CheckpointHead(job_id=visit.job_id, epoch=0, checkpoints=[checkpoint])
+        host.heads.create(visit.job_id, head_copy)  # another copier's is the same
     return sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Brought:
-    """What was copied home. `size`: the bytes; `left`: what could not be copied, however often that is tried, and
+class CopiedVisit:
+    """What was copied home. `size`: the bytes; `not_copied`: what could not be copied, however often that is tried, and
     why."""
 
     size: int
-    left: tuple[str, ...] = ()
+    not_copied: tuple[str, ...] = ()
 
 
-def bring(home: Store, host: Store, job: JobSubmission, visit: str, epoch: int) -> Brought:
+def bring(home: Store, host: Store, job: JobSubmission, visit: str, epoch: int) -> CopiedVisit:
     """Copy home what an ended visit has made: its newest checkpoint, outputs, logs and metrics. They belong to `epoch`,
     which the job got when it left. An output that is gone, or that is here with other bytes, is left.
 
     Raises:
         Fenced: if the job has a later owner at home.
     """
-    left: list[str] = []
-    brought, there = 0, host.heads.get(visit)
-    if there is not None and any(c.epoch > 0 for c in there.value.checkpoints):
-        own = there.value.model_copy(update={"checkpoints": [c for c in there.value.checkpoints if c.epoch > 0]})
+    not_copied: list[str] = []
+    brought, visit_head = 0, host.heads.get(visit)
+    if visit_head is not None and any(c.epoch > 0 for c in visit_head.value.checkpoints):
+        own = visit_head.value.model_copy(
+            update={"checkpoints": [c for c in visit_head.value.checkpoints if c.epoch > 0]}
+        )
         with suppress(CheckpointCorrupt):  # then the job goes on from what it had before
-            taken = _newest(own, host.data, home.data, job.job_id, epoch)
-            if taken is not None:
-                _publish(home, job, taken, epoch)
-                brought += sum(part.size for part in taken.parts)
+            checkpoint = _newest(own, host.data, home.data, job.job_id, epoch)
+            if checkpoint is not None:
+                _publish(home, job, checkpoint, epoch)
+                brought += sum(part.size for part in checkpoint.parts)
     outputs, described = home.outputs(job.job_id), []
     for output in host.outputs(visit).list():
         try:
             if output.key:
                 brought += _carry(host.data, output.key, None, home.data, outputs.key_for(epoch, output))
         except (DigestMismatch, FileNotFoundError) as error:
-            left.append(f"output {output.path}: {error}")
+            not_copied.append(f"output {output.path}: {error}")
         else:
             described.append(output)
     outputs.describe(epoch, described)
     for source, target in ((host.logs, home.logs), (host.metrics, home.metrics)):
         brought += _stream(source, visit, target, job.job_id, epoch)
-    return Brought(size=brought, left=tuple(left))
+    return CopiedVisit(size=brought, not_copied=tuple(not_copied))
 
 
 def _newest(head: CheckpointHead, source: Bucket, target: Bucket, job: str, epoch: int) -> Checkpoint | None:
@@ -123,13 +125,13 @@ def _carry(source: Bucket, key: str, sha256: str | None, target: Bucket, to: str
         try:
             arrived = target.upload(to, path).sha256
         except (KeyTaken, StoreDenied) as refused:
-            arrived = target.taken(to, Path(scratch, "there"), refused)
+            arrived = target.download_existing(to, Path(scratch, "there"), refused)
         if arrived != digest:
             raise DigestMismatch(to, digest, arrived)
     return size
 
 
-def _publish(home: Store, job: JobSubmission, taken: Checkpoint, epoch: int) -> None:
+def _publish(home: Store, job: JobSubmission, checkpoint: Checkpoint, epoch: int) -> None:
     """Make a checkpoint the newest at home, under the fence of `epoch`."""
     keep = job.spec.checkpoint.keep
     for _ in range(_ROUNDS):
@@ -137,10 +139,10 @@ def _publish(home: Store, job: JobSubmission, taken: Checkpoint, epoch: int) -> 
         before = old.value.checkpoints if old is not None else []
         if old is not None and old.value.epoch > epoch:
             raise Fenced(job.job_id, epoch, f"epoch {old.value.epoch} has taken over")
-        if before and before[0] == taken:
+        if before and before[0] == checkpoint:
             return
-        kept = [c for c in before if (c.epoch, c.step) != (taken.epoch, taken.step)]
-        head = CheckpointHead(job_id=job.job_id, epoch=epoch, checkpoints=[taken, *kept][:keep])
+        earlier = [c for c in before if (c.epoch, c.step) != (checkpoint.epoch, checkpoint.step)]
+        head = CheckpointHead(job_id=job.job_id, epoch=epoch, checkpoints=[checkpoint, *earlier][:keep])
         done = home.heads.create(job.job_id, head) if old is None else home.heads.replace(job.job_id, old, head)
         if done is not None:
             return

@@ -52,7 +52,7 @@ class TeamUsage(Document):
     dollars: dict[str, float] = Field(default_factory=dict)
 
 
-class Notes:
+class StatusDocuments:
     """The notes of a cluster's schedulers: one document each, at the root of the control bucket or in its ledger.
 
     If several schedulers write, the last one wins; all of them see the same cluster. Every method raises the store's
@@ -73,8 +73,8 @@ class Notes:
         Raises:
             BadDocument: if it cannot be read.
         """
-        found = self._waiting.get(_WAITING)
-        return None if found is None else found.value
+        document = self._waiting.get(_WAITING)
+        return None if document is None else document.value
 
     def write_waiting(self, waiting: Waiting) -> None:
         """Replace the note on waiting jobs."""
@@ -86,8 +86,8 @@ class Notes:
         Raises:
             BadDocument: if it cannot be read.
         """
-        found = self._usage.get(_USAGE)
-        return None if found is None else found.value
+        document = self._usage.get(_USAGE)
+        return None if document is None else document.value
 
     def write_usage(self, usage: TeamUsage) -> None:
         """Replace the note on usage."""
@@ -99,8 +99,8 @@ class Notes:
         Raises:
             BadDocument: if it cannot be read.
         """
-        found = self._fleet.get(_POOLS)
-        return None if found is None else found.value
+        document = self._fleet.get(_POOLS)
+        return None if document is None else document.value
 
     def write_fleet(self, state: FleetState) -> None:
         """Replace the note on pools."""
@@ -112,8 +112,8 @@ class Notes:
         Raises:
             BadDocument: if it cannot be read.
         """
-        found = self._changeovers.get(_CHANGEOVERS)
-        return None if found is None else found.value
+        document = self._changeovers.get(_CHANGEOVERS)
+        return None if document is None else document.value
 
     def write_changeovers(self, changeovers: Changeovers) -> None:
         """Replace the note on changeovers."""
@@ -125,8 +125,8 @@ class Notes:
         Raises:
             BadDocument: if it cannot be read.
         """
-        found = self._anomalies.get(_ANOMALIES)
-        return None if found is None else found.value
+        document = self._anomalies.get(_ANOMALIES)
+        return None if document is None else document.value
 
     def write_anomalies(self, anomalies: Anomalies) -> None:
         """Replace the note on anomalies."""
@@ -138,8 +138,8 @@ class Notes:
         Raises:
             BadDocument: if it cannot be read.
         """
-        found = self._spending.get(_SPENDING)
-        return None if found is None else found.value
+        document = self._spending.get(_SPENDING)
+        return None if document is None else document.value
 
     def write_spending(self, spending: DailySpending) -> None:
         """Replace the note on spending by day."""

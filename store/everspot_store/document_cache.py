@@ -16,7 +16,7 @@ from pathlib import Path
 
 LIMIT = 256 * 1024 * 1024
 """The most bytes of documents that are kept. Beyond it the longest unused ones are removed."""
-_KEPT = 0.8  # of the limit, after clearing
+_RETAINED_SHARE = 0.8  # of the limit, after clearing
 _BUSY = timedelta(seconds=2)  # for another process that writes
 _DAY = 86400
 _MANY = 500  # parameters of one statement; SQLite takes 999 at the least
@@ -26,7 +26,7 @@ _SCHEMA = (
 )
 
 
-class Memo:
+class DocumentCache:
     """The documents of one bucket. Thread-safe; no method raises.
 
     Args:
@@ -43,7 +43,7 @@ class Memo:
 
     def get(self, etags: Mapping[str, str]) -> dict[str, bytes]:
         """The bytes of the keys that are known under exactly these ETags."""
-        found: dict[str, bytes] = {}
+        cached: dict[str, bytes] = {}
         with self._open() as database:
             keys = list(etags)
             for start in range(0, len(keys), _MANY):
@@ -53,12 +53,12 @@ class Memo:
                     f"SELECT key, etag, body FROM documents WHERE bucket = ? AND key IN ({marks})",  # noqa: S608 - marks
                     [self._bucket, *some],
                 )
-                found.update((key, body) for key, etag, body in rows if etags[key] == etag)
+                cached.update((key, body) for key, etag, body in rows if etags[key] == etag)
                 database.execute(
                     f"UPDATE documents SET day = ? WHERE bucket = ? AND day < ? AND key IN ({marks})",  # noqa: S608
                     [_today(), self._bucket, _today(), *some],
                 )
-        return found
+        return cached
 
     def put(self, documents: Mapping[str, tuple[str, bytes]]) -> None:
         """Keep these documents: ETag and bytes by key."""
@@ -72,10 +72,10 @@ class Memo:
             self._clear(database)
 
     def _clear(self, database: sqlite3.Connection) -> None:
-        (held,) = database.execute("SELECT total(size) FROM documents").fetchone()
-        if held <= self._limit:
+        (total,) = database.execute("SELECT total(size) FROM documents").fetchone()
+        if total <= self._limit:
             return
-        excess = held - self._limit * _KEPT
+        excess = total - self._limit * _RETAINED_SHARE
         oldest = database.execute("SELECT bucket, key, size FROM documents ORDER BY day, key").fetchall()
         for bucket, key, size in oldest:
             if excess <= 0:

@@ -44,7 +44,7 @@ def test_an_idle_fleet_is_told_once_whoever_schedules_and_is_over_when_it_works(
     assert cluster.store.notes.anomalies() is None, "nothing was found, so nothing was written"
     later(cluster, 3 * HOUR)
     assert kinds(cluster) == [("idle-fleet", "fleet")]
-    settle(cluster, lambda: any(key.startswith("_anomaly/") for key in cluster.store.notified.scan()))
+    settle(cluster, lambda: any(key.startswith("_anomaly/") for key in cluster.store.sent_notices.scan()))
     ((subject, data),) = cluster.cloud.notified
     assert subject == "idle-fleet: fleet (cluster test)"
     assert data["figures"] == {"idle": 1.0, "instances": 1.0, "usd_per_hour": 0.085}
@@ -56,7 +56,7 @@ def test_an_idle_fleet_is_told_once_whoever_schedules_and_is_over_when_it_works(
     later(cluster)
     note = cluster.store.notes.anomalies()
     assert (kinds(cluster), [a.kind for a in note.over]) == ([], ["idle-fleet"])
-    settle(cluster, lambda: not any(key.startswith("_anomaly/") for key in cluster.store.notified.scan()))
+    settle(cluster, lambda: not any(key.startswith("_anomaly/") for key in cluster.store.sent_notices.scan()))
     assert notified_anomalies(cluster) == ["fleet"]
 
 
@@ -141,7 +141,7 @@ def test_a_topic_of_the_local_cloud_gets_it_beside_the_note_in_the_bucket(s3_clu
     cluster.agent("i-1", Market.ON_DEMAND)
     cluster.run(2)
     later(cluster, 3 * HOUR)
-    settle(cluster, lambda: any(key.startswith("_anomaly/") for key in cluster.store.notified.scan()))
+    settle(cluster, lambda: any(key.startswith("_anomaly/") for key in cluster.store.sent_notices.scan()))
     (sent,) = [json.loads(m["Body"]) for m in sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]]
     assert sent["Subject"] == "idle-fleet: fleet (cluster test)"
     assert sent["Message"].splitlines() == [

@@ -37,7 +37,7 @@ CEILINGS = {
     "scheduler": 62.0,
     "stacks": 3.0,
     "store": 3.0,
-    "tests": 31.1,
+    "tests": 28.6,
     "tools": 3.0,
     "training_image": 17.0,
 }

@@ -83,8 +83,8 @@ def test_the_archive_is_listed_when_a_job_has_left_the_tables_and_otherwise_seld
     scan = session.store.archive.scan
     monkeypatch.setattr(session.store.archive, "scan", lambda *given: listed.append(1) or scan(*given))
     asked: list[str] = []
-    events_of = session.store.events_by_job
-    monkeypatch.setattr(session.store, "events_by_job", lambda jobs, **more: asked.extend(jobs) or events_of(jobs, **more))
+    read = session.store.events_by_job
+    monkeypatch.setattr(session.store, "events_by_job", lambda jobs, **more: asked.extend(jobs) or read(jobs, **more))
     recent = RecentJobs(session)
 
     def look(seconds: float) -> tuple[set[str], int]:

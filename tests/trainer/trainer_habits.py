@@ -369,6 +369,23 @@ def two_loaders(lines: list[str], stop: Stop) -> dict[str, Any]:
     return model.state_dict()
 
 
+def by_epochs(lines: list[str], stop: Stop) -> dict[str, Any]:
+    """A loop for each epoch, and an evaluation behind each that draws from the global generators."""
+    with Run.open(seed=1, precision="fp32") as run:
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        batches = torch.utils.data.DataLoader(data(), 10, shuffle=True)
+        run.track(model=model, optimizer=optimizer, loader=batches)
+        for end in range(len(batches), TOTAL + 1, len(batches)):
+            for (x,) in run.batches(end):
+                run.step(model(x).square().mean())
+                note(run, lines)
+                stop(run.steps_done)
+            if run.steps_done == end:
+                run.log(val=sum(float(x.sum()) for (x,) in torch.utils.data.DataLoader(data(), 8, shuffle=True)))
+    return model.state_dict()
+
+
 def endless(batches: Any) -> Iterator[Any]:
     while True:
         yield from batches
@@ -382,6 +399,6 @@ LOOPS: dict[str, Callable[[list[str], Stop], dict[str, Any]]] = {
     loop.__name__: loop
     for loop in (
         plain, master_copies, averaged, adversarial, buffers, unfrozen, groups, compiled, wrapped_optimizer, best,
-        by_hand, cyclic, two_loaders,
+        by_hand, cyclic, two_loaders, by_epochs,
     )
 }  # fmt: skip

@@ -14,12 +14,14 @@ class LoopState:
     Attributes:
         metrics: the newest value of each metric that is a finite number.
         total_steps: how many steps `batches` was asked for, in this attempt or the one before; None if it never was.
+        restored_total_steps: how many steps the loop of the restored checkpoint was asked for; None without one.
         finished: whether the program said that it is finished.
     """
 
     def __init__(self) -> None:
         self.metrics: dict[str, float] = {}
         self.total_steps: int | None = None
+        self.restored_total_steps: int | None = None
         self.finished = False
         self._stepper: Stepper | None = None
 
@@ -46,11 +48,13 @@ class LoopState:
             "accumulated": stepper.accumulated if stepper else [],
             "metrics": self.metrics | ({"loss": last_loss} if math.isfinite(last_loss) else {}),
             "finished": self.finished,
+            "total_steps": self.total_steps,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state."""
         self.metrics, self.finished = dict(state["metrics"]), bool(state["finished"])
+        self.restored_total_steps = state.get("total_steps")  # a checkpoint of an earlier version has none
         if self._stepper is not None:
             self._stepper.doubts.known_loss = float(state["last_loss"])
             losses: list[torch.Tensor] = state["accumulated"]

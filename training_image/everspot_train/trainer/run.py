@@ -65,7 +65,7 @@ class Run:
         self._random_roots: dict[str, Any] = {}
         self._model: torch.nn.Module | None = None
         self._recorder: Recorder | None = None
-        self._restore_done = False
+        self._restore_done = self._settled = False
         self._loop = LoopState()
         self._modules = ModuleState({})
         self._optimizers: UntrackedOptimizers | None = None
@@ -279,13 +279,17 @@ class Run:
             self._keeper.begin(self.steps_done, total_steps, self._loop.metrics)
         over, goes_on = self._loop.finished, self._goes_on()  # `over`: since an attempt before
         if self._stream is None and goes_on:
+            if self._settled:  # the code after a loop has run since, and what it drew counts
+                self._randomness.load_state_dict(self._randomness.state_dict())
             self._stream = self._over_epochs(feed, feed.open_epoch())
             # Last of all: whatever the program and the loader have drawn until now, the next batch is drawn as before.
             self._modules.settle()
             self._randomness.settle()
         elif self._stream is None:  # nothing to do here; a later loop of the program may go on
-            self._modules.settle(last=False)
-            self._randomness.settle(last=False)
+            # The checkpoint of a loop's end is from before the code after the loop, which runs again now.
+            self._settled = self._loop.restored_total_steps == total_steps == self.steps_done
+            self._modules.settle(last=self._settled)
+            self._randomness.settle(last=self._settled)
         self._begin_loop()
         try:
             while True:

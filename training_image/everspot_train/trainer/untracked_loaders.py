@@ -103,4 +103,5 @@ def _leads_to(piece: Any, iterator: Any) -> bool:
 def _values(part: Any) -> Iterable[Any]:
     if isinstance(part, _CONTAINERS):
         return part.values() if isinstance(part, dict) else part
-    return vars(part).values()
+    values: Iterable[Any] = vars(part).values()
+    return values

@@ -170,7 +170,7 @@ def test_a_variable_that_never_changes_explains_nothing() -> None:
 @pytest.mark.parametrize(
     ("second", "loader", "words"),
     [
-        ({4: {"batches": ["x"]}}, {"workers": 2}, "2 worker processes"),
+        ({4: {"batches": ["x"]}}, {"type": "DataLoader", "workers": 2}, "2 worker processes"),
         ({4: {"batches": ["x"]}}, {"order": "BatchOrder"}, "the samples are the same"),
         ({4: {"batches": ["x"]}}, {"type": "DataLoader"}, "depends on more than the index"),
         ({4: {"batches": ["x"]}}, {"type": "MyFeed"}, "MyFeed does not return to the same samples"),

@@ -125,19 +125,21 @@ def _of_restored(found: FirstDifference, variables: Sequence[Variable]) -> tuple
 
 
 def _of_batch(found: FirstDifference, loader: dict[str, Any]) -> str:
+    if loader.get("order") != "BatchOrder" and loader.get("type") != "DataLoader":
+        return (
+            f"{loader.get('type', 'the loader')} does not return to the same samples: its state_dict, and its "
+            "data set's, must hold position, order and random state, also right after load_state_dict; "
+            "resumable_loader(dataset, batch_size, seed=…) does that"
+        )
     if loader.get("workers"):
         return (
-            f"the loader's {loader['workers']} worker processes draw other random numbers after a resume: derive those "
-            "of the data set from the sample's index (numpy.random.default_rng([seed, index]))"
-        )
-    if loader.get("order") == "BatchOrder" or loader.get("type") == "DataLoader":
-        return (
-            "the samples are the same and their content is not: what in the data set depends on more than the index, "
-            "such as a cache or an order of its own?"
+            f"the loader's {loader['workers']} worker processes draw other random numbers after a resume, or keep a "
+            "state of their own: derive what a sample depends on from its index "
+            "(numpy.random.default_rng([seed, index]))"
         )
     return (
-        f"{loader.get('type', 'the loader')} does not return to the same samples: its state_dict must hold position, "
-        "order and random state; resumable_loader(dataset, batch_size, seed=…) does that"
+        "the samples are the same and their content is not: what in the data set depends on more than the index, "
+        "such as a cache or an order of its own?"
     )
 
 

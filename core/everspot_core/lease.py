@@ -189,15 +189,21 @@ def gives_up(record: JobRecord, reason: Reason = Reason.SHUTDOWN) -> bool:
     return len(set(row)) >= START_INSTANCES or len(row) >= START_ATTEMPTS
 
 
-def expire(record: JobRecord, now: datetime, detail: str = "") -> JobRecord:
+def expire(record: JobRecord, now: datetime, detail: str = "", *, ended: bool = False) -> JobRecord:
     """Take the job from a dead owner. It goes back into the queue.
+
+    Args:
+        ended: Whether the cloud has taken or ended the owner's instance.
 
     Raises:
         IllegalTransition: if the job has no owner.
     """
     if not record.state.owned:
         raise IllegalTransition("expire it", record)
-    return record.model_copy(update={**_left(record, Reason.LOST, now, detail), "preemptions": record.preemptions + 1})
+    update = {**_left(record, Reason.LOST, now, detail), "preemptions": record.preemptions + 1}
+    if update["fruitless"]:
+        update["fruitless_ended"] = record.fruitless_ended + ended
+    return record.model_copy(update=update)
 
 
 def reclaim(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobRecord | None:
@@ -213,6 +219,7 @@ def reclaim(record: JobRecord, epoch: int, owner: str, now: datetime) -> JobReco
             "beat": record.beat + 1,
             "preemptions": max(0, record.preemptions - 1),
             "fruitless": max(0, record.fruitless - 1),
+            "fruitless_ended": min(record.fruitless_ended, max(0, record.fruitless - 1)),
             "detail": "",
             "changed_at": now,
             "assigned_at": now,
@@ -262,7 +269,8 @@ def _left(record: JobRecord, reason: Reason, now: datetime, detail: str) -> dict
         "changed_at": now,
         "assigned_at": None,
         "held_seconds": None if held is None else held.total_seconds(),
-        "fruitless": _fruitless(record, reason, now),
+        "fruitless": (fruitless := _fruitless(record, reason, now)),
+        "fruitless_ended": min(record.fruitless_ended, fruitless),
         **_failed(record, reason),
     }
 

@@ -166,6 +166,9 @@ class JobRecord(Document):
     fruitless: int = Field(
         default=0, description="How often in a row its owner vanished before the job had come any further."
     )
+    fruitless_ended: int = Field(
+        default=0, description="How many of these losses came because the cloud had taken or ended the instance."
+    )
     assigned_step: Steps = Field(default=None, description="How far it was when its owner got it.")
     failed_on: list[str] = Field(
         default_factory=list, description="The instances on which it ended with an error, the latest last."

@@ -221,10 +221,11 @@ class Actor:
 
     def _expire(self, action: Expire, seen: Observation) -> ActionResult:
         held = seen.records[action.job_id].value
-        record = lease.expire(held, self._store.clock.now(), f"lost on {action.instance_id}: {because(action)}")
+        ended, now = action.why is Why.INSTANCE_GONE, self._store.clock.now()
+        record = lease.expire(held, now, f"lost on {action.instance_id}: {because(action)}", ended=ended)
         if not self.write_record(record, seen):
             return ActionResult.LOST
-        cause = "terminated" if action.why is Why.INSTANCE_GONE else "expired"
+        cause = "terminated" if ended else "expired"
         self._history.lost(record, action.epoch, cause)
         return ActionResult.DONE
 

@@ -44,6 +44,21 @@ def test_losses_in_a_row_without_progress_are_counted(attempts, count):
     assert record.fruitless == count
 
 
+def test_the_losses_for_which_the_cloud_is_the_cause_are_counted_among_them():
+    def loss(record, *, ended, step=0):
+        epoch = record.epoch + 1 if record is not None else 1
+        held = lease.start(lease.assign(record, "j", "i", NOW), epoch, "i", NOW)
+        return lease.expire(lease.renew(held, Progress(step=step), NOW), NOW, ended=ended)
+
+    record = None
+    for ended, step, counts in ((True, 0, (1, 1)), (False, 0, (2, 1)), (True, 0, (3, 2)), (True, 5, (0, 0)),
+                                (True, 5, (1, 1))):  # fmt: skip
+        record = loss(record, ended=ended, step=step)
+        assert (record.fruitless, record.fruitless_ended) == counts
+    back = lease.reclaim(record, record.epoch, "i", NOW)
+    assert (back.fruitless, back.fruitless_ended) == (0, 0)
+
+
 def test_an_owner_that_was_wrongly_given_up_does_not_count():
     lost = attempt(None, Reason.LOST)
     assert lease.reclaim(lost, 1, "i", NOW).fruitless == 0

@@ -79,9 +79,26 @@ def test_a_job_that_loses_its_lease_again_and_again_without_progress_ends(cluste
     cluster.run(30 * FRUITLESS_MOST)
     record = cluster.store.records.get("j").value
     assert (record.state, record.last_reason) == (JobState.FAILED, Reason.NO_PROGRESS)
-    assert f"{FRUITLESS_MOST} times in a row" in record.detail
+    assert record.detail.startswith(f"its lease was lost {FRUITLESS_MOST} times in a row, and it came no further")
     assert record.epoch == len(cluster.starts["j"]) == FRUITLESS_MOST
     assert len(cluster.events_of_kind("j", EventKind.LOST)) == FRUITLESS_MOST
+
+
+@pytest.mark.parametrize("expired", [0, 2])
+def test_a_job_whose_instances_the_cloud_takes_again_and_again_ends_and_says_so(cluster, expired):
+    """The first leases expire on instances that live on."""
+    cluster.submit("j")
+    cluster.agent("i-0").__class__ = Losing
+    cluster.run(1 + 20 * expired)
+    for n in range(expired, FRUITLESS_MOST):
+        assert len(cluster.starts["j"]) == n + 1
+        cluster.end(cluster.starts["j"][-1][1], interrupted=True)
+        cluster.agent(f"i-{n + 1}").__class__ = Losing
+        cluster.run(3)
+    record = cluster.store.records.get("j").value
+    assert (record.state, record.last_reason) == (JobState.FAILED, Reason.NO_PROGRESS)
+    mixed = "its lease was lost, or the cloud took or ended its instance (4 times), 6 times in a row"
+    assert (mixed if expired else "the cloud took or ended its instance 6 times in a row") in record.detail
 
 
 def test_a_job_that_comes_further_each_time_is_never_ended_for_its_losses(cluster):

@@ -41,7 +41,8 @@ class Why(StrEnum):
     WALL_CLOCK = "wall-clock"  # spent, budget (seconds)
     AFTER = "after"  # jobs: that have to succeed first
     AFTER_FAILED = "after-failed"  # job, state: it was to come after it
-    LOST_OFTEN = "lost-often"  # times: its owner vanished so often in a row, and it came no further
+    LOST_OFTEN = "lost-often"  # times: its owner vanished so often in a row, and it came no further;
+    # ended: how many of them because the cloud had taken or ended its instance
     HEAD_AHEAD = "head-ahead"  # head, epoch: its checkpoints belong to a later epoch than its record
     NOT_YET = "not-yet"  # start: it does not begin before
     OUTSIDE_WINDOW = "outside-window"  # window, opens

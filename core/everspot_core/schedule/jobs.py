@@ -120,7 +120,8 @@ def _stuck(job: JobView) -> End | None:
         figures: Figures = {"head": job.head_epoch, "epoch": job.epoch}
         return JobState.FAILED, Reason.SUPERSEDED, Why.HEAD_AHEAD, figures
     if record is not None and record.last_reason is Reason.LOST and record.fruitless >= FRUITLESS_MOST:
-        return JobState.FAILED, Reason.NO_PROGRESS, Why.LOST_OFTEN, {"times": record.fruitless}
+        losses: Figures = {"times": record.fruitless, "ended": record.fruitless_ended}
+        return JobState.FAILED, Reason.NO_PROGRESS, Why.LOST_OFTEN, losses
     return None
 
 

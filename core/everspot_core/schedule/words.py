@@ -42,7 +42,7 @@ _BECAUSE = {
     Why.WALL_CLOCK: "{spent:.0f} s have passed since submission, its budget is {budget:.0f} s",
     Why.AFTER: "it comes after {jobs}",
     Why.AFTER_FAILED: "it was to come after {job}, which {state}",
-    Why.LOST_OFTEN: "its instance or its lease was lost {times} times in a row, and it came no further; "
+    Why.LOST_OFTEN: "{loss} {times} times in a row, and it came no further; "
     "`everspot retry` goes on from its newest checkpoint",
     Why.HEAD_AHEAD: "its checkpoints belong to epoch {head} and its record to epoch {epoch}, so that no instance could "
     "save its work; `everspot retry` goes on from its newest checkpoint as a new job",
@@ -103,7 +103,18 @@ def because(action: Action) -> str:
     figures = action.figures
     if action.why in (Why.TEAM_BUDGET, Why.ENVIRONMENT_BUDGET):
         figures = {**figures, "purse": _purse(figures)}
+    if action.why is Why.LOST_OFTEN:
+        figures = {**figures, "loss": _loss(figures)}
     return _BECAUSE[action.why].format(**figures)
+
+
+def _loss(figures: Figures) -> str:
+    """Return what a job lost again and again, and whether the cloud took it."""
+    ended, times = int(str(figures["ended"])), int(str(figures["times"]))
+    if not ended:
+        return "its lease was lost"
+    cloud = "the cloud took or ended its instance"
+    return cloud if ended == times else f"its lease was lost, or {cloud} ({ended} times),"
 
 
 def _purse(figures: Figures) -> str:

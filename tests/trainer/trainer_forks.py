@@ -4,6 +4,7 @@ Importing torch, and what its first optimizer imports, takes far longer than the
 session, an environment and a stderr of its own, as the process has that an agent starts.
 """
 
+import contextlib
 import functools
 import gc
 import importlib
@@ -20,6 +21,8 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
+_running: set[int] = set()  # those whose end nobody has waited for yet
+
 
 class Forked:
     """One forked process, with what the tests ask of a `subprocess.Popen`. It appends to the file `stderr`."""
@@ -31,6 +34,7 @@ class Forked:
         wanted = {"script": str(script), "environment": dict(environment), "stderr": str(stderr)}
         self._line.sendall(json.dumps(wanted).encode() + b"\n")
         self.pid = int(self._answers.readline())
+        _running.add(self.pid)
 
     def poll(self) -> int | None:
         """Its exit code once it has ended; to be asked until then."""
@@ -43,6 +47,7 @@ class Forked:
         """Its exit code, as `subprocess` tells it. Raises TimeoutError."""
         self._line.settimeout(timeout)
         code = int(self._answers.readline())
+        _running.discard(self.pid)
         self._answers.close()
         self._line.close()
         return code
@@ -61,10 +66,18 @@ def _server() -> "tuple[Path, subprocess.Popen[bytes]]":
 
 
 def close() -> None:
-    """End the server if one was started."""
+    """End the server if one was started, and what a test that failed has left running."""
     if _server.cache_info().currsize:
         place, server = _server()
-        server.communicate()
+        for pid in _running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)  # the session of a fork, with the workers of its loaders
+        _running.clear()
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.close()
+        server.wait()
+        server.stdout.close()  # unread: the forks inherited its other end, and one may outlive the server
         place.unlink()
         place.parent.rmdir()
         _server.cache_clear()
@@ -111,6 +124,7 @@ def _become(script: str, environment: dict[str, str], stderr: str) -> None:
     os.environ.clear()
     os.environ.update(environment)
     os.dup2(os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.argv, sys.path[0] = [script], str(Path(script).parent)
     code = 0
     try:

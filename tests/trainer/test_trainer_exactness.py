@@ -207,7 +207,8 @@ import torch
 from pathlib import Path
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from everspot_train.trainer import Run, UnsupportedState, resumable_loader
 
 data = torch.utils.data.TensorDataset(torch.randn(32, 4))
@@ -218,7 +219,11 @@ if os.environ["CASE"] == "fsdp2":
     fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
 if os.environ["CASE"] == "by hand":
     model = nn.Linear(4, 3 + run.rank)
+if os.environ["CASE"] == "fsdp1":
+    model[0] = FullyShardedDataParallel(model[0], device_id=torch.device("cpu"), use_orig_params=True)
 optimizer = torch.optim.AdamW(model.parameters())
+if os.environ["CASE"] == "zero":
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW)
 try:
     with run:
         run.track(model=model, optimizer=optimizer, loader=resumable_loader(data, 4, seed=1))
@@ -236,6 +241,14 @@ except UnsupportedState as error:
     ("case", "complaint"),
     [
         ("fsdp2", "model: '0.weight' is sharded between ranks (DTensor), which cannot be checkpointed yet."),
+        (
+            "fsdp1",
+            "model: a module of it is sharded between ranks (FullyShardedDataParallel), which cannot be",
+        ),
+        (
+            "zero",
+            "optimizer: its state is sharded between ranks (ZeroRedundancyOptimizer), which cannot be",
+        ),
         ("late", "model: '0.weight' is sharded between ranks (DTensor), which cannot be checkpointed yet."),
         ("by hand", "model: bias is float32[3] on rank 0 and float32[4] on rank 1"),
     ],

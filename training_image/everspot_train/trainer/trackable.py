@@ -48,14 +48,17 @@ def check_sharding(name: str, piece: Any, state: Any = None) -> None:
     """Refuse a piece with tensors that are sharded between ranks. `state`: its state, where it is at hand.
 
     Raises:
-        UnsupportedState: for DTensors (FSDP2, tensor parallelism) and modules of FSDP1.
+        UnsupportedState: for DTensors (FSDP2, tensor parallelism), modules of FSDP1 and ZeRO's optimizer.
     """
     if isinstance(piece, torch.nn.Module):
         fsdp = getattr(sys.modules.get("torch.distributed.fsdp"), "FullyShardedDataParallel", None)
         if fsdp is not None and any(isinstance(module, fsdp) for module in piece.modules()):
-            raise UnsupportedState(_sharded(name, "its parameters", "FullyShardedDataParallel"))
+            raise UnsupportedState(_sharded(name, "a module of it", "FullyShardedDataParallel"))
         tensors = [*piece.named_parameters(), *piece.named_buffers()]
     else:
+        zero = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
+        if zero is not None and isinstance(piece, zero.ZeroRedundancyOptimizer):  # has no state_dict before a gathering
+            raise UnsupportedState(_sharded(name, "its state", "ZeroRedundancyOptimizer"))
         groups = getattr(piece, "param_groups", None) or []
         tensors = [
             (f"parameter {n}", p)
@@ -171,5 +174,6 @@ def _sharded_kinds() -> tuple[type, ...]:
 def _sharded(name: str, path: str, kind: str) -> str:
     return (
         f"{name}: {path} is sharded between ranks ({kind}), which cannot be checkpointed yet. "
-        "Use run.prepare(model), which gives each rank the whole model (DDP), instead of FSDP or tensor parallelism"
+        "Use run.prepare(model), which gives each rank the whole model (DDP), and an optimizer of torch.optim, instead "
+        "of FSDP, ZeRO or tensor parallelism"
     )

@@ -59,6 +59,7 @@ def find_orphans(
     *,
     site: Site | None = None,
     catalogue: Catalogue | None = None,
+    refused: list[str] | None = None,
 ) -> list[Orphan]:
     """Return the orphans of a cluster, the dearest first, by its cloud's own answers.
 
@@ -68,12 +69,20 @@ def find_orphans(
         clock: The market's.
         site: The cluster's resources; by default asked with the environment's credentials.
         catalogue: Types and prices; by default the built-in ones.
+        refused: Gets why queues, buckets and the like could not be looked for; without it that is an error, too.
 
     Raises:
         CloudError: if the cloud refuses or does not answer.
     """
     site = site or provider(manifest.cloud).site(manifest)
-    unknown = unclaimed([*site.left(), *site.free()], known)
+    resources = [*site.left(), *site.free()]
+    try:
+        resources += site.elsewhere()
+    except CloudError as error:
+        if refused is None:
+            raise
+        refused.append(f"queues, topics, buckets and keys could not be looked for: {error} {error.fix}".strip())
+    unknown = unclaimed(resources, known)
     machines = [one for pair in unknown for one in (pair[0], *pair[1]) if one.market is Market.SPOT]
     prices = _spot_prices(manifest, clock, machines)
     return priced(unknown, site, manifest.region, catalogue or builtin(), prices)

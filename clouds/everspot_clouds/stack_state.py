@@ -1,6 +1,7 @@
 """The clusters of a stack by the engine's state of it, which is known also of a stack whose first update was killed."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -21,9 +22,9 @@ _REGION_VARIABLES = {"aws": ("AWS_REGION", "AWS_DEFAULT_REGION"), "gcp": ("GOOGL
 
 
 def known_ids(state: Mapping[str, Any]) -> frozenset[str]:
-    """Return the ids of a stack's resources, and the names at the end of those that are paths."""
+    """Return the ids of a stack's resources, and the names at the end of those that are paths or ARNs."""
     ids = {str(item["id"]) for item in resources(state) if item.get("id")}
-    return frozenset(ids | {one.rpartition("/")[2] for one in ids})
+    return frozenset(ids | {one.rpartition("/")[2] for one in ids} | {re.split("[:/]", one)[-1] for one in ids})
 
 
 def declared_clusters(state: Mapping[str, Any]) -> list[Manifest]:

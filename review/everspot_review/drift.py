@@ -125,7 +125,7 @@ def _orphans(state: Mapping[str, Any], blind: list[str]) -> tuple[Orphan, ...]:
     orphans: list[Orphan] = []
     for manifest in declared_clusters(state):
         try:
-            orphans += find_orphans(manifest, known, clock)
+            orphans += find_orphans(manifest, known, clock, refused=blind)
         except CloudError as error:
             blind.append(f"{_unseen(manifest)}: {error} {error.fix}".strip())
         except ImportError as error:

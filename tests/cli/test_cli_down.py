@@ -47,6 +47,7 @@ class Place:
         self.ended: list[str] = []
         self.removed: list[str] = []
         self.costless: list[Left] = []
+        self.others: list[Left] = []
         self.looks = 0
         self.after: dict[int, list[Left]] = {}
         self.stubborn = False
@@ -65,6 +66,9 @@ class Place:
     def free(self) -> list[Left]:
         return list(self.costless)
 
+    def elsewhere(self) -> list[Left]:
+        return list(self.others)
+
     def removal(self, resource: Left) -> str:
         return f"cloud delete {resource.name}"
 
@@ -72,6 +76,7 @@ class Place:
         names = [one.name for one in resources]
         self.removed += names
         self.costless = [one for one in self.costless if one.name not in names]
+        self.others = [one for one in self.others if one.name not in names]
         if not self.stubborn:
             self.things = [one for one in self.things if one.name not in names and one.part_of not in names]
 

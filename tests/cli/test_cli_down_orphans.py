@@ -38,6 +38,17 @@ def test_what_is_in_no_stack_is_named_with_its_cost_and_removed_first(ground: Gr
     assert len(ground.destroyed) == 1
 
 
+def test_what_may_have_data_is_named_and_stays(ground: Ground) -> None:
+    bucket = Left(kind="bucket", name="b-9", detail="arn:b-9", usd_per_hour=None, by_hand=True)
+    ground.place.others = [bucket, Left(kind="queue", name="q-9", detail="https://q-9")]
+    answer = ground.run()
+    assert "What belongs to no stack is removed as well: queue q-9" in answer.err
+    assert "What belongs to no stack and may have data stays: bucket b-9 (arn:b-9): cost not known" in answer.err
+    answer = ground.run("--yes", "--json")
+    assert answer.code == 0, answer.err
+    assert answer.json["orphans_removed"] == ["q-9"] and ground.place.removed == ["q-9"]
+
+
 def test_what_cannot_be_removed_is_named_with_its_command_and_nothing_is_destroyed(ground: Ground) -> None:
     ground.place.things, ground.place.stubborn = [FLEET, MEMBER], True
     answer = ground.run("--yes")
@@ -66,6 +77,14 @@ def test_a_stack_whose_first_update_was_killed_has_no_outputs_and_goes_down_too(
     assert "nothing can be drained" in answer.err and "test is down" in answer.out
     assert (ground.place.removed, len(ground.destroyed)) == (["fleet-9"], 1)
     assert ground.asked("refresh") == [f"{CLEAR} --stack dev"]
+
+
+def test_a_destroy_that_was_interrupted_is_looked_up_before_it_goes_on(ground: Ground) -> None:
+    ground.pending = [{**pending(), "type": "deleting"}]
+    ground.pulumi()
+    assert ground.run("--yes").code == 0
+    commands = [line.partition(" ")[0] for line in ground.asked("")]
+    assert commands.index("refresh") < commands.index("destroy")
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ class GoogleSite:
     def manifest(self, **fields: Any) -> Manifest:
         """The cluster's."""
         urls = {"control_url": "gs://train-control", "data_url": "gs://train-data"}
-        return Manifest(cluster=CLUSTER, cloud="gcp", region=REGION, account="everspot-local", **urls, **fields)
+        return Manifest(cluster=CLUSTER, cloud="gcp", region=REGION, account="everspot-local", **{**urls, **fields})
 
     def intent(
         self, *pools: tuple[str, str], jobs: int = 1, whole: bool = False, market: Market = Market.SPOT

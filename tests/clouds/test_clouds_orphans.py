@@ -1,16 +1,22 @@
 """Orphans: what has a cluster's tag or label and belongs to no stack, on both local clouds."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
-from everspot_clouds.base import Left
+from everspot_clouds.base import CloudError, Left
 from everspot_clouds.orphans import find_orphans, unclaimed
 from everspot_clouds.registry import provider
 from everspot_clouds.stack_state import declared_clusters, known_ids
+from everspot_core.manifest import Manifest
 from everspot_core.market import Market
+from everspot_local.aws.environment import owner as aws_owner
 from everspot_local.cloud import LocalCloud
+from everspot_local.options import Options
+from everspot_store import SystemClock
 from google_site import REGION, TEMPLATE, A, GoogleSite
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,6 +114,92 @@ def test_a_group_of_no_stack_is_found_with_its_cost_and_removed(site: GoogleSite
         place.remove([group.resource, stray.resource])
     until(lambda: not look())
     assert {one.name for one in place.left() if one.kind == "instance group"} == {"train-known"}
+
+
+@pytest.fixture
+def amazon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+    """Clients of a local AWS, as the account's owner."""
+    with LocalCloud(Options(tmp_path / "local", boot_command=None, region="us-east-1")) as local:
+        for name, value in aws_owner(local.endpoint, "us-east-1").items():
+            monkeypatch.setenv(name, value)
+        yield boto3.client
+
+
+def test_queues_rules_alarms_keys_and_buckets_of_no_stack_are_found_on_aws(amazon: Callable[[str], Any]) -> None:
+    tags = [{"Key": "everspot:cluster", "Value": "train"}]
+    for name, cluster in (("known", "train"), ("lost", "train"), ("strange", "other")):
+        own = {"everspot:cluster": cluster}
+        amazon("sqs").create_queue(QueueName=name, tags=own)
+        amazon("s3").create_bucket(Bucket=f"{name}-bucket-1")
+        owned = {"TagSet": [{"Key": "everspot:cluster", "Value": cluster}]}
+        amazon("s3").put_bucket_tagging(Bucket=f"{name}-bucket-1", Tagging=owned)
+    events, watch = amazon("events"), amazon("cloudwatch")
+    events.put_rule(Name="lost-rule", EventPattern='{"source": ["aws.ec2"]}', Tags=tags)
+    queue = "arn:aws:sqs:us-east-1:123456789012:lost"
+    events.put_targets(Rule="lost-rule", Targets=[{"Id": "q", "Arn": queue}])
+    alarm = {"EvaluationPeriods": 1, "Period": 60, "Statistic": "Sum", "Threshold": 1.0, "Namespace": "n"}
+    watch.put_metric_alarm(
+        AlarmName="lost-alarm", MetricName="m", ComparisonOperator="GreaterThanThreshold", Tags=tags, **alarm
+    )
+    key_tags = [{"TagKey": "everspot:cluster", "TagValue": "train"}]
+    key_id = amazon("kms").create_key(Tags=key_tags)["KeyMetadata"]["KeyId"]
+    urls = {"control_url": "s3://known-bucket-1?region=us-east-1", "data_url": "s3://known-bucket-1"}
+    manifest = Manifest(cluster="train", cloud="aws", region="us-east-1", **urls)
+    stack_ids = known_ids({"deployment": {"resources": [{"id": "https://sqs.us-east-1.amazonaws.com/1/known"}]}})
+    look = lambda: find_orphans(manifest, stack_ids, SystemClock())  # noqa: E731
+    orphans = {(orphan.resource.kind, orphan.resource.name): orphan for orphan in look()}
+    assert {(*key, orphan.usd_per_hour) for key, orphan in orphans.items()} == {
+        ("queue", "lost", 0), ("rule", "lost-rule", 0), ("bucket", "lost-bucket-1", None),
+        ("alarm", "lost-alarm", 0.1 / 730), ("key", key_id, 1 / 730),
+    }  # fmt: skip
+    assert {kind for (kind, _), orphan in orphans.items() if orphan.resource.by_hand} == {"bucket", "key"}
+    assert orphans["bucket", "lost-bucket-1"].command == "aws s3 rb s3://lost-bucket-1 --region us-east-1"
+    assert orphans["queue", "lost"].command.startswith("aws sqs delete-queue --queue-url https://sqs.us-east-1.")
+    place = provider("aws").site(manifest)
+    for _ in range(2):  # what is gone already is no failure
+        place.remove([orphan.resource for orphan in orphans.values() if not orphan.resource.by_hand])
+    assert {orphan.resource.kind for orphan in look()} == {"bucket", "key"}
+    assert len(amazon("sqs").list_queues()["QueueUrls"]) == 2
+
+
+def test_subscriptions_topics_and_buckets_of_no_stack_are_found_on_google_cloud(site: GoogleSite) -> None:
+    project = "projects/everspot-local"
+    for name, cluster in (("train-known", "train"), ("train-lost", "train"), ("train-strange", "other")):
+        labels = {"everspot-cluster": cluster}
+        site.api.call("PUT", "pubsub", f"{project}/topics/{name}", body={"labels": labels})
+        body = {"topic": f"{project}/topics/{name}", "labels": labels}
+        site.api.call("PUT", "pubsub", f"{project}/subscriptions/{name}-s", body=body)
+        bucket = {"name": f"{name}-bucket", "labels": labels, "location": REGION}
+        site.api.call("POST", "storage", "b", body=bucket, query={"project": "everspot-local"})
+    manifest = site.manifest(control_url="gs://train-known-bucket", data_url="gs://train-known-bucket")
+    stack_ids = {"train-known", "train-known-s", "train-elastic"}
+    look = lambda: find_orphans(manifest, stack_ids, site.clock)  # noqa: E731
+    orphans = {(orphan.resource.kind, orphan.resource.name): orphan for orphan in look()}
+    assert {key: orphan.usd_per_hour for key, orphan in orphans.items()} == {
+        ("subscription", "train-lost-s"): 0, ("topic", "train-lost"): 0, ("bucket", "train-lost-bucket"): None,
+    }  # fmt: skip
+    assert orphans["topic", "train-lost"].command == "gcloud pubsub topics delete train-lost --project everspot-local"
+    assert orphans["bucket", "train-lost-bucket"].resource.by_hand
+    place = provider("gcp").site(manifest)
+    for _ in range(2):
+        place.remove([orphan.resource for orphan in orphans.values() if not orphan.resource.by_hand])
+    assert [orphan.resource.kind for orphan in look()] == ["bucket"]
+
+
+def test_where_other_services_may_not_be_asked_the_rest_is_found_and_that_is_said(
+    amazon: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    amazon("ec2").create_volume(
+        AvailabilityZone="us-east-1a", Size=8,
+        TagSpecifications=[{"ResourceType": "volume", "Tags": [{"Key": "everspot:cluster", "Value": "train"}]}],
+    )  # fmt: skip
+    manifest = Manifest(cluster="train", cloud="aws", region="us-east-1", control_url="s3://c", data_url="s3://c")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_RESOURCE_GROUPS_TAGGING_API", "http://127.0.0.1:9")
+    refused: list[str] = []
+    (volume,) = find_orphans(manifest, [], SystemClock(), refused=refused)
+    assert volume.resource.kind == "volume" and "queues, topics, buckets and keys could not be looked for" in refused[0]
+    with pytest.raises(CloudError):
+        find_orphans(manifest, [], SystemClock())
 
 
 TAGS = {"Project": "x", "everspot:cluster": "train"}

@@ -29,7 +29,7 @@ BRINGS = {
         "quota_of", "spot_prices", "terminate", "trouble",
     },
     "Door": {"enter", "forward"},
-    "Site": {"end", "free", "left", "removal", "remove"},
+    "Site": {"elsewhere", "end", "free", "left", "removal", "remove"},
 }  # fmt: skip
 
 

@@ -24,20 +24,28 @@ STEADY = 12
 """Looks, each a quarter of a second apart, that have to find the same."""
 
 
-def kill_update_at(rig: Any, action: str, stack: str) -> None:
-    """Begin an update, and kill the engine once the cloud was asked for an action. The cloud carries the action out:
-    the provider lives on, as it does where a runner's job is killed while its requests are under way."""
+def kill_update_at(rig: Any, action: str, stack: str, *command: str) -> None:
+    """Begin an update, or another command of the engine, and kill the engine once the cloud was asked for an action.
+
+    The cloud carries the action out: the provider lives on, as it does where a runner's job is killed while its
+    requests are under way.
+    """
     book = rig.project / "local" / "calls.jsonl"
     read_from = book.stat().st_size
     if stack not in rig.stacks:
         rig.engine.run(["stack", "init", stack], str(rig.project), rig.env)
         rig.stacks.add(stack)
     atexit.register(end_language_hosts, rig.project)
-    command = [shutil.which("pulumi", path=rig.env["PATH"]), "up", "--yes", "--skip-preview", "--parallel=64"]
+    words = command or ("up", "--skip-preview")
+    pulumi = shutil.which("pulumi", path=rig.env["PATH"])
     with subprocess.Popen(
-        [*command, "--stack", stack], cwd=rig.project, env=rig.plugins.attached(rig.env), start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    ) as engine:  # fmt: skip
+        [pulumi, *words, "--yes", "--parallel=64", "--stack", stack],
+        cwd=rig.project,
+        env=rig.plugins.attached(rig.env),
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as engine:
         try:
             ends = time.monotonic() + PATIENCE
             while action not in book.read_text()[read_from:]:

@@ -57,6 +57,7 @@ def test_a_cluster_whose_image_was_deleted_is_named_so_and_goes_down(
     google.up(STACK)
     ask(google, f"{GLOBAL}/images/everspot", "DELETE")
     google.wait(lambda: "imageFamily: there is no image yet" in google.refused(STACK))
+    assert "`everspot cluster down` destroys a cluster whose image is gone" in google.refused(STACK)
     with at_home(google):
         everspot("--store", google.outputs["controlUrl"], "--json", "doctor")
         found = [c for c in json.loads(capsys.readouterr().out)["checks"] if c["name"] == "image"]

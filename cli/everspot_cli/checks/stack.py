@@ -63,7 +63,9 @@ def orphan_checks(
     checks: list[Check] = []
     for cluster in clusters:
         try:
-            found = find_orphans(cluster, known, session.clock, catalogue=catalogue)
+            refused: list[str] = []
+            found = find_orphans(cluster, known, session.clock, catalogue=catalogue, refused=refused)
+            checks += [Check("credentials", _ORPHANS, Verdict.SKIP, reason) for reason in refused]
             # `declared.json` names no other resources of the stack.
             found = [one for one in found if state is not None or one.resource.capacity]
         except (CloudError, ImportError) as error:
@@ -77,12 +79,13 @@ def orphan_checks(
 
 
 def _check(orphan: Orphan) -> Check:
-    verdict = Verdict.WARN if orphan.usd_per_hour == 0 and not orphan.parts else Verdict.FAIL
-    fix = (
-        f"{orphan.command}; `everspot cluster down` removes it too"
-        if orphan.command
-        else "delete it with the cloud's tools"
-    )
+    free = orphan.usd_per_hour == 0 and not orphan.parts
+    verdict = Verdict.WARN if free or orphan.resource.by_hand else Verdict.FAIL
+    fix = orphan.command or "delete it with the cloud's tools"
+    if orphan.resource.by_hand:
+        fix = f"{fix}; or keep it, and take the cluster's tag or label away"
+    elif orphan.command:
+        fix = f"{fix}; `everspot cluster down` removes it too"
     return Check("cluster", _ORPHANS, verdict, f"belongs to no stack: {orphan.sentence}", fix)
 
 

@@ -81,6 +81,9 @@ def down(
     ended = _release(session, site, before)
     _still_drained(session, drained, force)
     removed = _remove_orphans(ground)
+    if any(operation.operation != "creating" for operation in declared.pending):
+        _say(session, "An update or a destroy was interrupted: asking the cloud what it has done.")
+        declared.clear_pending()  # what is deleted already cannot be deleted again
     session.errors.print(f"Destroying {declared.said}.")
     declared.destroy(lambda line: session.errors.print(line, style="dim", soft_wrap=True))
     if declared.pending:
@@ -169,10 +172,14 @@ class _Ground:
 
     def orphans(self) -> list[Orphan]:
         """What belongs to no stack, and what it costs."""
+        refused: list[str] = []
         try:
-            return find_orphans(self.manifest, self.known, self.session.clock, site=self.site)
+            found = find_orphans(self.manifest, self.known, self.session.clock, site=self.site, refused=refused)
         except CloudError as error:
             raise CliError(str(error), Exit.UNAVAILABLE, hint=error.fix) from None
+        for reason in refused:
+            self.session.errors.print(reason, markup=False)
+        return found
 
 
 def _confirm(
@@ -184,9 +191,12 @@ def _confirm(
         f"{declared.outputs['cluster']} ({declared.said}) has {counted(len(running), 'instance')}. "
         "Its jobs checkpoint, and everything that the stack declares is destroyed."
     )
-    if orphans:
-        names = first_few([one.sentence for one in orphans], _SHOWN)
-        words += f" What belongs to no stack is removed as well: {names}."
+    removed = [one.sentence for one in orphans if not one.resource.by_hand]
+    stays = [one.sentence for one in orphans if one.resource.by_hand]
+    if removed:
+        words += f" What belongs to no stack is removed as well: {first_few(removed, _SHOWN)}."
+    if stays:
+        words += f" What belongs to no stack and may have data stays: {first_few(stays, _SHOWN)}."
     buckets = declared.deletes()
     jobs = _unended(session) if buckets else []
     if buckets:
@@ -284,7 +294,7 @@ def _remove_orphans(ground: _Ground) -> list[str]:
 
     What costs nothing goes last, since the other may need it, and what of it cannot be removed is only named.
     """
-    orphans = ground.orphans()
+    orphans = [one for one in ground.orphans() if not one.resource.by_hand]
     if not orphans:
         return []
     session, site = ground.session, ground.site

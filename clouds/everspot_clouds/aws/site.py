@@ -1,8 +1,11 @@
 """The resources of a cluster in AWS that cost money, found by its tag, for `everspot cluster down`."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
@@ -31,11 +34,32 @@ _REMOVALS = {
     "security-group": "ec2 delete-security-group --group-id {name}",
     "subnet": "ec2 delete-subnet --subnet-id {name}",
     "vpc": "ec2 delete-vpc --vpc-id {name}",
+    "queue": "sqs delete-queue --queue-url {detail}",
+    "alarm": "cloudwatch delete-alarms --alarm-names {name}",
+    "bucket": "s3 rb s3://{name}",
+    "key": "kms schedule-key-deletion --key-id {name}",
 }
 """The AWS CLI's commands, by the kind of the resource."""
 
 _BILLED = ("instance", "spot-instances-request", "fleet", "volume", "vpc-endpoint", "natgateway", "elastic-ip")
 """Types of resources, as DescribeTags calls them, that `left` tells of, or that go with those."""
+
+_SERVICES = {"sqs": "queue", "events": "rule", "cloudwatch": "alarm", "s3": "bucket", "kms": "key", "logs": "log group"}
+"""Kinds of resources by the service in their ARN; any other service is called by its own name."""
+
+_REMOVED = ("queue", "rule", "alarm")
+"""Kinds that hold no data."""
+
+_GONE = (".NotFound", "NotFoundException", "DoesNotExist", "NonExistentQueue", "Unknown")
+"""Ends of the codes of errors about what is gone already."""
+
+_PRICES = {
+    "queue": 0.0,
+    "rule": 0.0,
+    "alarm": float(fixed_prices.ALARM.usd) / HOURS_A_MONTH,
+    "key": float(fixed_prices.KEY.usd) / HOURS_A_MONTH,
+}
+"""USD per hour; what else costs depends on its use."""
 
 _CONFIG = Config(connect_timeout=5, read_timeout=15, retries={"mode": "standard", "total_max_attempts": 4})
 
@@ -51,9 +75,8 @@ class AwsSite:
         """
         try:
             session = boto3.Session(region_name=manifest.region or os.environ.get("AWS_REGION"))
-            self._ec2, self._scaling, self._s3 = (
-                session.client(service, config=_CONFIG) for service in ("ec2", "autoscaling", "s3")
-            )
+            self._client = partial(session.client, config=_CONFIG)
+            self._ec2, self._scaling, self._s3 = map(self._client, ("ec2", "autoscaling", "s3"))
         except BotoCoreError as error:
             raise errors.told(error) from error
         self._cluster, self._region = manifest.cluster, self._ec2.meta.region_name
@@ -79,6 +102,18 @@ class AwsSite:
         except (ClientError, BotoCoreError) as error:
             raise errors.told(error) from error
 
+    def elsewhere(self) -> list[Left]:
+        """See `Site`. By the Resource Groups Tagging API, which knows no roles of IAM."""
+        mine = [{"Key": CLUSTER_TAG, "Values": [self._cluster]}]
+        try:
+            pages = self._client("resourcegroupstaggingapi").get_paginator("get_resources").paginate(TagFilters=mine)
+            arns = [mapping["ResourceARN"] for page in pages for mapping in page["ResourceTagMappingList"]]
+        except (ClientError, BotoCoreError) as error:
+            raise errors.told(error) from error
+        own_buckets = {urlsplit(url).netloc for url in self._buckets}
+        tagged = [_parse_arn(arn) for arn in arns if arn.split(":")[2] not in ("ec2", "autoscaling")]
+        return [resource for resource in tagged if resource.kind != "bucket" or resource.name not in own_buckets]
+
     def end(self, instances: Iterable[str]) -> None:
         """See `Site`."""
         try:
@@ -94,7 +129,7 @@ class AwsSite:
             try:
                 self._remove(resource)
             except (ClientError, BotoCoreError) as error:
-                if not errors.code_of(error).endswith((".NotFound", "NotFoundException", "DoesNotExist", "Unknown")):
+                if not errors.code_of(error).endswith(_GONE):
                     raise errors.told(error) from error
 
     def _remove(self, resource: Left) -> None:
@@ -120,11 +155,25 @@ class AwsSite:
                 self._ec2.delete_subnet(SubnetId=name)
             case "vpc":
                 self._ec2.delete_vpc(VpcId=name)
+            case "queue":
+                self._client("sqs").delete_queue(QueueUrl=resource.detail)
+            case "alarm":
+                self._client("cloudwatch").delete_alarms(AlarmNames=[name])
+            case "rule":
+                events = self._client("events")
+                targets = [target["Id"] for target in events.list_targets_by_rule(Rule=name)["Targets"]]
+                if targets:
+                    events.remove_targets(Rule=name, Ids=targets)
+                events.delete_rule(Name=name)
 
     def removal(self, resource: Left) -> str:
         """See `Site`."""
         command = _REMOVALS.get(resource.kind)
-        return f"aws {command.format(name=resource.name)} --region {self._region}" if command else ""
+        return (
+            f"aws {command.format(name=resource.name, detail=resource.detail)} --region {self._region}"
+            if command
+            else ""
+        )
 
     def _pages(self, call: str, name: str, **request: Any) -> Iterator[dict[str, Any]]:
         for page in self._ec2.get_paginator(call).paginate(**request):
@@ -227,6 +276,16 @@ class AwsSite:
                     continue
                 raise
             yield Left(kind="bucket", name=name, kept=True)
+
+
+def _parse_arn(arn: str) -> Left:
+    """What an ARN names. The detail of a queue is its URL, by which SQS knows it."""
+    _, partition, service, region, account, rest = arn.split(":", 5)
+    kind, name = _SERVICES.get(service, service), re.split("[:/]", rest)[-1]
+    domain = "amazonaws.com.cn" if partition == "aws-cn" else "amazonaws.com"
+    detail = f"https://sqs.{region}.{domain}/{account}/{name}" if kind == "queue" else arn
+    usd = _PRICES.get(kind)
+    return Left(kind=kind, name=name, detail=detail, usd_per_hour=usd, by_hand=kind not in _REMOVED)
 
 
 def _tags(thing: Mapping[str, Any]) -> dict[str, str]:

@@ -86,6 +86,7 @@ class Left:
         market: Of an instance.
         vm_name: Of an instance, if its cloud's commands know it by another name.
         usd_per_hour: The list price of anything but an instance; None if it is not known.
+        by_hand: Whether `down` leaves it to a person, since it has data or encrypts some.
     """
 
     kind: str
@@ -102,6 +103,7 @@ class Left:
     market: Market | None = None
     vm_name: str = ""
     usd_per_hour: float | None = 0.0
+    by_hand: bool = False
 
 
 class Site(Protocol):
@@ -113,6 +115,10 @@ class Site(Protocol):
 
     def free(self) -> list[Left]:
         """Launch templates and whatever else of the cluster costs nothing."""
+        ...
+
+    def elsewhere(self) -> list[Left]:
+        """What services other than that of instances have of the cluster: queues, topics, buckets, keys."""
         ...
 
     def end(self, instances: Iterable[str]) -> None:

@@ -6,6 +6,7 @@ Groups and routers have no labels: groups are found by the label of their templa
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import requests
 from everspot_core.clock import Clock
@@ -22,6 +23,7 @@ from everspot_clouds.gcp.rest import Api, open_api
 from everspot_clouds.gcp.rules import CLUSTER_LABEL, LAUNCH_LABEL, ROLE_LABEL
 
 INSTANCE, GROUP, DISK, NAT, TEMPLATE = "instance", "instance group", "disk", "NAT gateway", "instance template"
+SUBSCRIPTION, TOPIC, BUCKET = "subscription", "topic", "bucket"
 """The kinds of resources, for people."""
 
 _PLACES = {
@@ -31,6 +33,9 @@ _PLACES = {
     TEMPLATE: "regions/{region}/instanceTemplates/{name}",
 }
 """What is deleted, by the kind of the resource, as a path of the API below the project."""
+
+_COLLECTIONS = {SUBSCRIPTION: "subscriptions", TOPIC: "topics"}
+"""Of Pub/Sub, by the kind of the resource."""
 
 _REMOVALS = {
     INSTANCE: "instances delete {vm} --zone {zone}",
@@ -66,6 +71,27 @@ class GcpSite:
         names = self._told(lambda: groups.templates(self._api, self._region, self._cluster))
         return [Left(kind=TEMPLATE, name=name) for name in names]
 
+    def elsewhere(self) -> list[Left]:
+        """See `Site`. Subscriptions, topics and buckets; networks and service accounts have no labels."""
+        return self._told(lambda: [*self._messaging(), *self._other_buckets()])
+
+    def _messaging(self) -> Iterator[Left]:
+        for kind, collection in _COLLECTIONS.items():
+            for page in self._api.pages("pubsub", f"projects/{self._api.project}/{collection}"):
+                for document in page.get(collection) or ():
+                    if self._is_labelled(document):
+                        yield Left(kind=kind, name=last(document["name"]))
+
+    def _other_buckets(self) -> Iterator[Left]:
+        own_buckets = {urlsplit(url).netloc for url in self._buckets}
+        for page in self._api.pages("storage", "b", project=self._api.project):
+            for bucket in page.get("items") or ():
+                if self._is_labelled(bucket) and bucket["name"] not in own_buckets:
+                    yield Left(kind=BUCKET, name=bucket["name"], usd_per_hour=None, by_hand=True)
+
+    def _is_labelled(self, document: dict[str, Any]) -> bool:
+        return bool((document.get("labels") or {}).get(CLUSTER_LABEL) == self._cluster)
+
     def end(self, wanted: Iterable[str]) -> None:
         """See `Site`."""
 
@@ -84,10 +110,16 @@ class GcpSite:
         for resource in wanted:
             place = _PLACES.get(resource.kind)
             if place is not None:
-                self._told(partial(self._delete, self._filled(place, resource)))
+                self._told(partial(self._delete, "compute", self._filled(place, resource)))
+            elif resource.kind in _COLLECTIONS:
+                self._told(partial(self._delete, "pubsub", f"{_COLLECTIONS[resource.kind]}/{resource.name}"))
 
     def removal(self, resource: Left) -> str:
         """See `Site`."""
+        if resource.kind in _COLLECTIONS:
+            return f"gcloud pubsub {_COLLECTIONS[resource.kind]} delete {resource.name} --project {self._api.project}"
+        if resource.kind == BUCKET:
+            return f"gcloud storage buckets delete gs://{resource.name}"
         command = _REMOVALS.get(resource.kind)
         return f"gcloud compute {self._filled(command, resource)} --project {self._api.project}" if command else ""
 
@@ -96,9 +128,9 @@ class GcpSite:
             name=resource.name, region=self._region, zone=resource.zone, parent=resource.part_of, vm=resource.vm_name
         )
 
-    def _delete(self, path: str) -> None:
+    def _delete(self, product: str, path: str) -> None:
         try:
-            self._api.call("DELETE", "compute", f"projects/{self._api.project}/{path}")
+            self._api.call("DELETE", product, f"projects/{self._api.project}/{path}")
         except ApiError as error:
             if not error.gone:
                 raise

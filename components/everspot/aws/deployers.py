@@ -66,7 +66,7 @@ DRIFT = frozenset(
     ec2="DescribeAddressesAttribute",
     iam="ListInstanceProfilesForRole",
     s3="ListBucketVersions",
-) | _actions(ec2="DescribeInstances DescribeSpotPriceHistory DescribeTags DescribeVolumes")
+) | _actions(ec2="DescribeInstances DescribeSpotPriceHistory DescribeTags DescribeVolumes", tag="GetResources")
 """Further calls of a refresh that changes nothing, and of the looks for what was added by hand and for what belongs to
 no stack: those of `DEPLOY` that read, but for those that only come before something is deleted, and what only the last
 look asks for."""

@@ -48,7 +48,9 @@ DEPLOY = _permissions(
 DRIFT = frozenset(one for one in DEPLOY if one.rpartition(".")[2] in ("get", "getIamPolicy", "list")) - _permissions(
     compute="globalOperations.get regionOperations.get",
 ) | _permissions(
-    compute="disks.list firewalls.list instanceGroupManagers.list instanceTemplates.list instances.list routers.list"
+    compute="disks.list firewalls.list instanceGroupManagers.list instanceTemplates.list instances.list routers.list",
+    pubsub="subscriptions.list topics.list",
+    storage="buckets.list",
 )
 """Further calls of a refresh that changes nothing, and of the looks for what was added by hand and for what belongs to
 no stack: those of `DEPLOY` that read, but for those that ask how far a change is, and the lists that only the looks

@@ -97,6 +97,9 @@ def check_machine(problems: Problems, machine: Mapping[str, Any], types: Iterabl
         problems.need(reason is None, "volumeKmsKey", reason or "")
 
 
+_IMAGE_GONE = "`everspot cluster down` destroys a cluster whose image is gone."
+
+
 def resolve_image(parent: pulumi.Resource, machine: GcpMachineArgs) -> pulumi.Output[dict[str, Any]]:
     """The image now: `link`, projects/PROJECT/global/images/NAME, and the size of its disk, `gib`.
 
@@ -109,11 +112,14 @@ def resolve_image(parent: pulumi.Resource, machine: GcpMachineArgs) -> pulumi.Ou
         told = (
             f"imageFamily: there is no image yet: the family {family} cannot be read (compute.images.getFromFamily). "
             "Bake one: packer build -var project=PROJECT -var zone=ZONE -var wheel=WHEEL "
-            f"-var family={family.rpartition('/')[2]} training_image/bake/everspot-gcp.pkr.hcl"
+            f"-var family={family.rpartition('/')[2]} training_image/bake/everspot-gcp.pkr.hcl. {_IMAGE_GONE}"
         )
     else:
         asked = pulumi.Output.from_input(machine["image_id"]).apply(lambda given: _parts(given, "name"))
-        told = "imageId: the image cannot be read (compute.images.get): is it one of this project, or shared with it?"
+        told = (
+            "imageId: the image cannot be read (compute.images.get): is it one of this project, or shared with it? "
+            f"{_IMAGE_GONE}"
+        )
     answer: pulumi.Output[Any] = asked.apply(
         lambda inputs: asking.ask(parent, "compute/getImage:getImage", inputs, failed=told)
     )

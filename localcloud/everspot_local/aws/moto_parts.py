@@ -83,6 +83,7 @@ _REPLACED: list[tuple[object, str, object]] = [
     (EventsBackend, "put_rule", rule_limits.put_rule),
     (EventsBackend, "put_targets", rule_limits.put_targets),
     (EventsBackend, "tag_resource", rule_limits.tag_resource),
+    (EventsBackend, "iter_tagged_resources", rule_limits.iter_tagged_resources),
     (CloudWatchBackend, "put_metric_alarm", alarms.put_metric_alarm),
     (SQSBackend, "create_queue", sqs.create_queue),
     (SQSBackend, "delete_queue", sqs.delete_queue),

@@ -32,6 +32,9 @@ class PretendSite:
     def free(self) -> list[Left]:
         return []
 
+    def elsewhere(self) -> list[Left]:
+        return []
+
     def removal(self, resource: Left) -> str:
         return ""
 

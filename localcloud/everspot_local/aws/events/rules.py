@@ -4,8 +4,10 @@ Lengths and characters of names are in EventBridge's own model: see `model_limit
 that does not exist, and drops what is sent there.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
+from moto.core.resource_tagging import TaggedResource
 from moto.events.models import EventsBackend
 
 from everspot_local.aws.refusals import Refused
@@ -18,6 +20,7 @@ TAGS = 50
 _put_rule = EventsBackend.put_rule
 _put_targets = EventsBackend.put_targets
 _tag_resource = EventsBackend.tag_resource
+_iter_tagged_resources = EventsBackend.iter_tagged_resources
 
 
 def put_rule(self: EventsBackend, name: str, *words: Any, **more: Any) -> Any:
@@ -45,6 +48,13 @@ def tag_resource(self: EventsBackend, arn: str, tags: dict[str, str]) -> None:
         held = {tag["Key"]: tag["Value"] for tag in self.tagger.list_tags_for_resource(arn)["Tags"]}
         _check_tags([{"Key": key, "Value": value} for key, value in {**held, **tags}.items()])
     _tag_resource(self, arn, tags)
+
+
+def iter_tagged_resources(self: EventsBackend) -> Iterator[TaggedResource]:
+    """Yield buses as moto does, and rules, which GetResources knows as well."""
+    yield from _iter_tagged_resources(self)
+    for rule in (rule for bus in self.event_buses.values() for rule in bus.rules.values()):
+        yield TaggedResource(rule.arn, self.tagger.get_tag_dict_for_resource(rule.arn), "events:rule")
 
 
 def _check_tags(tags: list[dict[str, str]]) -> None:

@@ -34,8 +34,9 @@ S3_PARTS = {
     "replication": "ReplicationConfiguration",
     "requestpayment": "BucketRequestPayment",
 }
-# Services whose permissions have another prefix than the calls (Service Authorization Reference, "Service Quotas").
-PREFIXES = {"service-quotas": "servicequotas"}
+# Services whose permissions have another prefix than the calls (Service Authorization Reference, "Service Quotas",
+# "Amazon Resource Group Tagging API").
+PREFIXES = {"service-quotas": "servicequotas", "tagging": "tag"}
 # AWS Budgets has one permission for all calls that look, and one for all that change (Service Authorization Reference).
 BUDGETS = {"Describe": "ViewBudget", "Create": "ModifyBudget", "Update": "ModifyBudget", "Delete": "ModifyBudget"}
 # Service Authorization Reference, Amazon EC2: these are checked for the launch template that they name.

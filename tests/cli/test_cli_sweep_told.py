@@ -66,6 +66,17 @@ def test_a_job_that_only_looks_like_a_trial_is_none_in_the_report(play: Playgrou
         ({"fields": {"env.SEED": {"low": 1, "high": 10**400}}}, ["high: has to be a number from -1e+15 to 1e+15"]),
         ({"fields": {"env.SEED": {"choices": [1, float("nan")]}}}, ["has to be finite"]),
         ({"fields": {"env.SEED": {"low": 0.0, "high": 1.0, "step": 1e-300}}}, ["step leaves more than 1e+12 values"]),
+        # Trials that are all the same, or never try an end that is said to be included, are paid for nothing.
+        (
+            {"fields": {"parameters.width": {"low": 1, "high": 8, "step": 100}}},
+            ["step 100 ends at 1 and never reaches"],
+        ),
+        (
+            {"fields": {"env.SEED": {"low": 0.1, "high": 0.35, "step": 0.1}}},
+            ["ends at 0.3 and never reaches high, 0.35"],
+        ),
+        ({"fields": {"name": {"choices": ["a", "b"]}}}, ["fields.name: the sweep sets it itself"]),
+        ({"fields": {"tags.Sweep": {"choices": ["a", "b"]}}}, ["fields.tags.Sweep: the sweep sets it itself"]),
         ({"fields": {"parameters.speed": {"choices": [1]}}}, ["parameters.speed: unknown"]),
         ({"fields": {"parameters.width": {"choices": [8, 0, 999]}}}, ["fields.parameters.width: 0: ", "width: 999: "]),
         ({"fields": {"parameters.dropout": {"low": 0.0, "high": 1.5}}}, ["fields.parameters.dropout: 1.5: "]),
@@ -85,6 +96,19 @@ def test_what_is_wrong_is_told_before_anything_is_written(play: Playground, more
         assert words in answer.err
     assert play.world.store.jobs.names() == []
     assert play.world.store.studies.get("rates") is None
+
+
+def test_a_step_of_decimal_fractions_that_reaches_the_end_is_taken(tmp_path) -> None:
+    """In binary (0.7 - 0.1) / 0.1 is no whole number."""
+    from everspot_cli.sweeping.reading import read_sweep
+
+    (tmp_path / "job.yaml").write_text("name: j\nrecipe: image-classification\n")
+    file = tmp_path / "sweep.yaml"
+    file.write_text(
+        "name: s\njob: job.yaml\nmetric: loss\ntrials: 2\n"
+        "fields: {parameters.dropout: {low: 0.1, high: 0.7, step: 0.1}, env.SEED: {low: 1, high: 9, step: 2}}\n"
+    )
+    assert read_sweep(file).fields["parameters.dropout"].step == 0.1
 
 
 def test_a_value_that_the_cluster_cannot_hold_is_refused_before_the_first_trial(play: Playground) -> None:

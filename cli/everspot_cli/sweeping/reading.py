@@ -9,12 +9,15 @@ from everspot_core.faults import faults
 from everspot_core.field_types import NAME
 from everspot_core.problems import Problem, near, shown
 from everspot_core.recipes import metrics_of
-from everspot_core.sweep import Dimension, SweepSpec, trials_to_check
+from everspot_core.sweep import SWEEP_TAG, Dimension, SweepSpec, trials_to_check
 from pydantic import ValidationError
 
 from everspot_cli.errors import CliError, fields_wrong, listed
 from everspot_cli.specs import Overrides, examined
 from everspot_cli.yamlfile import read_yaml
+
+STEP_TOLERANCE = 1e-9
+"""Relative error of a quotient of two decimal fractions such as 0.3 / 0.1, and more."""
 
 
 def read_sweep(file: Path) -> SweepSpec:
@@ -31,6 +34,8 @@ def read_sweep(file: Path) -> SweepSpec:
         spec = SweepSpec.model_validate(data)
     except ValidationError as error:
         found = faults(error, SweepSpec)
+    if spec is not None:
+        found += _of_fields(spec)
     job = data.get("job")
     if isinstance(job, str) and job:
         found += _of_job(file.parent / job, data, alone=not found)
@@ -38,6 +43,25 @@ def read_sweep(file: Path) -> SweepSpec:
         hint = "docs/sweeps.md has every field"
         raise CliError(f"{file}: {fields_wrong(len(found))}", hint=hint, problems=listed(found))
     return spec
+
+
+def _of_fields(spec: SweepSpec) -> list[Problem]:
+    """Return the problems of fields of which trials would not get the values that were written."""
+    problems = [
+        Problem(f"fields.{name}", "the sweep sets it itself, the same in all of its trials")
+        for name in ("name", f"tags.{SWEEP_TAG}")
+        if name in spec.fields
+    ]
+    for name, dimension in spec.fields.items():
+        low, high, step = dimension.low, dimension.high, dimension.step
+        if low is None or high is None or step is None:
+            continue
+        steps = (high - low) / step
+        if abs(steps - round(steps)) > STEP_TOLERANCE * max(1.0, steps):
+            last = float(f"{low + int(steps) * step:.12g}")
+            words = f"step {step:g} ends at {last:g} and never reaches high, {high:g}: give another step or high"
+            problems.append(Problem(f"fields.{name}", words))
+    return problems
 
 
 def values_of(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -87,6 +87,20 @@ def test_queues_are_allowed_by_their_arn(kit: Any, worker: Worker) -> None:
     assert refused(worker.client("sqs").delete_message, QueueUrl=mine, ReceiptHandle="x") == "AccessDenied"
 
 
+def test_tagged_resources_are_listed_by_the_permission_that_aws_calls_tag(kit: Any, worker: Worker) -> None:
+    owner = {"everspot:cluster": "train"}
+    queue = kit.client("sqs").create_queue(QueueName="tagged", tags=owner)["QueueUrl"]
+    kit.client("events").put_rule(
+        Name="tagged", EventPattern='{"source": ["aws.ec2"]}', Tags=[{"Key": "everspot:cluster", "Value": "train"}]
+    )
+    filters = [{"Key": "everspot:cluster", "Values": ["train"]}]
+    client = worker.client("resourcegroupstaggingapi")
+    assert refused(client.get_resources, TagFilters=filters) == "AccessDeniedException"
+    worker.may({"Action": "tag:GetResources", "Resource": "*"})
+    arns = [mapping["ResourceARN"] for mapping in client.get_resources(TagFilters=filters)["ResourceTagMappingList"]]
+    assert {arn.split(":")[2] for arn in arns} == {"sqs", "events"} and queue.endswith("/tagged")
+
+
 def test_the_book_says_who_called_what_on_what(kit: Any, worker: Worker) -> None:
     queue = kit.client("sqs").create_queue(QueueName="mine")["QueueUrl"]
     refused(worker.client("sqs").receive_message, QueueUrl=queue)

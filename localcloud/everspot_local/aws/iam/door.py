@@ -27,6 +27,7 @@ from everspot_local.market.clock import stamp
 CODES = {
     "ec2": "UnauthorizedOperation",
     "ssm": "AccessDeniedException",
+    "resourcegroupstaggingapi": "AccessDeniedException",
     "events": "AccessDeniedException",
     "kms": "AccessDeniedException",
     "ce": "AccessDeniedException",

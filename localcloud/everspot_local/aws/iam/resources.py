@@ -36,7 +36,7 @@ S3_PARTS = {
 }
 # Services whose permissions have another prefix than the calls (Service Authorization Reference, "Service Quotas",
 # "Amazon Resource Group Tagging API").
-PREFIXES = {"service-quotas": "servicequotas", "tagging": "tag"}
+PREFIXES = {"service-quotas": "servicequotas", "resourcegroupstaggingapi": "tag"}
 # AWS Budgets has one permission for all calls that look, and one for all that change (Service Authorization Reference).
 BUDGETS = {"Describe": "ViewBudget", "Create": "ModifyBudget", "Update": "ModifyBudget", "Delete": "ModifyBudget"}
 # Service Authorization Reference, Amazon EC2: these are checked for the launch template that they name.

@@ -98,6 +98,16 @@ def test_what_is_wrong_is_told_before_anything_is_written(play: Playground, more
     assert play.world.store.studies.get("rates") is None
 
 
+def test_a_job_that_is_repeated_is_not_swept(play: Playground) -> None:
+    """Each trial would be repeated every day, long after the sweep is over."""
+    file = play.write()
+    job = play.folder / "train.yaml"
+    job.write_text(job.read_text() + "every: 1d\n")
+    answer = play.world.run("sweep", str(file))
+    assert answer.code == 1 and "a trial has no `every`" in answer.err
+    assert play.world.store.jobs.names() == []
+
+
 def test_a_step_of_decimal_fractions_that_reaches_the_end_is_taken(tmp_path) -> None:
     """In binary (0.7 - 0.1) / 0.1 is no whole number."""
     from everspot_cli.sweeping.reading import read_sweep

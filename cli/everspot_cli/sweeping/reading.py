@@ -98,6 +98,9 @@ def _of_job(path: Path, data: dict[str, Any], *, alone: bool) -> list[Problem]:
     for values in trials_to_check(valid)[1:]:
         _, refused = examined(path, Overrides(values_of(name, {**firsts, **values})).over(job))
         of_sweep += _of_values([problem for problem in refused if problem not in found], values)
+    if job.get("every") is not None or "every" in fields:
+        words = "each trial would begin a series, whose runs go on when the sweep is over: a trial has no `every`"
+        of_sweep.append(Problem("fields.every" if "every" in fields else "job", words))
     of_sweep = list(dict.fromkeys([*of_sweep, *_of_metric(data.get("metric"), job.get("recipe"))]))
     if own and alone and not of_sweep:
         hint = "docs/reference-spec.md lists every field"

@@ -33,7 +33,7 @@ from everspot_train.trainer.rehearsal import Recorder
 from everspot_train.trainer.state import Stateful, TrainState, unwrapped
 from everspot_train.trainer.stepper import Stepper
 from everspot_train.trainer.trackable import check_names, check_parameters, check_sharding, check_signatures, signature
-from everspot_train.trainer.untracked_loaders import UntrackedLoaders
+from everspot_train.trainer.untracked import UntrackedLoaders, untracked_hook_states
 
 log = logging.getLogger("everspot.trainer")
 
@@ -337,6 +337,14 @@ class Run:
         if self._optimizers:
             self._optimizers.begin()
         self._loaders.begin()
+        for kind in untracked_hook_states(self._model, self.state.shared):
+            log.warning(
+                "a communication hook of DDP keeps a state (%s) that is not tracked: a resume begins it anew, with "
+                "other gradients. Track an object whose state_dict and load_state_dict hold it",
+                kind,
+            )
+            if self._keeper:
+                self._keeper.note_untracked(f"the state of a communication hook ({kind})")
 
     def _end_loop(self) -> None:
         if self._stepper:

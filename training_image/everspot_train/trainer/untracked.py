@@ -1,4 +1,4 @@
-"""Notices a second DataLoader that the loop reads by hand over several steps, and whose position no checkpoint holds.
+"""Notices state that no checkpoint holds: a second DataLoader that the loop reads by hand, and hooks of DDP.
 
 A loader for evaluation is read from its beginning to its end within one step, so nothing of it has to be restored.
 """
@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+import torch
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-_CONTAINERS = (list, tuple, dict)
-_MOST_OBJECTS = 256  # that are looked at in one tracked object
+_MOST_OBJECTS = 1024  # that are looked at in one tracked object
 
 
 class UntrackedLoaders:
@@ -85,23 +85,32 @@ class UntrackedLoaders:
         return any(_leads_to(piece, iterator) for piece in self._pieces.values())
 
 
-def _leads_to(piece: Any, iterator: Any) -> bool:
-    """Return whether an object refers to the iterator, so that its own state may hold the position."""
+def untracked_hook_states(model: Any, pieces: Mapping[str, Any]) -> list[str]:
+    """Return the types of the states of DDP's communication hooks, such as PowerSGD's, that no tracked object holds."""
+    states = [state for _, state in getattr(model, "_comm_hooks", ()) if state is not None]
+    return [
+        type(state).__name__
+        for state in states
+        if not isinstance(state, torch.distributed.ProcessGroup)
+        and not any(_leads_to(piece, state) for piece in pieces.values())
+    ]
+
+
+def _leads_to(piece: Any, value: Any) -> bool:
+    """Return whether an object refers to the value, so that its own state may hold that of the value."""
     waiting, visited = [piece], set[int]()
     while waiting and len(visited) < _MOST_OBJECTS:
         part = waiting.pop(0)
-        if part is iterator:
+        if part is value:
             return True
         if id(part) not in visited:
             visited.add(id(part))
-            waiting += [
-                value for value in _values(part) if isinstance(value, _CONTAINERS) or hasattr(value, "__dict__")
-            ]
+            waiting += _values(part)
     return False
 
 
 def _values(part: Any) -> Iterable[Any]:
-    if isinstance(part, _CONTAINERS):
-        return part.values() if isinstance(part, dict) else part
-    values: Iterable[Any] = vars(part).values()
+    if isinstance(part, dict):
+        return part.values()
+    values: Iterable[Any] = part if isinstance(part, list | tuple) else getattr(part, "__dict__", {}).values()
     return values

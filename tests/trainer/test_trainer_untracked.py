@@ -1,4 +1,4 @@
-"""A loop that reads a second loader by hand is warned: no checkpoint holds where it was."""
+"""What a loop uses and no checkpoint holds is reported: a second loader that is read by hand, a hook's state."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from everspot_core.records import EventKind
 from everspot_train.trainer import Run, resumable_loader
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.utils.data import DataLoader, TensorDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 from trainer_habits import data, endless
@@ -136,3 +139,37 @@ def test_the_iterator_of_a_tracked_loader_that_is_older_than_the_restore_is_repo
         events = current.store.events("digits-1")
         reports.append([event.epoch for event in events if event.kind is EventKind.NOT_TRACKED])
     assert reports == [[], [2]]
+
+
+@pytest.mark.parametrize("tracked", [False, True])
+def test_the_state_of_a_communication_hook_is_reported_unless_it_is_tracked(
+    tracked: bool, run_dir: Post, tmp_path: Path
+) -> None:
+    dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "group"), 1), rank=0, world_size=1)
+    try:
+        with Run.open(seed=1, precision="fp32") as run:
+            model = nn.parallel.DistributedDataParallel(nn.Linear(6, 1))
+            state = PowerSGDState(None)
+            model.register_comm_hook(state, powerSGD_hook)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            pieces = {"hook": HookState(state)} if tracked else {}
+            run.track(model=model, optimizer=optimizer, loader=resumable_loader(data(), 4, seed=2), **pieces)
+            for (x,) in run.batches(2):
+                run.step(model(x).square().mean())
+    finally:
+        dist.destroy_process_group()
+    reports = [event.data for event in run_dir.store.events("digits-1") if event.kind is EventKind.NOT_TRACKED]
+    assert reports == ([] if tracked else [{"what": "the state of a communication hook (PowerSGDState)"}])
+
+
+class HookState:
+    """The errors that PowerSGD feeds back, as a tracked object."""
+
+    def __init__(self, state: PowerSGDState) -> None:
+        self.state = state
+
+    def state_dict(self) -> dict[int, torch.Tensor]:
+        return dict(self.state.error_dict)
+
+    def load_state_dict(self, state: dict[int, torch.Tensor]) -> None:
+        self.state.error_dict = dict(state)

@@ -24,7 +24,7 @@ def travels(record: JobRecord) -> dict[str, Any]:
     }
 
 
-def visit_of(submission: JobSubmission) -> dict[str, Any] | None:
+def visit_fields(submission: JobSubmission) -> dict[str, Any] | None:
     """Whose job a visit is: home's name, the job's id there, and which of its visits this is; None if it is none."""
     visit = submission.visit
     return {"home": visit.home, "job_id": visit.job_id, "number": visit.number} if visit is not None else None
@@ -57,5 +57,5 @@ def trip_words(row: Mapping[str, Any]) -> str | None:
 def _trip(trip: Mapping[str, Any]) -> str:
     cost = "" if trip["usd"] is None else f", ${trip['usd']:.2f}"
     way = f", about ${trip['egress_usd']:.2f} for the way" if trip["egress_usd"] >= 0.005 else ""
-    why = f": {trip['why']}" if trip["why"] else ""
-    return f"{trip['cluster']} as {trip['visit']}, {trip['end']} at step {trip['step']}{cost}{way}{why}"
+    reason = f": {trip['why']}" if trip["why"] else ""
+    return f"{trip['cluster']} as {trip['visit']}, {trip['end']} at step {trip['step']}{cost}{way}{reason}"

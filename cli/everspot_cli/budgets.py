@@ -65,10 +65,10 @@ def read(session: Session) -> BudgetReading:
     since = min(Period.MONTH.begin(now), now - LATELY)
     dossiers = _dossiers(session, since)
     book = PriceBook(store.prices(), session.catalogue)
-    found, lately, first = _spending(session, dossiers, book, since)
+    daily_spending, lately, first = _spending(session, dossiers, book, since)
     going_on = _commitments(session, dossiers, book)
     span = min(LATELY, now - first) if first is not None else timedelta(0)
-    rows = _rows(budgets, found, lately, going_on, span, now)
+    rows = _rows(budgets, daily_spending, lately, going_on, span, now)
     return BudgetReading(budgets, tuple(rows), note)
 
 
@@ -94,7 +94,7 @@ def used_up(rows: Iterable[BudgetRow]) -> list[str]:
 
 def _rows(
     budgets: Budgets,
-    found: dict[tuple[date, str], Amount],
+    daily_spending: dict[tuple[date, str], Amount],
     lately: dict[tuple[date, str], Amount],
     going_on: list[Commitment],
     span: timedelta,
@@ -102,11 +102,11 @@ def _rows(
 ) -> Iterator[BudgetRow]:
     caps = {(team, period, unit): cap for team, period, unit, cap in budgets.limits()}
     month = Period.MONTH.begin(now).date()
-    teams = {team for team, *_ in caps} | {whose for day, whose in found if day >= month}
+    teams = {team for team, *_ in caps} | {payer for day, payer in daily_spending if day >= month}
     for team in [ENVIRONMENT, *sorted(teams - {ENVIRONMENT})]:
         for period in Period:
             begin, until = period.begin(now), period.end(now)
-            used = spent(found, team, begin)
+            used = spent(daily_spending, team, begin)
             for unit in Unit:
                 cap = caps.get((team, period, unit))
                 bound = committed(going_on, team, unit, now, until)
@@ -131,11 +131,11 @@ def _dossiers(session: Session, since: datetime) -> list[Dossier]:
     store = session.store
     jobs, records = side_by_side(store.jobs.scan, store.records.scan)
     events = store.events_by_job(list(jobs), brief=True)
-    found = {
+    live_dossiers = {
         job: Dossier(submission=doc.value, record=records[job].value if job in records else None, events=events[job])
         for job, doc in jobs.items()
     }
-    return list((found | store.archive.scan(since, session.now)).values())
+    return list((live_dossiers | store.archive.scan(since, session.now)).values())
 
 
 def _spending(
@@ -147,11 +147,11 @@ def _spending(
     for dossier in dossiers:
         team = dossier.submission.spec.tags.get("Team", "")
         record = dossier.record
-        left = record.changed_at if record is not None and not record.state.owned else now
+        released_at = record.changed_at if record is not None and not record.state.owned else now
         for attempt in attempts(dossier.events):
-            held = Tenure(team, attempt.start, attempt.end or left, attempt.share)
-            claims[attempt.instance_id or ""].append(held)
-    found: dict[tuple[date, str], Amount] = {}
+            tenure = Tenure(team, attempt.start, attempt.end or released_at, attempt.share)
+            claims[attempt.instance_id or ""].append(tenure)
+    daily_spending: dict[tuple[date, str], Amount] = {}
     lately: dict[tuple[date, str], Amount] = {}
     first = None
     ends = {name: doc.value for name, doc in store.ends.scan().items()}
@@ -161,30 +161,30 @@ def _spending(
             continue
         first = min(launch.launched_at, first or now)
         kind = session.catalogue.types.get(launch.instance_type)
-        gpus, rules, holds = kind.gpus if kind else 0, session.cloud.billing, in_order(claims[name])
-        for into, begin in ((found, since), (lately, now - LATELY)):
-            add(into, spending(launch, ended, holds, gpus=gpus, book=book, rules=rules, since=begin, now=now))
-    return found, lately, first
+        gpus, rules, tenures = kind.gpus if kind else 0, session.cloud.billing, in_order(claims[name])
+        for into, begin in ((daily_spending, since), (lately, now - LATELY)):
+            add(into, spending(launch, ended, tenures, gpus=gpus, book=book, rules=rules, since=begin, now=now))
+    return daily_spending, lately, first
 
 
 def _commitments(session: Session, dossiers: list[Dossier], book: PriceBook) -> list[Commitment]:
     """The commitments of running jobs, by the plan's own measure."""
-    now, instances, told = session.now, session.store.instances.scan(), session.store.assignments.scan()
-    found = []
+    now, instances, assignments = session.now, session.store.instances.scan(), session.store.assignments.scan()
+    commitments = []
     for dossier in dossiers:
         record = dossier.record
-        there = instances.get(record.owner or "") if record is not None and record.state.owned else None
-        if there is not None:
-            machine = there.value
-            given = told.get(machine.instance_id)
-            part = given.value.share(dossier.job_id) if given is not None else 1.0
+        owner_doc = instances.get(record.owner or "") if record is not None and record.state.owned else None
+        if owner_doc is not None:
+            machine = owner_doc.value
+            assignment = assignments.get(machine.instance_id)
+            part = assignment.value.share(dossier.job_id) if assignment is not None else 1.0
             usd = _usd_per_hour(machine, book, now) * part
-            found.append(
+            commitments.append(
                 commitment(
                     plain_view(dossier.submission, dossier.record), usd, machine.gpus * part, machine.instance_type, now
                 )
             )
-    return found
+    return commitments
 
 
 def _usd_per_hour(machine: InstanceRecord, book: PriceBook, now: datetime) -> float:

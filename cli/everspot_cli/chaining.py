@@ -23,8 +23,8 @@ def timed(submission: JobSubmission) -> JobSubmission:
     return submission.model_copy(update={"start_at": start, "series": series})
 
 
-def earlier_of(session: "Session", what: str, submission: JobSubmission) -> list[Earlier]:
-    """The jobs that this one comes after, by id. `what`: its file.
+def resolve_dependencies(session: "Session", file_name: str, submission: JobSubmission) -> list[Earlier]:
+    """The jobs that this one comes after, by id. `file_name`: its file.
 
     Raises:
         CliError: naming every one that does not exist, that has not succeeded and never will, or whose name is
@@ -33,35 +33,45 @@ def earlier_of(session: "Session", what: str, submission: JobSubmission) -> list
     words = submission.spec.after
     if not words or submission.after:  # else another attempt, which comes after what the first one came after
         return submission.after
-    found = [_find(session, word) for word in words]
-    names = [job.spec.name for job, _ in (f for f in found if f is not None)]
+    matches = [_find(session, reference) for reference in words]
+    names = [job.spec.name for job, _ in (f for f in matches if f is not None)]
     problems = []
-    for number, (word, one) in enumerate(zip(words, found, strict=True)):
-        said = ""
-        if one is None:
-            said = f"there is no job {word}, neither by name nor by id"
-        elif one[1] in (JobState.FAILED, JobState.CANCELLED):
-            said = f"{one[0].job_id} has not succeeded, and never will ({one[1].value})"
-        elif names.count(one[0].spec.name) > 1:
-            said = f"another one is named {one[0].spec.name} too: their outputs would lie in the same folder"
-        if said:
-            problems.append({"field": f"after[{number}]", "problem": said})
+    for number, (reference, earlier_job) in enumerate(zip(words, matches, strict=True)):
+        problem = ""
+        if earlier_job is None:
+            problem = f"there is no job {reference}, neither by name nor by id"
+        elif earlier_job[1] in (JobState.FAILED, JobState.CANCELLED):
+            problem = f"{earlier_job[0].job_id} has not succeeded, and never will ({earlier_job[1].value})"
+        elif names.count(earlier_job[0].spec.name) > 1:
+            problem = f"another one is named {earlier_job[0].spec.name} too: their outputs would lie in the same folder"
+        if problem:
+            problems.append({"field": f"after[{number}]", "problem": problem})
     if problems:
-        raise CliError(f"{what}: what the job comes after", Exit.NOT_FOUND, hint="everspot jobs", problems=problems)
-    return [Earlier(name=one[0].spec.name, job_id=one[0].job_id) for one in found if one is not None]
+        raise CliError(
+            f"{file_name}: what the job comes after", Exit.NOT_FOUND, hint="everspot jobs", problems=problems
+        )
+    return [
+        Earlier(name=earlier_job[0].spec.name, job_id=earlier_job[0].job_id)
+        for earlier_job in matches
+        if earlier_job is not None
+    ]
 
 
-def _find(session: "Session", word: str) -> tuple[JobSubmission, JobState] | None:
+def _find(session: "Session", reference: str) -> tuple[JobSubmission, JobState] | None:
     """The job with this id, else the newest one with this name; with its state."""
     store = session.store
     live, archived = store.jobs.names(), store.archive.keys()
-    like = re.compile(re.escape(word) + _ID)
-    ids = [word] if word in live or word in archived else [job for job in {*live, *archived} if like.fullmatch(job)]
+    like = re.compile(re.escape(reference) + _ID)
+    ids = (
+        [reference]
+        if reference in live or reference in archived
+        else [job for job in {*live, *archived} if like.fullmatch(job)]
+    )
     tables, past = store.jobs.read([job for job in ids if job in set(live)]), [job for job in ids if job in archived]
-    found = {job: doc.value for job, doc in tables.items()}
+    submissions = {job: doc.value for job, doc in tables.items()}
     dossiers = store.archive.read(archived[job] for job in past)
-    found |= {job: dossier.submission for job, dossier in dossiers.items()}
-    chosen = [job for job in found.values() if word in (job.job_id, job.spec.name)]
+    submissions |= {job: dossier.submission for job, dossier in dossiers.items()}
+    chosen = [job for job in submissions.values() if reference in (job.job_id, job.spec.name)]
     if not chosen:
         return None
     last = max(chosen, key=lambda job: (job.submitted_at, job.job_id))
@@ -81,10 +91,10 @@ def live_run(session: "Session", run: JobSubmission) -> JobSubmission | None:
     alike = [job for job in store.jobs.names() if job == series.id or job.startswith(f"{series.id}-")]
     jobs, records = store.jobs.read(alike), store.records.read(alike)
     living = [
-        found.value
-        for job, found in jobs.items()
-        if found.value.series is not None
-        and found.value.series.id == series.id
+        doc.value
+        for job, doc in jobs.items()
+        if doc.value.series is not None
+        and doc.value.series.id == series.id
         and not (job in records and records[job].value.state.final)
     ]
     return max(living, key=lambda job: job.series.run if job.series is not None else 0, default=None)

@@ -25,17 +25,20 @@ def compare_sets(jobs: Sequence[_Row], a: list[str], b: list[str], metric: str |
     unpriced = {job["job_id"] for job in jobs if not job["cost_known"]}
     done = {name: [job for job in rows if job["state"] == JobState.SUCCEEDED.value] for name, rows in chosen.items()}
     _refuse(chosen, done, {"a": a, "b": b}, metric)
-    named = metric or _common_metric(done["a"], done["b"])
-    measures = [_measure(done, *one) for one in _figures(named, unpriced)]
+    metric_name = metric or _common_metric(done["a"], done["b"])
+    measures = [_measure(done, *figure) for figure in _figures(metric_name, unpriced)]
     return {
         **{name: _side(chosen[name], done[name], unpriced) for name in chosen},
         "confidence": 0.95,
         "measures": [row for row in measures if row is not None],
-        "notes": [*_notes(chosen, done, unpriced), *([] if named else ["No metric is reported by jobs of both sets."])],
+        "notes": [
+            *_notes(chosen, done, unpriced),
+            *([] if metric_name else ["No metric is reported by jobs of both sets."]),
+        ],
     }
 
 
-def words_of(row: _Row) -> str:
+def describe_measure(row: _Row) -> str:
     """What a measure shows, in a sentence."""
     name = row["measure"]
     if row["a_spread"] == 0 == row["b_spread"]:
@@ -69,40 +72,40 @@ def _without_spread(row: _Row) -> str:
     return "all jobs of both sides have the same value."
 
 
-def _chosen(jobs: Sequence[_Row], given: Sequence[str]) -> list[_Row]:
+def _chosen(jobs: Sequence[_Row], options: Sequence[str]) -> list[_Row]:
     """The jobs that any of the words means."""
-    words = [word.strip() for value in given for word in value.split(",") if word.strip()]
-    return [job for job in jobs if any(_means(word, job) for word in words)]
+    words = [pattern.strip() for value in options for pattern in value.split(",") if pattern.strip()]
+    return [job for job in jobs if any(_means(pattern, job) for pattern in words)]
 
 
-def _means(word: str, job: _Row) -> bool:
-    key, equals, value = word.partition("=")
+def _means(pattern: str, job: _Row) -> bool:
+    key, equals, value = pattern.partition("=")
     if equals:
         return key in job["tags"] and fnmatch.fnmatchcase(job["tags"][key], value)
-    return any(fnmatch.fnmatchcase(name, word) for name in (job["job_id"], job["name"]))
+    return any(fnmatch.fnmatchcase(name, pattern) for name in (job["job_id"], job["name"]))
 
 
 def _refuse(
     chosen: Mapping[str, list[_Row]],
     done: Mapping[str, list[_Row]],
-    given: Mapping[str, list[str]],
+    options: Mapping[str, list[str]],
     metric: str | None,
 ) -> None:
     """Refuse sets that cannot be compared, with all reasons at once."""
-    found = []
+    mistakes = []
     for name, rows in chosen.items():
-        words = ", ".join(given[name])
+        words = ", ".join(options[name])
         if not rows:
-            found.append((f"--{name}", f"no job has an id, a name or a tag like {words}"))
+            mistakes.append((f"--{name}", f"no job has an id, a name or a tag like {words}"))
         elif not done[name]:
-            found.append((f"--{name}", f"none of {counted(len(rows), 'job')} has succeeded: {words}"))
+            mistakes.append((f"--{name}", f"none of {counted(len(rows), 'job')} has succeeded: {words}"))
         elif metric is not None and not any(_number(metric)(job) is not None for job in done[name]):
-            found.append(("--metric", f"no job of {name.upper()} that succeeded reports {metric!r}"))
-    if both := sorted({job["job_id"] for job in chosen["a"]} & {job["job_id"] for job in chosen["b"]}):
-        found.append(("--a, --b", f"both sets have {first_few(both, _SHOWN)}"))
-    if found:
-        problems = [{"field": field, "problem": problem} for field, problem in found]
-        missing = any("no job has" in problem for _, problem in found)
+            mistakes.append(("--metric", f"no job of {name.upper()} that succeeded reports {metric!r}"))
+    if shared_jobs := sorted({job["job_id"] for job in chosen["a"]} & {job["job_id"] for job in chosen["b"]}):
+        mistakes.append(("--a, --b", f"both sets have {first_few(shared_jobs, _SHOWN)}"))
+    if mistakes:
+        problems = [{"field": field, "problem": problem} for field, problem in mistakes]
+        missing = any("no job has" in problem for _, problem in mistakes)
         code = Exit.NOT_FOUND if missing else Exit.USER
         raise CliError("the two sets cannot be compared", code, problems=problems)
 
@@ -115,25 +118,25 @@ def _figures(metric: str | None, unpriced: set[str]) -> list[tuple[str, str, _Fi
 
     def dollars(job: _Row) -> float | None:
         # A job that travelled has paid other clusters and the way, too.
-        known = job["job_id"] not in unpriced
-        return float(job["cost_usd"] + job["abroad_usd"] + job["egress_usd"]) if known else None
+        priced = job["job_id"] not in unpriced
+        return float(job["cost_usd"] + job["abroad_usd"] + job["egress_usd"]) if priced else None
 
     def useful(job: _Row) -> float | None:
-        held = job["job_duration_seconds"]
-        return float(job["useful_seconds"] / held) if held else None
+        running_seconds = job["job_duration_seconds"]
+        return float(job["useful_seconds"] / running_seconds) if running_seconds else None
 
-    found: list[tuple[str, str, _Figure]] = [
+    figures: list[tuple[str, str, _Figure]] = [
         ("dollars", "usd", dollars),
         ("duration", "seconds", lambda job: float(job["total_duration_seconds"])),
         ("goodput", "share", useful),
     ]
-    return [*found, (metric, "metric", _number(metric))] if metric else found
+    return [*figures, (metric, "metric", _number(metric))] if metric else figures
 
 
 def _number(metric: str) -> _Figure:
     def value(job: _Row) -> float | None:
-        found = job["metrics"].get(metric)
-        return float(found) if isinstance(found, int | float) and abs(found) < float("inf") else None
+        reported = job["metrics"].get(metric)
+        return float(reported) if isinstance(reported, int | float) and abs(reported) < float("inf") else None
 
     return value
 
@@ -152,32 +155,32 @@ def _measure(done: Mapping[str, list[_Row]], name: str, unit: str, figure: _Figu
     return _row(name, unit, compared(a, b)) if a and b else None
 
 
-def _row(name: str, unit: str, found: Comparison) -> _Row:
-    percent = found.percent(found.difference)
-    reach = found.percent(found.reach) if found.reach is not None else None
+def _row(name: str, unit: str, comparison: Comparison) -> _Row:
+    percent = comparison.percent(comparison.difference)
+    reach = comparison.percent(comparison.reach) if comparison.reach is not None else None
     return {
         "measure": name,
         "unit": unit,
-        "a_jobs": found.a.count,
-        "a_mean": found.a.mean,
-        "a_spread": found.a.spread,
-        "b_jobs": found.b.count,
-        "b_mean": found.b.mean,
-        "b_spread": found.b.spread,
-        "difference": found.difference,
+        "a_jobs": comparison.a.count,
+        "a_mean": comparison.a.mean,
+        "a_spread": comparison.a.spread,
+        "b_jobs": comparison.b.count,
+        "b_mean": comparison.b.mean,
+        "b_spread": comparison.b.spread,
+        "difference": comparison.difference,
         "difference_percent": None if percent is None else round(percent, 2),
-        "low": found.low,
-        "high": found.high,
-        "shown": found.shown,
+        "low": comparison.low,
+        "high": comparison.high,
+        "shown": comparison.shown,
         "detectable_percent": None if reach is None else round(reach, 2),
-        "few": found.few,
+        "few": comparison.few,
     }
 
 
 def _side(chosen: Sequence[_Row], done: Sequence[_Row], unpriced: set[str]) -> _Row:
     """One set. Its dollars are those of all its jobs, and None if a price is not known."""
-    known = not any(job["job_id"] in unpriced for job in chosen)
-    spent = sum(job["cost_usd"] + job["abroad_usd"] + job["egress_usd"] for job in chosen) if known else None
+    priced = not any(job["job_id"] in unpriced for job in chosen)
+    spent = sum(job["cost_usd"] + job["abroad_usd"] + job["egress_usd"] for job in chosen) if priced else None
     return {
         "jobs": len(done),
         "chosen": len(chosen),
@@ -193,11 +196,11 @@ def _notes(chosen: Mapping[str, list[_Row]], done: Mapping[str, list[_Row]], unp
     """What the reader of the figures has to know."""
     notes = []
     for name in chosen:
-        left = len(chosen[name]) - len(done[name])
-        if left:
+        unsuccessful = len(chosen[name]) - len(done[name])
+        if unsuccessful:
             each = _side(chosen[name], done[name], unpriced)["usd_per_success"]
             took = "" if each is None else f" With their dollars, a success of {name.upper()} took ${each:,.4f}."
-            notes.append(f"{counted(left, 'job')} of {name.upper()} without success: not compared.{took}")
+            notes.append(f"{counted(unsuccessful, 'job')} of {name.upper()} without success: not compared.{took}")
         if lacking := [job["job_id"] for job in done[name] if job["job_id"] in unpriced]:
             notes.append(f"{first_few(lacking, _SHOWN)}: a price is not known, so their dollars are not compared.")
     spans = [(min(j["submitted_at"] for j in done[n]), max(j["submitted_at"] for j in done[n])) for n in ("a", "b")]

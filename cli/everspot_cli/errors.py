@@ -42,9 +42,13 @@ def listed(problems: "Sequence[Problem]") -> list[dict[str, str]]:
     from everspot_core.problems import SHOWN_AT_MOST
 
     shown = [(legible(problem.path), legible(problem.reason)) for problem in problems[:SHOWN_AT_MOST]]
-    told = [{"field": field or "the whole", "problem": reason} for field, reason in shown]
-    left = len(problems) - SHOWN_AT_MOST
-    return told if left <= 0 else [*told, {"field": f"(and {left} more)", "problem": "not listed; mend these first"}]
+    entries = [{"field": field or "the whole", "problem": reason} for field, reason in shown]
+    remaining = len(problems) - SHOWN_AT_MOST
+    return (
+        entries
+        if remaining <= 0
+        else [*entries, {"field": f"(and {remaining} more)", "problem": "not listed; mend these first"}]
+    )
 
 
 class CliError(Exception):
@@ -64,7 +68,7 @@ def fields_wrong(count: int) -> str:
     return f"{count} fields are wrong" if count > 1 else "a field is wrong"
 
 
-def gathered(what: str, rules: "Sequence[Callable[[], list[str]]]") -> tuple[list[str], CliError | None]:
+def gathered(subject: str, rules: "Sequence[Callable[[], list[str]]]") -> tuple[list[str], CliError | None]:
     """Ask several rules, each of which returns warnings or refuses fields. Returns all warnings and one combined
     refusal."""
     warnings: list[str] = []
@@ -80,7 +84,7 @@ def gathered(what: str, rules: "Sequence[Callable[[], list[str]]]") -> tuple[lis
         return warnings, refused[0] if refused else None
     problems = [problem for error in refused for problem in error.problems]
     hint = "; ".join(error.hint for error in refused if error.hint)
-    message = f"{what}: {fields_wrong(len(problems))} for this cluster"
+    message = f"{subject}: {fields_wrong(len(problems))} for this cluster"
     return warnings, CliError(message, hint=hint, problems=problems)
 
 

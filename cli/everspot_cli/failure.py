@@ -38,35 +38,37 @@ class FailureWords:
 def failure(row: dict[str, Any], events: Sequence[Event]) -> RenderableType | None:
     """The exception and the last lines. None for a job that has neither failed nor waits to be retried after an
     error."""
-    why = failure_of(row, events)
-    if why is None:
+    summary = summarize_failure(row, events)
+    if summary is None:
         return None
     more = (
-        f"The last {counted(len(why.lines), 'line')}; all of them: everspot logs {row['job_id']}" if why.lines else ""
+        f"The last {counted(len(summary.lines), 'line')}; all of them: everspot logs {row['job_id']}"
+        if summary.lines
+        else ""
     )
-    shown = [Text("\n".join(why.lines))] if why.lines else []
+    shown = [Text("\n".join(summary.lines))] if summary.lines else []
     return Group(
-        Text(why.head, style="bold red"), Text(why.ending, style="dim"), *shown, Text(f"{more}\n", style="dim")
+        Text(summary.head, style="bold red"), Text(summary.ending, style="dim"), *shown, Text(f"{more}\n", style="dim")
     )
 
 
-def failure_of(row: dict[str, Any], events: Sequence[Event]) -> FailureWords | None:
+def summarize_failure(row: dict[str, Any], events: Sequence[Event]) -> FailureWords | None:
     """The same as words."""
-    told = next((e for e in reversed(events) if e.kind is EventKind.ERROR), None)
+    error_event = next((e for e in reversed(events) if e.kind is EventKind.ERROR), None)
     failed = row["state"] == JobState.FAILED.value
-    if not failed and (told is None or row["last_reason"] not in _OWN):
+    if not failed and (error_event is None or row["last_reason"] not in _OWN):
         return None
-    message, text = _words(row, told, events)
+    message, text = _words(row, error_event, events)
     lines = own_lines(text)
-    first = message or exception_of(lines) or (lines[-1] if lines else "the program ended without a word")
+    first = message or last_exception(lines) or (lines[-1] if lines else "the program ended without a word")
     head = _short(first.strip().splitlines()[0] if first.strip() else first)
     shown = [line for line in lines[-LINES:] if line.strip() != first.strip()]
-    return FailureWords(head, _ending(row, told), tuple(map(_short, shown)))
+    return FailureWords(head, _ending(row, error_event), tuple(map(_short, shown)))
 
 
-def _words(row: dict[str, Any], told: Event | None, events: Sequence[Event]) -> tuple[str, str]:
+def _words(row: dict[str, Any], error_event: Event | None, events: Sequence[Event]) -> tuple[str, str]:
     """The cause in one line, if it is known, and the text that explains it."""
-    data = told.data if told is not None else {}
+    data = error_event.data if error_event is not None else {}
     traceback, message = str(data.get("traceback") or ""), str(data.get("message") or "")
     final = next((str(e.data.get("message") or "") for e in reversed(events) if e.kind is EventKind.FAILED), "")
     if row["last_reason"] not in (None, *_OWN):  # the budget, or machines that could not start it
@@ -85,22 +87,22 @@ def own_lines(text: str) -> list[str]:
         own = start if any(_OWN_FRAME.search(line) for line in lines[start:cut]) else cut
         end = next((n for n in range(len(lines) - 1, cut, -1) if _FRAME.match(lines[n])), cut)
         lines = [*lines[:own], *lines[end + 1 :]]
-    kept = [line for line in lines if not _LOG_LINE.match(line)]
-    while kept and not kept[-1].strip():
-        kept.pop()
-    return kept
+    program_lines = [line for line in lines if not _LOG_LINE.match(line)]
+    while program_lines and not program_lines[-1].strip():
+        program_lines.pop()
+    return program_lines
 
 
-def exception_of(lines: Sequence[str]) -> str:
+def last_exception(lines: Sequence[str]) -> str:
     """The last exception that was printed, such as `ValueError: bad`; empty if there is none."""
     return next((line for line in reversed(lines) if _EXCEPTION.match(line)), "")
 
 
-def _ending(row: dict[str, Any], told: Event | None) -> str:
-    data = told.data if told is not None else {}
+def _ending(row: dict[str, Any], error_event: Event | None) -> str:
+    data = error_event.data if error_event is not None else {}
     code = data.get("exit_code", row["exit_code"])
     how = f"killed by {data['signal']}" if data.get("signal") else f"exit code {code}" if code is not None else ""
-    where = f"on {told.instance_id}" if told is not None and told.instance_id else ""
+    where = f"on {error_event.instance_id}" if error_event is not None and error_event.instance_id else ""
     tries = f"{row['errors']} of its attempts ended so" if row["errors"] > 1 else ""
     return ", ".join(part for part in (how, where, tries) if part)
 

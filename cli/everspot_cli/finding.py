@@ -10,7 +10,7 @@ from everspot_cli.session import Session, side_by_side
 _SHOWN = 5
 
 
-def find_job(session: Session, given: str, *, ended: bool = False) -> JobSubmission:
+def find_job(session: Session, id_prefix: str, *, ended: bool = False) -> JobSubmission:
     """The job with this id; else the only job whose id begins so; else the only one of these that has not ended, or
     with `ended` that has. In the last case standard error says which job was chosen.
 
@@ -19,54 +19,54 @@ def find_job(session: Session, given: str, *, ended: bool = False) -> JobSubmiss
     Raises:
         CliError: if there is none, or more than one.
     """
-    exact = session.store.jobs.get(given) if given and "/" not in given else None
-    return exact.value if exact is not None else _submission(session, _meant(session, given, ended))
+    exact = session.store.jobs.get(id_prefix) if id_prefix and "/" not in id_prefix else None
+    return exact.value if exact is not None else _submission(session, _resolve_id(session, id_prefix, ended))
 
 
-def record_of(session: Session, job_id: str) -> JobRecord | None:
+def read_record(session: Session, job_id: str) -> JobRecord | None:
     """The record of an existing job, archived or not. None if it has never had an instance."""
-    found = session.store.records.get(job_id)
-    if found is not None:
-        return found.value
+    doc = session.store.records.get(job_id)
+    if doc is not None:
+        return doc.value
     if session.store.jobs.get(job_id) is not None:
         return None
     archived = session.store.archive.get(job_id)
     return archived.record if archived is not None else None
 
 
-def _meant(session: Session, given: str, ended: bool) -> str:
+def _resolve_id(session: Session, id_prefix: str, ended: bool) -> str:
     store = session.store
     jobs: list[str]
     archived: dict[str, str]
     jobs, archived = side_by_side(store.jobs.names, store.archive.keys)
-    if given in archived:
-        return given
-    alike = sorted({job for job in (*jobs, *archived) if given and job.startswith(given)})
+    if id_prefix in archived:
+        return id_prefix
+    alike = sorted({job for job in (*jobs, *archived) if id_prefix and job.startswith(id_prefix)})
     if len(alike) > 1:
         records = store.records.read([job for job in alike if job in set(jobs)])
         over = {job for job in alike if job in archived or (job in records and records[job].value.state.final)}
         likely = [job for job in alike if (job in over) is ended]
         if len(likely) == 1:
-            _say_chosen(session, given, likely[0], len(alike), ended)
+            _say_chosen(session, id_prefix, likely[0], len(alike), ended)
             return likely[0]
     if not alike:
-        raise CliError(f"there is no job {given!r}", Exit.NOT_FOUND, hint="`everspot jobs --all` lists them")
+        raise CliError(f"there is no job {id_prefix!r}", Exit.NOT_FOUND, hint="`everspot jobs --all` lists them")
     if len(alike) > 1:
-        raise CliError(f"{given!r} is the beginning of several jobs: {first_few(alike, _SHOWN)}", Exit.NOT_FOUND)
+        raise CliError(f"{id_prefix!r} is the beginning of several jobs: {first_few(alike, _SHOWN)}", Exit.NOT_FOUND)
     return alike[0]
 
 
-def _say_chosen(session: Session, given: str, chosen: str, count: int, ended: bool) -> None:
+def _say_chosen(session: Session, id_prefix: str, chosen: str, count: int, ended: bool) -> None:
     if not session.json:
         which = "that has ended" if ended else "that has not ended"
-        words = f"{given}: {chosen} is meant, the only one {which} of {count} jobs that begin so"
+        words = f"{id_prefix}: {chosen} is meant, the only one {which} of {count} jobs that begin so"
         session.errors.print(words, style="dim", soft_wrap=True)
 
 
 def _submission(session: Session, job: str) -> JobSubmission:
-    found = session.store.jobs.get(job)
-    if found is not None:
-        return found.value
+    doc = session.store.jobs.get(job)
+    if doc is not None:
+        return doc.value
     archived = session.store.archive.get(job)
     if archived is None:
         raise CliError(f"there is no job {job!r}", Exit.NOT_FOUND, hint="`everspot jobs --all` lists them")

@@ -14,7 +14,7 @@ from everspot_core.norms import Norm
 from everspot_core.pool_history import PoolHistory
 from everspot_store import BadDocument, FleetState, PoolState
 
-from everspot_cli.market import MarketAnswer, Past, ask, past, zones_of
+from everspot_cli.market import MarketAnswer, Past, list_zones, past, query_market
 from everspot_cli.session import Session, side_by_side
 from everspot_cli.tables import duration, humane
 from everspot_cli.views import instance_rows
@@ -34,7 +34,7 @@ class Read:
     past: Past
     instances: list[dict[str, Any]]
     launching: list[LaunchIntent]
-    asked: MarketAnswer = field(default_factory=MarketAnswer)
+    live_market: MarketAnswer = field(default_factory=MarketAnswer)
     troubles: tuple[str, ...] = ()
 
 
@@ -52,38 +52,42 @@ def read(session: Session, *, live: bool) -> Read:
     state, before, instances, intents = side_by_side(
         noted, lambda: past(session), lambda: instance_rows(session), session.store.launching.scan
     )
-    asked = _ask(session, before.known) if live else MarketAnswer()
+    live_market = _query_market(session, before.history_by_pool) if live else MarketAnswer()
     open_ones = [doc.value for doc in intents.values() if doc.value.outcome is None]
     return Read(
         state,
         before,
         [row for row in instances if row["role"] == "agent"],
         sorted(open_ones, key=lambda intent: intent.seq),
-        asked,
-        (*trouble, *asked.troubles),
+        live_market,
+        (*trouble, *live_market.troubles),
     )
 
 
-def _ask(session: Session, known: Mapping[PoolKey, PoolHistory]) -> MarketAnswer:
+def _query_market(session: Session, history_by_pool: Mapping[PoolKey, PoolHistory]) -> MarketAnswer:
     manifest = session.manifest
     names = {
         *(manifest.elastic.types if manifest.elastic else ()),
         *(manifest.fleet.types if manifest.fleet else ()),
-    } or {pool.instance_type for pool in known}
+    } or {pool.instance_type for pool in history_by_pool}
     types = session.catalogue.types
-    return ask(session, [types[name] for name in sorted(names) if name in types], zones_of(session, known))
+    return query_market(
+        session, [types[name] for name in sorted(names) if name in types], list_zones(session, history_by_pool)
+    )
 
 
-def pool_rows(found: Read) -> list[dict[str, Any]]:
+def pool_rows(reading: Read) -> list[dict[str, Any]]:
     """A row for each known pool: those with instances first, then the cheapest."""
-    noted = {_pool(state): state for state in (found.state.pools if found.state else ())}
+    noted = {_pool(state): state for state in (reading.state.pools if reading.state else ())}
     here: dict[PoolKey, list[dict[str, Any]]] = defaultdict(list)
-    for row in found.instances:
+    for row in reading.instances:
         here[PoolKey(row["instance_type"], row["zone"], Market(row["market"]))].append(row)
-    live = {PoolKey(name, zone, Market.SPOT) for name, zone in (*found.asked.prices, *found.asked.scores)}
+    live = {
+        PoolKey(name, zone, Market.SPOT) for name, zone in (*reading.live_market.prices, *reading.live_market.scores)
+    }
     rows = [
-        _row(pool, noted.get(pool), found.past, here.get(pool, []), found.asked)
-        for pool in {*noted, *found.past.known, *here, *live}
+        _row(pool, noted.get(pool), reading.past, here.get(pool, []), reading.live_market)
+        for pool in {*noted, *reading.past.history_by_pool, *here, *live}
     ]
     return sorted(rows, key=_order)
 
@@ -93,12 +97,12 @@ def _pool(state: PoolState) -> PoolKey:
 
 
 def _row(
-    pool: PoolKey, noted: PoolState | None, past: Past, here: list[dict[str, Any]], asked: MarketAnswer
+    pool: PoolKey, noted: PoolState | None, past: Past, here: list[dict[str, Any]], live_market: MarketAnswer
 ) -> dict[str, Any]:
-    history = past.known.get(pool, PoolHistory())
+    history = past.history_by_pool.get(pool, PoolHistory())
     place, spot = (pool.instance_type, pool.zone), pool.market is Market.SPOT
-    point = asked.prices.get(place) if spot else None
-    score = asked.scores.get(place) if spot else None
+    point = live_market.prices.get(place) if spot else None
+    score = live_market.scores.get(place) if spot else None
     counts = {state: sum(row["state"] == state for row in here) for state in (BUSY, IDLE, COMING)}
     return {
         "instance_type": pool.instance_type,
@@ -144,20 +148,20 @@ def cells(row: dict[str, Any], now: datetime) -> list[str]:
     usd, each = row["usd_per_hour"], row["hours_per_interruption"]
     refused = f"{row['refusals']}, {humane(row['refused_at'], now)}" if row["refused_at"] else "—"
     worse = row["over_norm"]
-    taken = str(row["interrupted"] or "—")
+    interruptions = str(row["interrupted"] or "—")
     return [
         (f"{usd:.4f}" if usd is not None else "—") + " !" * (Norm.PRICE in worse),
         str(row["placement_score"] or "—"),
         *(str(row[name] or "—") for name in ("busy", "idle", "coming", "launched")),
-        taken + " !" * (Norm.INTERRUPTIONS in worse),
+        interruptions + " !" * (Norm.INTERRUPTIONS in worse),
         duration(each * 3600 if each is not None else None),
         refused,
     ]
 
 
-def as_json(session: Session, found: Read) -> dict[str, Any]:
+def as_json(session: Session, reading: Read) -> dict[str, Any]:
     """The whole answer as JSON."""
-    state, elastic = found.state, session.manifest.elastic
+    state, elastic = reading.state, session.manifest.elastic
     return {
         "updated_at": state.updated_at if state else None,
         "scheduler_id": state.scheduler_id if state else None,
@@ -172,10 +176,10 @@ def as_json(session: Session, found: Read) -> dict[str, Any]:
                 "pools": len(intent.pools),
                 "made_at": intent.made_at,
             }
-            for intent in found.launching
+            for intent in reading.launching
         ],
-        "pools": pool_rows(found),
-        "troubles": list(found.troubles),
+        "pools": pool_rows(reading),
+        "troubles": list(reading.troubles),
     }
 
 
@@ -185,38 +189,38 @@ _WORSE = {
 }
 
 
-def norm_notes(found: Read) -> list[str]:
+def norm_notes(reading: Read) -> list[str]:
     """A sentence for each pool that is over its norms."""
     return [
         f"Over its norm: {pool.instance_type} in {pool.zone}, {pool.market.value}, "
         f"{' and '.join(_WORSE[norm] for norm in norms)}."
-        for pool, norms in sorted(found.past.over.items())
+        for pool, norms in sorted(reading.past.over.items())
     ]
 
 
-def notes(session: Session, found: Read, now: datetime) -> list[str]:
+def notes(session: Session, reading: Read, now: datetime) -> list[str]:
     """The notes below the table."""
-    said, state, elastic = norm_notes(found), found.state, session.manifest.elastic
+    sentences, state, elastic = norm_notes(reading), reading.state, session.manifest.elastic
     if state is not None and state.elastic is not None:
         use = state.elastic
         cap = f" of ${use.max_usd_per_hour:.2f}" if use.max_usd_per_hour is not None else ""
         usd = f"${use.usd_per_hour:.2f}" if use.usd_per_hour is not None else "nobody knows how many dollars"
         idle = f" One without work is let go after {format_duration(elastic.idle_limit)}." if elastic else ""
-        said.append(
+        sentences.append(
             f"Launched: {use.instances} of {counted(use.max_instances, 'instance')} at the most, "
             f"{usd}{cap} an hour.{idle}"
         )
-    for intent in found.launching:
+    for intent in reading.launching:
         jobs = sorted(set(intent.jobs))
-        who = jobs[0] if len(jobs) == 1 else f"{len(jobs)} jobs"
-        said.append(
+        subject = jobs[0] if len(jobs) == 1 else f"{len(jobs)} jobs"
+        sentences.append(
             f"Under way since {duration((now - intent.made_at).total_seconds())}: "
-            f"{counted(intent.count, 'instance')} on {intent.market.value} for {who}."
+            f"{counted(intent.count, 'instance')} on {intent.market.value} for {subject}."
         )
     if state is None:
-        said.append("No scheduler has written prices, scores and refusals yet.")
+        sentences.append("No scheduler has written prices, scores and refusals yet.")
     else:
-        said.append(
+        sentences.append(
             f"Prices, scores and refusals as a scheduler wrote them when they changed, {humane(state.updated_at, now)}."
         )
-    return said + [f"{trouble}." for trouble in found.troubles]
+    return sentences + [f"{trouble}." for trouble in reading.troubles]

@@ -20,7 +20,7 @@ class Requirement:
 def own_requirement(extras: str) -> Requirement:
     """What installs the `everspot` that runs, with some extras, such as `cli,review`."""
     # Beside the installed one there may be what a build has left in the checkout, which says nothing of its origin.
-    notes = (one.read_text("direct_url.json") for one in distributions(name=PACKAGE))
+    notes = (distribution.read_text("direct_url.json") for distribution in distributions(name=PACKAGE))
     origin = next((json.loads(note) for note in notes if note), None)
     return requirement(extras, version(PACKAGE), origin)
 

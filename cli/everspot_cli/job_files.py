@@ -34,8 +34,8 @@ def _code(path: Path, script: str | None) -> list[Problem]:
     if script is None:
         return []
     try:
-        found = (folder / script).resolve()
-        missing, outside = not found.is_file(), not found.is_relative_to(folder)
+        script_path = (folder / script).resolve()
+        missing, outside = not script_path.is_file(), not script_path.is_relative_to(folder)
     except OSError as error:
         return [Problem("entrypoint", f"cannot be read: {error.strerror}")]
     if missing:
@@ -45,7 +45,7 @@ def _code(path: Path, script: str | None) -> list[Problem]:
 
 def _requirements(path: Path, name: str) -> list[Problem]:
     try:
-        there = path.is_file()
+        exists = path.is_file()
     except OSError as error:
         return [Problem("requirements", f"cannot be read: {error.strerror}")]
-    return [] if there else [Problem("requirements", f"there is no file {cut(name, _VALUE)}")]
+    return [] if exists else [Problem("requirements", f"there is no file {cut(name, _VALUE)}")]

@@ -30,7 +30,7 @@ def job_facts(
     metrics = ", ".join(f"{name} {value:.4g}" for name, value in sorted(row["metrics"].items()))
     program = spec["recipe"] or " ".join(spec["entrypoint"] or [])
     where = f"{row['owner']} ({row['instance_type']} {row['zone']} {row['market']})" if row["instance_type"] else None
-    wanted = ", ".join(f"{name} {value:g}" if not isinstance(value, str) else f"{name} {value}"
+    requirements = ", ".join(f"{name} {value:g}" if not isinstance(value, str) else f"{name} {value}"
                        for name, value in spec["resources"].items() if value)  # fmt: skip
     return [
         ("job", row["job_id"]),
@@ -40,7 +40,7 @@ def job_facts(
         ("on-demand", on_demand_words(row, now)),
         ("waits since", _waits_since(row, now)),
         ("runs", program),
-        ("needs", wanted),
+        ("needs", requirements),
         ("priority", row["priority"]),
         ("steps", steps(row)),
         ("metrics", metrics),

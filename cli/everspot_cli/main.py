@@ -27,8 +27,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         sys.stdout.write(f"everspot {version('everspot')}\n")
         raise typer.Exit
 
@@ -66,18 +66,18 @@ def _global_options(
 def main(arguments: list[str] | None = None) -> None:
     """Run a command line (by default the process's own) and exit with one of `Exit`."""
     degrade_output(sys.stdout, sys.stderr)
-    session, given = Session(), sys.argv[1:] if arguments is None else arguments
+    session, command_line = Session(), sys.argv[1:] if arguments is None else arguments
     try:
-        _run(session, given)
+        _run(session, command_line)
     except CliError as error:
         _fail(session, error)
     except KeyboardInterrupt:
         raise SystemExit(Exit.INTERRUPTED) from None
     except Exception as error:
-        _fail(session, _told(session, error))
+        _fail(session, _as_cli_error(session, error))
 
 
-def _told(session: Session, error: Exception) -> CliError:
+def _as_cli_error(session: Session, error: Exception) -> CliError:
     """The error that a user gets for an error of the store. Any other exception is a defect, and is raised."""
     from everspot_store import StoreError
 
@@ -113,11 +113,11 @@ def _bad_value(error: Any) -> CliError:
     """The error for a value that an option or an argument does not take, or that is missing."""
     option = error.param is not None and error.param.param_type_name == "option"
     names = error.param.opts if option else [error.param.metavar or error.param.name] if error.param else []
-    said = str(error.message).partition(", unable")[0].removeprefix("Value error, ").removesuffix(".")
-    said = re.sub("^Input should be ", "has to be ", said)
+    message = str(error.message).partition(", unable")[0].removeprefix("Value error, ").removesuffix(".")
+    message = re.sub("^Input should be ", "has to be ", message)
     command = error.ctx.command_path if error.ctx is not None else "everspot"
     field = " / ".join(names) or "the whole"
-    problem = {"field": field, "problem": said or "is missing"}
+    problem = {"field": field, "problem": message or "is missing"}
     return CliError(
         f"`{command}` cannot be done: {field} is wrong", Exit.USAGE, hint=f"{command} --help", problems=[problem]
     )

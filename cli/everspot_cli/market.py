@@ -33,7 +33,7 @@ class MarketAnswer:
     troubles: tuple[str, ...] = ()
 
 
-def ask(
+def query_market(
     session: Session, types: Iterable[InstanceType], zones: Collection[str], regions: Collection[str] = ()
 ) -> MarketAnswer:
     """Ask the cluster's cloud for spot prices and placement scores. A question that fails is reported in the answer,
@@ -56,12 +56,12 @@ def ask(
     if cloud is None or not kinds:
         return MarketAnswer()
     try:
-        return _asked(session, cloud, errors, kinds, zones, regions)
+        return _query_cloud(session, cloud, errors, kinds, zones, regions)
     finally:
         cloud.close()
 
 
-def _asked(
+def _query_cloud(
     session: Session,
     cloud: "Cloud",
     errors: tuple[type[Exception], ...],
@@ -72,21 +72,21 @@ def _asked(
     troubles: list[str] = []
     refusals: tuple[type[Exception], ...] = (*errors, OSError)
 
-    def told(what: str, call: Any) -> Any:
+    def fetch(subject: str, call: Any) -> Any:
         try:
             return call()
         except refusals as error:
-            troubles.append(f"{what} could not be had of {session.manifest.cloud}: {error}")
+            troubles.append(f"{subject} could not be had of {session.manifest.cloud}: {error}")
             return []
 
     pools = [(kind.name, zone) for kind in kinds for zone in zones]
-    asked = groups(kinds)
+    type_groups = groups(kinds)
     points, scored, whole = side_by_side(
-        lambda: told("spot prices", lambda: cloud.spot_prices(pools, session.now)),
-        lambda: told("placement scores", lambda: [s for g in asked for s in cloud.placement_scores(g, 1)]),
-        lambda: told(
+        lambda: fetch("spot prices", lambda: cloud.spot_prices(pools, session.now)),
+        lambda: fetch("placement scores", lambda: [s for g in type_groups for s in cloud.placement_scores(g, 1)]),
+        lambda: fetch(
             "scores of regions",
-            lambda: [s for g in asked for s in cloud.placement_scores(g, 1, regions)] if regions else [],
+            lambda: [s for g in type_groups for s in cloud.placement_scores(g, 1, regions)] if regions else [],
         ),
     )
     return MarketAnswer(
@@ -97,12 +97,12 @@ def _asked(
     )
 
 
-def with_prices(session: Session, catalogue: Catalogue, asked: MarketAnswer) -> Catalogue:
+def with_prices(session: Session, catalogue: Catalogue, answer: MarketAnswer) -> Catalogue:
     """The catalogue with a cloud's spot prices in place of its own."""
     spot: dict[str, dict[str, float]] = {}
-    for (name, zone), point in asked.prices.items():
+    for (name, zone), point in answer.prices.items():
         spot.setdefault(name, {})[zone] = point.usd_per_hour
-    sources = sorted({point.source for point in asked.prices.values()})
+    sources = sorted({point.source for point in answer.prices.values()})
     table = PriceTable(
         cloud=session.manifest.cloud,
         region=session.manifest.region,
@@ -114,45 +114,47 @@ def with_prices(session: Session, catalogue: Catalogue, asked: MarketAnswer) -> 
     return priced(catalogue, table)
 
 
-def seen(session: Session) -> dict[PoolKey, PoolHistory]:
+def read_histories(session: Session) -> dict[PoolKey, PoolHistory]:
     """The history of the pools from which the cluster has had instances, by the ledger."""
-    return histories(*_given(session), session.now)
+    return histories(*_read_ledger(session), session.now)
 
 
 @dataclass(frozen=True)
 class Past:
     """The history of the pools by the ledger. `over`: the spot pools that do worse than usual, and in what."""
 
-    known: dict[PoolKey, PoolHistory]
+    history_by_pool: dict[PoolKey, PoolHistory]
     over: dict[PoolKey, tuple[Norm, ...]]
 
 
 def past(session: Session) -> Past:
     """As `seen`, with the pools that are over their norms, by the rule of the scheduler's metrics and alarm."""
-    launches, ends = _given(session)
+    launches, ends = _read_ledger(session)
     now, by_id = session.now, {launch.instance_id: launch for launch in launches}
     used = in_use(by_id, ends, now)
     prices = session.store.prices(used) if used else []
     return Past(histories(launches, ends, now), over_norm(by_id, ends, prices, now))
 
 
-def _given(session: Session) -> tuple[list[LaunchRecord], dict[str, EndRecord]]:
+def _read_ledger(session: Session) -> tuple[list[LaunchRecord], dict[str, EndRecord]]:
     """All launches, and all ends by the instance."""
     launches, ends = side_by_side(session.store.launches.scan, session.store.ends.scan)
     return [doc.value for doc in launches.values()], {name: doc.value for name, doc in ends.items()}
 
 
-def zones_of(session: Session, known: Iterable[PoolKey]) -> list[str]:
+def list_zones(session: Session, pools: Iterable[PoolKey]) -> list[str]:
     """The zones in which the cluster may have instances: the declared ones, else those in which it has had any."""
     manifest = session.manifest
     declared = {
         *(manifest.elastic.places if manifest.elastic else ()),
         *(manifest.fleet.zones if manifest.fleet else ()),
     }
-    return sorted(declared or {pool.zone for pool in known})
+    return sorted(declared or {pool.zone for pool in pools})
 
 
-def spot_of(known: dict[PoolKey, PoolHistory], instance_type: str) -> PoolHistory:
+def merge_spot_history(history_by_pool: dict[PoolKey, PoolHistory], instance_type: str) -> PoolHistory:
     """All spot pools of a type together."""
-    mine = (h for pool, h in known.items() if pool.instance_type == instance_type and pool.market is Market.SPOT)
-    return sum(mine, start=PoolHistory())
+    spot_histories = (
+        h for pool, h in history_by_pool.items() if pool.instance_type == instance_type and pool.market is Market.SPOT
+    )
+    return sum(spot_histories, start=PoolHistory())

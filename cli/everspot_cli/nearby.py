@@ -34,12 +34,12 @@ def with_local_cloud(hint: str) -> str:
 
 
 def _folder() -> Path | None:
-    given = os.environ.get(FOLDER)
+    configured = os.environ.get(FOLDER)
     try:
         here = Path.cwd()
     except OSError:  # the folder has been removed
         return None
-    places = [Path(given)] if given else [folder / _HERE for folder in (here, *here.parents)]
+    places = [Path(configured)] if configured else [folder / _HERE for folder in (here, *here.parents)]
     return next((place for place in places if place.is_dir()), None)
 
 

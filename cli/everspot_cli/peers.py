@@ -50,20 +50,20 @@ def _own_sight(session: Session, peer: "Peer") -> "PeerSight":
     now, beat, heard = session.now, None, None
     try:
         store = session.peer_store(peer)
-        found = store.read_manifest()
-        theirs = found.value if found is not None else None
+        doc = store.read_manifest()
+        manifest = doc.value if doc is not None else None
         beat = max((other.value.updated_at for other in store.schedulers.scan().values()), default=None)
         heard = now
-        problem = peer.mistaken(theirs.cluster if theirs is not None else None)
-        named = {back.name for back in theirs.federation} if theirs is not None else set()
-        if not problem and session.manifest.cluster not in named:
+        problem = peer.mistaken(manifest.cluster if manifest is not None else None)
+        peer_names = {back.name for back in manifest.federation} if manifest is not None else set()
+        if not problem and session.manifest.cluster not in peer_names:
             problem = f"it does not name {session.manifest.cluster} as its peer, and refuses its jobs"
     except (StoreError, CliError) as failed:
         problem = str(failed)
     return PeerSight(name=peer.name, seen_at=now, heard_at=heard, beat_at=beat, problem=problem)
 
 
-def seen(row: dict[str, Any], now: datetime) -> str:
+def describe_sighting(row: dict[str, Any], now: datetime) -> str:
     """Who saw the peer, and when: `by its scheduler 12s ago`."""
     from everspot_cli.tables import humane
 

@@ -19,7 +19,7 @@ FEW = 10
 
 
 @dataclass(frozen=True)
-class Wanted:
+class JobQuery:
     """The choice of jobs. Each field narrows it.
 
     `since`: leaves out jobs that had ended before; `archived`: includes all archived jobs. Without either, archived
@@ -47,17 +47,19 @@ class Rows:
     count: int
 
 
-def job_rows(session: Session, wanted: Wanted | None = None, told: dict[str, list[Event]] | None = None) -> Rows:
+def job_rows(
+    session: Session, query: JobQuery | None = None, event_cache: dict[str, list[Event]] | None = None
+) -> Rows:
     """The rows of the chosen jobs. It takes one listing for each kind of document, and reads the documents that
     changed.
 
-    `told`: for who asks again and again, the events of jobs that have ended, which are read once and kept there.
+    `event_cache`: for who asks again and again, the events of jobs that have ended, which are read once and kept there.
     """
-    wanted = wanted or Wanted()
-    dossiers, cancels = _read(session, wanted)
-    chosen = [d for d in dossiers if _of_interest(d, wanted, d.job_id in cancels, session.now)]
+    query = query or JobQuery()
+    dossiers, cancels = _read(session, query)
+    chosen = [d for d in dossiers if _of_interest(d, query, d.job_id in cancels, session.now)]
     chosen.sort(key=lambda d: (d.submission.submitted_at, d.job_id), reverse=True)
-    shown = _with_events(session, chosen[: wanted.limit], told if told is not None else {})
+    shown = _with_events(session, chosen[: query.limit], event_cache if event_cache is not None else {})
     owners = _owners(session, shown)
     scale = session.clock.scale
     rows = [
@@ -67,37 +69,37 @@ def job_rows(session: Session, wanted: Wanted | None = None, told: dict[str, lis
     return Rows(rows, len(chosen))
 
 
-def _read(session: Session, wanted: Wanted) -> tuple[list[Dossier], set[str]]:
+def _read(session: Session, query: JobQuery) -> tuple[list[Dossier], set[str]]:
     store = session.store
     jobs, records, cancels = side_by_side(store.jobs.scan, store.records.scan, store.cancels.names)
-    found = {
+    dossiers = {
         job: Dossier(submission=doc.value, record=records[job].value if job in records else None)
         for job, doc in jobs.items()
     }
-    if not (wanted.active or wanted.tables):
+    if not (query.active or query.tables):
         # The archive last: what has left the tables by now is there.
-        since = wanted.since or (None if wanted.archived else session.now - RECENT)
-        found.update(store.archive.scan(since, session.now))
-    return list(found.values()), set(cancels)
+        since = query.since or (None if query.archived else session.now - RECENT)
+        dossiers.update(store.archive.scan(since, session.now))
+    return list(dossiers.values()), set(cancels)
 
 
-def _of_interest(dossier: Dossier, wanted: Wanted, cancelling: bool, now: datetime) -> bool:
+def _of_interest(dossier: Dossier, query: JobQuery, cancelling: bool, now: datetime) -> bool:
     spec, record = dossier.submission.spec, dossier.record
     ended = record.changed_at if record is not None and record.state.final else None
-    if ended is not None and (wanted.active or (wanted.since is not None and ended < wanted.since)):
+    if ended is not None and (query.active or (query.since is not None and ended < query.since)):
         return False
-    if wanted.users and dossier.submission.submitted_by not in wanted.users:
+    if query.users and dossier.submission.submitted_by not in query.users:
         return False
-    if any(spec.tags.get(key) != value for key, value in wanted.tags.items()):
+    if any(spec.tags.get(key) != value for key, value in query.tags.items()):
         return False
-    if wanted.names and not any(
-        fnmatch.fnmatchcase(word, name) for name in wanted.names for word in (spec.name, dossier.job_id)
+    if query.names and not any(
+        fnmatch.fnmatchcase(label, name) for name in query.names for label in (spec.name, dossier.job_id)
     ):
         return False
-    return not wanted.states or job_row(dossier.submission, record, [], now, cancelling)["status"] in wanted.states
+    return not query.states or job_row(dossier.submission, record, [], now, cancelling)["status"] in query.states
 
 
-def _with_events(session: Session, dossiers: list[Dossier], told: dict[str, list[Event]]) -> list[Dossier]:
+def _with_events(session: Session, dossiers: list[Dossier], event_cache: dict[str, list[Event]]) -> list[Dossier]:
     """The jobs whose record lacks something, with their events: the last step of succeeded jobs, and the time with an
     instance if an older release wrote the record."""
     silent = [
@@ -109,9 +111,9 @@ def _with_events(session: Session, dossiers: list[Dossier], told: dict[str, list
     ]
     if not silent:
         return dossiers
-    events = session.store.events_by_job([job for job in silent if job not in told], brief=True)
-    told |= {job: own for job, own in events.items() if any(e.kind is EventKind.FINISHED for e in own)}
-    events |= {job: told[job] for job in silent if job in told}
+    events = session.store.events_by_job([job for job in silent if job not in event_cache], brief=True)
+    event_cache |= {job: own for job, own in events.items() if any(e.kind is EventKind.FINISHED for e in own)}
+    events |= {job: event_cache[job] for job in silent if job in event_cache}
     return [d.model_copy(update={"events": events[d.job_id]}) if d.job_id in events else d for d in dossiers]
 
 
@@ -119,5 +121,5 @@ def _owners(session: Session, dossiers: list[Dossier]) -> dict[str, InstanceReco
     names = {d.record.owner for d in dossiers if d.record is not None and d.record.owner is not None}
     table = session.store.instances
     # Of many a listing tells which have changed; of few it is more than they are.
-    found = table.read(sorted(names)) if len(names) <= FEW else table.scan(include=names.__contains__)
-    return {name: doc.value for name, doc in found.items()}
+    docs = table.read(sorted(names)) if len(names) <= FEW else table.scan(include=names.__contains__)
+    return {name: doc.value for name, doc in docs.items()}

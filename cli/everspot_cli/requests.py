@@ -11,7 +11,7 @@ from everspot_core.records import EventKind, JobRecord, Request
 
 from everspot_cli.chaining import live_run
 from everspot_cli.errors import CliError
-from everspot_cli.finding import record_of
+from everspot_cli.finding import read_record
 from everspot_cli.session import Session
 
 
@@ -31,7 +31,7 @@ def user() -> str:
         return "unknown"
 
 
-def request_of(session: Session, note: str = "") -> Request:
+def build_request(session: Session, note: str = "") -> Request:
     """A request by this user, at this moment."""
     return Request(at=session.now, by=user(), note=note)
 
@@ -48,7 +48,7 @@ def ask_cancel(session: Session, submission: JobSubmission) -> Requested:
         if following is None:
             raise CliError(f"{submission.job_id} has already ended: {record.state.value}")
         submission = following
-    new = session.store.cancels.create(submission.job_id, request_of(session)) is not None
+    new = session.store.cancels.create(submission.job_id, build_request(session)) is not None
     words = f"{submission.job_id} will be cancelled" if new else f"{submission.job_id} is being cancelled already"
     if submission.series is not None:
         words += f", and its series {submission.series.id} ends"
@@ -70,7 +70,7 @@ def ask_interrupt(session: Session, submission: JobSubmission, note: str = "") -
             hint=f"`everspot job {submission.job_id}` tells what it waits for",
         )
     drill = f"{session.now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
-    session.store.drills.create(f"{submission.job_id}/{drill}", request_of(session, note))
+    session.store.drills.create(f"{submission.job_id}/{drill}", build_request(session, note))
     session.store.event_writer(submission.job_id, record.epoch, "cli").emit(
         EventKind.DRILL, by=user(), note=note, drill=drill
     )
@@ -83,4 +83,4 @@ def ask_interrupt(session: Session, submission: JobSubmission, note: str = "") -
 
 
 def _record(session: Session, job_id: str) -> JobRecord:
-    return record_of(session, job_id) or pending(job_id, session.now)
+    return read_record(session, job_id) or pending(job_id, session.now)

@@ -88,7 +88,7 @@ class Session:
         memo = None if url.startswith("file:") else userconfig.base("XDG_CACHE_HOME", ".cache") / MEMO
         store = Store.open(url, clock=self.clock, credentials=own, memo=memo)
         if not self.json:
-            words = f"cluster {store.manifest().cluster}: {self.store_url} ({self.target.said})"
+            words = f"cluster {store.manifest().cluster}: {self.store_url} ({self.target.source})"
             self.errors.print(words, style="dim", soft_wrap=True)
         return store
 
@@ -197,21 +197,21 @@ class Session:
     def _print_changes(self, lines: Callable[[], dict[str, str]]) -> NoReturn:
         before: dict[str, str] = {}
         while True:
-            found = lines()
-            told = [words for name, words in found.items() if before.get(name) != words]
-            told += [f"{name}: no longer listed" for name in before if name not in found]
-            for words in told:
+            current = lines()
+            changed_lines = [words for name, words in current.items() if before.get(name) != words]
+            changed_lines += [f"{name}: no longer listed" for name in before if name not in current]
+            for words in changed_lines:
                 print(f"{self.now:%Y-%m-%dT%H:%M:%SZ} {words}", file=sys.stdout, flush=True)  # noqa: T201 - the answer
-            before = found
+            before = current
             self.clock.sleep(REFRESH)
 
     def answer(self, value: Any) -> None:
         """Print one JSON document, which names the cluster if one was asked."""
-        print(json.dumps(self._named(value), indent=2, default=_plain), file=sys.stdout)  # noqa: T201 - the answer itself
+        print(json.dumps(self._with_cluster_name(value), indent=2, default=_plain), file=sys.stdout)  # noqa: T201 - the answer itself
 
     def answer_line(self, value: Any) -> None:
         """Print one JSON document on one line, for answers that consist of several."""
-        line = json.dumps(self._named(value), default=_plain)
+        line = json.dumps(self._with_cluster_name(value), default=_plain)
         print(line, file=sys.stdout, flush=True)  # noqa: T201 - the answer itself
 
     def scale_note(self) -> str:
@@ -222,10 +222,10 @@ class Session:
             else f"Times and dollars are market time, {self.clock.scale:g} times as fast as real time."
         )
 
-    def _named(self, value: Any) -> Any:
+    def _with_cluster_name(self, value: Any) -> Any:
         """The answer with the cluster's name in it; in a list, in every row."""
         if isinstance(value, list):
-            return [self._named(row) for row in value]
+            return [self._with_cluster_name(row) for row in value]
         if "store" not in self.__dict__ or not isinstance(value, dict) or "cluster" in value:
             return value
         return {"cluster": self.manifest.cluster, **value}

@@ -36,8 +36,8 @@ class Overrides:
         or whose value is no YAML, becomes one of the `problems`."""
         options = [("--set", "FIELD", words) for words in sets] + [("--env", "KEY", words) for words in env]
         bad = [
-            {"field": f"{option} {words}", "problem": f"write {option} {left}=VALUE"}
-            for option, left, words in options
+            {"field": f"{option} {words}", "problem": f"write {option} {key_name}=VALUE"}
+            for option, key_name, words in options
             if not words.partition("=")[0] or "=" not in words
         ]
         fields: dict[str, Any] = {}
@@ -50,8 +50,8 @@ class Overrides:
                 unread.append({"field": f"--set {path}", "problem": str(error)})
         pairs = [text.partition("=") for text in env]
         fields |= {f"env.{key}": value for key, equals, value in pairs if key and equals}
-        named = {"name": name} if name is not None else {}
-        return cls(fields | named, (*bad, *unread), Exit.USAGE if bad else Exit.USER)
+        name_field = {"name": name} if name is not None else {}
+        return cls(fields | name_field, (*bad, *unread), Exit.USAGE if bad else Exit.USER)
 
     def over(self, data: dict[str, Any]) -> dict[str, Any]:
         """The file's fields with these in place of its own."""
@@ -61,8 +61,8 @@ class Overrides:
             parts = path.split(".", 1) if path.startswith("env.") else path.split(".")
             inner = data
             for part in parts[:-1]:
-                there = inner.get(part)
-                inner[part] = dict(there) if isinstance(there, dict) else {}
+                existing = inner.get(part)
+                inner[part] = dict(existing) if isinstance(existing, dict) else {}
                 inner = inner[part]
             inner[parts[-1]] = value
         return data
@@ -79,40 +79,45 @@ def read_spec(path: Path, overrides: Overrides | None = None, *, forced: bool = 
     data = read_yaml(path)
     if not isinstance(data, dict):
         raise CliError(f"{path} must be a mapping of fields, such as `name: my-job`")
-    spec, found = examined(path, overrides.over(data), forced=forced)
+    spec, problems = examined(path, overrides.over(data), forced=forced)
     if spec is None or overrides.problems:
-        raise _refused(str(path), overrides, found)
-    beside = {"code": spec.code, "requirements": spec.requirements}
-    return spec.model_copy(update={n: str((path.parent / v).resolve()) for n, v in beside.items() if v is not None})
+        raise _refused(str(path), overrides, problems)
+    local_paths = {"code": spec.code, "requirements": spec.requirements}
+    return spec.model_copy(
+        update={n: str((path.parent / v).resolve()) for n, v in local_paths.items() if v is not None}
+    )
 
 
-def changed(spec: JobSpec, what: str, overrides: Overrides) -> JobSpec:
-    """A submitted job with other values in some fields. `what`: its name, for errors.
+def changed(spec: JobSpec, subject: str, overrides: Overrides) -> JobSpec:
+    """A submitted job with other values in some fields. `subject`: its name, for errors.
 
     Raises:
         CliError: if the result is no valid job, or if it names other code, requirements or datasets, which are read
             when a job is submitted and kept with it.
     """
-    kept = [path for path in overrides.fields if path.partition(".")[0] in ("code", "requirements", "datasets")]
-    said = [Problem(path, "cannot be changed: submit the job's file instead") for path in kept]
-    rest = Overrides({path: value for path, value in overrides.fields.items() if path not in kept})
+    fixed_fields = [path for path in overrides.fields if path.partition(".")[0] in ("code", "requirements", "datasets")]
+    problems = [Problem(path, "cannot be changed: submit the job's file instead") for path in fixed_fields]
+    remaining = Overrides({path: value for path, value in overrides.fields.items() if path not in fixed_fields})
     try:
-        made = JobSpec.written(rest.over(spec.model_dump(exclude_unset=True)), job_rules())
+        changed_spec = JobSpec.written(remaining.over(spec.model_dump(exclude_unset=True)), job_rules())
     except ValidationError as error:
-        raise _refused(f"{what} with these changes", overrides, [*said, *faults(error, JobSpec)]) from None
-    if said or overrides.problems:
-        raise _refused(f"{what} with these changes", overrides, said)
-    return made
+        raise _refused(f"{subject} with these changes", overrides, [*problems, *faults(error, JobSpec)]) from None
+    if problems or overrides.problems:
+        raise _refused(f"{subject} with these changes", overrides, problems)
+    return changed_spec
 
 
-def _refused(what: str, overrides: Overrides, found: list[Problem]) -> CliError:
+def _refused(subject: str, overrides: Overrides, spec_problems: list[Problem]) -> CliError:
     """The error with all problems of a job and of the options that change it."""
-    problems = [*overrides.problems, *listed(found)]
-    if not found:
+    problems = [*overrides.problems, *listed(spec_problems)]
+    if not spec_problems:
         return CliError("options cannot be read", overrides.code, problems=problems)
     hint = "docs/reference-spec.md lists every field"
     return CliError(
-        f"{what}: {fields_wrong(len(overrides.problems) + len(found))}", overrides.code, hint=hint, problems=problems
+        f"{subject}: {fields_wrong(len(overrides.problems) + len(spec_problems))}",
+        overrides.code,
+        hint=hint,
+        problems=problems,
     )
 
 
@@ -124,11 +129,11 @@ def examined(path: Path, data: dict[str, Any], *, forced: bool = False) -> tuple
         spec = JobSpec.written(data, job_rules())
     except ValidationError as error:
         # The rules between fields, which the model asks only where every field is well-formed.
-        found = faults(error, JobSpec)
-        named = {problem.path for problem in found}
+        field_problems = faults(error, JobSpec)
+        reported_paths = {problem.path for problem in field_problems}
         rules = (*program_faults(data), *timing_faults(data), *travel_faults(data))
-        between = [problem for problem in rules if problem.path not in named]
-        problems = [*found, *between]
+        between = [problem for problem in rules if problem.path not in reported_paths]
+        problems = [*field_problems, *between]
     budget = data.get("budget")
     for limit in [n for n in Budget.model_fields if budget.get(n, 0) is None] if isinstance(budget, dict) else []:
         problems.append(Problem(f"budget.{limit}", "is empty: give a limit, or leave it out for none"))

@@ -46,7 +46,7 @@ def export(name: str | None) -> dict[str, Any]:
     pulumi = shutil.which("pulumi")
     if pulumi is None:
         raise CliError("a stack is read by pulumi, which is not on PATH", Exit.UNAVAILABLE)
-    return _asked(pulumi, name, "export")
+    return _read_stack(pulumi, name, "export")
 
 
 @dataclass(frozen=True)
@@ -74,16 +74,16 @@ class Stack:
         if pulumi is None:
             hint = with_local_cloud("install it (https://www.pulumi.com/docs/install), or put it on PATH")
             raise CliError("a cluster is destroyed by pulumi, which is not on PATH", Exit.UNAVAILABLE, hint=hint)
-        outputs = _asked(pulumi, name, "output", "--json")
+        outputs = _read_stack(pulumi, name, "output", "--json")
         if not outputs.get("controlUrl") or not outputs.get("cluster"):
-            outputs = _of_state(_asked(pulumi, name, "export"))
+            outputs = _outputs_from_state(_read_stack(pulumi, name, "export"))
         if not outputs.get("cluster"):
             which = f"the stack {name}" if name else "the selected stack"
             raise CliError(f"{which} declares no cluster: it has no outputs cluster and controlUrl", Exit.NOT_FOUND)
         return cls(pulumi, name, outputs)
 
     @property
-    def said(self) -> str:
+    def label(self) -> str:
         """The name of the stack, for people."""
         return f"stack {self.name}" if self.name else "this folder's Pulumi stack"
 
@@ -94,7 +94,7 @@ class Stack:
         Raises:
             CliError: if it cannot be read.
         """
-        return _asked(self.pulumi, self.name, "export")
+        return _read_stack(self.pulumi, self.name, "export")
 
     @property
     def pending(self) -> tuple[PendingOperation, ...]:
@@ -107,13 +107,17 @@ class Stack:
         Raises:
             CliError: if the state cannot be read.
         """
-        mine = {_bucket(str(self.outputs.get(url) or "")) for url in ("controlUrl", "dataUrl")}
-        found = resources(self.state)
-        here = (one for one in found if one.get("id") in mine and not one.get("retainOnDelete"))
-        return tuple(sorted({str(one["id"]) for one in here}))
+        bucket_names = {_bucket(str(self.outputs.get(url) or "")) for url in ("controlUrl", "dataUrl")}
+        stack_resources = resources(self.state)
+        here = (
+            resource
+            for resource in stack_resources
+            if resource.get("id") in bucket_names and not resource.get("retainOnDelete")
+        )
+        return tuple(sorted({str(resource["id"]) for resource in here}))
 
-    def destroy(self, tell: Callable[[str], None]) -> None:
-        """Run `pulumi destroy` to its end. `tell`: gets each line that it prints.
+    def destroy(self, show_line: Callable[[str], None]) -> None:
+        """Run `pulumi destroy` to its end. `show_line`: gets each line that it prints.
 
         The program runs with it, because the engine has to know the hooks of its guard. Where that deletes nothing, the
         program may be what fails: it looks up an image, or a network, that is gone. Then the stack is destroyed by its
@@ -123,15 +127,15 @@ class Stack:
             CliError: if it fails, or takes longer than `DESTROYED_IN`.
         """
         before = _urns(self.state)
-        code, late = self._run_destroy(tell, "--run-program")
+        code, late = self._run_destroy(show_line, "--run-program")
         if code and not late and _urns(self._export()) == before:
-            tell("The program deleted nothing: destroying the stack by its state alone.")
+            show_line("The program deleted nothing: destroying the stack by its state alone.")
             self._forget_hooks()
-            code, late = self._run_destroy(tell)
+            code, late = self._run_destroy(show_line)
         if code:
-            why = f"did not end within {format_duration(DESTROYED_IN)}" if late else f"failed (exit code {code})"
+            reason = f"did not end within {format_duration(DESTROYED_IN)}" if late else f"failed (exit code {code})"
             raise CliError(
-                f"pulumi destroy {why}; the cluster stays drained, and what was not deleted is still there",
+                f"pulumi destroy {reason}; the cluster stays drained, and what was not deleted is still there",
                 hint="what pulumi said is above: correct it, run `everspot cluster down` again, or "
                 "`everspot cluster drain --undo` "
                 "to keep the cluster",
@@ -150,20 +154,20 @@ class Stack:
         state = self._export()
         for resource in resources(state):
             cast(dict[str, Any], resource).pop("resourceHooks", None)
-        self._change("stack", "import", given=json.dumps(state))
+        self._change("stack", "import", stdin_text=json.dumps(state))
 
     def _export(self) -> dict[str, Any]:
-        return _asked(self.pulumi, self.name, "export")
+        return _read_stack(self.pulumi, self.name, "export")
 
-    def _change(self, *what: str, given: str | None = None) -> None:
+    def _change(self, *arguments: str, stdin_text: str | None = None) -> None:
         done = subprocess.run(  # noqa: S603 - our own words, no shell
-            [self.pulumi, *what, "--non-interactive", *_chosen(self.name)],
-            capture_output=True, text=True, check=False, input=given or "", timeout=CHANGED_IN.total_seconds(),
+            [self.pulumi, *arguments, "--non-interactive", *_chosen(self.name)],
+            capture_output=True, text=True, check=False, input=stdin_text or "", timeout=CHANGED_IN.total_seconds(),
         )  # fmt: skip
         if done.returncode:
-            raise refused(self.pulumi, self.name, done.stderr or done.stdout, f"pulumi {what[0]} failed")
+            raise refused(self.pulumi, self.name, done.stderr or done.stdout, f"pulumi {arguments[0]} failed")
 
-    def _run_destroy(self, tell: Callable[[str], None], *options: str) -> tuple[int, bool]:
+    def _run_destroy(self, show_line: Callable[[str], None], *options: str) -> tuple[int, bool]:
         """Run the engine once. Returns its exit code, and whether it was stopped because it took too long."""
         command = [
             *(self.pulumi, "destroy", "--yes", "--skip-preview", *options, "--non-interactive"),
@@ -175,7 +179,7 @@ class Stack:
             watch = _Watch(running)
             try:
                 for line in running.stdout or ():
-                    tell(line.rstrip())
+                    show_line(line.rstrip())
                 return running.wait(), watch.struck
             except KeyboardInterrupt:
                 running.send_signal(signal.SIGINT)  # it ends the step that it is at, and keeps its state
@@ -193,12 +197,12 @@ def _is_provider(item: Mapping[str, Any]) -> bool:
     return str(item.get("type")).startswith("pulumi:providers:")
 
 
-def _of_state(state: Mapping[str, Any]) -> dict[str, Any]:
+def _outputs_from_state(state: Mapping[str, Any]) -> dict[str, Any]:
     """What a stack's state says of its only cluster, as outputs; empty if there is none or more than one."""
-    found = declared_clusters(state)
-    if len(found) != 1:
+    manifests = declared_clusters(state)
+    if len(manifests) != 1:
         return {}
-    (manifest,) = found
+    (manifest,) = manifests
     return {
         "cluster": manifest.cluster,
         "cloud": manifest.cloud,
@@ -218,7 +222,7 @@ class _Watch:
         self.struck = False
         self._process = process
         self._timers = [
-            threading.Timer(DESTROYED_IN.total_seconds(), self._ask),
+            threading.Timer(DESTROYED_IN.total_seconds(), self._interrupt),
             threading.Timer((DESTROYED_IN + GIVEN_UP_IN).total_seconds(), process.kill),
         ]
         for timer in self._timers:
@@ -229,14 +233,14 @@ class _Watch:
         for timer in self._timers:
             timer.cancel()
 
-    def _ask(self) -> None:
+    def _interrupt(self) -> None:
         self.struck = True
         self._process.send_signal(signal.SIGINT)
 
 
-def _asked(pulumi: str, name: str | None, *what: str) -> dict[str, Any]:
+def _read_stack(pulumi: str, name: str | None, *arguments: str) -> dict[str, Any]:
     """The answer of `pulumi stack`, which changes nothing."""
-    command = [pulumi, "stack", *what, "--non-interactive", *_chosen(name)]
+    command = [pulumi, "stack", *arguments, "--non-interactive", *_chosen(name)]
     try:
         done = subprocess.run(  # noqa: S603 - our own words, no shell
             command, capture_output=True, text=True, check=False, timeout=ASKED_FOR.total_seconds()

@@ -45,51 +45,53 @@ class SetupCost:
     unknown: tuple[str, ...] = ()
 
 
-def files_of(starter: CloudStarter, given: ProjectAnswers) -> dict[str, str]:
+def render_files(starter: CloudStarter, answers: ProjectAnswers) -> dict[str, str]:
     """The texts of a project's files by their paths, but for the page."""
-    found = {"Pulumi.yaml": _packaged("Pulumi.yaml")}
-    found["requirements.txt"] = _requirements()
-    found[".gitignore"] = "".join(f"{line}\n" for line in IGNORED)
+    files = {"Pulumi.yaml": _packaged("Pulumi.yaml")}
+    files["requirements.txt"] = _requirements()
+    files[".gitignore"] = "".join(f"{line}\n" for line in IGNORED)
     for path in sorted((PACKAGED / "program").glob("*.py.txt")):
-        found[f"stacks/{path.name.removesuffix('.txt')}"] = path.read_text(encoding="utf-8")
-    found["stacks/rules.yaml"] = _packaged("rules.yaml").replace(USUAL_TEAM, f'["{given.team}"]')
-    for stack, text in starter.settings(given).items():
-        found[f"stacks/Pulumi.{stack}.yaml"] = text
+        files[f"stacks/{path.name.removesuffix('.txt')}"] = path.read_text(encoding="utf-8")
+    files["stacks/rules.yaml"] = _packaged("rules.yaml").replace(USUAL_TEAM, f'["{answers.team}"]')
+    for stack, text in starter.settings(answers).items():
+        files[f"stacks/Pulumi.{stack}.yaml"] = text
     for kind, folder in (("workflows", "workflows"), ("scripts", "everspot")):
         for path in sorted((PACKAGED / kind).iterdir()):
-            found[f".github/{folder}/{path.name}"] = path.read_text(encoding="utf-8")
-    return found
+            files[f".github/{folder}/{path.name}"] = path.read_text(encoding="utf-8")
+    return files
 
 
 def _requirements() -> str:
     """The packages of the program: the Everspot that runs, from where it was installed."""
-    found = own_requirement(EXTRAS)
-    return (LOCAL.format(extras=EXTRAS) if found.local else "") + f"{found.line}\n"
+    requirement = own_requirement(EXTRAS)
+    return (LOCAL.format(extras=EXTRAS) if requirement.local else "") + f"{requirement.line}\n"
 
 
 def _packaged(name: str) -> str:
     return (PACKAGED / name).read_text(encoding="utf-8")
 
 
-def cost_of(stack: str, text: str) -> SetupCost | None:
+def estimate_cost(stack: str, text: str) -> SetupCost | None:
     """What a stack's settings cost a month; None if they cannot be priced."""
     try:
         declared = environment(stack, load(text)["config"])
     except BadInputs:
         return None
-    found = estimated([], declared.resources, regions=declared.regions)
-    if found.after is None or found.after.nothing_known:
+    estimate = estimated([], declared.resources, regions=declared.regions)
+    if estimate.after is None or estimate.after.nothing_known:
         return None
-    total = found.after.total
-    return SetupCost(total.low, total.expected, total.high, tuple(found.unknown))
+    total = estimate.after.total
+    return SetupCost(total.low, total.expected, total.high, tuple(estimate.unknown))
 
 
-def costs_of(steps: Sequence[SetupStep], files: Mapping[str, str]) -> dict[str, SetupCost | None]:
+def estimate_costs(steps: Sequence[SetupStep], files: Mapping[str, str]) -> dict[str, SetupCost | None]:
     """What the stacks of some steps cost a month, by stack."""
-    return {step.stack: cost_of(step.stack, files[f"stacks/Pulumi.{step.stack}.yaml"]) for step in steps if step.stack}
+    return {
+        step.stack: estimate_cost(step.stack, files[f"stacks/Pulumi.{step.stack}.yaml"]) for step in steps if step.stack
+    }
 
 
-def told(step: SetupStep, cost: SetupCost | None) -> str:
+def describe_cost(step: SetupStep, cost: SetupCost | None) -> str:
     """What a step costs, in a sentence."""
     if not step.stack:
         return step.costs or "Costs nothing."
@@ -102,11 +104,11 @@ def told(step: SetupStep, cost: SetupCost | None) -> str:
     return f"Costs {_usd(cost.expected)} a month{spread}, and what is paid by use.{lacking}"
 
 
-def page(given: ProjectAnswers, steps: Sequence[SetupStep], costs: Mapping[str, SetupCost | None]) -> str:
+def page(answers: ProjectAnswers, steps: Sequence[SetupStep], costs: Mapping[str, SetupCost | None]) -> str:
     """The page of the steps, in Markdown."""
-    parts = [PAGE.format(account=given.account, region=given.region)]
+    parts = [PAGE.format(account=answers.account, region=answers.region)]
     for number, step in enumerate(steps, 1):
-        parts.append(f"## {number}. {step.title}\n\n{step.why} {told(step, costs.get(step.stack))}\n")
+        parts.append(f"## {number}. {step.title}\n\n{step.why} {describe_cost(step, costs.get(step.stack))}\n")
         if step.commands:
             parts.append("```\n{}\n```\n".format("\n".join(step.commands)))
     parts.append("`everspot cost estimate` says in full what the stacks cost.\n")
@@ -122,7 +124,7 @@ def document(steps: Sequence[SetupStep], costs: Mapping[str, SetupCost | None]) 
             "commands": list(step.commands),
             "stack": step.stack or None,
             "usd_per_month": _figures(costs.get(step.stack)),
-            "costs": told(step, costs.get(step.stack)),
+            "costs": describe_cost(step, costs.get(step.stack)),
         }
         for step in steps
     ]

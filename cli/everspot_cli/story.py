@@ -40,7 +40,7 @@ class Chapter:
     at: datetime
     attempt: int
     kind: EventKind
-    what: str
+    title: str
     where: str
     detail: str
     left_out: int = 0
@@ -67,11 +67,11 @@ def chapters(events: Sequence[Event], *, whole: bool = False) -> list[Chapter]:
     history and the durations of first steps are left out."""
     runs = [[event] for event in events] if whole else _runs([e for e in events if e.kind is not EventKind.STEPPED])
     hidden = 0 if whole else max(0, len(runs) - HEAD - TAIL)
-    told = [_chapter(run) for run in runs]
+    shown = [_chapter(run) for run in runs]
     if hidden < 2:
-        return told
-    middle = replace(told[HEAD], what="", where="", detail="", left_out=hidden)
-    return [*told[:HEAD], middle, *told[HEAD + hidden :]]
+        return shown
+    middle = replace(shown[HEAD], title="", where="", detail="", left_out=hidden)
+    return [*shown[:HEAD], middle, *shown[HEAD + hidden :]]
 
 
 def _chapter(run: Sequence[Event]) -> Chapter:
@@ -83,18 +83,18 @@ def _chapter(run: Sequence[Event]) -> Chapter:
 
 def history(events: Sequence[Event], *, whole: bool = False) -> Table:
     """The chapters as a table."""
-    table = sheet(("TIME", "ATT.", "WHAT", "WHERE", "DETAIL"), left=5, fold=("DETAIL",))
+    table = sheet(("TIME", "ATT.", "WHAT", "WHERE", "DETAIL"), text_columns=5, fold=("DETAIL",))
     several_days = len({event.at.date() for event in events}) > 1
-    for told in chapters(events, whole=whole):
-        if told.left_out:
-            table.add_row("…", "", "", "", Text(f"{told.left_out} more, with --events", style="dim"))
+    for chapter in chapters(events, whole=whole):
+        if chapter.left_out:
+            table.add_row("…", "", "", "", Text(f"{chapter.left_out} more, with --events", style="dim"))
             continue
         table.add_row(
-            stamp(told.at, dated=several_days),
-            str(told.attempt or "—"),
-            Text(told.what, style=_STYLE.get(told.kind, "")),
-            told.where or "—",
-            Text(told.detail),
+            stamp(chapter.at, dated=several_days),
+            str(chapter.attempt or "—"),
+            Text(chapter.title, style=_STYLE.get(chapter.kind, "")),
+            chapter.where or "—",
+            Text(chapter.detail),
         )
     return table
 
@@ -103,8 +103,8 @@ def _runs(events: Sequence[Event]) -> list[list[Event]]:
     """Groups of events: consecutive checkpoints of an attempt together, every other event alone."""
     runs = []
     for (kind, _, _), run in groupby(events, key=lambda e: (e.kind, e.epoch, e.data.get("trigger"))):
-        found = list(run)
-        runs += [found] if kind is EventKind.CHECKPOINTED else [[event] for event in found]
+        group = list(run)
+        runs += [group] if kind is EventKind.CHECKPOINTED else [[event] for event in group]
     return runs
 
 
@@ -113,8 +113,8 @@ def _many(run: Sequence[Event]) -> str:
     spent = [seconds for e in run if isinstance(seconds := e.data.get("seconds"), int | float)]
     mean = f", {sum(spent) / len(spent):.1f} s each" if spent else ""
     # The agent publishes the folder of a plain program without knowing its steps.
-    what = f"steps {first} to {last}" if first is not None else f"files {run[-1].data.get('files')}"
-    return f"{what}, trigger {run[0].data.get('trigger')}{mean}"
+    extent = f"steps {first} to {last}" if first is not None else f"files {run[-1].data.get('files')}"
+    return f"{extent}, trigger {run[0].data.get('trigger')}{mean}"
 
 
 def words(event: Event) -> str:

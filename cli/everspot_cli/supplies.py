@@ -26,7 +26,7 @@ def supplied(session: Session, submission: JobSubmission, python: str | None = N
         return submission
     from everspot_cli.wheels import gathered
 
-    def told(words: str) -> None:
+    def notify(words: str) -> None:
         if not session.json:
             session.errors.print(words, style="dim")
 
@@ -35,40 +35,40 @@ def supplied(session: Session, submission: JobSubmission, python: str | None = N
         Path(spec.requirements),
         python=python or _python(session),
         archs=_archs(session),
-        told=told,
+        notify=notify,
     )
     return submission.model_copy(update={"wheels": wheels})
 
 
-def refuse_missing(session: Session, what: str, submission: JobSubmission) -> None:
-    """Refuse a job whose datasets do not exist. `what`: the job's file.
+def refuse_missing(session: Session, file_name: str, submission: JobSubmission) -> None:
+    """Refuse a job whose datasets do not exist. `file_name`: the job's file.
 
     Raises:
         CliError: naming every missing one.
     """
     if not submission.datasets:  # else another attempt, which gets what the first one got
-        _pinned(session, what, submission)
+        _pinned(session, file_name, submission)
 
 
-def _pinned(session: Session, what: str, submission: JobSubmission) -> list[str]:
+def _pinned(session: Session, file_name: str, submission: JobSubmission) -> list[str]:
     words = submission.spec.datasets
-    found = [(number, word, pin(session, word)) for number, word in enumerate(words)]
+    pins = [(number, reference, pin(session, reference)) for number, reference in enumerate(words)]
     missing = [
-        {"field": f"datasets[{number}]", "problem": f"there is no dataset {word}"}
-        for number, word, pinned in found
+        {"field": f"datasets[{number}]", "problem": f"there is no dataset {reference}"}
+        for number, reference, pinned in pins
         if pinned is None
     ]
     if missing:
         hint = "everspot data put DIR NAME; everspot data"
-        raise CliError(f"{what}: datasets are missing", Exit.NOT_FOUND, hint=hint, problems=missing)
-    return [pinned for _, _, pinned in found if pinned is not None]
+        raise CliError(f"{file_name}: datasets are missing", Exit.NOT_FOUND, hint=hint, problems=missing)
+    return [pinned for _, _, pinned in pins if pinned is not None]
 
 
-def pin(session: Session, word: str) -> str | None:
+def pin(session: Session, reference: str) -> str | None:
     """A dataset's name, or the beginning of a version, as `name@digest`; None if there is none."""
     from everspot_store import DatasetMissing
 
-    name, _, digest = word.partition("@")
+    name, _, digest = reference.partition("@")
     try:
         return session.store.datasets.find(name, digest or None).id
     except DatasetMissing:
@@ -90,5 +90,5 @@ def _archs(session: Session) -> list[str]:
     else:
         names = {doc.value.instance_type for doc in session.store.instances.scan().values()}
         names |= {kind.name for kind in session.manifest.instance_types}
-    found = sorted({catalogue.types[name].arch for name in names if name in catalogue.types})
-    return found or ["x86_64"]
+    archs = sorted({catalogue.types[name].arch for name in names if name in catalogue.types})
+    return archs or ["x86_64"]

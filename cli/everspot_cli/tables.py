@@ -33,13 +33,13 @@ NARROW = 110
 """Terminals of fewer columns get tables with fewer, stacked columns."""
 
 
-def sheet(columns: Sequence[str], *, left: int, fold: Sequence[str] = ()) -> Table:
-    """An empty table whose first `left` columns are text, the others figures. Figures are never cut; if the width does
-    not suffice, the columns named in `fold` are continued on a second line."""
+def sheet(columns: Sequence[str], *, text_columns: int, fold: Sequence[str] = ()) -> Table:
+    """An empty table whose first `text_columns` columns are text, the others figures. Figures are never cut; if the
+    width does not suffice, the columns named in `fold` are continued on a second line."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for index, name in enumerate(columns):
         folds = name in fold
-        side: Literal["left", "right"] = "left" if index < left else "right"
+        side: Literal["left", "right"] = "left" if index < text_columns else "right"
         table.add_column(name, justify=side, no_wrap=not folds, overflow="fold" if folds else "ellipsis")
     return table
 
@@ -73,14 +73,14 @@ def duration(seconds: float | None) -> str:
     return f"{sign}{whole // 60}m{whole % 60:02d}s" if whole >= 60 else f"{sign}{whole}s"
 
 
-def word(state: str) -> Text:
+def state_text(state: str) -> Text:
     """A state in its colour."""
     return Text(state, style=STYLE.get(state, ""))
 
 
 def status(row: dict[str, Any]) -> Text:
     """A job's state in its colour, with a mark if its deadline has passed. A failed job with a deadline stays late."""
-    text = word(row["status"])
+    text = state_text(row["status"])
     if late(row):
         text.append(", late", style="bold red")
     for words in unkept(row):
@@ -115,21 +115,28 @@ def jobs_table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Tab
     """The queue. In a narrow terminal a job's instance is below its id, and priority and submission are only in
     `everspot job ID`."""
     wide = sheet(
-        ("ID", "PRIORITY", "SUBMITTED", "STATUS", "ON", "STEPS", "TOT. DURATION", "JOB DURATION", "#INT."), left=5
+        ("ID", "PRIORITY", "SUBMITTED", "STATUS", "ON", "STEPS", "TOT. DURATION", "JOB DURATION", "#INT."),
+        text_columns=5,
     )
     # A long status is continued below, so that it does not cut the id that one copies.
     columns = ("ID, ON", "STATUS", "STEPS", "TOT.\nDURATION", "JOB\nDURATION", "#INT.")
-    narrow = sheet(columns, left=2, fold=("ID, ON", "STATUS"))
+    narrow = sheet(columns, text_columns=2, fold=("ID, ON", "STATUS"))
     for row in rows:
         durations = (duration(row["total_duration_seconds"]), duration(row["job_duration_seconds"]))
         figures = (*durations, str(row["interruptions"]))
         submitted = humane(row["submitted_at"], now)
-        whose = f"\n  {belongs(row)}" if row["visit_of"] else ""
+        visit_line = f"\n  {belongs(row)}" if row["visit_of"] else ""
         wide.add_row(
-            f"{row['job_id']}{whose}", row["priority"], submitted, status(row), place(row, " "), steps(row), *figures
+            f"{row['job_id']}{visit_line}",
+            row["priority"],
+            submitted,
+            status(row),
+            place(row, " "),
+            steps(row),
+            *figures,
         )
         on = "".join(f"\n  {line}" for line in place(row, "\n").splitlines()) if row["owner"] or row["away"] else ""
-        narrow.add_row(f"{row['job_id']}{whose}{on}", status(row), steps(row, "\n"), *figures)
+        narrow.add_row(f"{row['job_id']}{visit_line}{on}", status(row), steps(row, "\n"), *figures)
     return wide if fits(wide, width) else narrow
 
 
@@ -160,16 +167,16 @@ def belongs(row: dict[str, Any]) -> str | None:
 
 def instances_table(rows: Sequence[dict[str, Any]], width: int) -> Table:
     """The fleet. In a narrow terminal type and zone are below the id."""
-    wide = sheet(("INSTANCE", "TYPE", "ZONE", "MARKET", "ROLE", "STATE", "JOB", "NOTICE", "AGE"), left=8)
-    narrow = sheet(("INSTANCE", "STATE", "JOB", "AGE"), left=3, fold=("JOB",))
+    wide = sheet(("INSTANCE", "TYPE", "ZONE", "MARKET", "ROLE", "STATE", "JOB", "NOTICE", "AGE"), text_columns=8)
+    narrow = sheet(("INSTANCE", "STATE", "JOB", "AGE"), text_columns=3, fold=("JOB",))
     for row in rows:
         job = row["job_id"] or ", ".join(row["residents"]) or "—"
         age, notice = duration(row["age_seconds"]), notice_words(row)
         wide.add_row(
-            row["instance_id"], row["instance_type"], row["zone"], row["market"], row["role"], word(row["state"]),
+            row["instance_id"], row["instance_type"], row["zone"], row["market"], row["role"], state_text(row["state"]),
             job, notice or "—", age,
         )  # fmt: skip
-        state = word(row["state"])
+        state = state_text(row["state"])
         if notice:
             state.append(f"\n{notice}", style="yellow")
         doing = "(scheduler)" if row["role"] == "scheduler" else job

@@ -23,11 +23,11 @@ _WAYS = (
 
 @dataclass(frozen=True)
 class Target:
-    """The location of the cluster's control bucket. `said`: what named it, for people; `profile`: the cloud's, if
+    """The location of the cluster's control bucket. `source`: what named it, for people; `profile`: the cloud's, if
     any."""
 
     url: str
-    said: str
+    source: str
     profile: str | None = None
 
 
@@ -37,9 +37,9 @@ def choose(store: str | None, cluster: str | None, stack: str | None) -> Target:
     Raises:
         CliError: if more than one option is given, or nothing names a cluster.
     """
-    given = [name for name, value in (("--store", store), ("--cluster", cluster), ("--stack", stack)) if value]
-    if len(given) > 1:
-        raise CliError(f"{' and '.join(given)} each name a cluster: give one of them", Exit.USAGE)
+    options = [name for name, value in (("--store", store), ("--cluster", cluster), ("--stack", stack)) if value]
+    if len(options) > 1:
+        raise CliError(f"{' and '.join(options)} each name a cluster: give one of them", Exit.USAGE)
     if store:
         return Target(as_url(store), "--store")
     if cluster:
@@ -56,23 +56,23 @@ def choose(store: str | None, cluster: str | None, stack: str | None) -> Target:
     )
 
 
-def as_url(given: str) -> str:
+def as_url(location: str) -> str:
     """A store as a URL: a plain path becomes a folder's URL."""
-    return given if "://" in given else Path(given).resolve().as_uri()
+    return location if "://" in location else Path(location).resolve().as_uri()
 
 
-def noted(name: str, said: str) -> Target:
+def noted(name: str, source: str) -> Target:
     """The cluster that the user's file has under a name.
 
     Raises:
         CliError: if there is none.
     """
-    known = userconfig.load().clusters
-    if name not in known:
-        names = f"known are: {', '.join(sorted(known))}" if known else "none is known yet"
+    clusters = userconfig.load().clusters
+    if name not in clusters:
+        names = f"known are: {', '.join(sorted(clusters))}" if clusters else "none is known yet"
         hint = f"`everspot cluster use {name} --store URL` notes it"
-        raise CliError(f"{said}: no cluster is known as {name!r}; {names}", Exit.NOT_FOUND, hint=hint)
-    return Target(known[name].store, said, known[name].profile)
+        raise CliError(f"{source}: no cluster is known as {name!r}; {names}", Exit.NOT_FOUND, hint=hint)
+    return Target(clusters[name].store, source, clusters[name].profile)
 
 
 def refused(pulumi: str, stack: str | None, stderr: str, otherwise: str) -> CliError:
@@ -81,24 +81,24 @@ def refused(pulumi: str, stack: str | None, stderr: str, otherwise: str) -> CliE
     If the stack does not exist, the error lists those that do. `otherwise`: the words before any other message of
     `pulumi`.
     """
-    said = (stderr.strip().splitlines() or ["nothing"])[-1].removeprefix("error: ")
-    if stack is None or not said.startswith("no stack named"):
-        return CliError(f"{otherwise}; pulumi says: {said}", Exit.UNAVAILABLE)
+    last_line = (stderr.strip().splitlines() or ["nothing"])[-1].removeprefix("error: ")
+    if stack is None or not last_line.startswith("no stack named"):
+        return CliError(f"{otherwise}; pulumi says: {last_line}", Exit.UNAVAILABLE)
     names = _stacks(pulumi)
-    known = f"there are: {', '.join(names)}" if names else "this folder's project has none"
-    return CliError(f"there is no stack {stack}; {known}", Exit.NOT_FOUND, hint="--stack NAME names one of them")
+    existing = f"there are: {', '.join(names)}" if names else "this folder's project has none"
+    return CliError(f"there is no stack {stack}; {existing}", Exit.NOT_FOUND, hint="--stack NAME names one of them")
 
 
 def _stacks(pulumi: str) -> list[str]:
     """The stacks of the project in this folder; empty if Pulumi does not answer."""
-    asked = _asked([pulumi, "stack", "ls", "--json", "--non-interactive"])
+    listing = _run_pulumi([pulumi, "stack", "ls", "--json", "--non-interactive"])
     try:
-        return sorted(str(row["name"]) for row in json.loads(asked.stdout)) if not asked.returncode else []
+        return sorted(str(row["name"]) for row in json.loads(listing.stdout)) if not listing.returncode else []
     except (ValueError, TypeError, KeyError):
         return []
 
 
-def _asked(command: list[str]) -> "subprocess.CompletedProcess[str]":
+def _run_pulumi(command: list[str]) -> "subprocess.CompletedProcess[str]":
     try:
         return subprocess.run(  # noqa: S603 - our own words, no shell
             command, capture_output=True, text=True, check=False, timeout=PULUMI_LIMIT.total_seconds()
@@ -117,12 +117,12 @@ def _stack_output(stack: str | None) -> str:
         raise CliError(
             "no cluster is chosen, and there is no pulumi to ask", Exit.UNAVAILABLE, hint=with_local_cloud(_WAYS)
         )
-    done = _asked(
+    done = _run_pulumi(
         [pulumi, "stack", "output", "controlUrl", "--non-interactive", *(["--stack", stack] if stack else [])]
     )
     if done.returncode or not done.stdout.strip():
-        what = f"the stack {stack} names no cluster" if stack else "no cluster is chosen"
-        error = refused(pulumi, stack, done.stderr or "it has no output controlUrl", what)
+        problem = f"the stack {stack} names no cluster" if stack else "no cluster is chosen"
+        error = refused(pulumi, stack, done.stderr or "it has no output controlUrl", problem)
         error.hint = error.hint or with_local_cloud(_WAYS)
         raise error
     return done.stdout.strip()

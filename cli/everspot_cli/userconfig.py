@@ -31,14 +31,14 @@ class UserConfig:
     current: str | None = None
     clusters: dict[str, KnownCluster] = field(default_factory=dict)
 
-    def with_cluster(self, known: KnownCluster) -> "UserConfig":
+    def with_cluster(self, cluster: KnownCluster) -> "UserConfig":
         """A copy with one more cluster, which is the one in use."""
-        return UserConfig(known.name, {**self.clusters, known.name: known})
+        return UserConfig(cluster.name, {**self.clusters, cluster.name: cluster})
 
     def without(self, name: str) -> "UserConfig":
         """A copy without a cluster."""
-        rest = {key: known for key, known in self.clusters.items() if key != name}
-        return UserConfig(None if self.current == name else self.current, rest)
+        remaining = {key: cluster for key, cluster in self.clusters.items() if key != name}
+        return UserConfig(None if self.current == name else self.current, remaining)
 
 
 def path() -> Path:
@@ -49,9 +49,9 @@ def path() -> Path:
 
 def base(variable: str, fallback: str) -> Path:
     """One of the XDG base directories. `fallback`: below the home folder."""
-    given = Path(os.environ.get(variable) or "")
-    if given.is_absolute():
-        return given
+    configured = Path(os.environ.get(variable) or "")
+    if configured.is_absolute():
+        return configured
     try:
         return Path.home() / fallback
     except RuntimeError:  # no HOME, and no such user: then nothing is found there either
@@ -71,7 +71,7 @@ def load() -> UserConfig:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise CliError(f"{path()} cannot be read: {error}", hint="correct it, or remove it") from None
     listed = data.get("clusters", {})
-    clusters = {str(name): _known(str(name), value) for name, value in listed.items()} if _table(listed) else {}
+    clusters = {str(name): _parse_cluster(str(name), value) for name, value in listed.items()} if _table(listed) else {}
     current = data.get("current")
     return UserConfig(current if isinstance(current, str) else None, clusters)
 
@@ -83,9 +83,9 @@ def save(config: UserConfig) -> None:
         CliError: if it cannot be written.
     """
     lines = [_HEAD, *([f"current = {_quoted(config.current)}\n"] if config.current else [])]
-    for known in config.clusters.values():
-        lines.append(f"\n[clusters.{_quoted(known.name)}]\nstore = {_quoted(known.store)}\n")
-        lines.append(f"profile = {_quoted(known.profile)}\n" if known.profile else "")
+    for cluster in config.clusters.values():
+        lines.append(f"\n[clusters.{_quoted(cluster.name)}]\nstore = {_quoted(cluster.store)}\n")
+        lines.append(f"profile = {_quoted(cluster.profile)}\n" if cluster.profile else "")
     temporary = path().with_name(f".config-{secrets.token_hex(4)}")
     try:
         path().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -106,7 +106,7 @@ def _table(value: Any) -> bool:
     return isinstance(value, dict)
 
 
-def _known(name: str, value: Any) -> KnownCluster:
+def _parse_cluster(name: str, value: Any) -> KnownCluster:
     if not _table(value) or not isinstance(value.get("store"), str):
         raise CliError(f"{path()}: clusters.{name} has no text `store`", hint="correct it, or remove it")
     profile = value.get("profile")

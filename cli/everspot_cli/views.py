@@ -11,7 +11,7 @@ from everspot_core.lease import pending
 from everspot_core.ledger import LaunchRecord
 from everspot_core.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress
 
-from everspot_cli.abroad import travels, visit_of
+from everspot_cli.abroad import travels, visit_fields
 from everspot_cli.session import Session, side_by_side
 
 SILENT_AFTER = 3  # beats
@@ -31,7 +31,7 @@ MEANING_OF_STATUS = {
 }
 
 
-def status_of(record: JobRecord, cancelling: bool = False) -> str:
+def job_status(record: JobRecord, cancelling: bool = False) -> str:
     """The word for a job's status; `MEANING_OF_STATUS` explains each."""
     if cancelling and not record.state.final:
         return "CANCELLING"
@@ -61,15 +61,17 @@ def job_row(
     record = record or pending(submission.job_id, submission.submitted_at)
     until = record.changed_at if record.state.final else now
     nothing = timedelta(0)  # two machines' clocks may tell of an end before its beginning
-    held = record.held(until)
-    if held is None:
-        held = sum((max(nothing, min(a.end or until, until) - a.start) for a in attempts(events)), start=nothing)
+    job_duration = record.held(until)
+    if job_duration is None:
+        job_duration = sum(
+            (max(nothing, min(a.end or until, until) - a.start) for a in attempts(events)), start=nothing
+        )
     progress = last_word(record, events)
     owner = (instances or {}).get(record.owner or "")
     return {
         "job_id": submission.job_id,
         "name": submission.spec.name,
-        "status": status_of(record, cancelling),
+        "status": job_status(record, cancelling),
         "state": record.state.value,
         "priority": submission.spec.priority.value,
         "step": progress.step,
@@ -81,7 +83,7 @@ def job_row(
         "unkept_seconds": _measured(progress.unkept_seconds, record, scale),
         "owner": record.owner,
         **travels(record),
-        "visit_of": visit_of(submission),
+        "visit_of": visit_fields(submission),
         "instance_type": owner.instance_type if owner else None,
         "zone": owner.zone if owner else None,
         "market": owner.market.value if owner else None,
@@ -105,7 +107,7 @@ def job_row(
         "tags": submission.spec.tags,
         "changed_at": record.changed_at,
         "total_duration_seconds": max(nothing, until - submission.submitted_at).total_seconds(),
-        "job_duration_seconds": held.total_seconds(),
+        "job_duration_seconds": job_duration.total_seconds(),
     }
 
 
@@ -147,8 +149,8 @@ def last_word(record: JobRecord, events: Sequence[Event]) -> Progress:
     )
 
 
-def instance_rows(session: Session, *, gone: bool = False) -> list[dict[str, Any]]:
-    """Every running instance, oldest first. With `gone`, ended instances are included."""
+def instance_rows(session: Session, *, include_ended: bool = False) -> list[dict[str, Any]]:
+    """Every running instance, oldest first. With `include_ended`, ended instances are included."""
     store, now = session.store, session.now
     launched, ended_, alive, beating, faulty = side_by_side(
         store.launches.scan, store.ends.scan, store.instances.scan, store.schedulers.scan, store.faults.scan
@@ -161,19 +163,19 @@ def instance_rows(session: Session, *, gone: bool = False) -> list[dict[str, Any
     rows = []
     for instance in sorted({*launches, *records}):
         launch, record, ended = launches.get(instance), records.get(instance), ends.get(instance)
-        left = ended is not None or (record is not None and record.state.value == "GONE")
-        if left and not gone:
+        has_ended = ended is not None or (record is not None and record.state.value == "GONE")
+        if has_ended and not include_ended:
             continue
         source: LaunchRecord | InstanceRecord | None = record or launch
         assert source is not None  # noqa: S101 - by the union above
         began = launch.launched_at if launch else record.booted_at if record else now
         beat = schedulers.get(instance)
-        said = record or beat
-        silent = session.clock.to_real(now - said.updated_at) if said else None
+        last_report = record or beat
+        silent = session.clock.to_real(now - last_report.updated_at) if last_report else None
         state = "ENDED" if ended else record.state.value if record else "RUNNING" if beat else "BOOTING"
         busy = record is not None and record.state.value == "BUSY"
         patience = limits.beat_of(busy=busy) * SILENT_AFTER if record else SCHEDULER_SILENT
-        if not left and silent is not None and silent > patience:
+        if not has_ended and silent is not None and silent > patience:
             state = "SILENT"
         fault = faulty[instance].value.detail if instance in faulty else ""
         rows.append(
@@ -184,8 +186,8 @@ def instance_rows(session: Session, *, gone: bool = False) -> list[dict[str, Any
                 "instance_type": source.instance_type,
                 "zone": source.zone,
                 "market": source.market.value,
-                "job_id": record.job_id if record and not left else None,
-                "residents": [r.job_id for r in record.residents] if record and not left else [],
+                "job_id": record.job_id if record and not has_ended else None,
+                "residents": [r.job_id for r in record.residents] if record and not has_ended else [],
                 "notice": record.notice.model_dump(mode="json") if record and record.notice else None,
                 "detail": fault or (record.detail if record else ""),
                 "generation": record.generation if record else "",
@@ -199,7 +201,7 @@ def instance_rows(session: Session, *, gone: bool = False) -> list[dict[str, Any
     return sorted(rows, key=lambda row: (row["launched_at"], row["instance_id"]))
 
 
-def doubts_of(session: Session) -> list[Doubt]:
+def read_suspects(session: Session) -> list[Doubt]:
     """Doubts about images, pools and machines, from the faults of the last day. Launches are read only if there are
     faults."""
     store = session.store
@@ -212,4 +214,4 @@ def doubts_of(session: Session) -> list[Doubt]:
 
 def grave(session: Session) -> str:
     """The doubts that explain why nothing starts, in one line; empty if there are none."""
-    return "; ".join(doubt.words for doubt in doubts_of(session) if doubt.grave)
+    return "; ".join(doubt.words for doubt in read_suspects(session) if doubt.grave)

@@ -68,7 +68,7 @@ def read(session: Session, jobs: Collection[str]) -> WaitReading:
     """Read what the schedulers have written last of these jobs. Faults are read only if they may be the reason."""
     (notes, unreadable), beats = side_by_side(lambda: _written(session.store), session.store.schedulers.scan)
     waits = {job: notes.jobs[job] for job in jobs if job in notes.jobs} if notes is not None else {}
-    trouble = _trouble(session, [found.value for found in beats.values()]) or unreadable
+    trouble = _trouble(session, [doc.value for doc in beats.values()]) or unreadable
     doubtful = bool(trouble) or any(wait.why in NOTHING_RUNS_IT for wait in waits.values())
     return WaitReading(waits, trouble, grave(session) if doubtful else "")
 
@@ -76,11 +76,13 @@ def read(session: Session, jobs: Collection[str]) -> WaitReading:
 def waiting_table(rows: Sequence[dict[str, Any]], now: datetime) -> Table | None:
     """A table of the jobs for which the scheduler says what they wait for, ordered by when they get on-demand. None
     without any."""
-    telling = sorted((row for row in rows if _telling(row)), key=lambda row: (_soon(row), row["job_id"]))
-    if not telling:
+    detailed = sorted((row for row in rows if _has_forecast(row)), key=lambda row: (_soon(row), row["job_id"]))
+    if not detailed:
         return None
-    shown = sheet(("WAITING", "FOR", "ON-DEMAND AT\nTHE LATEST", "BECAUSE"), left=4, fold=("WAITING", "FOR", "BECAUSE"))
-    for row in telling[:LISTED]:
+    shown = sheet(
+        ("WAITING", "FOR", "ON-DEMAND AT\nTHE LATEST", "BECAUSE"), text_columns=4, fold=("WAITING", "FOR", "BECAUSE")
+    )
+    for row in detailed[:LISTED]:
         at = row["on_demand_at"]
         shown.add_row(
             row["job_id"],
@@ -88,12 +90,12 @@ def waiting_table(rows: Sequence[dict[str, Any]], now: datetime) -> Table | None
             f"{humane(at, now)}\n{at:%Y-%m-%d %H:%M} UTC{_undated(row, chr(10))}" if at else "—",
             f"{row['waits_because']}{_so_long([row], now)}",
         )
-    if len(telling) > LISTED:
-        shown.add_row(f"{len(telling) - LISTED} more", "", "", "everspot job ID")
+    if len(detailed) > LISTED:
+        shown.add_row(f"{len(detailed) - LISTED} more", "", "", "everspot job ID")
     return shown
 
 
-def _telling(row: dict[str, Any]) -> bool:
+def _has_forecast(row: dict[str, Any]) -> bool:
     return row["waits_for"] is not None or row["on_demand_at"] is not None
 
 
@@ -103,18 +105,18 @@ def _soon(row: dict[str, Any]) -> datetime:
 
 def sentences(rows: Sequence[dict[str, Any]], now: datetime) -> list[str]:
     """A sentence for each reason of the other waiting jobs, the most frequent first."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    rows_by_reason: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
-        if row["waits_because"] and not _telling(row):
-            found.setdefault(row["waits_because"], []).append(row)
-    most = sorted(found.items(), key=lambda item: -len(item[1]))
-    said = [_sentence(words, waiting, now) for words, waiting in most[:SHOWN]]
-    return said + ([f"{len(most) - SHOWN} further reasons: everspot job ID"] if len(most) > SHOWN else [])
+        if row["waits_because"] and not _has_forecast(row):
+            rows_by_reason.setdefault(row["waits_because"], []).append(row)
+    most = sorted(rows_by_reason.items(), key=lambda item: -len(item[1]))
+    lines = [_sentence(words, waiting, now) for words, waiting in most[:SHOWN]]
+    return lines + ([f"{len(most) - SHOWN} further reasons: everspot job ID"] if len(most) > SHOWN else [])
 
 
 def _sentence(words: str, waiting: Sequence[dict[str, Any]], now: datetime) -> str:
-    who = waiting[0]["job_id"] if len(waiting) == 1 else f"{len(waiting)} jobs"
-    return f"Waiting: {who}, because {words}{_so_long(waiting, now)}"
+    subject = waiting[0]["job_id"] if len(waiting) == 1 else f"{len(waiting)} jobs"
+    return f"Waiting: {subject}, because {words}{_so_long(waiting, now)}"
 
 
 def _so_long(waiting: Sequence[dict[str, Any]], now: datetime) -> str:
@@ -166,4 +168,4 @@ def _trouble(session: Session, beats: Sequence[SchedulerBeat]) -> str:
 
 
 def _join(*words: str) -> str:
-    return "; ".join(word for word in words if word)
+    return "; ".join(part for part in words if part)

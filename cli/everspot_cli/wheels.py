@@ -35,29 +35,29 @@ def locked(text: str, file: Path) -> tuple[list[str], list[str]]:
     Raises:
         CliError: naming every line that is no `name==version`.
     """
-    kept, left, faults = [], [], []
+    pinned_lines, image_packages, faults = [], [], []
     for number, line in enumerate(_joined(text), 1):
         bare = line.split(" --hash=", 1)[0].strip()
         if bare.startswith(_OPTIONS_LEFT_OUT):  # pip's own settings say which index; a job says which packages
             continue
-        found = _PINNED.match(bare)
-        if found is None:
+        pin = _PINNED.match(bare)
+        if pin is None:
             faults.append(Problem(f"requirement {number}", f"{bare[:80]!r} is no `name==version`"))
-        elif FROM_IMAGE.match(found["name"].lower().replace("_", "-").replace(".", "-")):
-            left.append(found["name"])
+        elif FROM_IMAGE.match(pin["name"].lower().replace("_", "-").replace(".", "-")):
+            image_packages.append(pin["name"])
         else:
-            kept.append(line)
+            pinned_lines.append(line)
     if faults:
         raise CliError(
             f"{file} is no lock file: it has to pin every package",
             hint="`pip-compile`, `uv pip compile` or `uv export` make one",
             problems=listed(faults),
         )
-    return kept, left
+    return pinned_lines, image_packages
 
 
 def gathered(
-    store: "Store", file: Path, *, python: str, archs: Sequence[str], told: Callable[[str], None]
+    store: "Store", file: Path, *, python: str, archs: Sequence[str], notify: Callable[[str], None]
 ) -> list[Wheel]:
     """Fetch the wheels that a lock file names for Linux, this `python` (`3.12`) and these architectures, with pip and
     its own settings, and put them into the data bucket.
@@ -70,25 +70,25 @@ def gathered(
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CliError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    lines, left = locked(text, file)
-    if left:
-        told(f"{', '.join(sorted(left))}: the version in the image is used instead")
+    lines, image_packages = locked(text, file)
+    if image_packages:
+        notify(f"{', '.join(sorted(image_packages))}: the version in the image is used instead")
     if not lines:
         return []
-    found: dict[str, Wheel] = {}
+    wheels: dict[str, Wheel] = {}
     with tempfile.TemporaryDirectory(prefix="everspot-wheels-") as scratch:
         lock = Path(scratch, "requirements.txt")
         lock.write_text("\n".join(lines) + "\n", encoding="utf-8")
         for arch in archs:
             folder = Path(scratch, arch)
-            told(f"fetching {counted(len(lines), 'package')} for {arch}")
+            notify(f"fetching {counted(len(lines), 'package')} for {arch}")
             _download(lock, folder, python, arch)
             for path in sorted(folder.iterdir()):
                 wheel = Wheel(name=path.name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
-                if wheel.name not in found:
+                if wheel.name not in wheels:
                     _put(store, wheel, path)
-                    found[wheel.name] = wheel
-    return list(found.values())
+                    wheels[wheel.name] = wheel
+    return list(wheels.values())
 
 
 def _joined(text: str) -> list[str]:
@@ -99,7 +99,7 @@ def _joined(text: str) -> list[str]:
 
 
 def _download(lock: Path, folder: Path, python: str, arch: str) -> None:
-    platforms = [word for name in _PLATFORMS[arch] for word in ("--platform", name)]
+    platforms = [argument for name in _PLATFORMS[arch] for argument in ("--platform", name)]
     done = subprocess.run(  # noqa: S603
         [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check",
          "--no-input", "--quiet", "--implementation", "cp", "--python-version", python, *platforms,

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from everspot_cli.failure import exception_of, own_lines
+from everspot_cli.failure import last_exception, own_lines
 from everspot_core.records import EventKind, JobState, Progress, Reason
 
 from tests.cli.conftest import T0
@@ -43,7 +43,7 @@ W = "W0301 12:00:01.000000 4711 torch/distributed/run.py:793] Setting OMP_NUM_TH
 @pytest.mark.parametrize("text", [OWN, OWN + LAUNCHER, W + OWN + LAUNCHER])
 def test_the_launchers_words_are_left_out_and_the_own_exception_is_found(text):
     lines = own_lines(text)
-    assert exception_of(lines) == lines[-1] == "ValueError: the learning rate is negative"
+    assert last_exception(lines) == lines[-1] == "ValueError: the learning rate is negative"
     assert lines[0] == "epoch 1 of 3"
     assert not any("torch" in line for line in lines)
 
@@ -55,7 +55,7 @@ def test_what_is_printed_behind_the_launchers_summary_stays():
 @pytest.mark.parametrize("line", ["KeyError: 'x'", "my.module.BadError", "torch.OutOfMemoryError: CUDA out of memory",
                                   "everspot_store.errors.CheckpointCorrupt: part 3", "SystemExit: 3"])  # fmt: skip
 def test_exceptions_are_recognised(line):
-    assert exception_of(["before", line, "some words behind it"]) == line
+    assert last_exception(["before", line, "some words behind it"]) == line
 
 
 def fail(world, job, *, message="", traceback="", detail=OWN + LAUNCHER, checkpoints=0, attempts=3):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from everspot_cli.reasons import MEANING_OF_REASON
-from everspot_cli.ui.panels.jobs import SHOWN, Filter, panel, why
+from everspot_cli.ui.panels.jobs import SHOWN, Filter, list_reasons, panel
 from everspot_cli.ui.sources import RecentJobs
 from everspot_core.records import Reason
 from everspot_store import Store
@@ -44,7 +44,7 @@ def row(**more: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_the_reasons_of_a_job(told: dict[str, Any], said: list[str]) -> None:
-    assert why(row(**told), NOW) == said
+    assert list_reasons(row(**told), NOW) == said
 
 
 def test_every_reason_has_words() -> None:

@@ -110,14 +110,14 @@ def test_a_restart_that_the_limit_refused_is_not_counted_as_one(world, allowed, 
 
 
 def test_the_pages_reasons_name_it(world):
-    from everspot_cli.ui.panels.jobs import why
+    from everspot_cli.ui.panels.jobs import list_reasons
 
     world.submit("a")
     world.assign("a", "i-base", 10)
     world.start("a", 20)
     world.save(world.record("a").model_copy(update={"from_zero": 2}))
     row = {**world.run("--json", "jobs").json[0], "waits_because": None, "away": None, "last_reason": None}
-    assert "Restarted from zero (2)" in why(row, world.clock.now())
+    assert "Restarted from zero (2)" in list_reasons(row, world.clock.now())
 
 
 def test_a_job_that_succeeded_is_not_reproached(world):

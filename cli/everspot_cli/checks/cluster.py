@@ -15,16 +15,16 @@ from everspot_cli.checks.federation import peers_check
 from everspot_cli.errors import of_store
 from everspot_cli.queue import job_rows
 from everspot_cli.session import Session, side_by_side
-from everspot_cli.views import SCHEDULER_SILENT, doubts_of, instance_rows
+from everspot_cli.views import SCHEDULER_SILENT, instance_rows, read_suspects
 
 
 def cluster_checks(session: Session) -> list[Check]:
     """Make the checks in order. If the cluster's description cannot be read, no further check is made. Failures that
     follow from a failure of the store are not reported."""
-    first = _asked(session, "cluster.json", _manifest)
+    first = _run_check(session, "cluster.json", _manifest)
     if first.verdict is Verdict.FAIL:
         return [first]
-    rest = (
+    further_checks = (
         ("conditional writes", _conditional_writes),
         ("scheduler", _scheduler),
         ("instances", _instances),
@@ -33,18 +33,18 @@ def cluster_checks(session: Session) -> list[Check]:
         ("peers", peers_check),
         ("prices", _prices),
     )
-    checks = [first, *side_by_side(*(partial(_asked, session, name, ask) for name, ask in rest))]
+    checks = [first, *side_by_side(*(partial(_run_check, session, name, check) for name, check in further_checks))]
     failed = [c.verdict is Verdict.FAIL and c.group in ("store", "credentials") for c in checks]
     return checks[: failed.index(True) + 1] if True in failed else checks
 
 
-def _asked(session: Session, name: str, ask: Callable[[Session], Check]) -> Check:
+def _run_check(session: Session, name: str, check: Callable[[Session], Check]) -> Check:
     try:
-        return ask(session)
+        return check(session)
     except StoreError as error:
-        told = of_store(error, session.store_url)
+        cli_error = of_store(error, session.store_url)
         group = "credentials" if isinstance(error, StoreDenied) else "store"
-        return Check(group, name, Verdict.FAIL, str(told), told.hint)
+        return Check(group, name, Verdict.FAIL, str(cli_error), cli_error.hint)
 
 
 def _manifest(session: Session) -> Check:
@@ -65,12 +65,12 @@ def _conditional_writes(session: Session) -> Check:
         stale = _patiently(control, lambda: control.replace(key, b'{"n": 4}', old))
     finally:
         control.delete(key)
-    found = [result.outcome for result in (first, again, second, stale)]
+    outcomes = [result.outcome for result in (first, again, second, stale)]
     right = [WriteOutcome.DONE, WriteOutcome.LOST, WriteOutcome.DONE, WriteOutcome.LOST]
-    if found == right:
+    if outcomes == right:
         return Check("store", "conditional writes", Verdict.OK, "create and replace are kept")
-    words = ", ".join(outcome.value for outcome in found)
-    if any(outcome in (WriteOutcome.CONFLICT, WriteOutcome.BUSY, WriteOutcome.UNKNOWN) for outcome in found):
+    words = ", ".join(outcome.value for outcome in outcomes)
+    if any(outcome in (WriteOutcome.CONFLICT, WriteOutcome.BUSY, WriteOutcome.UNKNOWN) for outcome in outcomes):
         return Check("store", "conditional writes", Verdict.WARN, f"unclear: {words}", "ask again in a minute")
     fix = "this store cannot hold a cluster: two owners could both believe they won"
     return Check("store", "conditional writes", Verdict.FAIL, f"not kept: {words}", fix)
@@ -94,11 +94,11 @@ def _scheduler(session: Session) -> Check:
         return Check("cluster", "scheduler", Verdict.FAIL, "none has ever written a heartbeat", fix)
     last = max(beats, key=lambda beat: beat.updated_at)
     silent = session.clock.to_real(session.now - last.updated_at)
-    said = f"{last.scheduler_id}, last heard {silent.total_seconds():.0f} s ago"
+    summary = f"{last.scheduler_id}, last heard {silent.total_seconds():.0f} s ago"
     if silent > SCHEDULER_SILENT:
         fix = "running jobs run on, nothing new starts; its group replaces it when its health check fails"
-        return Check("cluster", "scheduler", Verdict.FAIL, f"silent: {said}", fix)
-    return Check("cluster", "scheduler", Verdict.OK, said)
+        return Check("cluster", "scheduler", Verdict.FAIL, f"silent: {summary}", fix)
+    return Check("cluster", "scheduler", Verdict.OK, summary)
 
 
 def _instances(session: Session) -> Check:
@@ -122,33 +122,33 @@ def _prices(session: Session) -> Check:
         since = f"the catalogue's own of {days[0]}" if days else "the catalogue's own"
         old = not days or session.now.date() - days[0] > STALE
         return Check("cluster", "prices", Verdict.WARN if old else Verdict.OK, since, fix if old else "")
-    said = f"of {table.as_of:%Y-%m-%d}, {counted(len(table.prices), 'type')} in {table.region}"
+    summary = f"of {table.as_of:%Y-%m-%d}, {counted(len(table.prices), 'type')} in {table.region}"
     if table.region != session.manifest.region:
-        return Check("cluster", "prices", Verdict.WARN, f"{said}: another region than the cluster's", fix)
+        return Check("cluster", "prices", Verdict.WARN, f"{summary}: another region than the cluster's", fix)
     if table.age(session.now) > STALE:
-        return Check("cluster", "prices", Verdict.WARN, f"{said}: older than {STALE.days} days", fix)
+        return Check("cluster", "prices", Verdict.WARN, f"{summary}: older than {STALE.days} days", fix)
     days = unlisted(session.catalogue, table)
     if days:
-        said += f", Spot alone; on-demand prices are the catalogue's of {days[0]}"
+        summary += f", Spot alone; on-demand prices are the catalogue's of {days[0]}"
     if days and session.now.date() - days[0] > STALE:
         fix = "newer ones come with releases; until then a stack may declare onDemandUsdPerHour with its types"
-        return Check("cluster", "prices", Verdict.WARN, said, fix)
-    return Check("cluster", "prices", Verdict.OK, said)
+        return Check("cluster", "prices", Verdict.WARN, summary, fix)
+    return Check("cluster", "prices", Verdict.OK, summary)
 
 
 def _listed(session: Session) -> list[Price]:
     catalogue, region = session.catalogue, session.manifest.region
-    found = (catalogue.on_demand(name, region) for name in catalogue.offered(region))
-    return [price for price in found if price is not None]
+    prices = (catalogue.on_demand(name, region) for name in catalogue.offered(region))
+    return [price for price in prices if price is not None]
 
 
 def _faults(session: Session) -> Check:
-    found = doubts_of(session)
-    words = "; ".join(doubt.words for doubt in found)
-    if any(doubt.grave for doubt in found):
+    suspects = read_suspects(session)
+    words = "; ".join(doubt.words for doubt in suspects)
+    if any(doubt.grave for doubt in suspects):
         fix = "read the agents' logs (console, `agents/` of the data bucket); bake the image anew or open its egress"
         return Check("cluster", "faults", Verdict.FAIL, words, fix)
-    if found:
+    if suspects:
         fix = (
             "such machines leave by themselves and are replaced; their reasons stay in `faults/` of the control bucket"
         )

@@ -7,7 +7,7 @@ from typing import Any
 from everspot_core.counting import first_few
 
 from everspot_cli.checks import Check, Verdict
-from everspot_cli.peers import USER, peer_rows, seen
+from everspot_cli.peers import USER, describe_sighting, peer_rows
 from everspot_cli.session import Session
 
 _SHOWN = 3
@@ -31,26 +31,30 @@ def peers_check(session: Session) -> Check:
         return Check(_GROUP, _NAME, Verdict.OK, "none: this cluster exchanges no jobs")
     wrong = [row for row in rows if row["problem"]]
     if wrong:
-        there, known = _away(session), session.store.notes.peers.scan()
-        fails = [row for row in wrong if not row["down"] or row["name"] not in known or there[row["name"]]]
+        jobs_by_peer, peer_notes = _away(session), session.store.notes.peers.scan()
+        fails = [row for row in wrong if not row["down"] or row["name"] not in peer_notes or jobs_by_peer[row["name"]]]
         verdict, fix = (Verdict.FAIL, _FIX) if fails else (Verdict.WARN, _DOWN)
-        return Check(_GROUP, _NAME, verdict, "; ".join(_words(row, there[row["name"]], now) for row in wrong), fix)
+        return Check(
+            _GROUP, _NAME, verdict, "; ".join(_words(row, jobs_by_peer[row["name"]], now) for row in wrong), fix
+        )
     unseen = [row["name"] for row in rows if row["seen_by"] == USER]
     if unseen:
         fix = "the scheduler looks every 20 s and tells with its next heartbeat: does it run?"
         return Check(_GROUP, _NAME, Verdict.WARN, f"not looked at by the scheduler yet: {', '.join(unseen)}", fix)
-    return Check(_GROUP, _NAME, Verdict.OK, ", ".join(f"{row['name']} (seen by {seen(row, now)})" for row in rows))
+    return Check(
+        _GROUP, _NAME, Verdict.OK, ", ".join(f"{row['name']} (seen by {describe_sighting(row, now)})" for row in rows)
+    )
 
 
 def _away(session: Session) -> dict[str, list[str]]:
     """The jobs of this cluster that are away, by the peer that has them."""
-    there: dict[str, list[str]] = defaultdict(list)
-    for job, found in sorted(session.store.records.scan().items()):
-        if found.value.away is not None:
-            there[found.value.away.cluster].append(job)
-    return there
+    jobs_by_peer: dict[str, list[str]] = defaultdict(list)
+    for job, doc in sorted(session.store.records.scan().items()):
+        if doc.value.away is not None:
+            jobs_by_peer[doc.value.away.cluster].append(job)
+    return jobs_by_peer
 
 
 def _words(row: dict[str, Any], jobs: list[str], now: datetime) -> str:
     stuck = f"; it has {first_few(jobs, _SHOWN)} of this cluster" if jobs else ""
-    return f"{row['name']}: {row['problem']} (seen by {seen(row, now)}){stuck}"
+    return f"{row['name']}: {row['problem']} (seen by {describe_sighting(row, now)}){stuck}"

@@ -55,24 +55,24 @@ def orphan_checks(
     """Check that the cloud has nothing of the cluster that belongs to no stack: one check for each that it has."""
     if manifest is not None and manifest.cloud not in LOOKED_AT:
         return []  # instances are started by hand there
-    known = known_ids(state) if state is not None else _declared(session)
+    declared_ids = known_ids(state) if state is not None else _declared(session)
     clusters = [manifest] if manifest is not None else declared_clusters(state or {})
-    if known is None:
+    if declared_ids is None:
         fix = "run it in the project's folder with --stack NAME, or run `pulumi up` with this release once"
         return [Check("cluster", _ORPHANS, Verdict.SKIP, "what the stack declares is not known here", fix)]
     checks: list[Check] = []
     for cluster in clusters:
         try:
             refused: list[str] = []
-            found = find_orphans(cluster, known, session.clock, catalogue=catalogue, refused=refused)
+            orphans = find_orphans(cluster, declared_ids, session.clock, catalogue=catalogue, refused=refused)
             checks += [Check("credentials", _ORPHANS, Verdict.SKIP, reason) for reason in refused]
             # `declared.json` names no other resources of the stack.
-            found = [one for one in found if state is not None or one.resource.capacity]
+            orphans = [candidate for candidate in orphans if state is not None or candidate.resource.capacity]
         except (CloudError, ImportError) as error:
             checks.append(Check("credentials", _ORPHANS, Verdict.SKIP, str(error), getattr(error, "fix", "")))
         else:
-            checks += [_check(orphan) for orphan in found]
-            if not found:
+            checks += [_check(orphan) for orphan in orphans]
+            if not orphans:
                 words = "the cloud has nothing with the cluster's tag that belongs to no stack"
                 checks.append(Check("cluster", _ORPHANS, Verdict.OK, words))
     return checks
@@ -101,4 +101,6 @@ def _declared(session: Session) -> Collection[str] | None:
 def _in_a_project() -> bool:
     """Whether this folder, or one above it, is a Pulumi project."""
     here = Path.cwd()
-    return bool(os.environ.get("PULUMI_STACK")) or any((one / "Pulumi.yaml").is_file() for one in (here, *here.parents))
+    return bool(os.environ.get("PULUMI_STACK")) or any(
+        (folder / "Pulumi.yaml").is_file() for folder in (here, *here.parents)
+    )

@@ -7,7 +7,7 @@ from everspot_core.governance.anomalies import Anomaly
 from everspot_store import BadDocument
 from rich.text import Text
 
-from everspot_cli.commands.options import Json, session_of
+from everspot_cli.commands.options import Json, current_session
 from everspot_cli.session import Session
 from everspot_cli.tables import dated
 
@@ -26,7 +26,7 @@ def anomalies(
 
     The scheduler looks every few minutes, and tells each finding once to the topic or webhook of `notifications`.
     """
-    session = session_of(context, json)
+    session = current_session(context, json)
     note = None
     try:
         found = session.store.notes.anomalies()

@@ -8,7 +8,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from everspot_cli.commands.options import Json, Month, session_of
+from everspot_cli.commands.options import Json, Month, current_session
 from everspot_cli.governance.audit_page import (
     GPU_COLUMNS,
     KIND_COLUMNS,
@@ -27,7 +27,7 @@ from everspot_cli.governance.audit_page import (
     why_not,
 )
 from everspot_cli.governance.auditing import audit_document
-from everspot_cli.governance.reading import month_of, read_month
+from everspot_cli.governance.reading import parse_month, read_month
 from everspot_cli.governance.writing import write_file
 from everspot_cli.report.terminal import money
 from everspot_cli.session import Session
@@ -56,8 +56,8 @@ def audit(
     Each saving is computed from what happened in the month, and says how. A measure whose saving is unknown, or is
     none, is not recommended. The sums are those of the report.
     """
-    session = session_of(context, json)
-    chosen = month_of(month, session.now)
+    session = current_session(context, json)
+    chosen = parse_month(month, session.now)
     fleet = session.manifest.fleet
     ledger = read_month(session, chosen)
     document = audit_document(ledger, session.manifest, discount or [], fleet.types if fleet is not None else ())
@@ -80,13 +80,13 @@ def _print(session: Session, document: dict[str, Any]) -> None:
     ]
     console.print(facts(head))
     console.print(Text("\nWhat would have saved most", style="bold"))
-    for place, found in enumerate(document["measures"], 1):
-        console.print(Text(f"{place}. {found['measure']}: {money(found['saving_usd'])}", style="bold green"))
-        console.print(Text(f"   {measure_words(found)}"))
+    for place, measure in enumerate(document["measures"], 1):
+        console.print(Text(f"{place}. {measure['measure']}: {money(measure['saving_usd'])}", style="bold green"))
+        console.print(Text(f"   {measure_words(measure)}"))
     if not document["measures"]:
         console.print("No measure is known to have saved anything in this month.")
     console.print(Text("\n".join(map(why_not, document["other_measures"])), style="dim"))
-    for title, columns, rows, left in (
+    for title, columns, rows, text_columns in (
         ("Where the dollars went", KIND_COLUMNS, kind_cells(document), 1),
         ("Pools", POOL_COLUMNS, pool_cells(document), 3),
         ("Jobs on larger types than they needed", SIZE_COLUMNS, size_cells(document), 3),
@@ -94,14 +94,14 @@ def _print(session: Session, document: dict[str, Any]) -> None:
     ):
         if rows:
             console.print(Text(f"\n{title}", style="bold"))
-            console.print(_table(columns, rows, left))
+            console.print(_table(columns, rows, text_columns))
     left_out = f"Not in these figures: {', '.join(document['left_out'])}."
     notes = [*document["notes"], document["definitions"]["measures"], left_out, session.scale_note()]
     console.print(Text("\n" + "\n".join(filter(None, notes)), style="dim"))
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> RenderableType:
-    table = sheet([name.upper() for name in columns], left=left)
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int) -> RenderableType:
+    table = sheet([name.upper() for name in columns], text_columns=text_columns)
     for row in rows:
         table.add_row(*row)
     return table

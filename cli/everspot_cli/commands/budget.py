@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from everspot_cli.budgets import BudgetReading, BudgetRow, amount, read, used_up
-from everspot_cli.commands.options import Json, session_of
+from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.requests import user
 from everspot_cli.session import Session
@@ -54,19 +54,19 @@ def budget(
     Days and months are those of the calendar in UTC. A job that would pass a cap waits. A job that runs when a cap is
     reached checkpoints and waits. It goes on once the cap is raised or the next period begins.
     """
-    session = session_of(context, json)
+    session = current_session(context, json)
     _check(action, team, per, {"dollars": dollars, "gpu_hours": gpu_hours})
-    whose = team if team is not None else ENVIRONMENT
+    payer = team if team is not None else ENVIRONMENT
     values = {unit: value for unit, value in (("dollars", dollars), ("gpu_hours", gpu_hours)) if value is not None}
     if action is not BudgetAction.SHOW:
         periods = [per] if per is not None else list(Period)
 
-        def wanted(caps: Caps) -> Caps:
+        def set_caps(caps: Caps) -> Caps:
             was = {p: caps.of(p) if action is BudgetAction.SET else Allowance() for p in periods}
             return caps.model_copy(update={p.value: own.model_copy(update=values) for p, own in was.items()})
 
         by, now = user(), session.now
-        session.store.change_budgets(lambda b: b.changed(whose, wanted(b.of(whose)), now, by))
+        session.store.change_budgets(lambda b: b.changed(payer, set_caps(b.of(payer)), now, by))
     reading = read(session)
     rows = [row for row in reading.rows if team is None or row.team == team]
     if session.json:
@@ -77,23 +77,23 @@ def budget(
 
 def _check(action: BudgetAction, team: str | None, per: Period | None, values: dict[str, float | None]) -> None:
     """Refuse wrong arguments, all at once, before anything is changed."""
-    found: list[tuple[str, str]] = []
-    given = {f"--{unit.replace('_', '-')}": value for unit, value in values.items() if value is not None}
+    mistakes: list[tuple[str, str]] = []
+    amounts = {f"--{unit.replace('_', '-')}": value for unit, value in values.items() if value is not None}
     if team is not None and (not team.strip() or len(team) > 256 or not team.isprintable()):
-        found.append(("--team", "has to be the value of a tag: 1 to 256 characters that can be printed"))
+        mistakes.append(("--team", "has to be the value of a tag: 1 to 256 characters that can be printed"))
     if action is BudgetAction.SET and per is None:
-        found.append(("--per", "is missing: day or month"))
+        mistakes.append(("--per", "is missing: day or month"))
     if action is BudgetAction.SHOW and per is not None:
-        found.append(("--per", "belongs to set and clear"))
-    if action is BudgetAction.SET and not given:
-        found.append(("--dollars, --gpu-hours", "one of them has to be given, or both"))
-    for option, value in given.items():
+        mistakes.append(("--per", "belongs to set and clear"))
+    if action is BudgetAction.SET and not amounts:
+        mistakes.append(("--dollars, --gpu-hours", "one of them has to be given, or both"))
+    for option, value in amounts.items():
         if action is not BudgetAction.SET:
-            found.append((option, "belongs to set"))
+            mistakes.append((option, "belongs to set"))
         elif not math.isfinite(value) or not 0 <= value <= MOST:
-            found.append((option, f"has to be a number from 0 (nothing may run) to {MOST:.0e}, not {value:g}"))
-    if found:
-        problems = [{"field": field, "problem": problem} for field, problem in found]
+            mistakes.append((option, f"has to be a number from 0 (nothing may run) to {MOST:.0e}, not {value:g}"))
+    if mistakes:
+        problems = [{"field": field, "problem": problem} for field, problem in mistakes]
         raise CliError(f"`everspot cost budget {action.value}` cannot be done", Exit.USAGE, problems=problems)
 
 
@@ -126,23 +126,23 @@ def _print(session: Session, reading: BudgetReading, rows: list[BudgetRow]) -> N
     notes += used_up(rows)
     if all(row.cap is None for row in rows):
         notes.append("No cap is set: everspot cost budget set --per month --dollars 500")
-    notes += [word for word in (reading.note, session.scale_note()) if word]
+    notes += [note for note in (reading.note, session.scale_note()) if note]
     session.console.print(Text("\n".join(dict.fromkeys(notes)), style="dim"))
 
 
 def _table(rows: list[BudgetRow], width: int) -> Table:
     """The caps. In a narrow terminal a row's period and unit are below whose it is, and the bars are shorter."""
-    wide = sheet(["WHOSE", "PER", "", "SPENT", "COMMITTED", "FORECAST", "CAP", ""], left=3)
-    narrow = sheet(["WHOSE, PER", "SPENT", "COMMITTED", "FORECAST", "CAP", ""], left=1, fold=("WHOSE, PER", ""))
+    wide = sheet(["WHOSE", "PER", "", "SPENT", "COMMITTED", "FORECAST", "CAP", ""], text_columns=3)
+    narrow = sheet(["WHOSE, PER", "SPENT", "COMMITTED", "FORECAST", "CAP", ""], text_columns=1, fold=("WHOSE, PER", ""))
     before = None
     for row in rows:
         figures = [amount(value, row.unit) for value in (row.spent, row.committed, row.forecast)]
-        whose = "" if row.team == before else row.team or "environment"
+        payer = "" if row.team == before else row.team or "environment"
         before = row.team
         figures.append(amount(row.cap, row.unit) if row.cap is not None else "—")
-        wide.add_row(whose, row.period.value, row.unit.words, *figures, _bar(row, BAR))
-        if whose:
-            narrow.add_row(whose)
+        wide.add_row(payer, row.period.value, row.unit.words, *figures, _bar(row, BAR))
+        if payer:
+            narrow.add_row(payer)
         narrow.add_row(f"  {row.period.value} {row.unit.words}", *figures, _bar(row, NARROW_BAR))
     return wide if fits(wide, width) else narrow
 

@@ -8,7 +8,7 @@ from everspot_core.estimate.model import CostFigures
 from rich.table import Table
 from rich.text import Text
 
-from everspot_cli.commands.options import Json, session_of
+from everspot_cli.commands.options import Json, current_session
 from everspot_cli.report.terminal import money
 from everspot_cli.tables import fits, sheet
 
@@ -22,14 +22,14 @@ def register(app: typer.Typer) -> None:
 
 def changes(context: typer.Context, json: Json = False) -> None:
     """List the reviewed changes that were applied: pull request, what each did, a month's cost before and after."""
-    session = session_of(context, json)
-    found = session.store.changes.all()
+    session = current_session(context, json)
+    applied_changes = session.store.changes.all()
     if session.json:
-        session.answer({"changes": [_row(change) for change in found]})
-    elif not found:
+        session.answer({"changes": [_row(change) for change in applied_changes]})
+    elif not applied_changes:
         session.console.print("No change has been applied by `everspot review apply` yet.")
     else:
-        session.console.print(_table(found, session.console.width))
+        session.console.print(_table(applied_changes, session.console.width))
         words = "Dollars of a month as expected, at the prices of that day; --json has the bounds and the teams."
         session.console.print(Text(words, style="dim"))
 
@@ -54,14 +54,14 @@ def _side(figures: CostFigures | None) -> dict[str, Any] | None:
     """One side of a change, in USD per month; None if it is not known."""
     if figures is None or figures.nothing_known:
         return None
-    teams = {team: found.model_dump() for team, found in sorted(figures.teams.items())}
+    teams = {team: cost.model_dump() for team, cost in sorted(figures.teams.items())}
     return {"total": figures.total.model_dump(), "teams": teams}
 
 
-def _table(found: list[AppliedChange], width: int) -> Table:
-    wide = sheet(("AT", "ENVIRONMENT", "PULL REQUEST", "BY", "REVISION", "DID", "$/MONTH"), left=6)
-    narrow = sheet(("AT", "PULL REQUEST", "$/MONTH"), left=2, fold=("PULL REQUEST",))
-    for change in found:
+def _table(applied_changes: list[AppliedChange], width: int) -> Table:
+    wide = sheet(("AT", "ENVIRONMENT", "PULL REQUEST", "BY", "REVISION", "DID", "$/MONTH"), text_columns=6)
+    narrow = sheet(("AT", "PULL REQUEST", "$/MONTH"), text_columns=2, fold=("PULL REQUEST",))
+    for change in applied_changes:
         at, pull, cost = f"{change.at:%Y-%m-%d %H:%M}", change.pull_request, cost_words(change)
         title = Text(f"#{pull.number} {pull.title}" if pull is not None else "—")
         by, did = Text(pull.author or "—" if pull is not None else "—"), did_words(change)

@@ -9,12 +9,12 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from everspot_cli.commands.options import Json, Month, session_of
+from everspot_cli.commands.options import Json, Month, current_session
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.governance.charge_table import LINE_COLUMNS, STAGE_COLUMNS, least, line_cells, stage_cells
 from everspot_cli.governance.charging import charge_document
 from everspot_cli.governance.page import charge_page
-from everspot_cli.governance.reading import month_of, read_month
+from everspot_cli.governance.reading import parse_month, read_month
 from everspot_cli.governance.writing import as_csv, for_spreadsheets, write_file
 from everspot_cli.session import Session
 from everspot_cli.tables import sheet
@@ -56,8 +56,8 @@ def chargeback(
     Time lost to interruptions, boot, idle time, unused shares and the scheduler are lines of their own. Stages of
     pipelines, which are jobs chained by `after`, are shown with what each cost, and each point of a metric gained.
     """
-    session = session_of(context, json)
-    chosen = month_of(month, session.now)
+    session = current_session(context, json)
+    chosen = parse_month(month, session.now)
     if any(not key.strip() for key in by or ()):
         raise CliError("--by: a tag's key has at least one character", Exit.USAGE)
     document = charge_document(read_month(session, chosen), by or [], metric)
@@ -107,9 +107,9 @@ def _print(session: Session, document: dict[str, Any]) -> None:
     session.console.print(_small_print(session, document))
 
 
-def _sheet(columns: tuple[str, ...], rows: list[list[str]], left: int) -> Table:
+def _sheet(columns: tuple[str, ...], rows: list[list[str]], text_columns: int) -> Table:
     names = [name.upper() for name in columns]
-    table = sheet(names, left=left, fold=names[:left])
+    table = sheet(names, text_columns=text_columns, fold=names[:text_columns])
     for cells in rows:
         table.add_row(*(Text(cell) for cell in cells))
     return table
@@ -119,12 +119,12 @@ def _small_print(session: Session, document: dict[str, Any]) -> RenderableType:
     lines = []
     if not document["complete"]:
         lines.append(f"{document['month']} is not over: this is up to {document['as_of']:%Y-%m-%d %H:%M} UTC.")
-    beside = [
+    extra_costs = [
         f"${document[name]:,.2f} {words}"
         for name, words in (("abroad_usd", "at other clusters"), ("egress_usd", "for copying there"))
         if document[name]
     ]
-    lines += [f"Of the total: {' and '.join(beside)}."] if beside else []
+    lines += [f"Of the total: {' and '.join(extra_costs)}."] if extra_costs else []
     if document["unpriced_hours"]:
         lines.append(f"{document['unpriced_hours']:g} hours have no known price: the total is a lower bound.")
     if document["unknown_lengths"]:

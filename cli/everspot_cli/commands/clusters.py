@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from everspot_cli import userconfig
-from everspot_cli.commands.options import Json, session_of
+from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.session import Session
 from everspot_cli.target import CLUSTER, STORE, choose
@@ -45,7 +45,7 @@ def use(
     The first time, --store or --stack says where the cluster is. Its description is read before its name is noted. The
     names are kept in a file of the user, $XDG_CONFIG_HOME/everspot/config.toml.
     """
-    session = session_of(context, json)
+    session = current_session(context, json)
     if name is None:
         _say_current(session)
     elif not _NAME.fullmatch(name):
@@ -62,11 +62,11 @@ def _say_current(session: Session) -> None:
         raise CliError(
             "no cluster is in use", Exit.NOT_FOUND, hint="`everspot cluster use NAME --store URL` chooses one"
         )
-    known = config.clusters.get(config.current)
+    cluster = config.clusters.get(config.current)
     if session.json:
-        session.answer({"name": config.current, "store": known.store if known else None})
+        session.answer({"name": config.current, "store": cluster.store if cluster else None})
     else:
-        session.console.print(f"{config.current}  {known.store if known else '(forgotten)'}")
+        session.console.print(f"{config.current}  {cluster.store if cluster else '(forgotten)'}")
 
 
 def _forget(session: Session, name: str) -> None:
@@ -87,26 +87,31 @@ def _choose(session: Session, name: str, store: str | None, stack: str | None, p
             names = f"known are: {', '.join(sorted(config.clusters))}" if config.clusters else "none is known yet"
             hint = f"say where it is: everspot cluster use {name} --store URL"
             raise CliError(f"no cluster is known as {name!r}; {names}", Exit.NOT_FOUND, hint=hint)
-        known = config.clusters[name]
-        known = KnownCluster(name, known.store, profile or known.profile)
+        cluster = config.clusters[name]
+        cluster = KnownCluster(name, cluster.store, profile or cluster.profile)
     else:
         target = choose(store, None, stack)
-        session.target = type(target)(target.url, target.said, profile)
+        session.target = type(target)(target.url, target.source, profile)
         session.manifest.cluster  # noqa: B018 - that it is one, before it is noted
-        known = KnownCluster(name, target.url, profile)
-    userconfig.save(config.with_cluster(known))
+        cluster = KnownCluster(name, target.url, profile)
+    userconfig.save(config.with_cluster(cluster))
     if session.json:
-        session.answer({"name": name, "store": known.store, "profile": known.profile})
+        session.answer({"name": name, "store": cluster.store, "profile": cluster.profile})
     else:
-        session.console.print(f"Commands now talk to {name}: {known.store}", soft_wrap=True)
+        session.console.print(f"Commands now talk to {name}: {cluster.store}", soft_wrap=True)
 
 
 def clusters(context: typer.Context, json: Json = False) -> None:
     """List the clusters that this user knows, and which of them is in use."""
-    session, config = session_of(context, json), userconfig.load()
+    session, config = current_session(context, json), userconfig.load()
     rows = [
-        {"name": known.name, "store": known.store, "profile": known.profile, "current": known.name == config.current}
-        for known in sorted(config.clusters.values(), key=lambda known: known.name)
+        {
+            "name": cluster.name,
+            "store": cluster.store,
+            "profile": cluster.profile,
+            "current": cluster.name == config.current,
+        }
+        for cluster in sorted(config.clusters.values(), key=lambda cluster: cluster.name)
     ]
     if session.json:
         session.answer(rows)

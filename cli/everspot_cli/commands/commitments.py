@@ -6,8 +6,8 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from everspot_cli.commands.options import Json, session_of
-from everspot_cli.governance.committing import advice_of
+from everspot_cli.commands.options import Json, current_session
+from everspot_cli.governance.committing import build_advice
 from everspot_cli.report.gather import gather
 from everspot_cli.report.terminal import money, percent
 from everspot_cli.session import Session
@@ -39,9 +39,9 @@ def commitments(
     They are advised from the floor of on-demand use, never above it, with break-even and what they would have saved.
     A discount that the cloud publishes in no single figure has to be given; it is not guessed.
     """
-    session = session_of(context, json)
+    session = current_session(context, json)
     material = gather(session)
-    answer = advice_of(material, session.manifest.cloud, months, discount or [])
+    answer = build_advice(material, session.manifest.cloud, months, discount or [])
     if session.json:
         session.answer(answer)
     else:
@@ -55,16 +55,18 @@ def _print(session: Session, answer: dict[str, Any]) -> None:
     if advised:
         console.print(_table(advised))
     for row in advised:
-        why = "as given" if row["discount_from"] == "given" else f"{row['source']}, {row['as_of']}"
-        console.print(Text(f"{row['plan']}: {percent(100 * row['discount'])} off the list price ({why})", style="dim"))
+        source = "as given" if row["discount_from"] == "given" else f"{row['source']}, {row['as_of']}"
+        console.print(
+            Text(f"{row['plan']}: {percent(100 * row['discount'])} off the list price ({source})", style="dim")
+        )
     young = answer["hours"] < answer["least_hours"]
     if rows and young:
         console.print(f"Nothing is advised: {rows[0]['why_not']}.")
     for row in (row for row in rows if not row["advice"] and not young):
-        known = f"{money(row['floor_usd_per_hour'])} an hour at list price is its floor"
+        floor = f"{money(row['floor_usd_per_hour'])} an hour at list price is its floor"
         most = f"; the cloud names {percent(100 * row['at_most'])} as the most" if row["at_most"] else ""
-        told = f"{row['plan']} ({row['name']}), {row['scope']}: {known}. Not advised: {row['why_not']}{most}."
-        console.print(Text(told, style="dim"))
+        sentence = f"{row['plan']} ({row['name']}), {row['scope']}: {floor}. Not advised: {row['why_not']}{most}."
+        console.print(Text(sentence, style="dim"))
     if not rows:
         console.print("Nothing ran on-demand in these hours, so there is nothing to commit to.")
     notes = [*_whole(answer), *answer["notes"], session.scale_note()]
@@ -74,20 +76,20 @@ def _print(session: Session, answer: dict[str, Any]) -> None:
 def _table(rows: list[dict[str, Any]]) -> RenderableType:
     table = sheet(
         ("PLAN", "FOR", "COMMIT", "COVERS", "BREAK-EVEN", "USED", "WORST WEEK", "SAVED", "LAST MONTH", "OWED", "SURE"),
-        left=2,
+        text_columns=2,
         fold=("FOR",),
     )
     for row in rows:
-        found = row["advice"]
-        count = f" ({found['instances']} instances)" if found["instances"] else ""
+        advice = row["advice"]
+        count = f" ({advice['instances']} instances)" if advice["instances"] else ""
         table.add_row(
             row["plan"],
             row["scope"],
-            f"{money(found['pays_usd_per_hour'])}/h{count}",
-            f"{money(found['covers_usd_per_hour'])}/h",
-            *(percent(100 * found[key]) for key in ("break_even", "utilisation", "worst_week")),
-            *(money(found[key]) for key in ("saved_usd", "saved_last_month_usd", "owed_usd")),
-            found["sureness"],
+            f"{money(advice['pays_usd_per_hour'])}/h{count}",
+            f"{money(advice['covers_usd_per_hour'])}/h",
+            *(percent(100 * advice[key]) for key in ("break_even", "utilisation", "worst_week")),
+            *(money(advice[key]) for key in ("saved_usd", "saved_last_month_usd", "owed_usd")),
+            advice["sureness"],
         )
     return table
 

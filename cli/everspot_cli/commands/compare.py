@@ -8,9 +8,9 @@ from everspot_core.counting import counted
 from rich.table import Table
 from rich.text import Text
 
-from everspot_cli.commands.options import Json, session_of
+from everspot_cli.commands.options import Json, current_session
 from everspot_cli.commands.report import today
-from everspot_cli.comparing import compare_sets, words_of
+from everspot_cli.comparing import compare_sets, describe_measure
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.finding import find_job
 from everspot_cli.report.gather import gather
@@ -53,7 +53,7 @@ def compare(
     another job as that one ran. With --a and --b the jobs of each set that succeeded are compared in dollars, duration,
     useful share and final metric: the difference of the means with its 95 % confidence interval.
     """
-    session = session_of(context, json)
+    session = current_session(context, json)
     _check(job_id, a, b, metric)
     if a and b:
         answer = compare_sets(build(gather(session), today())["jobs"], a, b, metric)
@@ -62,36 +62,36 @@ def compare(
         else:
             _print_sets(session, answer)
         return
-    ids = [find_job(session, given).job_id for given in filter(None, (job_id, other))]
+    ids = [find_job(session, id_prefix).job_id for id_prefix in filter(None, (job_id, other))]
     material = gather(session)
     reports = [build(material, today(), job) for job in ids]
     jobs = [report["jobs"][0] for report in reports]
-    left = _as_it_ran(jobs[0])
-    right = _as_it_ran(jobs[1]) if other else _on_demand(jobs[0])
+    left_side = _as_it_ran(jobs[0])
+    right_side = _as_it_ran(jobs[1]) if other else _on_demand(jobs[0])
     if session.json:
-        saved = _cheaper(left, right) if other else jobs[0]["savings_percent"]
+        saved = _cheaper(left_side, right_side) if other else jobs[0]["savings_percent"]
         prices = [price for report in reports for price in report["list_prices"]]
-        session.answer({"job_id": ids[0], "sides": [left, right], "list_prices": prices,
+        session.answer({"job_id": ids[0], "sides": [left_side, right_side], "list_prices": prices,
                         "savings_percent": None if saved is None else round(saved, 2)})  # fmt: skip
     else:
-        _print(session, left, right)
-        told = dict.fromkeys(line for report in reports for line in where_prices_come_from(report))
-        session.console.print(Text("\n".join(told), style="dim"))
+        _print(session, left_side, right_side)
+        price_notes = dict.fromkeys(line for report in reports for line in where_prices_come_from(report))
+        session.console.print(Text("\n".join(price_notes), style="dim"))
 
 
 def _check(job_id: str | None, a: list[str] | None, b: list[str] | None, metric: str | None) -> None:
     """Refuse wrong arguments, all at once."""
-    found: list[tuple[str, str]] = []
+    mistakes: list[tuple[str, str]] = []
     if job_id is not None and (a or b):
-        found.append(("ID", "does not go with --a and --b"))
+        mistakes.append(("ID", "does not go with --a and --b"))
     if bool(a) is not bool(b):
-        found.append(("--b" if a else "--a", "is missing: two sets are compared"))
+        mistakes.append(("--b" if a else "--a", "is missing: two sets are compared"))
     if metric is not None and not (a or b):
-        found.append(("--metric", "belongs to --a and --b"))
+        mistakes.append(("--metric", "belongs to --a and --b"))
     if job_id is None and not a and not b:
-        found.append(("ID", "is missing: a job, or two sets with --a and --b"))
-    if found:
-        problems = [{"field": field, "problem": problem} for field, problem in found]
+        mistakes.append(("ID", "is missing: a job, or two sets with --a and --b"))
+    if mistakes:
+        problems = [{"field": field, "problem": problem} for field, problem in mistakes]
         raise CliError("`everspot cost compare` cannot be done", Exit.USAGE, problems=problems)
 
 
@@ -109,18 +109,18 @@ def _print_sets(session: Session, answer: dict[str, Any]) -> None:
         interval = "unknown" if row["low"] is None else f"{shown(row['low'])} to {shown(row['high'])}"
         table.add_row(row["measure"], shown(row["a_mean"]), shown(row["b_mean"]), shown(row["difference"]), interval)
     session.console.print(table)
-    notes = [*(words_of(row) for row in answer["measures"]), *answer["notes"], session.scale_note()]
+    notes = [*(describe_measure(row) for row in answer["measures"]), *answer["notes"], session.scale_note()]
     session.console.print(Text("\n" + "\n".join(filter(None, notes)), style="dim"))
 
 
 def _shown(unit: str) -> Callable[[float], str]:
     """How figures of a unit are shown."""
-    known: dict[str, Callable[[float], str]] = {
+    formats: dict[str, Callable[[float], str]] = {
         "usd": money,
         "seconds": duration,
         "share": lambda share: percent(100 * share),
     }
-    return known.get(unit, "{:.4g}".format)
+    return formats.get(unit, "{:.4g}".format)
 
 
 def _as_it_ran(job: dict[str, Any]) -> dict[str, Any]:
@@ -157,26 +157,28 @@ def _on_demand(job: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _cheaper(left: dict[str, Any], right: dict[str, Any]) -> float | None:
+def _cheaper(left_side: dict[str, Any], right_side: dict[str, Any]) -> float | None:
     """How much less the left side costs, in percent."""
-    return 100 * (1 - left["cost_usd"] / right["cost_usd"]) if right["cost_usd"] else None
+    return 100 * (1 - left_side["cost_usd"] / right_side["cost_usd"]) if right_side["cost_usd"] else None
 
 
-def _verdict(left: dict[str, Any], right: dict[str, Any]) -> str:
-    cheaper = _cheaper(left, right)
+def _verdict(left_side: dict[str, Any], right_side: dict[str, Any]) -> str:
+    cheaper = _cheaper(left_side, right_side)
     if cheaper is None:
         return ""
     if abs(cheaper) < 0.05:
         return "Both cost the same."
-    said = f"The left side costs {percent(abs(cheaper))} {'less' if cheaper > 0 else 'more'}."
-    if left["free_usd"]:
-        said += f" {money(left['free_usd'])} of its use was free: spot that the cloud took within its free time."
-    return said
+    sentence = f"The left side costs {percent(abs(cheaper))} {'less' if cheaper > 0 else 'more'}."
+    if left_side["free_usd"]:
+        sentence += (
+            f" {money(left_side['free_usd'])} of its use was free: spot that the cloud took within its free time."
+        )
+    return sentence
 
 
-def _print(session: Session, left: dict[str, Any], right: dict[str, Any]) -> None:
+def _print(session: Session, left_side: dict[str, Any], right_side: dict[str, Any]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("", left["side"], right["side"]):
+    for name in ("", left_side["side"], right_side["side"]):
         table.add_column(name, justify="right" if name else "left")
     for label, key, shown in (
         ("cost", "cost_usd", money),
@@ -187,9 +189,9 @@ def _print(session: Session, left: dict[str, Any], right: dict[str, Any]) -> Non
         ("time lost", "lost_seconds", duration),
         ("interruptions", "interruptions", str),
     ):
-        table.add_row(label, shown(left[key]), shown(right[key]))
-    table.add_row("steps redone", redone(left), redone(right))
-    table.add_row("state", left["state"], right["state"])
+        table.add_row(label, shown(left_side[key]), shown(right_side[key]))
+    table.add_row("steps redone", redone(left_side), redone(right_side))
+    table.add_row("state", left_side["state"], right_side["state"])
     session.console.print(table)
-    words = " ".join(part for part in (_verdict(left, right), session.scale_note()) if part)
+    words = " ".join(part for part in (_verdict(left_side, right_side), session.scale_note()) if part)
     session.console.print(Text(f"\n{words}", style="dim"))

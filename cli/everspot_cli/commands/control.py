@@ -8,10 +8,10 @@ from everspot_core.documents import format_duration
 from everspot_core.launching import launched_ids
 from everspot_core.records import InstanceState, JobState
 
-from everspot_cli.commands.options import JobId, Json, duration_of, session_of
+from everspot_cli.commands.options import JobId, Json, current_session, parse_duration_option
 from everspot_cli.errors import CliError
 from everspot_cli.finding import find_job
-from everspot_cli.requests import ask_cancel, ask_interrupt, request_of
+from everspot_cli.requests import ask_cancel, ask_interrupt, build_request
 from everspot_cli.session import Session
 
 POLL = timedelta(seconds=1)
@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
     app.command("drain")(drain)
 
 
-def _say(session: Session, answer: dict[str, Any], words: str) -> None:
+def _report(session: Session, answer: dict[str, Any], words: str) -> None:
     if session.json:
         session.answer(answer)
     else:
@@ -36,9 +36,9 @@ def cancel(context: typer.Context, job_id: JobId, json: Json = False) -> None:
 
     For a series, this ends the run that is alive or comes next, and with it the series.
     """
-    session = session_of(context, json)
-    asked = ask_cancel(session, find_job(session, job_id))
-    _say(session, asked.answer, asked.words)
+    session = current_session(context, json)
+    request = ask_cancel(session, find_job(session, job_id))
+    _report(session, request.answer, request.words)
 
 
 def interrupt(
@@ -52,9 +52,9 @@ def interrupt(
     The job checkpoints and gives its instance back; the instance stays. It resumes on another instance if one is free,
     and otherwise on the same one.
     """
-    session = session_of(context, json)
-    asked = ask_interrupt(session, find_job(session, job_id), note)
-    _say(session, asked.answer, asked.words)
+    session = current_session(context, json)
+    request = ask_interrupt(session, find_job(session, job_id), note)
+    _report(session, request.answer, request.words)
 
 
 def drain(
@@ -67,17 +67,17 @@ def drain(
     json: Json = False,
 ) -> None:
     """Have every job checkpoint and wait, and assign nothing new: before an upgrade or a destroy."""
-    session = session_of(context, json)
+    session = current_session(context, json)
     if undo:
         session.store.clear_drain()
-        _say(session, {"draining": False}, "Jobs are assigned again.")
+        _report(session, {"draining": False}, "Jobs are assigned again.")
         return
-    limit = duration_of(timeout, "--timeout")  # before anything is asked for
-    session.store.request_drain(request_of(session))
+    limit = parse_duration_option(timeout, "--timeout")  # before anything is asked for
+    session.store.request_drain(build_request(session))
     running = _wait_drained(session, limit) if wait else owned(session)
     are = "1 job is" if len(running) == 1 else f"{len(running)} jobs are"
     done = f"{are} checkpointing." if running else "Drained: no job has an instance."
-    _say(session, {"draining": True, "running": running}, f"{done} Take it back with: everspot cluster drain --undo")
+    _report(session, {"draining": True, "running": running}, f"{done} Take it back with: everspot cluster drain --undo")
 
 
 def owned(session: Session) -> list[str]:
@@ -102,10 +102,10 @@ def _wait_drained(session: Session, limit: timedelta) -> list[str]:
 def _launched(session: Session) -> list[str]:
     """The instances that the scheduler has launched and that still run."""
     store = session.store
-    launched = launched_ids(found.value for found in store.launching.scan().values())
+    launched = launched_ids(doc.value for doc in store.launching.scan().values())
     if not launched:
         return []
     reported = store.instances.scan()
-    there = {name for name, found in reported.items() if found.value.state is not InstanceState.GONE}
+    alive = {name for name, doc in reported.items() if doc.value.state is not InstanceState.GONE}
     booting = store.launches.scan().keys() - reported.keys()
-    return sorted((launched & (there | booting)) - set(store.ends.scan()))
+    return sorted((launched & (alive | booting)) - set(store.ends.scan()))

@@ -8,9 +8,9 @@ from everspot_core.counting import counted, first_few, size
 from everspot_store import DatasetFile, UnsafeArchive
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from everspot_cli.commands.options import Json, session_of
+from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit
-from everspot_cli.finding import find_job, record_of
+from everspot_cli.finding import find_job, read_record
 from everspot_cli.session import Session
 from everspot_cli.tables import sheet
 
@@ -31,7 +31,7 @@ def data(
     json: Json = False,
 ) -> None:
     """List the cluster's datasets, or upload a folder as one: files that are there already are not sent again."""
-    session = session_of(context, json)
+    session = current_session(context, json)
     if action == "put" and folder is not None and name is not None:
         _put(session, folder, name)
     elif action == "list" and folder is None:
@@ -48,30 +48,30 @@ def pull(
     json: Json = False,
 ) -> None:
     """Download what a job has left in its folder `outputs/`: the newest of each file, over all its attempts."""
-    session = session_of(context, json)
+    session = current_session(context, json)
     job_id = find_job(session, job).job_id
     outputs = session.store.outputs(job_id)
-    found = outputs.list(path.strip("/"))
-    if not found:
+    selected = outputs.list(path.strip("/"))
+    if not selected:
         raise _nothing(session, job_id, path)
     target = to / job_id
     with _progress(session) as progress:
-        task = progress.add_task(counted(len(found), "file"), total=sum(output.size for output in found))
+        task = progress.add_task(counted(len(selected), "file"), total=sum(output.size for output in selected))
         failed = []  # such as a path that was a folder in one attempt and a file in a later one
-        for output in found:
+        for output in selected:
             try:
                 outputs.fetch(output, target)
             except (OSError, UnsafeArchive) as error:
                 failed.append({"field": output.path, "problem": str(error)})
             progress.advance(task, output.size)
     names = {problem["field"] for problem in failed}
-    found = [output for output in found if output.path not in names]
+    selected = [output for output in selected if output.path not in names]
     if session.json:
-        files = [{"path": o.path, "bytes": o.size, "attempt": o.epoch} for o in found]
+        files = [{"path": o.path, "bytes": o.size, "attempt": o.epoch} for o in selected]
         session.answer({"job_id": job_id, "folder": str(target), "files": files})
     else:
-        held = f"{counted(len(found), 'file')}, {size(sum(output.size for output in found))}"
-        session.console.print(f"{held}, in {target}", soft_wrap=True)
+        summary = f"{counted(len(selected), 'file')}, {size(sum(output.size for output in selected))}"
+        session.console.print(f"{summary}, in {target}", soft_wrap=True)
     if failed:
         raise CliError(f"{counted(len(failed), 'output')} cannot be written below {target}", problems=failed)
 
@@ -80,10 +80,10 @@ def _nothing(session: Session, job: str, path: str) -> CliError:
     """Why there is nothing to pull: not yet, not at all, or not of this name."""
     if path:
         others = [output.path for output in session.store.outputs(job).list()]
-        named = first_few(others, _NAMED, rest=", and {} more")
-        hint = f"its outputs are {named}" if others else "it has none at all"
+        names = first_few(others, _NAMED, rest=", and {} more")
+        hint = f"its outputs are {names}" if others else "it has none at all"
         return CliError(f"{job} has no {path} among the outputs", Exit.NOT_FOUND, hint=hint)
-    record = record_of(session, job)
+    record = read_record(session, job)
     if record is not None and record.state.final:
         hint = "what a program writes into its folder outputs/ is kept; `everspot logs` has what it printed"
         return CliError(f"{job} has ended and left nothing in its folder outputs/", Exit.NOT_FOUND, hint=hint)
@@ -94,7 +94,7 @@ def _nothing(session: Session, job: str, path: str) -> CliError:
 def _put(session: Session, folder: Path, name: str) -> None:
     sent: list[int] = []
 
-    def told(file: DatasetFile, new: bool) -> None:
+    def count_file(file: DatasetFile, new: bool) -> None:
         if new:
             sent.append(file.size)
         progress.advance(task, 1)
@@ -102,39 +102,41 @@ def _put(session: Session, folder: Path, name: str) -> None:
     with _progress(session) as progress:
         task = progress.add_task(f"uploading {folder}", total=None)
         try:
-            made = session.store.datasets.put(name, folder, on_file=told)
+            dataset = session.store.datasets.put(name, folder, on_file=count_file)
         except (ValueError, NotADirectoryError, UnsafeArchive) as error:
             raise CliError(str(error)) from None
     if session.json:
-        answer = {"dataset": made.id, "files": len(made.files), "bytes": made.size, "sent_bytes": sum(sent)}
+        answer = {"dataset": dataset.id, "files": len(dataset.files), "bytes": dataset.size, "sent_bytes": sum(sent)}
         session.answer(answer)
     else:
         new = size(sum(sent)) if sent else "nothing"
-        words = f"{made.id}: {counted(len(made.files), 'file')}, {size(made.size)}, of which {new} was sent now"
+        words = (
+            f"{dataset.id}: {counted(len(dataset.files), 'file')}, {size(dataset.size)}, of which {new} was sent now"
+        )
         session.console.print(words, soft_wrap=True)
         hint = f"In a job file: `datasets: [{name}]`; the program finds it in EVERSPOT_DATA/{name}"
         session.console.print(hint, soft_wrap=True)
 
 
 def _list(session: Session) -> None:
-    found = session.store.datasets.versions()
+    datasets = session.store.datasets.versions()
     if session.json:
-        session.answer([_row(made) for made in found])
+        session.answer([_row(dataset) for dataset in datasets])
         return
-    if not found:
+    if not datasets:
         session.console.print("No datasets. `everspot data put DIR NAME` uploads one.")
         return
-    table = sheet(["DATASET", "VERSION", "FILES", "SIZE", "PUT"], left=2)
-    for made in found:
-        when = f"{made.created_at:%Y-%m-%d %H:%M}"
-        table.add_row(made.name, made.digest[:12], f"{len(made.files):,}", size(made.size), when)
+    table = sheet(["DATASET", "VERSION", "FILES", "SIZE", "PUT"], text_columns=2)
+    for dataset in datasets:
+        when = f"{dataset.created_at:%Y-%m-%d %H:%M}"
+        table.add_row(dataset.name, dataset.digest[:12], f"{len(dataset.files):,}", size(dataset.size), when)
     session.console.print(table)
 
 
-def _row(made: Any) -> dict[str, Any]:
+def _row(dataset: Any) -> dict[str, Any]:
     return {
-        "name": made.name, "digest": made.digest, "files": len(made.files), "bytes": made.size,
-        "put_at": made.created_at,
+        "name": dataset.name, "digest": dataset.digest, "files": len(dataset.files), "bytes": dataset.size,
+        "put_at": dataset.created_at,
     }  # fmt: skip
 
 

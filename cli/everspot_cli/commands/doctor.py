@@ -11,7 +11,7 @@ from rich.text import Text
 from everspot_cli.checks import Check, Verdict
 from everspot_cli.checks.cluster import cluster_checks
 from everspot_cli.checks.stack import orphan_checks, pending_check, stack_state
-from everspot_cli.commands.options import Json, session_of
+from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.session import Session
 
@@ -28,13 +28,13 @@ def doctor(context: typer.Context, json: Json = False) -> None:
 
     Exit code 4 if the store or the credentials are not available, 1 if something else is wrong, else 0.
     """
-    session = session_of(context, json)
+    session = current_session(context, json)
     checks = _checks(session)
     failed = [c for c in checks if c.verdict is Verdict.FAIL]
     out_of_reach = any(c.group in ("store", "credentials") for c in failed)
     if session.json:
-        found = not any(c.name == "cluster.json" and c.verdict is Verdict.FAIL for c in checks) and not out_of_reach
-        name = session.manifest.cluster if found else None
+        readable = not any(c.name == "cluster.json" and c.verdict is Verdict.FAIL for c in checks) and not out_of_reach
+        name = session.manifest.cluster if readable else None
         session.answer({"cluster": name, "ok": not failed, "checks": [c.as_dict() for c in checks]})
     else:
         _print(session, checks)
@@ -53,7 +53,7 @@ def _checks(session: Session) -> list[Check]:
     cloud = cloud_of(url)
     if cloud is not None and (not readable or session.manifest.cloud == cloud):
         manifest = session.manifest if readable else None
-        region = manifest.region if manifest is not None else _said(url)
+        region = manifest.region if manifest is not None else _url_region(url)
         catalogue = session.catalogue if readable else builtin()
         checks += provider(cloud).checks(region, manifest, catalogue, session.clock)
     return checks + _stack_checks(session, url, readable=readable)
@@ -72,7 +72,7 @@ def _stack_checks(session: Session, url: str | None, *, readable: bool = False) 
     return checks + orphan_checks(session, state, manifest, session.catalogue if readable else builtin())
 
 
-def _said(url: str) -> str | None:
+def _url_region(url: str) -> str | None:
     """The region that a store's URL names. None: it names none, or is no valid URL."""
     try:
         return split_region(url)[1]

@@ -17,10 +17,10 @@ from everspot_core.manifest import Manifest
 from everspot_store import NoCluster, StoreMissing
 
 from everspot_cli.commands.control import owned
-from everspot_cli.commands.options import Json, duration_of, session_of
+from everspot_cli.commands.options import Json, current_session, parse_duration_option
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.nearby import with_local_cloud
-from everspot_cli.requests import request_of
+from everspot_cli.requests import build_request
 from everspot_cli.session import Session
 from everspot_cli.stacks import Stack
 from everspot_cli.target import Target
@@ -70,8 +70,8 @@ def down(
     Buckets stay if the stack's settings keep them. If they do not, unfinished jobs would be lost with
     them: they are named first, and --yes alone does not delete them.
     """
-    session = session_of(context, json)
-    limit = duration_of(timeout, "--timeout")
+    session = current_session(context, json)
+    limit = parse_duration_option(timeout, "--timeout")
     declared = _stack(session, stack)
     manifest = _manifest(session, declared)
     site, before = _look(manifest)
@@ -84,7 +84,7 @@ def down(
     if any(operation.operation != "creating" for operation in declared.pending):
         _say(session, "An update or a destroy was interrupted: asking the cloud what it has done.")
         declared.clear_pending()  # what is deleted already cannot be deleted again
-    session.errors.print(f"Destroying {declared.said}.")
+    session.errors.print(f"Destroying {declared.label}.")
     declared.destroy(lambda line: session.errors.print(line, style="dim", soft_wrap=True))
     if declared.pending:
         declared.clear_pending()
@@ -113,11 +113,11 @@ def _stack(session: Session, name: str | None) -> Stack:
         chosen = session.target
         if chosen.url.partition("?")[0] != url.partition("?")[0]:
             raise CliError(
-                f"{chosen.said} chooses {chosen.url}, and {declared.said} declares {url}",
+                f"{chosen.source} chooses {chosen.url}, and {declared.label} declares {url}",
                 Exit.USAGE,
                 hint="name the stack that is to be destroyed: --stack NAME",
             )
-    session.target = Target(url, declared.said, session.target.profile if name is None and _named(session) else None)
+    session.target = Target(url, declared.label, session.target.profile if name is None and _named(session) else None)
     return declared
 
 
@@ -188,7 +188,7 @@ def _confirm(
     """Say what goes, and ask. What would lose jobs for good is not done without --force where nobody is asked."""
     running = [one for one in before if one.kind == "instance" and not one.ending]
     words = (
-        f"{declared.outputs['cluster']} ({declared.said}) has {counted(len(running), 'instance')}. "
+        f"{declared.outputs['cluster']} ({declared.label}) has {counted(len(running), 'instance')}. "
         "Its jobs checkpoint, and everything that the stack declares is destroyed."
     )
     removed = [one.sentence for one in orphans if not one.resource.by_hand]
@@ -233,7 +233,7 @@ def _drain(session: Session, limit: timedelta, force: bool) -> list[str] | None:
     """Have every job checkpoint, and wait until none has an instance. Returns the jobs that had one. None: there is no
     store any more."""
     try:
-        session.store.request_drain(request_of(session, "everspot cluster down"))
+        session.store.request_drain(build_request(session, "everspot cluster down"))
         had = owned(session)
         with session.progress(f"{counted(len(had), 'job')} checkpointing", shown=bool(had)):
             still = _until(session, limit, lambda: owned(session))

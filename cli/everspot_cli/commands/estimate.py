@@ -11,7 +11,7 @@ from everspot_core.estimate.recent import Recent
 from everspot_core.problems import BadInputs
 from rich.table import Table
 
-from everspot_cli.commands.options import Json, session_of
+from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit, listed
 from everspot_cli.session import Session, side_by_side
 from everspot_cli.tables import sheet
@@ -57,7 +57,7 @@ def estimate(
     It needs neither credentials nor Pulumi: settings and the known prices suffice. A preview of the same settings gives
     the same figures.
     """
-    session = session_of(context, json)
+    session = current_session(context, json)
     files = settings or sorted(STACKS.glob("Pulumi.*.yaml"))
     if not files:
         raise CliError(
@@ -67,22 +67,24 @@ def estimate(
         raise CliError("--before and --ledger go with one file of settings", Exit.USAGE, hint="--settings FILE")
     recent = _recent(session) if ledger else None
     catalogue = session.catalogue if ledger else None
-    was = None if before is None else _read(before, stack_of(files[0]))
-    found: dict[str, Estimate] = {}
+    was = None if before is None else _read(before, stack_name(files[0]))
+    estimates: dict[str, Estimate] = {}
     for file in files:
-        will = _read(file, stack_of(file))
+        will = _read(file, stack_name(file))
         formerly = None if was is None else was.resources
-        found[stack_of(file)] = estimated(
+        estimates[stack_name(file)] = estimated(
             formerly, will.resources, regions=will.regions, catalogue=catalogue, recent=recent
         )
     if session.json:
-        session.answer({"environments": {name: one.model_dump(mode="json") for name, one in found.items()}})
+        session.answer(
+            {"environments": {name: cost_estimate.model_dump(mode="json") for name, cost_estimate in estimates.items()}}
+        )
         return
-    for name, one in found.items():
-        _show(session, name, one, compared=before is not None)
+    for name, cost_estimate in estimates.items():
+        _show(session, name, cost_estimate, compared=before is not None)
 
 
-def stack_of(file: Path) -> str:
+def stack_name(file: Path) -> str:
     """The stack's name, by that of its file."""
     return file.name.removeprefix("Pulumi.").removesuffix(".yaml")
 
@@ -107,32 +109,34 @@ def _recent(session: Session) -> Recent:
     """The last month of the cluster's ledger."""
     store, now = session.store, session.now
     launches, ends, points = side_by_side(store.launches.scan, store.ends.scan, store.prices)
-    known = [doc.value for doc in launches.values()]
-    first = min((launch.launched_at for launch in known), default=None)
+    recent_launches = [doc.value for doc in launches.values()]
+    first = min((launch.launched_at for launch in recent_launches), default=None)
     if first is None or first >= now:
         raise CliError("the cluster's ledger is empty: no instance was launched yet", hint="leave out --ledger")
-    return Recent.of(known, (doc.value for doc in ends.values()), points, since=max(first, now - MONTH), until=now)
+    return Recent.of(
+        recent_launches, (doc.value for doc in ends.values()), points, since=max(first, now - MONTH), until=now
+    )
 
 
-def _show(session: Session, name: str, one: Estimate, *, compared: bool) -> None:
-    after, console = one.after, session.console
+def _show(session: Session, name: str, cost_estimate: Estimate, *, compared: bool) -> None:
+    after, console = cost_estimate.after, session.console
     assert after is not None  # noqa: S101 - settings that cannot be read are an error
-    if not after.parts and not (compared and one.before and one.before.parts):
+    if not after.parts and not (compared and cost_estimate.before and cost_estimate.before.parts):
         unpriced = f"what {', '.join(after.unpriced)} cost is unknown"
         console.print(f"{name}: {unpriced if after.unpriced else 'nothing that costs by the month'}")
         return
     console.print(_table(name, after))
-    if compared and one.before is not None:
-        console.print(_change(one.before.total, after.total), soft_wrap=True)
-    notes = [f"USD for 730 hours, at prices of {one.prices_as_of} and later."]
-    notes += [f"Not counted, since it costs by use: {words}." for words in one.by_use]
-    notes += [f"Not known: {words}." for words in one.unknown]
+    if compared and cost_estimate.before is not None:
+        console.print(_change(cost_estimate.before.total, after.total), soft_wrap=True)
+    notes = [f"USD for 730 hours, at prices of {cost_estimate.prices_as_of} and later."]
+    notes += [f"Not counted, since it costs by use: {words}." for words in cost_estimate.by_use]
+    notes += [f"Not known: {words}." for words in cost_estimate.unknown]
     console.print("\n".join(notes) + "\n", style="dim", soft_wrap=True)
 
 
 def _table(name: str, figures: CostFigures) -> Table:
     """A row for each kind of each team's costs, one for each team, and the total."""
-    table = sheet([name.upper(), "TEAM", "LOW", "EXPECTED", "HIGH", "ALL ON-DEMAND"], left=2)
+    table = sheet([name.upper(), "TEAM", "LOW", "EXPECTED", "HIGH", "ALL ON-DEMAND"], text_columns=2)
     several = len(figures.teams) > 1
     for team, total in figures.teams.items():
         kinds: dict[str, list[Range]] = {}
@@ -148,7 +152,7 @@ def _table(name: str, figures: CostFigures) -> Table:
 
 
 def _cells(ranges: list[Range]) -> list[str]:
-    return [usd(sum(getattr(one, key) for one in ranges)) for key in Range.model_fields]
+    return [usd(sum(getattr(cost_range, key) for cost_range in ranges)) for key in Range.model_fields]
 
 
 def usd(amount: float) -> str:
@@ -161,5 +165,5 @@ def _change(was: Range, will: Range) -> str:
     pairs: list[tuple[str, Any, Any]] = [(key, getattr(was, key), getattr(will, key)) for key in Range.model_fields]
     if all(old == new for _, old, new in pairs):
         return "No figure changes."
-    told = (f"{key.replace('_', '-')} {usd(old)} → {usd(new)}" for key, old, new in pairs)
-    return f"Before → after: {', '.join(told)}."
+    differences = (f"{key.replace('_', '-')} {usd(old)} → {usd(new)}" for key, old, new in pairs)
+    return f"Before → after: {', '.join(differences)}."

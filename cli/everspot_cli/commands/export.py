@@ -11,9 +11,9 @@ from everspot_core.governance.focus import FocusContext, focus_rows, unpriced
 from everspot_core.governance.usage import Sums, UsageKind, UsageRow, open_ended
 from everspot_core.prices import HOUR
 
-from everspot_cli.commands.options import Json, Month, session_of
+from everspot_cli.commands.options import Json, Month, current_session
 from everspot_cli.errors import CliError, Exit
-from everspot_cli.governance.reading import MonthLedger, month_of, read_month
+from everspot_cli.governance.reading import MonthLedger, parse_month, read_month
 from everspot_cli.governance.writing import as_csv, write_file
 from everspot_cli.report.model import usd
 from everspot_cli.report.terminal import money
@@ -54,23 +54,23 @@ def export(
     The sum of BilledCost is what the report counts for the month, with what was copied for visits to other clusters.
     Hours without a known price have no row; they are told. A month that is not over is told too.
     """
-    session = session_of(context, json)
-    chosen = month_of(month, session.now)
+    session = current_session(context, json)
+    chosen = parse_month(month, session.now)
     if out is not None and not out.name.endswith((".csv", ".csv.gz")):
         raise CliError(f"--out: {out.name} has to end with .csv or .csv.gz", Exit.USAGE)
     ledger = read_month(session, chosen)
     rows = focus_rows(ledger.rows, _context(session, ledger, billing_account))
-    told = _told(ledger, len(rows))
+    summary = _build_summary(ledger, len(rows))
     if out is not None:
         write_file(out, as_csv(_columns(session, ledger, rows), rows), "--out")
     if session.json:
-        session.answer({**told, "file": str(out) if out else None, **({} if out else {"rows": rows})})
+        session.answer({**summary, "file": str(out) if out else None, **({} if out else {"rows": rows})})
         return
     if out is None:
         sys.stdout.write(as_csv(_columns(session, ledger, rows), rows))
     else:
-        session.console.print(f"{out}: {_summary(told)}", soft_wrap=True)
-    for line in _warnings(told):
+        session.console.print(f"{out}: {_summary(summary)}", soft_wrap=True)
+    for line in _warnings(summary):
         session.errors.print(line, style="yellow", soft_wrap=True)
 
 
@@ -95,7 +95,7 @@ def _context(session: Session, ledger: MonthLedger, billing_account: str | None)
     )
 
 
-def _told(ledger: MonthLedger, count: int) -> dict[str, Any]:
+def _build_summary(ledger: MonthLedger, count: int) -> dict[str, Any]:
     def sums(*kinds: UsageKind) -> float:
         return usd(Sums.of(row for row in ledger.rows if row.kind in kinds).cost)
 
@@ -124,24 +124,24 @@ def _told(ledger: MonthLedger, count: int) -> dict[str, Any]:
     }
 
 
-def _summary(told: dict[str, Any]) -> str:
-    egress = f" and {money(told['egress_usd'])} of copying" if told["egress_usd"] else ""
-    abroad = f"; visits that others bill: {money(told['abroad_usd'])}" if told["abroad_usd"] else ""
-    least = "" if told["known"] else "at least "
-    cost = f"{least}{money(told['cost_usd'])} of instances"
-    return f"{counted(told['count'], 'row')} of {told['month']}, {cost}{egress}{abroad}"
+def _summary(summary: dict[str, Any]) -> str:
+    egress = f" and {money(summary['egress_usd'])} of copying" if summary["egress_usd"] else ""
+    abroad = f"; visits that others bill: {money(summary['abroad_usd'])}" if summary["abroad_usd"] else ""
+    least = "" if summary["known"] else "at least "
+    cost = f"{least}{money(summary['cost_usd'])} of instances"
+    return f"{counted(summary['count'], 'row')} of {summary['month']}, {cost}{egress}{abroad}"
 
 
-def _warnings(told: dict[str, Any]) -> list[str]:
-    found = []
-    if not told["complete"]:
-        found.append(f"note: {told['month']} is not over: this is up to {told['as_of']:%Y-%m-%d %H:%M} UTC")
-    if told["unpriced"]:
-        names = ", ".join(f"{one['resource']} ({one['hours']:g} h)" for one in told["unpriced"])
-        found.append(f"warning: no price is known of {names}: they have no row, and the sum is a lower bound")
-    if told["unknown_lengths"]:
-        names = ", ".join(told["unknown_lengths"])
-        words = "its row has" if len(told["unknown_lengths"]) == 1 else "their rows have"
+def _warnings(summary: dict[str, Any]) -> list[str]:
+    warnings = []
+    if not summary["complete"]:
+        warnings.append(f"note: {summary['month']} is not over: this is up to {summary['as_of']:%Y-%m-%d %H:%M} UTC")
+    if summary["unpriced"]:
+        names = ", ".join(f"{resource['resource']} ({resource['hours']:g} h)" for resource in summary["unpriced"])
+        warnings.append(f"warning: no price is known of {names}: they have no row, and the sum is a lower bound")
+    if summary["unknown_lengths"]:
+        names = ", ".join(summary["unknown_lengths"])
+        words = "its row has" if len(summary["unknown_lengths"]) == 1 else "their rows have"
         least = f"{words} the least that is billed, and the sum is a lower bound"
-        found.append(f"warning: how long {names} ran is not known: {least}")
-    return found + [f"note: {note}" for note in told["notes"]]
+        warnings.append(f"warning: how long {names} ran is not known: {least}")
+    return warnings + [f"note: {note}" for note in summary["notes"]]

@@ -11,10 +11,10 @@ from rich.text import Text
 
 from everspot_cli.abroad import travels
 from everspot_cli.commands import peering
-from everspot_cli.commands.options import Json, session_of
-from everspot_cli.peers import peer_rows, seen
+from everspot_cli.commands.options import Json, current_session
+from everspot_cli.peers import describe_sighting, peer_rows
 from everspot_cli.session import Session
-from everspot_cli.tables import humane, sheet, where, word
+from everspot_cli.tables import humane, sheet, state_text, where
 
 if TYPE_CHECKING:
     from everspot_core.records import JobRecord
@@ -44,12 +44,12 @@ def federation(
 
     A cluster on a folder gets its peers by --add and --remove, one on a cloud by its stack.
     """
-    session = session_of(context, json)
+    session = current_session(context, json)
     if remove is not None:
         peering.remove(session, remove)
     if add is not None:
         peering.add(session, add, egress)
-    records = {name: found.value for name, found in session.store.records.scan().items()}
+    records = {name: doc.value for name, doc in session.store.records.scan().items()}
     answer = {
         "peers": peer_rows(session),
         "away": _away(records),
@@ -68,8 +68,8 @@ def _away(records: Mapping[str, "JobRecord"]) -> list[dict[str, Any]]:
 
 def _visiting(session: Session, records: Mapping[str, "JobRecord"]) -> list[dict[str, Any]]:
     rows = []
-    for visit, found in sorted(session.store.visits.scan().items()):
-        offer, record = found.value, records.get(visit)
+    for visit, doc in sorted(session.store.visits.scan().items()):
+        offer, record = doc.value, records.get(visit)
         rows.append(
             {
                 "visit": visit,
@@ -89,20 +89,20 @@ def _visiting(session: Session, records: Mapping[str, "JobRecord"]) -> list[dict
 def _page(answer: dict[str, Any], now: datetime) -> RenderableType:
     if not answer["peers"] and not answer["away"] and not answer["visiting"]:
         return Text("No peers: this cluster exchanges no jobs. docs/federation.md says how peers are declared.")
-    peers = sheet(("PEER", "CLOUD", "SEEN BY", "HEARTBEAT", "EGRESS $/GB"), left=3, fold=("PEER",))
+    peers = sheet(("PEER", "CLOUD", "SEEN BY", "HEARTBEAT", "EGRESS $/GB"), text_columns=3, fold=("PEER",))
     for row in answer["peers"]:
         beat = humane(row["scheduler_beat_at"], now) if row["scheduler_beat_at"] is not None else "none"
         first = _stacked(row["name"], row["control_url"], problem=row["problem"])
-        peers.add_row(first, row["cloud"], seen(row, now), beat, f"{row['egress_usd_per_gb']:g}")
+        peers.add_row(first, row["cloud"], describe_sighting(row, now), beat, f"{row['egress_usd_per_gb']:g}")
     parts: list[RenderableType] = [peers]
     if answer["away"]:
         parts.append(Text("\nAway", style="bold"))
         parts += [_stacked(row["job_id"], where(row), row["away"]["why"]) for row in answer["away"]]
     if answer["visiting"]:
-        here = sheet(("VISIT", "OFFER", "STATE", "STEP", "SINCE"), left=3, fold=("VISIT",))
+        here = sheet(("VISIT", "OFFER", "STATE", "STEP", "SINCE"), text_columns=3, fold=("VISIT",))
         for row in answer["visiting"]:
             first = _stacked(row["visit"], f"{row['job_id'] or '—'} of {row['home']}", row["why"])
-            state, since = word(row["state"] or "—"), humane(row["since"], now)
+            state, since = state_text(row["state"] or "—"), humane(row["since"], now)
             here.add_row(first, row["offer"], state, str(row["step"]), since)
         parts += [Text("\nVisiting", style="bold"), here]
     return Group(*parts)

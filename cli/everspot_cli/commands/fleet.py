@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from everspot_cli.commands.options import Json, Watch, session_of
+from everspot_cli.commands.options import Json, Watch, current_session
 from everspot_cli.fleet import CELLS, CHEAPEST, as_json, cells, notes, of_interest, pool_rows, read
 from everspot_cli.session import Session
 from everspot_cli.tables import fits, sheet
@@ -44,22 +44,25 @@ def fleet(
     launches that the pool refused lately. A ! marks the figure by which a pool is over its norm: it takes more
     instances, or costs more, than it usually does.
     """
-    session = session_of(context, json)
+    session = current_session(context, json)
     if session.json:
         session.answer(as_json(session, read(session, live=live)))
     elif watch:
-        session.redraw(lambda: _page(session, live, every=all), lambda: _lines(session, live))
+        session.redraw(lambda: _page(session, live, all_pools=all), lambda: _lines(session, live))
     else:
-        session.console.print(_page(session, live, every=all))
+        session.console.print(_page(session, live, all_pools=all))
 
 
-def _page(session: Session, live: bool, *, every: bool) -> RenderableType:
-    found = read(session, live=live)
-    rows, said = pool_rows(found), notes(session, found, session.now)
-    shown = rows if every else of_interest(rows)
-    if left := len(rows) - len(shown):
-        said = [f"{counted(left, 'more pool')} in which nothing has happened yet: everspot fleet --all", *said]
-    below = Text("\n".join(word for word in (*said, session.scale_note()) if word), style="dim")
+def _page(session: Session, live: bool, *, all_pools: bool) -> RenderableType:
+    reading = read(session, live=live)
+    rows, sentences = pool_rows(reading), notes(session, reading, session.now)
+    shown = rows if all_pools else of_interest(rows)
+    if hidden := len(rows) - len(shown):
+        sentences = [
+            f"{counted(hidden, 'more pool')} in which nothing has happened yet: everspot fleet --all",
+            *sentences,
+        ]
+    below = Text("\n".join(sentence for sentence in (*sentences, session.scale_note()) if sentence), style="dim")
     if not rows:
         return Group(Text("No pool is known yet: nothing was launched, and no scheduler has looked."), below)
     return Group(_table(shown, session.console.width, session.now), below)
@@ -67,19 +70,19 @@ def _page(session: Session, live: bool, *, every: bool) -> RenderableType:
 
 def _lines(session: Session, live: bool) -> dict[str, str]:
     """A line for each pool, printed when it changes if standard output is no terminal."""
-    told = {}
+    lines = {}
     for row in pool_rows(read(session, live=live)):
         pool = f"{row['instance_type']} {row['zone']} {row['market']}"
         counts = ", ".join(f"{row[name]} {name}" for name in ("busy", "idle", "coming", "launched", "interrupted"))
         price = f"${row['usd_per_hour']:.4f} an hour, " if row["usd_per_hour"] is not None else ""
-        told[pool] = f"{pool}: {price}{counts}, {row['refusals']} refused"
-    return told
+        lines[pool] = f"{pool}: {price}{counts}, {row['refusals']} refused"
+    return lines
 
 
 def _table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Table:
     """The table of the pools. In a narrow terminal, zone and market are below the type."""
-    wide = sheet(("TYPE", "ZONE", "MARKET", *CELLS), left=3)
-    narrow = sheet(("POOL", *CELLS[:5], "LAUN-\nCHED", *CELLS[6:]), left=1, fold=("REFUSED",))
+    wide = sheet(("TYPE", "ZONE", "MARKET", *CELLS), text_columns=3)
+    narrow = sheet(("POOL", *CELLS[:5], "LAUN-\nCHED", *CELLS[6:]), text_columns=1, fold=("REFUSED",))
     for row in rows:
         figures = cells(row, now)
         wide.add_row(row["instance_type"], row["zone"], row["market"], *figures)

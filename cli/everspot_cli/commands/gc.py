@@ -8,7 +8,7 @@ from everspot_core.counting import size
 from rich.table import Table
 from rich.text import Text
 
-from everspot_cli.commands.options import Json, duration_of, session_of
+from everspot_cli.commands.options import Json, current_session, parse_duration_option
 
 if TYPE_CHECKING:
     from everspot_store.garbage import Garbage
@@ -33,14 +33,14 @@ def gc(
     """
     from everspot_store.garbage import Collector
 
-    session = session_of(context, json)
+    session = current_session(context, json)
     collector = Collector(session.store)
-    found = collector.find(duration_of(keep, "--keep"), session.now, datetime.now(UTC))
+    garbage = collector.find(parse_duration_option(keep, "--keep"), session.now, datetime.now(UTC))
     if delete:
-        found = collector.remove(found)
-    rows = _rows(found)
+        garbage = collector.remove(garbage)
+    rows = _rows(garbage)
     if session.json:
-        session.answer({"removed": delete, "bytes": sum(item.size for item in found), "kinds": rows})
+        session.answer({"removed": delete, "bytes": sum(item.size for item in garbage), "kinds": rows})
         return
     if not rows:
         session.console.print("Nothing to remove.")
@@ -50,16 +50,16 @@ def gc(
         table.add_column(name.upper(), justify=justify)  # type: ignore[arg-type]
     for row in rows:
         table.add_row(row["kind"], f"{row['objects']:,}", size(row["bytes"]))
-    total = sum(item.size for item in found)
-    table.add_row("all", f"{len(found):,}", size(total), style="bold")
+    total = sum(item.size for item in garbage)
+    table.add_row("all", f"{len(garbage):,}", size(total), style="bold")
     session.console.print(table)
     words = "Removed." if delete else "Nothing was removed: `everspot gc --delete` does it."
     session.console.print(Text(words, style="dim"))
 
 
-def _rows(found: "list[Garbage]") -> list[dict[str, Any]]:
+def _rows(garbage: "list[Garbage]") -> list[dict[str, Any]]:
     rows: dict[str, dict[str, Any]] = {}
-    for item in found:
+    for item in garbage:
         row = rows.setdefault(item.kind.value, {"kind": item.kind.value, "objects": 0, "bytes": 0})
         row["objects"] += 1
         row["bytes"] += item.size

@@ -11,7 +11,7 @@ from everspot_core.faults import legible
 from everspot_core.problems import Problem, Problems, shown
 
 from everspot_cli import starting
-from everspot_cli.commands.options import Json, session_of
+from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit, listed
 from everspot_cli.session import Session
 
@@ -52,51 +52,56 @@ def init(
     It asks five questions and writes files, and does nothing else: SETUP.md says which commands to run, in which order,
     what each does and what it costs.
     """
-    session = session_of(context, json)
-    given = {"cloud": cloud, "account": account, "region": region, "team": team, "repository": repository}
-    words = _asked(given, unlisted_region, ask=not (yes or session.json))
+    session = current_session(context, json)
+    options = {"cloud": cloud, "account": account, "region": region, "team": team, "repository": repository}
+    words = _collect_answers(options, unlisted_region, interactive=not (yes or session.json))
     chosen, answers = _checked(words, repository_ids, unlisted_region)
-    files = starting.files_of(chosen, answers)
+    files = starting.render_files(chosen, answers)
     steps = chosen.steps(answers)
-    costs = starting.costs_of(steps, files)
+    costs = starting.estimate_costs(steps, files)
     files[PAGE] = starting.page(answers, steps, costs)
     written = _write(folder, files, force=force)
     if session.json:
         session.answer({"folder": str(folder), "written": written, "steps": starting.document(steps, costs)})
         return
-    _tell(session, folder, written, [f"{step.title}: {starting.told(step, costs.get(step.stack))}" for step in steps])
+    _print_steps(
+        session,
+        folder,
+        written,
+        [f"{step.title}: {starting.describe_cost(step, costs.get(step.stack))}" for step in steps],
+    )
 
 
-def _asked(given: dict[str, str | None], unlisted: bool, *, ask: bool) -> dict[str, str]:
+def _collect_answers(options: dict[str, str | None], unlisted: bool, *, interactive: bool) -> dict[str, str]:
     """The answers: the options', and of people for the rest. What people answer is judged at once, and asked again.
 
     Raises:
         CliError: naming all options that are missing where nobody is asked, or that are wrong before anybody is.
     """
-    missing = [name for name in ASKED if given[name] is None]
-    if missing and not ask:
+    missing = [name for name in ASKED if options[name] is None]
+    if missing and not interactive:
         raise _unanswered(missing, "without --yes and --json they are asked for")
-    found = {name: value for name, value in given.items() if value is not None}
-    if missing and (wrong := _faults(found, None, unlisted)):
+    answers = {name: value for name, value in options.items() if value is not None}
+    if missing and (wrong := _faults(answers, None, unlisted)):
         raise CliError("the project cannot be begun", Exit.USAGE, problems=listed(wrong))
     for name in missing:
         try:
-            found[name] = _answer(name, found, unlisted)
+            answers[name] = _answer(name, answers, unlisted)
         except typer.Abort:
             if sys.stdin.isatty():
                 raise
             typer.echo(err=True)  # the question's line has no end yet
-            unanswered = [each for each in missing if each not in found]
+            unanswered = [each for each in missing if each not in answers]
             raise _unanswered(unanswered, "standard input ended, and nobody can be asked") from None
-    return {name: value.strip() for name, value in found.items()}
+    return {name: value.strip() for name, value in answers.items()}
 
 
-def _answer(name: str, found: dict[str, str], unlisted: bool) -> str:
+def _answer(name: str, answers: dict[str, str], unlisted: bool) -> str:
     """What somebody answers, once it is right."""
-    question, usual = _question(name, found.get("cloud", ""))
+    question, usual = _question(name, answers.get("cloud", ""))
     while True:
         answer = str(typer.prompt(question, default=usual, err=True)).strip()
-        wrong = [problem for problem in _faults({**found, name: answer}, None, unlisted) if problem.path == name]
+        wrong = [problem for problem in _faults({**answers, name: answer}, None, unlisted) if problem.path == name]
         if not wrong:
             return answer
         for problem in wrong:
@@ -109,11 +114,11 @@ def _unanswered(names: list[str], hint: str) -> CliError:
 
 def _question(name: str, cloud: str) -> tuple[str, str | None]:
     """The question for an answer, and what is proposed."""
-    known = starter(cloud) if cloud in LOOKED_AT else None
+    cloud_starter = starter(cloud) if cloud in LOOKED_AT else None
     questions = {
         "cloud": (f"Cloud ({', '.join(LOOKED_AT)})", None),
-        "account": (f"Which {known.account if known else 'account'}", None),
-        "region": ("Region", known.usual_region if known else None),
+        "account": (f"Which {cloud_starter.account if cloud_starter else 'account'}", None),
+        "region": ("Region", cloud_starter.usual_region if cloud_starter else None),
         "team": ("Team that pays", "ml-platform"),
         "repository": ("Repository on GitHub (OWNER/NAME)", None),
     }
@@ -133,24 +138,26 @@ def _checked(words: dict[str, str], ids: str | None, unlisted: bool) -> tuple[Cl
 
 def _answers(words: dict[str, str], ids: str | None, unlisted: bool) -> ProjectAnswers:
     pair = tuple(part.strip() for part in ids.split(",")) if ids is not None else ()
-    known = (pair[0], pair[1]) if len(pair) == 2 else None
+    id_pair = (pair[0], pair[1]) if len(pair) == 2 else None
     account, region, team, repository = (words.get(name, "") for name in ASKED[1:])
-    return ProjectAnswers(account, region, team, repository, known, unlisted_region=unlisted)
+    return ProjectAnswers(account, region, team, repository, id_pair, unlisted_region=unlisted)
 
 
 def _faults(words: dict[str, str], ids: str | None, unlisted: bool) -> list[Problem]:
     """Everything that is wrong with the answers that are there."""
-    problems, given = Problems(), _answers(words, ids, unlisted)
+    problems, answers = Problems(), _answers(words, ids, unlisted)
     cloud = words.get("cloud", "")
-    known = problems.need(cloud in LOOKED_AT, "cloud", f"{shown(cloud)} is none; there is {', '.join(LOOKED_AT)}")
-    told = f"{shown(given.team)} has to be 1 to 40 letters, digits, spaces, dots, dashes and underscores"
-    problems.need(bool(TEAM.fullmatch(given.team)), "team", told)
-    fits = bool(REPOSITORY.fullmatch(given.repository))
-    problems.need(fits, "repository", f"{shown(given.repository)} has to be OWNER/NAME, as GitHub writes it")
-    sound = ids is None or (given.ids is not None and all(REPOSITORY_ID.fullmatch(part) for part in given.ids))
+    cloud_supported = problems.need(
+        cloud in LOOKED_AT, "cloud", f"{shown(cloud)} is none; there is {', '.join(LOOKED_AT)}"
+    )
+    message = f"{shown(answers.team)} has to be 1 to 40 letters, digits, spaces, dots, dashes and underscores"
+    problems.need(bool(TEAM.fullmatch(answers.team)), "team", message)
+    fits = bool(REPOSITORY.fullmatch(answers.repository))
+    problems.need(fits, "repository", f"{shown(answers.repository)} has to be OWNER/NAME, as GitHub writes it")
+    sound = ids is None or (answers.ids is not None and all(REPOSITORY_ID.fullmatch(part) for part in answers.ids))
     problems.need(sound, "repository-ids", f"{shown(ids)} has to be two numbers with a comma between them")
-    if known:
-        starter(cloud).check(problems, given)
+    if cloud_supported:
+        starter(cloud).check(problems, answers)
     return [problem for problem in problems.found if problem.path in words or problem.path == "repository-ids"]
 
 
@@ -190,7 +197,7 @@ def _free(path: Path, text: str) -> bool:
         return False
 
 
-def _tell(session: Session, folder: Path, written: list[str], steps: list[str]) -> None:
+def _print_steps(session: Session, folder: Path, written: list[str], steps: list[str]) -> None:
     console = session.console
     console.print(f"Written to {folder}: {', '.join(written) or 'nothing, all was there'}.", soft_wrap=True)
     console.print(f"\nThe order, with its commands in {folder / PAGE}:\n", soft_wrap=True)

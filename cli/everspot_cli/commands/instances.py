@@ -12,7 +12,7 @@ from everspot_core.records import Role
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from everspot_cli.commands.options import Json, Watch, session_of
+from everspot_cli.commands.options import Json, Watch, current_session
 from everspot_cli.session import Session
 from everspot_cli.tables import duration, instances_table
 from everspot_cli.views import instance_rows
@@ -30,9 +30,9 @@ def instances(
     json: Json = False,
 ) -> None:
     """List the cluster's instances: type, zone, market, what each does, and notices."""
-    session = session_of(context, json)
+    session = current_session(context, json)
     if session.json:
-        session.answer(instance_rows(session, gone=all))
+        session.answer(instance_rows(session, include_ended=all))
     elif watch:
         session.redraw(lambda: _page(session, all), lambda: _lines(session, all))
     else:
@@ -40,26 +40,26 @@ def instances(
 
 
 def _page(session: Session, all: bool) -> RenderableType:
-    rows = instance_rows(session, gone=all)
+    rows = instance_rows(session, include_ended=all)
     if not rows:
         return Text("No instances. The fleet's target may be 0, or they are being launched: `everspot doctor` checks.")
     spot = sum(row["market"] == "spot" and row["state"] != "ENDED" for row in rows)
     alive = sum(row["state"] != "ENDED" for row in rows)
     words = [f"{alive} alive, {spot} of them spot. {session.scale_note()}".strip()]
     if session.manifest.standing is not None:
-        launched = launched_ids(found.value for found in session.store.launching.scan().values())
+        launched = launched_ids(doc.value for doc in session.store.launching.scan().values())
         words += surplus(session.manifest, [row for row in rows if row["instance_id"] not in launched])
     return Group(instances_table(rows, session.console.width), Text("\n".join(words), style="dim"))
 
 
 def _lines(session: Session, all: bool) -> dict[str, str]:
     """A line for each instance, printed when it changes if standard output is no terminal."""
-    told = {}
-    for row in instance_rows(session, gone=all):
+    lines = {}
+    for row in instance_rows(session, include_ended=all):
         name, jobs = row["instance_id"], row["job_id"] or ", ".join(row["residents"])
         kind = f"{row['instance_type']} {row['zone']} {row['market']}"
-        told[name] = f"{name} ({kind}): {row['state']}{f' with {jobs}' if jobs else ''}"
-    return told
+        lines[name] = f"{name} ({kind}): {row['state']}{f' with {jobs}' if jobs else ''}"
+    return lines
 
 
 def surplus(manifest: Manifest, rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -67,26 +67,26 @@ def surplus(manifest: Manifest, rows: Sequence[dict[str, Any]]) -> list[str]:
 
     `rows`: without the instances that were launched for jobs, which belong to no fleet's target.
     """
-    standing, told = manifest.standing, []
+    standing, sentences = manifest.standing, []
     if standing is None:
         return []
     for market, target in ((Market.ON_DEMAND, standing.on_demand_units), (Market.SPOT, standing.spot_units)):
-        held = [
+        standing_rows = [
             row for row in rows
             if row["market"] == market.value and row["role"] == Role.AGENT.value and row["state"] in ("READY", "BUSY")
             and not row["notice"]
         ]  # fmt: skip
-        weights = [standing.weights.get(row["instance_type"], 1.0) for row in held]
-        if held and sum(weights) - min(weights) >= target:
+        weights = [standing.weights.get(row["instance_type"], 1.0) for row in standing_rows]
+        if standing_rows and sum(weights) - min(weights) >= target:
             units = f"{sum(weights):g} unit{'' if sum(weights) == 1 else 's'}"
-            told.append(f"{market.value}: {units} held, {target:g} declared. {_leaving(held)}")
-    return told
+            sentences.append(f"{market.value}: {units} held, {target:g} declared. {_leaving(standing_rows)}")
+    return sentences
 
 
-def _leaving(held: Sequence[dict[str, Any]]) -> str:
+def _leaving(rows: Sequence[dict[str, Any]]) -> str:
     from everspot_core.schedule.provisioning.leaving import YOUNG  # the scheduler's policy: only a surplus needs it
 
-    idle = [max(0.0, YOUNG.total_seconds() - row["age_seconds"]) for row in held if row["state"] == "READY"]
+    idle = [max(0.0, YOUNG.total_seconds() - row["age_seconds"]) for row in rows if row["state"] == "READY"]
     if not idle:
         return "All of them are busy: one beyond that is let go when its job has left it."
     first = f"the first in {duration(min(idle))}" if min(idle) else "the first at the scheduler's next tick"

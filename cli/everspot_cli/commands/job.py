@@ -8,14 +8,14 @@ from everspot_core.documents import format_duration
 from everspot_core.records import JobState
 from rich.console import RenderableType
 
-from everspot_cli.commands.options import JobId, Json, duration_of, session_of
+from everspot_cli.commands.options import JobId, Json, current_session, parse_duration_option
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.failure import failure
-from everspot_cli.finding import find_job, record_of
+from everspot_cli.finding import find_job, read_record
 from everspot_cli.jobfacts import job_facts
 from everspot_cli.session import Session
 from everspot_cli.story import history, in_market_time
-from everspot_cli.tables import facts, word
+from everspot_cli.tables import facts, state_text
 from everspot_cli.views import job_row
 from everspot_cli.waiting import explain
 
@@ -36,7 +36,7 @@ def job(
     json: Json = False,
 ) -> None:
     """Show one job: why it failed or waits, state, progress, and its history."""
-    session = session_of(context, json)
+    session = current_session(context, json)
     submission = find_job(session, job_id)
     if wait:
         _wait(session, submission.job_id, timeout)
@@ -62,10 +62,10 @@ def job(
 
 
 def _wait(session: Session, job_id: str, timeout: str | None) -> None:
-    limit = duration_of(timeout, "--timeout") if timeout else None
+    limit = parse_duration_option(timeout, "--timeout") if timeout else None
     began = session.clock.monotonic()
     while True:
-        record = record_of(session, job_id)
+        record = read_record(session, job_id)
         if record is not None and record.state.final:
             return
         if limit is not None and session.clock.monotonic() - began >= limit:
@@ -75,5 +75,5 @@ def _wait(session: Session, job_id: str, timeout: str | None) -> None:
 
 def _sheet(session: Session, row: dict[str, Any], spec: dict[str, Any], *, explained: bool) -> RenderableType:
     told = job_facts(row, spec, session.now, explained=explained)
-    shown = [(name, word(row["status"]) if name == "status" else value) for name, value in told]
+    shown = [(name, state_text(row["status"]) if name == "status" else value) for name, value in told]
     return facts([*shown, ("note", session.scale_note())])

@@ -9,9 +9,9 @@ from everspot_core.documents import parse_duration
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from everspot_cli.commands.options import Json, Watch, session_of
+from everspot_cli.commands.options import Json, Watch, current_session
 from everspot_cli.errors import CliError, Exit
-from everspot_cli.queue import Wanted, job_rows
+from everspot_cli.queue import JobQuery, job_rows
 from everspot_cli.session import Session
 from everspot_cli.tables import jobs_table
 from everspot_cli.views import MEANING_OF_STATUS
@@ -63,9 +63,9 @@ def jobs(
     TOT. DURATION runs since submission, JOB DURATION while the job had an instance: the difference is time spent
     waiting.
     """
-    session = session_of(context, json)
+    session = current_session(context, json)
     bad: list[dict[str, str]] = []
-    wanted = Wanted(
+    wanted = JobQuery(
         active=active,
         archived=all,
         since=_moment(session, since, bad),
@@ -85,7 +85,7 @@ def jobs(
         session.console.print(_page(session, wanted))
 
 
-def _page(session: Session, wanted: Wanted) -> RenderableType:
+def _page(session: Session, wanted: JobQuery) -> RenderableType:
     found = job_rows(session, wanted)
     if not found.rows:
         return Text(_nothing(wanted))
@@ -98,7 +98,7 @@ def _page(session: Session, wanted: Wanted) -> RenderableType:
     return Group(table, "", waits, below) if waits is not None else Group(table, below)
 
 
-def _lines(session: Session, wanted: Wanted) -> dict[str, str]:
+def _lines(session: Session, wanted: JobQuery) -> dict[str, str]:
     """A line for each job, printed when it changes if standard output is no terminal."""
     told = {}
     for row in job_rows(session, wanted).rows:
@@ -109,8 +109,8 @@ def _lines(session: Session, wanted: Wanted) -> dict[str, str]:
     return told
 
 
-def _nothing(wanted: Wanted) -> str:
-    if wanted == Wanted(archived=wanted.archived, limit=wanted.limit):
+def _nothing(wanted: JobQuery) -> str:
+    if wanted == JobQuery(archived=wanted.archived, limit=wanted.limit):
         earlier = "" if wanted.archived else "\nThose that ended more than a day ago: everspot jobs --all"
         return f"No jobs. Submit one: everspot submit FILE{earlier}"
     return "No such jobs."

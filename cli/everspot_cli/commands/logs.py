@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from everspot_core.records import JobState
 
-from everspot_cli.commands.options import Json, duration_of, session_of
+from everspot_cli.commands.options import Json, current_session, parse_duration_option
 from everspot_cli.errors import CliError, Exit
-from everspot_cli.finding import find_job, record_of
+from everspot_cli.finding import find_job, read_record
 from everspot_cli.session import Session
 
 if TYPE_CHECKING:
@@ -46,10 +46,10 @@ def logs(
 
     A running job's output comes in pieces, one a minute; while somebody follows, within seconds.
     """
-    session = session_of(context, json)
+    session = current_session(context, json)
     if (job_id is None) == (instance is None):
         raise CliError("name a job, or an instance by --instance", Exit.USAGE)
-    age = duration_of(since, "--since") if since is not None else None
+    age = parse_duration_option(since, "--since") if since is not None else None
     if instance is not None:
         if follow:
             raise CliError("an instance's log is not followed: its agent writes a piece a minute", Exit.USAGE)
@@ -62,13 +62,13 @@ def logs(
 
 def _job_log(session: Session, job: str, follow: bool, tail: int | None, age: timedelta | None) -> None:
     after: tuple[int, int] | None = None
-    told = False
+    announced = False
     try:
         while True:
             if follow:
                 _follow(session, job)
             # The state is read before the log: what a job wrote before it ended is then surely among what is read.
-            record = record_of(session, job)
+            record = read_record(session, job)
             state = record.state if record else JobState.PENDING
             after = _print(session, _chosen(session, job, after, tail, age)) or after
             if record is not None and record.away is not None:
@@ -76,8 +76,8 @@ def _job_log(session: Session, job: str, follow: bool, tail: int | None, age: ti
                 return
             if not follow or state.final:
                 break
-            if after is None and not told and not session.json:
-                told = True
+            if after is None and not announced and not session.json:
+                announced = True
                 session.errors.print(f"{job} has printed nothing yet ({state.value}); waiting for it", style="dim")
             session.clock.sleep(POLL)
     finally:
@@ -96,8 +96,8 @@ def _from_peer(session: Session, away: "Away", tail: int | None, age: timedelta 
     peer = next((p for p in session.manifest.federation if p.name == away.cluster), None)
     if peer is None:
         return ()
-    there = f"everspot --store {peer.control_url} logs {away.visit} -f"
-    words = f"it is at {peer.name} as {away.visit}; `{there}` follows it there"
+    peer_command = f"everspot --store {peer.control_url} logs {away.visit} -f"
+    words = f"it is at {peer.name} as {away.visit}; `{peer_command}` follows it there"
     session.errors.print(words, style="dim", soft_wrap=True)
     try:
         logs = session.peer_store(peer).logs

@@ -54,14 +54,14 @@ Watch = Annotated[
 ]
 
 
-def session_of(context: typer.Context, json: bool = False) -> Session:
+def current_session(context: typer.Context, json: bool = False) -> Session:
     """The session of this run. `--json` counts before and after the command's name."""
     session: Session = context.obj
     session.json = session.json or json
     return session
 
 
-def duration_of(text: str, option: str) -> timedelta:
+def parse_duration_option(text: str, option: str) -> timedelta:
     """The duration that an option gives.
 
     Raises:

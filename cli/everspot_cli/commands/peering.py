@@ -21,13 +21,13 @@ def add(session: Session, url: str, egress: float) -> None:
     from everspot_core.peers import Peer
 
     _need_folder(session)
-    found = session.peer_store(Peer(name=url, cloud=FOLDER, control_url=url, data_url=url)).read_manifest()
-    if found is None:
+    doc = session.peer_store(Peer(name=url, cloud=FOLDER, control_url=url, data_url=url)).read_manifest()
+    if doc is None:
         raise CliError(f"there is no cluster at {url}: it has no cluster.json", Exit.NOT_FOUND)
-    theirs = found.value
-    if theirs.cluster == session.manifest.cluster:
-        raise CliError(f"{theirs.cluster} is this cluster itself, or has its name", Exit.USER)
-    peer = Peer(name=theirs.cluster, cloud=theirs.cloud, control_url=url, egress_usd_per_gb=egress)
+    manifest = doc.value
+    if manifest.cluster == session.manifest.cluster:
+        raise CliError(f"{manifest.cluster} is this cluster itself, or has its name", Exit.USER)
+    peer = Peer(name=manifest.cluster, cloud=manifest.cloud, control_url=url, egress_usd_per_gb=egress)
     _write(session, [*(p for p in session.manifest.federation if p.name != peer.name), peer])
 
 
@@ -40,12 +40,14 @@ def remove(session: Session, name: str) -> None:
     _need_folder(session)
     peers = session.manifest.federation
     if name not in [peer.name for peer in peers]:
-        known = ", ".join(peer.name for peer in peers) or "none"
-        raise CliError(f"no peer is called {name}: there is {known}", Exit.NOT_FOUND)
+        names = ", ".join(peer.name for peer in peers) or "none"
+        raise CliError(f"no peer is called {name}: there is {names}", Exit.NOT_FOUND)
     records = session.store.records.scan().items()
-    there = sorted(job for job, found in records if found.value.away is not None and found.value.away.cluster == name)
-    if there:
-        raise CliError(f"{', '.join(there)} would be lost sight of: away at {name}", hint="drain this cluster, or wait")
+    away_jobs = sorted(job for job, doc in records if doc.value.away is not None and doc.value.away.cluster == name)
+    if away_jobs:
+        raise CliError(
+            f"{', '.join(away_jobs)} would be lost sight of: away at {name}", hint="drain this cluster, or wait"
+        )
     _write(session, [peer for peer in peers if peer.name != name])
 
 

@@ -10,7 +10,7 @@ from everspot_core.counting import counted
 from everspot_core.price_table import PriceTable, unlisted
 from rich.table import Table
 
-from everspot_cli.commands.options import Json, session_of
+from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.session import Session
 from everspot_cli.tables import sheet
@@ -45,7 +45,7 @@ def prices(
     refresh runs where the internet and your credentials are: a laptop, a pipeline. It writes one dated table into the
     control bucket; catalogue, scheduler and report use it from then on.
     """
-    session = session_of(context, json)
+    session = current_session(context, json)
     if action is PricesAction.REFRESH:
         table = _refresh(session)
         session.store.write_price_table(table)
@@ -57,7 +57,7 @@ def prices(
 def _refresh(session: Session) -> PriceTable:
     manifest = session.manifest
     region = manifest.region
-    wanted = [*session.catalogue.offered(region), *(t.name for t in manifest.instance_types)]
+    type_names = [*session.catalogue.offered(region), *(t.name for t in manifest.instance_types)]
     with session.errors.status(f"reading the price lists of {region} …") as status:
         pages = 0
 
@@ -66,15 +66,15 @@ def _refresh(session: Session) -> PriceTable:
             pages += 1
             status.update(f"reading the price lists of {region} … {pages} pages")
 
-        table = _asked(region, wanted, session, page)
+        table = _read_price_table(region, type_names, session, page)
     if not table.prices:
         raise CliError(f"the price lists name none of these types in {region}", hint="is the region right?")
     return table
 
 
-def _asked(region: str, wanted: list[str], session: Session, page: Callable[[], None]) -> PriceTable:
+def _read_price_table(region: str, type_names: list[str], session: Session, page: Callable[[], None]) -> PriceTable:
     try:
-        return session.cloud.price_table(region, wanted, session.now, page)
+        return session.cloud.price_table(region, type_names, session.now, page)
     except NotOffered as error:
         raise CliError(str(error)) from None
     except CloudError as error:
@@ -117,7 +117,7 @@ def _show(session: Session, only: list[str], *, written: bool) -> None:
 def _table(rows: list[dict[str, Any]], sources: list[str]) -> Table:
     """A row for each type. Where prices have several sources, each row has the number of its own."""
     several = len(sources) > 1
-    table = sheet(["TYPE", "ON-DEMAND $/H", "SPOT $/H", "AS OF", *(["SOURCE"] if several else [])], left=1)
+    table = sheet(["TYPE", "ON-DEMAND $/H", "SPOT $/H", "AS OF", *(["SOURCE"] if several else [])], text_columns=1)
     for row in rows:
         usd, low_high = row["on_demand_usd_per_hour"], row["spot_usd_per_hour"]
         table.add_row(

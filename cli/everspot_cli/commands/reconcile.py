@@ -10,10 +10,10 @@ from everspot_core.faults import legible
 from everspot_core.governance.reconcile import BillSide, Found, reconcile
 from rich.text import Text
 
-from everspot_cli.commands.options import Json, Month, session_of
+from everspot_cli.commands.options import Json, Month, current_session
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.governance.bill_files import BillFile
-from everspot_cli.governance.reading import MonthLedger, month_of, read_month
+from everspot_cli.governance.reading import MonthLedger, parse_month, read_month
 from everspot_cli.governance.reconciling import reconcile_document
 from everspot_cli.report.terminal import money
 from everspot_cli.session import Session
@@ -65,8 +65,8 @@ def reconcile_bill(
     bill states (x_AsOf), or else without its newest hour. The gap adds up what each instance has too much on either
     side.
     """
-    session = session_of(context, json)
-    chosen = month_of(month, session.now)
+    session = current_session(context, json)
+    chosen = parse_month(month, session.now)
     if tolerance != tolerance or tolerance == float("inf"):
         raise CliError("--tolerance: has to be a number of percent, such as 1", Exit.USAGE)
     for path in files:
@@ -76,8 +76,8 @@ def reconcile_bill(
     bill, tables, repeated = _read(session, ledger, files, cost)
     if bill.as_of is not None and bill.as_of < min(ledger.material.as_of, chosen.end):
         ledger = read_month(session, chosen, bill.as_of)  # its last hour is cut there, so the ledger's is, too
-    found = reconcile(ledger.rows, bill, over=ledger.over)
-    document = reconcile_document(ledger, bill, found, tables, repeated, tolerance)
+    reconciliation = reconcile(ledger.rows, bill, over=ledger.over)
+    document = reconcile_document(ledger, bill, reconciliation, tables, repeated, tolerance)
     if session.json:
         session.answer(document)
     else:
@@ -87,14 +87,14 @@ def reconcile_bill(
 
 
 def _read(session: Session, ledger: MonthLedger, files: list[Path], cost: BillCost) -> tuple[BillSide, list[str], int]:
-    invoicing, seen = session.cloud.invoicing, set[int]()
+    invoicing, row_digests = session.cloud.invoicing, set[int]()
     bill = BillSide(
         month=ledger.month,
-        known=frozenset(one.launch.instance_id for one in ledger.material.bill.instances),
+        known=frozenset(instance.launch.instance_id for instance in ledger.material.bill.instances),
         cluster=session.manifest.cluster,
         cluster_tag=invoicing.cluster_tag,
     )
-    opened = [BillFile(path, invoicing, cost.value, seen) for path in files]
+    opened = [BillFile(path, invoicing, cost.value, row_digests) for path in files]
     for file in opened:
         for row in file.rows():
             bill.take(row)
@@ -113,16 +113,16 @@ def _check(bill: BillSide, month: str) -> None:
 
 
 def _print(session: Session, document: dict[str, Any]) -> None:
-    table = sheet(("INSTANCE TIME", f"{document['step'].upper()}S", "LEDGER", "BILL", "DIFFERENCE"), left=1)
-    for found, said in _SAID.items():
-        one = document[found.value]
-        if one["count"]:
-            difference = one["here_usd"] - one["there_usd"]
+    table = sheet(("INSTANCE TIME", f"{document['step'].upper()}S", "LEDGER", "BILL", "DIFFERENCE"), text_columns=1)
+    for category, label in _SAID.items():
+        entry = document[category.value]
+        if entry["count"]:
+            difference = entry["here_usd"] - entry["there_usd"]
             table.add_row(
-                said.format(step=document["step"]),
-                str(one["count"]),
-                money(one["here_usd"]),
-                money(one["there_usd"]),
+                label.format(step=document["step"]),
+                str(entry["count"]),
+                money(entry["here_usd"]),
+                money(entry["there_usd"]),
                 money(difference),
             )
     table.add_section()
@@ -130,7 +130,7 @@ def _print(session: Session, document: dict[str, Any]) -> None:
     session.console.print(table)
     _print_largest(session, document)
     for key, lines in document["by_tag"].items():
-        tags = sheet((key.upper(), "INSTANCES", "LEDGER", "BILL", "DIFFERENCE"), left=1, fold=(key.upper(),))
+        tags = sheet((key.upper(), "INSTANCES", "LEDGER", "BILL", "DIFFERENCE"), text_columns=1, fold=(key.upper(),))
         for line in lines:
             amounts = (money(line[name]) for name in ("here_usd", "there_usd", "difference_usd"))
             without = "(without the tag)" if line["in_bill"] else "(not in the bill)"
@@ -138,8 +138,8 @@ def _print(session: Session, document: dict[str, Any]) -> None:
         session.console.print()
         session.console.print(tags)
     session.console.print()
-    session.console.print(facts(_beside(document)))
-    if not any(document[found.value]["count"] for found in Found):
+    session.console.print(facts(_uncompared_facts(document)))
+    if not any(document[category.value]["count"] for category in Found):
         session.console.print(f"\nNeither side has time of instances in {document['month']}: nothing was compared.")
         return
     verdict = "within" if document["within_tolerance"] else "more than"
@@ -153,30 +153,30 @@ def _print(session: Session, document: dict[str, Any]) -> None:
 
 def _print_largest(session: Session, document: dict[str, Any]) -> None:
     rows = [
-        (abs(row["difference_usd"]), row, said)
-        for found, said in _SAID.items()
-        if found.compared
-        for row in document[found.value]["largest"]
+        (abs(row["difference_usd"]), row, label)
+        for category, label in _SAID.items()
+        if category.compared
+        for row in document[category.value]["largest"]
         if row["difference_usd"]
     ]
     if not rows:
         return
-    table = sheet(("LARGEST", "FROM", "", "LEDGER", "BILL"), left=3)
-    for _, row, said in sorted(rows, key=lambda one: (-one[0], one[1]["resource"]))[:SHOWN]:
+    table = sheet(("LARGEST", "FROM", "", "LEDGER", "BILL"), text_columns=3)
+    for _, row, label in sorted(rows, key=lambda entry: (-entry[0], entry[1]["resource"]))[:SHOWN]:
         start = f"{row['start']:%Y-%m-%d %H:%M}"
-        table.add_row(Text(legible(row["resource"])), start, said, money(row["here_usd"]), money(row["there_usd"]))
+        table.add_row(Text(legible(row["resource"])), start, label, money(row["here_usd"]), money(row["there_usd"]))
     session.console.print()
     session.console.print(table)
 
 
-def _beside(document: dict[str, Any]) -> list[tuple[str, str | None]]:
+def _uncompared_facts(document: dict[str, Any]) -> list[tuple[str, str | None]]:
     """What was not compared, by what it is."""
 
-    def told(counts: dict[str, dict[str, Any]]) -> str | None:
-        return "; ".join(f"{legible(name)}: {_rows(one)}" for name, one in counts.items()) or None
+    def describe_counts(counts: dict[str, dict[str, Any]]) -> str | None:
+        return "; ".join(f"{legible(name)}: {_rows(entry)}" for name, entry in counts.items()) or None
 
-    def some(one: dict[str, Any]) -> str | None:
-        return _rows(one) if one["rows"] else None
+    def some(counts: dict[str, Any]) -> str | None:
+        return _rows(counts) if counts["rows"] else None
 
     until, free, cut = document["billed_until"], document["free_here"], document["bill_as_of"]
     return [
@@ -187,9 +187,9 @@ def _beside(document: dict[str, Any]) -> list[tuple[str, str | None]]:
         ("free spot", f"{counted(free, document['step'])} of instances that the cloud took so soon" if free else None),
         ("corrections in it", some(document["corrections"])),
         ("commitments in it", some(document["committed"])),
-        ("not usage", told(document["other_charges"])),
-        ("other months", told(document["other_months"])),
-        ("the cluster's, but no instance time", told(document["beside"])),
+        ("not usage", describe_counts(document["other_charges"])),
+        ("other months", describe_counts(document["other_months"])),
+        ("the cluster's, but no instance time", describe_counts(document["beside"])),
         ("not the cluster's", _elsewhere(document["elsewhere"])),
         ("repeated rows", str(document["repeated_rows"]) if document["repeated_rows"] else None),
         ("not in the ledger", ", ".join(document["left_out"])),
@@ -197,10 +197,10 @@ def _beside(document: dict[str, Any]) -> list[tuple[str, str | None]]:
     ]
 
 
-def _elsewhere(one: dict[str, Any]) -> str | None:
-    instances = f", {counted(one['instances'], 'instance')} among them" if one["instances"] else ""
-    return f"{_rows(one)}{instances}" if one["rows"] else None
+def _elsewhere(entry: dict[str, Any]) -> str | None:
+    instances = f", {counted(entry['instances'], 'instance')} among them" if entry["instances"] else ""
+    return f"{_rows(entry)}{instances}" if entry["rows"] else None
 
 
-def _rows(one: dict[str, Any]) -> str:
-    return f"{money(one['usd'])} in {counted(one['rows'], 'row')}"
+def _rows(entry: dict[str, Any]) -> str:
+    return f"{money(entry['usd'])} in {counted(entry['rows'], 'row')}"

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from everspot_cli.commands.options import Env, Json, Set, duration_of, session_of
+from everspot_cli.commands.options import Env, Json, Set, current_session, parse_duration_option
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.rehearsal import history
 from everspot_cli.rehearsal.engine import check_machine, run_rehearsal
 from everspot_cli.rehearsal.job import read_job, staged_code
-from everspot_cli.rehearsal.table import fixes, leftovers, places_table, seen, summary
+from everspot_cli.rehearsal.table import describe_difference, fixes, leftovers, places_table, summary
 from everspot_cli.session import Session
 from everspot_cli.specs import Overrides
 
@@ -52,8 +52,8 @@ def rehearse(
     It needs no cluster, but torch and the job's packages on this machine. Exit codes: 0 every resumed run is exact; 1
     something differs; 2 the job or an option is wrong; 4 something is not installed; 5 the program itself fails.
     """
-    session = session_of(context, json)
-    limit = duration_of(timeout, "--timeout")
+    session = current_session(context, json)
+    limit = parse_duration_option(timeout, "--timeout")
     check_machine()
     job = read_job(file, Overrides.read(None, set or (), env or ()), arguments or [], processes)
     with staged_code(job.folder) as (folder, digest), _progress(session) as show:
@@ -79,7 +79,7 @@ def _print(session: Session, answer: dict[str, Any]) -> None:
         out.print(
             "Two undisturbed runs differ from each other, so the script itself is not deterministic.", style="bold"
         )
-        out.print(f"  {seen(undisturbed)}", markup=False, soft_wrap=True)
+        out.print(f"  {describe_difference(undisturbed)}", markup=False, soft_wrap=True)
         out.print(f"  {undisturbed['fix']}\n", markup=False, soft_wrap=True)
     out.print(places_table(answer))
     for title, lines in (

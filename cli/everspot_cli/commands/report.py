@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from everspot_cli.commands.options import Json, session_of
+from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.finding import find_job
 from everspot_cli.report.gather import gather
@@ -35,7 +35,7 @@ def report(
     json: Json = False,
 ) -> None:
     """Show what was trained, what it cost, what on-demand would have cost, and what was lost."""
-    session = session_of(context, json)
+    session = current_session(context, json)
     only = find_job(session, job_id).job_id if job_id else None
     material = gather(session, _moment(as_of))
     answer = build(material, today(), only)

@@ -7,7 +7,7 @@ import typer
 from everspot_core.documents import format_duration
 from everspot_core.records import InstanceRecord, InstanceState, Order, Role, RollRequest
 
-from everspot_cli.commands.options import Json, duration_of, session_of
+from everspot_cli.commands.options import Json, current_session, parse_duration_option
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.requests import user
 from everspot_cli.session import Session
@@ -32,8 +32,8 @@ def roll(
     Without this command idle instances are replaced by themselves, and busy ones when their job leaves them. With it
     their jobs checkpoint and move on, and the instances are replaced now.
     """
-    session = session_of(context, json)
-    limit = duration_of(timeout, "--timeout")
+    session = current_session(context, json)
+    limit = parse_duration_option(timeout, "--timeout")
     generation = session.manifest.generation
     if not generation:
         raise CliError(
@@ -42,53 +42,53 @@ def roll(
         )
     if not show:
         session.store.request_roll(RollRequest(at=session.now, by=user(), generation=generation))
-    found = _wait(session, generation, limit) if wait else _look(session, generation)
+    progress = _wait(session, generation, limit) if wait else _look(session, generation)
     if session.json:
-        session.answer({"requested": not show, **found})
+        session.answer({"requested": not show, **progress})
     else:
-        session.console.print(_words(found))
+        session.console.print(_words(progress))
 
 
 def _wait(session: Session, generation: str, limit: timedelta) -> dict[str, Any]:
-    began, said = session.clock.monotonic(), ""
-    while (found := _look(session, generation))["old"]:
+    began, printed = session.clock.monotonic(), ""
+    while (progress := _look(session, generation))["old"]:
         if session.clock.monotonic() - began >= limit:
             raise CliError(
-                f"not done within {format_duration(limit)}: {', '.join(found['old'])} are still old",
+                f"not done within {format_duration(limit)}: {', '.join(progress['old'])} are still old",
                 Exit.USER,
                 hint="is the scheduler alive? `everspot doctor` checks",
             )
-        if not session.json and (words := _words(found)) != said:
-            said = words
+        if not session.json and (words := _words(progress)) != printed:
+            printed = words
             session.console.print(words)
         session.clock.sleep(POLL)
-    return found
+    return progress
 
 
 def _look(session: Session, generation: str) -> dict[str, Any]:
     """The progress of the roll. `leaving` are among the `old` ones."""
     store = session.store
-    told, ends = store.assignments.scan(), set(store.ends.scan())
-    agents = [d.value for i, d in store.instances.scan().items() if i not in ends and _there(d.value)]
+    assignments, ends = store.assignments.scan(), set(store.ends.scan())
+    agents = [d.value for i, d in store.instances.scan().items() if i not in ends and _is_live_agent(d.value)]
     old = sorted(a.instance_id for a in agents if a.generation not in ("", generation))
     return {
         "generation": generation,
         "current": sorted(a.instance_id for a in agents if a.instance_id not in old),
         "old": old,
         "busy": sorted(a.instance_id for a in agents if a.instance_id in old and (a.job_id is not None or a.residents)),
-        "leaving": [i for i in old if i in told and told[i].value.order is Order.LEAVE],
+        "leaving": [i for i in old if i in assignments and assignments[i].value.order is Order.LEAVE],
     }
 
 
-def _there(record: InstanceRecord) -> bool:
+def _is_live_agent(record: InstanceRecord) -> bool:
     return record.role is Role.AGENT and record.state is not InstanceState.GONE
 
 
-def _words(found: dict[str, Any]) -> str:
-    current, old, leaving = (len(found[name]) for name in ("current", "old", "leaving"))
+def _words(progress: dict[str, Any]) -> str:
+    current, old, leaving = (len(progress[name]) for name in ("current", "old", "leaving"))
     if not old:
-        return f"All {current} instances are of generation {found['generation']}."
+        return f"All {current} instances are of generation {progress['generation']}."
     return (
-        f"{current} of {current + old} instances are of generation {found['generation']}; {leaving} of the {old} old "
-        f"ones are leaving, {len(found['busy'])} of them hold a job."
+        f"{current} of {current + old} instances are of generation {progress['generation']}; {leaving} of the {old} "
+        f"old ones are leaving, {len(progress['busy'])} of them hold a job."
     )

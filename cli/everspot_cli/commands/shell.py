@@ -11,9 +11,9 @@ import typer
 from everspot_clouds.base import CloudError, Door, Handover
 from everspot_core.records import JobRecord, JobState
 
-from everspot_cli.commands.options import JobId, session_of
+from everspot_cli.commands.options import JobId, current_session
 from everspot_cli.errors import CliError, Exit
-from everspot_cli.finding import find_job, record_of
+from everspot_cli.finding import find_job, read_record
 from everspot_cli.session import Session
 
 _T = TypeVar("_T")
@@ -39,10 +39,10 @@ def run(
     The cluster's settings have to let people in: `sessionManager` or `iapSsh`, by its cloud. The exit code is
     that of the cloud's own tool.
     """
-    session = session_of(context, False)
+    session = current_session(context, False)
     door, record = _door(session), _running(session, job_id)
     line = inside(record.job_id, record.epoch, command or ["bash"])
-    raise typer.Exit(_start(session, _asked(lambda: door.enter(str(record.owner), line))))
+    raise typer.Exit(_start(session, _call_cloud(lambda: door.enter(str(record.owner), line))))
 
 
 def forward(
@@ -58,34 +58,34 @@ def forward(
 
     The cluster's settings have to let people in: `sessionManager` or `iapSsh`, by its cloud.
     """
-    session = session_of(context, False)
+    session = current_session(context, False)
     door, record = _door(session), _running(session, job_id)
-    raise typer.Exit(_start(session, _asked(lambda: door.forward(str(record.owner), port, local or port))))
+    raise typer.Exit(_start(session, _call_cloud(lambda: door.forward(str(record.owner), port, local or port))))
 
 
 def inside(job_id: str, epoch: int, command: Sequence[str]) -> str:
     """The command line that the user of the cloud's shell runs: as the job's user, in the folder of the job's code."""
     folder = f"{RUNS}/{job_id}-{epoch:06d}"
-    there = f'cd "$(ls -d {folder}*/ | tail -n 1)" && if [ -d code ]; then cd code; fi'
-    whole = f"{there} && export PATH={PROGRAMS}:$PATH && exec {shlex.join(command)}"
+    change_folder = f'cd "$(ls -d {folder}*/ | tail -n 1)" && if [ -d code ]; then cd code; fi'
+    whole = f"{change_folder} && export PATH={PROGRAMS}:$PATH && exec {shlex.join(command)}"
     return f"sudo -n -u {USER} -- /bin/bash -c {shlex.quote(whole)}"
 
 
 def _door(session: Session) -> Door:
-    return _asked(lambda: session.cloud.door(session.manifest))
+    return _call_cloud(lambda: session.cloud.door(session.manifest))
 
 
-def _asked(ask: Callable[[], _T]) -> _T:
+def _call_cloud(call: Callable[[], _T]) -> _T:
     """What the cloud answers."""
     try:
-        return ask()
+        return call()
     except CloudError as error:
         raise CliError(str(error), hint=error.fix) from None
 
 
-def _running(session: Session, given: str) -> JobRecord:
-    submission = find_job(session, given)
-    record = record_of(session, submission.job_id)
+def _running(session: Session, id_prefix: str) -> JobRecord:
+    submission = find_job(session, id_prefix)
+    record = read_record(session, submission.job_id)
     if record is None or record.state is not JobState.RUNNING or record.owner is None:
         state = record.state.value if record is not None else JobState.PENDING.value
         raise CliError(f"{submission.job_id} does not run now: it is {state}")

@@ -11,7 +11,7 @@ from everspot_core.sweep import Direction, SweepRecord, SweepSpec, Value, trials
 from rich.table import Table
 from rich.text import Text
 
-from everspot_cli.commands.options import Json, session_of
+from everspot_cli.commands.options import Json, current_session
 from everspot_cli.commands.submit.command import examine, skew_warnings
 from everspot_cli.commands.submit.deadline import bounded, warn
 from everspot_cli.commands.submit.fleet import WAIT_HINT
@@ -19,7 +19,7 @@ from everspot_cli.errors import CliError
 from everspot_cli.requests import user
 from everspot_cli.session import Session
 from everspot_cli.sweeping.reading import describe_values, read_sweep
-from everspot_cli.sweeping.runner import SweepRun, SweepStanding, Trial, trial_of
+from everspot_cli.sweeping.runner import SweepRun, SweepStanding, Trial, build_trial_job
 from everspot_cli.tables import sheet
 
 POLL = timedelta(seconds=5)
@@ -41,22 +41,22 @@ def sweep(
     The trials are ordinary jobs, and the sweep's state is in the store. So the command may be ended at any moment: its
     jobs run on, and the next command continues the sweep.
     """
-    session = session_of(context, json)
+    session = current_session(context, json)
     spec = read_sweep(file)
     job = file.parent / spec.job
     if not show:
         _check_trials(session, spec, job)
     _agreed(session, spec, file, begin=not show)
-    going = SweepRun(session, spec, job)
-    standing = going.turn(act=not show)
-    told: list[str] = []
+    sweep_run = SweepRun(session, spec, job)
+    standing = sweep_run.turn(act=not show)
+    printed_states: list[str] = []
     while not (show or standing.over):
         states = [trial.state for trial in standing.trials]
-        if not session.json and states != told:  # what it has cost changes all the time
-            told = states
+        if not session.json and states != printed_states:  # what it has cost changes all the time
+            printed_states = states
             session.errors.print(_line(spec, standing), soft_wrap=True)
         session.clock.sleep(POLL)
-        standing = going.turn()
+        standing = sweep_run.turn()
     if session.json:
         session.answer(_answer(spec, standing))
     else:
@@ -77,7 +77,7 @@ def _check_trials(session: Session, spec: SweepSpec, job: Path) -> None:
     refused: list[tuple[dict[str, Value], CliError]] = []
     trials = trials_to_check(shaping)
     for values in trials:
-        trial = trial_of(session, spec, job, 0, first | values)
+        trial = build_trial_job(session, spec, job, 0, first | values)
         try:
             warnings += examine(session, job, bounded(session, trial), wait_for_capacity=False)
         except CliError as error:
@@ -109,18 +109,18 @@ def _agreed(session: Session, spec: SweepSpec, file: Path, *, begin: bool) -> No
         CliError: if it differs in more than its caps, or if it is only shown and has never begun.
     """
     record = SweepRecord(spec=spec, made_at=session.now, made_by=user())
-    known = session.store.studies.begin(record) if begin else session.store.studies.get(spec.name)
-    if known is None:
+    existing = session.store.studies.begin(record) if begin else session.store.studies.get(spec.name)
+    if existing is None:
         raise CliError(f"the sweep {spec.name} was never begun", hint=f"everspot sweep {file}")
-    if different := spec.differs(known.spec):
+    if different := spec.differs(existing.spec):
         problems = [{"field": name, "problem": "is not what the sweep was begun with"} for name in different]
         raise CliError(
-            f"{file}: another sweep named {spec.name} was begun at {known.made_at:%Y-%m-%d %H:%M} UTC",
+            f"{file}: another sweep named {spec.name} was begun at {existing.made_at:%Y-%m-%d %H:%M} UTC",
             hint="give it another name, or put the fields back",
             problems=problems,
         )
-    if begin and known.spec != spec:
-        session.store.studies.change(known.model_copy(update={"spec": spec}))
+    if begin and existing.spec != spec:
+        session.store.studies.change(existing.model_copy(update={"spec": spec}))
 
 
 def _best(spec: SweepSpec, standing: SweepStanding) -> Trial | None:
@@ -158,11 +158,11 @@ def _line(spec: SweepSpec, standing: SweepStanding) -> str:
     """The state of the sweep in one line."""
     states = [trial.state for trial in standing.trials]
     best = _best(spec, standing)
-    found = f"; best so far {best.value:.5g} ({best.job_id})" if best is not None and best.value is not None else ""
+    best_text = f"; best so far {best.value:.5g} ({best.job_id})" if best is not None and best.value is not None else ""
     return (
         f"{len(states)} of {counted(spec.trials, 'trial')}: {states.count('RUNNING')} under way, "
         f"{states.count('COMPLETE')} done, {states.count('PRUNED')} ended early, {states.count('FAIL')} failed; "
-        f"${standing.spent.dollars:.4f}{found}"
+        f"${standing.spent.dollars:.4f}{best_text}"
     )
 
 
@@ -172,8 +172,8 @@ def _print(session: Session, spec: SweepSpec, standing: SweepStanding) -> None:
     costs = standing.cost.figures()
     notes = [_line(spec, standing)]
     each = [
-        f"${value:.4f} for each {what}"
-        for what, value in (
+        f"${value:.4f} for each {unit}"
+        for unit, value in (
             ("trial", costs["cost_per_trial_usd"]),
             ("useful one", costs["cost_per_useful_trial_usd"]),
         )
@@ -187,7 +187,7 @@ def _print(session: Session, spec: SweepSpec, standing: SweepStanding) -> None:
 
 def _table(spec: SweepSpec, standing: SweepStanding, best: Trial | None) -> Table:
     names = list(spec.fields)
-    table = sheet(["JOB", "STATE", *(n.upper() for n in names), spec.metric.upper(), "STEP", "$"], left=2)
+    table = sheet(["JOB", "STATE", *(n.upper() for n in names), spec.metric.upper(), "STEP", "$"], text_columns=2)
     for trial in standing.trials:
         values = [f"{v:.5g}" if isinstance(v, float) else str(v) for v in (trial.fields.get(n, "—") for n in names)]
         value = "—" if trial.value is None else f"{trial.value:.5g}"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from everspot_cli.commands.options import Json, session_of
+from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import need
 
 
@@ -40,7 +40,7 @@ def ui(
     from everspot_cli.ui.serve import bound, serve
     from everspot_cli.ui.sources import Sources
 
-    session = session_of(context, json)
+    session = current_session(context, json)
     pages = Pages(Sources(session), acting=actions)
     listener = bound(port)
     keys = Keys(port=listener.getsockname()[1])

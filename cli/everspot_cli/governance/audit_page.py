@@ -90,19 +90,19 @@ def lost_words(document: dict[str, Any]) -> str:
     )
 
 
-def measure_words(found: dict[str, Any]) -> str:
+def measure_words(measure: dict[str, Any]) -> str:
     """A measure in a line or two: what it is, and how its saving was computed."""
-    few = ", ".join(found["jobs"][:3]) + (f" and {len(found['jobs']) - 3} more" if len(found["jobs"]) > 3 else "")
-    return f"{found['what']}{f' ({few})' if few else ''}. Computed: {found['how']}."
+    few = ", ".join(measure["jobs"][:3]) + (f" and {len(measure['jobs']) - 3} more" if len(measure["jobs"]) > 3 else "")
+    return f"{measure['what']}{f' ({few})' if few else ''}. Computed: {measure['how']}."
 
 
-def why_not(found: dict[str, Any]) -> str:
+def why_not(measure: dict[str, Any]) -> str:
     """Why a measure is not among the recommended ones."""
-    if found["saving_usd"] is None:
-        return f"{found['measure']}: not recommended, its saving is unknown: {found['how']}."
-    if found["saving_usd"] <= 0:
-        return f"{found['measure']}: not recommended, it would have saved nothing."
-    return f"{found['measure']}: would have saved {money(found['saving_usd'])}, less than these three."
+    if measure["saving_usd"] is None:
+        return f"{measure['measure']}: not recommended, its saving is unknown: {measure['how']}."
+    if measure["saving_usd"] <= 0:
+        return f"{measure['measure']}: not recommended, it would have saved nothing."
+    return f"{measure['measure']}: would have saved {money(measure['saving_usd'])}, less than these three."
 
 
 def audit_page(document: dict[str, Any], cluster: str) -> str:
@@ -125,7 +125,7 @@ def audit_page(document: dict[str, Any], cluster: str) -> str:
             section(SMALL_ON_GPUS, table(GPU_COLUMNS, small, 3)) if small else "",
             _words("Lost work", [lost_words(document)]),
             _words("Not recommended", [why_not(m) for m in document["other_measures"]]),
-            _words("Definitions", [f"{name}: {said}" for name, said in document["definitions"].items()]),
+            _words("Definitions", [f"{name}: {definition}" for name, definition in document["definitions"].items()]),
             _words("Notes", [*document["notes"], f"Not in these figures: {', '.join(document['left_out'])}."]),
         ],
     )
@@ -134,13 +134,13 @@ def audit_page(document: dict[str, Any], cluster: str) -> str:
 def _cards(document: dict[str, Any]) -> str:
     small = "; ".join(doubts(document))
     saves = document["measures"][0]["saving_usd"] if document["measures"] else None
-    found = [
+    parts = [
         card(total(document), "total", small, "bad" * bool(small)),
         card(part(document["utilisation"]), "of the agents' hours worked for jobs"),
         card(money(document["lost"]["cost_usd"]), "lost to interruptions"),
         card(money(saves), "would have been saved by the best measure"),
     ]
-    return f'<div class="cards">{"".join(found)}</div>'
+    return f'<div class="cards">{"".join(parts)}</div>'
 
 
 def _measures(document: dict[str, Any]) -> str:

@@ -22,7 +22,7 @@ from everspot_core.governance.measures import (
 from everspot_core.manifest import Manifest
 from everspot_core.records import Role
 
-from everspot_cli.governance.committing import discounts_of
+from everspot_cli.governance.committing import parse_discounts
 from everspot_cli.governance.reading import MonthLedger
 from everspot_cli.report.model import usd
 
@@ -43,7 +43,7 @@ def audit_document(
     """The document. `allowed`: the types that the cluster may launch.
 
     Raises:
-        CliError: as `discounts_of`.
+        CliError: as `parse_discounts`.
     """
     material, rows = ledger.material, ledger.rows
     facts = facts_of(rows, material.bill.jobs, material.records, ledger.month)
@@ -85,34 +85,34 @@ def audit_document(
     }
 
 
-def _commitment(ledger: MonthLedger, cloud: str, given: Sequence[str]) -> Measure:
+def _commitment(ledger: MonthLedger, cloud: str, discount_options: Sequence[str]) -> Measure:
     """The best commitment on the full hours of the month, with the discounts that are published or given."""
     plans = commitment_plans(cloud)
-    discounts = discounts_of(given, plans)
+    discounts = parse_discounts(discount_options, plans)
     launched = [i.launch.launched_at for i in ledger.material.bill.instances]
     until = min(ledger.material.as_of, ledger.month.end)
     if not launched or until <= ledger.month.begin:
         return commit_to_use([])
     span = Span.of(min(launched), until, until - ledger.month.begin)
-    found = []
+    advised_uses = []
     for use in hourly_use(ledger.rows, plans, span):
         discount = discounts.get(use.plan.key, use.plan.discount)
         advice = advised(use, discount) if discount is not None else None
         if advice is not None:
-            found.append((use, advice))
-    return commit_to_use(found)
+            advised_uses.append((use, advice))
+    return commit_to_use(advised_uses)
 
 
 def _facts(facts: MonthFacts) -> dict[str, Any]:
     lost = facts.lost
-    beside = {k.kind.value: usd(k.usd) for k in facts.kinds if not k.kind.here}
+    other_costs = {k.kind.value: usd(k.usd) for k in facts.kinds if not k.kind.here}
     return {
         "total_usd": usd(facts.usd),
         "known": facts.known,
         "unpriced_hours": round(float(facts.unpriced_hours), 4),
         "unknown_lengths": list(facts.unknown_lengths),
-        "abroad_usd": beside.get("abroad", 0.0),
-        "egress_usd": beside.get("egress", 0.0),
+        "abroad_usd": other_costs.get("abroad", 0.0),
+        "egress_usd": other_costs.get("egress", 0.0),
         "utilisation": _share(facts.utilisation),
         "usd_worked_share": _share(facts.usd_worked),
         "kinds": [
@@ -145,25 +145,25 @@ def _facts(facts: MonthFacts) -> dict[str, Any]:
     }
 
 
-def _oversized(found: Oversized) -> dict[str, Any]:
+def _oversized(oversized: Oversized) -> dict[str, Any]:
     return {
-        "job_id": found.job_id,
-        "instance_type": found.instance_type,
-        "asked_memory_gib": found.asked_gib,
-        "used_memory_gib": round(found.used_gib, 3),
-        "would_do": found.would_do,
-        "cost_usd": usd(found.usd),
-        "saving_usd": usd(found.saving_usd),
+        "job_id": oversized.job_id,
+        "instance_type": oversized.instance_type,
+        "asked_memory_gib": oversized.asked_gib,
+        "used_memory_gib": round(oversized.used_gib, 3),
+        "would_do": oversized.would_do,
+        "cost_usd": usd(oversized.usd),
+        "saving_usd": usd(oversized.saving_usd),
     }
 
 
-def _measure(found: Measure) -> dict[str, Any]:
+def _measure(measure: Measure) -> dict[str, Any]:
     return {
-        "measure": found.name,
-        "what": found.what,
-        "saving_usd": usd(found.saving_usd) if found.saving_usd is not None else None,
-        "how": found.how,
-        "jobs": list(found.jobs),
+        "measure": measure.name,
+        "what": measure.what,
+        "saving_usd": usd(measure.saving_usd) if measure.saving_usd is not None else None,
+        "how": measure.how,
+        "jobs": list(measure.jobs),
     }
 
 

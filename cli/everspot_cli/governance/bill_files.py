@@ -27,8 +27,8 @@ class BillFile:
     """One file. `table`: known once `rows` has begun. `repeated`: rows of instances that were there before, in every
     cell, and are therefore left out."""
 
-    def __init__(self, path: Path, invoicing: Invoicing, cost: str, seen: set[int]) -> None:
-        self._path, self._invoicing, self._cost, self._seen = path, invoicing, cost, seen
+    def __init__(self, path: Path, invoicing: Invoicing, cost: str, digests: set[int]) -> None:
+        self._path, self._invoicing, self._cost, self._digests = path, invoicing, cost, digests
         self.table: BillTable | None = None
         self.repeated = 0
 
@@ -41,9 +41,9 @@ class BillFile:
         wrong: list[Problem] = []
         with self._opened() as file:
             for place, raw in self._records(file):
-                found = self._row(place, raw, wrong)
-                if found is not None:
-                    yield found
+                row = self._row(place, raw, wrong)
+                if row is not None:
+                    yield row
                 if len(wrong) >= _WRONG_AT_MOST:
                     break
         if wrong:
@@ -54,23 +54,25 @@ class BillFile:
     def _row(self, place: str, raw: Mapping[Any, Any], wrong: list[Problem]) -> BillRow | None:
         if self.table is None:
             # Of JSON lines and Parquet. The former leave out what has no value, which most rows' resources have not.
-            self.table = self._known([*dict.fromkeys([*raw, *(table.resource for table in self._invoicing.tables)])])
+            self.table = self._identify_table(
+                [*dict.fromkeys([*raw, *(table.resource for table in self._invoicing.tables)])]
+            )
         if None in raw or None in raw.values():
             wrong.append(Problem(place, "has more or fewer cells than the header"))
             return None
-        found = read_row(raw, self.table, self._invoicing, self._cost)
-        if not isinstance(found, BillRow):
-            wrong.extend(Problem(f"{place}, {problem.path}", problem.reason) for problem in found)
+        row = read_row(raw, self.table, self._invoicing, self._cost)
+        if not isinstance(row, BillRow):
+            wrong.extend(Problem(f"{place}, {problem.path}", problem.reason) for problem in row)
             return None
-        if found.instance is not None:
+        if row.instance is not None:
             digest = hash(tuple(map(str, raw.values())))
-            if digest in self._seen:
+            if digest in self._digests:
                 self.repeated += 1
                 return None
-            self._seen.add(digest)
-        return found
+            self._digests.add(digest)
+        return row
 
-    def _known(self, columns: Sequence[str]) -> BillTable:
+    def _identify_table(self, columns: Sequence[str]) -> BillTable:
         try:
             table = table_of(columns, self._invoicing)
         except UnknownTable as error:
@@ -120,7 +122,7 @@ class BillFile:
         reader = csv.DictReader(chain([first], lines), strict=True)
         names = list(reader.fieldnames or [])
         if names:
-            self.table = self._known(names)
+            self.table = self._identify_table(names)
         for raw in reader:
             yield reader.line_num, raw
 

@@ -11,17 +11,17 @@ STAGE_COLUMNS = ("pipeline", "submitted", "stage", "cost", "jobs", "metric", "ga
 _OF_JOBS = ("value", "untagged")
 
 
-def least(amount: float, known: bool) -> str:
+def least(amount: float, complete: bool) -> str:
     """Dollars; a lower bound where not all is known."""
-    return money(amount) if known else f"≥ {money(amount)}"
+    return money(amount) if complete else f"≥ {money(amount)}"
 
 
 def doubts(document: dict[str, Any]) -> list[str]:
     """Why the sum of a month is a lower bound."""
     hours, endless = document["unpriced_hours"], document["unknown_lengths"]
-    found = [f"{hours:g} h have no price"] if hours else []
-    found += [f"how long {first_few(endless, 5)} ran is not known"] if endless else []
-    return found or ([] if document["known"] else ["a visit's bill was not told"])
+    reasons = [f"{hours:g} h have no price"] if hours else []
+    reasons += [f"how long {first_few(endless, 5)} ran is not known"] if endless else []
+    return reasons or ([] if document["known"] else ["a visit's bill was not told"])
 
 
 def line_cells(line: dict[str, Any]) -> list[str]:

@@ -64,9 +64,9 @@ def charge_document(ledger: MonthLedger, keys: Sequence[str], metric: str | None
     }
 
 
-def _lines(found: Charges) -> list[dict[str, Any]]:
-    costs = apportioned([line.sums.cost for line in found.lines], PLACES)
-    return [_line(line, cost) for line, cost in zip(found.lines, costs, strict=True)]
+def _lines(charges: Charges) -> list[dict[str, Any]]:
+    costs = apportioned([line.sums.cost for line in charges.lines], PLACES)
+    return [_line(line, cost) for line, cost in zip(charges.lines, costs, strict=True)]
 
 
 def _line(line: ChargeLine, cost: Fraction) -> dict[str, Any]:
@@ -86,10 +86,10 @@ def _line(line: ChargeLine, cost: Fraction) -> dict[str, Any]:
 def _runs(ledger: MonthLedger, metric: str | None) -> list[PipelineRun]:
     """The runs that ended in the month, or had not at its end, of which a part had begun by then."""
     material, end = ledger.material, ledger.month.end
-    found = pipelines(material.submissions, _outcomes(ledger), metric)
+    runs = pipelines(material.submissions, _outcomes(ledger), metric)
     return [
         run
-        for run in found
+        for run in runs
         if run.submitted_at < end and (run.ended_at is None or run.ended_at >= ledger.month.begin)
         if run.ended_at is None or run.ended_at < end
     ]
@@ -98,7 +98,7 @@ def _runs(ledger: MonthLedger, metric: str | None) -> list[PipelineRun]:
 def _outcomes(ledger: MonthLedger) -> dict[str, JobOutcome]:
     material = ledger.material
     endless = {i.launch.instance_id for i in material.bill.instances if i.unknown}
-    found = {}
+    outcomes = {}
     for bill in material.bill.jobs:
         record = material.records[bill.job_id]
         away = list(visit_rows(bill.job_id, record, material.as_of))
@@ -106,14 +106,14 @@ def _outcomes(ledger: MonthLedger) -> dict[str, JobOutcome]:
             usage.launch.instance_id in endless or any(s.basis is Basis.NONE for s in usage.paid)
             for usage in bill.usages
         )
-        found[bill.job_id] = JobOutcome(
+        outcomes[bill.job_id] = JobOutcome(
             cost=bill.cost + total(row.cost for row in away),
             known=not unpriced and all(row.known for row in away),
             ended_at=record.changed_at if record.state.final else None,
             succeeded=record.state.value == "SUCCEEDED",
             metrics=record.progress.metrics,
         )
-    return found
+    return outcomes
 
 
 def _pipeline(run: PipelineRun) -> dict[str, Any]:

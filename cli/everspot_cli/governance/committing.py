@@ -31,40 +31,40 @@ NOTES = (
 )
 
 
-def discounts_of(given: Sequence[str], plans: Sequence[CommitmentPlan]) -> dict[str, float]:
+def parse_discounts(options: Sequence[str], plans: Sequence[CommitmentPlan]) -> dict[str, float]:
     """The discounts by plan that people have given as PLAN=PERCENT.
 
     Raises:
         CliError: if one is no percentage, or of no plan of this cloud; all are named.
     """
-    known, found, problems = {plan.key for plan in plans}, dict[str, float](), list[dict[str, str]]()
-    for text in given:
+    plan_keys, discounts, problems = {plan.key for plan in plans}, dict[str, float](), list[dict[str, str]]()
+    for text in options:
         key, _, value = text.partition("=")
         try:
             percent = float(value.strip().removesuffix("%"))
         except ValueError:
             percent = -1.0
-        if key not in known:
-            problems.append({"field": "--discount", "problem": f"{key!r} is not one of {', '.join(sorted(known))}"})
+        if key not in plan_keys:
+            problems.append({"field": "--discount", "problem": f"{key!r} is not one of {', '.join(sorted(plan_keys))}"})
         elif not 0 < percent < 100:
             problems.append(
                 {"field": "--discount", "problem": f"{text!r}: a discount is a percentage between 0 and 100"}
             )
         else:
-            found[key] = percent / 100
+            discounts[key] = percent / 100
     if problems:
         raise CliError("the discounts cannot be read", Exit.USAGE, problems=problems)
-    return found
+    return discounts
 
 
-def advice_of(material: Material, cloud: str, months: int, given: Sequence[str]) -> dict[str, Any]:
+def build_advice(material: Material, cloud: str, months: int, discount_options: Sequence[str]) -> dict[str, Any]:
     """The answer of the command.
 
     Raises:
-        CliError: as `discounts_of`.
+        CliError: as `parse_discounts`.
     """
     plans = commitment_plans(cloud)
-    discounts = discounts_of(given, plans)
+    discounts = parse_discounts(discount_options, plans)
     launched = [i.launch.launched_at for i in material.bill.instances]
     span = Span.of(min(launched, default=material.as_of), material.as_of, months * MONTH)
     rows = usage_rows(material.bill, since=span.begin, until=span.end)
@@ -74,7 +74,7 @@ def advice_of(material: Material, cloud: str, months: int, given: Sequence[str])
         return price.usd_per_hour if price is not None else None
 
     whole = whole_use(rows, listed, span)
-    told = [_row(use, discounts) for use in hourly_use(rows, plans, span)]
+    plan_rows = [_row(use, discounts) for use in hourly_use(rows, plans, span)]
     return {
         "begin": span.begin,
         "end": span.end,
@@ -87,7 +87,7 @@ def advice_of(material: Material, cloud: str, months: int, given: Sequence[str])
             "spot_share": round(whole.spot_share, 4),
             "spot_discount": None if whole.spot_discount is None else round(whole.spot_discount, 4),
         },
-        "plans": sorted(told, key=lambda row: -(row["advice"] or {"saved_usd": -1.0})["saved_usd"]),
+        "plans": sorted(plan_rows, key=lambda row: -(row["advice"] or {"saved_usd": -1.0})["saved_usd"]),
         "unpriced_hours": round(sum(float(row.unpriced_seconds) for row in rows) / 3600, 4),
         "notes": [*([material.note] if material.note else []), *NOTES],
     }
@@ -96,7 +96,7 @@ def advice_of(material: Material, cloud: str, months: int, given: Sequence[str])
 def _row(use: HourlyUse, discounts: Mapping[str, float]) -> dict[str, Any]:
     plan = use.plan
     discount = discounts.get(plan.key, plan.discount)
-    found = advised(use, discount) if discount is not None else None
+    advice = advised(use, discount) if discount is not None else None
     return {
         "plan": plan.key,
         "name": plan.name,
@@ -110,8 +110,8 @@ def _row(use: HourlyUse, discounts: Mapping[str, float]) -> dict[str, Any]:
         "source": plan.source,
         "as_of": str(plan.as_of),
         "rates_at": plan.rates_at,
-        "advice": None if found is None else _advice(found),
-        "why_not": _why_not(use, discount) if found is None else None,
+        "advice": None if advice is None else _advice(advice),
+        "why_not": _why_not(use, discount) if advice is None else None,
     }
 
 
@@ -124,16 +124,16 @@ def _why_not(use: HourlyUse, discount: float | None) -> str:
     return "nothing of it is in use in nearly every hour"
 
 
-def _advice(found: Advice) -> dict[str, Any]:
+def _advice(advice: Advice) -> dict[str, Any]:
     return {
-        "covers_usd_per_hour": round(found.covers_usd, 6),
-        "pays_usd_per_hour": round(found.pays_usd, 6),
-        "instances": found.units,
-        "break_even": round(found.break_even, 4),
-        "utilisation": round(found.utilisation, 4),
-        "worst_week": round(found.worst_week, 4),
-        "saved_usd": round(found.saved_usd, 6),
-        "saved_last_month_usd": round(found.saved_last_month_usd, 6),
-        "owed_usd": round(found.owed_usd, 2),
-        "sureness": found.sureness.value,
+        "covers_usd_per_hour": round(advice.covers_usd, 6),
+        "pays_usd_per_hour": round(advice.pays_usd, 6),
+        "instances": advice.units,
+        "break_even": round(advice.break_even, 4),
+        "utilisation": round(advice.utilisation, 4),
+        "worst_week": round(advice.worst_week, 4),
+        "saved_usd": round(advice.saved_usd, 6),
+        "saved_last_month_usd": round(advice.saved_last_month_usd, 6),
+        "owed_usd": round(advice.owed_usd, 2),
+        "sureness": advice.sureness.value,
     }

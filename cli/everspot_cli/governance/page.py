@@ -36,18 +36,23 @@ def _cards(document: dict[str, Any]) -> str:
         return f"{100 * cost / document['total_usd']:.0f} %" if document["total_usd"] else "—"
 
     small = "; ".join(doubts(document))
-    beside = [
+    extra_costs = [
         f"{money(document[name])} {words}"
         for name, words in (("abroad_usd", "at other clusters"), ("egress_usd", "for copying there"))
         if document[name]
     ]
-    found = [
-        card(least(document["total_usd"], document["known"]), "total", small or "; ".join(beside), "bad" * bool(small)),
+    parts = [
+        card(
+            least(document["total_usd"], document["known"]),
+            "total",
+            small or "; ".join(extra_costs),
+            "bad" * bool(small),
+        ),
         card(share("value", "untagged", "visitors"), "worked for jobs"),
         card(share("lost"), "lost to interruptions"),
         card(share("boot", "idle", "shared", "scheduler"), "boot, idle, unused, scheduler"),
     ]
-    return f'<div class="cards">{"".join(found)}</div>'
+    return f'<div class="cards">{"".join(parts)}</div>'
 
 
 def _lines(key: str, lines: Sequence[dict[str, Any]], document: dict[str, Any]) -> str:
@@ -61,7 +66,7 @@ def _stages(pipelines: Sequence[dict[str, Any]]) -> str:
 
 
 def _definitions(definitions: dict[str, str]) -> str:
-    terms = "".join(f"<dt>{escape(name)}</dt><dd>{escape(said)}</dd>" for name, said in definitions.items())
+    terms = "".join(f"<dt>{escape(name)}</dt><dd>{escape(definition)}</dd>" for name, definition in definitions.items())
     return f"<details><summary>What these lines are</summary><dl>{terms}</dl></details>"
 
 

@@ -22,7 +22,7 @@ class MonthLedger:
     rows: list[UsageRow]
 
 
-def month_of(text: str | None, now: datetime) -> Month:
+def parse_month(text: str | None, now: datetime) -> Month:
     """The month that an option gives; without one, the present month in market time.
 
     Raises:

@@ -35,7 +35,7 @@ def reconcile_document(
         "gap_percent": round(percent, 4),
         "tolerance_percent": tolerance,
         "within_tolerance": percent <= tolerance,
-        **{found.value: _sort(result.of(found)) for found in Found},
+        **{category.value: _sort(result.of(category)) for category in Found},
         "free_here": result.free,
         "by_tag": {key: lines for key in KEYS if (lines := _tag_lines(result, bill, key))},
         "other_charges": _counts(bill.other_charges),

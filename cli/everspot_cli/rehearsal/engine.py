@@ -64,10 +64,10 @@ def _follow(process: "subprocess.Popen[str]", request: str, show: Callable[[str,
         with suppress(BrokenPipeError):  # the process ended before it read its request, which is reported below
             send()
     for line in process.stdout:
-        told = json.loads(line)
-        if "answer" in told:
-            answer: dict[str, Any] = told["answer"]
+        message = json.loads(line)
+        if "answer" in message:
+            answer: dict[str, Any] = message["answer"]
             return answer
-        show(told["doing"], told["run"], told["of"])
+        show(message["doing"], message["run"], message["of"])
     errors = process.stderr.read().strip().splitlines()
     raise CliError(f"the rehearsal ended without an answer: {errors[-1] if errors else 'it said nothing'}")

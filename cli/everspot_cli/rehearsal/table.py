@@ -15,16 +15,16 @@ _LONGEST = 60
 def places_table(answer: dict[str, Any]) -> Table:
     """One row for each place of interruption."""
     table = sheet(
-        ("INTERRUPTED", "STEP", "RESULT", "FIRST DIFFERENCE"), left=4, fold=("INTERRUPTED", "FIRST DIFFERENCE")
+        ("INTERRUPTED", "STEP", "RESULT", "FIRST DIFFERENCE"), text_columns=4, fold=("INTERRUPTED", "FIRST DIFFERENCE")
     )
     for row in answer["places"]:
         step = "" if row["step"] is None else str(row["step"])
-        words = seen(row["difference"]) if row["difference"] else row["message"]
+        words = describe_difference(row["difference"]) if row["difference"] else row["message"]
         table.add_row(Text(row["place"]), step, Text(row["verdict"], style=_STYLE[row["verdict"]]), Text(words))
     return table
 
 
-def seen(difference: dict[str, Any]) -> str:
+def describe_difference(difference: dict[str, Any]) -> str:
     """A difference in one line: what, where, and both values."""
     name = f" {difference['name']}" if difference["name"] else ""
     where = f" at step {difference['step']}" if difference["step"] is not None else ""

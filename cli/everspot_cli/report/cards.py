@@ -11,8 +11,8 @@ from everspot_cli.tables import duration
 
 def cards(report: dict[str, Any]) -> str:
     """All cards, as HTML."""
-    found = [_cost(report), _listed(report), _saved(report), *_idle(report), *_outcome(report)]
-    return f'<div class="cards">{"".join(found)}</div>'
+    parts = [_cost(report), _listed(report), _saved(report), *_idle(report), *_outcome(report)]
+    return f'<div class="cards">{"".join(parts)}</div>'
 
 
 def _cost(report: dict[str, Any]) -> str:
@@ -65,7 +65,7 @@ def _outcome(report: dict[str, Any]) -> list[str]:
     missed = sum(job["deadline_met"] is False for job in jobs)
     again = report["steps_redone_after_notice"]
     late = f"{counted(missed, 'deadline')} missed" if missed else ""
-    found = [
+    parts = [
         card(f"{done} of {len(jobs)}", "jobs succeeded", late, "bad" if missed else ""),
         card(str(len(report["interruptions"])), "interruptions", f"{duration(report['lost_seconds'])} of time lost"),
         card(
@@ -77,7 +77,7 @@ def _outcome(report: dict[str, Any]) -> list[str]:
     ]
     if waits:
         over = f"over {counted(len(waits), 'notice')}"
-        found.append(card(f"{max(waits):.1f} s", "notice to durable, longest", over))
+        parts.append(card(f"{max(waits):.1f} s", "notice to durable, longest", over))
     if accuracy is not None:
-        found.append(card(f"{100 * accuracy:.2f} %", "test accuracy", "the lowest of the jobs"))
-    return found
+        parts.append(card(f"{100 * accuracy:.2f} %", "test accuracy", "the lowest of the jobs"))
+    return parts

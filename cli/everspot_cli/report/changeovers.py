@@ -8,24 +8,26 @@ from rich.console import RenderableType
 from everspot_cli.tables import duration, sheet
 
 
-def changeover_rows(found: Changeovers | None) -> list[dict[str, Any]]:
+def changeover_rows(changeovers: Changeovers | None) -> list[dict[str, Any]]:
     """A row for the whole and for each part, over all pools, then one for each part in each pool. Seconds."""
-    times = [t for t in found.times if t.seconds] if found is not None else []
+    times = [t for t in changeovers.times if t.seconds] if changeovers is not None else []
     if not times:
         return []
-    seen = Experience(times)
-    rows = [_row("whole", None, None, None, None, seen.whole())]
-    rows += [_row(part.value, None, None, None, seen.measured(part), seen.part(part)) for part in ChangeoverPart]
+    experience = Experience(times)
+    rows = [_row("whole", None, None, None, None, experience.whole())]
+    rows += [
+        _row(part.value, None, None, None, experience.measured(part), experience.part(part)) for part in ChangeoverPart
+    ]
     for t in times:
         if t.part in set(ChangeoverPart):
-            said = seen.part(ChangeoverPart(t.part), t.instance_type, t.zone, t.market)
-            rows.append(_row(t.part, t.instance_type, t.zone, t.market.value, len(t.seconds), said))
+            changeover = experience.part(ChangeoverPart(t.part), t.instance_type, t.zone, t.market)
+            rows.append(_row(t.part, t.instance_type, t.zone, t.market.value, len(t.seconds), changeover))
     return rows
 
 
 def changeovers(rows: list[dict[str, Any]]) -> RenderableType:
     """The table."""
-    table = sheet(("PART", "TYPE", "ZONE", "MARKET", "MEASURED", "EXPECTED", "AT MOST"), left=4)
+    table = sheet(("PART", "TYPE", "ZONE", "MARKET", "MEASURED", "EXPECTED", "AT MOST"), text_columns=4)
     for row in rows:
         pool = (row["instance_type"] or "all", row["zone"] or "", row["market"] or "")
         count = "" if row["measured"] is None else str(row["measured"])
@@ -34,7 +36,7 @@ def changeovers(rows: list[dict[str, Any]]) -> RenderableType:
 
 
 def _row(
-    part: str, kind: str | None, zone: str | None, market: str | None, measured: int | None, said: Changeover
+    part: str, kind: str | None, zone: str | None, market: str | None, measured: int | None, changeover: Changeover
 ) -> dict[str, Any]:
     return {
         "part": part,
@@ -42,6 +44,6 @@ def _row(
         "zone": zone,
         "market": market,
         "measured": measured,
-        "expected_seconds": round(said.expected.total_seconds(), 1),
-        "upper_seconds": round(said.upper.total_seconds(), 1),
+        "expected_seconds": round(changeover.expected.total_seconds(), 1),
+        "upper_seconds": round(changeover.upper.total_seconds(), 1),
     }

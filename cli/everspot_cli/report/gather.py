@@ -16,7 +16,7 @@ from everspot_core.records import Event, EventKind, InstanceRecord, JobRecord, J
 from everspot_core.sweep import SweepRecord
 from everspot_store import BadDocument, Store, StoreError
 
-from everspot_cli.report.sweeps import sweeps_of
+from everspot_cli.report.sweeps import read_sweeps
 from everspot_cli.session import Session, side_by_side
 
 
@@ -55,7 +55,7 @@ def gather(session: Session, as_of: datetime | None = None) -> Material:
     records = {job: d.record for job, d in chosen.items() if d.record is not None}
     events = {job: d.events for job, d in chosen.items()}
     if earlier is not None:
-        events = {job: [e for e in found if e.at <= as_of] for job, found in events.items()}
+        events = {job: [e for e in job_events if e.at <= as_of] for job, job_events in events.items()}
     launches, ends, prices = side_by_side(store.launches.scan, store.ends.scan, store.prices)
     computed = bill(
         [doc.value for doc in launches.values()],
@@ -75,14 +75,14 @@ def gather(session: Session, as_of: datetime | None = None) -> Material:
         catalogue=session.catalogue,
         submissions=submissions,
         records={
-            job: _as_of(records.get(job) or pending(job, s.submitted_at), events[job], earlier)
+            job: _record_at(records.get(job) or pending(job, s.submitted_at), events[job], earlier)
             for job, s in submissions.items()
         },
         instances={i: doc.value for i, doc in store.instances.scan().items()},
         events=events,
         bill=computed,
         changeovers=_changeovers(store),
-        sweeps=sweeps_of(store, submissions),
+        sweeps=read_sweeps(store, submissions),
     )
 
 
@@ -99,14 +99,14 @@ def _dossiers(session: Session) -> dict[str, Dossier]:
     store = session.store
     jobs, records = side_by_side(store.jobs.scan, store.records.scan)
     events = store.events_by_job(list(jobs))
-    found = {
+    live_dossiers = {
         job: Dossier(submission=doc.value, record=records[job].value if job in records else None, events=events[job])
         for job, doc in jobs.items()
     }
-    return dict(sorted((found | store.archive.scan()).items()))
+    return dict(sorted((live_dossiers | store.archive.scan()).items()))
 
 
-def _as_of(record: JobRecord, events: list[Event], as_of: datetime | None) -> JobRecord:
+def _record_at(record: JobRecord, events: list[Event], as_of: datetime | None) -> JobRecord:
     """The record as it was at an earlier moment, by the events up to then. A job that ended later had not ended."""
     if as_of is None or not record.state.final or record.changed_at <= as_of:
         return record
@@ -125,25 +125,27 @@ def _as_of(record: JobRecord, events: list[Event], as_of: datetime | None) -> Jo
 
 def _reported(store: Store, events: dict[str, list[Event]]) -> dict[tuple[str, int], int]:
     """The last step in the metrics of every attempt that ended without a last event. Its events may be older."""
-    found: dict[tuple[str, int], int] = {}
+    last_steps: dict[tuple[str, int], int] = {}
     for job, own in events.items():
         silent = {i.attempt.epoch for i in interruptions(attempts(own)) if not i.with_notice}
         if not silent:
             continue
         for chunk in store.read_metrics(job):
             if chunk.epoch in silent:
-                found[(job, chunk.epoch)] = max(found.get((job, chunk.epoch), 0), _last_step(chunk.data.splitlines()))
-    return found
+                last_steps[(job, chunk.epoch)] = max(
+                    last_steps.get((job, chunk.epoch), 0), _last_step(chunk.data.splitlines())
+                )
+    return last_steps
 
 
 def _last_step(lines: Sequence[bytes]) -> int:
     for line in reversed(lines):
         try:
-            said = json.loads(line)
+            sample = json.loads(line)
         except ValueError:
             continue  # a line that the kill cut off
-        if isinstance(said, dict) and isinstance(said.get("step"), int):
-            return int(said["step"])
+        if isinstance(sample, dict) and isinstance(sample.get("step"), int):
+            return int(sample["step"])
     return 0
 
 

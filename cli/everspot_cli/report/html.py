@@ -78,7 +78,7 @@ def _jobs(report: dict[str, Any]) -> str:
 
 
 def _share(key: str, rows: Sequence[dict[str, Any]]) -> str:
-    told = [
+    table_rows = [
         [
             row["value"],
             money(row["cost_usd"]),
@@ -90,7 +90,7 @@ def _share(key: str, rows: Sequence[dict[str, Any]]) -> str:
         ]
         for row in rows
     ]
-    return table((key, "cost", "on-demand", "saved", "jobs", "spot / on-demand h", "time lost"), told, 1)
+    return table((key, "cost", "on-demand", "saved", "jobs", "spot / on-demand h", "time lost"), table_rows, 1)
 
 
 def _sweeps(report: dict[str, Any]) -> str:
@@ -139,21 +139,28 @@ def _usage(report: dict[str, Any]) -> str:
 
 def _instances(report: dict[str, Any]) -> str:
     rows = []
-    for one in report["instances"]:
-        end = "running" if one["ended_at"] is None else clock(one["ended_at"], report)
-        why = "taken by the cloud" + (", free" if one["free"] else "") if one["interrupted"] else ""
-        why = why if one["length_known"] else "never seen: how long it ran is not known"
-        rows.append([one["instance_id"], one["role"], one["market"], one["instance_type"], one["zone"],
-                     ", ".join(one["jobs"]) or "—", clock(one["launched_at"], report), end, why,
-                     money(one["cost_usd"])])  # fmt: skip
+    for instance in report["instances"]:
+        end = "running" if instance["ended_at"] is None else clock(instance["ended_at"], report)
+        outcome = "taken by the cloud" + (", free" if instance["free"] else "") if instance["interrupted"] else ""
+        outcome = outcome if instance["length_known"] else "never seen: how long it ran is not known"
+        rows.append(
+            [
+                *(instance[key] for key in ("instance_id", "role", "market", "instance_type", "zone")),
+                ", ".join(instance["jobs"]) or "—",
+                clock(instance["launched_at"], report),
+                end,
+                outcome,
+                money(instance["cost_usd"]),
+            ]
+        )
     names = ("instance", "role", "market", "type", "zone", "jobs", "launched", "ended", "", "cost")
     return table(names, rows, 6)
 
 
 def _definitions(report: dict[str, Any]) -> str:
     terms = "".join(
-        f"<dt>{escape(name.replace('_', ' '))}</dt><dd>{escape(said)}</dd>"
-        for name, said in report["definitions"].items()
+        f"<dt>{escape(name.replace('_', ' '))}</dt><dd>{escape(definition)}</dd>"
+        for name, definition in report["definitions"].items()
     )
     return f"<details><summary>How these figures are defined</summary><dl>{terms}</dl></details>"
 

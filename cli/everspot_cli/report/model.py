@@ -167,7 +167,7 @@ def _job(material: Material, own: JobBill) -> dict[str, Any]:
     progress = last_word(record, material.events[own.job_id])
     strokes = [_interruption(i) for i in own.interruptions]
     money = _money(own.usages)
-    deadline, told = submission.deadline_at, travels(record)
+    deadline, travel = submission.deadline_at, travels(record)
     return {
         "job_id": own.job_id,
         "name": submission.spec.name,
@@ -191,10 +191,10 @@ def _job(material: Material, own: JobBill) -> dict[str, Any]:
         "free_usd": money["free_usd"],
         **_hours(own.usages),
         "usage": _usage_rows(own.usages),
-        "abroad_usd": told["abroad_usd"],
-        "egress_usd": told["egress_usd"],
+        "abroad_usd": travel["abroad_usd"],
+        "egress_usd": travel["egress_usd"],
         "cost_known": _cost_known(material, own),
-        "trips": told["trips"],
+        "trips": travel["trips"],
         "attempts": len(own.attempts),
         "interruptions": len(strokes),
         "steps_redone": sum(s["steps_redone"] or 0 for s in strokes),
@@ -225,8 +225,8 @@ def _deadline_met(record: JobRecord, deadline: datetime | None, until: datetime)
 
 
 def _accuracy(metrics: Mapping[str, Any]) -> float | None:
-    known = (metrics[name] for name in ACCURACY if isinstance(metrics.get(name), int | float))
-    return next((float(value) for value in known), None)
+    values = (metrics[name] for name in ACCURACY if isinstance(metrics.get(name), int | float))
+    return next((float(value) for value in values), None)
 
 
 def _interruption(stroke: Interruption) -> dict[str, Any]:
@@ -272,11 +272,11 @@ def _instance(material: Material, own: Any) -> dict[str, Any]:
 
 
 def _list_prices(material: Material, usages: Sequence[Usage], today: date) -> list[dict[str, Any]]:
-    found = []
+    list_prices = []
     for kind, region in sorted({(u.launch.instance_type, _region(u.launch.zone)) for u in usages}):
         price = material.catalogue.on_demand(kind, region)
         if price is not None:
-            found.append(
+            list_prices.append(
                 {
                     "instance_type": kind,
                     "region": region,
@@ -287,7 +287,7 @@ def _list_prices(material: Material, usages: Sequence[Usage], today: date) -> li
                     "note": price.note,
                 }
             )
-    return found
+    return list_prices
 
 
 def _region(zone: str) -> str:

@@ -26,19 +26,20 @@ def framed(title: str, sections: Iterable[str]) -> str:
 
 def section(title: str, body: str) -> str:
     """A heading, and what it is about, which is scrolled where it is too wide, by keyboard too."""
-    named = f'role="region" aria-label="{escape(title)}" tabindex="0"'
-    return f'<h2>{escape(title)}</h2><div class="scroll" {named}>{body}</div>'
+    attributes = f'role="region" aria-label="{escape(title)}" tabindex="0"'
+    return f'<h2>{escape(title)}</h2><div class="scroll" {attributes}>{body}</div>'
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
-    """A table whose first `left` columns are text. The first column stays in sight on a narrow page, and states are
-    coloured."""
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int) -> str:
+    """A table whose first `text_columns` columns are text. The first column stays in sight on a narrow page, and
+    states are coloured."""
     head = "".join(
-        f"<th scope=col{' class=l' if index < left else ''}>{escape(name)}</th>" for index, name in enumerate(columns)
+        f"<th scope=col{' class=l' if index < text_columns else ''}>{escape(name)}</th>"
+        for index, name in enumerate(columns)
     )
 
     def cell(index: int, value: str) -> str:
-        kinds = [*(["l"] if index < left else []), *([_TONE[value]] if columns[index] in _COLOURED else [])]
+        kinds = [*(["l"] if index < text_columns else []), *([_TONE[value]] if columns[index] in _COLOURED else [])]
         classes = f' class="{" ".join(kinds)}"' if kinds else ""
         if index == 0:
             return f"<th scope=row{classes}>{escape(value)}</th>"

@@ -18,8 +18,8 @@ from everspot_cli.tables import duration
 _TONE = {"SUCCEEDED": "good", "FAILED": "bad", "CANCELLED": "soft"}
 
 _LEGEND = "".join(
-    f'<span><i class="swatch {look}"></i>{said}</span>'
-    for look, said in (
+    f'<span><i class="swatch {look}"></i>{caption}</span>'
+    for look, caption in (
         ("waiting", "waiting"),
         ("lead", "changeover: it has an instance and does not train yet"),
         ("wasted", "lost: to be done again"),
@@ -72,10 +72,10 @@ def draw(paths: Sequence[Path], order: Mapping[str, int]) -> str:
     ]
     for index, own in enumerate(newest):
         parts += _row(axis, own, TOP + index * ROW, order[own.job_id])
-    left = len(paths) - len(newest)
-    note = f"\n<p>The {ROWS} jobs that began last; {left} older ones are left out of it.</p>" if left else ""
-    said = "works" if len(newest) == 1 else "works, each job in a colour of its own"
-    works = f"<span><i {swatch(order[newest[0].job_id])}></i>{said}</span>"
+    omitted = len(paths) - len(newest)
+    note = f"\n<p>The {ROWS} jobs that began last; {omitted} older ones are left out of it.</p>" if omitted else ""
+    caption = "works" if len(newest) == 1 else "works, each job in a colour of its own"
+    works = f"<span><i {swatch(order[newest[0].job_id])}></i>{caption}</span>"
     return "\n".join([*parts, "</svg>", f'<p class="legend">{works}{_LEGEND}</p>']) + note
 
 
@@ -105,8 +105,8 @@ def _attempt(
     )
     parts = [_bar(axis, attempt.start, end, middle, BAR, fill(colour), f"{title}{steps}")]
     if attempt.training_at is not None and attempt.training_at > attempt.start:
-        said = f"changeover: {duration((attempt.training_at - attempt.start).total_seconds())}"
-        parts.append(_bar(axis, attempt.start, attempt.training_at, middle, BAR, 'class="lead"', said))
+        caption = f"changeover: {duration((attempt.training_at - attempt.start).total_seconds())}"
+        parts.append(_bar(axis, attempt.start, attempt.training_at, middle, BAR, 'class="lead"', caption))
     if stroke is not None:
         lost_from = min(max(attempt.lost_from, attempt.start), end)
         least = "at least " if stroke.steps_redone_is_least else ""
@@ -140,5 +140,5 @@ def _bar(axis: Axis, start: datetime, end: datetime, middle: float, height: floa
 
 def _words(own: Path) -> str:
     attempts, count = len(own.attempts), len(own.interruptions)
-    said = counted(attempts, "attempt")
-    return f"{said}, {counted(count, 'interruption')}" if count else said
+    attempts_text = counted(attempts, "attempt")
+    return f"{attempts_text}, {counted(count, 'interruption')}" if count else attempts_text

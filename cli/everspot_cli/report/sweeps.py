@@ -12,7 +12,7 @@ from everspot_store import BadDocument, Store
 from everspot_cli.session import side_by_side
 
 
-def sweeps_of(store: Store, submissions: Mapping[str, JobSubmission]) -> dict[str, SweepRecord]:
+def read_sweeps(store: Store, submissions: Mapping[str, JobSubmission]) -> dict[str, SweepRecord]:
     """The sweeps that have trials among these jobs, by name. A sweep whose document cannot be read is left out; the
     report still shows its jobs.
 
@@ -20,14 +20,14 @@ def sweeps_of(store: Store, submissions: Mapping[str, JobSubmission]) -> dict[st
         StoreError: if the store could not be asked.
     """
 
-    def found(name: str) -> SweepRecord | None:
+    def read_record(name: str) -> SweepRecord | None:
         try:
             return store.studies.get(name)
         except BadDocument:
             return None
 
     names = sorted({name for job, s in submissions.items() if (name := sweep_of(job, s.spec.tags)) is not None})
-    records = side_by_side(*(lambda name=name: found(name) for name in names)) if names else []
+    records = side_by_side(*(lambda name=name: read_record(name) for name in names)) if names else []
     return {name: record for name, record in zip(names, records, strict=True) if record is not None}
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from everspot_cli.report.changeovers import changeovers
 from everspot_cli.report.shares import UNTAGGED
-from everspot_cli.tables import NARROW, duration, facts, sheet, stamp, word
+from everspot_cli.tables import NARROW, duration, facts, sheet, stamp, state_text
 
 
 def money(amount: float | None) -> str:
@@ -25,11 +25,11 @@ def money(amount: float | None) -> str:
     return f"{sign}${size:,.2f}" if size >= 1 or size == 0 else f"{sign}${size:.4f}"
 
 
-def redone(of: dict[str, Any], key: str = "steps_redone") -> str:
+def redone(row: dict[str, Any], key: str = "steps_redone") -> str:
     """Steps redone, as a lower bound if the exact count is unknown; of a program that reports none, the time."""
-    if not of[key] and of.get("redone_seconds") and (of[key] is None or of.get("from_zero")):
-        return duration(of["redone_seconds"])
-    return "—" if of[key] is None else f"{'≥ ' if of['steps_redone_is_least'] else ''}{of[key]}"
+    if not row[key] and row.get("redone_seconds") and (row[key] is None or row.get("from_zero")):
+        return duration(row["redone_seconds"])
+    return "—" if row[key] is None else f"{'≥ ' if row['steps_redone_is_least'] else ''}{row[key]}"
 
 
 def percent(value: float | None) -> str:
@@ -67,7 +67,7 @@ def page(report: dict[str, Any], width: int) -> RenderableType:
 
 def _head(report: dict[str, Any]) -> RenderableType:
     waits, whole = report["notice_to_durable_seconds"], report["scope"] == "cluster"
-    rest = (
+    breakdown = (
         f"{money(report['jobs_cost_usd'])} jobs, {money(report['idle_and_boot_cost_usd'])} boot and idling "
         f"(scheduler: {money(report['scheduler_cost_usd'])})"
     )
@@ -85,7 +85,7 @@ def _head(report: dict[str, Any]) -> RenderableType:
             ("report of", f"cluster {report['cluster']}" if whole else report["scope"]),
             ("as of", f"{report['as_of'][:19].replace('T', ' ')} UTC"),
             ("cost", _cost(report)),
-            ("  made of", rest if whole else None),
+            ("  made of", breakdown if whole else None),
             ("abroad", _abroad(report)),
             ("on-demand", f"{money(report['on_demand_cost_usd'])} for the same {same}, never interrupted"),
             ("  made of", listed if whole else None),
@@ -154,14 +154,14 @@ def _jobs(report: dict[str, Any], width: int) -> RenderableType:
     columns = ("JOB", "STATE", "TOT. DURATION", "JOB DURATION", "#INT.", "LOST", "REDONE", "COST", "ON-DEMAND", "SAVED")
     if not wide:
         columns = ("JOB", "STATE", "DURATION\n#INT.", "LOST\nREDONE", "COST\nON-DEMAND", "SAVED")
-    table = sheet((*columns, "METRICS") if wide else columns, left=2, fold=("JOB", "METRICS"))
+    table = sheet((*columns, "METRICS") if wide else columns, text_columns=2, fold=("JOB", "METRICS"))
     for job in report["jobs"]:
         figures = (
             (duration(job["job_duration_seconds"]), str(job["interruptions"])),
             (duration(job["lost_seconds"]), redone(job)),
             (money(job["cost_usd"]), money(job["on_demand_cost_usd"])),
         )
-        name, saved = (job["job_id"], word(job["state"])), percent(job["savings_percent"])
+        name, saved = (job["job_id"], state_text(job["state"])), percent(job["savings_percent"])
         if wide:
             table.add_row(
                 *name, duration(job["total_duration_seconds"]), *chain.from_iterable(figures), saved, _metrics(job)
@@ -170,8 +170,8 @@ def _jobs(report: dict[str, Any], width: int) -> RenderableType:
             table.add_row(*name, *("\n".join(pair) for pair in figures), saved)
     if wide:
         return table
-    told = [(job["job_id"], _metrics(job)) for job in report["jobs"] if job["metrics"]]
-    return Group(table, Text("\nMetrics", style="bold"), facts(told)) if told else table
+    metric_rows = [(job["job_id"], _metrics(job)) for job in report["jobs"] if job["metrics"]]
+    return Group(table, Text("\nMetrics", style="bold"), facts(metric_rows)) if metric_rows else table
 
 
 def _metrics(job: dict[str, Any]) -> str:
@@ -183,20 +183,21 @@ def _interruptions(report: dict[str, Any], width: int) -> Table:
     wide = width >= NARROW
     stacked = "JOB\nINSTANCE\n→ RESUMED ON"
     table = (
-        sheet(("AT", "JOB", "KIND", "INSTANCE", "RESUMED ON", "DURABLE AFTER", "CHANGEOVER", "REDONE"), left=5,
+        sheet(("AT", "JOB", "KIND", "INSTANCE", "RESUMED ON", "DURABLE AFTER", "CHANGEOVER", "REDONE"), text_columns=5,
               fold=("JOB", "INSTANCE", "RESUMED ON"))
         if wide
-        else sheet(("AT", stacked, "KIND", "DURABLE\nAFTER", "CHANGE-\nOVER", "REDONE"), left=3, fold=(stacked,))
+        else sheet(("AT", stacked, "KIND", "DURABLE\nAFTER", "CHANGE-\nOVER", "REDONE"), text_columns=3,
+                   fold=(stacked,))
     )  # fmt: skip
     for stroke in report["interruptions"]:
         durable = stroke["notice_to_durable_seconds"]
-        left, went_on = stroke["instance_id"] or "—", resumed_on(report, stroke)
+        lost_instance, went_on = stroke["instance_id"] or "—", resumed_on(report, stroke)
         table.add_row(
             clock(stroke["at"], report),
             *(
-                [stroke["job_id"], stroke["kind"], left, went_on]
+                [stroke["job_id"], stroke["kind"], lost_instance, went_on]
                 if wide
-                else [f"{stroke['job_id']}\n{left}\n→ {went_on}", stroke["kind"]]
+                else [f"{stroke['job_id']}\n{lost_instance}\n→ {went_on}", stroke["kind"]]
             ),
             "—" if durable is None else f"{durable:.1f} s",
             duration(stroke["changeover_seconds"]),
@@ -213,7 +214,7 @@ def resumed_on(report: dict[str, Any], stroke: dict[str, Any]) -> str:
 
 
 def _shares(key: str, rows: list[dict[str, Any]]) -> Table:
-    table = sheet((key.upper(), "JOBS", "LOST", "COST", "ON-DEMAND", "SAVED"), left=1, fold=(key.upper(),))
+    table = sheet((key.upper(), "JOBS", "LOST", "COST", "ON-DEMAND", "SAVED"), text_columns=1, fold=(key.upper(),))
     for row in rows:
         table.add_row(
             row["value"],
@@ -228,7 +229,9 @@ def _shares(key: str, rows: list[dict[str, Any]]) -> Table:
 
 def _sweeps(rows: list[dict[str, Any]]) -> Table:
     table = sheet(
-        ("SWEEP", "METRIC", "TRIALS", "USEFUL", "COST", "A TRIAL", "A USEFUL ONE"), left=2, fold=("SWEEP", "METRIC")
+        ("SWEEP", "METRIC", "TRIALS", "USEFUL", "COST", "A TRIAL", "A USEFUL ONE"),
+        text_columns=2,
+        fold=("SWEEP", "METRIC"),
     )
     for row in rows:
         table.add_row(row["sweep"], row["metric"], *sweep_figures(row))
@@ -248,7 +251,9 @@ def sweep_figures(row: dict[str, Any]) -> list[str]:
 
 
 def _usage(report: dict[str, Any]) -> Table:
-    table = sheet(("MARKET", "TYPE", "ZONE", "INSTANCES", "HOURS", "MEAN $/H", "COST"), left=3, fold=("TYPE", "ZONE"))
+    table = sheet(
+        ("MARKET", "TYPE", "ZONE", "INSTANCES", "HOURS", "MEAN $/H", "COST"), text_columns=3, fold=("TYPE", "ZONE")
+    )
     for row in report["usage"]:
         mean = row["mean_usd_per_hour"]
         table.add_row(

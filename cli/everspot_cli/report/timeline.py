@@ -71,9 +71,11 @@ def draw(material: Material, only: str | None = None) -> str:
             parts.append(f'<line class="pool" x1="0" x2="{WIDTH}" y1="{top - 1}" y2="{top - 1}"/>')
         parts += _row(material, axis, instance, top, colour, only)
         pool = here
-    left = len(chosen) - len(newest)
+    omitted = len(chosen) - len(newest)
     note = (
-        f"\n<p>The {ROWS} instances that were launched last; {left} older ones are left out of it.</p>" if left else ""
+        f"\n<p>The {ROWS} instances that were launched last; {omitted} older ones are left out of it.</p>"
+        if omitted
+        else ""
     )
     return "\n".join([*parts, "</svg>"]) + note
 
@@ -164,8 +166,8 @@ def _bar(
     # Idle money is as large as it is.
     begins, part = lanes.get(usage.job_id or "", (0, 1)) if usage.share < 1 else (0, 1)
     height = BAR * part
-    what = usage.job_id or "boot and idling"
-    title = f"{what}: {start:%H:%M:%S} to {end:%H:%M:%S}, {duration(float(usage.seconds))}, ${float(usage.cost):.5f}"
+    label = usage.job_id or "boot and idling"
+    title = f"{label}: {start:%H:%M:%S} to {end:%H:%M:%S}, {duration(float(usage.seconds))}, ${float(usage.cost):.5f}"
     return (
         f'<rect {kind} x="{x}" y="{top + (ROW - BAR) / 2 + begins * BAR:g}" width="{width:.1f}" '
         f'height="{height:g}" rx="2">'
@@ -179,31 +181,31 @@ _OWN_WISH = (Reason.CANCEL.value, Reason.BUDGET.value, Reason.CAP.value, Reason.
 
 def _marked(material: Material, instance: str, only: str | None) -> list[Event]:
     drawn = {EventKind.CHECKPOINTED, EventKind.NOTICE, EventKind.LOST, EventKind.FINISHED}
-    found = []
+    marked = []
     for job, events in material.events.items():
         owners = {e.epoch: e.instance_id for e in events if e.kind is EventKind.ASSIGNED}
         for event in events:
             # A scheduler's word about a lost owner is drawn at that owner.
             where = event.instance_id or owners.get(event.epoch)
-            asked = event.kind is EventKind.NOTICE and event.data.get("source") in _OWN_WISH
-            shown = event.kind in drawn and not asked
+            requested = event.kind is EventKind.NOTICE and event.data.get("source") in _OWN_WISH
+            shown = event.kind in drawn and not requested
             if shown and where == instance and only in (None, job):
-                found.append(event)
+                marked.append(event)
     order = [EventKind.CHECKPOINTED, EventKind.FINISHED, EventKind.NOTICE, EventKind.LOST]
-    return sorted(found, key=lambda e: (order.index(e.kind), e.at))
+    return sorted(marked, key=lambda e: (order.index(e.kind), e.at))
 
 
 def _mark(axis: Axis, event: Event, middle: float) -> str:
     x, y, data = axis.x(event.at), middle, event.data
     if event.kind is EventKind.CHECKPOINTED:
         shape = f'<line class="checkpoint" x1="{x}" x2="{x}" y1="{y - 8}" y2="{y + 8}">'
-        end, said = "</line>", f"checkpoint at step {data.get('step')} ({data.get('trigger')})"
+        end, caption = "</line>", f"checkpoint at step {data.get('step')} ({data.get('trigger')})"
     elif event.kind is EventKind.NOTICE:
         shape = f'<path class="notice" d="M{x - 5} {y - 13}h10l-5 9z">'
-        end, said = "</path>", f"notice ({data.get('source')})"
+        end, caption = "</path>", f"notice ({data.get('source')})"
     elif event.kind is EventKind.LOST:
         shape = f'<path class="lost" d="M{x - 5} {y - 5}l10 10m0 -10l-10 10">'
-        end, said = "</path>", f"lost without notice ({data.get('cause')}), last step {data.get('step')}"
+        end, caption = "</path>", f"lost without notice ({data.get('cause')}), last step {data.get('step')}"
     else:
-        shape, end, said = f'<circle class="done" cx="{x}" cy="{y}" r="4">', "</circle>", "finished"
-    return f"{shape}<title>{escape(event.job_id)}: {escape(said)}, {event.at:%H:%M:%S}</title>{end}"
+        shape, end, caption = f'<circle class="done" cx="{x}" cy="{y}" r="4">', "</circle>", "finished"
+    return f"{shape}<title>{escape(event.job_id)}: {escape(caption)}, {event.at:%H:%M:%S}</title>{end}"

@@ -29,19 +29,19 @@ def read_sweep(file: Path) -> SweepSpec:
     data = read_yaml(file)
     if not isinstance(data, dict):
         raise CliError(f"{file} must be a mapping of fields, such as `name: my-sweep`")
-    spec, found = None, []
+    spec, problems = None, []
     try:
         spec = SweepSpec.model_validate(data)
     except ValidationError as error:
-        found = faults(error, SweepSpec)
+        problems = faults(error, SweepSpec)
     if spec is not None:
-        found += _of_fields(spec)
+        problems += _of_fields(spec)
     job = data.get("job")
     if isinstance(job, str) and job:
-        found += _of_job(file.parent / job, data, alone=not found)
-    if spec is None or found:
+        problems += _of_job(file.parent / job, data, alone=not problems)
+    if spec is None or problems:
         hint = "docs/sweeps.md has every field"
-        raise CliError(f"{file}: {fields_wrong(len(found))}", hint=hint, problems=listed(found))
+        raise CliError(f"{file}: {fields_wrong(len(problems))}", hint=hint, problems=listed(problems))
     return spec
 
 
@@ -64,7 +64,7 @@ def _of_fields(spec: SweepSpec) -> list[Problem]:
     return problems
 
 
-def values_of(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+def trial_fields(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that a trial of the sweep `name` changes in its job: these values, and the job's name."""
     return {path: str(value) if path.startswith("env.") else value for path, value in fields.items()} | {"name": name}
 
@@ -87,17 +87,17 @@ def _of_job(path: Path, data: dict[str, Any], *, alone: bool) -> list[Problem]:
     fields = written if isinstance(written, dict) else {}
     dimensions = {name: _dimension(values) for name, values in fields.items()}
     firsts = {name: dimension.first if dimension else None for name, dimension in dimensions.items()}
-    given = data.get("name")
-    name = given if isinstance(given, str) and re.match(NAME, given) else "sweep"
-    _, before = examined(path, Overrides(values_of(name, {})).over(job))
-    _, found = examined(path, Overrides(values_of(name, firsts)).over(job))
-    own = [problem for problem in found if problem in before]
-    blamed = [_blamed(problem, firsts) for problem in found if problem not in before]
+    sweep_name = data.get("name")
+    name = sweep_name if isinstance(sweep_name, str) and re.match(NAME, sweep_name) else "sweep"
+    _, before = examined(path, Overrides(trial_fields(name, {})).over(job))
+    _, problems = examined(path, Overrides(trial_fields(name, firsts)).over(job))
+    own = [problem for problem in problems if problem in before]
+    blamed = [_blamed(problem, firsts) for problem in problems if problem not in before]
     of_sweep = [problem for problem in blamed if problem is not None]
     valid = {name: dimension for name, dimension in dimensions.items() if dimension is not None}
     for values in trials_to_check(valid)[1:]:
-        _, refused = examined(path, Overrides(values_of(name, {**firsts, **values})).over(job))
-        of_sweep += _of_values([problem for problem in refused if problem not in found], values)
+        _, refused = examined(path, Overrides(trial_fields(name, {**firsts, **values})).over(job))
+        of_sweep += _of_values([problem for problem in refused if problem not in problems], values)
     if job.get("every") is not None or "every" in fields:
         words = "each trial would begin a series, whose runs go on when the sweep is over: a trial has no `every`"
         of_sweep.append(Problem("fields.every" if "every" in fields else "job", words))

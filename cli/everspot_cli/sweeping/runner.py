@@ -27,7 +27,7 @@ from everspot_cli.requests import user
 from everspot_cli.session import Session
 from everspot_cli.specs import Overrides, read_spec
 from everspot_cli.sweeping import study as optuna
-from everspot_cli.sweeping.reading import values_of
+from everspot_cli.sweeping.reading import trial_fields
 from everspot_cli.views import last_word
 
 NOTHING = Amount()
@@ -80,7 +80,7 @@ class SweepRun:
         self._study = optuna.opened(spec, session.store.studies.journal(spec.name))
         self._spent: dict[int, Amount] = {}
         self._settled: set[int] = set()
-        self._said: dict[int, tuple[float | None, int]] = {}
+        self._last_reports: dict[int, tuple[float | None, int]] = {}
         self._useful: set[int] = set()
 
     def turn(self, *, act: bool = True) -> SweepStanding:
@@ -123,7 +123,7 @@ class SweepRun:
         trials = self._study.get_trials(deepcopy=False)
         under_way = sum(t.state.name == "RUNNING" for t in trials)
         for _ in range(min(self._spec.parallel - under_way, self._spec.trials - len(trials))):
-            trial = optuna.ask(self._study, self._spec)
+            trial = optuna.suggest_trial(self._study, self._spec)
             self._submit(trial)
 
     def _look_after(self, trial: Any, dossier: Dossier | None) -> None:
@@ -136,15 +136,15 @@ class SweepRun:
         record = dossier.record
         if record is None:
             return
-        said = last_word(record, dossier.events)
-        value = said.metrics.get(self._spec.metric)
+        progress = last_word(record, dossier.events)
+        value = progress.metrics.get(self._spec.metric)
         if not record.state.final:
-            optuna.lasts(self._study, self._spec, said.total_steps)
-            if value is not None and said.step and optuna.report(self._study, trial, value, said.step):
+            optuna.lasts(self._study, self._spec, progress.total_steps)
+            if value is not None and progress.step and optuna.report(self._study, trial, value, progress.step):
                 self._cancel(dossier.job_id, "other trials of the sweep do better")
         elif value is not None and is_useful(record.state, value):
-            optuna.lasts(self._study, self._spec, said.step)
-            optuna.complete(self._study, trial, value, said.step)
+            optuna.lasts(self._study, self._spec, progress.step)
+            optuna.complete(self._study, trial, value, progress.step)
         else:
             optuna.fail(self._study, trial)
 
@@ -155,7 +155,7 @@ class SweepRun:
             CliError: if the job is refused.
         """
         try:
-            submission = trial_of(self._session, self._spec, self._file, trial.number, trial.params)
+            submission = build_trial_job(self._session, self._spec, self._file, trial.number, trial.params)
         except CliError:
             optuna.fail(self._study, trial)
             raise
@@ -164,25 +164,25 @@ class SweepRun:
         except JobExists:  # by another command that goes on with the same sweep
             return
 
-    def _cancel(self, job: str, why: str) -> None:
-        self._session.store.cancels.create(job, Request(at=self._session.now, by=user(), note=why))
+    def _cancel(self, job: str, reason: str) -> None:
+        self._session.store.cancels.create(job, Request(at=self._session.now, by=user(), note=reason))
 
     def _dossiers(self, trials: list[Any]) -> dict[int, Dossier]:
         """The dossiers of the trials' jobs, archived ones included, by the trials' numbers."""
         store, numbers = self._session.store, {trial_job(self._spec.name, t.number): t.number for t in trials}
         jobs = list(numbers)
-        found, records = store.jobs.read(jobs), store.records.read(jobs)
-        events = store.events_by_job(list(found), brief=True) if found else {}
-        known = {
+        docs, records = store.jobs.read(jobs), store.records.read(jobs)
+        events = store.events_by_job(list(docs), brief=True) if docs else {}
+        dossiers = {
             job: Dossier(
                 submission=doc.value, record=records[job].value if job in records else None, events=events[job]
             )
-            for job, doc in found.items()
+            for job, doc in docs.items()
         }
-        if left := [job for job in jobs if job not in known]:
+        if missing := [job for job in jobs if job not in dossiers]:
             keys = store.archive.keys()
-            known |= store.archive.read(keys[job] for job in left if job in keys)
-        return {numbers[job]: dossier for job, dossier in known.items()}
+            dossiers |= store.archive.read(keys[job] for job in missing if job in keys)
+        return {numbers[job]: dossier for job, dossier in dossiers.items()}
 
     def _reckon(self, trials: list[Any], dossiers: dict[int, Dossier]) -> None:
         """The cost of each trial by the rules of the bill, with that of its visits to other clusters. For trials that
@@ -202,16 +202,16 @@ class SweepRun:
         self._settled |= {t.number for t in trials if t.state.name != "RUNNING"}
 
     def _standing(self, trials: list[Any], dossiers: dict[int, Dossier]) -> SweepStanding:
-        found = []
+        summaries = []
         for trial in trials:
             dossier = dossiers.get(trial.number)
             if dossier is not None and dossier.record is not None:
-                said = last_word(dossier.record, dossier.events)
-                self._said[trial.number] = said.metrics.get(self._spec.metric), said.step
-                if is_useful(dossier.record.state, self._said[trial.number][0]):
+                progress = last_word(dossier.record, dossier.events)
+                self._last_reports[trial.number] = progress.metrics.get(self._spec.metric), progress.step
+                if is_useful(dossier.record.state, self._last_reports[trial.number][0]):
                     self._useful.add(trial.number)
-            value, step = self._said.get(trial.number, (None, 0))
-            found.append(
+            value, step = self._last_reports.get(trial.number, (None, 0))
+            summaries.append(
                 Trial(
                     number=trial.number,
                     job_id=trial_job(self._spec.name, trial.number),
@@ -224,13 +224,13 @@ class SweepRun:
                     useful=trial.number in self._useful or trial.state.name == "COMPLETE",
                 )
             )
-        total, budget = sum((trial.spent for trial in found), NOTHING), self._spec.budget
+        total, budget = sum((trial.spent for trial in summaries), NOTHING), self._spec.budget
         exhausted = (budget.dollars is not None and total.dollars >= budget.dollars) or (
             budget.gpu_hours is not None and total.gpu_hours >= budget.gpu_hours
         )
-        runs = any(trial.state == "RUNNING" for trial in found)
-        over = not runs and (exhausted or len(found) >= self._spec.trials)
-        return SweepStanding(trials=tuple(found), over=over, exhausted=exhausted)
+        runs = any(trial.state == "RUNNING" for trial in summaries)
+        over = not runs and (exhausted or len(summaries) >= self._spec.trials)
+        return SweepStanding(trials=tuple(summaries), over=over, exhausted=exhausted)
 
 
 def _unreported(job_id: str, metric: str, reported: Mapping[str, float]) -> CliError:
@@ -247,16 +247,18 @@ def _is_over(dossier: Dossier | None) -> bool:
     return dossier is not None and dossier.record is not None and dossier.record.state.final
 
 
-def trial_of(session: Session, spec: SweepSpec, file: Path, number: int, fields: dict[str, Any]) -> JobSubmission:
+def build_trial_job(
+    session: Session, spec: SweepSpec, file: Path, number: int, fields: dict[str, Any]
+) -> JobSubmission:
     """The job of a trial: the file's job with these values, named and tagged for the sweep.
 
     Raises:
         CliError: if the result is no valid job.
     """
-    job = read_spec(file, Overrides({**values_of(spec.name, fields), f"tags.{SWEEP_TAG}": spec.name}))
+    job = read_spec(file, Overrides({**trial_fields(spec.name, fields), f"tags.{SWEEP_TAG}": spec.name}))
     now = session.submission_time
     deadline = now + job.deadline if isinstance(job.deadline, timedelta) else job.deadline
-    made = JobSubmission(
+    submission = JobSubmission(
         job_id=trial_job(spec.name, number), spec=job, submitted_at=now, deadline_at=deadline, submitted_by=user()
     )
-    return timed(made)
+    return timed(submission)

@@ -39,7 +39,7 @@ def opened(spec: SweepSpec, journal: Journal) -> Any:
     return study
 
 
-def ask(study: Any, spec: SweepSpec) -> Any:
+def suggest_trial(study: Any, spec: SweepSpec) -> Any:
     """A new trial with a value for every field: an `optuna.trial.Trial`."""
     return study.ask({path: _distribution(dimension) for path, dimension in spec.fields.items()})
 
@@ -70,15 +70,15 @@ def complete(study: Any, trial: Any, value: float, step: int) -> None:
         handle = _optuna().trial.Trial(study, trial._trial_id)
         handle.report(value, step)
         handle.should_prune()  # what it says comes too late; it notes which steps the trial has passed, and how well
-    _tell(study, trial.number, value, "COMPLETE")
+    _record(study, trial.number, value, "COMPLETE")
 
 
 def fail(study: Any, trial: Any) -> None:
     """Note that a trial was ended early or has failed."""
-    _tell(study, trial.number, None, "PRUNED" if PRUNED in trial.user_attrs else "FAIL")
+    _record(study, trial.number, None, "PRUNED" if PRUNED in trial.user_attrs else "FAIL")
 
 
-def _tell(study: Any, number: int, value: float | None, state: str) -> None:
+def _record(study: Any, number: int, value: float | None, state: str) -> None:
     study.tell(number, value, state=_optuna().trial.TrialState[state], skip_if_finished=True)
 
 

@@ -18,7 +18,7 @@ class Action:
     question: str
     meaning: str
     command: str
-    ask: Callable[[Session, JobSubmission], Requested]
+    send: Callable[[Session, JobSubmission], Requested]
 
 
 ACTIONS: dict[str, Action] = {
@@ -28,7 +28,7 @@ ACTIONS: dict[str, Action] = {
         meaning="It ends at its next step, and its instance is free for others at once. What it has checkpointed "
         "stays: a retry goes on from there. If it belongs to a series, the series ends, too.",
         command="everspot cancel",
-        ask=ask_cancel,
+        send=ask_cancel,
     ),
     "interrupt": Action(
         label="Interrupt it as a drill",
@@ -36,6 +36,6 @@ ACTIONS: dict[str, Action] = {
         meaning="It checkpoints and gives its instance back, as it would at a notice of the cloud, and resumes as soon "
         "as an instance is free.",
         command="everspot cluster interrupt",
-        ask=lambda session, submission: ask_interrupt(session, submission, "asked for on the page"),
+        send=lambda session, submission: ask_interrupt(session, submission, "asked for on the page"),
     ),
 }

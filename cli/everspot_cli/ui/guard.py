@@ -56,18 +56,18 @@ class Keys:
         """The cookie's name. Browsers send cookies to all ports of a host."""
         return f"everspot-ui-{self.port}"
 
-    def fits(self, given: str) -> bool:
+    def fits(self, candidate: str) -> bool:
         """Whether a word is the token."""
-        return secrets.compare_digest(given.encode(), self.token.encode())
+        return secrets.compare_digest(candidate.encode(), self.token.encode())
 
-    def opens(self, given: str) -> bool:
+    def opens(self, candidate: str) -> bool:
         """Whether a word in an address opens the page; a key does so once."""
-        used = {key for key in self._once if secrets.compare_digest(given.encode(), key.encode())}
+        used = {key for key in self._once if secrets.compare_digest(candidate.encode(), key.encode())}
         self._once.difference_update(used)
-        return bool(used) or self.fits(given)
+        return bool(used) or self.fits(candidate)
 
-    def _address(self, word: str) -> str:
-        return f"http://{ADDRESS}:{self.port}/?{urlencode({TOKEN: word})}"
+    def _address(self, secret: str) -> str:
+        return f"http://{ADDRESS}:{self.port}/?{urlencode({TOKEN: secret})}"
 
 
 class Guard:
@@ -98,9 +98,9 @@ class Guard:
         headers, keys = Headers(scope=scope), self._keys
         if headers.get("host") not in keys.hosts:
             return _refused(f"This page answers to {' and '.join(keys.hosts)} only.")
-        asked = QueryParams(scope["query_string"])
-        if TOKEN in asked and scope["method"] == "GET":
-            return self._entered(scope["path"]) if keys.opens(asked[TOKEN]) else _refused(_NO_TOKEN)
+        query = QueryParams(scope["query_string"])
+        if TOKEN in query and scope["method"] == "GET":
+            return self._entered(scope["path"]) if keys.opens(query[TOKEN]) else _refused(_NO_TOKEN)
         if not keys.fits(_cookie(headers, keys.cookie)):
             return _refused(_NO_TOKEN)
         if scope["method"] not in ("GET", "HEAD") and not self._own(headers):
@@ -125,5 +125,5 @@ def _cookie(headers: Headers, name: str) -> str:
     return next((value for key, _, value in pairs if key == name), "")
 
 
-def _refused(why: str) -> Response:
-    return PlainTextResponse(f"{why}\n", status_code=403)
+def _refused(reason: str) -> Response:
+    return PlainTextResponse(f"{reason}\n", status_code=403)

@@ -39,7 +39,7 @@ class Pages:
     def __init__(self, sources: Sources, *, acting: bool) -> None:
         self._sources, self._session, self._acting = sources, sources.session, acting
         self._cluster = sources.session.manifest.cluster
-        self._said: OrderedDict[str, str] = OrderedDict()
+        self._messages: OrderedDict[str, str] = OrderedDict()
         self._templates = Environment(
             loader=PackageLoader("everspot_cli", "ui/templates"), autoescape=True, undefined=StrictUndefined,
             trim_blocks=True, lstrip_blocks=True,
@@ -64,23 +64,23 @@ class Pages:
 
     def jobs(self, request: Request) -> Response:
         """All jobs."""
-        asked = request.query_params
-        every = asked.get("past") == "all"
+        query = request.query_params
+        show_all = query.get("past") == "all"
         chosen = jobs.Filter(
-            asked.get("q", ""), asked.get("team", ""), asked.get("status", ""), _number(asked.get("times"))
+            query.get("q", ""), query.get("team", ""), query.get("status", ""), _number(query.get("times"))
         )
-        reading = self._sources.all_jobs if every else self._sources.jobs
+        reading = self._sources.all_jobs if show_all else self._sources.jobs
         unusual = spending.unusual(self._sources.anomalies.current().value)
         return self._page(
             request, "jobs.html", reading,
             lambda rows, now: {"panel": jobs.panel(rows, now, chosen)},
-            title="Jobs", chosen=chosen, every=every, meanings=MEANING_OF_STATUS, unusual=unusual.head,
+            title="Jobs", chosen=chosen, show_all=show_all, meanings=MEANING_OF_STATUS, unusual=unusual.head,
         )  # fmt: skip
 
     def job(self, request: Request) -> Response:
         """One job."""
         name, whole = request.path_params["job"], request.query_params.get("history") == "all"
-        said = self._said.get(request.query_params.get("said", ""), "")
+        message = self._messages.get(request.query_params.get("said", ""), "")
         bill = self._sources.report.current().value
 
         def shown(read: JobRead | None, now: datetime) -> dict[str, Any]:
@@ -91,27 +91,27 @@ class Pages:
         actions = ACTIONS if self._acting else {}
         return self._page(
             request, "job.html", self._sources.job(name), shown,
-            title=name, name=name, said=said, actions=actions, whole=whole,
+            title=name, name=name, message=message, actions=actions, whole=whole,
         )  # fmt: skip
 
     def fleet(self, request: Request) -> Response:
         """Pools and instances."""
-        every = request.query_params.get("pools") == "all"
+        show_all = request.query_params.get("pools") == "all"
         return self._page(
             request, "fleet.html", self._sources.fleet,
-            lambda read, now: {"panel": fleet.panel(read, now, every=every)},
-            title="Fleet", every=every,
+            lambda read, now: {"panel": fleet.panel(read, now, all_pools=show_all)},
+            title="Fleet", show_all=show_all,
         )  # fmt: skip
 
     def spending(self, request: Request) -> Response:
         """Budgets, and what everything has cost."""
         bill = self._sources.report.current()
         costs = spending.costs(bill.value) if bill.value is not None else None
-        found = self._sources.anomalies.current()
+        anomalies = self._sources.anomalies.current()
         return self._page(
             request, "spending.html", self._sources.budgets, lambda read, _: {"panel": spending.panel(read)},
             title="Spending", costs=costs, costs_trouble=bill.trouble,
-            unusual=spending.unusual(found.value), unusual_trouble=found.trouble,
+            unusual=spending.unusual(anomalies.value), unusual_trouble=anomalies.trouble,
         )  # fmt: skip
 
     def changes(self, request: Request) -> Response:
@@ -133,16 +133,16 @@ class Pages:
         if read is None:
             raise HTTPException(404, f"There is no job {name}.")
         try:
-            words = action.ask(self._session, read.submission).words
+            words = action.send(self._session, read.submission).words
         except CliError as error:
             return self._html(
                 "confirm.html", request, 409, title=action.question, name=name, action=action, error=str(error)
             )
         self._sources.changed(name)
         key = secrets.token_hex(8)
-        self._said[key] = f"{words[:1].upper()}{words[1:]}"
-        while len(self._said) > REMEMBERED:
-            self._said.popitem(last=False)
+        self._messages[key] = f"{words[:1].upper()}{words[1:]}"
+        while len(self._messages) > REMEMBERED:
+            self._messages.popitem(last=False)
         return RedirectResponse(f"/jobs/{name}?said={key}", status_code=303)
 
     def asset(self, request: Request) -> Response:
@@ -168,8 +168,8 @@ class Pages:
     def _page(self, request: Request, template: str, reading: Reading[Any], shown: Any, **more: Any) -> Response:
         """A page with what was read last, as of then, or with nothing where nothing was."""
         snapshot = reading.current()
-        told = shown(snapshot.value, snapshot.at) if snapshot.at is not None else {"panel": None}
-        return self._html(template, request, snapshot=snapshot, **told, **more)
+        context = shown(snapshot.value, snapshot.at) if snapshot.at is not None else {"panel": None}
+        return self._html(template, request, snapshot=snapshot, **context, **more)
 
     def _html(self, template: str, request: Request, status: int = 200, **values: Any) -> Response:
         common: Mapping[str, Any] = {

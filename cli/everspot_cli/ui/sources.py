@@ -13,7 +13,7 @@ from everspot_core.lease import pending
 from everspot_core.records import Event
 
 from everspot_cli import budgets, fleet
-from everspot_cli.queue import Wanted, job_rows
+from everspot_cli.queue import JobQuery, job_rows
 from everspot_cli.report.gather import gather
 from everspot_cli.report.model import build
 from everspot_cli.report.paths import Path
@@ -58,7 +58,7 @@ class Sources:
     def __init__(self, session: Session, **timing: Any) -> None:
         self.session, self._timing = session, timing
         self.jobs = self._reading(RecentJobs(session).rows, LIVELY)
-        self.all_jobs = self._reading(lambda: job_rows(fresh(session), Wanted(archived=True)).rows, SLOW)
+        self.all_jobs = self._reading(lambda: job_rows(fresh(session), JobQuery(archived=True)).rows, SLOW)
         self.fleet = self._reading(lambda: _fleet(fresh(session)), LIVELY)
         self.budgets = self._reading(lambda: budgets.read(fresh(session)), SLOW)
         self.report = self._reading(lambda: _report(fresh(session)), RARE)
@@ -99,24 +99,24 @@ class RecentJobs:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._known: dict[str, dict[str, Any]] = {}
+        self._rows_by_job: dict[str, dict[str, Any]] = {}
         self._listed_at: datetime | None = None
-        self._told: dict[str, list[Event]] = {}
+        self._event_cache: dict[str, list[Event]] = {}
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of `everspot jobs`, newest first."""
         session = fresh(self._session)
-        rows = job_rows(session, Wanted(tables=True), self._told).rows
+        rows = job_rows(session, JobQuery(tables=True), self._event_cache).rows
         here = {row["job_id"] for row in rows}
-        left = any(not (job in here or row["archived"]) for job, row in self._known.items())
+        departed = any(not (job in here or row["archived"]) for job, row in self._rows_by_job.items())
         now = session.now
-        if left or self._listed_at is None or session.clock.to_real(now - self._listed_at) >= SLOW:
-            rows, self._listed_at = job_rows(session, told=self._told).rows, now
+        if departed or self._listed_at is None or session.clock.to_real(now - self._listed_at) >= SLOW:
+            rows, self._listed_at = job_rows(session, event_cache=self._event_cache).rows, now
         else:
-            rows += [row for job, row in self._known.items() if row["archived"] and job not in here]
-        self._told = {job: events for job, events in self._told.items() if job in here}
-        self._known = {row["job_id"]: {**row, "archived": row["job_id"] not in here} for row in rows}
-        return sorted(self._known.values(), key=lambda row: (row["submitted_at"], row["job_id"]), reverse=True)
+            rows += [row for job, row in self._rows_by_job.items() if row["archived"] and job not in here]
+        self._event_cache = {job: events for job, events in self._event_cache.items() if job in here}
+        self._rows_by_job = {row["job_id"]: {**row, "archived": row["job_id"] not in here} for row in rows}
+        return sorted(self._rows_by_job.values(), key=lambda row: (row["submitted_at"], row["job_id"]), reverse=True)
 
 
 def _job(session: Session, job_id: str) -> JobRead | None:
@@ -130,9 +130,9 @@ def _job(session: Session, job_id: str) -> JobRead | None:
     cancelling = store.cancels.get(job_id) is not None
     row = job_row(dossier.submission, record, events, now, cancelling, owners, scale=session.clock.scale)
     explain(session, [row])
-    told = attempts(events)
+    history = attempts(events)
     record = record or pending(job_id, dossier.submission.submitted_at)
-    path = Path(job_id, dossier.submission.submitted_at, record, tuple(told), tuple(interruptions(told)), now)
+    path = Path(job_id, dossier.submission.submitted_at, record, tuple(history), tuple(interruptions(history)), now)
     return JobRead(
         row,
         dossier.submission.spec.model_dump(mode="json"),
@@ -143,8 +143,8 @@ def _job(session: Session, job_id: str) -> JobRead | None:
 
 
 def _fleet(session: Session) -> FleetRead:
-    found = fleet.read(session, live=False)
-    return FleetRead(fleet.pool_rows(found), found.instances, fleet.notes(session, found, session.now))
+    reading = fleet.read(session, live=False)
+    return FleetRead(fleet.pool_rows(reading), reading.instances, fleet.notes(session, reading, session.now))
 
 
 def _report(session: Session) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from everspot_core.simulate import GENERATORS
 
-from everspot_cli.commands.options import Json, session_of
+from everspot_cli.commands.options import Json, current_session
 from everspot_cli.commands.simulate import inputs, runs, tables, workload
 
 _KNOWN = ", ".join(inputs.KNOWN)
@@ -139,11 +139,11 @@ def simulate(
     It needs neither a store nor a cloud. A trace is `{"metadata": {"gap_seconds": 300}, "data": [1, 0, …]}`: the
     available instances at each tick, and the seconds between ticks. It may have `"prices"`, dollars an hour by tick.
     """
-    session = session_of(context, json)
+    session = current_session(context, json)
     if workload.answered(context, workload_file, generate_workload, jobs, seed, clusters, session):
         return
-    asked = inputs.checked(
-        inputs.Given(
+    request = inputs.checked(
+        inputs.SimulationOptions(
             files=tuple(trace or ()), synthetic=tuple(synthetic or ()), days=days, gap_seconds=gap_seconds,
             write_traces=write_traces, job_hours=job_hours, deadline_hours=deadline_hours,
             changeover_hours=changeover_hours, price_ratio=price_ratio, nodes=nodes, pools=pools, starts=starts,
@@ -151,17 +151,17 @@ def simulate(
         )
     )  # fmt: skip
     # Files are written before the long simulation, so that one that cannot be written is reported at once.
-    notes = inputs.write(asked.made, write_traces) if write_traces else []
+    notes = inputs.write(request.synthetic, write_traces) if write_traces else []
     if plot is not None:
         # matplotlib is an extra and slow to import.
         from everspot_cli.commands.simulate import plot as plotting
 
-        notes.append(plotting.draw(asked, plot))
-    results = runs.simulate(asked, session)
+        notes.append(plotting.draw(request, plot))
+    results = runs.simulate(request, session)
     if session.json:
         session.answer(tables.document(results))
     else:
-        session.console.print(tables.page(asked, results))
+        session.console.print(tables.page(request, results))
         # Not wrapped, because the text has paths in it.
-        told = "\n".join([*notes, *tables.small_print(asked)])
-        session.console.print(told, style="dim", soft_wrap=True)
+        footnotes = "\n".join([*notes, *tables.small_print(request)])
+        session.console.print(footnotes, style="dim", soft_wrap=True)

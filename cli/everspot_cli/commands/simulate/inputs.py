@@ -36,7 +36,7 @@ _OF_POOLS = {"gap_seconds": "--pools", "prices": "--pools"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
+class SimulationOptions:
     """The options as they were given."""
 
     files: tuple[Path, ...]
@@ -68,13 +68,13 @@ class Case:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Asked:
-    """The simulation to run. `made`: the synthetic traces among the cases."""
+class SimulationRequest:
+    """The simulation to run. `synthetic`: the synthetic traces among the cases."""
 
     setting: Setting
     policies: tuple[str, ...]
     cases: tuple[Case, ...]
-    made: tuple[Trace, ...]
+    synthetic: tuple[Trace, ...]
     pools: bool
     seed: int
 
@@ -83,12 +83,12 @@ class _Faults:
     """Problems by option or file. Missing files are counted too: if nothing else is wrong, they set the exit code."""
 
     def __init__(self) -> None:
-        self.found: list[Problem] = []
+        self.problems: list[Problem] = []
         self.missing = 0
 
     def add(self, field: str, problem: str) -> None:
-        if Problem(field, problem) not in self.found:
-            self.found.append(Problem(field, problem))
+        if Problem(field, problem) not in self.problems:
+            self.problems.append(Problem(field, problem))
 
     def take(self, error: BadInputs, file: str = "") -> None:
         """Add the problems that the core found in a file, or in options, whose names follow from the core's fields."""
@@ -97,84 +97,90 @@ class _Faults:
             self.add(f"{file} {problem.path}".rstrip() if file else option, problem.reason)
 
     def raise_any(self) -> None:
-        if not self.found:
+        if not self.problems:
             return
-        code = Exit.NOT_FOUND if self.missing == len(self.found) else Exit.USER
-        count = len(self.found)
-        told = "an input is wrong" if count == 1 else f"{count} inputs are wrong"
-        raise CliError(f"simulate: {told}", code, hint="everspot simulate --help", problems=listed(self.found))
+        code = Exit.NOT_FOUND if self.missing == len(self.problems) else Exit.USER
+        count = len(self.problems)
+        message = "an input is wrong" if count == 1 else f"{count} inputs are wrong"
+        raise CliError(f"simulate: {message}", code, hint="everspot simulate --help", problems=listed(self.problems))
 
 
-def checked(given: Given) -> Asked:
+def checked(options: SimulationOptions) -> SimulationRequest:
     """The simulation that the options ask for.
 
     Raises:
         CliError: naming every option and file that is wrong.
     """
-    if not given.files and not given.synthetic:
+    if not options.files and not options.synthetic:
         hint = "everspot simulate --trace FILE, or --synthetic NAME"
         raise CliError("simulate: there is no trace to run through", Exit.USAGE, hint=hint)
     faults = _Faults()
-    setting = _setting(given, faults)
-    policies = _policies(given, faults)
-    count = _count(given, faults)
-    _plot(given, faults)
-    traces = _read(given.files, faults)
-    made = _make(given, setting, faults)
-    named = [(t.name, t) for t in traces] + [(MADE_UP + t.name, t) for t in made]
+    setting = _setting(options, faults)
+    policies = _policies(options, faults)
+    count = _count(options, faults)
+    _plot(options, faults)
+    traces = _read(options.files, faults)
+    synthetic_traces = _make(options, setting, faults)
+    named_traces = [(t.name, t) for t in traces] + [(MADE_UP + t.name, t) for t in synthetic_traces]
     cases = []
-    if setting is not None and named:
-        groups = [named] if given.pools else [[one] for one in named]
-        cases = [_case(group, setting, count, given.seed, faults) for group in groups]
+    if setting is not None and named_traces:
+        groups = [named_traces] if options.pools else [[trace] for trace in named_traces]
+        cases = [_case(group, setting, count, options.seed, faults) for group in groups]
     faults.raise_any()
     assert setting is not None  # noqa: S101 - without one there was a fault
-    return Asked(setting=setting, policies=policies, cases=tuple(c for c in cases if c is not None), made=tuple(made),
-                 pools=given.pools, seed=given.seed)  # fmt: skip
+    return SimulationRequest(
+        setting=setting,
+        policies=policies,
+        cases=tuple(c for c in cases if c is not None),
+        synthetic=tuple(synthetic_traces),
+        pools=options.pools,
+        seed=options.seed,
+    )
 
 
-def _setting(given: Given, faults: _Faults) -> Setting | None:
-    before = len(faults.found)
+def _setting(options: SimulationOptions, faults: _Faults) -> Setting | None:
+    before = len(faults.problems)
     for name in ("job_hours", "deadline_hours", "changeover_hours"):
-        hours = getattr(given, name)
+        hours = getattr(options, name)
         if MOST_HOURS < hours < math.inf:
             faults.add(f"--{name.replace('_', '-')}", f"must be <= {MOST_HOURS}; it is {hours:g}")
-    if 0 < given.job_hours < 1 / 3600:
-        faults.add("--job-hours", f"must be at least a second; it is {given.job_hours:g}")
+    if 0 < options.job_hours < 1 / 3600:
+        faults.add("--job-hours", f"must be at least a second; it is {options.job_hours:g}")
     try:
         setting = Setting(
-            job_hours=given.job_hours, deadline_hours=given.deadline_hours, nodes=given.nodes,
-            changeover_hours=given.changeover_hours, price_ratio=given.price_ratio,
+            job_hours=options.job_hours, deadline_hours=options.deadline_hours, nodes=options.nodes,
+            changeover_hours=options.changeover_hours, price_ratio=options.price_ratio,
         )  # fmt: skip
     except BadInputs as error:
         faults.take(error)
-    return None if len(faults.found) > before else setting
+    return None if len(faults.problems) > before else setting
 
 
-def _policies(options: Given, faults: _Faults) -> tuple[str, ...]:
+def _policies(options: SimulationOptions, faults: _Faults) -> tuple[str, ...]:
     for name in options.policies:
         if name not in KNOWN:
             faults.add("--policy", f"{name!r} is not known{near(name, KNOWN)}; one of: {', '.join(KNOWN)}")
-    given = options.policies or (() if options.compare else (DEFAULT_POLICY,))
-    return tuple(dict.fromkeys((*given, *(KNOWN if options.compare else ()))))
+    chosen = options.policies or (() if options.compare else (DEFAULT_POLICY,))
+    return tuple(dict.fromkeys((*chosen, *(KNOWN if options.compare else ()))))
 
 
-def _count(given: Given, faults: _Faults) -> int | None:
+def _count(options: SimulationOptions, faults: _Faults) -> int | None:
     """Starts for each trace; None for all of them."""
-    if given.seed < 0:
-        faults.add("--seed", f"must be >= 0; it is {given.seed}")
-    if given.starts == "all":
+    if options.seed < 0:
+        faults.add("--seed", f"must be >= 0; it is {options.seed}")
+    if options.starts == "all":
         return None
-    count = int(given.starts) if given.starts.isascii() and given.starts.isdigit() else 0
+    count = int(options.starts) if options.starts.isascii() and options.starts.isdigit() else 0
     if not 1 <= count <= MOST_STARTS:
-        faults.add("--starts", f"must be a whole number from 1 to {MOST_STARTS}, or all; it is {given.starts}")
+        faults.add("--starts", f"must be a whole number from 1 to {MOST_STARTS}, or all; it is {options.starts}")
     return min(max(1, count), MOST_STARTS)
 
 
-def _plot(given: Given, faults: _Faults) -> None:
-    if given.plot is None:
+def _plot(options: SimulationOptions, faults: _Faults) -> None:
+    if options.plot is None:
         return
-    if given.plot.suffix.lower() not in PICTURES:
-        faults.add("--plot", f"{given.plot}: must end in one of: {', '.join(PICTURES)}")
+    if options.plot.suffix.lower() not in PICTURES:
+        faults.add("--plot", f"{options.plot}: must end in one of: {', '.join(PICTURES)}")
     try:
         importlib.import_module("matplotlib")
     except ImportError:
@@ -196,32 +202,32 @@ def _read(files: Sequence[Path], faults: _Faults) -> list[Trace]:
     return traces
 
 
-def _make(given: Given, setting: Setting | None, faults: _Faults) -> list[Trace]:
+def _make(options: SimulationOptions, setting: Setting | None, faults: _Faults) -> list[Trace]:
     """The synthetic traces. A name that is given twice makes two traces, because its draws continue."""
-    for option, value in (("--days", given.days), ("--gap-seconds", given.gap_seconds),
-                          ("--write-traces", given.write_traces)):  # fmt: skip
-        if value is not None and not given.synthetic:
+    for option, value in (("--days", options.days), ("--gap-seconds", options.gap_seconds),
+                          ("--write-traces", options.write_traces)):  # fmt: skip
+        if value is not None and not options.synthetic:
             faults.add(option, "is for synthetic traces; --synthetic NAME makes one")
-    unknown = [name for name in given.synthetic if name not in GENERATORS]
+    unknown = [name for name in options.synthetic if name not in GENERATORS]
     for name in unknown:
         faults.add("--synthetic", f"{name!r} is not known{near(name, GENERATORS)}; one of: {', '.join(GENERATORS)}")
-    length = _length(given, faults)
-    if unknown or length is None or setting is None or given.seed < 0:
+    length = _length(options, faults)
+    if unknown or length is None or setting is None or options.seed < 0:
         return []
     ticks, gap = length
     # Each name has its own draws, so that a trace does not depend on which others are asked for.
-    draws = {name: np.random.default_rng([given.seed, *name.encode()]) for name in given.synthetic}
-    made: list[Trace] = []
-    for name in given.synthetic:
-        made += GENERATORS[name](draws[name], ticks, gap, setting)
-    return _told_apart(made)
+    draws = {name: np.random.default_rng([options.seed, *name.encode()]) for name in options.synthetic}
+    synthetic_traces: list[Trace] = []
+    for name in options.synthetic:
+        synthetic_traces += GENERATORS[name](draws[name], ticks, gap, setting)
+    return _make_names_unique(synthetic_traces)
 
 
-def _length(given: Given, faults: _Faults) -> tuple[int, timedelta] | None:
+def _length(options: SimulationOptions, faults: _Faults) -> tuple[int, timedelta] | None:
     """The number of ticks and the time between two of them; None if an option is wrong."""
-    days = DEFAULT_DAYS if given.days is None else given.days
-    gap = DEFAULT_GAP if given.gap_seconds is None else given.gap_seconds
-    before = len(faults.found)
+    days = DEFAULT_DAYS if options.days is None else options.days
+    gap = DEFAULT_GAP if options.gap_seconds is None else options.gap_seconds
+    before = len(faults.problems)
     # The longest gap is a year.
     if not 1 <= gap <= 365 * 86400:
         faults.add("--gap-seconds", f"must be from 1 to {365 * 86400}; it is {gap:g}")
@@ -229,16 +235,16 @@ def _length(given: Given, faults: _Faults) -> tuple[int, timedelta] | None:
     longest = gap * MOST_TICKS / 86400
     if not gap <= days * 86400 <= gap * MOST_TICKS:
         faults.add("--days", f"must be at least one tick, and at most {longest:.6g}; it is {days:g}")
-    return None if len(faults.found) > before else (round(days * 86400 / gap), timedelta(seconds=gap))
+    return None if len(faults.problems) > before else (round(days * 86400 / gap), timedelta(seconds=gap))
 
 
-def _told_apart(traces: Sequence[Trace]) -> list[Trace]:
+def _make_names_unique(traces: Sequence[Trace]) -> list[Trace]:
     """The traces, with a number appended to a name that occurs again."""
-    seen: dict[str, int] = {}
+    occurrences: dict[str, int] = {}
     apart = []
     for t in traces:
-        seen[t.name] = seen.get(t.name, 0) + 1
-        name = t.name if seen[t.name] == 1 else f"{t.name}-again-{seen[t.name]}"
+        occurrences[t.name] = occurrences.get(t.name, 0) + 1
+        name = t.name if occurrences[t.name] == 1 else f"{t.name}-again-{occurrences[t.name]}"
         apart.append(Trace(name=name, gap=t.gap, available=t.available, prices=t.prices))
     return apart
 

@@ -15,8 +15,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from everspot_cli.commands.simulate.inputs import Asked, Case
-from everspot_cli.commands.simulate.runs import steps_of
+from everspot_cli.commands.simulate.inputs import Case, SimulationRequest
+from everspot_cli.commands.simulate.runs import simulate_steps
 from everspot_cli.errors import CliError
 
 T = TypeVar("T")
@@ -57,17 +57,17 @@ class _Scene:
         return values[self.start : self.start + int(self.end / self.tick) + 2]
 
 
-def draw(asked: Asked, path: Path) -> str:
+def draw(request: SimulationRequest, path: Path) -> str:
     """Draw each policy's first run of the first case; the line to print about it.
 
     Raises:
         CliError: if the file cannot be written.
     """
-    case, start = asked.cases[0], asked.cases[0].starts[0]
-    runs = tuple((name, steps_of(case, start, asked.setting, name)) for name in asked.policies)
+    case, start = request.cases[0], request.cases[0].starts[0]
+    runs = tuple((name, simulate_steps(case, start, request.setting, name)) for name in request.policies)
     seconds = max(run[-1].tick * case.capacity.tick_seconds + run[-1].seconds for _, run in runs)
-    end = max(asked.setting.deadline, seconds) / 3600
-    figure = _figure(_Scene(case=case, start=start, setting=asked.setting, runs=runs, end=end))
+    end = max(request.setting.deadline, seconds) / 3600
+    figure = _figure(_Scene(case=case, start=start, setting=request.setting, runs=runs, end=end))
     kind = path.suffix.lower().removeprefix(".")
     # Without a date, the same run makes the same file.
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
@@ -85,7 +85,7 @@ def _title(case: Case) -> str:
 
 
 def _figure(scene: _Scene) -> Figure:
-    panels = [_pools if len(scene.case.traces) > 1 else _capacity, _held, _progress]
+    panels = [_pools if len(scene.case.traces) > 1 else _capacity, _allocation, _progress]
     heights = [_height(len(scene.case.traces)), _height(len(scene.runs)), 3.2]
     if scene.case.capacity.prices is not None:
         panels.insert(1, _prices)
@@ -119,9 +119,9 @@ def _words(scene: _Scene) -> str:
 
 
 def _capacity(axes: Axes, scene: _Scene) -> None:
-    nodes, there = scene.setting.nodes, scene.of_ticks(scene.case.traces[0].available.tolist())
-    axes.stairs(there, [i * scene.tick for i in range(len(there) + 1)], fill=True, color=SKY, label="available")
-    most = max(1, nodes, *there)
+    nodes, available = scene.setting.nodes, scene.of_ticks(scene.case.traces[0].available.tolist())
+    axes.stairs(available, [i * scene.tick for i in range(len(available) + 1)], fill=True, color=SKY, label="available")
+    most = max(1, nodes, *available)
     if most > 1:
         axes.axhline(nodes, color="black", linestyle=":", linewidth=1.2, label=f"needed: {nodes}")
         _legend_above(axes)
@@ -167,7 +167,7 @@ def _prices(axes: Axes, scene: _Scene) -> None:
     _legend_above(axes)
 
 
-def _held(axes: Axes, scene: _Scene) -> None:
+def _allocation(axes: Axes, scene: _Scene) -> None:
     """A bar for each policy: what the job held, black during changeovers."""
     for row, (_, run) in enumerate(scene.runs):
         place = (row - BAR / 2, BAR)
@@ -187,9 +187,9 @@ def _held(axes: Axes, scene: _Scene) -> None:
 
 def _came_to(scene: _Scene, run: list[Step]) -> str:
     """The cost of a run, and its saving against one on-demand instance without changeovers."""
-    found = outcome(run, scene.setting, scene.case.capacity)
-    cost = f"${found.cost:,.2f}" if scene.case.capacity.prices else f"{found.cost:.1f} spot h"
-    return f"{100 * found.saving:.0f} % saved\n{cost}"
+    figures = outcome(run, scene.setting, scene.case.capacity)
+    cost = f"${figures.cost:,.2f}" if scene.case.capacity.prices else f"{figures.cost:.1f} spot h"
+    return f"{100 * figures.saving:.0f} % saved\n{cost}"
 
 
 def _progress(axes: Axes, scene: _Scene) -> None:
@@ -223,5 +223,5 @@ def _name_rows(axes: Axes, names: Sequence[str]) -> None:
 
 def _legend_above(axes: Axes, handles: Sequence[Artist] | None = None) -> None:
     """Put the legend above the axes, where it hides nothing."""
-    given = axes.get_legend_handles_labels()[0] if handles is None else handles
-    axes.legend(handles=given, loc="lower left", bbox_to_anchor=(0, 0.97), ncols=4, frameon=False, fontsize=9)
+    legend_handles = axes.get_legend_handles_labels()[0] if handles is None else handles
+    axes.legend(handles=legend_handles, loc="lower left", bbox_to_anchor=(0, 0.97), ncols=4, frameon=False, fontsize=9)

@@ -7,7 +7,7 @@ from functools import partial
 from everspot_core.simulate import POLICIES, Outcome, Setting, Step, Tally, best, outcome, overall, steps, tally
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from everspot_cli.commands.simulate.inputs import OPTIMAL, Asked, Case
+from everspot_cli.commands.simulate.inputs import OPTIMAL, Case, SimulationRequest
 from everspot_cli.session import Session
 
 
@@ -29,22 +29,22 @@ class Result:
     overall: Tally
 
 
-def simulate(asked: Asked, session: Session) -> list[Result]:
+def simulate(request: SimulationRequest, session: Session) -> list[Result]:
     """Run every policy through every case, from all of its starts; a terminal shows the progress."""
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     quiet = session.json or not session.errors.is_terminal
     results = []
     with Progress(*columns, console=session.errors, transient=True, disable=quiet) as progress:
-        total = sum(len(case.starts) for case in asked.cases)
-        bars = {name: progress.add_task(name, total=total, start=False) for name in asked.policies}
+        total = sum(len(case.starts) for case in request.cases)
+        bars = {name: progress.add_task(name, total=total, start=False) for name in request.policies}
         for name, bar in bars.items():
             progress.start_task(bar)
-            rows = tuple(_row(case, asked.setting, name, partial(progress.advance, bar)) for case in asked.cases)
+            rows = tuple(_row(case, request.setting, name, partial(progress.advance, bar)) for case in request.cases)
             results.append(Result(policy=name, rows=rows, overall=overall([row.tally for row in rows])))
     return results
 
 
-def steps_of(case: Case, start: int, setting: Setting, policy: str) -> list[Step]:
+def simulate_steps(case: Case, start: int, setting: Setting, policy: str) -> list[Step]:
     """The steps of one run."""
     decides = best(case.capacity, start, setting) if policy == OPTIMAL else POLICIES[policy]
     return list(steps(case.capacity, start, setting, decides))
@@ -54,7 +54,7 @@ def _row(case: Case, setting: Setting, policy: str, done: Callable[[], None]) ->
     outcomes: list[Outcome] = []
     hours = [0.0] * len(case.traces)
     for start in case.starts:
-        run = steps_of(case, start, setting, policy)
+        run = simulate_steps(case, start, setting, policy)
         outcomes.append(outcome(run, setting, case.capacity))
         for step in run:
             if step.pool is not None:

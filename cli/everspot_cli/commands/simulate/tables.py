@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from everspot_cli.commands.simulate.inputs import MADE_UP, Asked, Case
+from everspot_cli.commands.simulate.inputs import MADE_UP, Case, SimulationRequest
 from everspot_cli.commands.simulate.runs import CaseRow, Result
 from everspot_cli.tables import sheet
 
@@ -25,38 +25,38 @@ def document(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def _of_policy(result: Result) -> dict[str, Any]:
-    traces = [_of_row(row) for row in result.rows]
+    traces = [_row_as_json(row) for row in result.rows]
     return {"policy": result.policy, "overall": asdict(result.overall), "traces": traces}
 
 
-def _of_row(row: CaseRow) -> dict[str, Any]:
-    told = {"path": ", ".join(row.case.paths), **asdict(row.tally)}
+def _row_as_json(row: CaseRow) -> dict[str, Any]:
+    fields = {"path": ", ".join(row.case.paths), **asdict(row.tally)}
     if len(row.case.paths) > 1:
         hours = zip(row.case.paths, row.pool_hours, strict=True)
-        told["pools"] = [{"path": path, "spot_hours": spent} for path, spent in hours]
-    return told
+        fields["pools"] = [{"path": path, "spot_hours": spent} for path, spent in hours]
+    return fields
 
 
-def page(asked: Asked, results: Sequence[Result]) -> RenderableType:
+def page(request: SimulationRequest, results: Sequence[Result]) -> RenderableType:
     """The answer for people: a table of the traces, or tables that compare policies."""
-    folder = _folder(asked.cases)
+    folder = _folder(request.cases)
     parts: list[RenderableType] = []
     if len(results) == 1:
         parts.append(_traces(results[0], folder))
     else:
         parts += [_comparison(results, folder), Text("\nOverall", style="bold"), _policies(results)]
-    if asked.pools:
+    if request.pools:
         parts += [Text("\nHours on spot, by pool", style="bold"), _pools(results, folder)]
     return Group(*parts, Text())
 
 
-def small_print(asked: Asked) -> list[str]:
+def small_print(request: SimulationRequest) -> list[str]:
     """The notes below the tables: warnings, and how the figures are computed."""
-    return [*_warnings(asked), *_method(asked, _folder(asked.cases))]
+    return [*_warnings(request), *_method(request, _folder(request.cases))]
 
 
 def _traces(result: Result, folder: str) -> Table:
-    table = sheet(("TRACE", *_FIGURES), left=1, fold=("TRACE",))
+    table = sheet(("TRACE", *_FIGURES), text_columns=1, fold=("TRACE",))
     for row in result.rows:
         table.add_row(_name(row.case, folder), *_figures(row.tally))
     if len(result.rows) > 1:
@@ -66,7 +66,7 @@ def _traces(result: Result, folder: str) -> Table:
 
 def _comparison(results: Sequence[Result], folder: str) -> Table:
     """Saving in percent by trace and policy, followed by missed deadlines if there are any."""
-    table = sheet(("SAVING %", *(r.policy for r in results)), left=1, fold=("SAVING %",))
+    table = sheet(("SAVING %", *(r.policy for r in results)), text_columns=1, fold=("SAVING %",))
     for rows in zip(*(r.rows for r in results), strict=True):
         table.add_row(_name(rows[0].case, folder), *(_saving(row.tally) for row in rows))
     if len(results[0].rows) > 1:
@@ -75,14 +75,14 @@ def _comparison(results: Sequence[Result], folder: str) -> Table:
 
 
 def _policies(results: Sequence[Result]) -> Table:
-    table = sheet(("POLICY", *_FIGURES), left=1)
+    table = sheet(("POLICY", *_FIGURES), text_columns=1)
     for result in results:
         table.add_row(result.policy, *_figures(result.overall))
     return table
 
 
 def _pools(results: Sequence[Result], folder: str) -> Table:
-    table = sheet(("POOL", *(r.policy for r in results)), left=1, fold=("POOL",))
+    table = sheet(("POOL", *(r.policy for r in results)), text_columns=1, fold=("POOL",))
     for pool, path in enumerate(results[0].rows[0].case.paths):
         hours = [f"{result.rows[0].pool_hours[pool]:.1f}" for result in results]
         table.add_row(_short(path, folder), *hours)
@@ -101,9 +101,9 @@ def _figures(tally: Tally, style: str = "") -> list[Text]:
 
 
 def _saving(tally: Tally, style: str = "") -> Text:
-    told = Text(f"{tally.saving_percent:.1f}", style=style)
+    text = Text(f"{tally.saving_percent:.1f}", style=style)
     missed = tally.deadline_misses
-    return told.append(f" ({missed} missed)", style="bold red") if missed else told
+    return text.append(f" ({missed} missed)", style="bold red") if missed else text
 
 
 def _name(case: Case, folder: str) -> str:
@@ -125,28 +125,28 @@ def _folder(cases: Sequence[Case]) -> str:
     return os.path.commonpath([os.path.dirname(path) for path in paths])  # noqa: PTH120 - text, as it was given
 
 
-def _warnings(asked: Asked) -> list[str]:
+def _warnings(request: SimulationRequest) -> list[str]:
     """Warnings of settings under which the figures say little."""
-    setting, told = asked.setting, []
+    setting, warnings = request.setting, []
     if setting.deadline < setting.job + setting.changeover:
-        told.append(
+        warnings.append(
             f"The deadline cannot be met: {setting.job_hours:g} h and a changeover of {setting.changeover_hours:g} h "
             f"do not fit into {setting.deadline_hours:g} h."
         )
-    traces = [(path, t) for case in asked.cases for path, t in zip(case.paths, case.traces, strict=True)]
+    traces = [(path, t) for case in request.cases for path, t in zip(case.paths, case.traces, strict=True)]
     dry = [path for path, t in traces if not t.up(setting.nodes).any()]
-    told += [f"{path} never has {setting.nodes} at once." for path in dry]
-    return told
+    warnings += [f"{path} never has {setting.nodes} at once." for path in dry]
+    return warnings
 
 
-def _method(asked: Asked, folder: str) -> list[str]:
-    setting, runs = asked.setting, sorted({len(case.starts) for case in asked.cases})
+def _method(request: SimulationRequest, folder: str) -> list[str]:
+    setting, runs = request.setting, sorted({len(case.starts) for case in request.cases})
     count = f"{runs[0]:,}" if len(runs) == 1 else f"{runs[0]:,} to {runs[-1]:,}"
-    of_each = "of the pools" if asked.pools else "of each trace" if len(asked.cases) > 1 else "of the trace"
-    told = [f"Traces of {folder}"] if folder else []
+    of_each = "of the pools" if request.pools else "of each trace" if len(request.cases) > 1 else "of the trace"
+    source = [f"Traces of {folder}"] if folder else []
     return [
-        *told,
-        f"{count} {'start' if runs[-1] == 1 else 'starts'} {of_each}, seed {asked.seed}: {setting.job_hours:g} h of "
+        *source,
+        f"{count} {'start' if runs[-1] == 1 else 'starts'} {of_each}, seed {request.seed}: {setting.job_hours:g} h of "
         f"computing in {setting.deadline_hours:g} h, changeover {setting.changeover_hours:g} h, on-demand at "
         f"{setting.price_ratio:g} times spot{f', {setting.nodes} nodes' if setting.nodes > 1 else ''}.",
         "Saving: against on-demand without a changeover; ±: its standard error. Hours and changeovers are means of a "

@@ -44,7 +44,7 @@ _HINT = "everspot simulate --generate-workload FILE writes one that can be taken
 
 
 def answered(
-    context: typer.Context, workload: Path | None, made: Path | None, jobs: int | None, seed: int,
+    context: typer.Context, workload: Path | None, output_path: Path | None, jobs: int | None, seed: int,
     clusters: int | None, session: Session,
 ) -> bool:  # fmt: skip
     """Simulate or generate a workload, whichever option is given; False if neither is.
@@ -52,28 +52,28 @@ def answered(
     Raises:
         CliError: if options exclude each other, and as `run` and `write` raise it.
     """
-    if made is not None:
+    if output_path is not None:
         _alone(context, "--generate-workload")
-        write(made, jobs, seed, clusters, session)
+        write(output_path, jobs, seed, clusters, session)
     elif workload is not None:
         _alone(context, "--workload")
         run(workload, session)
     elif jobs is not None or clusters is not None:
         option = "--jobs" if jobs is not None else "--clusters"
         raise CliError(f"simulate: {option} is for --generate-workload", Exit.USAGE, hint="everspot simulate --help")
-    return made is not None or workload is not None
+    return output_path is not None or workload is not None
 
 
 def _alone(context: typer.Context, option: str) -> None:
     """Refuse options that do not apply to a workload."""
-    given = [
+    used_options = [
         p.opts[0] for p in context.command.params
         if p.name is not None and getattr(context.get_parameter_source(p.name), "name", "") == "COMMANDLINE"
     ]  # fmt: skip
-    others = [name for name in given if name != option and name not in _OWN[option]]
+    others = [name for name in used_options if name != option and name not in _OWN[option]]
     if others:
-        told = f"{option} does not go with {', '.join(others)}"
-        raise CliError(f"simulate: {told}", Exit.USAGE, hint="everspot simulate --help")
+        message = f"{option} does not go with {', '.join(others)}"
+        raise CliError(f"simulate: {message}", Exit.USAGE, hint="everspot simulate --help")
 
 
 def write(path: Path, jobs: int | None, seed: int, clusters: int | None, session: Session) -> None:
@@ -121,16 +121,16 @@ def run(path: Path, session: Session) -> None:
             moving, staying = (
                 federated_figures(simulate_federated(clusters, traces, moving=moving)) for moving in (True, False)
             )
-        federated.tell(path, moving, staying, session)
+        federated.report_figures(path, moving, staying, session)
         return
     workload, traces = _read(path, lambda: parse(values, str(path), builtin()))
     with _busy(len(workload.jobs), session):
-        told = figures(simulate(workload, traces))
+        summary = figures(simulate(workload, traces))
     if session.json:
-        session.answer({"path": str(path), **told.to_json()})
+        session.answer({"path": str(path), **summary.to_json()})
     else:
-        session.console.print(_page(told))
-        session.console.print("\n".join(_small_print(told)), style="dim", soft_wrap=True)
+        session.console.print(_page(summary))
+        session.console.print("\n".join(_small_print(summary)), style="dim", soft_wrap=True)
 
 
 def _busy(jobs: int, session: Session) -> AbstractContextManager[object]:
@@ -152,8 +152,8 @@ def _read(path: Path, parsed: Callable[[], W]) -> tuple[W, dict[str, Trace]]:
         except CliError as error:
             problems.add("traces", str(error))
         except BadInputs as error:
-            for found in error.problems:
-                problems.add(f"traces: {name}", str(found))
+            for problem in error.problems:
+                problems.add(f"traces: {name}", str(problem))
         return loaded.get(name) or parse_trace({"metadata": {"gap_seconds": 1}, "data": [0]}, name)
 
     try:
@@ -161,8 +161,8 @@ def _read(path: Path, parsed: Callable[[], W]) -> tuple[W, dict[str, Trace]]:
         traces = traces_of(workload, load)
         problems.raise_any(f"workload {path}")
     except BadInputs as error:
-        told = f"{path}: {fields_wrong(len(error.problems))}"
-        raise CliError(told, hint=_HINT, problems=listed(error.problems)) from None
+        message = f"{path}: {fields_wrong(len(error.problems))}"
+        raise CliError(message, hint=_HINT, problems=listed(error.problems)) from None
     return workload, traces
 
 
@@ -175,40 +175,44 @@ def _text(path: Path) -> str:
         raise CliError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _page(told: WorkloadFigures) -> RenderableType:
-    cost = told.cost
+def _page(summary: WorkloadFigures) -> RenderableType:
+    cost = summary.cost
     money = _row(
         ("COST $", f"{cost.total:,.2f}"),
         ("SPOT $", f"{cost.spot:,.2f}"),
         ("ON-DEMAND $", f"{cost.on_demand:,.2f}"),
         ("IDLE $", f"{cost.idle:,.2f}"),
-        ("IDLE %", f"{100 * told.idle_usd_share:.1f}"),
-        ("PAID H", f"{told.paid_hours:,.1f}"),
-        ("BUSY H", f"{told.busy_hours:,.1f}"),
-        ("UTILIZATION", f"{100 * told.utilization:.0f} %"),
+        ("IDLE %", f"{100 * summary.idle_usd_share:.1f}"),
+        ("PAID H", f"{summary.paid_hours:,.1f}"),
+        ("BUSY H", f"{summary.busy_hours:,.1f}"),
+        ("UTILIZATION", f"{100 * summary.utilization:.0f} %"),
     )
     jobs = _row(
-        ("JOBS", str(told.jobs)),
-        ("FINISHED", str(told.finished)),
-        ("MISSES", Text(str(told.misses), style="bold red" if told.misses else "")),
-        ("REFUSED", str(told.refused)),
-        ("UNFINISHED", str(told.unfinished)),
-        ("PREEMPTIONS", str(told.preemptions)),
-        ("CHANGEOVERS", str(told.changeovers)),
-        ("LAUNCHED", str(told.launched)),
+        ("JOBS", str(summary.jobs)),
+        ("FINISHED", str(summary.finished)),
+        ("MISSES", Text(str(summary.misses), style="bold red" if summary.misses else "")),
+        ("REFUSED", str(summary.refused)),
+        ("UNFINISHED", str(summary.unfinished)),
+        ("PREEMPTIONS", str(summary.preemptions)),
+        ("CHANGEOVERS", str(summary.changeovers)),
+        ("LAUNCHED", str(summary.launched)),
     )
-    waits = sheet(("WAITING", "JOBS", "MEAN H", "P50 H", "P95 H", "MAX H", "HELD $/H"), left=1)
-    waits.add_row(Text("all", style="bold"), *_waited(told.waiting), f"Jain {told.fairness.jain:.2f}")
-    for name, waiting in told.waiting_by_priority.items():
+    waits = sheet(("WAITING", "JOBS", "MEAN H", "P50 H", "P95 H", "MAX H", "HELD $/H"), text_columns=1)
+    waits.add_row(Text("all", style="bold"), *_waited(summary.waiting), f"Jain {summary.fairness.jain:.2f}")
+    for name, waiting in summary.waiting_by_priority.items():
         waits.add_row(name, *_waited(waiting), "")
-    for name, waiting in told.waiting_by_team.items():
-        held = told.fairness.teams.get(name)
-        waits.add_row(f"team {name or '(none)'}", *_waited(waiting), "—" if held is None else f"{held:.2f}")
+    for name, waiting in summary.waiting_by_team.items():
+        held_usd_per_hour = summary.fairness.teams.get(name)
+        waits.add_row(
+            f"team {name or '(none)'}",
+            *_waited(waiting),
+            "—" if held_usd_per_hour is None else f"{held_usd_per_hour:.2f}",
+        )
     return Group(jobs, Text(), money, Text(), waits, Text())
 
 
 def _row(*cells: tuple[str, str | Text]) -> Table:
-    table = sheet([name for name, _ in cells], left=0)
+    table = sheet([name for name, _ in cells], text_columns=0)
     table.add_row(*(value for _, value in cells))
     return table
 
@@ -218,10 +222,10 @@ def _waited(waiting: WaitingTimes) -> list[str]:
     return [str(waiting.jobs), *(f"{h:.2f}" for h in hours)]
 
 
-def _small_print(told: WorkloadFigures) -> list[str]:
-    late = f", the latest by {told.latest_hours:.2f} h" if told.misses else ""
+def _small_print(summary: WorkloadFigures) -> list[str]:
+    late = f", the latest by {summary.latest_hours:.2f} h" if summary.misses else ""
     return [
-        f"{told.hours:.1f} h until the last job was over; {told.with_deadline} jobs had a deadline{late}.",
+        f"{summary.hours:.1f} h until the last job was over; {summary.with_deadline} jobs had a deadline{late}.",
         "Cost: every instance from its launch to its end; idle: the part for hours without a job, booting included. "
         "Waiting: from submission to the first instance. Held: dollars an hour of what a team held while jobs of its "
         "own waited, over its weight; Jain's index of it is 1 if all teams fared alike.",

@@ -11,11 +11,17 @@ from everspot_core.job import JobSubmission
 from everspot_core.records import EventKind
 from everspot_store import StoreError, StoreUnavailable
 
-from everspot_cli.chaining import earlier_of, timed
-from everspot_cli.commands.options import Env, Json, Name, Set, WaitForCapacity, session_of
+from everspot_cli.chaining import resolve_dependencies, timed
+from everspot_cli.commands.options import Env, Json, Name, Set, WaitForCapacity, current_session
 from everspot_cli.commands.submit.deadline import bounded, deadline_warnings, refuse_too_early, warn
 from everspot_cli.commands.submit.dry_run import dry_run as show_dry_run
-from everspot_cli.commands.submit.fleet import cluster_rules, fleet_of, possible, sharing_warnings, thread_warnings
+from everspot_cli.commands.submit.fleet import (
+    cluster_rules,
+    possible,
+    read_fleet_types,
+    sharing_warnings,
+    thread_warnings,
+)
 from everspot_cli.commands.submit.ignored import NAME as IGNORE_FILE
 from everspot_cli.commands.submit.ignored import ignored_in
 from everspot_cli.commands.submit.unsaved import unsaved_warnings
@@ -55,7 +61,7 @@ def submit(
     deadline could not be kept even on-demand; the error says the earliest possible one and its cost. It is refused if
     it has a budget in dollars and a price is unknown.
     """
-    session = session_of(context, json)
+    session = current_session(context, json)
     overrides = Overrides.read(name, set or (), env or ())
     submission = _submission(session, file, overrides, forced=force, dry_run=dry_run)
     if dry_run:
@@ -81,7 +87,7 @@ def examine(session: Session, file: Path, submission: JobSubmission, *, wait_for
     Raises:
         CliError: if the cluster cannot fulfil it.
     """
-    fleet = fleet_of(session)
+    fleet = read_fleet_types(session)
     warnings, refused = gathered(
         str(file),
         [
@@ -147,10 +153,10 @@ def _submission(session: Session, file: Path, overrides: Overrides, *, forced: b
     now = session.now if dry_run else session.submission_time
     deadline = now + spec.deadline if isinstance(spec.deadline, timedelta) else spec.deadline
     job_id = f"{spec.name}-{secrets.token_hex(4)}"
-    made = JobSubmission(
+    submission = JobSubmission(
         job_id=job_id, spec=spec, submitted_at=now, deadline_at=deadline, submitted_by=user(), forced=forced
     )
-    return timed(made)
+    return timed(submission)
 
 
 def deadline(session: Session, file: Path, submission: JobSubmission) -> list[str]:
@@ -162,16 +168,18 @@ def deadline(session: Session, file: Path, submission: JobSubmission) -> list[st
         feasibility,  # with the scheduler's arithmetic: only deadlines need it
     )
 
-    said = feasibility(submission, possible(session, submission), bound)
-    refuse_too_early(file, said, force=submission.forced)
-    return deadline_warnings(said, force=submission.forced)
+    verdict = feasibility(submission, possible(session, submission), bound)
+    refuse_too_early(file, verdict, force=submission.forced)
+    return deadline_warnings(verdict, force=submission.forced)
 
 
 def send(session: Session, submission: JobSubmission) -> JobSubmission:
     """Upload the code, if any, and create the job."""
     code = Path(submission.spec.code) if submission.spec.code else None
     ignored = ignored_in(code) if code is not None else None
-    submission = submission.model_copy(update={"after": earlier_of(session, submission.spec.name, submission)})
+    submission = submission.model_copy(
+        update={"after": resolve_dependencies(session, submission.spec.name, submission)}
+    )
     script = (submission.spec.entrypoint or [""])[0]
     if ignored is not None and ignored(script):
         raise CliError(f"{script}, the job's own script, is left out by {IGNORE_FILE}")
@@ -189,23 +197,23 @@ def created(session: Session, submission: JobSubmission, create: Callable[[], Jo
     try:
         return create()
     except StoreUnavailable as error:
-        ask = f"`everspot job {job}` tells, when the store answers; before that, do not submit it again"
+        hint = f"`everspot job {job}` tells, when the store answers; before that, do not submit it again"
         try:
-            found = session.store.jobs.get(job)
+            doc = session.store.jobs.get(job)
         except StoreError:
-            raise CliError(f"whether {job} was created is not known: {error}", Exit.UNAVAILABLE, hint=ask) from None
-        if found is None:
+            raise CliError(f"whether {job} was created is not known: {error}", Exit.UNAVAILABLE, hint=hint) from None
+        if doc is None:
             raise
-        return found.value
+        return doc.value
 
 
 def note_submitted(session: Session, submission: JobSubmission, retry_of: str | None = None) -> list[str]:
     """Note in a job's history who submitted it. A failure is only a warning, because the job exists and runs without
     the note."""
-    said = {"retry_of": retry_of} if retry_of is not None else {}
+    details = {"retry_of": retry_of} if retry_of is not None else {}
     try:
         writer = session.store.event_writer(submission.job_id, 0, "cli")
-        writer.emit(EventKind.SUBMITTED, by=submission.submitted_by, **said)
+        writer.emit(EventKind.SUBMITTED, by=submission.submitted_by, **details)
     except StoreError as error:
         warnings = [f"job {submission.job_id} was created; that you did it is missing in its history: {error}"]
         warn(session, warnings)

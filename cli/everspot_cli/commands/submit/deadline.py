@@ -32,54 +32,59 @@ def longest_changeover(session: Session) -> timedelta:
     from everspot_core.changeover import Experience
 
     try:
-        found = session.store.notes.changeovers()
+        changeovers = session.store.notes.changeovers()
     except BadDocument:  # it says no more than none would
-        found = None
-    bound = Experience(found.times if found is not None else ()).lasting()
+        changeovers = None
+    bound = Experience(changeovers.times if changeovers is not None else ()).lasting()
     return timedelta(seconds=ceil(bound.total_seconds()))
 
 
-def refuse_too_early(file: Path, said: "Feasibility | None", *, force: bool) -> None:
+def refuse_too_early(file: Path, verdict: "Feasibility | None", *, force: bool) -> None:
     """Refuse a deadline that cannot be kept, unless its author insists. One that has passed is refused all the same.
 
     Raises:
         CliError: if it cannot.
     """
-    if said is not None and said.feasible is False and (said.past or not force):
-        raise refusal(file, said)
+    if verdict is not None and verdict.feasible is False and (verdict.past or not force):
+        raise refusal(file, verdict)
 
 
-def refusal(file: Path, said: "Feasibility") -> CliError:
+def refusal(file: Path, verdict: "Feasibility") -> CliError:
     """The error for a deadline that cannot be kept: why, the earliest possible one, and what that costs."""
-    problem = _minute(said.deadline) + (" has passed already" if said.past else f" is too early: {_why(said)}")
-    if said.earliest is not None:
-        problem += f". The earliest is {_minute(said.earliest, up=True)}{_cost(said)}"
-    hint = f"`deadline: {_span(said.least, _MINUTE)}` or more can be kept" if said.least is not None else ""
-    if not said.past:
+    problem = _minute(verdict.deadline) + (
+        " has passed already" if verdict.past else f" is too early: {_explain_shortfall(verdict)}"
+    )
+    if verdict.earliest is not None:
+        problem += f". The earliest is {_minute(verdict.earliest, up=True)}{_cost(verdict)}"
+    hint = f"`deadline: {_span(verdict.least, _MINUTE)}` or more can be kept" if verdict.least is not None else ""
+    if not verdict.past:
         hint += f"{'; ' if hint else ''}--force submits it all the same"
     return CliError(
         f"{file}: the deadline cannot be kept",
         hint=hint,
-        problems=[{"field": ", ".join(("deadline", *said.bounds)), "problem": problem}],
+        problems=[{"field": ", ".join(("deadline", *verdict.bounds)), "problem": problem}],
     )
 
 
-def _why(said: "Feasibility") -> str:
-    if said.slack is None or said.least is None:
+def _explain_shortfall(verdict: "Feasibility") -> str:
+    if verdict.slack is None or verdict.least is None:
         return "what expected_duration says ends on no date that there is"
-    if said.bounds:
-        by = " and ".join((*said.bounds, "expected_duration"))
-        return f"by {by} the job ends {duration(-said.slack.total_seconds())} later"
-    work, changeover = (_span(value, _SECOND) for value in (said.least - said.changeover, said.changeover))
-    missing = duration(-said.slack.total_seconds())
+    if verdict.bounds:
+        by = " and ".join((*verdict.bounds, "expected_duration"))
+        return f"by {by} the job ends {duration(-verdict.slack.total_seconds())} later"
+    work, changeover = (_span(value, _SECOND) for value in (verdict.least - verdict.changeover, verdict.changeover))
+    missing = duration(-verdict.slack.total_seconds())
     return f"the work takes up to {work} and the changeover before it up to {changeover}, {missing} more than there is"
 
 
-def deadline_warnings(said: "Feasibility | None", *, force: bool) -> list[str]:
+def deadline_warnings(verdict: "Feasibility | None", *, force: bool) -> list[str]:
     """Warnings about the deadline of a job that is accepted. `force`: although it cannot be kept."""
-    if force and said is not None and said.feasible is False and not said.past:
-        return [f"the deadline, {_minute(said.deadline)}, is too early: {_why(said)}; it runs on-demand at once"]
-    if said is None or said.feasible is not None:
+    if force and verdict is not None and verdict.feasible is False and not verdict.past:
+        return [
+            f"the deadline, {_minute(verdict.deadline)}, is too early: {_explain_shortfall(verdict)}; "
+            "it runs on-demand at once"
+        ]
+    if verdict is None or verdict.feasible is not None:
         return []
     return [
         "without expected_duration nobody knows whether the deadline can be kept: the job takes what there is at once, "
@@ -87,46 +92,46 @@ def deadline_warnings(said: "Feasibility | None", *, force: bool) -> list[str]:
     ]
 
 
-def warn(session: Session, said: Iterable[str]) -> None:
+def warn(session: Session, warnings: Iterable[str]) -> None:
     """Print warnings to standard error; with `--json` they are part of the answer instead."""
     if not session.json:
-        for words in said:
+        for words in warnings:
             session.errors.print(f"warning: {words}", style="yellow", soft_wrap=True)
 
 
-def deadline_row(said: "Feasibility | None") -> dict[str, Any] | None:
+def deadline_row(verdict: "Feasibility | None") -> dict[str, Any] | None:
     """The facts about the deadline, as JSON."""
-    if said is None:
+    if verdict is None:
         return None
     return {
-        "at": said.deadline,
-        "feasible": said.feasible,
-        "slack_seconds": said.slack,
-        "on_demand_by": said.begin_by,
-        "earliest": said.earliest,
-        "earliest_on_demand_usd": said.usd,
-        "instance_type": said.cheapest.instance_type.name if said.cheapest else None,
-        "region": said.cheapest.region if said.cheapest else None,
+        "at": verdict.deadline,
+        "feasible": verdict.feasible,
+        "slack_seconds": verdict.slack,
+        "on_demand_by": verdict.begin_by,
+        "earliest": verdict.earliest,
+        "earliest_on_demand_usd": verdict.usd,
+        "instance_type": verdict.cheapest.instance_type.name if verdict.cheapest else None,
+        "region": verdict.cheapest.region if verdict.cheapest else None,
     }
 
 
-def sentence(said: "Feasibility") -> str:
+def sentence(verdict: "Feasibility") -> str:
     """A sentence on a deadline that can be kept: how much time is to spare, and until when."""
-    if said.begin_by is None:
-        return f"The deadline, {_minute(said.deadline)}, can be kept, if nothing keeps the job from its hours."
-    spare = duration(said.slack.total_seconds()) if said.slack is not None else "—"
-    by = _minute(said.begin_by) if said.begin_by is not None else "—"
+    if verdict.begin_by is None:
+        return f"The deadline, {_minute(verdict.deadline)}, can be kept, if nothing keeps the job from its hours."
+    spare = duration(verdict.slack.total_seconds()) if verdict.slack is not None else "—"
+    by = _minute(verdict.begin_by) if verdict.begin_by is not None else "—"
     return (
-        f"The deadline, {_minute(said.deadline)}, can be kept with {spare} to spare; "
+        f"The deadline, {_minute(verdict.deadline)}, can be kept with {spare} to spare; "
         f"on-demand has to begin by {by} at the latest."
     )
 
 
-def _cost(said: "Feasibility") -> str:
-    if said.usd is None or said.cheapest is None:
+def _cost(verdict: "Feasibility") -> str:
+    if verdict.usd is None or verdict.cheapest is None:
         return ""
-    usd = f"{said.usd:.2f}" if said.usd >= 0.1 else f"{said.usd:.2g}"
-    return f", for about ${usd} on-demand ({said.cheapest.instance_type.name} in {said.cheapest.region})"
+    usd = f"{verdict.usd:.2f}" if verdict.usd >= 0.1 else f"{verdict.usd:.2g}"
+    return f", for about ${usd} on-demand ({verdict.cheapest.instance_type.name} in {verdict.cheapest.region})"
 
 
 def _span(value: timedelta, step: timedelta) -> str:

@@ -20,7 +20,13 @@ from everspot_cli.commands.submit.deadline import (
     warn,
 )
 from everspot_cli.commands.submit.elsewhere import elsewhere, print_elsewhere
-from everspot_cli.commands.submit.fleet import FleetTypes, cluster_rules, fleet_of, sharing_warnings, thread_warnings
+from everspot_cli.commands.submit.fleet import (
+    FleetTypes,
+    cluster_rules,
+    read_fleet_types,
+    sharing_warnings,
+    thread_warnings,
+)
 from everspot_cli.commands.submit.outlook import PoolFacts, as_json, is_estimate, outlook, priced_now
 from everspot_cli.commands.submit.outlook import cells as outlook_cells
 from everspot_cli.commands.submit.outlook import columns as outlook_columns
@@ -45,45 +51,45 @@ def dry_run(
         look = outlook(session, fleet.kinds, regions or ())
         catalogue = priced_now(session, catalogue, look)
     only = fleet.types if fleet is not None and fleet.declared and not wait_for_capacity else None
-    found = candidates(spec.resources, catalogue, regions or here, spec.expected_duration, only)
-    known = {"changeover": longest_changeover(session)} if _has_store(session) else {}
-    said, force = feasibility(submission, found, **known), submission.forced
+    candidate_list = candidates(spec.resources, catalogue, regions or here, spec.expected_duration, only)
+    feasibility_options = {"changeover": longest_changeover(session)} if _has_store(session) else {}
+    verdict, force = feasibility(submission, candidate_list, **feasibility_options), submission.forced
     today = datetime.now().astimezone().date()  # the age of a price is counted in real days
     shared = sharing_warnings(session, submission) if _has_store(session) else []
     warnings = [
         *thread_warnings(submission),
         *unsaved_warnings(submission),
         *shared,
-        *deadline_warnings(said, force=force),
+        *deadline_warnings(verdict, force=force),
     ]
     abroad = elsewhere(session, submission) if _has_store(session) else []
     if session.json:
         session.answer({"spec": spec.model_dump(mode="json"),
-                        "candidates": [_row(c, alive, today, look) for c in found],
+                        "candidates": [_row(c, alive, today, look) for c in candidate_list],
                         "fits_now": sorted(t for t in alive if _fits(catalogue, t, spec)),
-                        "clusters": abroad, "deadline": deadline_row(said), "warnings": warnings})  # fmt: skip
+                        "clusters": abroad, "deadline": deadline_row(verdict), "warnings": warnings})  # fmt: skip
     rules = cluster_rules(session, file, submission, fleet, wait_for_capacity) if _has_store(session) else []
-    more, refused = gathered(str(file), [*rules, lambda: _in_time(file, said, force)])
+    more, refused = gathered(str(file), [*rules, lambda: _in_time(file, verdict, force)])
     warnings = [*more, *warnings]
     if refused is not None and not refused.problems[0]["field"].startswith("deadline"):
         raise refused
     travels = any(row["usd_per_hour"] is not None for row in abroad[1:])  # to a peer that can hold it
-    if not found and not travels and not any(_fits(catalogue, t, spec) for t in alive):
-        lacks = "; ".join(f"{kind.name}: {', '.join(what)}" for kind, what in nearest(spec.resources, catalogue))
+    if not candidate_list and not travels and not any(_fits(catalogue, t, spec) for t in alive):
+        lacks = "; ".join(f"{kind.name}: {', '.join(lacking)}" for kind, lacking in nearest(spec.resources, catalogue))
         raise CliError("no instance type of the catalogue has what the job needs", hint=f"nearest: {lacks}")
     if not session.json:
-        _print_candidates(session, spec, found, alive, today, look)
+        _print_candidates(session, spec, candidate_list, alive, today, look)
         print_elsewhere(session, submission, abroad)
         warn(session, warnings)
-        _print_deadline(session, said)
+        _print_deadline(session, verdict)
     if refused is not None:
         session.console.print()  # below the table it has to be seen
         words = f"{refused}: it would not be submitted"
         raise CliError(words, refused.code, hint=refused.hint, problems=refused.problems)
 
 
-def _in_time(file: Path, said: Feasibility | None, force: bool) -> list[str]:
-    refuse_too_early(file, said, force=force)
+def _in_time(file: Path, verdict: Feasibility | None, force: bool) -> list[str]:
+    refuse_too_early(file, verdict, force=force)
     return []
 
 
@@ -94,9 +100,9 @@ def _has_store(session: Session) -> bool:
         return False
 
 
-def _print_deadline(session: Session, said: Feasibility | None) -> None:
-    if said is not None and said.feasible:
-        session.console.print(sentence(said), soft_wrap=True)
+def _print_deadline(session: Session, verdict: Feasibility | None) -> None:
+    if verdict is not None and verdict.feasible:
+        session.console.print(sentence(verdict), soft_wrap=True)
         if session.scale_note():
             session.console.print(session.scale_note(), style="dim", soft_wrap=True)
 
@@ -114,7 +120,7 @@ def _cluster(session: Session) -> tuple[Catalogue, list[str] | None, set[str], F
     region = session.manifest.region or next((region_of(row["zone"]) for row in live), "")
     types = {row["instance_type"] for row in live}
     here = [region] if region in session.catalogue.regions else None
-    return session.catalogue, here, types, fleet_of(session)
+    return session.catalogue, here, types, read_fleet_types(session)
 
 
 def _row(candidate: Candidate, alive: set[str], today: date, look: PoolFacts) -> dict[str, Any]:
@@ -137,30 +143,32 @@ def _row(candidate: Candidate, alive: set[str], today: date, look: PoolFacts) ->
 
 
 def _print_candidates(
-    session: Session, spec: JobSpec, found: list[Candidate], alive: set[str], today: date, look: PoolFacts
+    session: Session, spec: JobSpec, candidate_list: list[Candidate], alive: set[str], today: date, look: PoolFacts
 ) -> None:
     expected = format_duration(spec.expected_duration) if spec.expected_duration else None
     wide = session.console.width >= NARROW
-    ordered = sorted(found, key=lambda c: c.instance_type.name not in alive)[:SHOWN]  # what is there goes first
+    ordered = sorted(candidate_list, key=lambda c: c.instance_type.name not in alive)[
+        :SHOWN
+    ]  # what is there goes first
     columns = ["TYPE", "REGION", "VCPU", "GIB", "SPOT\n$/H", "ON-DEMAND\n$/H", "SAVES"]
     if expected:
         columns += [f"SPOT $\nFOR {expected}", f"ON-DEMAND $\nFOR {expected}"]
     more = outlook_columns(ordered, look)
     rows = [_cells(candidate, alive, " to " if wide else "-", bool(expected)) for candidate in ordered]
     for row, candidate in zip(rows, ordered, strict=True):
-        known = outlook_cells(candidate, look, more)
+        pool_cells = outlook_cells(candidate, look, more)
         if wide:
-            row += known
+            row += pool_cells
         else:
-            row[0] += "".join(f"\n  {name.lower()} {cell}" for name, cell in zip(more, known, strict=True))
+            row[0] += "".join(f"\n  {name.lower()} {cell}" for name, cell in zip(more, pool_cells, strict=True))
     columns += more if wide else []
     # Where columns are dear, a region that all share is told below.
-    told = [n for n in range(len(columns)) if n != 1 or wide or len({row[1] for row in rows}) > 1]
-    table = sheet([columns[n] for n in told], left=sum(n < 2 for n in told), fold=("TYPE",))
+    shown_columns = [n for n in range(len(columns)) if n != 1 or wide or len({row[1] for row in rows}) > 1]
+    table = sheet([columns[n] for n in shown_columns], text_columns=sum(n < 2 for n in shown_columns), fold=("TYPE",))
     for row in rows:
-        table.add_row(*(row[n] for n in told))
+        table.add_row(*(row[n] for n in shown_columns))
     session.console.print(table)
-    _footnotes(session, ordered, len(found), alive, today, look)
+    _footnotes(session, ordered, len(candidate_list), alive, today, look)
 
 
 def _cells(candidate: Candidate, alive: set[str], dash: str, expected: bool) -> list[str]:

@@ -43,7 +43,7 @@ def elsewhere(session: Session, submission: JobSubmission) -> list[dict[str, Any
     if not peers:
         return []
     problems = {row["name"]: row["problem"] for row in peer_rows(session)}
-    noted = {name: found.value for name, found in session.store.notes.peers.scan().items()}
+    noted = {name: doc.value for name, doc in session.store.notes.peers.scan().items()}
     gigabytes = _gigabytes(session, submission)
     home = Peer(name=session.manifest.cluster, cloud=session.manifest.cloud, control_url=session.store_url)
     price = partial(_row, session, submission)
@@ -61,16 +61,18 @@ def able_peers(session: Session, submission: JobSubmission) -> list[str]:
     spec, notes = submission.spec, session.store.notes.peers
     able = []
     for peer in (p for p in session.manifest.federation if reachable(p, spec.clouds, spec.clusters)):
-        found = notes.get(peer.name)
+        doc = notes.get(peer.name)
         try:
-            known = _market(session, peer, found.value if found is not None else None)
+            peer_market = _market(session, peer, doc.value if doc is not None else None)
         except (StoreError, CliError):  # of the peer's store: nothing is known of it
             continue
-        if known is None:
+        if peer_market is None:
             continue
-        types = builtin().with_types(known.instance_types).types
-        named = {pool.instance_type for pool in known.fleet.pools} | {idle.instance_type for idle in known.fleet.idle}
-        if any(fits(spec.resources, Shape.of(types[name])) for name in named & types.keys()):
+        types = builtin().with_types(peer_market.instance_types).types
+        type_names = {pool.instance_type for pool in peer_market.fleet.pools} | {
+            idle.instance_type for idle in peer_market.fleet.idle
+        }
+        if any(fits(spec.resources, Shape.of(types[name])) for name in type_names & types.keys()):
             able.append(peer.name)
     return able
 
@@ -81,8 +83,8 @@ def _market(session: Session, peer: Peer, noted: PeerMarket | None) -> PeerMarke
 
 
 def _published(store: Store) -> PeerMarket | None:
-    found, fleet = store.read_manifest(), store.notes.fleet()
-    return PeerMarket(fleet=fleet, instance_types=found.value.instance_types) if found and fleet else None
+    manifest_doc, fleet = store.read_manifest(), store.notes.fleet()
+    return PeerMarket(fleet=fleet, instance_types=manifest_doc.value.instance_types) if manifest_doc and fleet else None
 
 
 def _row(
@@ -95,39 +97,43 @@ def _row(
 ) -> dict[str, Any]:
     """A cluster of which nothing can be read has a problem, and no figures."""
     try:
-        known = read()
+        peer_market = read()
     except (StoreError, CliError) as error:
         return _figures(peer, way, problem or str(error), None, None)
-    if known is None:
+    if peer_market is None:
         return _figures(peer, way, problem or "its scheduler has noted no pools yet", None, None)
-    return _figures(peer, way, problem, _prospect(submission, peer.name, known, way, session.now), known.fleet)
+    return _figures(
+        peer, way, problem, _prospect(submission, peer.name, peer_market, way, session.now), peer_market.fleet
+    )
 
 
-def _prospect(submission: JobSubmission, name: str, known: PeerMarket, way: "Passage", now: datetime) -> dict[str, Any]:
+def _prospect(
+    submission: JobSubmission, name: str, peer_market: PeerMarket, way: "Passage", now: datetime
+) -> dict[str, Any]:
     from everspot_core.federation.prospect import prospect
 
-    market = known.fleet.market(name, builtin().with_types(known.instance_types).types)
-    found = prospect(plain_view(submission, None), market, now, passage=way)
+    market = peer_market.fleet.market(name, builtin().with_types(peer_market.instance_types).types)
+    forecast = prospect(plain_view(submission, None), market, now, passage=way)
     changeover = market.changeover
     return {
-        "expected_usd": found.usd,
-        "usd_per_hour": found.usd_per_hour,
+        "expected_usd": forecast.usd,
+        "usd_per_hour": forecast.usd_per_hour,
         "changeover_seconds": changeover.expected.total_seconds() if changeover is not None else None,
-        "capacity_now": found.feasible,
-        "done_by": found.done_by,
-        "why": _PAID if found.paid else found.why or None,
+        "capacity_now": forecast.feasible,
+        "done_by": forecast.done_by,
+        "why": _PAID if forecast.paid else forecast.why or None,
     }
 
 
 def _figures(
-    peer: Peer, way: "Passage", problem: str | None, found: dict[str, Any] | None, fleet: FleetState | None
+    peer: Peer, way: "Passage", problem: str | None, forecast: dict[str, Any] | None, fleet: FleetState | None
 ) -> dict[str, Any]:
     nothing = dict.fromkeys(("expected_usd", "usd_per_hour", "changeover_seconds", "capacity_now", "done_by", "why"))
     return {
         "cluster": peer.name,
         "cloud": peer.cloud,
         "problem": problem,
-        **(found or nothing),
+        **(forecast or nothing),
         "egress_usd": way.usd,
         "way_seconds": way.expected.total_seconds(),
         "prices_at": fleet.updated_at if fleet is not None else None,
@@ -136,8 +142,10 @@ def _figures(
 
 def _gigabytes(session: Session, submission: JobSubmission) -> float:
     """The size of the datasets, which go along; one that does not exist is told of elsewhere."""
-    named = submission.datasets or [found for word in submission.spec.datasets if (found := pin(session, word))]
-    parts = [name.partition("@") for name in named]
+    datasets = submission.datasets or [
+        dataset for reference in submission.spec.datasets if (dataset := pin(session, reference))
+    ]
+    parts = [name.partition("@") for name in datasets]
     return sum(session.store.datasets.find(name, digest).size for name, _, digest in parts) / _GIGABYTE
 
 
@@ -147,7 +155,9 @@ def print_elsewhere(session: Session, submission: JobSubmission, rows: Sequence[
         return
     span = submission.spec.expected_duration
     cost = f"EXPECTED $\nFOR {format_duration(span)}" if span is not None else "EXPECTED $"
-    table = sheet(("CLUSTER", cost, "OF THAT\nEGRESS $", "$/H", "CHANGEOVER", "PRICES"), left=1, fold=("CLUSTER",))
+    table = sheet(
+        ("CLUSTER", cost, "OF THAT\nEGRESS $", "$/H", "CHANGEOVER", "PRICES"), text_columns=1, fold=("CLUSTER",)
+    )
     for row in rows:
         usd, hourly = ("—" if value is None else f"{value:.4f}" for value in (row["expected_usd"], row["usd_per_hour"]))
         took = "—" if row["changeover_seconds"] is None else f"{row['changeover_seconds']:.0f} s"

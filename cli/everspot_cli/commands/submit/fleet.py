@@ -10,7 +10,7 @@ from everspot_core.catalogue import InstanceType
 from everspot_core.counting import counted, first_few
 from everspot_core.job import JobSubmission
 
-from everspot_cli.chaining import earlier_of
+from everspot_cli.chaining import resolve_dependencies
 from everspot_cli.commands.submit.elsewhere import able_peers
 from everspot_cli.commands.submit.travel import travel_warnings
 from everspot_cli.errors import CliError
@@ -37,11 +37,11 @@ class FleetTypes:
         return tuple(kind.name for kind in self.kinds)
 
 
-def fleet_of(session: Session) -> FleetTypes | None:
+def read_fleet_types(session: Session) -> FleetTypes | None:
     """The cluster's types, from its description, or in a folder cluster from its running instances. None if unknown."""
-    known, offer = session.catalogue.types, session.manifest.fleet
+    types, offer = session.catalogue.types, session.manifest.fleet
     if offer is not None:
-        return FleetTypes(tuple(known[name] for name in offer.types if name in known), True)
+        return FleetTypes(tuple(types[name] for name in offer.types if name in types), True)
     if not session.cloud.by_hand:
         return None
     alive = [doc.value for doc in session.store.instances.scan().values()]
@@ -82,7 +82,7 @@ def cluster_rules(
         return []
 
     def chain() -> list[str]:
-        earlier_of(session, str(file), submission)
+        resolve_dependencies(session, str(file), submission)
         return []
 
     return [
@@ -105,21 +105,21 @@ def refuse_impossible(
     Raises:
         CliError: if none can, and the user does not insist on waiting for one that could.
     """
-    wanted = submission.spec.resources
-    if fleet is None or wait_for_capacity or any(not misfits(kind, wanted) for kind in fleet.kinds):
+    resources = submission.spec.resources
+    if fleet is None or wait_for_capacity or any(not misfits(kind, resources) for kind in fleet.kinds):
         return []
     able = able_peers(session, submission)
     if able:
         return [f"no instance type of {session.manifest.cluster} can hold the job: it waits for {', '.join(able)}"]
-    near = sorted(fleet.kinds, key=lambda kind: (len(misfits(kind, wanted)), -kind.vcpus, kind.name))
+    near = sorted(fleet.kinds, key=lambda kind: (len(misfits(kind, resources)), -kind.vcpus, kind.name))
     lacks, has = (
-        first_few([told(kind) for kind in near], _SHOWN, between="; ", rest="; and {} more types")
-        for told in (lambda kind: f"{kind.name} has {', '.join(misfits(kind, wanted))}", _words)
+        first_few([describe(kind) for kind in near], _SHOWN, between="; ", rest="; and {} more types")
+        for describe in (lambda kind: f"{kind.name} has {', '.join(misfits(kind, resources))}", _words)
     )
-    whose = "the fleet's types" if fleet.declared else "the instances that have reported"
+    subject = "the fleet's types" if fleet.declared else "the instances that have reported"
     raise CliError(
         f"{file}: nothing that the cluster {session.manifest.cluster} has can hold this job",
-        hint=f"{whose}: {has}. Ask for less, or add a type that holds it to the fleet{WAIT_HINT}",
+        hint=f"{subject}: {has}. Ask for less, or add a type that holds it to the fleet{WAIT_HINT}",
         problems=[{"field": "resources", "problem": lacks or "the fleet has no types"}],
     )
 
@@ -152,11 +152,11 @@ def price_warnings(session: Session, file: Path, submission: JobSubmission, flee
 
 def thread_warnings(submission: JobSubmission) -> list[str]:
     """Warnings about a job with more threads than vCPUs: the threads take turns and wait for each other."""
-    given, vcpus = submission.spec.env.get(THREADS), submission.spec.resources.vcpus
-    if given is None or not given.isdecimal() or int(given) <= vcpus:
+    threads, vcpus = submission.spec.env.get(THREADS), submission.spec.resources.vcpus
+    if threads is None or not threads.isdecimal() or int(threads) <= vcpus:
         return []
     return [
-        f"{THREADS}={given} is more than the {counted(vcpus, 'vCPU')} that the job asks for: threads that wait for "
+        f"{THREADS}={threads} is more than the {counted(vcpus, 'vCPU')} that the job asks for: threads that wait for "
         "each other make it many times slower. Without the variable it gets as many threads as resources.vcpus, "
         "shared among its processes"
     ]

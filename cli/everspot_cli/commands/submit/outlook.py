@@ -9,7 +9,7 @@ from everspot_core.catalogue import Catalogue, InstanceType, builtin
 from everspot_core.market import Market, PoolKey
 from everspot_core.pool_history import PoolHistory
 
-from everspot_cli.market import MarketAnswer, ask, seen, spot_of, with_prices, zones_of
+from everspot_cli.market import MarketAnswer, list_zones, merge_spot_history, query_market, read_histories, with_prices
 from everspot_cli.session import Session
 from everspot_cli.tables import duration
 
@@ -20,35 +20,45 @@ class PoolFacts:
 
     region: str = ""
     zones: tuple[str, ...] = ()
-    asked: MarketAnswer = field(default_factory=MarketAnswer)
-    known: dict[PoolKey, PoolHistory] = field(default_factory=dict)
+    live_market: MarketAnswer = field(default_factory=MarketAnswer)
+    history_by_pool: dict[PoolKey, PoolHistory] = field(default_factory=dict)
 
     def scores(self, candidate: Candidate) -> list[int]:
         """The candidate's scores: of the cluster's zones, else of its region as a whole."""
         name = candidate.instance_type.name
         if candidate.region == self.region:
-            zones = [self.asked.scores[name, zone].score for zone in self.zones if (name, zone) in self.asked.scores]
+            zones = [
+                self.live_market.scores[name, zone].score
+                for zone in self.zones
+                if (name, zone) in self.live_market.scores
+            ]
             if zones:
                 return zones
-        whole = self.asked.regions.get((name, candidate.region))
+        whole = self.live_market.regions.get((name, candidate.region))
         return [whole.score] if whole is not None else []
 
     def history(self, candidate: Candidate) -> PoolHistory:
         """The history of the candidate's spot pools."""
-        return spot_of(self.known, candidate.instance_type.name) if candidate.region == self.region else PoolHistory()
+        return (
+            merge_spot_history(self.history_by_pool, candidate.instance_type.name)
+            if candidate.region == self.region
+            else PoolHistory()
+        )
 
 
 def outlook(session: Session, types: Collection[InstanceType], regions: Collection[str]) -> PoolFacts:
     """Ask the cloud and the ledger about the cluster's types. `regions`: those to choose from."""
-    known = seen(session)
-    zones = zones_of(session, known)
+    history_by_pool = read_histories(session)
+    zones = list_zones(session, history_by_pool)
     several = regions if len(regions) > 1 else ()
-    return PoolFacts(session.manifest.region, tuple(zones), ask(session, types, zones, several), known)
+    return PoolFacts(
+        session.manifest.region, tuple(zones), query_market(session, types, zones, several), history_by_pool
+    )
 
 
 def priced_now(session: Session, catalogue: Catalogue, look: PoolFacts) -> Catalogue:
     """The catalogue with the spot prices in force, as far as the cloud has stated them."""
-    return with_prices(session, catalogue, look.asked) if look.asked.prices else catalogue
+    return with_prices(session, catalogue, look.live_market) if look.live_market.prices else catalogue
 
 
 def is_estimate(candidate: Candidate) -> bool:
@@ -76,8 +86,8 @@ def as_json(candidate: Candidate, look: PoolFacts) -> dict[str, Any]:
 
 
 def _pool(name: str, zone: str, look: PoolFacts) -> dict[str, Any]:
-    price, score = look.asked.prices.get((name, zone)), look.asked.scores.get((name, zone))
-    history = look.known.get(PoolKey(name, zone, Market.SPOT), PoolHistory())
+    price, score = look.live_market.prices.get((name, zone)), look.live_market.scores.get((name, zone))
+    history = look.history_by_pool.get(PoolKey(name, zone, Market.SPOT), PoolHistory())
     return {
         "zone": zone,
         "spot_usd_per_hour": price.usd_per_hour if price else None,
@@ -98,27 +108,27 @@ def columns(shown: list[Candidate], look: PoolFacts) -> list[str]:
     ]
 
 
-def cells(candidate: Candidate, look: PoolFacts, wanted: list[str]) -> list[str]:
+def cells(candidate: Candidate, look: PoolFacts, column_names: list[str]) -> list[str]:
     """A candidate's cells of these columns."""
     scores, history = look.scores(candidate), look.history(candidate)
     low_high = f"{min(scores)}" if len(set(scores)) == 1 else f"{min(scores)}-{max(scores)}" if scores else "—"
-    taken = f"{history.interrupted}/{history.launches}" if history.launches else "—"
-    return [{"SCORE": low_high, "TAKEN": taken}[column] for column in wanted]
+    interrupted = f"{history.interrupted}/{history.launches}" if history.launches else "—"
+    return [{"SCORE": low_high, "TAKEN": interrupted}[column] for column in column_names]
 
 
 def notes(session: Session, shown: list[Candidate], look: PoolFacts) -> list[str]:
     """The notes below the table."""
-    said = []
+    sentences = []
     if any(is_estimate(c) for c in shown):
-        said.append("~ an estimate: the catalogue's figure of an earlier day, not what spot costs here now")
-    if any(point.instance_type in {c.instance_type.name for c in shown} for point in look.asked.prices.values()):
-        said.append(f"Spot prices without ~ are those in force at {session.now:%Y-%m-%d %H:%M} UTC.")
-    wanted = columns(shown, look)
-    if "SCORE" in wanted:
-        said.append("SCORE: how likely the cloud finds it now that spot is to be had, 1 to 10, by zone.")
-    if "TAKEN" in wanted:
+        sentences.append("~ an estimate: the catalogue's figure of an earlier day, not what spot costs here now")
+    if any(point.instance_type in {c.instance_type.name for c in shown} for point in look.live_market.prices.values()):
+        sentences.append(f"Spot prices without ~ are those in force at {session.now:%Y-%m-%d %H:%M} UTC.")
+    column_names = columns(shown, look)
+    if "SCORE" in column_names:
+        sentences.append("SCORE: how likely the cloud finds it now that spot is to be had, 1 to 10, by zone.")
+    if "TAKEN" in column_names:
         total = sum((look.history(c) for c in shown), start=PoolHistory())
         each = total.hours_per_interruption
         rate = f", one for each {duration(each * 3600)} that an instance ran" if each is not None else ""
-        said.append(f"TAKEN: spot instances of this cluster that the cloud took back, of those launched{rate}.")
-    return said + [f"{trouble}." for trouble in look.asked.troubles]
+        sentences.append(f"TAKEN: spot instances of this cluster that the cloud took back, of those launched{rate}.")
+    return sentences + [f"{trouble}." for trouble in look.live_market.troubles]

@@ -10,11 +10,11 @@ import typer
 from everspot_core.job import JobSubmission
 from everspot_core.records import JobState
 
-from everspot_cli.commands.options import EndedJobId, Env, Json, Name, Set, WaitForCapacity, session_of
+from everspot_cli.commands.options import EndedJobId, Env, Json, Name, Set, WaitForCapacity, current_session
 from everspot_cli.commands.submit.command import answer_submitted, check, created, note_submitted, skew_warnings
 from everspot_cli.commands.submit.deadline import bounded
 from everspot_cli.errors import CliError
-from everspot_cli.finding import find_job, record_of
+from everspot_cli.finding import find_job, read_record
 from everspot_cli.requests import user
 from everspot_cli.session import Session
 from everspot_cli.specs import Overrides, changed
@@ -42,7 +42,7 @@ def retry(
     It is a new job with the same code, datasets and settings; its retries, budget and deadline begin anew. The old
     one and its history stay as they are.
     """
-    session = session_of(context, json)
+    session = current_session(context, json)
     old = find_job(session, job_id, ended=True)
     _refuse_unless_ended(session, old.job_id)
     submission = _again(session, old, Overrides.read(name, set or (), env or ()), from_scratch)
@@ -56,7 +56,7 @@ def retry(
 
 
 def _refuse_unless_ended(session: Session, job: str) -> None:
-    record = record_of(session, job)
+    record = read_record(session, job)
     if record is None or not record.state.final:
         state = record.state.value if record is not None else JobState.PENDING.value
         hint = f"`everspot cancel {job}` ends it, and keeps its checkpoints for a retry"

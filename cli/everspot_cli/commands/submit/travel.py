@@ -20,8 +20,8 @@ def travel_warnings(session: Session, file: Path, submission: JobSubmission) -> 
     if not spec.clouds and not spec.clusters:
         return []
     if not manifest.federation:
-        said = "clouds" if spec.clouds else "clusters"
-        return [f"{said} does nothing here: the cluster {manifest.cluster} has no peers, so the job stays in it"]
+        field = "clouds" if spec.clouds else "clusters"
+        return [f"{field} does nothing here: the cluster {manifest.cluster} has no peers, so the job stays in it"]
     clouds = sorted({manifest.cloud, *(peer.cloud for peer in manifest.federation)})
     names = sorted(peer.name for peer in manifest.federation)
     problems = [
@@ -40,9 +40,9 @@ def travel_warnings(session: Session, file: Path, submission: JobSubmission) -> 
     return []
 
 
-def _unknown(field: str, given: Collection[str], allowed: Collection[str], what: str) -> list[dict[str, str]]:
+def _unknown(field: str, names: Collection[str], allowed: Collection[str], complaint: str) -> list[dict[str, str]]:
     return [
-        {"field": field, "problem": f"{name} is {what}{near(name, allowed)}; allowed: {', '.join(allowed)}"}
-        for name in given
+        {"field": field, "problem": f"{name} is {complaint}{near(name, allowed)}; allowed: {', '.join(allowed)}"}
+        for name in names
         if name not in allowed
     ]

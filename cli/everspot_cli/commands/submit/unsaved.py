@@ -23,14 +23,14 @@ def unsaved_warnings(submission: JobSubmission) -> list[str]:
     spec = submission.spec
     if spec.entrypoint is None or spec.code is None:
         return []
-    beside = " ".join([*spec.entrypoint, *spec.env, *spec.env.values(), *spec.setup]).encode()
-    if _EVIDENCE.search(beside) or _mentions(Path(spec.code)):
+    spec_text = " ".join([*spec.entrypoint, *spec.env, *spec.env.values(), *spec.setup]).encode()
+    if _EVIDENCE.search(spec_text) or _mentions(Path(spec.code)):
         return []
     allowed = spec.retries.from_zero
-    then = f"the program restarts from zero, {counted(allowed, 'time')} at most" if allowed else "the job fails"
+    consequence = f"the program restarts from zero, {counted(allowed, 'time')} at most" if allowed else "the job fails"
     return [
         "nothing in the code mentions the folder checkpoints or the trainer library: after an interruption "
-        f"{then} (retries.from_zero). Write its state into checkpoints/ "
+        f"{consequence} (retries.from_zero). Write its state into checkpoints/ "
         "(EVERSPOT_CHECKPOINT_DIR names it) and load it at the start, or use everspot_train: docs/training.md"
     ]
 

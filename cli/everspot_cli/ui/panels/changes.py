@@ -75,8 +75,8 @@ def panel(changes: Sequence[AppliedChange]) -> ChangesPanel:
 
 def _summary(changes: Sequence[AppliedChange]) -> str:
     failed = sum(not change.whole for change in changes)
-    told = f"{counted(len(changes) - failed, 'change')} applied"
-    return f"{told}, {counted(failed, 'update')} failed." if failed else f"{told}."
+    summary = f"{counted(len(changes) - failed, 'change')} applied"
+    return f"{summary}, {counted(failed, 'update')} failed." if failed else f"{summary}."
 
 
 def _line(change: AppliedChange) -> ChangeLine:
@@ -110,19 +110,19 @@ def _signed(usd: float) -> str:
 
 def _course(environment: str, changes: Sequence[AppliedChange]) -> CostCourse | None:
     """The drawing of an environment with at least two known costs; what is not known is left out of it."""
-    known = [(c.at, after.total.expected) for c in changes if (after := _side(c, "after")) is not None]
-    if len(known) < 2:
+    known_costs = [(c.at, after.total.expected) for c in changes if (after := _side(c, "after")) is not None]
+    if len(known_costs) < 2:
         return None
-    first, last, most = known[0][0], known[-1][0], max(usd for _, usd in known) or 1.0
-    points = tuple((_x(at, first, last), _y(usd, most)) for at, usd in known)
+    first, last, most = known_costs[0][0], known_costs[-1][0], max(usd for _, usd in known_costs) or 1.0
+    points = tuple((_x(at, first, last), _y(usd, most)) for at, usd in known_costs)
     labels = (
         (4.0, _y(most, most) + 4, money(most)),
         (4.0, _y(0, most), money(0)),
         (float(LEFT), float(HEIGHT - 6), f"{first:%Y-%m-%d}"),
         (float(WIDTH - 80), float(HEIGHT - 6), f"{last:%Y-%m-%d}"),
     )
-    words = f"From {money(known[0][1])} to {money(known[-1][1])} a month, at most {money(most)}"
-    return CostCourse(environment, points, labels, f"{words}, over {counted(len(known), 'change')}.")
+    words = f"From {money(known_costs[0][1])} to {money(known_costs[-1][1])} a month, at most {money(most)}"
+    return CostCourse(environment, points, labels, f"{words}, over {counted(len(known_costs), 'change')}.")
 
 
 def _x(at: datetime, first: datetime, last: datetime) -> float:

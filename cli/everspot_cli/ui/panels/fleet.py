@@ -52,9 +52,9 @@ class FleetPanel:
     notes: tuple[str, ...]
 
 
-def panel(read: FleetRead, now: datetime, *, every: bool = False) -> FleetPanel:
-    """The page for what was read of a fleet. `every`: also the pools in which nothing has happened."""
-    pools = read.pools if every else of_interest(read.pools)
+def panel(read: FleetRead, now: datetime, *, all_pools: bool = False) -> FleetPanel:
+    """The page for what was read of a fleet. `all_pools`: also the pools in which nothing has happened."""
+    pools = read.pools if all_pools else of_interest(read.pools)
     return FleetPanel(
         summary=_summary(read.instances),
         columns=CELLS,
@@ -72,8 +72,10 @@ def _summary(rows: Sequence[dict[str, Any]]) -> str:
     if not rows:
         return "No instance runs."
     states = Counter(row["state"].lower() for row in rows)
-    told = ", ".join(f"{number} {state}" for state, number in sorted(states.items(), key=lambda s: (-s[1], s[0])))
-    return f"{counted(len(rows), 'instance')}: {told}."
+    states_text = ", ".join(
+        f"{number} {state}" for state, number in sorted(states.items(), key=lambda s: (-s[1], s[0]))
+    )
+    return f"{counted(len(rows), 'instance')}: {states_text}."
 
 
 def _instance(row: dict[str, Any]) -> InstanceLine:

@@ -8,7 +8,7 @@ from typing import Any
 from everspot_core.attempts import Attempt
 from everspot_core.records import JobState
 
-from everspot_cli.failure import FailureWords, failure_of
+from everspot_cli.failure import FailureWords, summarize_failure
 from everspot_cli.governance.charge_table import least
 from everspot_cli.jobfacts import job_facts
 from everspot_cli.reasons import MEANING_OF_REASON
@@ -16,7 +16,7 @@ from everspot_cli.report.paths import Path, draw
 from everspot_cli.report.terminal import money
 from everspot_cli.story import Chapter, chapters
 from everspot_cli.tables import duration, late, stamp
-from everspot_cli.ui.panels.jobs import why
+from everspot_cli.ui.panels.jobs import list_reasons
 from everspot_cli.ui.sources import JobRead
 from everspot_cli.views import MEANING_OF_STATUS
 
@@ -53,7 +53,7 @@ class JobPanel:
     meaning: str
     late: bool
     summary: str
-    why: tuple[str, ...]
+    reasons: tuple[str, ...]
     facts: tuple[tuple[str, str], ...]
     failure: FailureWords | None
     drawing: str
@@ -67,9 +67,9 @@ def panel(read: JobRead, now: datetime, *, whole: bool = False, report: Mapping[
     """The page for what was read of a job. `whole`: its history is not shortened; `report`: the cluster's, from which
     the job's cost is taken."""
     row, state = read.row, JobState(read.row["state"])
-    failed, told = failure_of(row, read.events), [event.at for event in read.events]
+    failed, moments = summarize_failure(row, read.events), [event.at for event in read.events]
     facts = [*job_facts(row, read.spec, now, explained=failed is not None), *_cost(row["job_id"], report)]
-    several_days = len({moment.date() for moment in told}) > 1
+    several_days = len({moment.date() for moment in moments}) > 1
     overdue = late(row)
     return JobPanel(
         job_id=row["job_id"],
@@ -77,14 +77,14 @@ def panel(read: JobRead, now: datetime, *, whole: bool = False, report: Mapping[
         meaning=MEANING_OF_STATUS[row["status"]],
         late=overdue,
         summary=f"{row['status']}{', late' if overdue else ''}: {MEANING_OF_STATUS[row['status']]}.",
-        why=tuple(why(row, now)),
+        reasons=tuple(list_reasons(row, now)),
         facts=tuple((name, str(value)) for name, value in facts if value not in (None, "") and name not in _ABOVE),
         failure=failed,
         drawing=_drawing(read.path),
         attempts=tuple(_attempt(number, a, now) for number, a in enumerate(read.path.attempts, 1)),
         history=tuple(
-            HistoryLine(stamp(told.at, dated=several_days), told, told.left_out)
-            for told in chapters(read.events, whole=whole)
+            HistoryLine(stamp(chapter.at, dated=several_days), chapter, chapter.left_out)
+            for chapter in chapters(read.events, whole=whole)
         ),
         can_cancel=not state.final and row["status"] != "CANCELLING",
         can_interrupt=state.owned,
@@ -96,18 +96,18 @@ _ABOVE = ("job", "status", "waits because")  # what stands above the facts
 
 def _cost(job_id: str, report: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     """What the job has cost, as `everspot cost report` has it; nothing before it is in one."""
-    found = next((job for job in report["jobs"] if job["job_id"] == job_id), None) if report is not None else None
-    if report is None or found is None:
+    bill = next((job for job in report["jobs"] if job["job_id"] == job_id), None) if report is not None else None
+    if report is None or bill is None:
         return []
-    elsewhere, over = found["abroad_usd"] + found["egress_usd"], found["ended_at"] is not None
-    told = least(found["cost_usd"] + elsewhere, found["cost_known"])
+    elsewhere, over = bill["abroad_usd"] + bill["egress_usd"], bill["ended_at"] is not None
+    cost = least(bill["cost_usd"] + elsewhere, bill["cost_known"])
     if elsewhere:
-        beside = f"{money(elsewhere)} of it for visits to other clusters"
+        detail = f"{money(elsewhere)} of it for visits to other clusters"
     else:
-        beside = f"{money(found['on_demand_cost_usd'])} on-demand"
+        detail = f"{money(bill['on_demand_cost_usd'])} on-demand"
     if over:
-        return [("cost", f"{told} ({beside})")]
-    return [("cost", f"{told} until {datetime.fromisoformat(report['as_of']):%Y-%m-%d %H:%M} UTC ({beside})")]
+        return [("cost", f"{cost} ({detail})")]
+    return [("cost", f"{cost} until {datetime.fromisoformat(report['as_of']):%Y-%m-%d %H:%M} UTC ({detail})")]
 
 
 def _drawing(path: Path) -> str:
@@ -120,7 +120,7 @@ def _attempt(number: int, attempt: Attempt, now: datetime) -> AttemptLine:
     ended = "" if attempt.end is None else MEANING_OF_REASON[attempt.reason] if attempt.reason else "not known"
     return AttemptLine(
         number=number,
-        place=" ".join(word for word in where if word) or "—",
+        place=" ".join(part for part in where if part) or "—",
         instance=attempt.instance_id or "—",
         start=f"{attempt.start:%Y-%m-%d %H:%M:%S}",
         length=duration(((attempt.end or now) - attempt.start).total_seconds()),

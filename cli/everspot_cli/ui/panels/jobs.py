@@ -31,7 +31,7 @@ class Filter:
     status: str = ""
     times: int = 1
 
-    def takes(self, row: dict[str, Any]) -> bool:
+    def matches(self, row: dict[str, Any]) -> bool:
         """Whether a row is chosen."""
         if self.team and row["tags"].get("Team", "") != self.team:
             return False
@@ -43,18 +43,18 @@ class Filter:
 
 @dataclass(frozen=True)
 class JobLine:
-    """A row of the table. `why`: reasons, each a sentence; `percent`: of its steps, None if they are not known."""
+    """A row of the table. `reasons`: reasons, each a sentence; `percent`: of its steps, None if they are not known."""
 
     job_id: str
-    whose: str
+    owner: str
     status: str
     late: bool
-    why: tuple[str, ...]
+    reasons: tuple[str, ...]
     place: str
     steps: str
     percent: int | None
     since: str
-    held: str
+    duration: str
     interruptions: int
     priority: str
 
@@ -87,7 +87,7 @@ def panel(rows: Sequence[dict[str, Any]], now: datetime, chosen: Filter | None =
     live = [row for row in rows if not _over(row)]
     ended = sorted((row for row in rows if _over(row)), key=lambda row: row["changed_at"], reverse=True)
     return JobsPanel(
-        summary=", ".join(f"{number} {what}" for number, what in counts) + ".",
+        summary=", ".join(f"{number} {label}" for number, label in counts) + ".",
         counts=counts,
         waiting=tuple(sentences(live, now)),
         live=_lines(live, now, chosen),
@@ -97,22 +97,22 @@ def panel(rows: Sequence[dict[str, Any]], now: datetime, chosen: Filter | None =
     )
 
 
-def why(row: dict[str, Any], now: datetime) -> list[str]:
+def list_reasons(row: dict[str, Any], now: datetime) -> list[str]:
     """The reasons that are known of a job's state: why it is late, waits, is away, has failed, or was moved."""
-    told = []
+    reasons = []
     if late(row):
-        told.append(f"Deadline {deadline_words(row, now)}")
+        reasons.append(f"Deadline {deadline_words(row, now)}")
     if row["waits_because"]:
-        told.append(f"Waits: {row['waits_because']}")
+        reasons.append(f"Waits: {row['waits_because']}")
         if on_demand := on_demand_words(row, now):
-            told.append(f"On-demand {on_demand}")
+            reasons.append(f"On-demand {on_demand}")
     if row["away"]:
-        told.append(away_words(row, now) or "")
+        reasons.append(away_words(row, now) or "")
     if row["status"] == "FAILED" and row["detail"]:
-        told.append(row["detail"].strip().splitlines()[0])
-    told += [words[0].upper() + words[1:] for words in unkept(row)]
-    told += _moved(row)
-    return [words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…" for words in told]
+        reasons.append(row["detail"].strip().splitlines()[0])
+    reasons += [words[0].upper() + words[1:] for words in unkept(row)]
+    reasons += _moved(row)
+    return [words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…" for words in reasons]
 
 
 def _moved(row: dict[str, Any]) -> list[str]:
@@ -131,42 +131,42 @@ def _over(row: dict[str, Any]) -> bool:
 
 
 def _counts(rows: Sequence[dict[str, Any]]) -> tuple[tuple[int, str], ...]:
-    found = Counter(row["status"] for row in rows)
+    by_status = Counter(row["status"] for row in rows)
     overdue = sum(late(row) and not _over(row) for row in rows)
     figures = (
-        (found["RUNNING"] + found["STALLED"], "running"),
-        (found["STARTING"], "starting"),
-        (found["PENDING"] + found["RECOVERING"], "waiting"),
-        (found["AWAY"], "away"),
+        (by_status["RUNNING"] + by_status["STALLED"], "running"),
+        (by_status["STARTING"], "starting"),
+        (by_status["PENDING"] + by_status["RECOVERING"], "waiting"),
+        (by_status["AWAY"], "away"),
         (overdue, "late"),
-        (found["SUCCEEDED"], "succeeded"),
-        (found["FAILED"] + found["CANCELLED"], "failed or cancelled"),
+        (by_status["SUCCEEDED"], "succeeded"),
+        (by_status["FAILED"] + by_status["CANCELLED"], "failed or cancelled"),
     )
     always = ("running", "waiting", "late")
-    return tuple((number, what) for number, what in figures if number or what in always)
+    return tuple((number, label) for number, label in figures if number or label in always)
 
 
 def _lines(rows: Sequence[dict[str, Any]], now: datetime, chosen: Filter) -> Lines:
-    taken = [row for row in rows if chosen.takes(row)]
+    chosen_rows = [row for row in rows if chosen.matches(row)]
     most = SHOWN * max(1, chosen.times)
-    return Lines(tuple(_line(row, now) for row in taken[:most]), max(0, len(taken) - most))
+    return Lines(tuple(_line(row, now) for row in chosen_rows[:most]), max(0, len(chosen_rows) - most))
 
 
 def _line(row: dict[str, Any], now: datetime) -> JobLine:
     total, team = row["total_steps"], row["tags"].get("Team")
     visit = belongs(row)
-    whose = [f"visit of {visit}" if visit else "", f"team {team}" if team else "", row["user"] or ""]
+    owner_parts = [f"visit of {visit}" if visit else "", f"team {team}" if team else "", row["user"] or ""]
     return JobLine(
         job_id=row["job_id"],
-        whose=", ".join(word for word in whose if word),
+        owner=", ".join(part for part in owner_parts if part),
         status=row["status"],
         late=late(row),
-        why=tuple(why(row, now)),
+        reasons=tuple(list_reasons(row, now)),
         place=place(row),
         steps=steps(row),
         percent=(100 if row["status"] == "SUCCEEDED" else min(100, 100 * row["step"] // total)) if total else None,
         since=humane(row["submitted_at"], now),
-        held=duration(row["job_duration_seconds"]),
+        duration=duration(row["job_duration_seconds"]),
         interruptions=row["interruptions"],
         priority=row["priority"],
     )

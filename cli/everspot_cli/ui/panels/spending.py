@@ -17,7 +17,7 @@ class BudgetLine:
     """A row of the table of budgets. `share` and `bound`: of the cap, spent and committed, 0 to 100 together; None
     without a cap. `verdict`: how the cap stands, in words."""
 
-    whose: str
+    payer: str
     period: str
     unit: str
     spent: str
@@ -58,9 +58,13 @@ class UnusualPanel:
     lines: tuple[tuple[str, str], ...]
 
 
-def unusual(found: Anomalies | None) -> UnusualPanel:
+def unusual(anomalies: Anomalies | None) -> UnusualPanel:
     """What `everspot cost anomalies` lists as open. None: the scheduler has found nothing yet."""
-    lines = tuple((f"{a.since:%Y-%m-%d %H:%M} UTC", a.words) for a in reversed(found.open)) if found is not None else ()
+    lines = (
+        tuple((f"{a.since:%Y-%m-%d %H:%M} UTC", a.words) for a in reversed(anomalies.open))
+        if anomalies is not None
+        else ()
+    )
     head = "One thing is not as usual." if len(lines) == 1 else f"{len(lines)} things are not as usual."
     return UnusualPanel(head if lines else "", lines)
 
@@ -71,9 +75,9 @@ def panel(reading: BudgetReading) -> SpendingPanel:
     over = sum(line.tone == "bad" for line in lines)
     near = sum(line.tone == "run" for line in lines)
     capped = sum(row.cap is not None for row in reading.rows)
-    told = f"{over} of {capped} budgets used up, {near} that the forecast passes."
+    summary = f"{over} of {capped} budgets used up, {near} that the forecast passes."
     return SpendingPanel(
-        summary=told if capped else "No budget is set: nothing limits what is spent.",
+        summary=summary if capped else "No budget is set: nothing limits what is spent.",
         lines=lines,
         notes=(*used_up(reading.rows), *([reading.note] if reading.note else [])),
     )
@@ -105,7 +109,7 @@ def costs(report: dict[str, Any]) -> CostPanel:
 def _line(row: BudgetRow) -> BudgetLine:
     share, bound, verdict, tone = _against(row)
     return BudgetLine(
-        whose=row.team or "environment",
+        payer=row.team or "environment",
         period=row.period.value,
         unit=row.unit.words,
         spent=amount(row.spent, row.unit),

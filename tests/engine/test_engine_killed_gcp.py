@@ -50,6 +50,17 @@ def test_a_killed_update_s_groups_are_found_and_go_down(google: Any, capsys: pyt
 
 
 @pytest.mark.nightly
+def test_a_destroy_that_was_killed_goes_on_with_down(google: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    google.up(STACK)
+    kill_update_at(google, "compute.instanceGroupManagers.delete", STACK, "destroy", "--skip-preview")
+    with at_home(google):
+        assert drift(Engine.find(google.project), STACK).found
+        assert everspot("down", "--stack", STACK, "--yes") == 0, capsys.readouterr().err
+        assert f"{NAME} is down; nothing of it is left that runs." in capsys.readouterr().out
+    assert named(google, GROUPS, "") == set() and pending(google, STACK) == set()
+
+
+@pytest.mark.nightly
 def test_a_cluster_whose_image_was_deleted_is_named_so_and_goes_down(
     google: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

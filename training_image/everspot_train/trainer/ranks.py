@@ -80,6 +80,12 @@ class Ranks:
 
     def leave(self) -> None:
         """Close what this object opened."""
+        # A group and its threads live as long as anything refers to it. Such a thread can abort the process at the
+        # interpreter's end.
+        self._control, control = None, self._control
+        if control is not None and dist.is_initialized():
+            dist.destroy_process_group(control)
+        del control
         if self._own_group:
             dist.destroy_process_group()
             self._own_group = False

@@ -29,11 +29,11 @@ class AnomalyArgs(TypedDict):
 
 def check_anomalies(problems: Problems, args: AnomalyArgs) -> None:
     """Add what is wrong with the settings."""
-    given = modelled(problems, Thresholds, args)
-    if given is not None:
-        threshold_problems(problems, given)
+    thresholds = modelled(problems, Thresholds, args)
+    if thresholds is not None:
+        threshold_problems(problems, thresholds)
 
 
-def anomalies_of(args: AnomalyArgs | None) -> Thresholds | None:
+def build_thresholds(args: AnomalyArgs | None) -> Thresholds | None:
     """The settings as `cluster.json` has them; None without any."""
     return None if args is None else Thresholds.model_validate(args)

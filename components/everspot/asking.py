@@ -15,7 +15,7 @@ Answer = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class AskedProvider:
+class InvokedProvider:
     """The provider that is asked. `package`: its package. `credentials`: the sentence for somebody who is not signed
     in. `signed_out`: words by which the provider says that."""
 
@@ -25,9 +25,9 @@ class AskedProvider:
 
     def is_signed_out(self, error: Exception) -> bool:
         """Whether an error says that nobody is signed in."""
-        return any(word in str(error) for word in self.signed_out)
+        return any(phrase in str(error) for phrase in self.signed_out)
 
-    def ask(
+    def invoke(
         self,
         options: pulumi.InvokeOptions,
         token: str,
@@ -41,14 +41,14 @@ class AskedProvider:
         `failed`: the sentence with which the program ends on an error, or a function that gives a substitute answer.
         """
 
-        async def call(known: Answer) -> Any:
+        async def call(resolved: Answer) -> Any:
             try:
-                return await pulumi.runtime.invoke_async(f"{self.package}:{token}", known, options)
+                return await pulumi.runtime.invoke_async(f"{self.package}:{token}", resolved, options)
             except Exception as error:
                 if callable(failed) and not self.is_signed_out(error):
                     return failed(error)
-                told = self.credentials if self.is_signed_out(error) else failed
-                raise pulumi.RunError(f"{told}\n  ({reason(error)})") from None
+                message = self.credentials if self.is_signed_out(error) else failed
+                raise pulumi.RunError(f"{message}\n  ({reason(error)})") from None
 
         return pulumi.Output.all(**inputs).apply(call)
 

@@ -18,7 +18,7 @@ from everspot_core.market import Market
 from everspot_core.offers import gpu_problems, price_problems
 from everspot_core.problems import Problems, camel, near
 
-from everspot.declared import Entries, check_declared, declared_types, known_types
+from everspot.declared import Entries, check_declared, declared_types, resolve_types
 from everspot.limits import IDLE_LIMIT, idle_limit_problems
 
 Inputs = Mapping[str, Any]
@@ -43,7 +43,7 @@ def spelt(value: Any) -> Any:
     return [spelt(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
-def choice_of(entry: Inputs) -> TypeChoice:
+def parse_choice(entry: Inputs) -> TypeChoice:
     """A type as its author wrote it. A cloud whose entries have no weight or maximum price leaves these None."""
     return TypeChoice(
         name=entry["type"],
@@ -55,12 +55,12 @@ def choice_of(entry: Inputs) -> TypeChoice:
     )
 
 
-def markets_of(elastic: Inputs) -> list[Market]:
+def list_markets(elastic: Inputs) -> list[Market]:
     """How elastic instances may be paid, each market once."""
     return [market for market in Market if market in elastic.get("markets", list(Market))]
 
 
-def cap_of(args: Inputs) -> ElasticCap | None:
+def build_cap(args: Inputs) -> ElasticCap | None:
     """The limits of elastic capacity, for its cost; None if there is none."""
     elastic = args.get("elastic")
     if elastic is None:
@@ -68,26 +68,26 @@ def cap_of(args: Inputs) -> ElasticCap | None:
     return ElasticCap(
         instances=int(elastic["max_instances"]),
         usd_per_hour=elastic.get("max_usd_per_hour"),
-        markets=tuple(markets_of(elastic)),
+        markets=tuple(list_markets(elastic)),
     )
 
 
-def standing_of(args: Inputs, standing: CapacitySpec) -> Standing:
+def build_standing(args: Inputs, standing: CapacitySpec) -> Standing:
     """The declared sizes of the standing capacity, for `cluster.json`. The scheduler releases instances beyond them.
     `standing`: its shape."""
     return Standing(
         on_demand_units=standing.on_demand_target,
         spot_units=standing.spot_target,
-        weights=derived_weights(standing, known_types(args["instance_types"])),
+        weights=derived_weights(standing, resolve_types(args["instance_types"])),
     )
 
 
-def offer_of(args: Inputs, standing: CapacitySpec, zones: Sequence[str]) -> FleetOffer:
+def build_offer(args: Inputs, standing: CapacitySpec, zones: Sequence[str]) -> FleetOffer:
     """The types, zones and markets that instances may have, for `cluster.json`. A job that fits none of them is refused
     at submission. `standing`: the shape of the standing capacity."""
     elastic = args.get("elastic")
     units = {Market.ON_DEMAND: standing.on_demand_target, Market.SPOT: standing.spot_target}
-    launched = markets_of(elastic) if elastic is not None and elastic["max_instances"] > 0 else []
+    launched = list_markets(elastic) if elastic is not None and elastic["max_instances"] > 0 else []
     return FleetOffer(
         types=sorted({entry["type"] for entry in args["instance_types"]}),
         zones=list(zones),
@@ -95,50 +95,50 @@ def offer_of(args: Inputs, standing: CapacitySpec, zones: Sequence[str]) -> Flee
     )
 
 
-def elastic_of(args: Inputs, tags: Mapping[str, str], known: Inputs) -> Elastic:
+def build_elastic(args: Inputs, tags: Mapping[str, str], resources: Inputs) -> Elastic:
     """What the scheduler may launch, for `cluster.json`. Types with a lower `priority` come first; without priorities
     the order of the list counts.
 
-    `tags`: of the instances. `known`: the launch template, its version, and the subnet in each zone (`places`).
+    `tags`: of the instances. `resources`: the launch template, its version, and the subnet in each zone (`places`).
     """
     elastic = args["elastic"]
     types = sorted(args["instance_types"], key=lambda entry: entry.get("priority", 0))
     prices = {entry["type"]: entry.get("max_price", args.get("max_price")) for entry in types}
     return Elastic(
         types=[entry["type"] for entry in types],
-        markets=markets_of(elastic),
+        markets=list_markets(elastic),
         max_instances=int(elastic["max_instances"]),
         max_usd_per_hour=elastic.get("max_usd_per_hour"),
         idle_limit=parse_duration(elastic.get("idle_limit", IDLE_LIMIT)),
-        template=known["template"],
-        template_version=known["version"],
-        places=known["places"],
+        template=resources["template"],
+        template_version=resources["version"],
+        places=resources["places"],
         zones={entry["type"]: list(entry["zones"]) for entry in types if entry.get("zones")},
         max_prices={name: price for name, price in prices.items() if price is not None},
         tags=dict(tags),
     )
 
 
-def catalogue_of(args: Inputs) -> Catalogue:
+def build_catalogue(args: Inputs) -> Catalogue:
     """The catalogue with the types that are declared in place."""
     return catalogue.builtin().with_types(declared_types(args["instance_types"]))
 
 
 def check_prices(problems: Problems, args: Inputs, standing: CapacitySpec, region: str) -> None:
     """Add every type whose price in the region is unknown, and a cap in USD per hour under which nothing fits."""
-    known = catalogue_of(args)
-    price_problems(problems, standing.types, region, known)
-    cap = cap_of(args)
-    reason = no_room(rates_of(region, known, standing), cap) if cap is not None else None
+    prices = build_catalogue(args)
+    price_problems(problems, standing.types, region, prices)
+    cap = build_cap(args)
+    reason = no_room(rates_of(region, prices, standing), cap) if cap is not None else None
     problems.need(reason is None, "elastic.maxUsdPerHour", reason or "")
 
 
 def check_gpus(problems: Problems, args: Inputs, arches: Sequence[str] | None, families: Families) -> None:
     """Add every type whose GPUs the image's torch does not run on. `arches` None: the build that Everspot bakes.
     `families`: the cloud's families of types with GPUs."""
-    types = [choice_of(entry) for entry in args["instance_types"]]
+    types = [parse_choice(entry) for entry in args["instance_types"]]
     build = IMAGE_BUILD.arches if arches is None else arches
-    gpu_problems(problems.at("capacity"), types, known_types(args["instance_types"]), build, families)
+    gpu_problems(problems.at("capacity"), types, resolve_types(args["instance_types"]), build, families)
     for arch in arches or ():
         problems.need(is_arch(arch), "gpuArches", f"{arch!r} is not an architecture, such as sm_80")
 
@@ -153,35 +153,35 @@ def check_some(problems: Problems, args: Inputs) -> None:
     )
 
 
-def check_elastic(problems: Problems, elastic: Inputs, zones: Sequence[str], *, every: str, lacks: str) -> None:
+def check_elastic(problems: Problems, elastic: Inputs, zones: Sequence[str], *, all_zones: str, lacks: str) -> None:
     """Add what is wrong with the markets, zones and idle limit of elastic capacity. `zones`: of the cluster, if known.
-    `every` and `lacks`: the cloud's words for all of these zones, and for a cluster that is not in a zone."""
+    `all_zones` and `lacks`: the cloud's words for all of these zones, and for a cluster that is not in a zone."""
     markets = elastic.get("markets")
     problems.need(markets is None or bool(markets), "markets", f"is empty; there is {', '.join(Market)}")
     for index, market in enumerate(markets or ()):
         problems.choice(Market, market, f"markets[{index}]")
-    wanted = elastic.get("zones")
-    problems.need(wanted is None or bool(wanted), "zones", f"is empty; leave it out for {every}")
-    check_zones(problems, wanted or (), zones, lacks)
+    chosen = elastic.get("zones")
+    problems.need(chosen is None or bool(chosen), "zones", f"is empty; leave it out for {all_zones}")
+    check_zones(problems, chosen or (), zones, lacks)
     idle_limit_problems(problems, elastic.get("idle_limit", IDLE_LIMIT))
 
 
-def check_zones(problems: Problems, wanted: Sequence[str], zones: Sequence[str], lacks: str) -> None:
+def check_zones(problems: Problems, chosen: Sequence[str], zones: Sequence[str], lacks: str) -> None:
     """Add the wanted zones in which the cluster is not. `zones`: its zones, empty if unknown; `lacks`: see
     `check_elastic`."""
-    strange = [zone for zone in wanted if zones and zone not in zones]
+    strange = [zone for zone in chosen if zones and zone not in zones]
     problems.need(not strange, "zones", f"{', '.join(strange)}: the cluster {lacks} there, but in {', '.join(zones)}")
 
 
 def check_types(problems: Problems, entries: Entries) -> dict[str, InstanceType]:
     """All known types by name: those of the catalogue and those declared in place. Adds the types of the list that are
     neither, and what is wrong with the declared ones."""
-    known = {**catalogue.builtin().types, **check_declared(problems, entries)}
+    types = {**catalogue.builtin().types, **check_declared(problems, entries)}
     for index, entry in enumerate(entries):
         name = entry["type"]
         problems.need(
-            name in known or "vcpus" in entry or "memory_gib" in entry,
+            name in types or "vcpus" in entry or "memory_gib" in entry,
             f"instanceTypes[{index}].type",
-            f"{name} is not in the catalogue{near(name, known)}; declare it in place with vcpus and memoryGib",
+            f"{name} is not in the catalogue{near(name, types)}; declare it in place with vcpus and memoryGib",
         )
-    return known
+    return types

@@ -43,14 +43,14 @@ def check_mandatory_tags(problems: Problems, tags: Mapping[str, str]) -> None:
     problems.need(not missing, "tags", f"mandatory and missing: {', '.join(missing)}")
 
 
-def check_name(problems: Problems, name: str, suffix: str, most: int, what: str) -> None:
+def check_name(problems: Problems, name: str, suffix: str, most: int, resource: str) -> None:
     """Add a problem if a component's name makes a resource's name too long. `suffix`: the longest suffix that follows
-    the name; `most`: characters that the cloud allows; `what`: the resource."""
+    the name; `most`: characters that the cloud allows; `resource`: the resource."""
     room = most - len(suffix) - RANDOM
     problems.need(
         len(name) <= room,
         "name",
-        f"{shown(name)} has {len(name)} characters; the name of its {what} leaves room for {room}",
+        f"{shown(name)} has {len(name)} characters; the name of its {resource} leaves room for {room}",
     )
 
 
@@ -59,9 +59,11 @@ class BadComponentInputs(pulumi.InputPropertiesError, pulumi.RunError):
     program this ends the program with its message and without a traceback."""
 
 
-def refuse_bad(what: str, check: Callable[[Problems], None], ask: Callable[[Problems], None]) -> None:
-    """Refuse a component's inputs, all at once. `check`: adds what is wrong with them by themselves; `ask`: what only
-    the cloud knows to be wrong. It is called only if something else is, so that all of it is told together.
+def refuse_bad(component: str, check: Callable[[Problems], None], check_in_cloud: Callable[[Problems], None]) -> None:
+    """Refuse a component's inputs with one error.
+
+    `check`: adds the problems that the inputs alone show. `check_in_cloud`: adds the problems that only the cloud
+    shows; it is called only if there are others, so that one error has all of them.
 
     Raises:
         BadComponentInputs: if any problem was found; it carries each with the input's path.
@@ -69,18 +71,18 @@ def refuse_bad(what: str, check: Callable[[Problems], None], ask: Callable[[Prob
     problems = Problems()
     check(problems)
     if problems.found:
-        ask(problems)
-    raise_bad(problems, what)
+        check_in_cloud(problems)
+    raise_bad(problems, component)
 
 
-def raise_bad(problems: Problems, what: str) -> None:
+def raise_bad(problems: Problems, component: str) -> None:
     """Refuse a component's inputs, all at once.
 
     Raises:
         BadComponentInputs: if any problem was found; it carries each with the input's path.
     """
     try:
-        problems.raise_any(what)
+        problems.raise_any(component)
     except BadInputs as bad:
         details: list[pulumi.InputPropertyErrorDetails] = [
             {"property_path": problem.path, "reason": problem.reason} for problem in bad.shown

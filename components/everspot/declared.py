@@ -20,35 +20,35 @@ def declared_types(entries: Entries) -> list[InstanceType]:
     return list(check_declared(Problems(), entries).values())
 
 
-def known_types(entries: Entries) -> Mapping[str, InstanceType]:
+def resolve_types(entries: Entries) -> Mapping[str, InstanceType]:
     """All known types: those of the catalogue and those declared in place, which win."""
     return {**catalogue.builtin().types, **check_declared(Problems(), entries)}
 
 
 def check_declared(problems: Problems, entries: Entries) -> dict[str, InstanceType]:
     """The types declared in place, by name. Adds what is wrong with the others."""
-    found: dict[str, InstanceType] = {}
+    declared_types: dict[str, InstanceType] = {}
     listed = catalogue.builtin().types
     for index, entry in enumerate(entries):
-        given: dict[str, Any] = {key: value for key, value in entry.items() if key in _FACTS}
-        if not given:
+        facts: dict[str, Any] = {key: value for key, value in entry.items() if key in _FACTS}
+        if not facts:
             continue
         here = problems.at(f"instanceTypes[{index}]")
         # Of a type that the catalogue has, only what is given differs.
-        known = listed[entry["type"]].model_dump() if entry["type"] in listed else {"name": entry["type"]}
-        declared = modelled(here, InstanceType, {**known, **given}, " (a type declared in place)")
+        listed_facts = listed[entry["type"]].model_dump() if entry["type"] in listed else {"name": entry["type"]}
+        declared = modelled(here, InstanceType, {**listed_facts, **facts}, " (a type declared in place)")
         if declared is not None:
-            found[entry["type"]] = declared
+            declared_types[entry["type"]] = declared
         override = entry.get(OVERRIDE, False) is True
-        fact_problems(here, entry["type"], given, listed.get(entry["type"]), override=override)
-    return found
+        fact_problems(here, entry["type"], facts, listed.get(entry["type"]), override=override)
+    return declared_types
 
 
 def check_type(problems: Problems, name: str, instance_type: str, arches: Collection[str] = ()) -> None:
     """Add a problem if an instance type is unknown or does not fit the image's architecture. `arches`: the
     architectures of the fleets' types."""
-    known = catalogue.builtin().types
-    if instance_type not in known:
-        problems.add(name, f"{instance_type} is not in the catalogue{near(instance_type, known)}")
-    elif len(arches) == 1 and known[instance_type].arch not in arches:
-        problems.add(name, f"{instance_type} is {known[instance_type].arch}, the fleet's image is {', '.join(arches)}")
+    types = catalogue.builtin().types
+    if instance_type not in types:
+        problems.add(name, f"{instance_type} is not in the catalogue{near(instance_type, types)}")
+    elif len(arches) == 1 and types[instance_type].arch not in arches:
+        problems.add(name, f"{instance_type} is {types[instance_type].arch}, the fleet's image is {', '.join(arches)}")

@@ -23,9 +23,12 @@ def table(
         "| service | preview | up, refresh and destroy, besides | the account stack, besides |",
         "| --- " * 4 + "|",
     ]
-    for service in sorted({one.partition(after)[0] for one in preview | deploy | account}):
-        cells = [cell(service, found) for found in (preview, deploy - preview, account - preview)]
+    for service in sorted({permission.partition(after)[0] for permission in preview | deploy | account}):
+        cells = [cell(service, permissions) for permissions in (preview, deploy - preview, account - preview)]
         lines.append(" | ".join((f"| `{service}`", *cells)) + " |")
     lines += ["", "| also | for what, and who says so |", "| --- | --- |"]
-    lines += [f"| {', '.join(f'`{one}`' for one in found.split(', '))} | {why} |" for found, why in unseen.items()]
+    lines += [
+        f"| {', '.join(f'`{permission}`' for permission in permissions.split(', '))} | {reason} |"
+        for permissions, reason in unseen.items()
+    ]
     return "\n".join(lines) + "\n"

@@ -92,21 +92,21 @@ def check_peers(problems: Problems, name: str, peers: Sequence[PeerArgs]) -> Non
 
 def _check_places(here: Problems, peer: PeerArgs) -> None:
     on_aws = peer["cloud"] == AWS
-    form, told = (_S3, "s3://BUCKET?region=REGION") if on_aws else (_GS, "gs://BUCKET")
+    form, example = (_S3, "s3://BUCKET?region=REGION") if on_aws else (_GS, "gs://BUCKET")
     for key, url in (("control", peer["control"]), ("data", peer["data"])):
-        here.need(bool(form.fullmatch(url)), key, f"{shown(url)} is not of the form {told}")
-    who, told = (_ROLE, "arn:aws:iam::ACCOUNT:role/NAME") if on_aws else (_ACCOUNT, "NAME@PROJECT.iam.…")
+        here.need(bool(form.fullmatch(url)), key, f"{shown(url)} is not of the form {example}")
+    principal, example = (_ROLE, "arn:aws:iam::ACCOUNT:role/NAME") if on_aws else (_ACCOUNT, "NAME@PROJECT.iam.…")
     scheduler = peer["scheduler"]
-    here.need(bool(who.fullmatch(scheduler)), "scheduler", f"{shown(scheduler)} is not of the form {told}")
-    for key, given in (("schedulerId", peer.get("scheduler_id")), ("projectNumber", peer.get("project_number"))):
+    here.need(bool(principal.fullmatch(scheduler)), "scheduler", f"{shown(scheduler)} is not of the form {example}")
+    for key, identity in (("schedulerId", peer.get("scheduler_id")), ("projectNumber", peer.get("project_number"))):
         if on_aws:
-            here.need(given is None, key, "is for clusters on Google Cloud")
+            here.need(identity is None, key, "is for clusters on Google Cloud")
         else:
-            fits = given is not None and bool(_NUMBER.fullmatch(given))
-            here.need(fits, key, "is missing" if given is None else f"{shown(given)} is no number in digits")
+            fits = identity is not None and bool(_NUMBER.fullmatch(identity))
+            here.need(fits, key, "is missing" if identity is None else f"{shown(identity)} is no number in digits")
 
 
-def peers_of(name: str, cloud: str, region: str, spec: Mapping[str, Any]) -> tuple[Peer, ...]:
+def build_peers(name: str, cloud: str, region: str, spec: Mapping[str, Any]) -> tuple[Peer, ...]:
     """The peers as the manifest of the cluster called `name` names them, with who its scheduler becomes there."""
     return tuple(_peer(name, cloud, region, peer) for peer in spec.get("federation", []))
 
@@ -143,18 +143,18 @@ def role_arn(other: str, name: str) -> str:
     return f"{other.partition(':role/')[0]}:role/{name}"
 
 
-def role_of(arn: str) -> tuple[str, str]:
+def parse_role(arn: str) -> tuple[str, str]:
     """Account and name of a role.
 
     Raises:
         ValueError: if that is no role's ARN.
     """
-    found = _ROLE.fullmatch(arn)
-    if found is None:
+    match = _ROLE.fullmatch(arn)
+    if match is None:
         raise ValueError(f"{arn} is no role's ARN")
-    return found[1], found[2]
+    return match[1], match[2]
 
 
-def bucket_of(url: str) -> str:
+def parse_bucket(url: str) -> str:
     """The bucket that a URL names."""
     return url.partition("://")[2].partition("?")[0]

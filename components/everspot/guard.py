@@ -55,11 +55,11 @@ def fleet_guard(
     manifest: pulumi.Input[str],
     *,
     on: bool,
-    then: str = WHAT_BECOMES_OF_THEM,
+    effect: str = WHAT_BECOMES_OF_THEM,
     size: str | None = None,
 ) -> pulumi.ResourceOptions:
     """Options of a fleet. With them a preview that replaces or deletes the fleet says what that does to running jobs,
-    and `pulumi up` refuses it while they run. `manifest`: of the fleet's agents, which names the store; `then`: what
+    and `pulumi up` refuses it while they run. `manifest`: of the fleet's agents, which names the store; `effect`: what
     happens to the jobs; `size`: the fleet's property whose decrease also ends instances, if it has one.
 
     The old fleet is deleted before the new one is made, so that a refusal changes nothing and no quota has to hold
@@ -67,13 +67,13 @@ def fleet_guard(
     """
     if not _has_hooks():
         return pulumi.ResourceOptions()
-    hooks = _FleetHooks(parent, name, market, manifest, on=on, then=then, size=size)
+    hooks = _FleetHooks(parent, name, market, manifest, on=on, effect=effect, size=size)
     options = pulumi.ResourceHookOptions(on_dry_run=True)
-    gone = pulumi.ResourceHook(f"{name}-no-job-runs", hooks.before_delete, options)
+    before_delete = pulumi.ResourceHook(f"{name}-no-job-runs", hooks.before_delete, options)
     smaller = None if size is None else pulumi.ResourceHook(f"{name}-not-smaller", hooks.before_update, options)
     if not on:
         return pulumi.ResourceOptions()
-    binding = pulumi.ResourceHookBinding(before_delete=[gone], before_update=[smaller] if smaller else None)
+    binding = pulumi.ResourceHookBinding(before_delete=[before_delete], before_update=[smaller] if smaller else None)
     return pulumi.ResourceOptions(hooks=binding, delete_before_replace=True)
 
 
@@ -88,11 +88,11 @@ class _FleetHooks:
         manifest: pulumi.Input[str],
         *,
         on: bool,
-        then: str,
+        effect: str,
         size: str | None,
     ) -> None:
         self._parent, self._name, self._market = parent, name, market
-        self._on, self._then, self._size = on, then, size
+        self._on, self._effect, self._size = on, effect, size
         # Known by the time that a hook runs, unless the store itself is not there yet.
         self._stores: list[str] = []
         pulumi.Output.from_input(manifest).apply(lambda text: self._stores.append(str(json.loads(text)["control_url"])))
@@ -105,11 +105,11 @@ class _FleetHooks:
         if isinstance(old, int | float) and isinstance(new, int | float) and new < old:
             self._look(f"made smaller, from {old:g} to {new:g}, it ends instances of the cloud's choice")
 
-    def _look(self, what: str) -> None:
+    def _look(self, change: str) -> None:
         url = self._stores[-1] if self._stores else ""
         if pulumi.runtime.is_dry_run():
-            said = told(url, self._market, refused=self._on, what=what, then=self._then)
-            pulumi.log.warn(f"{self._name}: {said}", self._parent)
+            message = describe_change(url, self._market, refused=self._on, change=change, effect=self._effect)
+            pulumi.log.warn(f"{self._name}: {message}", self._parent)
         elif self._on:
             _refuse(url, self._market)
 
@@ -123,26 +123,26 @@ def refuse_while_jobs_run(args: pulumi.ResourceHookArgs) -> None:
     _refuse(str((args.old_inputs or {}).get("input", "")))
 
 
-def told(
+def describe_change(
     url: str,
     market: Market,
     *,
     refused: bool,
-    what: str = ENDS_ITS_INSTANCES,
-    then: str = WHAT_BECOMES_OF_THEM,
+    change: str = ENDS_ITS_INSTANCES,
+    effect: str = WHAT_BECOMES_OF_THEM,
 ) -> str:
     """A sentence on what a change of a market's fleet does to jobs now. `refused`: whether `pulumi up` refuses it while
-    they run; `what`: the change; `then`: what happens to the jobs."""
+    they run; `change`: the change; `effect`: what happens to the jobs."""
     try:
         busy = busy_jobs(url, market)
     except StoreError as error:
-        found = f"whether jobs run on its instances could not be read from the store ({cut(str(error), 200)})"
+        state = f"whether jobs run on its instances could not be read from the store ({cut(str(error), 200)})"
     else:
         if not busy:
-            return f"{what}; no job runs on them now"
-        found = f"{_count(busy)} on its instances now: {_names(busy)}"
+            return f"{change}; no job runs on them now"
+        state = f"{_count(busy)} on its instances now: {_names(busy)}"
     unless = f". Not done while they run: `everspot cluster drain --wait` first, or {FORCE}=1" if refused else ""
-    return f"{what}; {found}. {then}{unless}"
+    return f"{change}; {state}. {effect}{unless}"
 
 
 def busy_jobs(url: str, market: Market | None = None) -> list[str]:
@@ -160,7 +160,7 @@ def busy_jobs(url: str, market: Market | None = None) -> list[str]:
             f"{counted(len(unreadable), 'record')} of jobs cannot be read, so that they may run"
             f" ({_names(unreadable)}): torn, or written by a newer release, with which this has to be done"
         )
-    owners = {key: found.value.owner for key, found in records.items() if found.value.state in _BUSY}
+    owners = {key: record.value.owner for key, record in records.items() if record.value.state in _BUSY}
     if market is None or not owners:
         return sorted(owners)
     instances, launched = store.instances.scan(), _launched(store)
@@ -185,13 +185,13 @@ def launched_instances(url: str) -> list[str]:
         return []
     ended = set(store.ends.scan())
     reported = store.instances.scan()
-    running = {name for name, found in reported.items() if found.value.state is not InstanceState.GONE}
+    running = {name for name, report in reported.items() if report.value.state is not InstanceState.GONE}
     booting = store.launches.scan().keys() - reported.keys()
     return sorted((launched & (running | booting)) - ended)
 
 
 def _launched(store: Store) -> set[str]:
-    return launched_ids(found.value for found in store.launching.scan().values())
+    return launched_ids(intent.value for intent in store.launching.scan().values())
 
 
 def _refuse(url: str, market: Market | None = None) -> None:
@@ -199,7 +199,7 @@ def _refuse(url: str, market: Market | None = None) -> None:
         return
     try:
         busy = busy_jobs(url, market)
-        left = launched_instances(url) if market is None and not busy else []
+        remaining = launched_instances(url) if market is None and not busy else []
     except StoreError as error:
         raise pulumi.RunError(
             f"whether jobs run could not be asked of {url}: {cut(str(error), 200)}. {FORCE}=1 goes on nevertheless"
@@ -209,9 +209,10 @@ def _refuse(url: str, market: Market | None = None) -> None:
             f"{counted(len(busy), 'job')} would be ended: {_names(busy)}. "
             f"`everspot cluster drain --wait` first, which has them checkpoint; {FORCE}=1 ends them"
         )
-    if left:
+    if remaining:
         raise pulumi.RunError(
-            f"{counted(len(left), 'instance')} that the scheduler launched would be left running: {_names(left)}. "
+            f"{counted(len(remaining), 'instance')} that the scheduler launched would be left running: "
+            f"{_names(remaining)}. "
             f"`everspot cluster drain --wait` first, which has them released, or `everspot cluster down`; "
             f"{FORCE}=1 leaves them"
         )

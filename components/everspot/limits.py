@@ -69,9 +69,9 @@ def check_limits(problems: Problems, args: LimitsArgs) -> None:
         limit_problems(problems, limits)
 
 
-def idle_limit_problems(problems: Problems, given: object) -> None:
+def idle_limit_problems(problems: Problems, idle_limit: object) -> None:
     """Add what is wrong with the `idleLimit` of elastic instances."""
-    limits = modelled(problems, Limits, {"idle_limit": given})
+    limits = modelled(problems, Limits, {"idle_limit": idle_limit})
     if limits is not None:
         limit_problems(problems, limits)
 
@@ -167,9 +167,9 @@ def with_idle_limit(manifest: str, idle_limit: str) -> str:
 
     The agent waits for its orphan limit longer than the scheduler, which usually ends the instance first.
     """
-    known = Manifest.read(manifest)
-    limits = known.limits.model_copy(update={"idle_limit": parse_duration(idle_limit) + known.limits.orphan_limit})
-    return _as_json(known.model_copy(update={"limits": limits}))
+    agents = Manifest.read(manifest)
+    limits = agents.limits.model_copy(update={"idle_limit": parse_duration(idle_limit) + agents.limits.orphan_limit})
+    return _as_json(agents.model_copy(update={"limits": limits}))
 
 
 def generation(common: Manifest, machine: Mapping[str, Any]) -> str:

@@ -41,48 +41,50 @@ class RepositoryArgs(TypedDict):
     production."""
 
 
-def check_repository(problems: Problems, given: RepositoryArgs) -> None:
+def check_repository(problems: Problems, repository: RepositoryArgs) -> None:
     """Add everything that is wrong with a repository."""
-    name = given["name"]
+    name = repository["name"]
     problems.need(bool(REPOSITORY.fullmatch(name)), "name", f"{shown(name)} has to be OWNER/NAME, without wildcards")
     for key, path in (("id", "id"), ("owner_id", "ownerId")):
-        value = given.get(key)
+        value = repository.get(key)
         if value is not None:
             problems.need(
                 bool(REPOSITORY_ID.fullmatch(str(value))), path, f"{shown(value)} has to be a number, in quotes"
             )
-    problems.need(("id" in given) == ("owner_id" in given), "", "id and ownerId go together: a token has both or none")
-    branch, environment = given.get("branch", "main"), given.get("environment", "production")
+    problems.need(
+        ("id" in repository) == ("owner_id" in repository), "", "id and ownerId go together: a token has both or none"
+    )
+    branch, environment = repository.get("branch", "main"), repository.get("environment", "production")
     problems.need(bool(_BRANCH.fullmatch(branch)), "branch", f"{shown(branch)} is no name of a branch")
     plain = bool(_ENVIRONMENT.fullmatch(environment))
     problems.need(plain, "environment", f"{shown(environment)}: letters, digits, dots, dashes and underscores")
 
 
-def deployed_by(given: RepositoryArgs) -> str:
+def deployed_by(repository: RepositoryArgs) -> str:
     """How the subjects of jobs end that may write."""
-    return f"environment:{given.get('environment', 'production')}"
+    return f"environment:{repository.get('environment', 'production')}"
 
 
-def merged_ref(given: RepositoryArgs) -> str:
+def merged_ref(repository: RepositoryArgs) -> str:
     """The claim `ref` of jobs of the branch that changes are merged into. An environment that takes jobs of every
     branch, as a private repository's of GitHub Free does, would give all who can push what its jobs may do."""
-    return f"refs/heads/{given.get('branch', 'main')}"
+    return f"refs/heads/{repository.get('branch', 'main')}"
 
 
-def subjects(given: RepositoryArgs, part: ReviewPart) -> list[str]:
+def subjects(repository: RepositoryArgs, part: ReviewPart) -> list[str]:
     """What the claim `sub` of a part's jobs may be. With ids there are two forms: GitHub puts them into the subjects of
     repositories that were made, renamed or moved after 18 June 2026, and of those that ask for it.
 
     A job with an environment has that in its subject, and not the branch (GitHub documentation, "OpenID Connect
     reference", "Example subject claims").
     """
-    owner, _, name = given["name"].partition("/")
+    owner, _, name = repository["name"].partition("/")
     ends = {
         ReviewPart.PREVIEW: "pull_request",
-        ReviewPart.DRIFT: f"ref:{merged_ref(given)}",
-        ReviewPart.DEPLOY: deployed_by(given),
+        ReviewPart.DRIFT: f"ref:{merged_ref(repository)}",
+        ReviewPart.DEPLOY: deployed_by(repository),
     }
     begins = [f"{owner}/{name}"]
-    if "id" in given and "owner_id" in given:
-        begins.append(f"{owner}@{given['owner_id']}/{name}@{given['id']}")
+    if "id" in repository and "owner_id" in repository:
+        begins.append(f"{owner}@{repository['owner_id']}/{name}@{repository['id']}")
     return [f"repo:{begin}:{ends[part]}" for begin in begins]

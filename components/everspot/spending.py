@@ -18,11 +18,11 @@ class TeamBudgetArgs(TypedDict):
 
 def check_budgets(problems: Problems, budgets: Sequence[TeamBudgetArgs]) -> None:
     """Add everything that is wrong with the budgets of teams."""
-    seen: set[str] = set()
+    teams: set[str] = set()
     for index, budget in enumerate(budgets):
         here, team = problems.at(f"budgets[{index}]"), budget["team"]
-        told = "has to be 1 to 40 letters, digits, spaces, dots, dashes and underscores"
-        here.need(bool(TEAM.fullmatch(team)), "team", f"{shown(team)} {told}")
-        here.need(team not in seen, "team", f"{shown(team)} has a budget already")
+        allowed = "has to be 1 to 40 letters, digits, spaces, dots, dashes and underscores"
+        here.need(bool(TEAM.fullmatch(team)), "team", f"{shown(team)} {allowed}")
+        here.need(team not in teams, "team", f"{shown(team)} has a budget already")
         here.number(budget["usd_per_month"], "usdPerMonth", 1, 100_000_000)
-        seen.add(team)
+        teams.add(team)

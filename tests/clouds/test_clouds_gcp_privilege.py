@@ -132,7 +132,7 @@ def _bind_scheduler(made: Granted) -> None:
     for name, permissions in (("watcher", policies.WATCH), ("gauges", policies.PUT_METRICS)):
         made.bind(project, SCHEDULER, made.role(name, permissions), permissions)
     launch = made.role("launcher", policies.LAUNCH)
-    made.bind(project, SCHEDULER, launch, policies.LAUNCH, policies.named([name_prefix(CLUSTER)]))
+    made.bind(project, SCHEDULER, launch, policies.LAUNCH, policies.match_machines([name_prefix(CLUSTER)]))
     act = made.role("actor", policies.ACT_AS)
     made.bind(f"iam/v1/{PROJECT}/serviceAccounts/{AGENT}", SCHEDULER, act, policies.ACT_AS)
     listen = made.role("listener", policies.LISTEN)
@@ -147,7 +147,7 @@ def _bind_agent(made: Granted) -> None:
     made.bind(data, AGENT, read, policies.READ, policies.below_or_list(DATA, policies.AGENT_READS))
     made.bind(data, AGENT, write, policies.WRITE, *policies.below(DATA, policies.AGENT_KEEPS))
     leave = made.role("leaver", policies.LEAVE)
-    made.bind(f"resourcemanager/v1/{PROJECT}", AGENT, leave, policies.LEAVE, policies.named(agents(CLUSTER)))
+    made.bind(f"resourcemanager/v1/{PROJECT}", AGENT, leave, policies.LEAVE, policies.match_machines(agents(CLUSTER)))
 
 
 def wait(site: GoogleSite, seconds: float) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pulumi
 import pytest
 from everspot import guard as guard_room
-from everspot.guard import busy_jobs, refuse_while_jobs_run, told
+from everspot.guard import busy_jobs, describe_change, refuse_while_jobs_run
 from everspot_core.launching import LaunchedInstance, LaunchIntent, LaunchOutcome, LaunchPool
 from everspot_core.ledger import EndRecord, LaunchRecord
 from everspot_core.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Role
@@ -43,25 +43,27 @@ def test_the_jobs_are_those_on_the_fleets_own_instances(tmp_path: Path) -> None:
     assert busy_jobs(url, Market.SPOT) == ["a", "b", "e"]
     assert busy_jobs(url, Market.ON_DEMAND) == ["c", "e"]
     assert busy_jobs(url) == ["a", "b", "c", "e"]
-    said = told(url, Market.SPOT, refused=True)
+    said = describe_change(url, Market.SPOT, refused=True)
     assert "it ends its instances; 3 jobs run on its instances now: a, b, e. Their instances are shut down" in said
     assert said.endswith("Not done while they run: `everspot cluster drain --wait` first, or EVERSPOT_FORCE_DESTROY=1")
-    assert "Not done" not in told(url, Market.SPOT, refused=False)
+    assert "Not done" not in describe_change(url, Market.SPOT, refused=False)
 
 
 def test_of_many_jobs_five_are_named(tmp_path: Path) -> None:
     url = cluster(tmp_path, **{f"j{n}": (JobState.RUNNING, Market.SPOT) for n in range(8)})
-    assert "8 jobs run on its instances now: j0, j1, j2, j3, j4 and 3 more. " in told(url, Market.SPOT, refused=True)
+    assert "8 jobs run on its instances now: j0, j1, j2, j3, j4 and 3 more. " in describe_change(
+        url, Market.SPOT, refused=True
+    )
 
 
 def test_where_no_job_runs_nothing_is_lost(tmp_path: Path) -> None:
     url = cluster(tmp_path, a=(JobState.RUNNING, Market.ON_DEMAND))
-    assert told(url, Market.SPOT, refused=True).endswith("it ends its instances; no job runs on them now")
+    assert describe_change(url, Market.SPOT, refused=True).endswith("it ends its instances; no job runs on them now")
 
 
 def test_a_store_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     for url in ("", f"ftp://{tmp_path}"):
-        said = told(url, Market.SPOT, refused=True)
+        said = describe_change(url, Market.SPOT, refused=True)
         assert "whether jobs run on its instances could not be read from the store (" in said
         assert "agents get SIGTERM and 80 s to checkpoint" in said
         with pytest.raises(StoreError):
@@ -78,7 +80,7 @@ def test_a_record_that_cannot_be_read_may_be_of_a_running_job(tmp_path: Path, to
     with pytest.raises(StoreError, match=r"1 record of jobs cannot be read, so that they may run \(records/a\.json\)"):
         busy_jobs(url)
     for market in Market:
-        said = told(url, market, refused=True)
+        said = describe_change(url, market, refused=True)
         assert "could not be read from the store (1 record of jobs cannot be read" in said
         assert "no job runs" not in said
         assert "Not done while they run" in said
@@ -144,7 +146,7 @@ def test_jobs_on_launched_instances_outlive_the_fleets(tmp_path: Path) -> None:
 def hooks_of_a_group(url: str) -> guard_room._FleetHooks:
     hooks = guard_room._FleetHooks.__new__(guard_room._FleetHooks)
     hooks._parent, hooks._name, hooks._market, hooks._on = None, "spot", Market.SPOT, True  # type: ignore[assignment]
-    hooks._then, hooks._size, hooks._stores = "They go on elsewhere", "targetSize", [url]
+    hooks._effect, hooks._size, hooks._stores = "They go on elsewhere", "targetSize", [url]
     return hooks
 
 

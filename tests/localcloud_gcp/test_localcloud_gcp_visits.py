@@ -11,7 +11,7 @@ import boto3
 import pytest
 from everspot.aws import federation as at_aws
 from everspot.aws import policies as aws_policies
-from everspot.federation import ARCHIVE, AWS, CARRIED_READS, GCP, SHARED, bucket_of, peers_of
+from everspot.federation import ARCHIVE, AWS, CARRIED_READS, GCP, SHARED, build_peers, parse_bucket
 from everspot.gcp import federation as at_google
 from everspot.gcp import policies
 from everspot_clouds.visiting import pool, pool_provider, visitor
@@ -76,10 +76,10 @@ class Declared:
     def _on_aws(self) -> None:
         owner = boto3.Session(region_name="eu-west-1", aws_access_key_id="test", aws_secret_access_key="test")
         s3, iam, sts = (owner.client(name, endpoint_url=self.aws.endpoint) for name in ("s3", "iam", "sts"))
-        control, data = (f"arn:aws:s3:::{bucket_of(url)}" for url in URLS[AWS])
+        control, data = (f"arn:aws:s3:::{parse_bucket(url)}" for url in URLS[AWS])
         for url in URLS[AWS]:
             place: Any = {"LocationConstraint": "eu-west-1"}
-            s3.create_bucket(Bucket=bucket_of(url), CreateBucketConfiguration=place)
+            s3.create_bucket(Bucket=parse_bucket(url), CreateBucketConfiguration=place)
         guest = f"arn:aws:iam::123456789012:role/{visitor(NAMES[AWS], NAMES[GCP])}"
         queue = "arn:aws:sqs:eu-west-1:123456789012:events"
         own = aws_policies.scheduler_policy(cluster=NAMES[AWS], control_arn=control, queue_arn=queue)
@@ -102,7 +102,7 @@ class Declared:
             self._ok("POST", f"/iam/v1/{ROOT}/roles", body)
         for url in URLS[GCP]:
             access = {"uniformBucketLevelAccess": {"enabled": True}}
-            body = {"name": bucket_of(url), "location": "EUROPE-WEST4", "iamConfiguration": access}
+            body = {"name": parse_bucket(url), "location": "EUROPE-WEST4", "iamConfiguration": access}
             self._ok("POST", "/storage/v1/b?project=everspot-local", body)
         guest = f"{visitor(NAMES[GCP], NAMES[AWS])}@everspot-local.iam.gserviceaccount.com"
         self._account(guest.partition("@")[0])
@@ -117,8 +117,8 @@ class Declared:
         members = [f"principalSet://iam.googleapis.com/{whole}/attribute.aws_role/{SCHEDULER.rpartition('/')[2]}"]
         user = {"bindings": [{"role": at_google.USER, "members": members}]}
         self._ok("POST", f"/iam/v1/{ROOT}/serviceAccounts/{guest}:setIamPolicy", {"policy": user})
-        control, data = (bucket_of(url) for url in URLS[GCP])
-        reach = at_google.VisitorReach.of(NAMES[AWS])
+        control, data = (parse_bucket(url) for url in URLS[GCP])
+        reach = at_google.VisitorReach.for_home(NAMES[AWS])
         self._bind(control, [
             (ACCOUNT, READ, [None]),
             (ACCOUNT, WRITE, policies.below(control, policies.SCHEDULER_WRITES)),
@@ -181,7 +181,7 @@ class Partner(Member):
 
     def __init__(self, declared: Declared, cloud: str) -> None:
         super().__init__(declared.owned(cloud), declared.clock, NAMES[cloud], {}, 30)
-        peers = peers_of(NAMES[cloud], cloud, REGIONS[cloud], {"federation": [declared.peers[cloud]]})
+        peers = build_peers(NAMES[cloud], cloud, REGIONS[cloud], {"federation": [declared.peers[cloud]]})
         self.declare(cloud=cloud, region=REGIONS[cloud], federation=peers)
         liaison = Liaison(opener=lambda p: open_peer(p, self.manifest, self.clock), chooser=self.choose, threads=0)
         own = Store.open(*URLS[cloud], clock=declared.clock)  # by what the machine is

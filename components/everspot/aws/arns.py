@@ -12,27 +12,27 @@ SECRETS = {"secretsmanager": "secret:", "ssm": "parameter/"}
 
 def check_arn(problems: Problems, args: Mapping[str, Any], key: str, service: str, resource: str) -> None:
     """Add a problem if an input is given as plain text and is not the ARN of such a resource."""
-    given = args.get(key)
-    if given is not None:
-        _check_arn(problems, camel(key), given, service, resource)
+    arn = args.get(key)
+    if arn is not None:
+        _check_arn(problems, camel(key), arn, service, resource)
 
 
-def check_arns(problems: Problems, name: str, given: Sequence[Any], service: str, resource: str) -> None:
+def check_arns(problems: Problems, name: str, arns: Sequence[Any], service: str, resource: str) -> None:
     """Like `check_arn`, for every ARN of a list."""
-    for index, arn in enumerate(given):
+    for index, arn in enumerate(arns):
         _check_arn(problems, f"{name}[{index}]", arn, service, resource)
 
 
-def check_secrets(problems: Problems, given: Sequence[str]) -> None:
+def check_secrets(problems: Problems, arns: Sequence[str]) -> None:
     """Add every ARN that names neither a secret of Secrets Manager nor a parameter of SSM."""
-    for index, arn in enumerate(given):
+    for index, arn in enumerate(arns):
         wrong = [arn_problem(arn, service, resource, open_end=True) for service, resource in SECRETS.items()]
-        told = "is the ARN neither of a secret (arn:aws:secretsmanager:…:secret:…) nor of a parameter (arn:aws:ssm:…)"
+        form = "is the ARN neither of a secret (arn:aws:secretsmanager:…:secret:…) nor of a parameter (arn:aws:ssm:…)"
         wild = next((reason for reason in wrong if reason is not None and "wildcard" in reason), None)
-        problems.need(None in wrong, f"secretArns[{index}]", wild or f"{shown(arn)} {told}")
+        problems.need(None in wrong, f"secretArns[{index}]", wild or f"{shown(arn)} {form}")
 
 
-def _check_arn(problems: Problems, name: str, given: object, service: str, resource: str) -> None:
-    if isinstance(given, str):
-        wrong = arn_problem(given, service, resource)
+def _check_arn(problems: Problems, name: str, arn: object, service: str, resource: str) -> None:
+    if isinstance(arn, str):
+        wrong = arn_problem(arn, service, resource)
         problems.need(wrong is None, name, wrong or "")

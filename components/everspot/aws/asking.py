@@ -7,26 +7,26 @@ import pulumi
 from pulumi_aws import get_availability_zones, get_caller_identity, get_region
 from pulumi_aws._utilities import get_invoke_opts_defaults
 
-from everspot.asking import Answer, AskedProvider, reason
+from everspot.asking import Answer, InvokedProvider, reason
 
-__all__ = ["Answer", "ask", "check_signed_in", "reason", "region_of", "service_name", "zones_now"]
+__all__ = ["Answer", "check_signed_in", "invoke", "read_region", "reason", "service_name", "zones_now"]
 
 CREDENTIALS = (
     "AWS cannot be asked: credentials or the region are missing, or the credentials have expired. Log in "
     "(`aws sso login`) or set AWS_PROFILE, and set aws:region in the stack's file."
 )
 
-AWS = AskedProvider(
+AWS = InvokedProvider(
     "aws", CREDENTIALS, ("No valid credential sources", "ExpiredToken", "InvalidClientTokenId", "SSO session")
 )
 
 
-def ask(
+def invoke(
     parent: pulumi.Resource, token: str, inputs: dict[str, Any], *, failed: str | Callable[[Exception], Any]
 ) -> pulumi.Output[Any]:
     """See `AskedProvider.ask`. `parent`: the resource whose provider is asked."""
     options = pulumi.InvokeOptions.merge(get_invoke_opts_defaults(), pulumi.InvokeOptions(parent=parent))
-    return AWS.ask(options, token, inputs, failed=failed)
+    return AWS.invoke(options, token, inputs, failed=failed)
 
 
 def check_signed_in() -> None:
@@ -55,9 +55,9 @@ def zones_now(parent: pulumi.Resource | None = None) -> tuple[str, list[str]] | 
         return None
 
 
-def region_of(parent: pulumi.Resource) -> pulumi.Output[str]:
+def read_region(parent: pulumi.Resource) -> pulumi.Output[str]:
     """The region of a component's provider."""
-    return ask(parent, "index/getRegion:getRegion", {}, failed=CREDENTIALS).apply(lambda found: str(found["region"]))
+    return invoke(parent, "index/getRegion:getRegion", {}, failed=CREDENTIALS).apply(lambda found: str(found["region"]))
 
 
 def service_name(region: pulumi.Output[str], service: str) -> pulumi.Output[str]:

@@ -87,16 +87,18 @@ class AwsBootstrap(pulumi.ComponentResource):
         common.raise_bad(problems, f"AwsBootstrap {name}")
         self._name, self._args = name, args
         self._child = pulumi.ResourceOptions(parent=self)
-        caller = asking.ask(self, "index/getCallerIdentity:getCallerIdentity", {}, failed=asking.CREDENTIALS)
+        caller = asking.invoke(self, "index/getCallerIdentity:getCallerIdentity", {}, failed=asking.CREDENTIALS)
         partition = caller.apply(lambda found: str(found["arn"]).split(":")[1])
         account = caller.apply(lambda found: str(found["accountId"]))
-        region = asking.region_of(self)
+        region = asking.read_region(self)
         key = self._key(account, partition)
-        named: pulumi.Input[str] = args.get("state_bucket") or account.apply(lambda found: f"everspot-state-{found}")
-        bucket = add_state_bucket(self, f"{name}-state", named, key.arn, args["tags"])
+        bucket_name: pulumi.Input[str] = args.get("state_bucket") or account.apply(
+            lambda found: f"everspot-state-{found}"
+        )
+        bucket = add_state_bucket(self, f"{name}-state", bucket_name, key.arn, args["tags"])
         facts = pulumi.Output.all(partition=partition, account=account, bucket=bucket.arn, key=key.arn)
         self._place = facts.apply(
-            lambda found: BootstrapPlace(**found, name=name, stack=pulumi.get_stack(), **_named(args))
+            lambda found: BootstrapPlace(**found, name=name, stack=pulumi.get_stack(), **_existing_resources(args))
         )
         self.boundary_arn = self._policy("boundary", bootstrap_policies.boundary).arn
         provider = self._github()
@@ -126,17 +128,17 @@ class AwsBootstrap(pulumi.ComponentResource):
 
     def _github(self) -> pulumi.Output[str]:
         """The ARN of the forge's identity provider; empty without a repository."""
-        given = self._args.get("oidc_provider_arn")
-        if given is not None or "repository" not in self._args:
-            return pulumi.Output.from_input(given or "")
-        made = iam.OpenIdConnectProvider(
+        provider_arn = self._args.get("oidc_provider_arn")
+        if provider_arn is not None or "repository" not in self._args:
+            return pulumi.Output.from_input(provider_arn or "")
+        provider = iam.OpenIdConnectProvider(
             f"{self._name}-github",
             url=ISSUER,
             client_id_lists=[bootstrap_policies.AUDIENCE],
             tags=self._args["tags"],
             opts=self._child,
         )
-        return made.arn
+        return provider.arn
 
     def _role(self, part: ReviewPart, provider: pulumi.Output[str], runners: list[str]) -> pulumi.Output[str]:
         repository = self._args.get("repository")
@@ -174,7 +176,7 @@ _DOES = {
 }
 
 
-def _named(args: AwsBootstrapArgs) -> dict[str, Any]:
+def _existing_resources(args: AwsBootstrapArgs) -> dict[str, Any]:
     """What the inputs name of the place: all of it existed before."""
     secrets = args.get("secret_arns")
     return {
@@ -200,23 +202,23 @@ def bootstrap_problems(problems: Problems, args: AwsBootstrapArgs) -> None:
         "repository",
         "is missing: without it, give previewRunnerRoleArns and deployRunnerRoleArns, or nobody could take the roles",
     )
-    both = sorted(set(previews) & set(deploys))
-    problems.need(not both, "deployRunnerRoleArns", f"{', '.join(both)} would apply what no one has merged")
+    shared = sorted(set(previews) & set(deploys))
+    problems.need(not shared, "deployRunnerRoleArns", f"{', '.join(shared)} would apply what no one has merged")
     arns.check_arns(problems, "previewRunnerRoleArns", previews, "iam", "role/")
     arns.check_arns(problems, "deployRunnerRoleArns", deploys, "iam", "role/")
     arns.check_arns(problems, "keyArns", args.get("key_arns", []), "kms", "key/")
     arns.check_arns(problems, "bucketArns", args.get("bucket_arns", []), "s3", "")
     arns.check_secrets(problems, args.get("secret_arns", []))
     arns.check_arns(problems, "imageParameterArns", args.get("image_parameter_arns", []), "ssm", "parameter/")
-    place = BootstrapPlace("aws", "0" * 12, "n" * 57, "", "b" * 76, "k" * 90, **_named(args))
+    place = BootstrapPlace("aws", "0" * 12, "n" * 57, "", "b" * 76, "k" * 90, **_existing_resources(args))
     documents = (bootstrap_policies.boundary, *bootstrap_policies.documents(ReviewPart.DEPLOY).values())
     room = POLICY_AT_MOST - max(len(_text(document(place))) for document in documents)
-    told = f"{-room} characters too many are named for one policy of IAM: name several by an ARN that ends in *"
-    problems.need(room >= 0, "secretArns, bucketArns, keyArns, imageParameterArns", told)
+    reason = f"{-room} characters too many are named for one policy of IAM: name several by an ARN that ends in *"
+    problems.need(room >= 0, "secretArns, bucketArns, keyArns, imageParameterArns", reason)
     arns.check_arn(problems, args, "oidc_provider_arn", "iam", "oidc-provider/")
     bucket = args.get("state_bucket")
-    told = f"{shown(bucket)} has to be 3 to 63 lower-case letters, digits and dashes"
-    problems.need(bucket is None or bool(BUCKET_NAME.fullmatch(bucket)), "stateBucket", told)
+    reason = f"{shown(bucket)} has to be 3 to 63 lower-case letters, digits and dashes"
+    problems.need(bucket is None or bool(BUCKET_NAME.fullmatch(bucket)), "stateBucket", reason)
     if "spending" in args:
         check_spending(problems.at("spending"), args["spending"])
     check_values(problems, args)

@@ -83,7 +83,7 @@ class BootstrapPlace:
         """The ARN of something of IAM in this account."""
         return f"arn:{self.partition}:iam::{self.account}:{resource}"
 
-    def there(self, service: str, resource: str) -> str:
+    def build_arn(self, service: str, resource: str) -> str:
         """The ARN of something in this account, in whatever region."""
         return f"arn:{self.partition}:{service}:*:{self.account}:{resource}"
 
@@ -132,7 +132,7 @@ def reading(place: BootstrapPlace, part: ReviewPart) -> Document:
     )
     objects = {action for action in actions if action in ("s3:GetObject", "s3:GetObjectTagging", "s3:ListBucket")}
     control = CONTROL.format(partition=place.partition)
-    images = [place.there("ssm", "parameter/everspot/image/*"), *place.images]
+    images = [place.build_arn("ssm", "parameter/everspot/image/*"), *place.images]
     images.append(f"arn:{place.partition}:ssm:*::parameter/aws/service/*")  # public: of no account
     statements = [
         allow("Look", sorted(actions - objects - {"ssm:GetParameter"}), ["*"]),
@@ -165,17 +165,17 @@ def writing(place: BootstrapPlace) -> Document:
     Whoever adds a version to a launch template has code of his own run by whoever launches from it, under that one's
     role. Tags decide, so nothing that is there gets a cluster's tag.
     """
-    found = _writes(lambda service: service not in ("iam", "s3", "kms"))
-    by_name = [one for one in found if one.partition(":")[0] in NAMED and ":Describe" not in one]
-    found = [action for action in found if action not in (*by_name, *TEMPLATES, "ec2:CreateLaunchTemplate")]
-    named = [place.there(service, f"{kind}{CLUSTERS}") for service, kind in NAMED.items()]
+    actions = _writes(lambda service: service not in ("iam", "s3", "kms"))
+    by_name = [call for call in actions if call.partition(":")[0] in NAMED and ":Describe" not in call]
+    actions = [action for action in actions if action not in (*by_name, *TEMPLATES, "ec2:CreateLaunchTemplate")]
+    resources = [place.build_arn(service, f"{kind}{CLUSTERS}") for service, kind in NAMED.items()]
     templates, fleets, instances = (
-        place.there("ec2", f"{kind}/*") for kind in ("launch-template", "fleet", "instance")
+        place.build_arn("ec2", f"{kind}/*") for kind in ("launch-template", "fleet", "instance")
     )
     buckets = f"arn:{place.partition}:s3:::{CLUSTERS}"
     statements = [
-        allow("Deploy", found, ["*"]),
-        allow("DeployByName", by_name, named),
+        allow("Deploy", actions, ["*"]),
+        allow("DeployByName", by_name, resources),
         allow("MakeTemplates", ["ec2:CreateLaunchTemplate"], [templates], StringLike=MADE),
         allow("ChangeTemplates", list(TEMPLATES), [templates], StringLike=OWN),
         # As denials, because these calls are also checked for resources that bear no such tag.
@@ -229,8 +229,8 @@ def boundary(place: BootstrapPlace) -> Document:
     roles = place.iam(f"role/{CLUSTERS}")
     secrets = place.secrets
     if secrets is None:
-        secrets = (place.there("secretsmanager", "secret:everspot*"), place.there("ssm", "parameter/everspot*"))
-    named = (
+        secrets = (place.build_arn("secretsmanager", "secret:everspot*"), place.build_arn("ssm", "parameter/everspot*"))
+    grants = (
         ("KeepBuckets", OBJECTS, _and_objects([f"arn:{place.partition}:s3:::{CLUSTERS}"])),
         ("ReadFurtherBuckets", FURTHER_OBJECTS, _and_objects(place.buckets)),
         ("ReadSecrets", SECRETS, secrets),
@@ -238,15 +238,15 @@ def boundary(place: BootstrapPlace) -> Document:
     )
     statements = [
         allow("WhatClustersDo", sorted(BOUNDED), ["*"]),
-        *(allow(sid, list(actions), list(resources)) for sid, actions, resources in named if resources),
+        *(allow(sid, list(actions), list(resources)) for sid, actions, resources in grants if resources),
         # Keys that AWS manages: nobody else's alias begins so, and each is used by its own service alone, for who may
         # use that (AWS KMS Developer Guide, "kms:ResourceAliases", "AWS managed keys"). A policy of such a key that
         # grants to everybody in the account may not pass a boundary that is silent.
         allow("UseKeysOfAws", list(KEYS), ["*"], **{"ForAnyValue:StringLike": {"kms:ResourceAliases": "alias/aws/*"}}),
-        allow("HearInterruptions", ["sqs:DeleteMessage", "sqs:ReceiveMessage"], [place.there("sqs", CLUSTERS)]),
+        allow("HearInterruptions", ["sqs:DeleteMessage", "sqs:ReceiveMessage"], [place.build_arn("sqs", CLUSTERS)]),
         allow("EndInstances", ["ec2:TerminateInstances"], ["*"], StringLike=OWN),
         allow("TagWhatIsLaunched", ["ec2:CreateTags"], ["*"], Null={"ec2:CreateAction": "false"}),
-        allow("TagVolumes", ["ec2:CreateTags"], [place.there("ec2", "volume/*")], StringLike=MADE),
+        allow("TagVolumes", ["ec2:CreateTags"], [place.build_arn("ec2", "volume/*")], StringLike=MADE),
         allow("PassRoles", ["iam:PassRole"], [roles], StringEquals={"iam:PassedToService": list(PASSED_TO)}),
         allow("VisitPeers", ["sts:AssumeRole"], [f"arn:{place.partition}:iam::*:role/everspot-visit-*"]),
         _deny("NotTheState", ["s3:*"], [place.bucket, f"{place.bucket}/*"]),
@@ -271,11 +271,11 @@ def key_policy(account: str, partition: str) -> Document:
     return document([{"Sid": "IamDecides", "Effect": "Allow", **owner}])
 
 
-def _writes(of: Callable[[str], bool]) -> list[str]:
+def _writes(selects: Callable[[str], bool]) -> list[str]:
     """The calls of a deployment that a look for drift does not make, of some services, and those that no call shows."""
-    unseen = {one for names in deployers.UNSEEN for one in names.split(", ")}
-    found = (deployers.DEPLOY | deployers.ACCOUNT | unseen) - deployers.PREVIEW - deployers.DRIFT
-    return sorted(action for action in found if of(action.partition(":")[0]))
+    unseen = {call for names in deployers.UNSEEN for call in names.split(", ")}
+    actions = (deployers.DEPLOY | deployers.ACCOUNT | unseen) - deployers.PREVIEW - deployers.DRIFT
+    return sorted(action for action in actions if selects(action.partition(":")[0]))
 
 
 def _and_objects(buckets: Iterable[str]) -> list[str]:

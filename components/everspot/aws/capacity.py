@@ -15,7 +15,7 @@ from everspot_core.bounds import sound_numbers
 from everspot_core.fleet import WeightBy
 from everspot_core.problems import Problems
 
-from everspot.capacity import check_elastic, check_prices, check_some, check_types, choice_of
+from everspot.capacity import check_elastic, check_prices, check_some, check_types, parse_choice
 
 
 class AwsInstanceTypeArgs(TypedDict):
@@ -128,7 +128,7 @@ class AwsCapacityArgs(TypedDict):
     """Capacity that the scheduler launches for jobs and terminates after them. Default: none."""
 
 
-def capacity_of(args: AwsCapacityArgs) -> Ec2Capacity:
+def parse_capacity(args: AwsCapacityArgs) -> Ec2Capacity:
     """The shape of the standing fleets.
 
     Raises:
@@ -144,7 +144,7 @@ def capacity_of(args: AwsCapacityArgs) -> Ec2Capacity:
         spot_allocation=None if spot is None else AwsSpotAllocation(spot),
         on_demand_allocation=None if on_demand is None else AwsOnDemandAllocation(on_demand),
         max_price=args.get("max_price"),
-        types=tuple(choice_of(entry) for entry in args["instance_types"]),
+        types=tuple(parse_choice(entry) for entry in args["instance_types"]),
     )
 
 
@@ -153,7 +153,7 @@ def check_offers(
 ) -> None:
     """Add every type that the region does not offer, or whose price there is unknown. `zones`: of each subnet, if
     they are known. `offered`: EC2's answer; None: it was not asked."""
-    capacity = capacity_of(args)
+    capacity = parse_capacity(args)
     check_prices(problems, args, capacity, region)
     if zones:
         zone_problems(problems, capacity.types, zones, offered)
@@ -163,11 +163,11 @@ def check_capacity(problems: Problems, args: AwsCapacityArgs, subnets: int, zone
     """Add everything that is wrong with the settings of a cluster's instances. `zones`: of its subnets, if known."""
     check_some(problems, args)
     if "elastic" in args:
-        check_elastic(problems.at("elastic"), args["elastic"], zones, every="those of all subnets", lacks=NO_SUBNET)
+        check_elastic(problems.at("elastic"), args["elastic"], zones, all_zones="those of all subnets", lacks=NO_SUBNET)
     args = cast(AwsCapacityArgs, sound_numbers(problems, args))
-    known = check_types(problems, args["instance_types"])
+    types = check_types(problems, args["instance_types"])
     sound = {**args, "standing": _checked_options(problems.at("standing"), args.get("standing", _NOTHING))}
-    capacity_problems(problems, capacity_of(cast(AwsCapacityArgs, sound)), known, subnets)
+    capacity_problems(problems, parse_capacity(cast(AwsCapacityArgs, sound)), types, subnets)
 
 
 def _checked_options(problems: Problems, args: AwsStandingArgs) -> AwsStandingArgs:
@@ -177,7 +177,7 @@ def _checked_options(problems: Problems, args: AwsStandingArgs) -> AwsStandingAr
         ("spotAllocation", AwsSpotAllocation, args.get("spot_allocation")),
         ("onDemandAllocation", AwsOnDemandAllocation, args.get("on_demand_allocation")),
     )
-    chosen = [problems.choice(kind, given, name) for name, kind, given in kinds if given is not None]
+    chosen = [problems.choice(kind, option, name) for name, kind, option in kinds if option is not None]
     rebalance = args.get("capacity_rebalance")
     if rebalance is not None:
         delay = rebalance["termination_delay"]

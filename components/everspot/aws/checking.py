@@ -18,12 +18,12 @@ from everspot.aws.launch import check_machine, manifest_problem
 from everspot.aws.monitoring import check_monitoring
 from everspot.aws.network import check_network
 from everspot.aws.notifications import check_notifications
-from everspot.aws.parts import CLOUD, network_args, proxy_of, store_args
+from everspot.aws.parts import CLOUD, build_proxy, network_args, store_args
 from everspot.aws.scheduler import DEFAULT_TYPE
 from everspot.aws.scraping import check_prometheus
 from everspot.aws.store import check_store
 from everspot.capacity import check_gpus
-from everspot.declared import check_type, declared_types, known_types
+from everspot.declared import check_type, declared_types, resolve_types
 from everspot.federation import check_peers
 from everspot.limits import build_manifest, check_limits, check_shares
 
@@ -48,11 +48,14 @@ def check_cluster(
     )
 
 
-def asked_zones(problems: Problems, args: "AwsTrainingClusterArgs", seen: tuple[str, list[str]] | None) -> None:
-    """Add the zones of a new network that the region does not have. `seen`: region and its zones, None if unknown."""
+def asked_zones(problems: Problems, args: "AwsTrainingClusterArgs", region_zones: tuple[str, list[str]] | None) -> None:
+    """Add the zones of a new network that the region does not have.
+
+    `region_zones`: the region and its zones, None if unknown.
+    """
     zones = args.get("zones", [])
-    if seen is not None and zones and "vpc_id" not in args and "subnet_ids" not in args:
-        zone_problems(problems, zones=zones, region=seen[0], there=seen[1])
+    if region_zones is not None and zones and "vpc_id" not in args and "subnet_ids" not in args:
+        zone_problems(problems, zones=zones, region=region_zones[0], there=region_zones[1])
 
 
 def cluster_problems(problems: Problems, name: str, args: "AwsTrainingClusterArgs") -> None:
@@ -80,8 +83,10 @@ def cluster_problems(problems: Problems, name: str, args: "AwsTrainingClusterArg
     if zones and not problems.found:
         check_offers(problems.at("capacity"), args["capacity"], region=region_of(zones[0]), zones=zones)
     check_machine(problems, args)
-    known = known_types(args["capacity"]["instance_types"])
-    fleets = {known[entry["type"]].arch for entry in args["capacity"]["instance_types"] if entry["type"] in known}
+    catalogued = resolve_types(args["capacity"]["instance_types"])
+    fleets = {
+        catalogued[entry["type"]].arch for entry in args["capacity"]["instance_types"] if entry["type"] in catalogued
+    }
     check_type(problems, "schedulerType", args.get("scheduler_type", DEFAULT_TYPE), fleets)
     limits = args.get("limits", {})
     before = len(problems.found)
@@ -89,7 +94,7 @@ def cluster_problems(problems: Problems, name: str, args: "AwsTrainingClusterArg
     if len(problems.found) == before:
         longest = dict.fromkeys(("region", "control_url", "data_url", "queue_url"), _LONGEST_URL * 2)
         types = declared_types(args["capacity"]["instance_types"])
-        proxy = proxy_of(args.get("egress", {}), "")
+        proxy = build_proxy(args.get("egress", {}), "")
         text = build_manifest(
             Role.SCHEDULER,
             cloud=CLOUD,

@@ -9,9 +9,9 @@ from everspot_clouds.aws.hourly import Always
 from everspot_core.records import Role
 
 from everspot import common
-from everspot.anomalies import AnomalyArgs, anomalies_of
+from everspot.anomalies import AnomalyArgs, build_thresholds
 from everspot.aws import asking, tagging
-from everspot.aws.capacity import AwsCapacityArgs, capacity_of
+from everspot.aws.capacity import AwsCapacityArgs, parse_capacity
 from everspot.aws.checking import check_cluster
 from everspot.aws.elastic import AwsElasticCapacity, AwsElasticCapacityArgs
 from everspot.aws.events import AwsInterruptionEvents
@@ -19,19 +19,19 @@ from everspot.aws.federation import add_federation
 from everspot.aws.fleet import AwsTrainingFleet, AwsTrainingFleetArgs
 from everspot.aws.identity import AwsIdentity, AwsIdentityArgs
 from everspot.aws.launch import AwsMachineArgs, launched_with, resolve_image
-from everspot.aws.monitoring import AwsAlarmsArgs, add_monitoring, monitoring_of
+from everspot.aws.monitoring import AwsAlarmsArgs, add_monitoring, build_monitoring
 from everspot.aws.network import AwsNetwork, needed_services
-from everspot.aws.notifications import AwsNotificationsArgs, notifications_of
-from everspot.aws.offers import tell_hour
-from everspot.aws.parts import CLOUD, network_args, proxy_of, store_args
-from everspot.aws.quotas import tell_quotas
+from everspot.aws.notifications import AwsNotificationsArgs, build_notifications
+from everspot.aws.offers import print_hourly_cost
+from everspot.aws.parts import CLOUD, build_proxy, network_args, store_args
+from everspot.aws.quotas import warn_of_quotas
 from everspot.aws.rules import AwsEgressArgs
 from everspot.aws.scheduler import DEFAULT_TYPE, AwsSchedulerService, AwsSchedulerServiceArgs
-from everspot.aws.scraping import AwsPrometheusArgs, metrics_of, scraped_group
+from everspot.aws.scraping import AwsPrometheusArgs, build_metrics, scraped_group
 from everspot.aws.store import AwsStore
-from everspot.capacity import elastic_of, offer_of, standing_of
+from everspot.capacity import build_elastic, build_offer, build_standing
 from everspot.declared import declared_types
-from everspot.federation import PeerArgs, card, peers_of
+from everspot.federation import PeerArgs, build_peers, card
 from everspot.guard import guard
 from everspot.limits import LimitsArgs, build_declared, build_manifest
 from everspot.parts import inputs, outputs
@@ -164,7 +164,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         self._name, self._args = name, args
         child = pulumi.ResourceOptions(parent=self)
         self.cluster = pulumi.Output.from_input(name)
-        self.region = asking.region_of(self)
+        self.region = asking.read_region(self)
         self.image_id = resolve_image(self, args.get("image_id"), args.get("image_parameter"))
         # The queue first: upstream waits half a minute for it, and the scheduler waits for that.
         events = AwsInterruptionEvents(f"{name}-events", {"cluster": name, "tags": args["tags"]}, child)
@@ -174,8 +174,8 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         network = AwsNetwork(f"{name}-network", network_args(name, args, [store.control_arn, store.data_arn]), child)
         self.vpc_id, self.subnet_ids = network.vpc_id, network.subnet_ids
         self.security_group_id = network.security_group_id
-        made = {"control_arn": store.control_arn, "data_arn": store.data_arn, "queue_arn": events.queue_arn}
-        identity = AwsIdentity(f"{name}-identity", inputs(AwsIdentityArgs, args, cluster=name, **made), child)
+        arns = {"control_arn": store.control_arn, "data_arn": store.data_arn, "queue_arn": events.queue_arn}
+        identity = AwsIdentity(f"{name}-identity", inputs(AwsIdentityArgs, args, cluster=name, **arns), child)
         self.agent_role_arn, self.scheduler_role_arn = identity.agent_role_arn, identity.scheduler_role_arn
         # An instance without its endpoints reaches nothing.
         reachable = pulumi.ResourceOptions(parent=self, depends_on=[network])
@@ -223,8 +223,8 @@ class AwsTrainingCluster(pulumi.ComponentResource):
             monitoring="monitoring" in args,
             nat="vpc_id" not in args and network_args(name, args).get("nat", False),
         )
-        tell_hour(self, args["capacity"], always)
-        tell_quotas(self, args["capacity"], self.region)
+        print_hourly_cost(self, args["capacity"], always)
+        warn_of_quotas(self, args["capacity"], self.region)
         self.register_outputs(outputs(self))
 
     def _own(self, role: Role, identity: AwsIdentity, network: AwsNetwork) -> dict[str, Any]:
@@ -282,7 +282,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
             facts["version"] = elastic.launch_template_version.apply(str)
             facts["places"] = elastic.places
         limits, capacity = self._args.get("limits", {}), self._args["capacity"]
-        shape = capacity_of(capacity)
+        shape = parse_capacity(capacity)
         tags = tagging.instance_tags(self._name, self._args["tags"], Role.AGENT.value)
         return pulumi.Output.all(machine=launched_with(self._machine(identity)), **facts).apply(
             lambda known: build_manifest(
@@ -293,17 +293,17 @@ class AwsTrainingCluster(pulumi.ComponentResource):
                 types=declared_types(capacity["instance_types"]),
                 machine=known["machine"],
                 facts=known,
-                standing=standing_of(capacity, shape) if published else None,
-                fleet=offer_of(capacity, shape, self._args.get("zones", [])) if published else None,
-                elastic=elastic_of(capacity, tags, known) if elastic is not None else None,
-                notifications=notifications_of(self._args.get("notifications")) if published else None,
+                standing=build_standing(capacity, shape) if published else None,
+                fleet=build_offer(capacity, shape, self._args.get("zones", [])) if published else None,
+                elastic=build_elastic(capacity, tags, known) if elastic is not None else None,
+                notifications=build_notifications(self._args.get("notifications")) if published else None,
                 scheduler_type=self._args.get("scheduler_type", DEFAULT_TYPE) if published else None,
                 shares=self._args.get("shares") if published else None,
                 shared_instances=published and self._args.get("shared_instances", False),
-                anomalies=anomalies_of(self._args.get("anomalies")) if published else None,
-                monitoring=monitoring_of(self._args.get("monitoring")) if published else None,
-                metrics=metrics_of(self._args.get("prometheus")) if role is Role.SCHEDULER else None,
-                federation=peers_of(self._name, CLOUD, known["region"], self._args) if published else (),
-                proxy=proxy_of(self._args.get("egress", {}), known["region"]),
+                anomalies=build_thresholds(self._args.get("anomalies")) if published else None,
+                monitoring=build_monitoring(self._args.get("monitoring")) if published else None,
+                metrics=build_metrics(self._args.get("prometheus")) if role is Role.SCHEDULER else None,
+                federation=build_peers(self._name, CLOUD, known["region"], self._args) if published else (),
+                proxy=build_proxy(self._args.get("egress", {}), known["region"]),
             )
         )

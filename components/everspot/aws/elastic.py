@@ -81,13 +81,13 @@ class AwsElasticCapacity(pulumi.ComponentResource):
         )
         self._may_launch = self._permissions(template)
         zones = args.get("zones")
-        known = (
+        subnet_zones = (
             sold_in(self, f"AwsElasticCapacity {name}", args["capacity"], subnets, None)
             if zones is None
             else pulumi.Output.all(*zones)
         )
         self.launch_template_id, self.launch_template_version = template.id, template.latest_version
-        self.places = pulumi.Output.all(zones=known, subnets=pulumi.Output.all(*subnets)).apply(
+        self.places = pulumi.Output.all(zones=subnet_zones, subnets=pulumi.Output.all(*subnets)).apply(
             lambda found: _places(elastic, found["zones"], found["subnets"])
         )
         self.register_outputs(outputs(self))

@@ -74,7 +74,7 @@ class AwsInterruptionEvents(pulumi.ComponentResource):
             opts=child,
         )
         # What a queue is told goes with it: to take it back first would take the provider half a minute more.
-        told = pulumi.ResourceOptions(parent=self, deleted_with=queue)
+        with_queue = pulumi.ResourceOptions(parent=self, deleted_with=queue)
         # As a resource of its own: within the queue it would make the queue wait for the other one, half a minute each.
         sqs.RedrivePolicy(
             f"{name}-redrive",
@@ -82,7 +82,7 @@ class AwsInterruptionEvents(pulumi.ComponentResource):
             redrive_policy=dead.arn.apply(
                 lambda arn: json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": ATTEMPTS})
             ),
-            opts=told,
+            opts=with_queue,
         )
         rules = []
         for suffix, pattern in EVENTS.items():
@@ -101,7 +101,7 @@ class AwsInterruptionEvents(pulumi.ComponentResource):
             policy=pulumi.Output.all(queue.arn, *rules).apply(
                 lambda arns: json.dumps(policies.interruption_queue(arns[0], arns[1:]))
             ),
-            opts=told,
+            opts=with_queue,
         )
         self.queue_url, self.queue_arn, self.dead_letter_queue_url = queue.url, queue.arn, dead.url
         self.register_outputs(outputs(self))

@@ -40,14 +40,14 @@ def look(
 ) -> Existing:
     """Read a VPC and its subnets from the API. `services`: the services besides S3 that agents or scheduler call.
     `outward`: whether the scheduler has to reach the internet, too."""
-    vpc = asking.ask(
+    vpc = asking.invoke(
         parent,
         "ec2/getVpc:getVpc",
         {"id": vpc_id},
         failed=f"AwsNetwork {name}: vpcId names no VPC that can be seen in this account and region.",
     )
     facts = [
-        asking.ask(
+        asking.invoke(
             parent,
             "ec2/getSubnet:getSubnet",
             {"id": subnet},
@@ -77,14 +77,14 @@ def _routes(parent: pulumi.Resource, subnet: pulumi.Output[Answer]) -> pulumi.Ou
     """The subnet's route table, or the VPC's main one if it has none of its own. None: it could not be read."""
     token = "ec2/getRouteTable:getRouteTable"  # noqa: S105 - of a function
 
-    def main(found: list[Any]) -> pulumi.Output[Answer | None]:
-        fact, own = found
+    def main(answers: list[Any]) -> pulumi.Output[Answer | None]:
+        fact, own = answers
         if own is not None:
             return pulumi.Output.from_input(own)
         of_vpc = {"vpcId": fact["vpcId"], "filters": [{"name": "association.main", "values": ["true"]}]}
-        return asking.ask(parent, token, of_vpc, failed=lambda _: None)
+        return asking.invoke(parent, token, of_vpc, failed=lambda _: None)
 
-    own = asking.ask(parent, token, {"subnetId": subnet.apply(lambda s: s["id"])}, failed=lambda _: None)
+    own = asking.invoke(parent, token, {"subnetId": subnet.apply(lambda s: s["id"])}, failed=lambda _: None)
     return pulumi.Output.all(subnet, own).apply(main)
 
 
@@ -97,67 +97,69 @@ def _endpoint(
         text = str(error)
         if "multiple" in text:
             return {"routeTableIds": None, "privateDnsEnabled": True}
-        return {"none": True} if any(word in text for word in _ABSENT) else None
+        return {"none": True} if any(phrase in text for phrase in _ABSENT) else None
 
-    wanted = {
+    query = {
         "vpcId": vpc.apply(lambda found: found["id"]),
         "serviceName": asking.service_name(region, service),
         "state": "available",
     }
-    return asking.ask(parent, "ec2/getVpcEndpoint:getVpcEndpoint", wanted, failed=absent)
+    return asking.invoke(parent, "ec2/getVpcEndpoint:getVpcEndpoint", query, failed=absent)
 
 
 def _check(
-    name: str, seen: dict[str, Any], services: Sequence[str], egress: Mapping[str, Any], *, outward: bool
+    name: str, network: dict[str, Any], services: Sequence[str], egress: Mapping[str, Any], *, outward: bool
 ) -> bool:
     problems = Problems()
-    subnets: list[Answer] = seen["subnets"]
+    subnets: list[Answer] = network["subnets"]
     zones = [subnet["availabilityZone"] for subnet in subnets]
     for index, subnet in enumerate(subnets):
         here, zone = f"subnetIds[{index}]", zones[index]
         problems.need(zone not in zones[:index], here, f"is in {zone} too; EC2 accepts one subnet of a zone in a fleet")
-        vpc = seen["vpc"]["id"]
+        vpc = network["vpc"]["id"]
         problems.need(subnet["vpcId"] == vpc, here, f"belongs to {subnet['vpcId']}, not to {vpc}")
-    unknown = None in (*seen["routes"], seen["s3"], *seen["endpoints"])
+    unknown = None in (*network["routes"], network["s3"], *network["endpoints"])
     if unknown:
         pulumi.log.warn(
             f"AwsNetwork {name}: routes and endpoints of the VPC could not be looked at (ec2:DescribeRouteTables, "
             "ec2:DescribeVpcEndpoints); whether instances reach S3, " + ", ".join(services) + " is not known"
         )
     elif not problems.found and not egress.get("unchecked", False):
-        _check_ways(problems, seen, services, egress)
+        _check_ways(problems, network, services, egress)
         if outward and egress.get("proxy") is None:
-            _warn_of_no_way_out(name, seen, egress)
+            _warn_of_no_way_out(name, network, egress)
     common.raise_bad(problems, f"AwsNetwork {name}")
     return True
 
 
-def _warn_of_no_way_out(name: str, seen: dict[str, Any], egress: Mapping[str, Any]) -> None:
+def _warn_of_no_way_out(name: str, network: dict[str, Any], egress: Mapping[str, Any]) -> None:
     """Warn where the scheduler would not reach a peer on another cloud. No refusal: a route may lead to its addresses
     alone."""
-    told = f"AwsNetwork {name}: federation leads to another cloud, and"
+    prefix = f"AwsNetwork {name}: federation leads to another cloud, and"
     if not (egress.get("cidrs") or egress.get("prefix_list_ids")):
         pulumi.log.warn(
-            f"{told} egress lets nothing out of the VPC but to S3: the scheduler reaches no peer there (egress.cidrs: "
-            "0.0.0.0/0 where a NAT gateway or a firewall is the way out)"
+            f"{prefix} egress lets nothing out of the VPC but to S3: the scheduler reaches no peer there "
+            "(egress.cidrs: 0.0.0.0/0 where a NAT gateway or a firewall is the way out)"
         )
-    pairs = zip(seen["subnets"], seen["routes"], strict=True)
+    pairs = zip(network["subnets"], network["routes"], strict=True)
     shut = [subnet["id"] for subnet, routes in pairs if _ANYWHERE not in _destinations(routes)]
     if shut:
-        pulumi.log.warn(f"{told} {', '.join(shut)} have no route to {_ANYWHERE}: from there it may reach no peer")
+        pulumi.log.warn(f"{prefix} {', '.join(shut)} have no route to {_ANYWHERE}: from there it may reach no peer")
 
 
-def _check_ways(problems: Problems, seen: dict[str, Any], services: Sequence[str], egress: Mapping[str, Any]) -> None:
-    endpoints = zip(services, seen["endpoints"], strict=True)
+def _check_ways(
+    problems: Problems, network: dict[str, Any], services: Sequence[str], egress: Mapping[str, Any]
+) -> None:
+    endpoints = zip(services, network["endpoints"], strict=True)
     ways = Ways(
-        gateway_tables=None if "none" in seen["s3"] else tuple(seen["s3"]["routeTableIds"] or ()),
-        interfaces=tuple(service for service, found in endpoints if found.get("privateDnsEnabled")),
+        gateway_tables=None if "none" in network["s3"] else tuple(network["s3"]["routeTableIds"] or ()),
+        interfaces=tuple(service for service, endpoint in endpoints if endpoint.get("privateDnsEnabled")),
         allowed=(*egress.get("cidrs", []), *egress.get("prefix_list_ids", [])),
         proxied=egress.get("proxy") is not None,
     )
     subnets = [
         Subnet(id=subnet["id"], table=routes["routeTableId"], destinations=_destinations(routes))
-        for subnet, routes in zip(seen["subnets"], seen["routes"], strict=True)
+        for subnet, routes in zip(network["subnets"], network["routes"], strict=True)
     ]
     way_problems(problems, subnets, ways, services)
 
@@ -166,7 +168,7 @@ def _destinations(table: Answer) -> tuple[str, ...]:
     """Destinations of the routes that leave the VPC. Routes to gateway endpoints are left out, because the
     endpoints themselves are read."""
     ways = [r for r in table["routes"] if r.get("gatewayId") != "local" and not _gateway_endpoint(r)]
-    return tuple(there for r in ways if (there := r.get("cidrBlock") or r.get("destinationPrefixListId")))
+    return tuple(destination for r in ways if (destination := r.get("cidrBlock") or r.get("destinationPrefixListId")))
 
 
 def _gateway_endpoint(route: Answer) -> bool:

@@ -23,8 +23,8 @@ from everspot.federation import (
     VISIT_READS,
     VISIT_WRITES,
     PeerArgs,
-    bucket_of,
     of_visits,
+    parse_bucket,
     role_arn,
 )
 
@@ -44,7 +44,7 @@ left, and answers offers."""
 def near_arns(peers: Sequence[PeerArgs], region: str) -> list[str]:
     """ARNs of the buckets of peers in the region, which S3's endpoint has to let pass."""
     near = [peer for peer in peers if peer["cloud"] == AWS and region_of_url(peer["control"]) == region]
-    return [f"arn:aws:s3:::{bucket_of(url)}" for peer in near for url in (peer["control"], peer["data"])]
+    return [f"arn:aws:s3:::{parse_bucket(url)}" for peer in near for url in (peer["control"], peer["data"])]
 
 
 def trust(peer: PeerArgs, own_arn: str) -> policies.Document:
@@ -109,7 +109,7 @@ def add_federation(
     key = pulumi.Output.from_input(spec.get("kms_key_arn"))
     scheduler = identity.scheduler_role_arn
     facts = pulumi.Output.all(control=store.control_arn, data=store.data_arn, key=key, own=scheduler)
-    made: list[pulumi.Resource] = []
+    policies: list[pulumi.Resource] = []
     for peer in peers:
         called = visitor(name, peer["name"])
         role = iam.Role(
@@ -123,7 +123,7 @@ def add_federation(
             tags=tagging.cluster_tags(name, spec["tags"]),
             opts=child,
         )
-        made.append(
+        policies.append(
             iam.RolePolicy(
                 f"{name}-peer-{peer['name']}-permissions",
                 role=role.name,
@@ -136,7 +136,7 @@ def add_federation(
             )
         )
     roles = [role_arn(peer["scheduler"], visitor(peer["name"], name)) for peer in peers if peer["cloud"] == AWS]
-    made.append(
+    policies.append(
         iam.RolePolicy(
             f"{name}-federation",
             role=scheduler.apply(lambda arn: arn.rpartition("/")[2]),
@@ -144,4 +144,4 @@ def add_federation(
             opts=child,
         )
     )
-    return made
+    return policies

@@ -27,12 +27,12 @@ from pulumi_aws import ec2
 
 from everspot import common
 from everspot.aws import tagging
-from everspot.aws.capacity import AwsCapacityArgs, capacity_of, check_capacity
+from everspot.aws.capacity import AwsCapacityArgs, check_capacity, parse_capacity
 from everspot.aws.launch import AwsMachineArgs, check_machine, launch_template
 from everspot.aws.offers import sold_in
 from everspot.aws.volume_key import warn_of_customer_key
 from everspot.capacity import check_gpus, registered
-from everspot.declared import known_types
+from everspot.declared import resolve_types
 from everspot.guard import fleet_guard
 from everspot.parts import after, outputs
 
@@ -100,7 +100,7 @@ class AwsTrainingFleet(pulumi.ComponentResource):
         check_machine(problems.at("machine"), machine)
         common.raise_bad(problems, f"AwsTrainingFleet {name}")
         warn_of_customer_key(self)
-        self._args, self._capacity, self._after = args, capacity_of(args["capacity"]), after(opts)
+        self._args, self._capacity, self._after = args, parse_capacity(args["capacity"]), after(opts)
         self.zones = sold_in(self, f"AwsTrainingFleet {name}", args["capacity"], args["subnet_ids"], args.get("zones"))
         template = launch_template(
             self,
@@ -168,14 +168,16 @@ def ignored_changes(market: Market, allocation: AwsSpotAllocation) -> list[str]:
     """
     if market is Market.ON_DEMAND:
         return ["targetCapacitySpecification.onDemandTargetCapacity"]
-    rest = ["targetCapacitySpecification.spotTargetCapacity"]
-    return rest if allocation is AwsSpotAllocation.LOWEST_PRICE else [*rest, "spotOptions.instancePoolsToUseCount"]
+    ignored = ["targetCapacitySpecification.spotTargetCapacity"]
+    return (
+        ignored if allocation is AwsSpotAllocation.LOWEST_PRICE else [*ignored, "spotOptions.instancePoolsToUseCount"]
+    )
 
 
 def _overrides(
     args: AwsTrainingFleetArgs, capacity: Ec2Capacity, market: Market, zones: list[str]
 ) -> list[ec2.FleetLaunchTemplateConfigOverrideArgsDict]:
-    grid = override_grid(capacity, known_types(args["capacity"]["instance_types"]), len(args["subnet_ids"]), zones)
+    grid = override_grid(capacity, resolve_types(args["capacity"]["instance_types"]), len(args["subnet_ids"]), zones)
     overrides: list[ec2.FleetLaunchTemplateConfigOverrideArgsDict] = []
     for pool in grid:
         override: ec2.FleetLaunchTemplateConfigOverrideArgsDict = {

@@ -110,7 +110,7 @@ class AwsIdentity(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         name = f"{self._name}-{role.value}"
         tags = tagging.cluster_tags(self._args["cluster"], self._args["tags"])
-        taken = iam.Role(
+        iam_role = iam.Role(
             name,
             assume_role_policy=json.dumps(policies.trust_ec2()),
             description=f"Everspot {role.value} of cluster {self._args['cluster']}",
@@ -120,11 +120,11 @@ class AwsIdentity(pulumi.ComponentResource):
         )
         permissions = iam.RolePolicy(
             f"{name}-permissions",
-            role=taken.name,
+            role=iam_role.name,
             policy=facts.apply(lambda found: json.dumps(document(found))),
             opts=child,
         )
-        profile = iam.InstanceProfile(f"{name}-profile", role=taken.name, tags=tags, opts=child)
+        profile = iam.InstanceProfile(f"{name}-profile", role=iam_role.name, tags=tags, opts=child)
         # An instance that boots before its role may do anything would only log refusals.
         ready = pulumi.Output.all(profile.arn, permissions.id).apply(lambda pair: str(pair[0]))
-        return taken.arn, ready
+        return iam_role.arn, ready

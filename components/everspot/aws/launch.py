@@ -81,7 +81,7 @@ def _root_disk(parent: pulumi.Resource, machine: AwsMachineArgs, image: pulumi.O
     The image knows what its root device is called, and how large it is. A wrong name would add a disk and leave the
     root unencrypted; EC2 refuses a volume that is smaller than the image's snapshot.
     """
-    facts = asking.ask(
+    facts = asking.invoke(
         parent,
         "ec2/getAmi:getAmi",
         {"filters": [{"name": "image-id", "values": [image]}], "includeDeprecated": True},
@@ -98,8 +98,8 @@ def _mapping(volume: Volume, image: Mapping[str, Any]) -> dict[str, Any]:
     gib = resolved_gib(problems, volume, next((int(size) for size in sizes if size), None))
     common.raise_bad(problems, "The launch template")
     ebs: dict[str, Any] = {"encrypted": "true", "volume_type": "gp3", "delete_on_termination": "true"}
-    wanted = (("volume_size", gib), ("iops", volume.iops), ("throughput", volume.throughput))
-    return {"device_name": root, "ebs": {**ebs, **{name: int(value) for name, value in wanted if value is not None}}}
+    settings = (("volume_size", gib), ("iops", volume.iops), ("throughput", volume.throughput))
+    return {"device_name": root, "ebs": {**ebs, **{name: int(value) for name, value in settings if value is not None}}}
 
 
 def resolve_image(
@@ -108,7 +108,7 @@ def resolve_image(
     """The image's id: as given, or what the parameter holds now."""
     if image_parameter is None:
         return pulumi.Output.from_input(image_id).apply(lambda given: given or "")
-    found = asking.ask(
+    answer = asking.invoke(
         parent,
         "ssm/getParameter:getParameter",
         {"name": image_parameter},
@@ -117,7 +117,7 @@ def resolve_image(
         f"-var image_parameter={image_parameter} training_image/bake/everspot.pkr.hcl",
     )
     # The provider marks every parameter's value as a secret. An image id is none, and a pull request has to show it.
-    return pulumi.Output.unsecret(found).apply(lambda parameter: str(parameter["value"]))
+    return pulumi.Output.unsecret(answer).apply(lambda parameter: str(parameter["value"]))
 
 
 def launch_template(

@@ -36,14 +36,14 @@ def launch_policy(
     own = f"{ec2}:{account}"
     # A shared VPC's subnets and groups have the ARN of their owner's account (Amazon VPC User Guide, "Share your VPC
     # subnets with other accounts"); their ids are unique without it.
-    there = [f"{ec2}::image/{image_id}"]
-    there += [f"{ec2}:*:subnet/{subnet}" for subnet in subnet_ids]
-    there += [f"{ec2}:*:security-group/{group}" for group in security_group_ids]
+    resources = [f"{ec2}::image/{image_id}"]
+    resources += [f"{ec2}:*:subnet/{subnet}" for subnet in subnet_ids]
+    resources += [f"{ec2}:*:security-group/{group}" for group in security_group_ids]
     agents = {f"aws:RequestTag/{CLUSTER_TAG}": cluster, f"aws:RequestTag/{ROLE_TAG}": Role.AGENT.value}
     from_template = {"ec2:LaunchTemplate": template_arn}
     statements = [
         allow("LaunchFromTheTemplate", LAUNCH, [template_arn]),
-        allow("LaunchWithWhatItNames", LAUNCH, there),
+        allow("LaunchWithWhatItNames", LAUNCH, resources),
         allow("AskForAFleet", ["ec2:CreateFleet"], [f"{own}:fleet/*", f"{own}:instance/*"], StringEquals=agents),
         allow("AskForItsParts", ["ec2:CreateFleet"], [f"{own}:volume/*", f"{own}:network-interface/*"]),
         # The template's ARN is known where RunInstances is checked; CreateFleet is held to it by its own ARN above.

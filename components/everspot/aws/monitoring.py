@@ -68,7 +68,7 @@ class AwsMonitoring(pulumi.ComponentResource):
         board = cloudwatch.Dashboard(
             f"{name}-dashboard",
             dashboard_name=args["cluster"],
-            dashboard_body=pulumi.Output.all(asking.region_of(self), self.alarm_arns).apply(
+            dashboard_body=pulumi.Output.all(asking.read_region(self), self.alarm_arns).apply(
                 lambda known: dashboard(args["cluster"], known[0], NAMESPACE, known[1])
             ),
             opts=child,
@@ -78,7 +78,7 @@ class AwsMonitoring(pulumi.ComponentResource):
 
     def _alarm(self, alarm: Alarm) -> cloudwatch.MetricAlarm:
         topic = self._args.get("alarms", {}).get("topic_arn")
-        told = [] if topic is None else [topic]
+        topics = [] if topic is None else [topic]
         return cloudwatch.MetricAlarm(
             f"{self._name}-{alarm.about.name}",
             alarm_description=alarm.about.says,
@@ -91,8 +91,8 @@ class AwsMonitoring(pulumi.ComponentResource):
             period=int(alarm.period.total_seconds()),
             evaluation_periods=alarm.periods,
             treat_missing_data=alarm.missing,
-            alarm_actions=told,
-            ok_actions=told,
+            alarm_actions=topics,
+            ok_actions=topics,
             tags=tagging.cluster_tags(self._args["cluster"], self._args["tags"]),
             opts=pulumi.ResourceOptions(parent=self),
         )
@@ -103,7 +103,7 @@ def check_monitoring(problems: Problems, args: AwsAlarmsArgs) -> None:
     arns.check_arn(problems, args, "topic_arn", "sns", "")
 
 
-def monitoring_of(args: AwsAlarmsArgs | None) -> Monitoring | None:
+def build_monitoring(args: AwsAlarmsArgs | None) -> Monitoring | None:
     """What the scheduler has to know; None without monitoring."""
     return None if args is None else Monitoring(namespace=NAMESPACE)
 

@@ -82,7 +82,7 @@ class AwsNetwork(pulumi.ComponentResource):
         self._child = pulumi.ResourceOptions(parent=self)
         # The same subnets with their known number, for who creates something for each of them. Not an output.
         self.subnets: list[pulumi.Output[str]] = []
-        self._region = asking.region_of(self)
+        self._region = asking.read_region(self)
         self._services = needed_services(args)
         self.outside: list[pulumi.Output[str]] = []  # the scheduler's security group, with a NAT gateway
         if "vpc_id" in args:
@@ -97,13 +97,13 @@ class AwsNetwork(pulumi.ComponentResource):
 
     def _create(self, zones: Sequence[str], cidr: str) -> None:
         blocks = network_problems(Problems(), zones=zones, vpc_cidr=cidr)
-        there = asking.ask(
+        region_zones = asking.invoke(
             self,
             "index/getAvailabilityZones:getAvailabilityZones",
             {"state": "available"},
             failed=f"AwsNetwork {self._name}: the region's zones cannot be listed (ec2:DescribeAvailabilityZones).",
         )
-        sound = pulumi.Output.all(self._region, there).apply(
+        sound = pulumi.Output.all(self._region, region_zones).apply(
             lambda seen: _check_zones(self._name, zones, seen[0], seen[1]["names"])
         )
         pulumi.Output.all(self._region, sound).apply(
@@ -207,7 +207,7 @@ class AwsNetwork(pulumi.ComponentResource):
         return pulumi.Output.all(*arns).apply(lambda known: json.dumps(policies.s3_endpoint(known)))
 
     def _adopt(self, vpc_id: pulumi.Input[str], subnet_ids: Sequence[pulumi.Input[str]], egress: AwsEgressArgs) -> None:
-        found = existing.look(
+        adopted = existing.look(
             self._name,
             vpc_id,
             subnet_ids,
@@ -217,23 +217,23 @@ class AwsNetwork(pulumi.ComponentResource):
             outward=self._args.get("nat", False),
             parent=self,
         )
-        self.vpc_id, self.subnets = found.vpc_id, found.subnets
+        self.vpc_id, self.subnets = adopted.vpc_id, adopted.subnets
         instances = self._group("instances", "Instances: out to the VPC and S3, in from nowhere")
         # A list of its own, because how many blocks a VPC has is only known once EC2 has been asked.
         blocks = ec2.ManagedPrefixList(
             f"{self._name}-blocks",
             address_family="IPv4",
-            max_entries=found.blocks.apply(len),
-            entries=found.blocks.apply(lambda known: [{"cidr": block} for block in known]),
+            max_entries=adopted.blocks.apply(len),
+            entries=adopted.blocks.apply(lambda known: [{"cidr": block} for block in known]),
             tags=self._tags("blocks"),
             opts=self._child,
         )
-        s3 = asking.ask(
+        s3 = asking.invoke(
             self,
             "ec2/getPrefixList:getPrefixList",
             {"name": self._service("s3")},
             failed=f"AwsNetwork {self._name}: S3's prefix list cannot be found (ec2:DescribePrefixLists).",
-        ).apply(lambda found: str(found["id"]))
+        ).apply(lambda adopted: str(adopted["id"]))
         rules.allow_egress(self, self._name, instances, blocks=blocks.id, s3=s3, egress=egress)
 
     def _service(self, service: str) -> pulumi.Output[str]:
@@ -260,8 +260,8 @@ def check_network(problems: Problems, args: AwsNetworkArgs) -> None:
     arns.check_arn(problems, args, "flow_log_bucket_arn", "s3", "")
     egress_problems(problems.at("egress"), args.get("egress", {}))
     if "vpc_id" in args or "subnet_ids" in args:
-        both = "vpc_id" in args and bool(args.get("subnet_ids"))
-        problems.need(both, "subnetIds", "vpcId and subnetIds belong together")
+        complete = "vpc_id" in args and bool(args.get("subnet_ids"))
+        problems.need(complete, "subnetIds", "vpcId and subnetIds belong together")
         for key in ("zones", "vpc_cidr", "peer_cidrs", "flow_log_bucket_arn"):
             problems.need(key not in args, camel(key), "is for a new network; vpcId names an existing one")
         return
@@ -282,9 +282,9 @@ def needed_services(args: AwsNetworkArgs) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*SERVICES, *shell, *args.get("services", []))))
 
 
-def _check_zones(name: str, zones: Sequence[str], region: str, there: Sequence[str]) -> bool:
+def _check_zones(name: str, zones: Sequence[str], region: str, region_zones: Sequence[str]) -> bool:
     problems = Problems()
-    zone_problems(problems, zones=zones, region=region, there=there)
+    zone_problems(problems, zones=zones, region=region, there=region_zones)
     common.raise_bad(problems, f"AwsNetwork {name}")
     return True
 

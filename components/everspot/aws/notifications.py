@@ -29,17 +29,17 @@ def check_notifications(problems: Problems, args: AwsNotificationsArgs) -> None:
     problems.need(
         "topic_arn" in args or "webhook_secret_arn" in args, "topicArn", "topicArn or webhookSecretArn has to be given"
     )
-    for index, word in enumerate(args.get("on", [])):
-        problems.choice(Occasion, word, f"on[{index}]")
+    for index, occasion in enumerate(args.get("on", [])):
+        problems.choice(Occasion, occasion, f"on[{index}]")
 
 
-def notifications_of(args: AwsNotificationsArgs | None) -> Notifications | None:
+def build_notifications(args: AwsNotificationsArgs | None) -> Notifications | None:
     """The settings as the manifest carries them; None without any."""
     return None if args is None else Notifications.model_validate(args)
 
 
-def services_of(args: AwsNotificationsArgs | None) -> Sequence[str]:
+def list_services(args: AwsNotificationsArgs | None) -> Sequence[str]:
     """The services that the scheduler calls for notifications, by the names of their endpoints."""
-    given = args or {}
-    named = (("sns", "topic_arn"), ("secretsmanager", "webhook_secret_arn"))
-    return [service for service, key in named if key in given]
+    settings = args or {}
+    services = (("sns", "topic_arn"), ("secretsmanager", "webhook_secret_arn"))
+    return [service for service, key in services if key in settings]

@@ -11,8 +11,8 @@ from everspot_core.problems import Problems
 
 from everspot import common
 from everspot.aws import asking
-from everspot.aws.capacity import AwsCapacityArgs, capacity_of, check_offers
-from everspot.capacity import cap_of, catalogue_of
+from everspot.aws.capacity import AwsCapacityArgs, check_offers, parse_capacity
+from everspot.capacity import build_cap, build_catalogue
 
 ASKED_AT_MOST = 200
 """EC2's quota of values in one filter."""
@@ -20,7 +20,7 @@ ASKED_AT_MOST = 200
 
 def sold_in(
     parent: pulumi.Resource,
-    what: str,
+    component: str,
     capacity: AwsCapacityArgs,
     subnet_ids: Sequence[pulumi.Input[str]],
     zones: Sequence[pulumi.Input[str]] | None,
@@ -33,46 +33,50 @@ def sold_in(
     if zones is None:
         zones = [_zone(parent, subnet) for subnet in subnet_ids]
     names = [entry["type"] for entry in capacity["instance_types"]]
-    region = asking.region_of(parent)
+    region = asking.read_region(parent)
 
-    def check(known: dict[str, Any]) -> list[str]:
+    def check(answers: dict[str, Any]) -> list[str]:
         problems = Problems()
         check_offers(
-            problems.at("capacity"), capacity, region=known["region"], zones=known["zones"], offered=known["offered"]
+            problems.at("capacity"),
+            capacity,
+            region=answers["region"],
+            zones=answers["zones"],
+            offered=answers["offered"],
         )
-        common.raise_bad(problems, what)
-        return list(known["zones"])
+        common.raise_bad(problems, component)
+        return list(answers["zones"])
 
     return pulumi.Output.all(region=region, zones=list(zones), offered=_offered(parent, names)).apply(check)
 
 
-def tell_hour(parent: pulumi.Resource, capacity: AwsCapacityArgs, always: Always) -> None:
+def print_hourly_cost(parent: pulumi.Resource, capacity: AwsCapacityArgs, always: Always) -> None:
     """Print in previews what an hour of the cluster costs."""
     if pulumi.runtime.is_dry_run():
-        known = catalogue_of(capacity)
-        asking.region_of(parent).apply(
+        catalogue = build_catalogue(capacity)
+        asking.read_region(parent).apply(
             lambda region: pulumi.log.info(
-                hourly_cost(region, known, capacity_of(capacity), always, cap_of(capacity)), parent
+                hourly_cost(region, catalogue, parse_capacity(capacity), always, build_cap(capacity)), parent
             )
         )
 
 
 def _zone(parent: pulumi.Resource, subnet: pulumi.Input[str]) -> pulumi.Output[str]:
-    told = "subnetIds: a subnet cannot be described (ec2:DescribeSubnets): is it one of this region and account?"
-    found = asking.ask(parent, "ec2/getSubnet:getSubnet", {"id": subnet}, failed=told)
-    return found.apply(lambda answer: str(answer["availabilityZone"]))
+    message = "subnetIds: a subnet cannot be described (ec2:DescribeSubnets): is it one of this region and account?"
+    subnet_answer = asking.invoke(parent, "ec2/getSubnet:getSubnet", {"id": subnet}, failed=message)
+    return subnet_answer.apply(lambda answer: str(answer["availabilityZone"]))
 
 
 def _offered(parent: pulumi.Resource, names: Sequence[str]) -> pulumi.Output[Offered | None]:
     """Pairs of type and zone in the region. None: EC2 did not answer."""
 
     def unknown(error: Exception) -> None:
-        told = f"Which zones have which types is not checked, since EC2 did not say: {asking.reason(error)}"
-        pulumi.log.warn(told, parent)
+        message = f"Which zones have which types is not checked, since EC2 did not say: {asking.reason(error)}"
+        pulumi.log.warn(message, parent)
 
-    asked = {
+    query = {
         "filters": [{"name": "instance-type", "values": list(names)[:ASKED_AT_MOST]}],
         "locationType": "availability-zone",
     }
-    answer = asking.ask(parent, "ec2/getInstanceTypeOfferings:getInstanceTypeOfferings", asked, failed=unknown)
+    answer = asking.invoke(parent, "ec2/getInstanceTypeOfferings:getInstanceTypeOfferings", query, failed=unknown)
     return answer.apply(lambda found: found and list(zip(found["instanceTypes"], found["locations"], strict=True)))

@@ -11,7 +11,7 @@ from everspot_core.manifest import Proxy
 
 from everspot.aws.federation import near_arns
 from everspot.aws.network import AwsNetworkArgs
-from everspot.aws.notifications import services_of
+from everspot.aws.notifications import list_services
 from everspot.aws.rules import AwsEgressArgs
 from everspot.aws.store import AwsStoreArgs
 from everspot.parts import inputs
@@ -33,11 +33,11 @@ def network_args(
     region = region_of(zones[0]) if peers and zones and ZONE.match(zones[0]) else ""  # a wrong one is refused elsewhere
     network = inputs(AwsNetworkArgs, args, cluster=name)
     nat = "vpc_id" in args or needs_internet(region, peers)
-    asked = services_for(args, "secret_arns", services_of(args.get("notifications")), nat=nat)
+    services = services_for(args, "secret_arns", list_services(args.get("notifications")), nat=nat)
     if peers:
         network["nat"] = any(peer["cloud"] != CLOUD for peer in peers) if "vpc_id" in args else nat
-    if asked:
-        network["services"] = list(dict.fromkeys([*network.get("services", []), *asked]))
+    if services:
+        network["services"] = list(dict.fromkeys([*network.get("services", []), *services]))
     if bucket_arns is not None:
         network["bucket_arns"] = [*bucket_arns, *args.get("read_bucket_arns", []), *near_arns(peers, region)]
     return network
@@ -48,7 +48,7 @@ def store_args(name: str, args: "AwsTrainingClusterArgs") -> AwsStoreArgs:
     return inputs(AwsStoreArgs, args, cluster=name, retain=args.get("retain_store", True))
 
 
-def proxy_of(egress: AwsEgressArgs, region: str) -> Proxy | None:
+def build_proxy(egress: AwsEgressArgs, region: str) -> Proxy | None:
     """The proxy that machines use, if there is one."""
     url = egress.get("proxy")
     return None if url is None else Proxy(url=url, no_proxy=no_proxy(region, egress.get("no_proxy")))

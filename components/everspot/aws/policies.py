@@ -203,8 +203,8 @@ def _secrets(arns: Sequence[str]) -> list[Statement]:
     for the role in that key's own policy (AWS Secrets Manager User Guide, "Secret encryption and decryption"; the same
     for SSM's SecureString)."""
     actions = (("secretsmanager", "secretsmanager:GetSecretValue"), ("ssm", "ssm:GetParameter"))
-    found = [(service, action, [arn for arn in arns if f":{service}:" in arn]) for service, action in actions]
-    return [allow(f"ReadSecrets{service.capitalize()}", [action], own) for service, action, own in found if own]
+    grants = [(service, action, [arn for arn in arns if f":{service}:" in arn]) for service, action in actions]
+    return [allow(f"ReadSecrets{service.capitalize()}", [action], own) for service, action, own in grants if own]
 
 
 def _under(bucket_arn: str, prefixes: Sequence[str]) -> list[str]:

@@ -30,9 +30,9 @@ class AwsPrometheusArgs(TypedDict):
 
 def check_prometheus(problems: Problems, args: AwsPrometheusArgs) -> None:
     """Add what is wrong with the settings."""
-    named = bool(args.get("cidrs") or args.get("security_group_ids"))
+    has_source = bool(args.get("cidrs") or args.get("security_group_ids"))
     problems.need(
-        named,
+        has_source,
         "cidrs",
         "is empty; name the address blocks from which the metrics may be read, or groups in securityGroupIds",
     )
@@ -44,7 +44,7 @@ def check_prometheus(problems: Problems, args: AwsPrometheusArgs) -> None:
     problems.number(args.get("port", METRICS_PORT), "port", *PORTS, whole=True)
 
 
-def metrics_of(args: AwsPrometheusArgs | None) -> Metrics | None:
+def build_metrics(args: AwsPrometheusArgs | None) -> Metrics | None:
     """The metrics section of the scheduler's own manifest."""
     return None if args is None else Metrics(port=int(args.get("port", METRICS_PORT)))
 

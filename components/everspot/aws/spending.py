@@ -59,52 +59,52 @@ class AwsSpendingArgs(TypedDict):
     them, and only once a resource has carried them for up to a day. Default: none."""
 
 
-def check_spending(problems: Problems, given: AwsSpendingArgs) -> None:
+def check_spending(problems: Problems, settings: AwsSpendingArgs) -> None:
     """Add everything that is wrong with what is watched."""
-    emails, teams = given.get("emails", []), given.get("budgets", [])
+    emails, teams = settings.get("emails", []), settings.get("budgets", [])
     problems.need(len(emails) <= MOST_EMAILS, "emails", f"at most {MOST_EMAILS}; {len(emails)} are given")
     for index, email in enumerate(emails):
         problems.need(bool(_EMAIL.fullmatch(email)), f"emails[{index}]", f"{shown(email)} is no address")
-    arns.check_arn(problems, given, "topic_arn", "sns", "")
-    watched = bool(teams) or "anomalies" in given
-    told = bool(emails) or "topic_arn" in given
-    problems.need(told or not watched, "", "emails or topicArn: nobody would be told")
+    arns.check_arn(problems, settings, "topic_arn", "sns", "")
+    watched = bool(teams) or "anomalies" in settings
+    notified = bool(emails) or "topic_arn" in settings
+    problems.need(notified or not watched, "", "emails or topicArn: nobody would be told")
     check_budgets(problems, teams)
-    if "anomalies" in given:
-        _check_anomalies(problems.at("anomalies"), given["anomalies"], len(teams))
-    tags = given.get("allocation_tags", [])
+    if "anomalies" in settings:
+        _check_anomalies(problems.at("anomalies"), settings["anomalies"], len(teams))
+    tags = settings.get("allocation_tags", [])
     for index, tag in enumerate(tags):
         problems.need(bool(tag) and tag not in tags[:index], f"allocationTags[{index}]", f"{shown(tag)} is no new tag")
 
 
-def _check_anomalies(problems: Problems, given: AwsAnomaliesArgs, teams: int) -> None:
-    problems.number(given["usd"], "usd", 1, 1_000_000)
-    arns.check_arn(problems, given, "monitor_arn", "ce", "anomalymonitor/")
-    if "monitor_arn" not in given:
+def _check_anomalies(problems: Problems, settings: AwsAnomaliesArgs, teams: int) -> None:
+    problems.number(settings["usd"], "usd", 1, 1_000_000)
+    arns.check_arn(problems, settings, "monitor_arn", "ce", "anomalymonitor/")
+    if "monitor_arn" not in settings:
         fits = 1 <= teams <= MOST_TEAMS
         problems.need(fits, "", f"a new monitor looks at the teams of 1 to {MOST_TEAMS} budgets: or give monitorArn")
 
 
-def add_spending(parent: pulumi.Resource, name: str, given: AwsSpendingArgs, tags: dict[str, str]) -> None:
+def add_spending(parent: pulumi.Resource, name: str, settings: AwsSpendingArgs, tags: dict[str, str]) -> None:
     """Declare the budgets, the monitor with whom it tells, and the tags."""
     child = pulumi.ResourceOptions(parent=parent)
-    for budget in given.get("budgets", []):
-        _budget(f"{name}-budget-{budget['team'].replace(' ', '_')}", name, budget, given, tags, child)
-    for tag in given.get("allocation_tags", []):
+    for budget in settings.get("budgets", []):
+        _budget(f"{name}-budget-{budget['team'].replace(' ', '_')}", name, budget, settings, tags, child)
+    for tag in settings.get("allocation_tags", []):
         costexplorer.CostAllocationTag(f"{name}-tag-{tag}", tag_key=tag, status="Active", opts=child)
-    if "anomalies" in given:
-        _anomalies(name, given, given["anomalies"], tags, child)
+    if "anomalies" in settings:
+        _anomalies(name, settings, settings["anomalies"], tags, child)
 
 
 def _budget(
     called: str,
     name: str,
     budget: TeamBudgetArgs,
-    given: AwsSpendingArgs,
+    settings: AwsSpendingArgs,
     tags: dict[str, str],
     child: pulumi.ResourceOptions,
 ) -> None:
-    topic = [given["topic_arn"]] if "topic_arn" in given else []
+    topic = [settings["topic_arn"]] if "topic_arn" in settings else []
     budgets.Budget(
         called,
         name=f"{name}-{budget['team']}",
@@ -120,7 +120,7 @@ def _budget(
                 "notification_type": kind,
                 "threshold": percent,
                 "threshold_type": "PERCENTAGE",
-                "subscriber_email_addresses": given.get("emails", []),
+                "subscriber_email_addresses": settings.get("emails", []),
                 "subscriber_sns_topic_arns": topic,
             }
             for kind, percent in WARNINGS
@@ -132,15 +132,15 @@ def _budget(
 
 def _anomalies(
     name: str,
-    given: AwsSpendingArgs,
+    settings: AwsSpendingArgs,
     anomalies: AwsAnomaliesArgs,
     tags: dict[str, str],
     child: pulumi.ResourceOptions,
 ) -> None:
     monitor: pulumi.Input[str] | None = anomalies.get("monitor_arn")
     if monitor is None:
-        teams = [budget["team"] for budget in given.get("budgets", [])]
-        made = costexplorer.AnomalyMonitor(
+        teams = [budget["team"] for budget in settings.get("budgets", [])]
+        created = costexplorer.AnomalyMonitor(
             f"{name}-anomalies",
             name=f"{name}-teams",
             monitor_type="CUSTOM",
@@ -148,14 +148,14 @@ def _anomalies(
             tags=tags,
             opts=child,
         )
-        monitor = made.arn
+        monitor = created.arn
     costexplorer.AnomalySubscription(
         f"{name}-anomalies-told",
         name=f"{name}-anomalies",
         # A topic is told at once, and people once a day (AWS Cost Explorer API Reference, `AnomalySubscription`).
-        frequency="IMMEDIATE" if "topic_arn" in given else "DAILY",
+        frequency="IMMEDIATE" if "topic_arn" in settings else "DAILY",
         monitor_arn_lists=[monitor],
-        subscribers=_subscribers(given),
+        subscribers=_subscribers(settings),
         threshold_expression={
             "dimension": {
                 "key": "ANOMALY_TOTAL_IMPACT_ABSOLUTE",
@@ -168,8 +168,8 @@ def _anomalies(
     )
 
 
-def _subscribers(given: AwsSpendingArgs) -> Sequence[costexplorer.AnomalySubscriptionSubscriberArgsDict]:
+def _subscribers(settings: AwsSpendingArgs) -> Sequence[costexplorer.AnomalySubscriptionSubscriberArgsDict]:
     """The topic alone where there is one: a subscription that tells at once takes no emails."""
-    if "topic_arn" in given:
-        return [{"type": "SNS", "address": given["topic_arn"]}]
-    return [{"type": "EMAIL", "address": email} for email in given.get("emails", [])]
+    if "topic_arn" in settings:
+        return [{"type": "SNS", "address": settings["topic_arn"]}]
+    return [{"type": "EMAIL", "address": email} for email in settings.get("emails", [])]

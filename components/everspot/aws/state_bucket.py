@@ -21,11 +21,11 @@ def add_state_bucket(
 ) -> s3.Bucket:
     """Declare the bucket: versioned, private, encrypted with a customer key, over TLS alone, and never deleted."""
     child = pulumi.ResourceOptions(parent=parent)
-    kept = pulumi.ResourceOptions(parent=parent, protect=True, retain_on_delete=True)
-    made = s3.Bucket(name, bucket=bucket, tags=tags, opts=kept)
+    retained = pulumi.ResourceOptions(parent=parent, protect=True, retain_on_delete=True)
+    state = s3.Bucket(name, bucket=bucket, tags=tags, opts=retained)
     closed = s3.BucketPublicAccessBlock(
         f"{name}-private",
-        bucket=made.id,
+        bucket=state.id,
         block_public_acls=True,
         block_public_policy=True,
         ignore_public_acls=True,
@@ -34,7 +34,7 @@ def add_state_bucket(
     )
     s3.BucketServerSideEncryptionConfiguration(
         f"{name}-encryption",
-        bucket=made.id,
+        bucket=state.id,
         rules=[
             {
                 "apply_server_side_encryption_by_default": {"sse_algorithm": "aws:kms", "kms_master_key_id": key_arn},
@@ -45,13 +45,13 @@ def add_state_bucket(
     )
     s3.BucketPolicy(
         f"{name}-tls",
-        bucket=made.id,
-        policy=made.arn.apply(lambda arn: json.dumps(policies.tls_only_bucket(arn))),
+        bucket=state.id,
+        policy=state.arn.apply(lambda arn: json.dumps(policies.tls_only_bucket(arn))),
         # S3 refuses two changes of a bucket's access at the same moment.
         opts=pulumi.ResourceOptions(parent=parent, depends_on=[closed]),
     )
     versioned = s3.BucketVersioning(
-        f"{name}-versions", bucket=made.id, versioning_configuration={"status": "Enabled"}, opts=child
+        f"{name}-versions", bucket=state.id, versioning_configuration={"status": "Enabled"}, opts=child
     )
     rules: list[s3.BucketLifecycleConfigurationRuleArgsDict] = [
         {
@@ -69,5 +69,5 @@ def add_state_bucket(
         },
     ]
     after = pulumi.ResourceOptions(parent=parent, depends_on=[versioned])
-    s3.BucketLifecycleConfiguration(f"{name}-lifecycle", bucket=made.id, rules=rules, opts=after)
-    return made
+    s3.BucketLifecycleConfiguration(f"{name}-lifecycle", bucket=state.id, rules=rules, opts=after)
+    return state

@@ -95,7 +95,7 @@ class AwsStore(pulumi.ComponentResource):
         self._lifecycle(f"{name}-data-lifecycle", data, _data_rules(args.get("jobs_expire_days")))
         self.control_bucket, self.data_bucket = control.id, data.id
         # S3 refuses a signature for another region, and nobody shall have to guess.
-        region = asking.region_of(self)
+        region = asking.read_region(self)
         self.control_url = pulumi.Output.concat("s3://", control.id, "?region=", region)
         self.data_url = pulumi.Output.concat("s3://", data.id, "?region=", region)
         self.control_arn, self.data_arn = control.arn, data.arn

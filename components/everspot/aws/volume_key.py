@@ -18,10 +18,10 @@ def warn_of_customer_key(parent: pulumi.Resource) -> None:
         return
 
     def unknown(error: Exception) -> None:
-        told = "Which key encrypts volumes is not checked, since EC2 did not say (ec2:GetEbsDefaultKmsKeyId)"
-        pulumi.log.warn(f"{told}: {asking.reason(error)}", parent)
+        message = "Which key encrypts volumes is not checked, since EC2 did not say (ec2:GetEbsDefaultKmsKeyId)"
+        pulumi.log.warn(f"{message}: {asking.reason(error)}", parent)
 
-    default = asking.ask(parent, "ebs/getDefaultKmsKey:getDefaultKmsKey", {}, failed=unknown)
+    default = asking.invoke(parent, "ebs/getDefaultKmsKey:getDefaultKmsKey", {}, failed=unknown)
     default.apply(lambda found: found and _look_at(parent, str(found["keyArn"])))
 
 
@@ -29,11 +29,11 @@ def _look_at(parent: pulumi.Resource, key: str) -> pulumi.Output[Any] | None:
     if key == OF_AWS:
         return None
     # Whoever may not see the key is told: of AWS's own one, everybody of the account may.
-    known = asking.ask(parent, "kms/getKey:getKey", {"keyId": key}, failed=lambda _: {"keyManager": "CUSTOMER"})
-    return known.apply(lambda found: _tell(parent, key) if found["keyManager"] == "CUSTOMER" else None)
+    answer = asking.invoke(parent, "kms/getKey:getKey", {"keyId": key}, failed=lambda _: {"keyManager": "CUSTOMER"})
+    return answer.apply(lambda found: _warn(parent, key) if found["keyManager"] == "CUSTOMER" else None)
 
 
-def _tell(parent: pulumi.Resource, key: str) -> None:
+def _warn(parent: pulumi.Resource, key: str) -> None:
     pulumi.log.warn(
         f"The account's default key for EBS is the customer key {key}: the service-linked roles of EC2 Fleet, Spot and "
         "Auto Scaling need a grant on it, or no instance starts. The account stack makes it, with this key among its "

@@ -59,8 +59,8 @@ class GcpAccountSetup(pulumi.ComponentResource):
     def _grant(self, name: str, key: str, after: "list[projects.Service]") -> None:
         """Let Compute Engine's service agent use a key, because the agent encrypts disks (Compute Engine documentation,
         "Protect resources by using Cloud KMS keys")."""
-        told = "volumeKmsKeys: the project cannot be read (resourcemanager.projects.get)."
-        project = asking.ask(self, "organizations/getProject:getProject", {}, failed=told)
+        message = "volumeKmsKeys: the project cannot be read (resourcemanager.projects.get)."
+        project = asking.invoke(self, "organizations/getProject:getProject", {}, failed=message)
         kms.CryptoKeyIAMMember(
             name,
             crypto_key_id=key,

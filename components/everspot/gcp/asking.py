@@ -8,16 +8,16 @@ import pulumi
 from pulumi_gcp import compute, organizations
 from pulumi_gcp._utilities import get_invoke_opts_defaults
 
-from everspot.asking import Answer, AskedProvider, reason
+from everspot.asking import Answer, InvokedProvider, reason
 
-__all__ = ["Answer", "ask", "check_signed_in", "place_of", "reason", "zones_now", "zones_of"]
+__all__ = ["Answer", "check_signed_in", "invoke", "list_zones", "read_place", "reason", "zones_now"]
 
 CREDENTIALS = (
     "Google Cloud cannot be asked: credentials are missing or have expired, or the project or the region is not set. "
     "Log in (`gcloud auth application-default login`), and set gcp:project and gcp:region in the stack's file."
 )
 
-GOOGLE = AskedProvider(
+GOOGLE = InvokedProvider(
     "gcp",
     CREDENTIALS,
     (
@@ -30,12 +30,12 @@ GOOGLE = AskedProvider(
 """Words by which the provider and google-auth say that nobody is signed in."""
 
 
-def ask(
+def invoke(
     parent: pulumi.Resource, token: str, inputs: dict[str, Any], *, failed: str | Callable[[Exception], Any]
 ) -> pulumi.Output[Any]:
     """See `AskedProvider.ask`. `parent`: the resource whose provider is asked."""
     options = pulumi.InvokeOptions.merge(get_invoke_opts_defaults(), pulumi.InvokeOptions(parent=parent))
-    return GOOGLE.ask(options, token, inputs, failed=failed)
+    return GOOGLE.invoke(options, token, inputs, failed=failed)
 
 
 def check_signed_in() -> None:
@@ -45,10 +45,10 @@ def check_signed_in() -> None:
         pulumi.RunError: with one sentence, if one of these fails.
     """
     try:
-        found = organizations.get_client_config()
+        configured = organizations.get_client_config()
     except Exception as error:
         raise pulumi.RunError(f"{CREDENTIALS}\n  ({reason(error)})") from None
-    missing = [f"gcp:{name}" for name in ("project", "region") if not getattr(found, name)]
+    missing = [f"gcp:{name}" for name in ("project", "region") if not getattr(configured, name)]
     if missing:
         raise pulumi.RunError(f"{CREDENTIALS}\n  ({' and '.join(missing)} is not set)")
 
@@ -67,21 +67,25 @@ def zones_now(parent: pulumi.Resource | None = None) -> tuple[str, list[str]] | 
         return None
 
 
-def place_of(parent: pulumi.Resource) -> pulumi.Output[dict[str, str]]:
+def read_place(parent: pulumi.Resource) -> pulumi.Output[dict[str, str]]:
     """Project and region of a component's provider, by these names."""
     # The answer has an access token in it, a secret; project and region are none.
-    found = pulumi.Output.unsecret(ask(parent, "organizations/getClientConfig:getClientConfig", {}, failed=CREDENTIALS))
-    return found.apply(lambda answer: {"project": str(answer["project"]), "region": str(answer["region"])})
+    configured = pulumi.Output.unsecret(
+        invoke(parent, "organizations/getClientConfig:getClientConfig", {}, failed=CREDENTIALS)
+    )
+    return configured.apply(lambda answer: {"project": str(answer["project"]), "region": str(answer["region"])})
 
 
-def number_of(parent: pulumi.Resource) -> pulumi.Output[str]:
+def read_project_number(parent: pulumi.Resource) -> pulumi.Output[str]:
     """The number of a component's project."""
-    told = "The project's number cannot be read (resourcemanager.projects.get)."
-    return ask(parent, "organizations/getProject:getProject", {}, failed=told).apply(lambda found: str(found["number"]))
+    message = "The project's number cannot be read (resourcemanager.projects.get)."
+    return invoke(parent, "organizations/getProject:getProject", {}, failed=message).apply(
+        lambda found: str(found["number"])
+    )
 
 
-def zones_of(parent: pulumi.Resource, region: pulumi.Input[str]) -> pulumi.Output[list[str]]:
+def list_zones(parent: pulumi.Resource, region: pulumi.Input[str]) -> pulumi.Output[list[str]]:
     """The zones of a region that are up."""
-    told = "zones: the region's zones cannot be listed (compute.zones.list)."
-    found = ask(parent, "compute/getZones:getZones", {"region": region, "status": "UP"}, failed=told)
-    return found.apply(lambda answer: [str(name) for name in answer["names"]])
+    message = "zones: the region's zones cannot be listed (compute.zones.list)."
+    listed = invoke(parent, "compute/getZones:getZones", {"region": region, "status": "UP"}, failed=message)
+    return listed.apply(lambda answer: [str(name) for name in answer["names"]])

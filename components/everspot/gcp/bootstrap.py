@@ -93,13 +93,15 @@ class GcpBootstrap(pulumi.ComponentResource):
         common.raise_bad(problems, f"GcpBootstrap {name}")
         self._name, self._args = name, args
         self._child = pulumi.ResourceOptions(parent=self)
-        place = asking.place_of(self)
+        place = asking.read_place(self)
         self._project = place.apply(lambda found: found["project"])
         location: pulumi.Input[str] = args.get("location") or place.apply(lambda found: found["region"])
-        named: pulumi.Input[str] = args.get("state_bucket") or self._project.apply(lambda p: f"everspot-state-{p}")
+        bucket_name: pulumi.Input[str] = args.get("state_bucket") or self._project.apply(
+            lambda p: f"everspot-state-{p}"
+        )
         labels = labels_of(args["tags"])
         key = add_state_key(self, name, location, labels)
-        bucket = add_state_bucket(self, f"{name}-state", named, location, key, labels)
+        bucket = add_state_bucket(self, f"{name}-state", bucket_name, location, key, labels)
         entrance = add_entrance(self, name, args["repository"]) if "repository" in args else None
         self.preview_account = self._account(ReviewPart.PREVIEW, bucket.name, key.id, entrance)
         self.drift_account = self._account(ReviewPart.DRIFT, bucket.name, key.id, entrance)
@@ -126,8 +128,8 @@ class GcpBootstrap(pulumi.ComponentResource):
         grant(self, f"{self._name}-{part.value}", account, part, project=self._project, bucket=bucket, key=key)
         return pulumi.Output.from_input(account.email)
 
-    def _budgets(self, given: GcpSpendingArgs) -> None:
-        number = asking.number_of(self)
+    def _budgets(self, settings: GcpSpendingArgs) -> None:
+        number = asking.read_project_number(self)
         # No budget can be made or read while the API is off, and nothing else needs it.
         on = projects.Service(
             f"{self._name}-budgets-api",
@@ -135,21 +137,21 @@ class GcpBootstrap(pulumi.ComponentResource):
             disable_on_destroy=False,
             opts=pulumi.ResourceOptions(parent=self, retain_on_delete=True),
         )
-        channels = given.get("channels", [])
-        told = {"monitoring_notification_channels": channels, "disable_default_iam_recipients": bool(channels)}
-        for budget in given["budgets"]:
+        channels = settings.get("channels", [])
+        notifications = {"monitoring_notification_channels": channels, "disable_default_iam_recipients": bool(channels)}
+        for budget in settings["budgets"]:
             team, dollars = labels_of({"Team": budget["team"]}), round(budget["usd_per_month"], 2)
             cents = round(dollars * 100) % 100
             billing.Budget(
                 f"{self._name}-budget-{budget['team']}",
-                billing_account=given["billing_account"],
+                billing_account=settings["billing_account"],
                 display_name=f"{self._name}: {budget['team']}"[:60],
                 budget_filter={"projects": [pulumi.Output.concat("projects/", number)], "labels": team},
                 amount={
                     "specified_amount": {"currency_code": "USD", "units": str(int(dollars)), "nanos": cents * 10**7}
                 },
                 threshold_rules=[{"threshold_percent": part, "spend_basis": basis} for basis, part in WARNINGS],
-                all_updates_rule=told if channels else None,
+                all_updates_rule=notifications if channels else None,
                 opts=pulumi.ResourceOptions(parent=self, depends_on=[on]),
             )
 
@@ -158,18 +160,18 @@ def bootstrap_problems(problems: Problems, args: GcpBootstrapArgs) -> None:
     """Add everything that is wrong with the inputs of a project's bootstrap."""
     tagging.check_tags(problems, args["tags"])
     if "repository" in args:
-        here, given = problems.at("repository"), args["repository"]
-        check_repository(here, given)
-        longest = max((len(one) for part in ReviewPart for one in subjects(given, part)), default=0)
-        told = f"makes subjects of {longest} characters, and Google takes {SUBJECT_AT_MOST}"
-        here.need(longest <= SUBJECT_AT_MOST, "", told)
+        here, repository = problems.at("repository"), args["repository"]
+        check_repository(here, repository)
+        longest = max((len(subject) for part in ReviewPart for subject in subjects(repository, part)), default=0)
+        reason = f"makes subjects of {longest} characters, and Google takes {SUBJECT_AT_MOST}"
+        here.need(longest <= SUBJECT_AT_MOST, "", reason)
     _check_runners(problems, args)
     bucket, location = args.get("state_bucket"), args.get("location")
-    told = f"{shown(bucket)} has to be 3 to 63 lower-case letters, digits and dashes, without `google`"
+    reason = f"{shown(bucket)} has to be 3 to 63 lower-case letters, digits and dashes, without `google`"
     fits = bucket is None or (bool(BUCKET_NAME.fullmatch(bucket)) and "goog" not in bucket)
-    problems.need(fits, "stateBucket", told)
-    known = location is None or bool(_LOCATION.fullmatch(location))
-    problems.need(known, "location", f"{shown(location)} is no region")
+    problems.need(fits, "stateBucket", reason)
+    valid = location is None or bool(_LOCATION.fullmatch(location))
+    problems.need(valid, "location", f"{shown(location)} is no region")
     if "spending" in args:
         _check_spending(problems.at("spending"), args["spending"])
     check_values(problems, args)
@@ -182,27 +184,27 @@ def _check_runners(problems: Problems, args: GcpBootstrapArgs) -> None:
         "repository",
         "is missing: without it, give previewRunnerAccounts and deployRunnerAccounts, or nobody could use the accounts",
     )
-    both = sorted(set(previews) & set(deploys))
-    problems.need(not both, "deployRunnerAccounts", f"{', '.join(both)} would apply what no one has merged")
+    shared = sorted(set(previews) & set(deploys))
+    problems.need(not shared, "deployRunnerAccounts", f"{', '.join(shared)} would apply what no one has merged")
     for name, emails in (("previewRunnerAccounts", previews), ("deployRunnerAccounts", deploys)):
         for index, email in enumerate(emails):
-            told = f"{shown(email)} is no service account's email"
-            problems.need(bool(_EMAIL.fullmatch(email)), f"{name}[{index}]", told)
+            reason = f"{shown(email)} is no service account's email"
+            problems.need(bool(_EMAIL.fullmatch(email)), f"{name}[{index}]", reason)
 
 
-def _check_spending(problems: Problems, given: GcpSpendingArgs) -> None:
-    account, channels = given["billing_account"], given.get("channels", [])
+def _check_spending(problems: Problems, settings: GcpSpendingArgs) -> None:
+    account, channels = settings["billing_account"], settings.get("channels", [])
     problems.need(
         bool(_BILLING.fullmatch(account)), "billingAccount", f"{shown(account)} has to be XXXXXX-XXXXXX-XXXXXX"
     )
-    check_budgets(problems, given["budgets"])
-    for index, budget in enumerate(given["budgets"]):
+    check_budgets(problems, settings["budgets"])
+    for index, budget in enumerate(settings["budgets"]):
         sound = bool(_LABEL.fullmatch(budget["team"]))
-        told = f"{shown(budget['team'])} cannot be a label: lower-case letters, digits, dashes and underscores"
-        problems.need(sound, f"budgets[{index}].team", told)
-    problems.need(bool(given["budgets"]), "budgets", "is empty: leave out spending")
-    told = f"at most {MOST_CHANNELS}; {len(channels)} are given"
-    problems.need(len(channels) <= MOST_CHANNELS, "channels", told)
+        reason = f"{shown(budget['team'])} cannot be a label: lower-case letters, digits, dashes and underscores"
+        problems.need(sound, f"budgets[{index}].team", reason)
+    problems.need(bool(settings["budgets"]), "budgets", "is empty: leave out spending")
+    reason = f"at most {MOST_CHANNELS}; {len(channels)} are given"
+    problems.need(len(channels) <= MOST_CHANNELS, "channels", reason)
     for index, channel in enumerate(channels):
         fits = bool(_CHANNEL.fullmatch(channel))
         problems.need(fits, f"channels[{index}]", f"{shown(channel)} has to be projects/…/notificationChannels/…")

@@ -97,8 +97,10 @@ def let_in(
             member = pulumi.Output.concat("principal://iam.googleapis.com/", entrance.pool, "/subject/", subject)
             whole.append((f"jobs-{index}", USER, member))
     whole += [(f"runner-{index}", IMPERSONATOR, f"serviceAccount:{email}") for index, email in enumerate(runners)]
-    for suffix, role, who in whole:
-        serviceaccount.IAMMember(f"{name}-{suffix}", service_account_id=account.name, role=role, member=who, opts=child)
+    for suffix, role, principal in whole:
+        serviceaccount.IAMMember(
+            f"{name}-{suffix}", service_account_id=account.name, role=role, member=principal, opts=child
+        )
 
 
 def grant(
@@ -113,15 +115,15 @@ def grant(
 ) -> None:
     """Give a part's account what it does. `bucket`, `key`: the state's."""
     may = Granting(parent, name, f"bootstrap-{part.value}", account.email, account.unique_id)
-    objects = {one for one in permissions(part) if one.startswith("storage.objects.")}
-    buckets = {one for one in permissions(part) if one.startswith("storage.")} - objects
-    rest = permissions(part) - objects - buckets
-    may.on_project("does", project, may.role("doer", sorted(rest), f"What a job that does {part.value} asks for"))
+    objects = {permission for permission in permissions(part) if permission.startswith("storage.objects.")}
+    buckets = {permission for permission in permissions(part) if permission.startswith("storage.")} - objects
+    remaining = permissions(part) - objects - buckets
+    may.on_project("does", project, may.role("doer", sorted(remaining), f"What a job that does {part.value} asks for"))
     reader = may.role("reader", STATE_READ, "Read the state and control buckets")
     may.on_project("control-read", project, reader, CONTROL)
     if buckets:
-        told = "Look at buckets" if part is ReviewPart.DRIFT else "Make buckets and what lies in them"
-        keeper = may.role("keeper", sorted(buckets | (objects if part is ReviewPart.DEPLOY else set())), told)
+        purpose = "Look at buckets" if part is ReviewPart.DRIFT else "Make buckets and what lies in them"
+        keeper = may.role("keeper", sorted(buckets | (objects if part is ReviewPart.DEPLOY else set())), purpose)
         may.on_project("buckets", project, keeper, bucket.apply(clusters_buckets))
         if part is ReviewPart.DRIFT:
             may.on_bucket("state-seen", bucket, keeper)
@@ -142,7 +144,9 @@ def permissions(part: ReviewPart) -> frozenset[str]:
         return deployers.PREVIEW
     if part is ReviewPart.DRIFT:
         return deployers.PREVIEW | deployers.DRIFT | deployers.BOOTSTRAP
-    unseen = {one for names in deployers.UNSEEN for one in names.split(", ") if not one.endswith("*")}
+    unseen = {
+        permission for names in deployers.UNSEEN for permission in names.split(", ") if not permission.endswith("*")
+    }
     return deployers.PREVIEW | deployers.DEPLOY | deployers.ACCOUNT | unseen
 
 

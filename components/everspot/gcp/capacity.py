@@ -12,8 +12,8 @@ from everspot_core.documents import format_duration, parse_duration
 from everspot_core.market import Market
 from everspot_core.problems import Problems, shown
 
-from everspot.capacity import catalogue_of, check_elastic, check_some, check_types, check_zones, choice_of
-from everspot.declared import known_types
+from everspot.capacity import build_catalogue, check_elastic, check_some, check_types, check_zones, parse_choice
+from everspot.declared import resolve_types
 
 MAX_LIFE = "30d"
 """Default time after which Compute Engine itself ends a launched instance."""
@@ -108,7 +108,7 @@ class GcpCapacityArgs(TypedDict):
     """Capacity that the scheduler launches for jobs and terminates after them. Default: none."""
 
 
-def capacity_of(args: GcpCapacityArgs) -> GcpCapacity:
+def parse_capacity(args: GcpCapacityArgs) -> GcpCapacity:
     """The shape of the standing groups.
 
     Raises:
@@ -121,21 +121,21 @@ def capacity_of(args: GcpCapacityArgs) -> GcpCapacity:
         on_demand_percentage=standing.get("on_demand_percentage", 0),
         prefer=Prefer(standing.get("prefer", GcpPrefer.BALANCE)),
         shape=GcpShape(standing.get("shape", GcpShape.ANY)),
-        types=tuple(choice_of(entry) for entry in args["instance_types"]),
+        types=tuple(parse_choice(entry) for entry in args["instance_types"]),
     )
 
 
 def usd_per_hour(args: GcpCapacityArgs, region: str, market: Market) -> dict[str, float]:
     """Prices of the types in a region and market, as far as they are known."""
-    known = catalogue_of(args)
-    found = {}
+    catalogue = build_catalogue(args)
+    prices = {}
     for entry in args["instance_types"]:
         name = entry["type"]
-        price, spot = known.on_demand(name, region), known.spot_range(name, region)
-        told = spot[0] if market is Market.SPOT and spot is not None else price
-        if told is not None:
-            found[name] = told.usd_per_hour
-    return found
+        price, spot = catalogue.on_demand(name, region), catalogue.spot_range(name, region)
+        listed = spot[0] if market is Market.SPOT and spot is not None else price
+        if listed is not None:
+            prices[name] = listed.usd_per_hour
+    return prices
 
 
 def type_names(args: GcpCapacityArgs) -> list[str]:
@@ -145,16 +145,16 @@ def type_names(args: GcpCapacityArgs) -> list[str]:
 
 def has_gpus(args: GcpCapacityArgs) -> bool:
     """Whether any of the types has GPUs."""
-    known = known_types(args["instance_types"])
-    return any(known[entry["type"]].gpus > 0 for entry in args["instance_types"] if entry["type"] in known)
+    types = resolve_types(args["instance_types"])
+    return any(types[entry["type"]].gpus > 0 for entry in args["instance_types"] if entry["type"] in types)
 
 
-def notice_of(args: GcpCapacityArgs) -> timedelta:
+def parse_notice(args: GcpCapacityArgs) -> timedelta:
     """The requested notice before a preemption."""
     return cast(timedelta, parse_duration(args.get("notice", NOTICE)))
 
 
-def max_run_of(args: GcpElasticArgs) -> timedelta:
+def parse_max_run(args: GcpElasticArgs) -> timedelta:
     """The time after which Compute Engine ends a launched instance."""
     return cast(timedelta, parse_duration(args.get("max_run", MAX_LIFE)))
 
@@ -165,14 +165,14 @@ def check_capacity(problems: Problems, args: GcpCapacityArgs, zones: Sequence[st
     _duration(problems, args, "notice", NOTICES)
     if "elastic" in args:
         here = problems.at("elastic")
-        check_elastic(here, args["elastic"], zones, every="those of the cluster", lacks="is not")
+        check_elastic(here, args["elastic"], zones, all_zones="those of the cluster", lacks="is not")
         _duration(here, args["elastic"], "max_run", between=MAX_RUN)
     args = cast(GcpCapacityArgs, sound_numbers(problems, args))
-    known = check_types(problems, args["instance_types"])
+    types = check_types(problems, args["instance_types"])
     for index, entry in enumerate(args["instance_types"]):
         check_zones(problems.at(f"instanceTypes[{index}]"), entry.get("zones", []), zones, lacks="is not")
     sound = {**args, "standing": _checked_options(problems.at("standing"), args.get("standing", _NOTHING))}
-    capacity_problems(problems, capacity_of(cast(GcpCapacityArgs, sound)), known)
+    capacity_problems(problems, parse_capacity(cast(GcpCapacityArgs, sound)), types)
 
 
 def _checked_options(problems: Problems, args: GcpStandingArgs) -> GcpStandingArgs:
@@ -202,9 +202,9 @@ def _duration(
         problems.add(name, str(error))
         return
     if allowed:
-        words = " or ".join(format_duration(one) for one in allowed)
+        words = " or ".join(format_duration(choice) for choice in allowed)
         problems.need(value in allowed, name, f"has to be {words}, not {shown(args[key])}")
     if between is not None:
-        low, high = (format_duration(one) for one in between)
+        low, high = (format_duration(choice) for choice in between)
         inside = between[0] <= value <= between[1]
         problems.need(inside, name, f"has to lie between {low} and {high}, not {shown(args[key])}")

@@ -13,10 +13,10 @@ from everspot_core.records import Role
 from everspot import common
 from everspot.anomalies import check_anomalies
 from everspot.capacity import check_gpus, check_prices
-from everspot.declared import check_type, declared_types, known_types
+from everspot.declared import check_type, declared_types, resolve_types
 from everspot.federation import check_peers
 from everspot.gcp import tagging
-from everspot.gcp.capacity import capacity_of, check_capacity, type_names
+from everspot.gcp.capacity import check_capacity, parse_capacity, type_names
 from everspot.gcp.identity import check_buckets, check_secrets
 from everspot.gcp.lacking import lacking_problems
 from everspot.gcp.launch import check_machine, manifest_problem
@@ -50,10 +50,10 @@ def check_cluster(
     )
 
 
-def asked_zones(problems: Problems, args: "GcpTrainingClusterArgs", seen: tuple[str, list[str]] | None) -> None:
-    """Add the zones that the region does not have. `seen`: region and its zones, None if unknown."""
-    if seen is not None:
-        zone_problems(problems, zones=args["zones"], region=seen[0], there=seen[1])
+def asked_zones(problems: Problems, args: "GcpTrainingClusterArgs", region_zones: tuple[str, list[str]] | None) -> None:
+    """Add the zones that the region does not have. `region_zones`: region and its zones, None if unknown."""
+    if region_zones is not None:
+        zone_problems(problems, zones=args["zones"], region=region_zones[0], there=region_zones[1])
 
 
 def cluster_problems(problems: Problems, name: str, args: "GcpTrainingClusterArgs") -> None:
@@ -77,10 +77,10 @@ def cluster_problems(problems: Problems, name: str, args: "GcpTrainingClusterArg
     check_capacity(problems.at("capacity"), args["capacity"], zones)
     check_gpus(problems, args["capacity"], args.get("gpu_arches"), FAMILIES)
     if not problems.found:
-        check_prices(problems.at("capacity"), args["capacity"], capacity_of(args["capacity"]), region_of(zones[0]))
+        check_prices(problems.at("capacity"), args["capacity"], parse_capacity(args["capacity"]), region_of(zones[0]))
     check_machine(problems, args, type_names(args["capacity"]))
-    known = known_types(args["capacity"]["instance_types"])
-    fleets = {known[entry["type"]].arch for entry in args["capacity"]["instance_types"] if entry["type"] in known}
+    types = resolve_types(args["capacity"]["instance_types"])
+    fleets = {types[entry["type"]].arch for entry in args["capacity"]["instance_types"] if entry["type"] in types}
     check_type(problems, "schedulerType", args.get("scheduler_type", DEFAULT_TYPE), fleets)
     before = len(problems.found)
     check_limits(problems.at("limits"), args.get("limits", {}))

@@ -11,12 +11,12 @@ from everspot_core.records import Role
 from pulumi_gcp import storage
 
 from everspot import common
-from everspot.anomalies import AnomalyArgs, anomalies_of
-from everspot.capacity import elastic_of, offer_of, standing_of
+from everspot.anomalies import AnomalyArgs, build_thresholds
+from everspot.capacity import build_elastic, build_offer, build_standing
 from everspot.declared import declared_types
-from everspot.federation import PeerArgs, card, peers_of
+from everspot.federation import PeerArgs, build_peers, card
 from everspot.gcp import asking, tagging
-from everspot.gcp.capacity import GcpCapacityArgs, capacity_of, notice_of
+from everspot.gcp.capacity import GcpCapacityArgs, parse_capacity, parse_notice
 from everspot.gcp.checking import check_cluster
 from everspot.gcp.elastic import GcpElasticCapacity, GcpElasticCapacityArgs
 from everspot.gcp.events import GcpInterruptionEvents
@@ -24,13 +24,13 @@ from everspot.gcp.federation import add_federation
 from everspot.gcp.fleet import GcpTrainingFleet, GcpTrainingFleetArgs
 from everspot.gcp.identity import GcpIdentity, GcpIdentityArgs
 from everspot.gcp.launch import GcpMachineArgs, launched_with, resolve_image
-from everspot.gcp.monitoring import GcpAlarmsArgs, add_monitoring, monitoring_of
+from everspot.gcp.monitoring import GcpAlarmsArgs, add_monitoring, build_monitoring
 from everspot.gcp.network import GcpNetwork
-from everspot.gcp.notifications import GcpNotificationsArgs, notifications_of
-from everspot.gcp.offers import tell_hour, warn_of_zones
-from everspot.gcp.parts import CLOUD, always_of, network_args, store_args
+from everspot.gcp.notifications import GcpNotificationsArgs, build_notifications
+from everspot.gcp.offers import print_hourly_cost, warn_of_zones
+from everspot.gcp.parts import CLOUD, build_upkeep, network_args, store_args
 from everspot.gcp.scheduler import DEFAULT_TYPE, GcpSchedulerService, GcpSchedulerServiceArgs
-from everspot.gcp.scraping import GcpPrometheusArgs, metrics_of
+from everspot.gcp.scraping import GcpPrometheusArgs, build_metrics
 from everspot.gcp.store import GcpStore
 from everspot.guard import guard
 from everspot.limits import LimitsArgs, build_declared, build_manifest
@@ -162,7 +162,7 @@ class GcpTrainingCluster(pulumi.ComponentResource):
         self._name, self._args = name, args
         child = pulumi.ResourceOptions(parent=self)
         self.cluster = pulumi.Output.from_input(name)
-        place = asking.place_of(self)
+        place = asking.read_place(self)
         self.project, self.region = place.apply(lambda p: p["project"]), place.apply(lambda p: p["region"])
         # Once for all parts: a new image of the family then makes a new generation, too.
         self.image_id = resolve_image(self, inputs(GcpMachineArgs, args)).apply(lambda image: str(image["link"]))
@@ -170,8 +170,8 @@ class GcpTrainingCluster(pulumi.ComponentResource):
         self.queue_url = events.queue_url
         store = GcpStore(f"{name}-store", store_args(name, args), child)
         self.control_url, self.data_url = store.control_url, store.data_url
-        made = {"control_bucket": store.control_bucket, "data_bucket": store.data_bucket}
-        own = inputs(GcpIdentityArgs, args, cluster=name, subscription=events.queue_url, **made)
+        buckets = {"control_bucket": store.control_bucket, "data_bucket": store.data_bucket}
+        own = inputs(GcpIdentityArgs, args, cluster=name, subscription=events.queue_url, **buckets)
         identity = self._identity = GcpIdentity(f"{name}-identity", own, child)
         self.agent_account, self.scheduler_account = identity.agent_account, identity.scheduler_account
         network = GcpNetwork(f"{name}-network", network_args(name, args, identity.agent_account), child)
@@ -208,20 +208,20 @@ class GcpTrainingCluster(pulumi.ComponentResource):
             opts=child,
         )
         peers = add_federation(self, name, args, identity, store)
-        more = {"schedulerId": identity.scheduler_unique_id, "projectNumber": asking.number_of(self)}
+        more = {"schedulerId": identity.scheduler_unique_id, "projectNumber": asking.read_project_number(self)}
         self.peer = card(name, CLOUD, store, self.scheduler_account, **more)
         watched = add_monitoring(self, name, args, identity.scheduler_account, identity.scheduler_unique_id)
         whole = [events, store, network, identity, fleet, *may_launch, *watched, *peers, scheduler]
         guard(self, f"{name}-guard", self.control_url, whole, on=args.get("guard_jobs", True))
         warn_of_zones(self, args["capacity"], args["zones"])
-        tell_hour(self, args["capacity"], always_of(name, args))
+        print_hourly_cost(self, args["capacity"], build_upkeep(name, args))
         self.register_outputs(outputs(self))
 
     @property
     def _heal_after(self) -> str:
         """The time before an instance's health is checked: until then its agent has to have reported."""
-        given = self._args.get("limits", {}).get("boot_deadline")
-        return given if given is not None else format_duration(Limits().boot_deadline)
+        deadline = self._args.get("limits", {}).get("boot_deadline")
+        return deadline if deadline is not None else format_duration(Limits().boot_deadline)
 
     def _own(self, role: Role) -> dict[str, Any]:
         """The inputs that the machines of a role take from the cluster's other parts."""
@@ -252,9 +252,9 @@ class GcpTrainingCluster(pulumi.ComponentResource):
             own["machine"]["service_account"] = elastic.launching(self._identity.scheduler_account_ready)
         return GcpSchedulerService(f"{self._name}-scheduler", inputs(GcpSchedulerServiceArgs, self._args, **own), opts)
 
-    def _labels(self, known: Mapping[str, Any]) -> dict[str, str]:
+    def _labels(self, resolved: Mapping[str, Any]) -> dict[str, str]:
         """The labels of launched instances: those of a request replace the template's."""
-        return tagging.instance_labels(self._name, self._args["tags"], Role.AGENT.value, known["image"])
+        return tagging.instance_labels(self._name, self._args["tags"], Role.AGENT.value, resolved["image"])
 
     def _manifest(
         self, role: Role, *, published: bool = False, elastic: GcpElasticCapacity | None = None
@@ -273,7 +273,7 @@ class GcpTrainingCluster(pulumi.ComponentResource):
             facts["template"], facts["version"] = elastic.template, elastic.template_id
             facts["places"], facts["image"] = elastic.places, self.image_id
         args, capacity = self._args, self._args["capacity"]
-        shape = capacity_of(capacity)
+        shape = parse_capacity(capacity)
         return pulumi.Output.all(machine=launched_with(self._machine()), **facts).apply(
             lambda known: build_manifest(
                 role,
@@ -283,18 +283,18 @@ class GcpTrainingCluster(pulumi.ComponentResource):
                 types=declared_types(capacity["instance_types"]),
                 machine=known["machine"],
                 facts=known,
-                notice=notice_of(capacity),
+                notice=parse_notice(capacity),
                 health_port=HEALTH_PORT,
-                standing=standing_of(capacity, shape) if published else None,
-                fleet=offer_of(capacity, shape, args["zones"]) if published else None,
-                elastic=elastic_of(capacity, self._labels(known), known) if elastic is not None else None,
-                notifications=notifications_of(args.get("notifications")) if published else None,
+                standing=build_standing(capacity, shape) if published else None,
+                fleet=build_offer(capacity, shape, args["zones"]) if published else None,
+                elastic=build_elastic(capacity, self._labels(known), known) if elastic is not None else None,
+                notifications=build_notifications(args.get("notifications")) if published else None,
                 scheduler_type=args.get("scheduler_type", DEFAULT_TYPE) if published else None,
                 shares=args.get("shares") if published else None,
                 shared_instances=published and args.get("shared_instances", False),
-                anomalies=anomalies_of(args.get("anomalies")) if published else None,
-                monitoring=monitoring_of(args.get("monitoring")) if published else None,
-                federation=peers_of(self._name, CLOUD, known["region"], args) if published else (),
-                metrics=metrics_of(args.get("prometheus")) if role is Role.SCHEDULER else None,
+                anomalies=build_thresholds(args.get("anomalies")) if published else None,
+                monitoring=build_monitoring(args.get("monitoring")) if published else None,
+                federation=build_peers(self._name, CLOUD, known["region"], args) if published else (),
+                metrics=build_metrics(args.get("prometheus")) if role is Role.SCHEDULER else None,
             )
         )

@@ -45,7 +45,9 @@ DEPLOY = _permissions(
 )
 """Further calls of `up`, `refresh` and `destroy` of a cluster."""
 
-DRIFT = frozenset(one for one in DEPLOY if one.rpartition(".")[2] in ("get", "getIamPolicy", "list")) - _permissions(
+DRIFT = frozenset(
+    permission for permission in DEPLOY if permission.rpartition(".")[2] in ("get", "getIamPolicy", "list")
+) - _permissions(
     compute="globalOperations.get regionOperations.get",
 ) | _permissions(
     compute="disks.list firewalls.list instanceGroupManagers.list instanceTemplates.list instances.list routers.list",
@@ -97,8 +99,8 @@ def table() -> str:
 def _cell(service: str, permissions: frozenset[str]) -> str:
     """The verbs of a service, those of one kind together: `topics.create`, `get`."""
     kinds: dict[str, list[str]] = {}
-    for one in sorted(permissions):
-        own, kind, verb = one.split(".")
+    for permission in sorted(permissions):
+        own, kind, verb = permission.split(".")
         if own == service:
             kinds.setdefault(kind, []).append(verb)
     return ", ".join(

@@ -19,7 +19,7 @@ from everspot_core.records import Role
 from everspot import common
 from everspot.capacity import check_gpus, registered
 from everspot.gcp import asking, policies, tagging
-from everspot.gcp.capacity import GcpCapacityArgs, check_capacity, has_gpus, max_run_of, type_names
+from everspot.gcp.capacity import GcpCapacityArgs, check_capacity, has_gpus, parse_max_run, type_names
 from everspot.gcp.granting import Granting
 from everspot.gcp.launch import GcpMachineArgs, check_machine, instance_template, resolve_image
 from everspot.gcp.network import check_resource_name
@@ -67,7 +67,7 @@ class GcpElasticCapacity(pulumi.ComponentResource):
         super().__init__(common.token("GcpElasticCapacity"), name, registered(args, leaving="standing"), opts)
         check_elastic(name, args)
         self._name, self._args = name, args
-        self._place = asking.place_of(self)
+        self._place = asking.read_place(self)
         elastic, types = args["capacity"]["elastic"], args["capacity"]["instance_types"]
         template = instance_template(
             self,
@@ -83,7 +83,7 @@ class GcpElasticCapacity(pulumi.ComponentResource):
             ),
             instance_type=types[0]["type"],
             gpus=has_gpus(args["capacity"]),
-            max_run=max_run_of(elastic),
+            max_run=parse_max_run(elastic),
         )
         self._granted = self._permissions()
         self.template = template.id
@@ -103,13 +103,13 @@ class GcpElasticCapacity(pulumi.ComponentResource):
         args, project = self._args, self._place.apply(lambda place: place["project"])
         may = Granting(self, self._name, args["cluster"], args["scheduler_account"], args["scheduler_unique_id"])
         launch = may.role("launcher", policies.LAUNCH, "Launch instances for jobs, and end them")
-        may.on_project("launch", project, launch, policies.named([name_prefix(args["cluster"])]))
+        may.on_project("launch", project, launch, policies.match_machines([name_prefix(args["cluster"])]))
         act = may.role("actor", policies.ACT_AS, "Launch instances with the agents' service account")
         account = pulumi.Output.all(project, args["agent_account"]).apply(
             lambda known: f"projects/{known[0]}/serviceAccounts/{known[1]}"
         )
         may.on_account("act", account, act)
-        return may.made
+        return may.bindings
 
 
 def check_elastic(name: str, args: GcpElasticCapacityArgs) -> None:

@@ -61,10 +61,10 @@ class GcpInterruptionEvents(pulumi.ComponentResource):
         topic = self._topic("")
         dead = self._topic("dead-")
         subscription = self._subscription("", topic, RETENTION, dead)
-        kept = self._subscription("dead-", dead, f"{int(days) * 86400}s", None)
+        dead_letters = self._subscription("dead-", dead, f"{int(days) * 86400}s", None)
         self._forward(subscription, dead)
         self._sink(args["cluster"], topic)
-        self.queue_url, self.topic, self.dead_letter_subscription = subscription.id, topic.id, kept.id
+        self.queue_url, self.topic, self.dead_letter_subscription = subscription.id, topic.id, dead_letters.id
         self.register_outputs(outputs(self))
 
     def _topic(self, which: str) -> "pubsub.Topic":
@@ -90,8 +90,8 @@ class GcpInterruptionEvents(pulumi.ComponentResource):
     def _forward(self, source: "pubsub.Subscription", dead: "pubsub.Topic") -> None:
         """Let Pub/Sub's service agent take messages from the subscription and publish them to the dead-letter topic, by
         the roles that Google's documentation names ("Handle message failures", grant forwarding permissions)."""
-        told = "The project's number cannot be read (resourcemanager.projects.get)."
-        project = asking.ask(self, "organizations/getProject:getProject", {}, failed=told)
+        message = "The project's number cannot be read (resourcemanager.projects.get)."
+        project = asking.invoke(self, "organizations/getProject:getProject", {}, failed=message)
         agent = project.apply(
             lambda found: f"serviceAccount:service-{found['number']}@gcp-sa-pubsub.iam.gserviceaccount.com"
         )

@@ -26,7 +26,7 @@ from everspot.federation import (
     VISIT_WRITES,
     PeerArgs,
     of_visits,
-    role_of,
+    parse_role,
 )
 from everspot.gcp import policies
 from everspot.gcp.granting import Granting
@@ -61,7 +61,7 @@ class VisitorReach:
     data_write: tuple[str, ...]
 
     @classmethod
-    def of(cls, home: str) -> "VisitorReach":
+    def for_home(cls, home: str) -> "VisitorReach":
         """Those of the peer called `home`."""
         jobs = of_visits(("jobs/",), home)
         return cls(
@@ -74,7 +74,7 @@ class VisitorReach:
 
 def only(scheduler: str) -> str:
     """The provider's condition: sessions of one role."""
-    account, name = role_of(scheduler)
+    account, name = parse_role(scheduler)
     partition = scheduler.split(":")[1]
     return f'assertion.arn.startsWith("arn:{partition}:sts::{account}:assumed-role/{name}/")'
 
@@ -86,7 +86,7 @@ def add_federation(
     peers = spec.get("federation", [])
     if not peers:
         return []
-    made: list[pulumi.Resource] = []
+    resources: list[pulumi.Resource] = []
     child = pulumi.ResourceOptions(parent=parent)
     from_aws = [peer for peer in peers if peer["cloud"] == AWS]
     if from_aws and "network" in spec and pulumi.runtime.is_dry_run():
@@ -105,13 +105,13 @@ def add_federation(
                 opts=child,
             )
             email, unique = account.email, account.unique_id
-            made += _admit(parent, name, peer, entrance, account)
+            resources += _admit(parent, name, peer, entrance, account)
         may = Granting(parent, f"{name}-peer-{peer['name']}", name, email, unique)
         _visiting(may, store, peer["name"])
-        made += may.made
+        resources += may.bindings
     own = Granting(parent, f"{name}-federation", name, identity.scheduler_account, identity.scheduler_unique_id)
     _at_home(own, store)
-    return [*made, *own.made]
+    return [*resources, *own.bindings]
 
 
 def _pool(parent: pulumi.Resource, name: str, identity: "GcpIdentity") -> "iam.WorkloadIdentityPool":
@@ -133,7 +133,7 @@ def _admit(
 ) -> list[pulumi.Resource]:
     """Let the role of a peer's scheduler, and nobody else, become its service account."""
     child = pulumi.ResourceOptions(parent=parent)
-    number, role = role_of(peer["scheduler"])
+    number, role = parse_role(peer["scheduler"])
     provider = iam.WorkloadIdentityPoolProvider(
         f"{name}-peer-{peer['name']}-provider",
         workload_identity_pool_id=entrance.workload_identity_pool_id,
@@ -157,7 +157,7 @@ def _visiting(may: Granting, store: "GcpStore", home: str) -> None:
     read = may.role("reader", policies.READ, "Read what a cluster publishes and what visits need")
     write = may.role("writer", policies.WRITE, "Write offers and what visits need")
     add = may.role("adder", policies.ADD, "Add what visits need, and replace nothing")
-    reach = VisitorReach.of(home)
+    reach = VisitorReach.for_home(home)
     on_prefixes(may, "control-read", store.control_bucket, read, reach.control_read, listed=True)
     ended = functools.partial(policies.archived, prefix=ARCHIVE, begins=visits_of(home))
     may.on_bucket("archive-read", store.control_bucket, read, ended)

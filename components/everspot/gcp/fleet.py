@@ -25,10 +25,10 @@ from everspot.capacity import check_gpus, check_prices, registered
 from everspot.gcp import asking, tagging
 from everspot.gcp.capacity import (
     GcpCapacityArgs,
-    capacity_of,
     check_capacity,
     has_gpus,
-    notice_of,
+    parse_capacity,
+    parse_notice,
     type_names,
     usd_per_hour,
 )
@@ -106,9 +106,9 @@ class GcpTrainingFleet(pulumi.ComponentResource):
     def __init__(self, name: str, args: GcpTrainingFleetArgs, opts: pulumi.ResourceOptions | None = None):
         super().__init__(common.token("GcpTrainingFleet"), name, registered(args, leaving="elastic"), opts)
         check_fleet(name, args)
-        self._name, self._args, self._capacity = name, args, capacity_of(args["capacity"])
+        self._name, self._args, self._capacity = name, args, parse_capacity(args["capacity"])
         self._after = after(opts)
-        self._region = asking.place_of(self).apply(lambda place: _region(name, args, place["region"]))
+        self._region = asking.read_place(self).apply(lambda place: _region(name, args, place["region"]))
         self._image = resolve_image(self, args["machine"])
         self._health = compute.HealthCheck(
             f"{name}-health",
@@ -139,7 +139,7 @@ class GcpTrainingFleet(pulumi.ComponentResource):
             instance_type=types[0]["type"],
             gpus=has_gpus(args["capacity"]),
             market=market,
-            notice=notice_of(args["capacity"]),
+            notice=parse_notice(args["capacity"]),
         )
 
     def _group(self, market: Market) -> "tuple[compute.RegionInstanceGroupManager, pulumi.Output[str]]":
@@ -188,7 +188,7 @@ class GcpTrainingFleet(pulumi.ComponentResource):
             market,
             args["manifest"],
             on=args.get("guard_jobs", True),
-            then=WHAT_BECOMES_OF_THEM,
+            effect=WHAT_BECOMES_OF_THEM,
             size="targetSize",
         )
         own = pulumi.ResourceOptions(parent=self, protect=args.get("protect", False) or None)
@@ -196,15 +196,15 @@ class GcpTrainingFleet(pulumi.ComponentResource):
 
     def _flexibility(self, market: Market) -> Any:
         """The group's choice between types, None for one type. Ranks follow the region's prices."""
-        capacity, given = self._capacity, self._args["capacity"]
+        capacity, settings = self._capacity, self._args["capacity"]
         if len(capacity.types) < 2:
             return None
 
         def policy(region: str) -> list[dict[str, Any]]:
-            found = selections(ranks(capacity, usd_per_hour(given, region, market)))
+            chosen = selections(ranks(capacity, usd_per_hour(settings, region, market)))
             return [
-                {"name": name, "rank": int(str(one["rank"])), "machine_types": one["machineTypes"]}
-                for name, one in found.items()
+                {"name": name, "rank": int(str(selection["rank"])), "machine_types": selection["machineTypes"]}
+                for name, selection in chosen.items()
             ]
 
         return {"instance_selections": self._region.apply(policy)}
@@ -229,7 +229,7 @@ def check_fleet(name: str, args: GcpTrainingFleetArgs) -> None:
 def _region(name: str, args: GcpTrainingFleetArgs, region: str) -> str:
     """The region, once it is known that every type has a price there."""
     problems = Problems()
-    check_prices(problems.at("capacity"), args["capacity"], capacity_of(args["capacity"]), region)
+    check_prices(problems.at("capacity"), args["capacity"], parse_capacity(args["capacity"]), region)
     common.raise_bad(problems, f"GcpTrainingFleet {name}")
     return region
 

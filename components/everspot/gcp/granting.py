@@ -16,7 +16,7 @@ has new service accounts, and so new ids of roles."""
 
 
 class Granting:
-    """Makes custom roles and binds them to one service account. `made`: every binding so far.
+    """Makes custom roles and binds them to one service account. `bindings`: every binding so far.
 
     `unique`: the account's unique id, a number in digits."""
 
@@ -27,21 +27,21 @@ class Granting:
         self._child = pulumi.ResourceOptions(parent=parent)
         self._member = pulumi.Output.concat("serviceAccount:", email)
         self._unique = pulumi.Output.from_input(unique)
-        self.made: list[pulumi.Resource] = []
+        self.bindings: list[pulumi.Resource] = []
 
-    def role(self, suffix: str, permissions: Sequence[str], told: str) -> pulumi.Output[str]:
-        """A custom role of the project; its name is known to bindings. `told`: what it is for."""
-        word = camel(suffix.replace("-", "_"))
-        begins = f"everspot_{self._cluster.replace('-', '_')}_{word}_"
-        made: Any = projects.IAMCustomRole(
+    def role(self, suffix: str, permissions: Sequence[str], description: str) -> pulumi.Output[str]:
+        """A custom role of the project; its name is known to bindings. `description`: what it is for."""
+        label = camel(suffix.replace("-", "_"))
+        begins = f"everspot_{self._cluster.replace('-', '_')}_{label}_"
+        custom: Any = projects.IAMCustomRole(
             f"{self._name}-{suffix}",
             role_id=self._unique.apply(lambda digits: f"{begins}{digits[-UNIQUE_DIGITS:]}"),
             title=f"Everspot {self._cluster}: {suffix}"[:100],
-            description=told,
+            description=description,
             permissions=sorted(permissions),
             opts=self._child,
         )
-        return pulumi.Output.from_input(made.name)
+        return pulumi.Output.from_input(custom.name)
 
     def on_project(
         self,
@@ -83,7 +83,7 @@ class Granting:
 
     def _bind(self, kind: Callable[..., pulumi.Resource], suffix: str, role: pulumi.Input[str], **where: Any) -> None:
         """Bind a role to the account. `kind`: the kind of binding; `where`: what it is on, and its condition."""
-        self.made.append(kind(f"{self._name}-{suffix}", role=role, member=self._member, opts=self._child, **where))
+        self.bindings.append(kind(f"{self._name}-{suffix}", role=role, member=self._member, opts=self._child, **where))
 
 
 def _about(condition: Condition | pulumi.Output[Condition]) -> dict[str, pulumi.Input[str]]:

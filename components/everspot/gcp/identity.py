@@ -62,7 +62,7 @@ class GcpIdentity(pulumi.ComponentResource):
         check_identity(problems, args)
         common.raise_bad(problems, f"GcpIdentity {name}")
         self._name, self._args = name, args
-        self._project = asking.place_of(self).apply(lambda place: place["project"])
+        self._project = asking.read_place(self).apply(lambda place: place["project"])
         agent, scheduler = self._account(Role.AGENT), self._account(Role.SCHEDULER)
         may_agent = self._granting(Role.AGENT, agent)
         may_scheduler = self._granting(Role.SCHEDULER, scheduler)
@@ -99,15 +99,17 @@ class GcpIdentity(pulumi.ComponentResource):
         for index, bucket in enumerate(args.get("read_buckets", [])):
             may.on_bucket(f"read-{index}", bucket, policies.VIEWER)
         leave = may.role("leaver", policies.LEAVE, "End the own instance")
-        may.on_project("leave", self._project, leave, policies.named(agents(cluster)))
+        may.on_project("leave", self._project, leave, policies.match_machines(agents(cluster)))
         for index, secret in enumerate(args.get("secrets", [])):
             may.on_secret(f"secret-{index}", secret, policies.ACCESSOR)
 
     def _scheduler(self, may: Granting, read: pulumi.Output[str], write: pulumi.Output[str]) -> None:
         args, notifications = self._args, self._args.get("notifications", {})
         may.on_bucket("control-read", args["control_bucket"], read)
-        kept = policies.NOTIFIER_KEEPS if notifications else ()
-        on_prefixes(may, "control-write", args["control_bucket"], write, (*policies.SCHEDULER_WRITES, *kept))
+        notifier_prefixes = policies.NOTIFIER_KEEPS if notifications else ()
+        on_prefixes(
+            may, "control-write", args["control_bucket"], write, (*policies.SCHEDULER_WRITES, *notifier_prefixes)
+        )
         watch = may.role("watcher", policies.WATCH, "See instances, their ends, and what capacity there is")
         may.on_project("watch", self._project, watch)
         listen = may.role("listener", policies.LISTEN, "Take messages of interruptions")
@@ -129,8 +131,8 @@ def check_identity(problems: Problems, args: GcpIdentityArgs) -> None:
 def check_buckets(problems: Problems, buckets: Sequence[str]) -> None:
     """Add every text that cannot be the name of a bucket."""
     for index, bucket in enumerate(buckets):
-        named = BUCKET.match(bucket) is not None
-        problems.need(named, f"readBuckets[{index}]", f"{shown(bucket)} is not the name of a bucket")
+        valid = BUCKET.match(bucket) is not None
+        problems.need(valid, f"readBuckets[{index}]", f"{shown(bucket)} is not the name of a bucket")
 
 
 def check_secrets(problems: Problems, secrets: Sequence[str]) -> None:
@@ -152,14 +154,14 @@ def on_prefixes(
     """Bind a role below prefixes of a bucket, by as many bindings as the conditions take. `listed`: the first of them
     also permits to list the bucket."""
 
-    def one(number: int, name: str) -> policies.Condition:
+    def build_condition(number: int, name: str) -> policies.Condition:
         if listed and number == 0:
             return policies.below_or_list(name, prefixes[: policies.PREFIXES_AT_ONCE])
         return policies.below(name, prefixes)[number]
 
     for number in range(len(policies.below("", prefixes))):
-        may.on_bucket(f"{suffix}-{number}", bucket, role, functools.partial(one, number))
+        may.on_bucket(f"{suffix}-{number}", bucket, role, functools.partial(build_condition, number))
 
 
 def _ready(email: pulumi.Output[str], may: Granting) -> pulumi.Output[str]:
-    return pulumi.Output.all(email, *[binding.urn for binding in may.made]).apply(lambda known: str(known[0]))
+    return pulumi.Output.all(email, *[binding.urn for binding in may.bindings]).apply(lambda known: str(known[0]))

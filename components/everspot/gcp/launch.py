@@ -90,8 +90,8 @@ def check_machine(problems: Problems, machine: Mapping[str, Any], types: Iterabl
     kind = machine.get("volume_type", BOOT_DISKS[0])
     problems.need(kind in BOOT_DISKS, "volumeType", f"{shown(kind)} is none of {', '.join(BOOT_DISKS)}")
     for name in dict.fromkeys(types) if kind in BOOT_DISKS else ():
-        taken = boot_disks(name)
-        problems.need(kind in taken, "volumeType", f"{name} takes {' or '.join(taken)}, and not {kind}")
+        supported = boot_disks(name)
+        problems.need(kind in supported, "volumeType", f"{name} takes {' or '.join(supported)}, and not {kind}")
     if "volume_kms_key" in machine:
         reason = resource_problem(machine["volume_kms_key"], KEY_FORM)
         problems.need(reason is None, "volumeKmsKey", reason or "")
@@ -108,20 +108,20 @@ def resolve_image(parent: pulumi.Resource, machine: GcpMachineArgs) -> pulumi.Ou
     """
     family = machine.get("image_family")
     if family is not None:
-        asked = pulumi.Output.from_input(_parts(family, "family"))
-        told = (
+        query = pulumi.Output.from_input(_parts(family, "family"))
+        message = (
             f"imageFamily: there is no image yet: the family {family} cannot be read (compute.images.getFromFamily). "
             "Bake one: packer build -var project=PROJECT -var zone=ZONE -var wheel=WHEEL "
             f"-var family={family.rpartition('/')[2]} training_image/bake/everspot-gcp.pkr.hcl. {_IMAGE_GONE}"
         )
     else:
-        asked = pulumi.Output.from_input(machine["image_id"]).apply(lambda given: _parts(given, "name"))
-        told = (
+        query = pulumi.Output.from_input(machine["image_id"]).apply(lambda given: _parts(given, "name"))
+        message = (
             "imageId: the image cannot be read (compute.images.get): is it one of this project, or shared with it? "
             f"{_IMAGE_GONE}"
         )
-    answer: pulumi.Output[Any] = asked.apply(
-        lambda inputs: asking.ask(parent, "compute/getImage:getImage", inputs, failed=told)
+    answer: pulumi.Output[Any] = query.apply(
+        lambda inputs: asking.invoke(parent, "compute/getImage:getImage", inputs, failed=message)
     )
     return answer.apply(lambda image: _image(machine, image))
 

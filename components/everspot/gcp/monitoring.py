@@ -64,7 +64,7 @@ class GcpMonitoring(pulumi.ComponentResource):
         self._name, self._args = name, args
         may = Granting(self, name, args["cluster"], args["scheduler_account"], args["scheduler_unique_id"])
         put = may.role("gauges", policies.PUT_METRICS, "Put the cluster's figures")
-        may.on_project("put", asking.place_of(self).apply(lambda place: place["project"]), put)
+        may.on_project("put", asking.read_place(self).apply(lambda place: place["project"]), put)
         self.alert_policies = pulumi.Output.all(*[self._alarm(alarm).name for alarm in ALERTS]).apply(list)
         board = monitoring.Dashboard(
             f"{name}-dashboard",
@@ -95,7 +95,7 @@ def check_monitoring(problems: Problems, args: GcpAlarmsArgs) -> None:
         problems.need(reason is None, f"channels[{index}]", reason or "")
 
 
-def monitoring_of(args: GcpAlarmsArgs | None) -> Monitoring | None:
+def build_monitoring(args: GcpAlarmsArgs | None) -> Monitoring | None:
     """What the scheduler has to know; None without monitoring."""
     return None if args is None else Monitoring(namespace=NAMESPACE)
 

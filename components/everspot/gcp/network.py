@@ -108,7 +108,7 @@ class GcpNetwork(pulumi.ComponentResource):
         common.raise_bad(problems, f"GcpNetwork {name}")
         self._name, self._args = name, args
         self._child = pulumi.ResourceOptions(parent=self)
-        self._place = asking.place_of(self)
+        self._place = asking.read_place(self)
         zones = self._zones()
         self.region = pulumi.Output.all(self._place, zones).apply(lambda seen: str(seen[0]["region"]))
         if "network" in args:
@@ -116,21 +116,23 @@ class GcpNetwork(pulumi.ComponentResource):
         else:
             self._create(args.get("vpc_cidr", DEFAULT_CIDR))
         if args.get("firewall", True):
-            told = "Google's health checks of the agents"
-            self.allow_in("health", told, list(PROBERS), HEALTH_PORT, args.get("agent_account"))
+            purpose = "Google's health checks of the agents"
+            self.allow_in("health", purpose, list(PROBERS), HEALTH_PORT, args.get("agent_account"))
             if args.get("iap_ssh", False):
                 self._rule("shell", "People, through Identity-Aware Proxy", list(IAP), 22, target_tags=[DOOR_TAG])
         self.register_outputs(outputs(self))
 
-    def allow_in(self, suffix: str, told: str, blocks: list[str], port: int, account: pulumi.Input[str] | None) -> None:
+    def allow_in(
+        self, suffix: str, purpose: str, blocks: list[str], port: int, account: pulumi.Input[str] | None
+    ) -> None:
         """Let blocks of addresses reach a port of one service account's instances; of all if None is named."""
-        self._rule(suffix, told, blocks, port, target_service_accounts=None if account is None else [account])
+        self._rule(suffix, purpose, blocks, port, target_service_accounts=None if account is None else [account])
 
     def _zones(self) -> pulumi.Output[list[str]]:
         """The cluster's zones, known once the region is known to have them."""
         region = self._place.apply(lambda place: place["region"])
-        there = asking.zones_of(self, region)
-        return pulumi.Output.all(region, there).apply(
+        region_zones = asking.list_zones(self, region)
+        return pulumi.Output.all(region, region_zones).apply(
             lambda seen: check_zones(f"GcpNetwork {self._name}", self._args["zones"], seen[0], seen[1])
         )
 
@@ -151,7 +153,7 @@ class GcpNetwork(pulumi.ComponentResource):
         elif args.get("scheduler_nat", False):
             self._nat(network, [scheduler], NAT_COST + FOR_SCHEDULER)
 
-    def _subnetwork(self, suffix: str, network: "compute.Network", cidr: str, whose: str) -> "compute.Subnetwork":
+    def _subnetwork(self, suffix: str, network: "compute.Network", cidr: str, owner: str) -> "compute.Subnetwork":
         return compute.Subnetwork(
             f"{self._name}-{suffix}",
             network=network.id,
@@ -159,7 +161,7 @@ class GcpNetwork(pulumi.ComponentResource):
             ip_cidr_range=cidr,
             private_ip_google_access=True,
             log_config=FLOW_LOGS if self._args.get("flow_logs", False) else None,
-            description=f"{whose} of Everspot cluster {self._args['cluster']}",
+            description=f"{owner} of Everspot cluster {self._args['cluster']}",
             opts=self._child,
         )
 
@@ -167,15 +169,15 @@ class GcpNetwork(pulumi.ComponentResource):
         """Allow connections to port 443 only. Without NAT these reach only Google's APIs and the subnetwork. The
         metadata server cannot be blocked (VPC documentation, "VPC firewall rules", always allowed traffic)."""
         for suffix, priority, allowed in (("out-https", ALLOWED, True), ("out-rest", DENIED, False)):
-            what = [{"protocol": "tcp", "ports": ["443"]}] if allowed else [{"protocol": "all"}]
+            traffic = [{"protocol": "tcp", "ports": ["443"]}] if allowed else [{"protocol": "all"}]
             compute.Firewall(
                 f"{self._name}-{suffix}",
                 network=self.network,
                 direction="EGRESS",
                 priority=priority,
                 destination_ranges=["0.0.0.0/0"],
-                allows=what if allowed else None,
-                denies=None if allowed else what,
+                allows=traffic if allowed else None,
+                denies=None if allowed else traffic,
                 description="Instances to port 443" if allowed else "Instances to anything else",
                 opts=self._child,
             )
@@ -196,10 +198,10 @@ class GcpNetwork(pulumi.ComponentResource):
         )
 
     def _adopt(self, network: pulumi.Input[str], subnetwork: pulumi.Input[str]) -> None:
-        told = f"GcpNetwork {self._name}: subnetwork names none that can be seen (compute.subnetworks.get)."
-        found = asking.ask(self, "compute/getSubnetwork:getSubnetwork", {"selfLink": subnetwork}, failed=told)
-        checked = pulumi.Output.all(found=found, network=network, region=self.region).apply(
-            lambda seen: _check_existing(self._name, seen["found"], seen["network"], seen["region"])
+        message = f"GcpNetwork {self._name}: subnetwork names none that can be seen (compute.subnetworks.get)."
+        existing = asking.invoke(self, "compute/getSubnetwork:getSubnetwork", {"selfLink": subnetwork}, failed=message)
+        checked = pulumi.Output.all(existing=existing, network=network, region=self.region).apply(
+            lambda seen: _check_existing(self._name, seen["existing"], seen["network"], seen["region"])
         )
         self.network = checked.apply(lambda answer: _name(answer["network"]))
         self.subnetwork = self.scheduler_subnetwork = checked.apply(lambda answer: _name(answer["selfLink"]))
@@ -207,7 +209,7 @@ class GcpNetwork(pulumi.ComponentResource):
     def _rule(
         self,
         suffix: str,
-        told: str,
+        purpose: str,
         blocks: list[str],
         port: int,
         *,
@@ -223,7 +225,7 @@ class GcpNetwork(pulumi.ComponentResource):
             allows=[{"protocol": "tcp", "ports": [str(port)]}],
             target_tags=target_tags,
             target_service_accounts=target_service_accounts,
-            description=told,
+            description=purpose,
             opts=self._child,
         )
 
@@ -243,46 +245,50 @@ def check_network(problems: Problems, args: GcpNetworkArgs) -> None:
     problems.need("network" in args and "subnetwork" in args, "subnetwork", "network and subnetwork belong together")
     for key in ("vpc_cidr", "scheduler_cidr", "peer_cidrs", "nat", "scheduler_nat", "flow_logs"):
         problems.need(key not in args, camel(key), "is for a new network; network names an existing one")
-    for key, given, form in (
+    for key, link, form in (
         ("network", args.get("network"), NETWORK_FORM),
         ("subnetwork", args.get("subnetwork"), SUBNETWORK_FORM),
     ):
-        reason = resource_problem(given, form) if isinstance(given, str) else None
+        reason = resource_problem(link, form) if isinstance(link, str) else None
         problems.need(reason is None, key, reason or "")
 
 
-def check_zones(what: str, zones: list[str], region: str, there: list[str]) -> list[str]:
+def check_zones(component: str, zones: list[str], region: str, region_zones: list[str]) -> list[str]:
     """The zones, if the region has them.
 
     Raises:
         pulumi.InputPropertiesError: with every zone that it lacks.
     """
     problems = Problems()
-    zone_problems(problems, zones=zones, region=region, there=there)
-    common.raise_bad(problems, what)
+    zone_problems(problems, zones=zones, region=region, there=region_zones)
+    common.raise_bad(problems, component)
     return zones
 
 
-def check_resource_name(problems: Problems, name: str, suffix: str, what: str) -> None:
+def check_resource_name(problems: Problems, name: str, suffix: str, resource: str) -> None:
     """Add a problem if a component's name cannot begin the name of a resource of Compute Engine."""
-    common.check_name(problems, name, suffix, LONGEST, what)
+    common.check_name(problems, name, suffix, LONGEST, resource)
     fits = bool(RESOURCE.match(f"{name}x"))
-    problems.need(fits, "name", f"{name!r} begins the name of its {what}: a-z, 0-9 and dashes, beginning with a letter")
+    problems.need(
+        fits, "name", f"{name!r} begins the name of its {resource}: a-z, 0-9 and dashes, beginning with a letter"
+    )
 
 
-def _check_existing(name: str, found: asking.Answer, network: str, region: str) -> asking.Answer:
+def _check_existing(name: str, existing: asking.Answer, network: str, region: str) -> asking.Answer:
     problems = Problems()
     problems.need(
-        bool(found.get("privateIpGoogleAccess")),
+        bool(existing.get("privateIpGoogleAccess")),
         "subnetwork",
-        f"{found['name']} has no Private Google Access, without which instances reach neither buckets nor queue",
+        f"{existing['name']} has no Private Google Access, without which instances reach neither buckets nor queue",
     )
-    own, wanted = _name(found["network"]), _name(network)
-    problems.need(own == wanted, "subnetwork", f"{found['name']} belongs to {own}, not to {wanted}")
-    there = str(found["region"]).rpartition("/")[2]
-    problems.need(there == region, "subnetwork", f"{found['name']} is in {there}, and the cluster in {region}")
+    own, expected = _name(existing["network"]), _name(network)
+    problems.need(own == expected, "subnetwork", f"{existing['name']} belongs to {own}, not to {expected}")
+    own_region = str(existing["region"]).rpartition("/")[2]
+    problems.need(
+        own_region == region, "subnetwork", f"{existing['name']} is in {own_region}, and the cluster in {region}"
+    )
     common.raise_bad(problems, f"GcpNetwork {name}")
-    return found
+    return existing
 
 
 def _name(link: object) -> str:

@@ -23,20 +23,20 @@ class GcpNotificationsArgs(TypedDict):
 
 def check_notifications(problems: Problems, args: GcpNotificationsArgs) -> None:
     """Add what is wrong with the settings."""
-    for key, given, form in (
+    for key, name, form in (
         ("topic", args.get("topic"), TOPIC_FORM),
         ("webhook_secret", args.get("webhook_secret"), SECRET_FORM),
     ):
-        reason = resource_problem(given, form) if given is not None else None
+        reason = resource_problem(name, form) if name is not None else None
         problems.need(reason is None, camel(key), reason or "")
     problems.need("topic" in args or "webhook_secret" in args, "topic", "topic or webhookSecret has to be given")
-    for index, word in enumerate(args.get("on", [])):
-        problems.choice(Occasion, word, f"on[{index}]")
+    for index, occasion in enumerate(args.get("on", [])):
+        problems.choice(Occasion, occasion, f"on[{index}]")
 
 
-def notifications_of(args: GcpNotificationsArgs | None) -> Notifications | None:
+def build_notifications(args: GcpNotificationsArgs | None) -> Notifications | None:
     """The settings as the manifest carries them; None without any."""
     if args is None:
         return None
-    named = {"topic_arn": args.get("topic"), "webhook_secret_arn": args.get("webhook_secret")}
-    return Notifications.model_validate({**named, **({"on": args["on"]} if "on" in args else {})})
+    arns = {"topic_arn": args.get("topic"), "webhook_secret_arn": args.get("webhook_secret")}
+    return Notifications.model_validate({**arns, **({"on": args["on"]} if "on" in args else {})})

@@ -5,19 +5,19 @@ import pulumi
 from everspot_clouds.gcp.hourly import Upkeep, hourly_cost
 from everspot_core import catalogue
 
-from everspot.capacity import cap_of, catalogue_of
+from everspot.capacity import build_cap, build_catalogue
 from everspot.gcp import asking
-from everspot.gcp.capacity import GcpCapacityArgs, capacity_of
+from everspot.gcp.capacity import GcpCapacityArgs, parse_capacity
 
 
-def tell_hour(parent: pulumi.Resource, capacity: GcpCapacityArgs, always: Upkeep) -> None:
+def print_hourly_cost(parent: pulumi.Resource, capacity: GcpCapacityArgs, always: Upkeep) -> None:
     """Print in previews what an hour of the cluster costs, and which quotas it needs. The provider cannot read Compute
     Engine's quotas; `everspot doctor` compares them."""
     if pulumi.runtime.is_dry_run():
-        known = catalogue_of(capacity)
-        asking.place_of(parent).apply(
+        catalogue = build_catalogue(capacity)
+        asking.read_place(parent).apply(
             lambda place: pulumi.log.info(
-                hourly_cost(place["region"], known, capacity_of(capacity), always, cap_of(capacity)), parent
+                hourly_cost(place["region"], catalogue, parse_capacity(capacity), always, build_cap(capacity)), parent
             )
         )
 
@@ -28,15 +28,15 @@ def warn_of_zones(parent: pulumi.Resource, capacity: GcpCapacityArgs, zones: lis
     if not pulumi.runtime.is_dry_run():
         return
 
-    def tell(region: str) -> None:
+    def warn(region: str) -> None:
         for entry in capacity["instance_types"]:
-            there = catalogue.builtin().zones(entry["type"], region)
-            lacking = [zone for zone in entry.get("zones", zones) if there and zone not in there]
+            offered = catalogue.builtin().zones(entry["type"], region)
+            lacking = [zone for zone in entry.get("zones", zones) if offered and zone not in offered]
             if lacking:
                 pulumi.log.warn(
-                    f"{entry['type']} is not in {', '.join(lacking)} by the catalogue, but in {', '.join(there)}: "
+                    f"{entry['type']} is not in {', '.join(lacking)} by the catalogue, but in {', '.join(offered)}: "
                     "elsewhere it adds no capacity",
                     parent,
                 )
 
-    asking.place_of(parent).apply(lambda place: tell(place["region"]))
+    asking.read_place(parent).apply(lambda place: warn(place["region"]))

@@ -35,7 +35,7 @@ def store_args(name: str, args: "GcpTrainingClusterArgs") -> GcpStoreArgs:
     return inputs(GcpStoreArgs, args, cluster=name, retain=args.get("retain_store", True))
 
 
-def always_of(name: str, args: "GcpTrainingClusterArgs") -> Upkeep:
+def build_upkeep(name: str, args: "GcpTrainingClusterArgs") -> Upkeep:
     """What the cluster pays for while no agent runs."""
     return Upkeep(
         scheduler_type=args.get("scheduler_type", DEFAULT_TYPE),

@@ -115,26 +115,28 @@ class Condition:
 def below(bucket: str, prefixes: Sequence[str]) -> list[Condition]:
     """Conditions for the objects of a bucket below some prefixes, as few as possible."""
     groups = [prefixes[at : at + PREFIXES_AT_ONCE] for at in range(0, len(prefixes), PREFIXES_AT_ONCE)]
-    return [Condition(f"below-{number}", _any_of(bucket, group)) for number, group in enumerate(groups)]
+    return [Condition(f"below-{number}", _match_prefixes(bucket, group)) for number, group in enumerate(groups)]
 
 
 def below_or_list(bucket: str, prefixes: Sequence[str]) -> Condition:
     """One such condition, which also permits to list the bucket, a permission on the bucket itself."""
-    return Condition("below-or-list", f'resource.name == "projects/_/buckets/{bucket}" || {_any_of(bucket, prefixes)}')
+    return Condition(
+        "below-or-list", f'resource.name == "projects/_/buckets/{bucket}" || {_match_prefixes(bucket, prefixes)}'
+    )
 
 
 def archived(bucket: str, prefix: str, begins: str) -> Condition:
     """A condition for the documents in folders of months below a prefix whose names begin so. What the extraction
     finds is the month, which the name has to follow."""
-    found = f'resource.name.extract("/buckets/{bucket}/objects/{prefix}{{month}}/{begins}")'
-    return Condition("archived", f'{found}.startsWith("2")')
+    month = f'resource.name.extract("/buckets/{bucket}/objects/{prefix}{{month}}/{begins}")'
+    return Condition("archived", f'{month}.startsWith("2")')
 
 
-def named(prefixes: Sequence[str]) -> Condition:
+def match_machines(prefixes: Sequence[str]) -> Condition:
     """A condition for the machines whose names begin so, and for everything that is no machine."""
     begins = " || ".join(f'resource.name.extract("/instances/{{name}}").startsWith("{prefix}")' for prefix in prefixes)
     return Condition("own-machines", f'resource.type != "{INSTANCE}" || {begins}')
 
 
-def _any_of(bucket: str, prefixes: Sequence[str]) -> str:
+def _match_prefixes(bucket: str, prefixes: Sequence[str]) -> str:
     return " || ".join(f'resource.name.startsWith("projects/_/buckets/{bucket}/objects/{p}")' for p in prefixes)

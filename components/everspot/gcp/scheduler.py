@@ -60,7 +60,7 @@ class GcpSchedulerService(pulumi.ComponentResource):
         problems.need(bool(args["zones"]), "zones", "at least one zone is needed")
         check_machine(problems.at("machine"), machine)
         common.raise_bad(problems, f"GcpSchedulerService {name}")
-        region = asking.place_of(self).apply(lambda place: place["region"])
+        region = asking.read_place(self).apply(lambda place: place["region"])
         template = instance_template(
             self,
             f"{name}-template",

@@ -31,6 +31,6 @@ def check_prometheus(problems: Problems, args: GcpPrometheusArgs) -> None:
     problems.number(args.get("port", METRICS_PORT), "port", *PORTS, whole=True)
 
 
-def metrics_of(args: GcpPrometheusArgs | None) -> Metrics | None:
+def build_metrics(args: GcpPrometheusArgs | None) -> Metrics | None:
     """The metrics section of the scheduler's own manifest."""
     return None if args is None else Metrics(port=int(args.get("port", METRICS_PORT)))

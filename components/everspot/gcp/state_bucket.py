@@ -21,8 +21,8 @@ def add_state_key(
 ) -> "kms.CryptoKey":
     """Declare the key, on a ring of its own. Neither is ever deleted: Google deletes no ring, and without the key no
     state can be read."""
-    kept = pulumi.ResourceOptions(parent=parent, retain_on_delete=True)
-    ring = kms.KeyRing(f"{name}-ring", name="everspot", location=location, opts=kept)
+    retained = pulumi.ResourceOptions(parent=parent, retain_on_delete=True)
+    ring = kms.KeyRing(f"{name}-ring", name="everspot", location=location, opts=retained)
     return kms.CryptoKey(
         f"{name}-state-key",
         name="state",
@@ -30,7 +30,7 @@ def add_state_key(
         purpose="ENCRYPT_DECRYPT",
         rotation_period=ROTATION,
         labels=labels,
-        opts=pulumi.ResourceOptions.merge(kept, pulumi.ResourceOptions(protect=True)),
+        opts=pulumi.ResourceOptions.merge(retained, pulumi.ResourceOptions(protect=True)),
     )
 
 
@@ -45,8 +45,8 @@ def add_state_bucket(
     """Declare the bucket: versioned, private, encrypted with the key, and never deleted. Without the grant to Cloud
     Storage's service agent no bucket can be made with a key (Cloud Storage documentation, "Use customer-managed
     encryption keys")."""
-    told = "Cloud Storage's service agent cannot be asked for (storage.projects.getServiceAccount)."
-    agent = asking.ask(parent, "storage/getProjectServiceAccount:getProjectServiceAccount", {}, failed=told)
+    message = "Cloud Storage's service agent cannot be asked for (storage.projects.getServiceAccount)."
+    agent = asking.invoke(parent, "storage/getProjectServiceAccount:getProjectServiceAccount", {}, failed=message)
     use = kms.CryptoKeyIAMMember(
         f"{name}-encryption",
         crypto_key_id=key.id,

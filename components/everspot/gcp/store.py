@@ -72,7 +72,7 @@ class GcpStore(pulumi.ComponentResource):
         self._args = args
         self._retain = args.get("retain", True)
         self._child = pulumi.ResourceOptions(parent=self, retain_on_delete=self._retain)
-        self._region = asking.place_of(self).apply(lambda place: place["region"].upper())  # as the API answers it
+        self._region = asking.read_place(self).apply(lambda place: place["region"].upper())  # as the API answers it
         granted = self._grant(f"{name}-key", args["kms_key"]) if "kms_key" in args else []
         control = self._bucket(f"{name}-control", [], granted)
         data = self._bucket(f"{name}-data", _data_rules(args.get("jobs_expire_days")), granted)
@@ -84,8 +84,8 @@ class GcpStore(pulumi.ComponentResource):
     def _grant(self, name: str, key: pulumi.Input[str]) -> list[pulumi.Resource]:
         """Let Cloud Storage's service agent use the key; without this no bucket can be created with it (Cloud Storage
         documentation, "Use customer-managed encryption keys")."""
-        told = "kmsKey: Cloud Storage's service agent cannot be asked for (storage.projects.getServiceAccount)."
-        agent = asking.ask(self, "storage/getProjectServiceAccount:getProjectServiceAccount", {}, failed=told)
+        message = "kmsKey: Cloud Storage's service agent cannot be asked for (storage.projects.getServiceAccount)."
+        agent = asking.invoke(self, "storage/getProjectServiceAccount:getProjectServiceAccount", {}, failed=message)
         use = kms.CryptoKeyIAMMember(
             name,
             crypto_key_id=key,

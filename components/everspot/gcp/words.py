@@ -7,5 +7,7 @@ from typing import Any
 def snake(value: Any) -> Any:
     """A value of the API with the names of its fields in snake_case, on every level."""
     if isinstance(value, dict):
-        return {re.sub(r"[A-Z]", lambda found: f"_{found[0].lower()}", key): snake(one) for key, one in value.items()}
-    return [snake(one) for one in value] if isinstance(value, list) else value
+        return {
+            re.sub(r"[A-Z]", lambda found: f"_{found[0].lower()}", key): snake(entry) for key, entry in value.items()
+        }
+    return [snake(entry) for entry in value] if isinstance(value, list) else value

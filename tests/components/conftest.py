@@ -32,14 +32,14 @@ class Recorder(pulumi.runtime.Mocks):
     not_offered: ClassVar[set[tuple[str, str]]] = set()
 
     def __init__(self) -> None:
-        self.seen: list[pulumi.runtime.MockResourceArgs] = []
+        self.resources: list[pulumi.runtime.MockResourceArgs] = []
         self.calls: list[str] = []
         self.vcpus: dict[str, float | None] = {}
         self.endpoints: tuple[str, ...] = ("s3", "ec2", "sqs")
         self.routes: list[dict[str, str]] = []
 
     def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
-        self.seen.append(args)
+        self.resources.append(args)
         if args.typ.startswith("gcp:"):
             return gcp_helpers.new_resource(args)
         answer = {"arn": f"arn:{args.name}", "url": f"https://queue/{args.name}", "latestVersion": 3, "name": args.name}
@@ -95,42 +95,42 @@ class Recorder(pulumi.runtime.Mocks):
             "aws:ebs/getDefaultKmsKey:getDefaultKmsKey": {"keyArn": "alias/aws/ebs"},
         }[args.token]
 
-    def offerings(self, asked: dict[Any, Any]) -> dict[str, Any]:
+    def offerings(self, query: dict[Any, Any]) -> dict[str, Any]:
         """Every type in every zone, but for what a test says is not offered."""
-        names = asked.get("filters", [{"values": []}])[0]["values"]
+        names = query.get("filters", [{"values": []}])[0]["values"]
         pairs = [(n, f"eu-west-1{z}") for n in names for z in "abcdef" if (n, f"eu-west-1{z}") not in self.not_offered]
         return {"instanceTypes": [n for n, _ in pairs], "locations": [z for _, z in pairs], "locationTypes": []}
 
-    def quotas(self, asked: dict[Any, Any]) -> Any:
+    def quotas(self, query: dict[Any, Any]) -> Any:
         """A thousand vCPUs of everything, but for what a test says; None: nobody may ask."""
-        value = self.vcpus.get(asked["quotaCode"], 1000.0)
+        value = self.vcpus.get(query["quotaCode"], 1000.0)
         if value is None:
             return {}, [("", "not authorized to perform: servicequotas:GetServiceQuota")]
-        return {"value": value, "quotaCode": asked["quotaCode"], "serviceCode": asked["serviceCode"]}
+        return {"value": value, "quotaCode": query["quotaCode"], "serviceCode": query["serviceCode"]}
 
-    def named(self) -> dict[str, str]:
+    def types_by_name(self) -> dict[str, str]:
         """Type by name of everything that was registered."""
-        return {args.name: args.typ for args in self.seen}
+        return {args.name: args.typ for args in self.resources}
 
     def inputs(self, name: str) -> dict[str, Any]:
         """The inputs of one resource."""
-        (found,) = [args.inputs for args in self.seen if args.name == name]
-        return found
+        (inputs,) = [args.inputs for args in self.resources if args.name == name]
+        return inputs
 
-    def of(self, kind: str) -> list[pulumi.runtime.MockResourceArgs]:
+    def of_type(self, kind: str) -> list[pulumi.runtime.MockResourceArgs]:
         """The resources of one type."""
-        return [args for args in self.seen if args.typ == kind]
+        return [args for args in self.resources if args.typ == kind]
 
 
 @cache
-def _kept(modules: int) -> None:
+def _freeze_modules(modules: int) -> None:
     gc.freeze()
 
 
 def keep() -> None:
     """All that was imported stays: what is left of a program is then found without a look at ten thousand classes. The
     SDK of a cloud comes piece by piece, with the first programs."""
-    _kept(len(sys.modules))
+    _freeze_modules(len(sys.modules))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -187,15 +187,15 @@ def declare(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Recorder, di
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
     """What each resource that a program registers comes after, by its name."""
-    found: dict[str, set[str]] = {}
+    dependencies: dict[str, set[str]] = {}
     register = pulumi.runtime.mocks.MockMonitor.RegisterResource
 
     def spy(self: Any, request: Any) -> Any:
-        found[request.name] = {urn.rpartition("::")[2] for urn in request.dependencies}
+        dependencies[request.name] = {urn.rpartition("::")[2] for urn in request.dependencies}
         return register(self, request)
 
     monkeypatch.setattr(pulumi.runtime.mocks.MockMonitor, "RegisterResource", spy)
-    return found
+    return dependencies
 
 
 SPEC: AwsTrainingClusterArgs = {
@@ -228,14 +228,14 @@ def pair(declare: Callable[..., tuple[Recorder, dict[str, Any]]], spec: AwsTrain
 
 
 @pytest.fixture
-def kept(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[bool, bool]]:
+def protection(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[bool, bool]]:
     """Of every resource that is declared, by name: whether it is protected, and whether it outlives its stack."""
-    seen: dict[str, tuple[bool, bool]] = {}
+    protection: dict[str, tuple[bool, bool]] = {}
     register = pulumi.runtime.mocks.MockMonitor.RegisterResource
 
     def spy(self: Any, request: Any) -> Any:
-        seen[request.name] = (request.protect, request.retainOnDelete)
+        protection[request.name] = (request.protect, request.retainOnDelete)
         return register(self, request)
 
     monkeypatch.setattr(pulumi.runtime.mocks.MockMonitor, "RegisterResource", spy)
-    return seen
+    return protection

@@ -19,7 +19,7 @@ GROUP = "gcp:compute/regionInstanceGroupManager:RegionInstanceGroupManager"
 FIREWALL = "gcp:compute/firewall:Firewall"
 
 
-def outputs_of(args: Any) -> dict[str, Any]:
+def cluster_outputs(args: Any) -> dict[str, Any]:
     cluster = GcpTrainingCluster("train", args)
     return {name: getattr(cluster, name) for name in GcpTrainingCluster.__annotations__}
 
@@ -28,7 +28,7 @@ def registered(declare: Declare, capacity: Any = None, **changes: Any) -> Any:
     """What a cluster registers, with the spec changed by keyword; `capacity` is merged into the spec's."""
     args: Any = {key: value for key, value in {**copy.deepcopy(SPEC), **changes}.items() if value is not None}
     args["capacity"] |= capacity or {}
-    return declare(lambda: outputs_of(args))[0]
+    return declare(lambda: cluster_outputs(args))[0]
 
 
 def manifest(recorder: Any, template: str) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def new_resource(args: Any) -> tuple[str, dict[str, Any]]:
     return ids.get(kind, f"{name}-id"), {**answer, **args.inputs}
 
 
-def call(token: str, asked: dict[str, Any]) -> Any:
+def call(token: str, query: dict[str, Any]) -> Any:
     """The answers of the provider's functions."""
     return {
         "gcp:organizations/getClientConfig:getClientConfig": {
@@ -60,9 +60,9 @@ def call(token: str, asked: dict[str, Any]) -> Any:
         "gcp:storage/getProjectServiceAccount:getProjectServiceAccount": {"emailAddress": "gcs@google"},
         "gcp:compute/getSubnetwork:getSubnetwork": {
             "name": "subnet-1",
-            "selfLink": asked.get("selfLink"),
+            "selfLink": query.get("selfLink"),
             "network": "https://www.googleapis.com/compute/v1/projects/host-project/global/networks/shared",
             "region": "europe-west4",
-            "privateIpGoogleAccess": not str(asked.get("selfLink")).endswith("closed"),
+            "privateIpGoogleAccess": not str(query.get("selfLink")).endswith("closed"),
         },
     }[token]

@@ -55,22 +55,22 @@ def judged(folder: Path, stacks: dict[str, list[Subject]]) -> dict[str, set[Find
     command = [str(CHECKOV), "--directory", str(folder), "--framework", "terraform_plan", *QUIETLY]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode in (0, 1), done.stderr
-    found: dict[str, set[Finding]] = defaultdict(set)
+    findings: dict[str, set[Finding]] = defaultdict(set)
     for each in json.loads(done.stdout)["results"]["failed_checks"]:
         type_, _, name = each["resource"].partition(".")
-        found[Path(each["file_path"]).stem].add(Finding(each["check_id"], type_, name))
-    return found
+        findings[Path(each["file_path"]).stem].add(Finding(each["check_id"], type_, name))
+    return findings
 
 
 def _plan(subjects: Iterable[Subject], bridges: dict[str, ProviderResources]) -> dict[str, Any]:
     """The document of a plan that would make all of them."""
     resources, references = [], []
-    made = [s for s in subjects if s.type.startswith(("aws:", "gcp:")) and not s.type.startswith(UNREAD)]
-    upstream = {s.name: _bridge(s, bridges).mapping(s.type) for s in made}
-    for subject in made:
+    planned = [s for s in subjects if s.type.startswith(("aws:", "gcp:")) and not s.type.startswith(UNREAD)]
+    upstream = {s.name: _bridge(s, bridges).mapping(s.type) for s in planned}
+    for subject in planned:
         mapping = upstream[subject.name]
         inputs = plain(dict(subject.inputs), lambda _: None)
-        values = _said(without_unknowns(to_upstream(mapping.node, inputs)))
+        values = _drop_empty(without_unknowns(to_upstream(mapping.node, inputs)))
         type_ = SAME_AS.get(mapping.upstream, mapping.upstream)
         address = {"address": f"{type_}.{subject.name}", "mode": "managed", "type": type_, "name": subject.name}
         resources.append({**address, "values": values})
@@ -113,7 +113,7 @@ def _bridge(subject: Subject, bridges: dict[str, ProviderResources]) -> Provider
     return bridges[cloud]
 
 
-def _said(value: Any) -> Any:
+def _drop_empty(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _said(each) for name, each in value.items() if each is not None and each != []}
-    return [_said(each) for each in value] if isinstance(value, list) else value
+        return {name: _drop_empty(each) for name, each in value.items() if each is not None and each != []}
+    return [_drop_empty(each) for each in value] if isinstance(value, list) else value

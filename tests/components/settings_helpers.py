@@ -44,8 +44,8 @@ class Config:
 
 def written(stack: str) -> Config:
     config = yaml.safe_load((STACKS / f"Pulumi.{stack}.yaml").read_text())["config"]
-    ours = {key.split(":")[1]: value for key, value in config.items() if key.startswith("everspot:")}
-    return Config(**ours)
+    sections = {key.split(":")[1]: value for key, value in config.items() if key.startswith("everspot:")}
+    return Config(**sections)
 
 
 def refusal(settings: Any, config: Config) -> str:

@@ -25,8 +25,8 @@ class Written:
         self.config = config
 
     def get(self, name: str) -> str | None:
-        found = self.config.get(f"everspot:{name}")
-        return None if found is None else json.dumps(found)
+        section = self.config.get(f"everspot:{name}")
+        return None if section is None else json.dumps(section)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def declared(
     def resources(stack: str) -> list[Subject]:
         config = yaml.safe_load((STACKS / f"Pulumi.{stack}.yaml").read_text())["config"]
         region = config.get("aws:region") or config.get("gcp:region")
-        seen: list[Subject] = []
+        subjects: list[Subject] = []
         answers, register = recorder_kind.call, pulumi.runtime.mocks.MockMonitor.RegisterResource
 
         def call(self: Any, args: Any) -> Any:
@@ -47,7 +47,7 @@ def declared(
             names = args.args.get("filters", [{"values": []}])[0]["values"] if "Offerings" in args.token else []
             pairs = [(name, zone) for name in names for zone in zones["aws"]]
             offers = {"instanceTypes": [n for n, _ in pairs], "locations": [z for _, z in pairs], "locationTypes": []}
-            ours = {
+            overrides = {
                 "aws:index/getRegion:getRegion": {"region": region},
                 "aws:index/getAvailabilityZones:getAvailabilityZones": {"names": zones["aws"]},
                 "aws:ec2/getInstanceTypeOfferings:getInstanceTypeOfferings": offers,
@@ -55,25 +55,25 @@ def declared(
             }
             if args.token == "gcp:organizations/getClientConfig:getClientConfig":
                 return {**answers(self, args), "region": region}
-            return ours.get(args.token) or answers(self, args)
+            return overrides.get(args.token) or answers(self, args)
 
         def note(self: Any, request: Any) -> Any:
             answer = register(self, request)
-            known = {args.name: args.inputs for args in self.mocks.seen}
-            seen.append(
+            inputs = {args.name: args.inputs for args in self.mocks.resources}
+            subjects.append(
                 Subject(
-                    request.type, known.get(request.name, {}), request.name, stack, request.protect, answer.urn,
+                    request.type, inputs.get(request.name, {}), request.name, stack, request.protect, answer.urn,
                     tuple(request.dependencies),
                 )
             )  # fmt: skip
             return answer
 
         def program() -> dict[str, Any]:
-            given = settings.read_settings(Written(config), stack=stack)
+            parsed = settings.read_settings(Written(config), stack=stack)
             names = {"bootstrap": "everspot-bootstrap", "account": "everspot", "cluster": settings.cluster_name(stack)}
-            for made, name in names.items():
-                if (section := getattr(given, made)) is not None:
-                    getattr(choices.CLOUDS[section.cloud], made)(name, section.args)
+            for part, name in names.items():
+                if (section := getattr(parsed, part)) is not None:
+                    getattr(choices.CLOUDS[section.cloud], part)(name, section.args)
             return {}
 
         monkeypatch.syspath_prepend(str(STACKS))
@@ -81,7 +81,7 @@ def declared(
         monkeypatch.setattr(recorder_kind, "call", call)
         monkeypatch.setattr(pulumi.runtime.mocks.MockMonitor, "RegisterResource", note)
         declare(program)
-        return seen
+        return subjects
 
     yield resources
     for module in ("settings", "choices", "choice_aws", "choice_gcp"):

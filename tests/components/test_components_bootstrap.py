@@ -31,7 +31,7 @@ NEW = {"aws:requesttag/everspot:cluster": ("everspot-dev",)}
 GITHUB = "token.actions.githubusercontent.com"
 
 
-def taken(part: ReviewPart, repository: Any = REPOSITORY, **claims: str) -> bool:
+def takes_role(part: ReviewPart, repository: Any = REPOSITORY, **claims: str) -> bool:
     """Whether a job with these claims takes a part's role."""
     context = {f"{GITHUB}:{key}": (value,) for key, value in {"aud": "sts.amazonaws.com", **claims}.items()}
     document = bootstrap_policies.trust(PROVIDER, repository, part, [])
@@ -41,8 +41,8 @@ def taken(part: ReviewPart, repository: Any = REPOSITORY, **claims: str) -> bool
 
 def may(part: ReviewPart, action: str, resource: str = "*", context: Any = None) -> bool:
     """Whether a part's role may make a call."""
-    held = [document(PLACE) for document in bootstrap_policies.documents(part).values()]
-    return decide(held, Call(action, resource, context or {})) is PolicyDecision.ALLOW
+    documents = [document(PLACE) for document in bootstrap_policies.documents(part).values()]
+    return decide(documents, Call(action, resource, context or {})) is PolicyDecision.ALLOW
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,10 @@ def may(part: ReviewPart, action: str, resource: str = "*", context: Any = None)
 def test_a_job_takes_the_role_of_its_own_part_in_both_forms_of_the_subject(
     part: ReviewPart, claims: dict[str, str]
 ) -> None:
-    assert taken(part, repository_id="11", **claims)
-    assert [other for other in ReviewPart if other is not part and taken(other, repository_id="11", **claims)] == []
+    assert takes_role(part, repository_id="11", **claims)
+    assert [
+        other for other in ReviewPart if other is not part and takes_role(other, repository_id="11", **claims)
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -79,24 +81,24 @@ def test_a_job_takes_the_role_of_its_own_part_in_both_forms_of_the_subject(
     ],
 )
 def test_any_other_job_takes_none(claims: dict[str, str]) -> None:
-    assert not any(taken(part, **claims) for part in ReviewPart)
+    assert not any(takes_role(part, **claims) for part in ReviewPart)
 
 
 def test_without_ids_the_name_decides_and_branch_and_environment_are_those_that_are_named() -> None:
-    given = {"name": "Org/fleets", "branch": "trunk", "environment": "live"}
-    assert taken(ReviewPart.DRIFT, given, sub="repo:Org/fleets:ref:refs/heads/trunk")
+    repository = {"name": "Org/fleets", "branch": "trunk", "environment": "live"}
+    assert takes_role(ReviewPart.DRIFT, repository, sub="repo:Org/fleets:ref:refs/heads/trunk")
     trunk = "refs/heads/trunk"
-    assert taken(ReviewPart.DEPLOY, given, sub="repo:Org/fleets:environment:live", ref=trunk)
-    assert not taken(ReviewPart.DEPLOY, given, sub="repo:Org/fleets:environment:live", ref="refs/heads/main")
-    assert not taken(ReviewPart.DEPLOY, given, sub="repo:Org/fleets:environment:production", ref=trunk)
-    assert not taken(ReviewPart.DRIFT, given, sub="repo:Org@22/fleets@11:ref:refs/heads/trunk")
+    assert takes_role(ReviewPart.DEPLOY, repository, sub="repo:Org/fleets:environment:live", ref=trunk)
+    assert not takes_role(ReviewPart.DEPLOY, repository, sub="repo:Org/fleets:environment:live", ref="refs/heads/main")
+    assert not takes_role(ReviewPart.DEPLOY, repository, sub="repo:Org/fleets:environment:production", ref=trunk)
+    assert not takes_role(ReviewPart.DRIFT, repository, sub="repo:Org@22/fleets@11:ref:refs/heads/trunk")
 
 
 def test_previews_and_looks_for_drift_only_read() -> None:
     for part in (ReviewPart.PREVIEW, ReviewPart.DRIFT):
         documents = [document(PLACE) for document in bootstrap_policies.documents(part).values()]
-        found = {a.split(":")[1] for d in documents for s in d["Statement"] for a in s["Action"]}
-        assert {a for a in found if not a.startswith(("Describe", "Get", "List", "View"))} == {"Decrypt"}
+        actions = {a.split(":")[1] for d in documents for s in d["Statement"] for a in s["Action"]}
+        assert {a for a in actions if not a.startswith(("Describe", "Get", "List", "View"))} == {"Decrypt"}
         assert not may(part, "s3:GetObject", "arn:aws:s3:::everspot-prod-store-data-1/jobs/x")
         assert may(part, "s3:GetObject", "arn:aws:s3:::everspot-prod-store-control-1/cluster.json")
         assert may(part, "s3:GetObject", f"{BUCKET}/.pulumi/stacks/everspot/prod.json")
@@ -179,19 +181,21 @@ def test_a_deployment_may(action: str, resource: str, context: Any) -> None:
 
 def test_every_permission_that_deployers_need_is_given_in_some_form() -> None:
     documents = [document(PLACE) for document in bootstrap_policies.documents(ReviewPart.DEPLOY).values()]
-    given = {a for d in documents for s in d["Statement"] if s["Effect"] == "Allow" for a in s["Action"]}
-    unseen = {one for names in deployers.UNSEEN for one in names.split(", ")}
-    wanted = deployers.PREVIEW | deployers.DEPLOY | deployers.ACCOUNT | unseen
+    granted = {a for d in documents for s in d["Statement"] if s["Effect"] == "Allow" for a in s["Action"]}
+    unseen = {action for names in deployers.UNSEEN for action in names.split(", ")}
+    required = deployers.PREVIEW | deployers.DEPLOY | deployers.ACCOUNT | unseen
     # Taken away is a boundary never; and who may use clusters' own keys is said by their names.
-    assert wanted - given == {"iam:DeleteRolePermissionsBoundary"}
+    assert required - granted == {"iam:DeleteRolePermissionsBoundary"}
 
 
 def test_the_documents_fit_into_iam() -> None:
-    both = (REPOSITORY, [f"arn:aws:iam::{ACCOUNT}:role/runner-{n}" for n in range(5)])
+    trusted = (REPOSITORY, [f"arn:aws:iam::{ACCOUNT}:role/runner-{n}" for n in range(5)])
     for part in ReviewPart:
         for document in bootstrap_policies.documents(part).values():
             assert len(json.dumps(document(PLACE)).replace(" ", "")) < 6_144 - 500
-        assert len(json.dumps(bootstrap_policies.trust(PROVIDER, both[0], part, both[1])).replace(" ", "")) < 2_048
+        assert (
+            len(json.dumps(bootstrap_policies.trust(PROVIDER, trusted[0], part, trusted[1])).replace(" ", "")) < 2_048
+        )
     assert len(bootstrap_policies.documents(ReviewPart.DEPLOY)) <= 10
     assert len(json.dumps(bootstrap_policies.boundary(PLACE)).replace(" ", "")) < 6_144
 
@@ -200,19 +204,19 @@ def bootstrap(declare: Declare, **more: Any) -> tuple[Any, dict[str, Any]]:
     args: AwsBootstrapArgs = {"tags": TAGS, "repository": REPOSITORY, **more}  # type: ignore[typeddict-item]
 
     def program() -> dict[str, Any]:
-        made = AwsBootstrap("everspot-bootstrap", args)
-        return {"state": made.state_url, "secrets": made.secrets_provider, "boundary": made.boundary_arn}
+        component = AwsBootstrap("everspot-bootstrap", args)
+        return {"state": component.state_url, "secrets": component.secrets_provider, "boundary": component.boundary_arn}
 
     return declare(program)
 
 
 def test_state_lies_in_a_bucket_and_under_a_key_that_nothing_deletes(
-    declare: Declare, kept: dict[str, tuple[bool, bool]]
+    declare: Declare, protection: dict[str, tuple[bool, bool]]
 ) -> None:
     recorder, outputs = bootstrap(declare)
     assert outputs["state"] == "s3://everspot-state-123456789012?region=eu-west-1"
     assert outputs["secrets"] == "awskms:///alias/everspot-state?region=eu-west-1"
-    assert kept["everspot-bootstrap-state"] == kept["everspot-bootstrap-state-key"] == (True, True)
+    assert protection["everspot-bootstrap-state"] == protection["everspot-bootstrap-state-key"] == (True, True)
     assert recorder.inputs("everspot-bootstrap-state-key")["enableKeyRotation"] is True
     versions = recorder.inputs("everspot-bootstrap-state-versions")["versioningConfiguration"]
     assert versions["status"] == "Enabled"
@@ -222,10 +226,10 @@ def test_state_lies_in_a_bucket_and_under_a_key_that_nothing_deletes(
 
 def test_the_provider_is_made_once_and_taken_over_where_it_exists(declare: Declare) -> None:
     recorder, _ = bootstrap(declare)
-    (made,) = recorder.of("aws:iam/openIdConnectProvider:OpenIdConnectProvider")
-    assert (made.inputs["url"], made.inputs["clientIdLists"]) == (f"https://{GITHUB}", ["sts.amazonaws.com"])
+    (provider,) = recorder.of_type("aws:iam/openIdConnectProvider:OpenIdConnectProvider")
+    assert (provider.inputs["url"], provider.inputs["clientIdLists"]) == (f"https://{GITHUB}", ["sts.amazonaws.com"])
     recorder, _ = bootstrap(declare, oidc_provider_arn=PROVIDER)
-    assert recorder.of("aws:iam/openIdConnectProvider:OpenIdConnectProvider") == []
+    assert recorder.of_type("aws:iam/openIdConnectProvider:OpenIdConnectProvider") == []
     trust = json.loads(recorder.inputs("everspot-bootstrap-deploy")["assumeRolePolicy"])
     assert trust["Statement"][0]["Principal"] == {"Federated": PROVIDER}
 
@@ -235,12 +239,12 @@ def test_runners_of_a_forge_without_identity_tokens_take_roles_by_their_own(decl
     arns = {"preview_runner_role_arns": [runner("p")], "deploy_runner_role_arns": [runner("d")]}
     args: Any = {"tags": TAGS, **arns}
     recorder, _ = declare(lambda: {"url": AwsBootstrap("everspot-bootstrap", args).state_url})
-    assert recorder.of("aws:iam/openIdConnectProvider:OpenIdConnectProvider") == []
+    assert recorder.of_type("aws:iam/openIdConnectProvider:OpenIdConnectProvider") == []
     trusted = {
         part: json.loads(recorder.inputs(f"everspot-bootstrap-{part}")["assumeRolePolicy"])["Statement"]
         for part in ReviewPart
     }
-    assert {part: [s["Principal"]["AWS"] for s in found] for part, found in trusted.items()} == {
+    assert {part: [s["Principal"]["AWS"] for s in statements] for part, statements in trusted.items()} == {
         ReviewPart.PREVIEW: [[runner("p")]], ReviewPart.DRIFT: [[runner("d")]], ReviewPart.DEPLOY: [[runner("d")]],
     }  # fmt: skip
 
@@ -264,7 +268,7 @@ def test_all_that_is_wrong_is_told_at_once(declare: Declare) -> None:
     }  # fmt: skip
     with pytest.raises(BadComponentInputs) as refused:
         declare(lambda: {"x": AwsBootstrap("n" * 60, bad).state_url})
-    told = str(refused.value)
+    message = str(refused.value)
     paths = (
         "name:", "tags:", "repository.name", "repository.id", "repository: id and ownerId", "repository.branch",
         "repository.environment", "previewRunnerRoleArns[1]", "deployRunnerRoleArns:", "stateBucket", "keyArns[0]",
@@ -272,7 +276,7 @@ def test_all_that_is_wrong_is_told_at_once(declare: Declare) -> None:
         "spending.budgets[2].team", "spending.anomalies.usd", "spending.anomalies.monitorArn",
         "spending.allocationTags[1]",
     )  # fmt: skip
-    assert [path for path in paths if f"- {path}" not in told] == []
+    assert [path for path in paths if f"- {path}" not in message] == []
     with pytest.raises(BadComponentInputs, match="nobody could take the roles"):
         declare(lambda: {"x": AwsBootstrap("everspot-bootstrap", {"tags": TAGS}).state_url})
     silent: Any = {"tags": TAGS, "repository": REPOSITORY, "spending": {"anomalies": {"usd": 5}}}
@@ -281,7 +285,7 @@ def test_all_that_is_wrong_is_told_at_once(declare: Declare) -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "told"),
+    ("inputs", "message"),
     [
         ({"bucket_arns": ["data"]}, r"bucketArns\[0\]"),
         ({"secret_arns": ["arn:aws:s3:::secrets"]}, r"secretArns\[0\]"),
@@ -290,7 +294,7 @@ def test_all_that_is_wrong_is_told_at_once(declare: Declare) -> None:
     ],
 )
 def test_what_is_named_for_clusters_has_to_be_arns_that_fit_into_a_policy(
-    declare: Declare, named: Any, told: str
+    declare: Declare, inputs: Any, message: str
 ) -> None:
-    with pytest.raises(BadComponentInputs, match=told):
-        bootstrap(declare, **named)
+    with pytest.raises(BadComponentInputs, match=message):
+        bootstrap(declare, **inputs)

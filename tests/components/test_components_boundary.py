@@ -53,9 +53,9 @@ def test_it_lets_clusters_do_all_that_their_policies_say() -> None:
         federation.visitor_policy(CONTROL, DATA, KEY, "home"),
         federation.home_policy(CONTROL, DATA, ["arn:aws:iam::2:role/everspot-visit-1"]),
     ]  # fmt: skip
-    asked = [(a, r, met(s)) for d in written for s in d["Statement"] for a in s["Action"] for r in s["Resource"]]
-    assert len(asked) > 60
-    assert [(action, resource) for action, resource, context in asked if not passes(action, resource, context)] == []
+    calls = [(a, r, met(s)) for d in written for s in d["Statement"] for a in s["Action"] for r in s["Resource"]]
+    assert len(calls) > 60
+    assert [(action, resource) for action, resource, context in calls if not passes(action, resource, context)] == []
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_what_is_of_clusters_passes(action: str, resource: str, context: Any) ->
 
 def test_secrets_that_are_named_pass_and_no_others() -> None:
     other, own = here("secretsmanager", "secret:hook-AbCdEf"), here("secretsmanager", "secret:everspot-x-AbCdEf")
-    for named, expected in (((here("secretsmanager", "secret:hook-*"),), [True, False]), ((), [False, False])):
-        place = replace(PLACE, secrets=named)
+    for secrets, expected in (((here("secretsmanager", "secret:hook-*"),), [True, False]), ((), [False, False])):
+        place = replace(PLACE, secrets=secrets)
         assert [passes("secretsmanager:GetSecretValue", arn, place=place) for arn in (other, own)] == expected
 
 

@@ -36,9 +36,9 @@ def refused(spec: Any, name: str = "train", **changes: Any) -> dict[str, str]:
 def test_a_fleets_numbers_are_bounded(spec: Any, field: str, value: Any, reason: str) -> None:
     part = "" if field == "max_price" else "standing."
     changed = {field: value} if not part else {"standing": {**spec["capacity"]["standing"], field: value}}
-    found = refused(spec, capacity={**spec["capacity"], **changed})
-    assert list(found) == [f"capacity.{part}{camel(field)}"]
-    assert reason in next(iter(found.values()))
+    reasons = refused(spec, capacity={**spec["capacity"], **changed})
+    assert list(reasons) == [f"capacity.{part}{camel(field)}"]
+    assert reason in next(iter(reasons.values()))
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_the_numbers_of_a_type_are_bounded(spec: Any, entry: Any, path: str) -> 
     ],
 )
 def test_limits_are_bounded(spec: Any, limit: str, value: str, reason: str) -> None:
-    (found,) = refused(spec, limits={limit: value}).values()
-    assert reason in found
+    (message,) = refused(spec, limits={limit: value}).values()
+    assert reason in message
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,13 @@ def test_limits_are_bounded(spec: Any, limit: str, value: str, reason: str) -> N
     ],
 )
 def test_limits_are_refused_in_the_words_of_job_files(spec: Any, limits: Any, path: str, reason: str) -> None:
-    found = refused(spec, limits=limits)
-    assert list(found) == [path]
-    assert found[path].startswith(reason)
+    reasons = refused(spec, limits=limits)
+    assert list(reasons) == [path]
+    assert reasons[path].startswith(reason)
 
 
 @pytest.mark.parametrize(
-    ("given", "field", "reason"),
+    ("facts", "field", "reason"),
     [
         ({"vcpus": 2}, "memoryGib", "is missing"),
         ({"vcpus": "two", "memory_gib": 8}, "vcpus", "must be a whole number, not 'two'"),
@@ -105,10 +105,10 @@ def test_limits_are_refused_in_the_words_of_job_files(spec: Any, limits: Any, pa
         ({"vcpus": 2, "memory_gib": 8, "gpu": 3}, "gpu", "must be a text, not 3"),
     ],
 )
-def test_a_type_declared_in_place_is_refused_in_the_same_words(spec: Any, given: Any, field: str, reason: str) -> None:
-    capacity = {**spec["capacity"], "instance_types": [{"type": "m6i.large"}, {"type": "odd.large", **given}]}
-    found = refused(spec, capacity=capacity)
-    assert found[f"capacity.instanceTypes[1].{field}"] == f"{reason} (a type declared in place)"
+def test_a_type_declared_in_place_is_refused_in_the_same_words(spec: Any, facts: Any, field: str, reason: str) -> None:
+    capacity = {**spec["capacity"], "instance_types": [{"type": "m6i.large"}, {"type": "odd.large", **facts}]}
+    reasons = refused(spec, capacity=capacity)
+    assert reasons[f"capacity.instanceTypes[1].{field}"] == f"{reason} (a type declared in place)"
 
 
 TAGS = {"Project": "vision", "Team": "ml", "Environment": "test"}
@@ -131,9 +131,9 @@ TAGS = {"Project": "vision", "Team": "ml", "Environment": "test"}
     ],
 )
 def test_tags_are_what_every_service_takes(spec: Any, tags: Any, path: str, reason: str) -> None:
-    found = refused(spec, tags={**TAGS, **tags})
-    assert list(found) == [path]
-    assert reason in found[path]
+    reasons = refused(spec, tags={**TAGS, **tags})
+    assert list(reasons) == [path]
+    assert reason in reasons[path]
 
 
 @pytest.mark.parametrize(
@@ -154,17 +154,19 @@ def test_tags_are_what_every_service_takes(spec: Any, tags: Any, path: str, reas
 def test_the_weight_of_a_team_is_a_number_that_leaves_others_something(
     spec: Any, team: str, weight: Any, path: str, reason: str
 ) -> None:
-    found = refused(spec, shares={team: weight})
-    assert list(found) == [path]
-    assert reason in found[path]
+    reasons = refused(spec, shares={team: weight})
+    assert list(reasons) == [path]
+    assert reason in reasons[path]
 
 
 def test_every_bad_threshold_of_anomalies_is_named(spec: Any) -> None:
     bad = {"job_times": 0.5, "team_usd": -1, "idle_share": 1.0, "idle_for": "1m", "price_times": float("nan")}
-    found = refused(spec, anomalies=bad)
-    assert set(found) == {f"anomalies.{name}" for name in ("jobTimes", "teamUsd", "idleShare", "idleFor", "priceTimes")}
-    assert found["anomalies.idleShare"] == "has to lie between 0 and 0.99, not 1.0"
-    assert found["anomalies.idleFor"] == "has to lie between 5m and 30d, not 1m"
+    reasons = refused(spec, anomalies=bad)
+    assert set(reasons) == {
+        f"anomalies.{name}" for name in ("jobTimes", "teamUsd", "idleShare", "idleFor", "priceTimes")
+    }
+    assert reasons["anomalies.idleShare"] == "has to lie between 0 and 0.99, not 1.0"
+    assert reasons["anomalies.idleFor"] == "has to lie between 5m and 30d, not 1m"
     assert set(refused(spec, anomalies={"idle_for": "soon", "team_usd": "5 $"})) == {
         "anomalies.idleFor",
         "anomalies.teamUsd",
@@ -187,8 +189,8 @@ def test_tags_at_the_limits_are_taken(spec: Any) -> None:
     ],
 )
 def test_what_is_no_arn_is_refused(spec: Any, field: str, value: str, reason: str) -> None:
-    (found,) = refused(spec, **{field: value}).values()
-    assert reason in found
+    (message,) = refused(spec, **{field: value}).values()
+    assert reason in message
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ EXPECTED = {
 }  # fmt: skip
 
 
-def outputs_of(args: AwsTrainingClusterArgs) -> dict[str, Any]:
+def cluster_outputs(args: AwsTrainingClusterArgs) -> dict[str, Any]:
     cluster = AwsTrainingCluster("train", args)
     return {name: getattr(cluster, name) for name in AwsTrainingCluster.__annotations__}
 
@@ -69,20 +69,20 @@ def cluster(declare: Declare, spec: AwsTrainingClusterArgs) -> Cluster:
 
     def build(**changes: Any) -> Any:
         args: Any = {key: value for key, value in {**spec, **changes}.items() if value is not None}
-        return declare(lambda: outputs_of(args))[0]
+        return declare(lambda: cluster_outputs(args))[0]
 
     return build
 
 
 @pytest.mark.parametrize("preview", [False, True], ids=["update", "preview"])
 def test_exactly_these_children_are_registered(declare: Declare, spec: AwsTrainingClusterArgs, preview: bool) -> None:
-    recorder, _ = declare(lambda: outputs_of(spec), preview=preview)
-    assert recorder.named() == EXPECTED
-    assert len(recorder.seen) == len(EXPECTED)
+    recorder, _ = declare(lambda: cluster_outputs(spec), preview=preview)
+    assert recorder.types_by_name() == EXPECTED
+    assert len(recorder.resources) == len(EXPECTED)
 
 
 def test_outputs_lead_to_the_parts(declare: Declare, spec: AwsTrainingClusterArgs) -> None:
-    _, outputs = declare(lambda: outputs_of(spec))
+    _, outputs = declare(lambda: cluster_outputs(spec))
     assert outputs["cluster"] == "train"
     assert outputs["control_url"] == "s3://train-store-control-id?region=eu-west-1"
     assert outputs["data_url"] == "s3://train-store-data-id?region=eu-west-1"
@@ -122,7 +122,7 @@ def test_the_weights_of_teams_are_published_and_change_nothing_that_an_instance_
 ) -> None:
     before, after = cluster(), cluster(shares={"vision": 2, "audio & speech": 0.5})
     published = [json.loads(recorder.inputs("train-manifest")["content"]) for recorder in (before, after)]
-    assert [told["shares"] for told in published] == [{}, {"vision": 2, "audio & speech": 0.5}]
+    assert [manifest["shares"] for manifest in published] == [{}, {"vision": 2, "audio & speech": 0.5}]
     for template in ("train-fleet-template", "train-scheduler-template"):
         assert before.inputs(template) == after.inputs(template)
         assert not user_data(after.inputs(template)).get("shares")
@@ -145,7 +145,7 @@ def test_what_counts_as_an_anomaly_is_published_and_changes_nothing_that_an_inst
 def test_sharing_instances_is_published_and_changes_nothing_that_an_instance_is_launched_with(cluster: Cluster) -> None:
     before, after = cluster(), cluster(shared_instances=True)
     published = [json.loads(recorder.inputs("train-manifest")["content"]) for recorder in (before, after)]
-    assert [told["shared_instances"] for told in published] == [False, True]
+    assert [manifest["shared_instances"] for manifest in published] == [False, True]
     for template in ("train-fleet-template", "train-scheduler-template"):
         assert before.inputs(template) == after.inputs(template)
 
@@ -197,22 +197,22 @@ def test_what_an_instance_is_launched_with_makes_a_generation(cluster: Cluster, 
 
 def test_instances_are_closed(cluster: Cluster) -> None:
     recorder = cluster()
-    for template in recorder.of("aws:ec2/launchTemplate:LaunchTemplate"):
-        made = template.inputs
-        assert made["metadataOptions"] == {
+    for template in recorder.of_type("aws:ec2/launchTemplate:LaunchTemplate"):
+        inputs = template.inputs
+        assert inputs["metadataOptions"] == {
             "httpEndpoint": "enabled",
             "httpTokens": "required",
             "httpPutResponseHopLimit": 1,
         }
-        assert made["instanceInitiatedShutdownBehavior"] == "terminate"
-        (nic,) = made["networkInterfaces"]
+        assert inputs["instanceInitiatedShutdownBehavior"] == "terminate"
+        (nic,) = inputs["networkInterfaces"]
         assert nic["associatePublicIpAddress"] == "false"
         assert nic["securityGroups"] == ["train-network-instances-id"]
-        (disk,) = made["blockDeviceMappings"]
+        (disk,) = inputs["blockDeviceMappings"]
         assert disk["deviceName"] == "/dev/xvda"  # as the image calls its root
         assert (disk["ebs"]["encrypted"], disk["ebs"]["volumeType"]) == ("true", "gp3")
-        assert {"keyName", "instanceMarketOptions"}.isdisjoint(made)
-    assert all(s.inputs["mapPublicIpOnLaunch"] is False for s in recorder.of("aws:ec2/subnet:Subnet"))
+        assert {"keyName", "instanceMarketOptions"}.isdisjoint(inputs)
+    assert all(s.inputs["mapPublicIpOnLaunch"] is False for s in recorder.of_type("aws:ec2/subnet:Subnet"))
 
 
 def test_instances_and_volumes_carry_the_tags_by_which_they_are_found_and_billed(cluster: Cluster) -> None:
@@ -228,13 +228,15 @@ def test_instances_and_volumes_carry_the_tags_by_which_they_are_found_and_billed
 
 def test_security_groups_open_port_443_to_endpoints_and_s3_and_nothing_else(cluster: Cluster) -> None:
     recorder = cluster()
-    rules = [r for r in recorder.seen if r.typ.startswith("aws:vpc/securityGroup")]
+    rules = [r for r in recorder.resources if r.typ.startswith("aws:vpc/securityGroup")]
     assert len(rules) == 3
     assert all((r.inputs["fromPort"], r.inputs["toPort"], r.inputs["ipProtocol"]) == (443, 443, "tcp") for r in rules)
     assert recorder.inputs("train-network-out-s3")["prefixListId"] == "pl-s3"
     assert recorder.inputs("train-network-out-endpoints")["referencedSecurityGroupId"] == "train-network-endpoints-id"
     assert recorder.inputs("train-network-in-endpoints")["referencedSecurityGroupId"] == "train-network-instances-id"
-    assert all({"ingress", "egress"}.isdisjoint(g.inputs) for g in recorder.of("aws:ec2/securityGroup:SecurityGroup"))
+    assert all(
+        {"ingress", "egress"}.isdisjoint(g.inputs) for g in recorder.of_type("aws:ec2/securityGroup:SecurityGroup")
+    )
 
 
 def test_buckets_are_private_and_encrypted_and_keep_no_versions(cluster: Cluster) -> None:
@@ -248,7 +250,7 @@ def test_buckets_are_private_and_encrypted_and_keep_no_versions(cluster: Cluster
         assert policy["Statement"][0]["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
         assert policy["Statement"][0]["Effect"] == "Deny"
         assert recorder.inputs(bucket)["forceDestroy"] is False
-    assert "train-store-control-versioning" not in recorder.named()
+    assert "train-store-control-versioning" not in recorder.types_by_name()
     assert len(recorder.inputs("train-store-control-lifecycle")["rules"]) == 1
     assert recorder.inputs("train-store-data-versioning")["versioningConfiguration"] == {"status": "Suspended"}
     rules = {r["id"]: r for r in recorder.inputs("train-store-data-lifecycle")["rules"]}
@@ -261,7 +263,7 @@ def test_buckets_are_private_and_encrypted_and_keep_no_versions(cluster: Cluster
 
 def test_a_customer_key_brings_its_encryption_and_its_permission(cluster: Cluster) -> None:
     recorder = cluster(kms_key_arn="arn:aws:kms:eu-west-1:111122223333:key/k")
-    assert recorder.named() == EXPECTED  # no endpoint: S3 calls KMS, not the instances
+    assert recorder.types_by_name() == EXPECTED  # no endpoint: S3 calls KMS, not the instances
     (rule,) = recorder.inputs("train-store-data-encryption")["rules"]
     assert rule["applyServerSideEncryptionByDefault"]["sseAlgorithm"] == "aws:kms"
     for role in ("agent", "scheduler"):
@@ -286,7 +288,7 @@ def test_what_keeps_instances_running_is_published_by_its_names(cluster: Cluster
 
 def test_a_permissions_boundary_limits_both_roles(cluster: Cluster) -> None:
     recorder = cluster(permissions_boundary_arn="arn:aws:iam::111122223333:policy/edge")
-    roles = recorder.of("aws:iam/role:Role")
+    roles = recorder.of_type("aws:iam/role:Role")
     assert [r.inputs["permissionsBoundary"] for r in roles] == ["arn:aws:iam::111122223333:policy/edge"] * 2
 
 
@@ -297,17 +299,17 @@ def test_only_the_rules_may_send_to_the_queue(cluster: Cluster) -> None:
     assert send["Condition"] == {"ArnEquals": {"aws:SourceArn": rules}}
     assert (send["Principal"], send["Action"]) == ({"Service": "events.amazonaws.com"}, "sqs:SendMessage")
     assert (deny["Effect"], deny["Sid"]) == ("Deny", "TlsOnly")
-    assert all(q.inputs["sqsManagedSseEnabled"] for q in recorder.of("aws:sqs/queue:Queue"))
+    assert all(q.inputs["sqsManagedSseEnabled"] for q in recorder.of_type("aws:sqs/queue:Queue"))
 
 
 def test_an_image_parameter_is_read_at_preview(declare: Declare, spec: AwsTrainingClusterArgs) -> None:
     del spec["image_id"]
     spec["image_parameter"] = "/everspot/image"
-    recorder, outputs = declare(lambda: outputs_of(spec), preview=True)
+    recorder, outputs = declare(lambda: cluster_outputs(spec), preview=True)
     assert outputs["image_id"] == "ami-fromparameter"
     assert recorder.inputs("train-fleet-template")["imageId"] == "ami-fromparameter"
 
 
 def user_data(template: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(base64.b64decode(template["userData"]))
-    return found
+    decoded: dict[str, Any] = json.loads(base64.b64decode(template["userData"]))
+    return decoded

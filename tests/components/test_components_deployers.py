@@ -12,8 +12,8 @@ SECURITY = Path(__file__).resolve().parents[2] / "docs" / "security.md"
 
 
 def test_the_document_prints_the_tables() -> None:
-    _, _, rest = SECURITY.read_text().partition("<!-- deployers -->\n")
-    printed, _, _ = rest.partition("<!-- /deployers -->\n")
+    _, _, tail = SECURITY.read_text().partition("<!-- deployers -->\n")
+    printed, _, _ = tail.partition("<!-- /deployers -->\n")
     assert printed == deployers.table()
 
 
@@ -28,23 +28,27 @@ def test_a_preview_only_reads() -> None:
 )
 def test_every_action_is_a_call_that_the_service_has(service: str) -> None:
     # PassRole is the one permission that is no call.
-    known = set(botocore.session.get_session().get_service_model(service).operation_names) | {"PassRole"}
+    operations = set(botocore.session.get_session().get_service_model(service).operation_names) | {"PassRole"}
     prefix = f"{service.replace('-', '')}:"  # IAM writes service-quotas without the hyphen
     listed = {a.split(":")[1] for a in deployers.PREVIEW | deployers.DEPLOY | deployers.ACCOUNT if a.startswith(prefix)}
     assert listed
-    assert listed - known == set()
+    assert listed - operations == set()
 
 
 def test_the_document_prints_the_tables_of_google_cloud() -> None:
-    _, _, rest = SECURITY.read_text().partition("<!-- deployers on google cloud -->\n")
-    printed, _, _ = rest.partition("<!-- /deployers on google cloud -->\n")
+    _, _, tail = SECURITY.read_text().partition("<!-- deployers on google cloud -->\n")
+    printed, _, _ = tail.partition("<!-- /deployers on google cloud -->\n")
     assert printed == google.table()
 
 
 def test_a_preview_on_google_cloud_only_reads() -> None:
-    assert {one for one in google.PREVIEW if not one.rpartition(".")[2].startswith(("get", "list"))} == set()
+    assert {
+        permission for permission in google.PREVIEW if not permission.rpartition(".")[2].startswith(("get", "list"))
+    } == set()
 
 
 def test_every_permission_on_google_cloud_is_one_that_iam_has() -> None:
-    reasoned = {one for names in google.UNSEEN for one in names.split(", ") if not one.endswith("*")}
+    reasoned = {
+        permission for names in google.UNSEEN for permission in names.split(", ") if not permission.endswith("*")
+    }
     assert (google.PREVIEW | google.DEPLOY | google.ACCOUNT | reasoned) - KNOWN == set()

@@ -40,7 +40,7 @@ def user_data(template: dict[str, Any]) -> Any:
 
 
 def test_it_adds_a_launch_template_and_a_permission_and_nothing_else(cluster: Callable[..., Any]) -> None:
-    before, after = cluster(elastic=None).named(), cluster().named()
+    before, after = cluster(elastic=None).types_by_name(), cluster().types_by_name()
     assert {name: after[name] for name in after.keys() - before.keys()} == {
         "train-elastic": "everspot:index:AwsElasticCapacity",
         "train-elastic-template": "aws:ec2/launchTemplate:LaunchTemplate",
@@ -53,10 +53,10 @@ def test_the_template_is_that_of_the_standing_fleets_but_for_the_idle_limit(clus
     recorder = cluster(elastic={"max_instances": 8, "idle_limit": "7m"}, limits={"orphan_limit": "20m"})
     standing, elastic = (recorder.inputs(f"train-{part}-template") for part in ("fleet", "elastic"))
     assert {**standing, "userData": ""} == {**elastic, "userData": ""}
-    theirs, own = user_data(standing), user_data(elastic)
-    assert theirs.limits.idle_limit is None
+    fleet, own = user_data(standing), user_data(elastic)
+    assert fleet.limits.idle_limit is None
     assert own.limits.idle_limit == parse_duration("27m")
-    assert own.model_copy(update={"limits": theirs.limits}) == theirs
+    assert own.model_copy(update={"limits": fleet.limits}) == fleet
     assert own.generation == published(recorder).generation
 
 
@@ -71,17 +71,17 @@ def test_cluster_json_alone_says_what_may_be_launched(cluster: Callable[..., Any
             ],
         },
     )
-    found = published(recorder).elastic
-    assert found.types == ["c6i.large", "m6i.large"]
+    launchable = published(recorder).elastic
+    assert launchable.types == ["c6i.large", "m6i.large"]
     template = recorder.inputs("train-elastic-template")
-    (told,) = (s["tags"] for s in template["tagSpecifications"] if s["resourceType"] == "instance")
-    assert found.tags == told  # a launch repeats what the template says
-    assert found.max_prices == {"c6i.large": 0.1, "m6i.large": 0.2}
-    assert found.zones == {"c6i.large": ["eu-west-1b"]}
-    assert (found.max_instances, found.max_usd_per_hour, found.markets) == (8, 6.5, ["spot"])
-    assert found.places == {"eu-west-1b": "train-network-subnet-eu-west-1b-id"}
-    assert (found.template, found.template_version) == ("train-elastic-template-id", "3")
-    assert found.idle_limit == parse_duration("5m")
+    (tags,) = (s["tags"] for s in template["tagSpecifications"] if s["resourceType"] == "instance")
+    assert launchable.tags == tags  # a launch repeats what the template says
+    assert launchable.max_prices == {"c6i.large": 0.1, "m6i.large": 0.2}
+    assert launchable.zones == {"c6i.large": ["eu-west-1b"]}
+    assert (launchable.max_instances, launchable.max_usd_per_hour, launchable.markets) == (8, 6.5, ["spot"])
+    assert launchable.places == {"eu-west-1b": "train-network-subnet-eu-west-1b-id"}
+    assert (launchable.template, launchable.template_version) == ("train-elastic-template-id", "3")
+    assert launchable.idle_limit == parse_duration("5m")
     for template in ("fleet", "elastic", "scheduler"):
         assert "elastic" not in json.loads(base64.b64decode(recorder.inputs(f"train-{template}-template")["userData"]))
     everywhere = published(cluster()).elastic
@@ -111,8 +111,8 @@ def test_what_may_be_launched_changes_nothing_that_an_instance_is_launched_with(
 def test_a_release_that_adds_a_field_to_the_published_manifest_makes_no_generation() -> None:
     """The digest was made by an earlier release. It may change only with what instances are launched with: each
     cluster's idle instances are replaced for it at the next upgrade."""
-    made = Manifest(cluster="c", cloud="aws", region="eu-west-1", control_url="s3://c", data_url="s3://d")
-    assert generation(made, {"image": "ami-1"}) == "1a44e62c1c28"
+    manifest = Manifest(cluster="c", cloud="aws", region="eu-west-1", control_url="s3://c", data_url="s3://d")
+    assert generation(manifest, {"image": "ami-1"}) == "1a44e62c1c28"
 
 
 def test_another_idle_limit_makes_no_generation(cluster: Callable[..., Any]) -> None:
@@ -162,12 +162,12 @@ def test_subnets_of_an_existing_network_are_places_by_the_zones_that_they_lie_in
 
 
 def test_a_preview_says_what_an_hour_costs(declare: Declare, spec: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(pulumi.log, "info", lambda sentence, resource=None: told.append(sentence))
+    messages: list[str] = []
+    monkeypatch.setattr(pulumi.log, "info", lambda sentence, resource=None: messages.append(sentence))
     spec["capacity"]["elastic"] = {"max_instances": 8, "max_usd_per_hour": 0.5}
     declare(lambda: {"urn": AwsTrainingCluster("train", spec).control_url}, preview=True)
     (hour,) = [
-        sentence for sentence in told if sentence.startswith("An hour of the cluster, at list prices of eu-west")
+        sentence for sentence in messages if sentence.startswith("An hour of the cluster, at list prices of eu-west")
     ]
     for line in (
         "nothing running: ",
@@ -175,9 +175,9 @@ def test_a_preview_says_what_an_hour_costs(declare: Declare, spec: Any, monkeypa
         "elastic: up to $0.50 more (maxUsdPerHour; 8 instances of m7i.large",
     ):
         assert f"\n  {line}" in hour
-    told.clear()
+    messages.clear()
     declare(lambda: {"urn": AwsTrainingCluster("train", spec).control_url})
-    assert told == []
+    assert messages == []
 
 
 def test_a_cap_under_which_nothing_could_be_launched_is_refused(cluster: Callable[..., Any]) -> None:

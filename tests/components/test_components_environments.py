@@ -27,12 +27,12 @@ def settings() -> Iterator[Any]:
     ],
 )
 def test_every_environment_is_sound(settings: Any, stack: str, cloud: str) -> None:
-    found = settings.read_settings(written(stack), stack=stack)
+    parsed = settings.read_settings(written(stack), stack=stack)
     check = check_cluster if cloud == "aws" else gcp_checking.check_cluster
-    check(f"everspot-{stack}", found.cluster.args)
-    assert found.account is None
-    assert found.clouds == [cloud]
-    assert found.cluster.args["tags"]["Environment"] == stack
+    check(f"everspot-{stack}", parsed.cluster.args)
+    assert parsed.account is None
+    assert parsed.clouds == [cloud]
+    assert parsed.cluster.args["tags"]["Environment"] == stack
 
 
 @pytest.mark.parametrize("stack", ["aws-dev", "aws-prod"])
@@ -51,9 +51,9 @@ def test_every_environment_names_types_that_all_zones_of_its_region_have(setting
 
 @pytest.mark.parametrize("stack", ["account", "gcp-account"])
 def test_the_account_stack_declares_no_cluster(settings: Any, stack: str) -> None:
-    found = settings.read_settings(written(stack), stack=stack)
-    assert found.cluster is None
-    assert {"Project", "Team", "Environment"} <= found.account.args["tags"].keys()
+    parsed = settings.read_settings(written(stack), stack=stack)
+    assert parsed.cluster is None
+    assert {"Project", "Team", "Environment"} <= parsed.account.args["tags"].keys()
 
 
 def test_production_is_protected_and_kept(settings: Any) -> None:

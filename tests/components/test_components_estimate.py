@@ -21,7 +21,7 @@ Declare = Callable[..., tuple[Any, dict[str, Any]]]
 def urns(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], str]:
     """The URN of each resource that a program registers as the engine makes it, by type and name: mocks' own have no
     more than one parent."""
-    found: dict[tuple[str, str], str] = {}
+    by_resource: dict[tuple[str, str], str] = {}
     chains: dict[str, str] = {}
     register = pulumi.runtime.mocks.MockMonitor.RegisterResource
 
@@ -30,11 +30,11 @@ def urns(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], str]:
         types = f"{chains[request.parent]}${request.type}" if request.parent in chains else request.type
         if request.type != "pulumi:pulumi:Stack":
             chains[answer.urn] = types
-        found[request.type, request.name] = f"urn:pulumi:dev::everspot::{types}::{request.name}"
+        by_resource[request.type, request.name] = f"urn:pulumi:dev::everspot::{types}::{request.name}"
         return answer
 
     monkeypatch.setattr(pulumi.runtime.mocks.MockMonitor, "RegisterResource", spy)
-    return found
+    return by_resource
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def declared(declare: Declare, urns: dict[tuple[str, str], str]) -> Callable[...
     """The resources of a cluster as a preview has them."""
 
     def run(kind: Any, spec: Any, *, preview: bool = True) -> list[Declared]:
-        seen, _ = declare(lambda: {"cluster": kind("everspot-dev", spec).cluster}, preview=preview)
-        return [Declared(urns[args.typ, args.name], args.typ, args.inputs) for args in seen.seen]
+        recorder, _ = declare(lambda: {"cluster": kind("everspot-dev", spec).cluster}, preview=preview)
+        return [Declared(urns[args.typ, args.name], args.typ, args.inputs) for args in recorder.resources]
 
     return run
 
@@ -93,28 +93,28 @@ def aws_spec(spec: AwsTrainingClusterArgs) -> AwsTrainingClusterArgs:
 
 @pytest.mark.parametrize("preview", [True, False])
 def test_a_cluster_on_aws(declared: Callable[..., list[Declared]], aws_spec: Any, preview: bool) -> None:
-    found = estimated([], declared(AwsTrainingCluster, aws_spec, preview=preview), regions={"aws": "eu-west-1"})
-    assert parts(found) == AWS_MONTH
-    assert found.before is not None and found.before.total.high == 0
-    assert found.by_use == (
+    estimate = estimated([], declared(AwsTrainingCluster, aws_spec, preview=preview), regions={"aws": "eu-west-1"})
+    assert parts(estimate) == AWS_MONTH
+    assert estimate.before is not None and estimate.before.total.high == 0
+    assert estimate.by_use == (
         "S3 by storage and requests: everspot-dev-store-control, everspot-dev-store-data",
         "SQS by requests: everspot-dev-events-dead, everspot-dev-events-queue",
         "interface endpoints also by the GB: everspot-dev-network-endpoint-ec2, "
         "everspot-dev-network-endpoint-monitoring, everspot-dev-network-endpoint-sqs",
     )
-    (stand_in,) = found.unknown
+    (stand_in,) = estimate.unknown
     assert stand_in.startswith("eu-west-1: its list prices of volumes") and "us-east-1's stand in" in stand_in
-    assert found.prices_as_of == date(2025, 10, 1)
+    assert estimate.prices_as_of == date(2025, 10, 1)
 
 
 def test_a_cluster_on_google_cloud(declared: Callable[..., list[Declared]]) -> None:
     spec = copy.deepcopy(gcp_helpers.SPEC)
     spec["monitoring"], spec["nat"] = {}, True
     spec["capacity"]["elastic"] = {"max_instances": 4, "max_usd_per_hour": 10}
-    found = parts(estimated([], declared(GcpTrainingCluster, spec)))
-    alarms = {name: cost for (name, kind), cost in found.items() if kind == "alarms"}
+    costs = parts(estimated([], declared(GcpTrainingCluster, spec)))
+    alarms = {name: cost for (name, kind), cost in costs.items() if kind == "alarms"}
     assert len(alarms) == 4 and set(alarms.values()) == {(0, 1.5, 1.5, 1.5)}
-    assert {key: cost for key, cost in found.items() if key[0] not in alarms} == {
+    assert {key: cost for key, cost in costs.items() if key[0] not in alarms} == {
         # g2-standard-4 is of the lowest rank; a3-highgpu-1g of the highest
         ("everspot-dev-fleet-on-demand", "on-demand instances"): (541.90, 541.90, 10203.32, 541.90),
         ("everspot-dev-fleet-spot", "spot instances"): (920.68, 920.68, 9330.98, 2167.60),
@@ -132,8 +132,8 @@ def test_a_cluster_on_google_cloud(declared: Callable[..., list[Declared]]) -> N
 
 def test_a_change_of_nothing_costs_nothing(declared: Callable[..., list[Declared]], aws_spec: Any) -> None:
     resources = declared(AwsTrainingCluster, aws_spec)
-    found = estimated(resources, resources, regions={"aws": "eu-west-1"})
-    assert found.before == found.after
+    estimate = estimated(resources, resources, regions={"aws": "eu-west-1"})
+    assert estimate.before == estimate.after
 
 
 def test_types_declared_in_place_have_the_price_that_they_declare(
@@ -141,15 +141,15 @@ def test_types_declared_in_place_have_the_price_that_they_declare(
 ) -> None:
     own: Any = {"type": "m9z.large", "vcpus": 2, "memory_gib": 8.0, "on_demand_usd_per_hour": 0.05}
     spec["capacity"] = {"instance_types": [own], "standing": {"target": 2, "on_demand_base": 2}}
-    found = parts(estimated([], declared(AwsTrainingCluster, spec), regions={"aws": "eu-west-1"}))
-    assert found["everspot-dev-fleet-on-demand", "on-demand instances"] == (73, 73, 73, 73)
+    costs = parts(estimated([], declared(AwsTrainingCluster, spec), regions={"aws": "eu-west-1"}))
+    assert costs["everspot-dev-fleet-on-demand", "on-demand instances"] == (73, 73, 73, 73)
 
 
 def of_settings(cloud: str, region: str, spec: Any) -> Estimate:
     """The estimate from a settings file that says the same as a component's inputs."""
     section = {"cloud": cloud, **spelt(spec)}
-    found = environment("dev", {f"{cloud}:region": region, "everspot:cluster": section})
-    return estimated([], found.resources, regions=found.regions)
+    parsed = environment("dev", {f"{cloud}:region": region, "everspot:cluster": section})
+    return estimated([], parsed.resources, regions=parsed.regions)
 
 
 @pytest.mark.parametrize(
@@ -192,5 +192,5 @@ def test_the_settings_alone_give_the_same_figures_on_google_cloud(
     whole: Any = {"volume_gib": 75, **copy.deepcopy(gcp_helpers.SPEC), **more}
     whole["capacity"]["elastic"] = {"max_instances": 4, "max_usd_per_hour": 10.0}
     resources = declared(GcpTrainingCluster, whole)
-    mine, theirs = of_settings("gcp", "europe-west4", whole), estimated([], resources)
-    assert mine.model_dump() == theirs.model_dump()
+    from_settings, from_components = of_settings("gcp", "europe-west4", whole), estimated([], resources)
+    assert from_settings.model_dump() == from_components.model_dump()

@@ -29,21 +29,21 @@ def test_what_a_stack_prints_is_an_entry_of_anothers_federation(pair: Pair) -> N
 def test_each_becomes_at_the_other_what_the_other_declares_for_it(pair: Pair) -> None:
     aws, _ = pair.aws(ON_GOOGLE)
     google, _ = pair.google(ON_AWS)
-    (there,) = manifest(aws, AWS).federation
+    (outbound,) = manifest(aws, AWS).federation
     (back,) = manifest(google, GOOGLE).federation
     # At Google Cloud: a service account, by the pool's provider for this cluster.
     account = google.inputs(f"{GOOGLE}-peer-{AWS}")["accountId"]
-    assert there.identity == f"{account}@everspot-local.iam.gserviceaccount.com"
+    assert outbound.identity == f"{account}@everspot-local.iam.gserviceaccount.com"
     pool = google.inputs(f"{GOOGLE}-peers")["workloadIdentityPoolId"]
     provider = google.inputs(f"{GOOGLE}-peer-{AWS}-provider")
     place = f"projects/100000000001/locations/global/workloadIdentityPools/{pool}"
-    assert there.audience == f"{place}/providers/{provider['workloadIdentityPoolProviderId']}"
+    assert outbound.audience == f"{place}/providers/{provider['workloadIdentityPoolProviderId']}"
     assert 4 <= len(pool) <= 32 and 4 <= len(provider["workloadIdentityPoolProviderId"]) <= 32 and len(account) <= 30
     # At AWS: a role.
     role = aws.inputs(f"{AWS}-peer-{GOOGLE}")["name"]
     assert (back.identity, back.audience) == (f"arn:aws:iam::123456789012:role/{role}", "")
-    assert (there.control_url, there.data_url) == (ON_GOOGLE["control"], ON_GOOGLE["data"])
-    assert there.egress_usd_per_gb == back.egress_usd_per_gb == 0.12
+    assert (outbound.control_url, outbound.data_url) == (ON_GOOGLE["control"], ON_GOOGLE["data"])
+    assert outbound.egress_usd_per_gb == back.egress_usd_per_gb == 0.12
     assert manifest(pair.aws({**ON_GOOGLE, "egress_usd_per_gb": 0.02})[0], AWS).federation[0].egress_usd_per_gb == 0.02
 
 
@@ -55,7 +55,7 @@ def test_within_a_cloud_nothing_is_proven_to_another_one(pair: Pair) -> None:
     assert near.identity.startswith("arn:aws:iam::123456789012:role/everspot-visit-")
     assert (near.audience, far.identity, far.audience) == ("", "", "")
     assert (near.egress_usd_per_gb, far.egress_usd_per_gb) == (0.0, 0.02)
-    assert not [a for a in google.seen if "workloadIdentityPool" in a.typ]
+    assert not [a for a in google.resources if "workloadIdentityPool" in a.typ]
     (trust,) = json.loads(aws.inputs(f"{AWS}-peer-{NEAR}")["assumeRolePolicy"])["Statement"]
     assert trust["Principal"] == {"AWS": ROLE} and trust["Action"] == "sts:AssumeRole"
     may = Call("sts:AssumeRole", near.identity)
@@ -88,12 +88,12 @@ def test_google_takes_sessions_of_one_role_and_lets_nobody_else_become_the_visit
     google, _ = pair.google(ON_AWS)
     provider = google.inputs(f"{GOOGLE}-peer-{AWS}-provider")
     names = ("assertion.arn",)
-    taken = compiled(provider["attributeCondition"], names)
+    admits = compiled(provider["attributeCondition"], names)
     mapped = {key: compiled(text, names) for key, text in provider["attributeMapping"].items()}
     session = "arn:aws:sts::123456789012:assumed-role/everspot-aws-identity-scheduler-1/i-1"
-    assert taken({"assertion.arn": session}) is True
+    assert admits({"assertion.arn": session}) is True
     for other in (session.replace("scheduler-1", "scheduler-12"), session.replace("1234", "4321"), ROLE):
-        assert taken({"assertion.arn": other}) is False
+        assert admits({"assertion.arn": other}) is False
     assert provider["aws"] == {"accountId": "123456789012"}
     assert mapped["attribute.aws_role"]({"assertion.arn": session}) == "everspot-aws-identity-scheduler-1"
     user = google.inputs(f"{GOOGLE}-peer-{AWS}-user")
@@ -103,7 +103,7 @@ def test_google_takes_sessions_of_one_role_and_lets_nobody_else_become_the_visit
 
 def test_the_way_out_is_the_schedulers_alone_and_only_where_endpoints_do_not_lead(pair: Pair) -> None:
     aws, _ = pair.aws(ON_GOOGLE)
-    kinds = {args.typ.rpartition(":")[2] for args in aws.seen}
+    kinds = {args.typ.rpartition(":")[2] for args in aws.resources}
     assert {"NatGateway", "InternetGateway", "Eip", "Route"} <= kinds
     scheduler, agents = (
         aws.inputs(f"{AWS}-{part}-template")["networkInterfaces"][0]["securityGroups"]
@@ -111,16 +111,23 @@ def test_the_way_out_is_the_schedulers_alone_and_only_where_endpoints_do_not_lea
     )
     outside = f"{AWS}-network-scheduler-id"
     assert outside in scheduler and outside not in agents
-    open_to_all = [a.inputs for a in aws.of("aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule")
+    open_to_all = [a.inputs for a in aws.of_type("aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule")
                    if a.inputs.get("cidrIpv4") == "0.0.0.0/0"]  # fmt: skip
     assert [rule["securityGroupId"] for rule in open_to_all] == [outside]
     assert aws.inputs(f"{AWS}-network-outside")["cidrBlock"] == "10.64.255.240/28"
     near, _ = pair.aws(NEIGHBOUR)
-    assert not {args.typ.rpartition(":")[2] for args in near.seen} & {"NatGateway", "InternetGateway", "Eip", "Route"}
-    assert f"{AWS}-network-endpoint-sts" in near.named()
+    assert not {args.typ.rpartition(":")[2] for args in near.resources} & {
+        "NatGateway",
+        "InternetGateway",
+        "Eip",
+        "Route",
+    }
+    assert f"{AWS}-network-endpoint-sts" in near.types_by_name()
     allowed = json.loads(near.inputs(f"{AWS}-network-endpoint-s3")["policy"])["Statement"][0]["Resource"]
     assert {"arn:aws:s3:::near-control", "arn:aws:s3:::near-data/*"} <= set(allowed)
-    assert [a.name for a in pair.google(ON_AWS)[0].seen if a.typ.endswith(":RouterNat")] == [f"{GOOGLE}-network-nat"]
+    assert [a.name for a in pair.google(ON_AWS)[0].resources if a.typ.endswith(":RouterNat")] == [
+        f"{GOOGLE}-network-nat"
+    ]
     google, _ = pair.google(ON_AWS)
     (served,) = google.inputs(f"{GOOGLE}-network-nat")["subnetworks"]
     scheduler, agents = (
@@ -133,4 +140,4 @@ def test_the_way_out_is_the_schedulers_alone_and_only_where_endpoints_do_not_lea
     everybody = pair.google(ON_AWS, nat=True)[0].inputs(f"{GOOGLE}-network-nat")["subnetworks"]
     assert {each["name"] for each in everybody} == {scheduler, agents}
     alone = pair.google({**ON_GOOGLE, "name": "everspot-far"})[0]
-    assert not [a.name for a in alone.seen if a.typ.endswith(":RouterNat")]
+    assert not [a.name for a in alone.resources if a.typ.endswith(":RouterNat")]

@@ -47,17 +47,17 @@ MAY = [
 
 
 @pytest.fixture(scope="module")
-def kept() -> dict[str, Any]:
+def policy_cache() -> dict[str, Any]:
     return {}
 
 
 @pytest.mark.parametrize(("action", "resource", "allowed"), MAY)
 def test_a_visitor_on_aws_may_this_and_no_more(
-    pair: Pair, kept: dict[str, Any], action: str, resource: str, allowed: bool
+    pair: Pair, policy_cache: dict[str, Any], action: str, resource: str, allowed: bool
 ) -> None:
-    if not kept:  # declared once
-        kept["policy"] = statements(pair.aws(ON_GOOGLE)[0], f"{AWS}-peer-{GOOGLE}-permissions")
-    assert (decide(kept["policy"], Call(action, resource)) is PolicyDecision.ALLOW) is allowed
+    if not policy_cache:  # declared once
+        policy_cache["policy"] = statements(pair.aws(ON_GOOGLE)[0], f"{AWS}-peer-{GOOGLE}-permissions")
+    assert (decide(policy_cache["policy"], Call(action, resource)) is PolicyDecision.ALLOW) is allowed
 
 
 def test_a_visitor_on_google_may_this_and_no_more(pair: Pair) -> None:
@@ -65,11 +65,13 @@ def test_a_visitor_on_google_may_this_and_no_more(pair: Pair) -> None:
     control, data = f"{GOOGLE}-store-control", f"{GOOGLE}-store-data"
     roles = {
         f"projects/everspot-local/roles/{args.name}": args.inputs["permissions"]
-        for args in google.of("gcp:projects/iAMCustomRole:IAMCustomRole")
+        for args in google.of_type("gcp:projects/iAMCustomRole:IAMCustomRole")
     }
     email = f"{google.inputs(f'{GOOGLE}-peer-{AWS}')['accountId']}@everspot-local.iam.gserviceaccount.com"
     own = [
-        a.inputs for a in google.seen if a.typ.endswith("IAMMember") and a.inputs["member"] == f"serviceAccount:{email}"
+        a.inputs
+        for a in google.resources
+        if a.typ.endswith("IAMMember") and a.inputs["member"] == f"serviceAccount:{email}"
     ]
     assert own and all("bucket" in binding and "condition" in binding for binding in own)
 
@@ -82,22 +84,22 @@ def test_a_visitor_on_google_may_this_and_no_more(pair: Pair) -> None:
             for b in own
         )
 
-    mine, theirs = (f"{visits_of(home)}{'5' * 16}-v1" for home in (AWS, NEAR))
+    own_visit, other_visit = (f"{visits_of(home)}{'5' * 16}-v1" for home in (AWS, NEAR))
     read, write, delete = "storage.objects.get", "storage.objects.create", "storage.objects.delete"
     published = ("cluster.json", "pools.json")
     of_visits = ("visits/", "records/", "heads/", "events/", "cancels/")
     assert all(may(read, control, key) for key in published)
-    assert all(may(read, control, f"{place}{mine}.json") for place in (*of_visits, "archive/2026-01/"))
+    assert all(may(read, control, f"{place}{own_visit}.json") for place in (*of_visits, "archive/2026-01/"))
     assert may("storage.objects.list", control, "") and may("storage.objects.list", data, "")
-    assert all(may(write, control, f"{place}{mine}.json") for place in ("visits/", "heads/", "cancels/"))
-    assert not may(read, control, f"jobs/{mine}.json")
-    assert not any(may(write, control, k) for k in (f"jobs/{mine}.json", f"records/{mine}.json", *published))
-    for other in (theirs, "train", "train-v1", "visit-"):
+    assert all(may(write, control, f"{place}{own_visit}.json") for place in ("visits/", "heads/", "cancels/"))
+    assert not may(read, control, f"jobs/{own_visit}.json")
+    assert not any(may(write, control, k) for k in (f"jobs/{own_visit}.json", f"records/{own_visit}.json", *published))
+    for other in (other_visit, "train", "train-v1", "visit-"):
         keys = [f"{place}{other}.json" for place in (*of_visits, "jobs/", "archive/2026-01/")]
         assert not any(may(verb, control, key) for verb in (read, write, delete) for key in keys), other
         assert not any(may(verb, data, f"jobs/{other}/part") for verb in (read, write, delete)), other
-    assert all(may(write, data, k) for k in (f"jobs/{mine}/part", "code/x", "datasets/x", "wheels/x"))
-    assert may(delete, control, f"visits/{mine}.json") and may(delete, data, "code/named/x/y")
+    assert all(may(write, data, k) for k in (f"jobs/{own_visit}/part", "code/x", "datasets/x", "wheels/x"))
+    assert may(delete, control, f"visits/{own_visit}.json") and may(delete, data, "code/named/x/y")
     assert not any(may(delete, data, k) for k in ("code/x", "code/own/train/x", "datasets/x", "wheels/x"))
     assert not any(may(p, data, "agents/i-1") for p in (read, write))
 
@@ -116,5 +118,5 @@ def test_a_home_may_carry_jobs_out_of_its_own_buckets_and_without_peers_it_may_n
     ):
         assert (decide(own, Call(action, resource)) is PolicyDecision.ALLOW) is allowed, resource
     alone, _ = pair.aws()
-    assert not [args.name for args in alone.seen if "peer" in args.name or "federation" in args.name]
-    assert not [args.name for args in pair.google()[0].seen if "peer" in args.name or "federation" in args.name]
+    assert not [args.name for args in alone.resources if "peer" in args.name or "federation" in args.name]
+    assert not [args.name for args in pair.google()[0].resources if "peer" in args.name or "federation" in args.name]

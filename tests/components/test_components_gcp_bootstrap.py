@@ -24,8 +24,12 @@ def bootstrap(declare: Declare, **more: Any) -> tuple[Any, dict[str, Any]]:
     args: Any = {"tags": TAGS, "repository": REPOSITORY, **more}
 
     def program() -> dict[str, Any]:
-        made = GcpBootstrap(NAME, args)
-        return {"state": made.state_url, "secrets": made.secrets_provider, "provider": made.identity_provider}
+        component = GcpBootstrap(NAME, args)
+        return {
+            "state": component.state_url,
+            "secrets": component.secrets_provider,
+            "provider": component.identity_provider,
+        }
 
     return declare(program)
 
@@ -37,14 +41,14 @@ def test_only_jobs_of_the_repository_come_in_and_each_becomes_what_its_subject_s
     assert provider["oidc"] == {"issuerUri": "https://token.actions.githubusercontent.com"}
     assert provider["attributeMapping"]["google.subject"] == "assertion.sub"
     members = {(m.inputs["serviceAccountId"], m.inputs["member"].rpartition("/subject/")[2], m.inputs["role"])
-               for m in recorder.of(MEMBER)}  # fmt: skip
+               for m in recorder.of_type(MEMBER)}  # fmt: skip
     ends = {"preview": "pull_request", "drift": "ref:refs/heads/main", "deploy": "environment:production"}
     assert members == {
         (f"{NAME}-{part}", f"repo:{repository}:{end}", "roles/iam.workloadIdentityUser")
         for part, end in ends.items()
         for repository in ("Org/fleets", "Org@22/fleets@11")
     }
-    assert all(m.inputs["member"].startswith("principal://iam.googleapis.com/") for m in recorder.of(MEMBER))
+    assert all(m.inputs["member"].startswith("principal://iam.googleapis.com/") for m in recorder.of_type(MEMBER))
     assert outputs["provider"]
 
 
@@ -77,20 +81,20 @@ def test_runners_act_by_their_own_accounts_where_there_is_no_repository(declare:
         "tags": TAGS, "preview_runner_accounts": [runner("p")], "deploy_runner_accounts": [runner("d")]
     }  # fmt: skip
     recorder, outputs = declare(lambda: {"provider": GcpBootstrap(NAME, args).identity_provider})
-    assert outputs["provider"] == "" and recorder.of("gcp:iam/workloadIdentityPool:WorkloadIdentityPool") == []
-    assert {(m.inputs["serviceAccountId"], m.inputs["member"]) for m in recorder.of(MEMBER)} == {
+    assert outputs["provider"] == "" and recorder.of_type("gcp:iam/workloadIdentityPool:WorkloadIdentityPool") == []
+    assert {(m.inputs["serviceAccountId"], m.inputs["member"]) for m in recorder.of_type(MEMBER)} == {
         (f"{NAME}-preview", f"serviceAccount:{runner('p')}"), (f"{NAME}-drift", f"serviceAccount:{runner('d')}"),
         (f"{NAME}-deploy", f"serviceAccount:{runner('d')}"),
     }  # fmt: skip
 
 
 def test_state_lies_in_a_bucket_and_under_a_key_that_nothing_deletes(
-    declare: Declare, kept: dict[str, tuple[bool, bool]]
+    declare: Declare, protection: dict[str, tuple[bool, bool]]
 ) -> None:
     recorder, outputs = bootstrap(declare)
     assert outputs["state"] == "gs://everspot-state-everspot-local"
     assert outputs["secrets"].startswith("gcpkms://")
-    assert kept[f"{NAME}-state"] == kept[f"{NAME}-state-key"] == (True, True)
+    assert protection[f"{NAME}-state"] == protection[f"{NAME}-state-key"] == (True, True)
     bucket = recorder.inputs(f"{NAME}-state")
     assert (bucket["uniformBucketLevelAccess"], bucket["publicAccessPrevention"]) == (True, "enforced")
     assert bucket["versioning"] == {"enabled": True}
@@ -101,14 +105,26 @@ def test_state_lies_in_a_bucket_and_under_a_key_that_nothing_deletes(
 
 def test_previews_and_looks_for_drift_only_read(declare: Declare) -> None:
     recorder, _ = bootstrap(declare)
-    roles = recorder.of("gcp:projects/iAMCustomRole:IAMCustomRole")
+    roles = recorder.of_type("gcp:projects/iAMCustomRole:IAMCustomRole")
     for part in ("preview", "drift"):
-        given = {one for role in roles if role.name.startswith(f"{NAME}-{part}-") for one in role.inputs["permissions"]}
-        assert {one for one in given if not one.rpartition(".")[2].startswith(("get", "list"))} == set()
+        granted = {
+            permission
+            for role in roles
+            if role.name.startswith(f"{NAME}-{part}-")
+            for permission in role.inputs["permissions"]
+        }
+        assert {
+            permission for permission in granted if not permission.rpartition(".")[2].startswith(("get", "list"))
+        } == set()
         assert recorder.inputs(f"{NAME}-{part}-key")["role"] == "roles/cloudkms.cryptoKeyDecrypter"
-    given = {one for role in roles if role.name.startswith(f"{NAME}-deploy-") for one in role.inputs["permissions"]}
-    assert given >= deployers.PREVIEW | deployers.DEPLOY and given <= KNOWN
-    assert permissions(ReviewPart.DEPLOY) <= given
+    granted = {
+        permission
+        for role in roles
+        if role.name.startswith(f"{NAME}-deploy-")
+        for permission in role.inputs["permissions"]
+    }
+    assert granted >= deployers.PREVIEW | deployers.DEPLOY and granted <= KNOWN
+    assert permissions(ReviewPart.DEPLOY) <= granted
     assert recorder.inputs(f"{NAME}-deploy-key")["role"] == "roles/cloudkms.cryptoKeyEncrypterDecrypter"
 
 
@@ -116,14 +132,14 @@ def test_objects_are_read_in_the_state_and_in_control_buckets_alone_and_the_stat
     declare: Declare,
 ) -> None:
     recorder, _ = bootstrap(declare)
-    bound = {b.name: b.inputs for b in recorder.of("gcp:projects/iAMMember:IAMMember")}
-    named = {f"projects/everspot-local/roles/{r.name}": set(r.inputs["permissions"]) for r in
-             recorder.of("gcp:projects/iAMCustomRole:IAMCustomRole")}  # fmt: skip
-    everywhere = {one for b in bound.values() if not b.get("condition") for one in named[b["role"]]}
-    assert {one for one in everywhere if one.startswith("storage.")} == set()
+    bound = {b.name: b.inputs for b in recorder.of_type("gcp:projects/iAMMember:IAMMember")}
+    roles = {f"projects/everspot-local/roles/{r.name}": set(r.inputs["permissions"]) for r in
+             recorder.of_type("gcp:projects/iAMCustomRole:IAMCustomRole")}  # fmt: skip
+    everywhere = {permission for b in bound.values() if not b.get("condition") for permission in roles[b["role"]]}
+    assert {permission for permission in everywhere if permission.startswith("storage.")} == set()
     assert "state" in bound[f"{NAME}-deploy-buckets"]["condition"]["expression"]
     assert "store-control-" in bound[f"{NAME}-preview-control-read"]["condition"]["expression"]
-    state = {b.name: b.inputs["bucket"] for b in recorder.of("gcp:storage/bucketIAMMember:BucketIAMMember")}
+    state = {b.name: b.inputs["bucket"] for b in recorder.of_type("gcp:storage/bucketIAMMember:BucketIAMMember")}
     bindings = [*(f"{NAME}-{part}-state" for part in ReviewPart), f"{NAME}-drift-state-seen"]
     assert state == dict.fromkeys(bindings, "everspot-state-everspot-local")
 
@@ -146,7 +162,7 @@ def test_conditions_tell_control_buckets_and_the_states_own_from_others(name: st
 
 def test_the_states_bucket_is_kept_from_what_makes_buckets_whatever_its_name_is(declare: Declare) -> None:
     recorder, _ = bootstrap(declare, state_bucket="acme-pulumi")
-    (bound,) = [b for b in recorder.of("gcp:projects/iAMMember:IAMMember") if b.name == f"{NAME}-deploy-buckets"]
+    (bound,) = [b for b in recorder.of_type("gcp:projects/iAMMember:IAMMember") if b.name == f"{NAME}-deploy-buckets"]
     expression = bound.inputs["condition"]["expression"]
     state = ("projects/_/buckets/acme-pulumi", "projects/_/buckets/acme-pulumi/objects/.pulumi/meta.yaml")
     assert [holds(expression, {"resource.name": name}) for name in state] == [False, False]
@@ -155,7 +171,7 @@ def test_the_states_bucket_is_kept_from_what_makes_buckets_whatever_its_name_is(
 def test_a_team_has_a_budget_at_the_billing_account(declare: Declare) -> None:
     spending = {"billing_account": "0123AB-4567CD-89EF01", "budgets": [{"team": "vision", "usd_per_month": 900.5}]}
     recorder, _ = bootstrap(declare, spending=spending)
-    (budget,) = recorder.of("gcp:billing/budget:Budget")
+    (budget,) = recorder.of_type("gcp:billing/budget:Budget")
     assert budget.inputs["budgetFilter"] == {"projects": ["projects/100000000001"], "labels": {"team": "vision"}}
     assert budget.inputs["amount"] == {"specifiedAmount": {"currencyCode": "USD", "units": "900", "nanos": 500000000}}
     assert [(r["spendBasis"], r["thresholdPercent"]) for r in budget.inputs["thresholdRules"]] == [

@@ -17,8 +17,8 @@ from gcp_cluster_helpers import (
     TEMPLATE,
     Cluster,
     Declare,
+    cluster_outputs,
     manifest,
-    outputs_of,
     registered,
 )
 from gcp_helpers import IMAGE, SPEC, ZONES
@@ -70,13 +70,13 @@ def cluster(declare: Declare) -> Cluster:
 
 @pytest.mark.parametrize("preview", [False, True], ids=["update", "preview"])
 def test_exactly_these_children_are_registered(declare: Declare, preview: bool) -> None:
-    recorder, _ = declare(lambda: outputs_of(copy.deepcopy(SPEC)), preview=preview)
-    assert recorder.named() == EXPECTED
-    assert len(recorder.seen) == len(EXPECTED)
+    recorder, _ = declare(lambda: cluster_outputs(copy.deepcopy(SPEC)), preview=preview)
+    assert recorder.types_by_name() == EXPECTED
+    assert len(recorder.resources) == len(EXPECTED)
 
 
 def test_outputs_lead_to_the_parts(declare: Declare) -> None:
-    _, outputs = declare(lambda: outputs_of(copy.deepcopy(SPEC)))
+    _, outputs = declare(lambda: cluster_outputs(copy.deepcopy(SPEC)))
     assert (outputs["cluster"], outputs["project"], outputs["region"]) == ("train", "everspot-local", "europe-west4")
     assert (outputs["control_url"], outputs["data_url"]) == ("gs://train-store-control", "gs://train-store-data")
     assert outputs["queue_url"] == "projects/everspot-local/subscriptions/train-events-subscription"
@@ -125,7 +125,7 @@ def test_the_network_lets_nothing_in_but_health_checks_and_out_to_one_port(clust
     assert health["sourceRanges"] == ["35.191.0.0/16", "130.211.0.0/22"]
     assert health["allows"] == [{"protocol": "tcp", "ports": [str(HEALTH_PORT)]}]
     assert health["targetServiceAccounts"] == ["train-agent@everspot-local.iam.gserviceaccount.com"]
-    out = {args.name: args.inputs for args in recorder.of(FIREWALL) if args.inputs["direction"] == "EGRESS"}
+    out = {args.name: args.inputs for args in recorder.of_type(FIREWALL) if args.inputs["direction"] == "EGRESS"}
     assert out["train-network-out-https"]["allows"] == [{"protocol": "tcp", "ports": ["443"]}]
     assert out["train-network-out-rest"]["denies"] == [{"protocol": "all"}]
     assert out["train-network-out-https"]["priority"] < out["train-network-out-rest"]["priority"]
@@ -139,7 +139,7 @@ def test_what_opens_more_has_to_be_asked_for(cluster: Cluster) -> None:
     assert recorder.inputs("train-network-subnetwork")["logConfig"]["metadata"] == "INCLUDE_ALL_METADATA"
     shell = recorder.inputs("train-network-in-shell")
     assert (shell["sourceRanges"], shell["targetTags"]) == (["35.235.240.0/20"], ["everspot-door"])
-    assert {tuple(args.inputs["tags"]) for args in recorder.of(TEMPLATE)} == {("everspot-door",)}
+    assert {tuple(args.inputs["tags"]) for args in recorder.of_type(TEMPLATE)} == {("everspot-door",)}
     metrics = recorder.inputs("train-network-in-metrics")
     assert metrics["targetServiceAccounts"] == ["train-scheduler@everspot-local.iam.gserviceaccount.com"]
     assert (metrics["sourceRanges"], metrics["allows"][0]["ports"]) == (["10.1.0.0/24"], ["9494"])
@@ -147,16 +147,16 @@ def test_what_opens_more_has_to_be_asked_for(cluster: Cluster) -> None:
 
 
 def test_an_existing_network_gets_the_rules_alone_unless_its_owner_makes_them(cluster: Cluster) -> None:
-    theirs = {
+    existing = {
         "network": "projects/host-project/global/networks/shared",
         "subnetwork": "projects/host-project/regions/europe-west4/subnetworks/subnet-1",
     }
-    recorder = cluster(**theirs)
-    assert {args.name for args in recorder.of(FIREWALL)} == {"train-network-in-health"}
-    assert not recorder.of("gcp:compute/network:Network") + recorder.of("gcp:compute/subnetwork:Subnetwork")
-    assert not cluster(**theirs, firewall=False).of(FIREWALL)
+    recorder = cluster(**existing)
+    assert {args.name for args in recorder.of_type(FIREWALL)} == {"train-network-in-health"}
+    assert not recorder.of_type("gcp:compute/network:Network") + recorder.of_type("gcp:compute/subnetwork:Subnetwork")
+    assert not cluster(**existing, firewall=False).of_type(FIREWALL)
     with pytest.raises(Exception, match="no Private Google Access"):
-        cluster(**{**theirs, "subnetwork": "projects/host-project/regions/europe-west4/subnetworks/closed"})
+        cluster(**{**existing, "subnetwork": "projects/host-project/regions/europe-west4/subnetworks/closed"})
 
 
 def test_buckets_are_private_and_keep_nothing_that_was_deleted(cluster: Cluster) -> None:
@@ -195,11 +195,11 @@ def test_what_no_scheduler_can_handle_is_kept_apart(cluster: Cluster) -> None:
     dead, source = f"{where}/topics/train-events-dead-topic", f"{where}/subscriptions/train-events-subscription"
     policy = {"deadLetterTopic": dead, "maxDeliveryAttempts": 5}
     assert recorder.inputs("train-events-subscription")["deadLetterPolicy"] == policy
-    kept = recorder.inputs("train-events-dead-subscription")
-    assert (kept["topic"], kept["messageRetentionDuration"]) == (dead, "1209600s")
-    assert "deadLetterPolicy" not in kept
+    dead_letters = recorder.inputs("train-events-dead-subscription")
+    assert (dead_letters["topic"], dead_letters["messageRetentionDuration"]) == (dead, "1209600s")
+    assert "deadLetterPolicy" not in dead_letters
     agent = "serviceAccount:service-100000000001@gcp-sa-pubsub.iam.gserviceaccount.com"
-    taker, publisher = (recorder.inputs(f"train-events-dead-{who}") for who in ("taker", "publisher"))
+    taker, publisher = (recorder.inputs(f"train-events-dead-{end}") for end in ("taker", "publisher"))
     assert (taker["subscription"], taker["role"], taker["member"]) == (source, "roles/pubsub.subscriber", agent)
     assert (publisher["topic"], publisher["role"], publisher["member"]) == (dead, "roles/pubsub.publisher", agent)
 
@@ -207,7 +207,7 @@ def test_what_no_scheduler_can_handle_is_kept_apart(cluster: Cluster) -> None:
 def test_monitoring_is_a_dashboard_alerts_and_one_permission(cluster: Cluster) -> None:
     channel = "projects/everspot-local/notificationChannels/7"
     recorder = cluster(monitoring={"channels": [channel]})
-    alerts = {args.name: args.inputs for args in recorder.of("gcp:monitoring/alertPolicy:AlertPolicy")}
+    alerts = {args.name: args.inputs for args in recorder.of_type("gcp:monitoring/alertPolicy:AlertPolicy")}
     assert set(alerts) == {
         f"train-monitoring-{name}"
         for name in ("job-over-estimate", "pool-over-norm", "budget-at-80", "scheduler-silent")
@@ -232,14 +232,14 @@ def test_names_fit_for_the_longest_cluster(declare: Declare) -> None:
     args["nat"] = True
     args["monitoring"] = {}
     recorder, _ = declare(lambda: {"url": GcpTrainingCluster(long, args).control_url})
-    for made in recorder.seen:
-        if made.typ.startswith("gcp:compute/") or made.typ == "gcp:storage/bucket:Bucket":
-            assert len(made.name) + 8 <= 63, made.name
-    accounts = [args.inputs["accountId"] for args in recorder.of("gcp:serviceaccount/account:Account")]
+    for resource in recorder.resources:
+        if resource.typ.startswith("gcp:compute/") or resource.typ == "gcp:storage/bucket:Bucket":
+            assert len(resource.name) + 8 <= 63, resource.name
+    accounts = [args.inputs["accountId"] for args in recorder.of_type("gcp:serviceaccount/account:Account")]
     assert all(re.fullmatch(r"[a-z][a-z0-9-]{4,28}[a-z0-9]", name) for name in accounts) and len(set(accounts)) == 2
-    roles = [args.inputs["roleId"] for args in recorder.of(ROLE)]
+    roles = [args.inputs["roleId"] for args in recorder.of_type(ROLE)]
     assert all(re.fullmatch(r"[a-zA-Z0-9_.]{3,64}", name) for name in roles) and len(set(roles)) == len(roles) == 8
-    bases = [args.inputs["baseInstanceName"] for args in recorder.of(GROUP)]
+    bases = [args.inputs["baseInstanceName"] for args in recorder.of_type(GROUP)]
     assert all(len(name) <= 58 for name in bases)
 
 

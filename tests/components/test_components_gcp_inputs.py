@@ -21,7 +21,7 @@ def refused(name: str = "train", capacity: Any = None, **changes: Any) -> dict[s
     args["capacity"] = {k: v for k, v in {**args["capacity"], **(capacity or {})}.items() if v is not None}
     with pytest.raises(pulumi.InputPropertiesError) as raised:
         check_cluster(name, args)
-    return {found["property_path"]: found["reason"] for found in raised.value.errors or []}
+    return {error["property_path"]: error["reason"] for error in raised.value.errors or []}
 
 
 def test_a_sound_cluster_is_not_refused() -> None:
@@ -29,7 +29,7 @@ def test_a_sound_cluster_is_not_refused() -> None:
 
 
 def test_one_error_names_every_bad_field() -> None:
-    found = refused(
+    reasons = refused(
         tags={"Project": "Vision", "Team": "ml", "goog-x": "1"},
         zones=["europe-west4-a", "eu-west-1a"],
         image_id="ami-1",
@@ -49,7 +49,7 @@ def test_one_error_names_every_bad_field() -> None:
         limits={"lease_ttl": "1s"},
         capacity={"notice": "30s"},
     )
-    assert set(found) == {
+    assert set(reasons) == {
         *("tags", "tags.Project", "tags.goog-x", "zones[1]", "imageId", "volumeGib", "volumeType", "vpcCidr"),
         *("jobsExpireDays", "kmsKey", "secrets[0]", "readBuckets[0]", "notifications.topic", "monitoring.channels[0]"),
         *(
@@ -61,14 +61,14 @@ def test_one_error_names_every_bad_field() -> None:
             "capacity.notice",
         ),
     }
-    assert found["tags.Project"].endswith("'vision' would do")
+    assert reasons["tags.Project"].endswith("'vision' would do")
 
 
 def test_the_blocks_of_a_network_overlap_nothing() -> None:
     assert refused(vpc_cidr="10.0.0.0/8") == {"schedulerCidr": "10.63.255.240/28 overlaps vpcCidr (10.0.0.0/8)"}
     check_cluster("train", {**copy.deepcopy(SPEC), "vpc_cidr": "10.0.0.0/8", "scheduler_cidr": "192.168.7.0/28"})
-    found = refused(scheduler_cidr="172.16.0.0/30", peer_cidrs=["172.16.0.0/12"])
-    assert set(found) == {"schedulerCidr"}
+    reasons = refused(scheduler_cidr="172.16.0.0/30", peer_cidrs=["172.16.0.0/12"])
+    assert set(reasons) == {"schedulerCidr"}
 
 
 @pytest.mark.parametrize(
@@ -100,14 +100,14 @@ def test_the_blocks_of_a_network_overlap_nothing() -> None:
     ],
 )  # fmt: skip
 def test_what_the_capacity_cannot_be_is_refused_by_name(capacity: Any, path: str, reason: str) -> None:
-    found = refused(capacity=capacity)
+    reasons = refused(capacity=capacity)
     where = f"capacity.{path}" if path else "capacity"
-    assert list(found) == [where]
-    assert reason in found[where]
+    assert list(reasons) == [where]
+    assert reason in reasons[where]
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("n1-standard-16+3xt4", "1 or 2 or 4 t4 can be attached, not 3"),
         ("n1-standard-64+2xt4", "a machine with 2 t4 has at most 48 vCPUs, not 64"),
@@ -115,10 +115,10 @@ def test_what_the_capacity_cannot_be_is_refused_by_name(capacity: Any, path: str
         ("g2-standard-4+t4", "can be attached to N1 machine types alone"),
     ],
 )
-def test_gpus_that_cannot_be_attached_are_refused(name: str, said: str) -> None:
+def test_gpus_that_cannot_be_attached_are_refused(name: str, message: str) -> None:
     more = {"vcpus": 8, "memory_gib": 32.0, "gpu": "T4", "gpus": 1, "gpu_memory_gib": 16.0}
-    found = refused(capacity={"instance_types": [{"type": name, "on_demand_usd_per_hour": 1.0, **more}]})
-    assert said in found["capacity.instanceTypes[0].type"]
+    reasons = refused(capacity={"instance_types": [{"type": name, "on_demand_usd_per_hour": 1.0, **more}]})
+    assert message in reasons["capacity.instanceTypes[0].type"]
 
 
 @pytest.mark.parametrize("name", ["n1-standard-8+t4", "n1-standard-96+4xt4", "n1-highcpu-96+8xv100", "g2-standard-4"])
@@ -127,7 +127,7 @@ def test_gpus_that_can_be_attached_have_no_problem(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("types", "disk", "said"),
+    ("types", "disk", "message"),
     [
         (
             ["g2-standard-4", "a3-highgpu-1g"],
@@ -139,11 +139,11 @@ def test_gpus_that_can_be_attached_have_no_problem(name: str) -> None:
         (["a3-ultragpu-8g"], "pd-ssd", "a3-ultragpu-8g takes hyperdisk-balanced"),
     ],
 )
-def test_a_boot_disk_that_one_of_the_types_does_not_take_is_refused(types: Any, disk: str | None, said: str) -> None:
+def test_a_boot_disk_that_one_of_the_types_does_not_take_is_refused(types: Any, disk: str | None, message: str) -> None:
     more = {"vcpus": 8, "memory_gib": 32.0, "on_demand_usd_per_hour": 1.0}
     declared = [{"type": name, **({} if name in ("g2-standard-4", "a3-highgpu-1g") else more)} for name in types]
-    found = refused(capacity={"instance_types": declared}, **({"volume_type": disk} if disk else {}))
-    assert list(found) == ["volumeType"] and said in found["volumeType"]
+    reasons = refused(capacity={"instance_types": declared}, **({"volume_type": disk} if disk else {}))
+    assert list(reasons) == ["volumeType"] and message in reasons["volumeType"]
 
 
 def test_a_name_by_which_machines_could_be_confused_is_refused() -> None:
@@ -153,19 +153,19 @@ def test_a_name_by_which_machines_could_be_confused_is_refused() -> None:
 
 
 def test_settings_of_a_new_network_do_not_go_with_an_existing_one() -> None:
-    found = refused(network="projects/host-project/global/networks/n", nat=True, flow_logs=True)
-    assert set(found) == {"subnetwork", "nat", "flowLogs"}
+    reasons = refused(network="projects/host-project/global/networks/n", nat=True, flow_logs=True)
+    assert set(reasons) == {"subnetwork", "nat", "flowLogs"}
     assert set(refused(firewall=False)) == {"firewall"}
 
 
 def test_a_zone_that_the_region_lacks_is_named_with_the_one_that_was_meant() -> None:
     problems = Problems()
     asked_zones(problems, copy.deepcopy(SPEC), ("europe-west4", ["europe-west4-a", "europe-west4-c"]))
-    (found,) = problems.found
-    assert found.path == "zones[1]" and "did you mean" in found.reason
+    (problem,) = problems.found
+    assert problem.path == "zones[1]" and "did you mean" in problem.reason
 
 
-def test_tags_become_labels_and_what_cannot_is_told() -> None:
+def test_tags_become_labels_and_invalid_ones_are_reported() -> None:
     assert label_key("ModelVersion") == "model-version"
     assert labels_of({"Project": "vision", "CostCenter2": "a_1"}) == {"project": "vision", "cost-center2": "a_1"}
     problems = Problems()

@@ -13,9 +13,9 @@ def cluster(declare: Declare) -> Cluster:
     return partial(registered, declare)
 
 
-def test_every_instance_says_by_a_label_which_image_it_is_of(cluster: Cluster) -> None:
+def test_every_instance_has_the_label_of_its_image(cluster: Cluster) -> None:
     recorder = cluster(capacity={"elastic": ELASTIC})
-    templates = recorder.of(TEMPLATE)
+    templates = recorder.of_type(TEMPLATE)
     assert len(templates) == 4
     for args in templates:
         assert args.inputs["labels"]["everspot-image"] == "everspot-1"
@@ -24,7 +24,7 @@ def test_every_instance_says_by_a_label_which_image_it_is_of(cluster: Cluster) -
 
 def test_templates_give_no_address_no_key_and_a_checked_boot(cluster: Cluster) -> None:
     recorder = cluster(capacity={"elastic": ELASTIC})
-    templates = recorder.of(TEMPLATE)
+    templates = recorder.of_type(TEMPLATE)
     assert len(templates) == 4
     for name, template in ((args.name, args.inputs) for args in templates):
         assert template["shieldedInstanceConfig"] == {
@@ -52,23 +52,26 @@ def test_templates_give_no_address_no_key_and_a_checked_boot(cluster: Cluster) -
 
 def test_the_scheduler_gets_a_disk_that_its_own_machine_takes(cluster: Cluster) -> None:
     recorder = cluster(capacity={"instance_types": [{"type": "a3-highgpu-1g"}]}, volume_type="hyperdisk-balanced")
-    disks = {made.inputs["machineType"]: made.inputs["disks"][0]["diskType"] for made in recorder.of(TEMPLATE)}
+    disks = {
+        template.inputs["machineType"]: template.inputs["disks"][0]["diskType"]
+        for template in recorder.of_type(TEMPLATE)
+    }
     assert disks == {"a3-highgpu-1g": "hyperdisk-balanced", "e2-small": "pd-balanced"}
 
 
 def test_each_market_has_its_scheduling(cluster: Cluster) -> None:
     recorder = cluster(capacity={"elastic": ELASTIC})
-    told = {args.name: args.inputs["scheduling"] for args in recorder.of(TEMPLATE)}
+    scheduling = {args.name: args.inputs["scheduling"] for args in recorder.of_type(TEMPLATE)}
     standard = {"automaticRestart": False, "onHostMaintenance": "TERMINATE", "provisioningModel": "STANDARD", "preemptible": False}  # noqa: E501  # fmt: skip
-    assert told["train-fleet-on-demand-agent"] == standard
-    assert told["train-fleet-spot-agent"] == {
+    assert scheduling["train-fleet-on-demand-agent"] == standard
+    assert scheduling["train-fleet-spot-agent"] == {
         "automaticRestart": False, "onHostMaintenance": "TERMINATE", "provisioningModel": "SPOT", "preemptible": True,
         "instanceTerminationAction": "DELETE", "preemptionNoticeDuration": {"seconds": 120},
     }  # fmt: skip
-    assert told["train-elastic-template"] == {
+    assert scheduling["train-elastic-template"] == {
         **standard, "instanceTerminationAction": "DELETE", "maxRunDuration": {"seconds": 30 * 86400},
     }  # fmt: skip
-    assert told["train-scheduler-template"] == {**standard, "onHostMaintenance": "MIGRATE"}
+    assert scheduling["train-scheduler-template"] == {**standard, "onHostMaintenance": "MIGRATE"}
     silent = cluster(capacity={"notice": "0s"})
     assert "preemptionNoticeDuration" not in silent.inputs("train-fleet-spot-agent")["scheduling"]
     assert manifest(silent, "train-fleet-spot-agent")["notice"] == 0
@@ -104,8 +107,8 @@ def test_the_groups_choose_by_price_heal_in_place_and_are_never_moved(cluster: C
 
 
 def test_one_type_needs_no_choice_and_may_be_spread_evenly(cluster: Cluster) -> None:
-    one = {"instance_types": [{"type": "n1-standard-8+t4"}], "standing": {"target": 2, "shape": "EVEN"}}
-    recorder = cluster(capacity=one)
+    single_type = {"instance_types": [{"type": "n1-standard-8+t4"}], "standing": {"target": 2, "shape": "EVEN"}}
+    recorder = cluster(capacity=single_type)
     group, template = recorder.inputs("train-fleet-spot"), recorder.inputs("train-fleet-spot-agent")
     assert "instanceFlexibilityPolicy" not in group
     assert group["distributionPolicyTargetShape"] == "EVEN"
@@ -125,6 +128,6 @@ def test_the_scheduler_is_a_group_of_one_that_is_renewed_beside_the_old_one(clus
 
 
 def selections(group: dict[str, Any]) -> list[tuple[int, list[str]]]:
-    found = group["instanceFlexibilityPolicy"]["instanceSelections"]
-    assert [one["name"] for one in found] == [f"rank-{one['rank']:.0f}" for one in found]
-    return [(int(one["rank"]), one["machineTypes"]) for one in found]
+    listed = group["instanceFlexibilityPolicy"]["instanceSelections"]
+    assert [selection["name"] for selection in listed] == [f"rank-{selection['rank']:.0f}" for selection in listed]
+    return [(int(selection["rank"]), selection["machineTypes"]) for selection in listed]

@@ -20,18 +20,18 @@ SCOPES = ("bucket", "subscription", "topic", "serviceAccountId")
 TOKEN = "0123456789abcdef" * 2
 
 
-def holds(expression: str, name: str, kind: str) -> bool:
+def evaluate(expression: str, name: str, kind: str) -> bool:
     """A condition's value for a resource: the three forms that policies use, and nothing else."""
-    return any(_holds(term.strip(), name, kind) for term in expression.split("||"))
+    return any(_evaluate_term(term.strip(), name, kind) for term in expression.split("||"))
 
 
-def _holds(term: str, name: str, kind: str) -> bool:
-    if found := re.fullmatch(r'resource\.name\.startsWith\("([^"]+)"\)', term):
-        return name.startswith(found[1])
-    if found := re.fullmatch(r'resource\.name\.extract\("([^{"]+)\{name\}"\)\.startsWith\("([^"]+)"\)', term):
-        return name.partition(found[1])[2].startswith(found[2])
-    if found := re.fullmatch(r'resource\.(name|type) (==|!=) "([^"]+)"', term):
-        return ((name if found[1] == "name" else kind) == found[3]) is (found[2] == "==")
+def _evaluate_term(term: str, name: str, kind: str) -> bool:
+    if match := re.fullmatch(r'resource\.name\.startsWith\("([^"]+)"\)', term):
+        return name.startswith(match[1])
+    if match := re.fullmatch(r'resource\.name\.extract\("([^{"]+)\{name\}"\)\.startsWith\("([^"]+)"\)', term):
+        return name.partition(match[1])[2].startswith(match[2])
+    if match := re.fullmatch(r'resource\.(name|type) (==|!=) "([^"]+)"', term):
+        return ((name if match[1] == "name" else kind) == match[3]) is (match[2] == "==")
     raise AssertionError(f"no form that is in use: {term}")
 
 
@@ -39,22 +39,22 @@ class Grants:
     """What a cluster's bindings allow."""
 
     def __init__(self, recorder: Any) -> None:
-        roles = recorder.of("gcp:projects/iAMCustomRole:IAMCustomRole")
+        roles = recorder.of_type("gcp:projects/iAMCustomRole:IAMCustomRole")
         self.roles = {f"projects/everspot-local/roles/{args.name}": args.inputs["permissions"] for args in roles}
-        self.bindings = [args for args in recorder.seen if args.typ.lower().endswith("iammember")]
+        self.bindings = [args for args in recorder.resources if args.typ.lower().endswith("iammember")]
 
     def may(self, member: str, permission: str, resource: str, kind: str = "", scope: str = "") -> bool:
         """Whether a member has a permission on a resource. `scope`: the bucket or other thing with the binding; empty
         for the project."""
         for args in self.bindings:
-            given = args.inputs
+            binding = args.inputs
             where = next(
-                (str(given[k]) for k in ("bucket", "subscription", "topic", "serviceAccountId") if k in given), ""
+                (str(binding[k]) for k in ("bucket", "subscription", "topic", "serviceAccountId") if k in binding), ""
             )
-            if given["member"] != member or where != scope or permission not in self.roles.get(given["role"], []):
+            if binding["member"] != member or where != scope or permission not in self.roles.get(binding["role"], []):
                 continue
-            condition = given.get("condition")
-            if condition is None or holds(condition["expression"], resource, kind):
+            condition = binding.get("condition")
+            if condition is None or evaluate(condition["expression"], resource, kind):
                 return True
         return False
 
@@ -127,7 +127,7 @@ def test_a_scheduler_launches_with_the_agents_account_alone(grants: Grants) -> N
 
 def test_without_elastic_capacity_nobody_may_launch(declare: Declare) -> None:
     recorder, _ = declare(lambda: {"url": GcpTrainingCluster("train", copy.deepcopy(SPEC)).control_url})
-    allowed = {permission for found in Grants(recorder).roles.values() for permission in found}
+    allowed = {permission for permissions in Grants(recorder).roles.values() for permission in permissions}
     assert not {"compute.instances.create", "iam.serviceAccounts.actAs"} & allowed
     assert allowed == {*policies.READ, *policies.WRITE, *policies.LEAVE, *policies.WATCH, *policies.LISTEN}
 

@@ -31,19 +31,19 @@ EVERYTHING: Any = {
 ATTACHED: Any = {**SPEC, "capacity": {"instance_types": [{"type": "n1-standard-8+t4"}], "standing": {"target": 1}}}
 
 
-def strangers(token: str, given: Any, shape: Shape, path: str) -> Iterator[str]:
+def strangers(token: str, nested: Any, shape: Shape, path: str) -> Iterator[str]:
     """The names in a value that its type does not have."""
-    if shape.kind == "list" and isinstance(given, list) and shape.of is not None:
-        for entry in given:
+    if shape.kind == "list" and isinstance(nested, list) and shape.of is not None:
+        for entry in nested:
             yield from strangers(token, entry, shape.of, f"{path}[]")
-    elif shape.kind == "object" and isinstance(given, dict):
-        known = SDK.nested(token, shape.cls)
-        for name, value in given.items():
-            if name not in known:
+    elif shape.kind == "object" and isinstance(nested, dict):
+        fields = SDK.nested(token, shape.cls)
+        for name, value in nested.items():
+            if name not in fields:
                 yield f"{token}: {path}.{name}"
             else:
-                yield from strangers(token, value, known[name], f"{path}.{name}")
-    elif shape.kind in ("list", "object") and given is not None:
+                yield from strangers(token, value, fields[name], f"{path}.{name}")
+    elif shape.kind in ("list", "object") and nested is not None:
         yield f"{token}: {path} is not of the kind {shape.kind}"
 
 
@@ -54,21 +54,21 @@ def test_every_name_is_one_of_the_sdks(declare: Declare, spec: Any) -> None:
         return {"url": GcpTrainingCluster("train", copy.deepcopy(spec)).control_url}
 
     recorder, _ = declare(program)
-    found, tokens = [], set()
-    for made in recorder.seen:
-        if made.typ.startswith("gcp:"):
-            tokens.add(made.typ)
-            inputs = SDK.resource(made.typ).inputs
-            for name, value in made.inputs.items():
-                known = inputs.get(name)
-                found += [f"{made.typ}: {name}"] if known is None else strangers(made.typ, value, known, name)
-    assert found == []
+    unknown, tokens = [], set()
+    for resource in recorder.resources:
+        if resource.typ.startswith("gcp:"):
+            tokens.add(resource.typ)
+            inputs = SDK.resource(resource.typ).inputs
+            for name, value in resource.inputs.items():
+                shape = inputs.get(name)
+                unknown += [f"{resource.typ}: {name}"] if shape is None else strangers(resource.typ, value, shape, name)
+    assert unknown == []
     assert len(tokens) > 15
 
 
 def test_a_name_that_the_sdk_lacks_is_found() -> None:
     shape = SDK.resource("gcp:compute/regionInstanceTemplate:RegionInstanceTemplate").inputs["scheduling"]
-    given = {"preemptible": True, "on_host_maintenance": "TERMINATE"}
-    assert list(strangers("gcp:compute/regionInstanceTemplate:RegionInstanceTemplate", given, shape, "s")) == [
+    scheduling = {"preemptible": True, "on_host_maintenance": "TERMINATE"}
+    assert list(strangers("gcp:compute/regionInstanceTemplate:RegionInstanceTemplate", scheduling, shape, "s")) == [
         "gcp:compute/regionInstanceTemplate:RegionInstanceTemplate: s.on_host_maintenance"
     ]

@@ -43,9 +43,11 @@ def test_the_jobs_are_those_on_the_fleets_own_instances(tmp_path: Path) -> None:
     assert busy_jobs(url, Market.SPOT) == ["a", "b", "e"]
     assert busy_jobs(url, Market.ON_DEMAND) == ["c", "e"]
     assert busy_jobs(url) == ["a", "b", "c", "e"]
-    said = describe_change(url, Market.SPOT, refused=True)
-    assert "it ends its instances; 3 jobs run on its instances now: a, b, e. Their instances are shut down" in said
-    assert said.endswith("Not done while they run: `everspot cluster drain --wait` first, or EVERSPOT_FORCE_DESTROY=1")
+    message = describe_change(url, Market.SPOT, refused=True)
+    assert "it ends its instances; 3 jobs run on its instances now: a, b, e. Their instances are shut down" in message
+    assert message.endswith(
+        "Not done while they run: `everspot cluster drain --wait` first, or EVERSPOT_FORCE_DESTROY=1"
+    )
     assert "Not done" not in describe_change(url, Market.SPOT, refused=False)
 
 
@@ -61,11 +63,11 @@ def test_where_no_job_runs_nothing_is_lost(tmp_path: Path) -> None:
     assert describe_change(url, Market.SPOT, refused=True).endswith("it ends its instances; no job runs on them now")
 
 
-def test_a_store_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     for url in ("", f"ftp://{tmp_path}"):
-        said = describe_change(url, Market.SPOT, refused=True)
-        assert "whether jobs run on its instances could not be read from the store (" in said
-        assert "agents get SIGTERM and 80 s to checkpoint" in said
+        message = describe_change(url, Market.SPOT, refused=True)
+        assert "whether jobs run on its instances could not be read from the store (" in message
+        assert "agents get SIGTERM and 80 s to checkpoint" in message
         with pytest.raises(StoreError):
             busy_jobs(url, Market.SPOT)
 
@@ -80,10 +82,10 @@ def test_a_record_that_cannot_be_read_may_be_of_a_running_job(tmp_path: Path, to
     with pytest.raises(StoreError, match=r"1 record of jobs cannot be read, so that they may run \(records/a\.json\)"):
         busy_jobs(url)
     for market in Market:
-        said = describe_change(url, market, refused=True)
-        assert "could not be read from the store (1 record of jobs cannot be read" in said
-        assert "no job runs" not in said
-        assert "Not done while they run" in said
+        message = describe_change(url, market, refused=True)
+        assert "could not be read from the store (1 record of jobs cannot be read" in message
+        assert "no job runs" not in message
+        assert "Not done while they run" in message
     with pytest.raises(pulumi.RunError, match="EVERSPOT_FORCE_DESTROY=1 goes on nevertheless"):
         refuse_while_jobs_run(pulumi.ResourceHookArgs("urn", "id", "name", "type", old_inputs={"input": url}))
 
@@ -167,7 +169,7 @@ SMALLER = "spot: made smaller, from 5 to 3, it ends instances of the cloud's cho
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "preview", "said", "refused"),
+    ("old", "new", "preview", "warns", "refused"),
     [
         (5, 3, True, True, False),
         (5, 3, False, False, True),
@@ -177,7 +179,13 @@ SMALLER = "spot: made smaller, from 5 to 3, it ends instances of the cloud's cho
     ],
 )
 def test_a_group_is_not_made_smaller_while_jobs_run_on_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: int, new: int | None, preview: bool, said: bool, refused: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    old: int,
+    new: int | None,
+    preview: bool,
+    warns: bool,
+    refused: bool,
 ) -> None:
     url = cluster(tmp_path, a=(JobState.RUNNING, Market.SPOT), b=(JobState.RUNNING, Market.ON_DEMAND))
     warned: list[str] = []
@@ -191,4 +199,4 @@ def test_a_group_is_not_made_smaller_while_jobs_run_on_it(
             hooks.before_update(args)
     else:
         hooks.before_update(args)
-    assert [message.startswith(SMALLER) for message in warned] == [True] * said
+    assert [message.startswith(SMALLER) for message in warned] == [True] * warns

@@ -68,18 +68,18 @@ def test_every_problem_is_told_at_once_and_nothing_is_made(declare: Declare, spe
 
 
 def test_nothing_but_the_component_itself_is_registered_when_it_is_refused(declare: Declare, spec: Any) -> None:
-    seen: list[Any] = []
+    outcomes: list[Any] = []
 
     def program() -> dict[str, Any]:
         try:
             AwsTrainingCluster("train", {**spec, "zones": []})
         except pulumi.InputPropertiesError:
-            seen.append("refused")
+            outcomes.append("refused")
         return {}
 
     recorder, _ = declare(program)
-    assert seen == ["refused"]
-    assert recorder.named() == {"train": "everspot:index:AwsTrainingCluster"}
+    assert outcomes == ["refused"]
+    assert recorder.types_by_name() == {"train": "everspot:index:AwsTrainingCluster"}
 
 
 @pytest.mark.parametrize("name", ["Train", "t", "x" * 33, "train_1", "1train"])
@@ -121,7 +121,7 @@ def test_an_existing_network_and_a_new_one_are_not_mixed(declare: Declare, spec:
     assert "zones: is for a new network" in text
 
 
-def fleet_of(declare: Declare, spec: Any, market: str = "spot", *, capacity: Any = None, **standing: Any) -> Any:
+def declare_fleet(declare: Declare, spec: Any, market: str = "spot", *, capacity: Any = None, **standing: Any) -> Any:
     standing = {**spec["capacity"]["standing"], **standing}
     args = {**spec, "capacity": {**spec["capacity"], **(capacity or {}), "standing": standing}}
     recorder, _ = declare(lambda: {"fleet": AwsTrainingCluster("train", args).spot_fleet_id})
@@ -130,7 +130,7 @@ def fleet_of(declare: Declare, spec: Any, market: str = "spot", *, capacity: Any
 
 @pytest.mark.parametrize(("market", "size"), [("on-demand", 1), ("spot", 4)])
 def test_each_fleet_asks_for_what_the_design_says(declare: Declare, spec: Any, market: str, size: int) -> None:
-    fleet = fleet_of(declare, spec, market)
+    fleet = declare_fleet(declare, spec, market)
     assert fleet["type"] == "maintain"
     assert fleet["terminateInstances"] is True
     assert fleet["excessCapacityTerminationPolicy"] == "no-termination"
@@ -151,7 +151,7 @@ def test_each_fleet_asks_for_what_the_design_says(declare: Declare, spec: Any, m
 
 def test_both_fleets_exist_at_every_size(declare: Declare, spec: Any) -> None:
     sizes = [
-        fleet_of(declare, spec, market, on_demand_base=0, target=0)["targetCapacitySpecification"][
+        declare_fleet(declare, spec, market, on_demand_base=0, target=0)["targetCapacitySpecification"][
             "totalTargetCapacity"
         ]
         for market in ("on-demand", "spot")
@@ -161,12 +161,12 @@ def test_both_fleets_exist_at_every_size(declare: Declare, spec: Any) -> None:
 
 @pytest.mark.parametrize("strategy", list(everspot.AwsSpotAllocation))
 def test_every_spot_strategy_is_passed_through(declare: Declare, spec: Any, strategy: str) -> None:
-    options = fleet_of(declare, spec, spot_allocation=strategy)["spotOptions"]
+    options = declare_fleet(declare, spec, spot_allocation=strategy)["spotOptions"]
     assert options["allocationStrategy"] == {"lowest-price": "lowestPrice"}.get(str(strategy), strategy)
 
 
 def test_options_of_the_spot_fleet_are_passed_through(declare: Declare, spec: Any) -> None:
-    fleet = fleet_of(
+    fleet = declare_fleet(
         declare,
         spec,
         capacity={"max_price": 0.25},
@@ -184,7 +184,7 @@ def test_options_of_the_spot_fleet_are_passed_through(declare: Declare, spec: An
 
 def test_options_of_the_on_demand_fleet_are_passed_through(declare: Declare, spec: Any) -> None:
     changes = {"on_demand_percentage": 50, "on_demand_allocation": "prioritized"}
-    fleet = fleet_of(declare, spec, "on-demand", capacity={"max_price": 0.25}, **changes)
+    fleet = declare_fleet(declare, spec, "on-demand", capacity={"max_price": 0.25}, **changes)
     assert fleet["targetCapacitySpecification"]["totalTargetCapacity"] == 1 + 2
     assert fleet["onDemandOptions"] == {"allocationStrategy": "prioritized"}
     assert not any("maxPrice" in o for o in fleet["launchTemplateConfigs"][0]["overrides"])
@@ -196,10 +196,10 @@ def test_a_limit_for_an_instance_is_told_to_ec2_per_unit(declare: Declare, spec:
         {"type": "c6i.2xlarge", "weight": 4},
         {"type": "m6i.large", "weight": 3},
     ]
-    fleet = fleet_of(declare, spec, capacity={"max_price": 0.2, "instance_types": types})
+    fleet = declare_fleet(declare, spec, capacity={"max_price": 0.2, "instance_types": types})
     overrides = fleet["launchTemplateConfigs"][0]["overrides"]
-    found = {o["instanceType"]: o["maxPrice"] for o in overrides}
-    assert found == {"c6i.large": "0.2", "c6i.2xlarge": "0.05", "m6i.large": "0.066667"}
+    prices = {o["instanceType"]: o["maxPrice"] for o in overrides}
+    assert prices == {"c6i.large": "0.2", "c6i.2xlarge": "0.05", "m6i.large": "0.066667"}
 
 
 def test_a_limit_that_ec2_would_not_take_is_refused_with_both_figures(declare: Declare, spec: Any) -> None:
@@ -232,7 +232,7 @@ def test_where_nothing_stands_both_fleets_are_there_with_no_size(declare: Declar
     recorder, _ = declare(lambda: {"fleet": AwsTrainingCluster("train", spec).spot_fleet_id})
     sizes = {
         fleet.name: fleet.inputs["targetCapacitySpecification"]["totalTargetCapacity"]
-        for fleet in recorder.of("aws:ec2/fleet:Fleet")
+        for fleet in recorder.of_type("aws:ec2/fleet:Fleet")
     }
     assert sizes == {"train-fleet-on-demand": 0, "train-fleet-spot": 0}
     published = json.loads(recorder.inputs("train-manifest")["content"])
@@ -260,6 +260,6 @@ def test_what_comes_and_goes_is_bounded(declare: Declare, spec: Any, elastic: An
     spec["capacity"]["elastic"] = {"max_instances": 8, **elastic}
     error = refusal(declare, spec)
     assert error.errors is not None
-    (found,) = error.errors
-    assert found["property_path"] == f"capacity.elastic.{path}"
-    assert found["reason"].startswith(reason)
+    (detail,) = error.errors
+    assert detail["property_path"] == f"capacity.elastic.{path}"
+    assert detail["reason"].startswith(reason)

@@ -14,19 +14,19 @@ from stack_helpers import NAMES, STACKS
 def test_a_stack_breaks_no_rule(declared: Callable[[str], list[Subject]], stack: str) -> None:
     settings, subjects = read((STACKS / "rules.yaml").read_text()), declared(stack)
     assert any(subject.type.startswith(("aws:", "gcp:")) for subject in subjects)
-    found = [
+    violations = [
         (rule.id, subject.name, str(problem))
         for rule in RULES.values()
         for subject in subjects
         for problem in problems(rule, subject)
         if settings.level(rule.id, stack) is not Level.OFF
     ]
-    found += [
+    violations += [
         (rule.id, urn, str(problem))
         for rule in STACK_RULES.values()
         for urn, problem in rule.look(subjects, settings.bounds(stack))
     ]
-    assert found == []
+    assert violations == []
 
 
 def test_what_they_declare_is_looked_at(declared: Callable[[str], list[Subject]]) -> None:

@@ -33,11 +33,13 @@ def policies(**more: Any) -> list[dict[str, Any]]:
     return [scheduler_policy(cluster="train", control_arn="arn:aws:s3:::control", queue_arn=queue), launching]
 
 
-def asked(tags: dict[str, str] | None = None, have: dict[str, str] | None = None, **more: str) -> dict[str, Any]:
+def request_context(
+    tags: dict[str, str] | None = None, have: dict[str, str] | None = None, **more: str
+) -> dict[str, Any]:
     """The keys of a request. `tags`: the tags that it gives; `have`: the resource's; others with _ for the colon."""
-    found = {f"aws:requesttag/{key.lower()}": (value,) for key, value in (tags or {}).items()}
-    found |= {f"aws:resourcetag/{key.lower()}": (value,) for key, value in (have or {}).items()}
-    return {**found, **{key.lower().replace("_", ":", 1): (value,) for key, value in more.items()}}
+    context = {f"aws:requesttag/{key.lower()}": (value,) for key, value in (tags or {}).items()}
+    context |= {f"aws:resourcetag/{key.lower()}": (value,) for key, value in (have or {}).items()}
+    return {**context, **{key.lower().replace("_", ":", 1): (value,) for key, value in more.items()}}
 
 
 def may(action: str, resource: str, context: dict[str, Any] | None = None, **more: Any) -> bool:
@@ -64,27 +66,27 @@ FROM_TEMPLATE = {"ec2_LaunchTemplate": TEMPLATE}
     ],
 )
 def test_a_launch_of_ones_own_is_allowed_for_each_resource(action: str, resource: str) -> None:
-    assert may(action, resource, asked(OWN, **FROM_TEMPLATE))
+    assert may(action, resource, request_context(OWN, **FROM_TEMPLATE))
 
 
 @pytest.mark.parametrize(
     ("action", "resource", "context"),
     [
-        ("ec2:CreateFleet", f"{EC2}:fleet/*", asked(OWN)),
-        ("ec2:RunInstances", f"{EC2}:volume/*", asked(**FROM_TEMPLATE)),
-        ("ec2:RunInstances", f"{EC2}:network-interface/*", asked(**FROM_TEMPLATE)),
-        ("ec2:CreateTags", f"{EC2}:fleet/*", asked(OWN, ec2_CreateAction="CreateFleet")),
-        ("ec2:CreateTags", f"{EC2}:instance/*", asked(OWN, ec2_CreateAction="RunInstances")),
-        ("ec2:CreateTags", f"{EC2}:instance/*", asked(OWN, ec2_CreateAction="CreateFleet")),
-        ("ec2:CreateTags", f"{EC2}:volume/*", asked(OWN, ec2_CreateAction="RunInstances")),
-        ("iam:PassRole", AGENTS, asked(iam_PassedToService="ec2.amazonaws.com")),
-        ("ec2:TerminateInstances", f"{EC2}:instance/i-1", asked(have=OWN)),
-        ("ec2:DescribeInstances", "*", asked()),
-        ("ec2:DescribeSpotPriceHistory", "*", asked()),
-        ("ec2:GetSpotPlacementScores", "*", asked()),
-        ("s3:PutObject", "arn:aws:s3:::control/launching/00000001.json", asked()),
-        ("s3:DeleteObject", "arn:aws:s3:::control/launching/00000001.json", asked()),
-        ("s3:GetObject", "arn:aws:s3:::control/budgets.json", asked()),
+        ("ec2:CreateFleet", f"{EC2}:fleet/*", request_context(OWN)),
+        ("ec2:RunInstances", f"{EC2}:volume/*", request_context(**FROM_TEMPLATE)),
+        ("ec2:RunInstances", f"{EC2}:network-interface/*", request_context(**FROM_TEMPLATE)),
+        ("ec2:CreateTags", f"{EC2}:fleet/*", request_context(OWN, ec2_CreateAction="CreateFleet")),
+        ("ec2:CreateTags", f"{EC2}:instance/*", request_context(OWN, ec2_CreateAction="RunInstances")),
+        ("ec2:CreateTags", f"{EC2}:instance/*", request_context(OWN, ec2_CreateAction="CreateFleet")),
+        ("ec2:CreateTags", f"{EC2}:volume/*", request_context(OWN, ec2_CreateAction="RunInstances")),
+        ("iam:PassRole", AGENTS, request_context(iam_PassedToService="ec2.amazonaws.com")),
+        ("ec2:TerminateInstances", f"{EC2}:instance/i-1", request_context(have=OWN)),
+        ("ec2:DescribeInstances", "*", request_context()),
+        ("ec2:DescribeSpotPriceHistory", "*", request_context()),
+        ("ec2:GetSpotPlacementScores", "*", request_context()),
+        ("s3:PutObject", "arn:aws:s3:::control/launching/00000001.json", request_context()),
+        ("s3:DeleteObject", "arn:aws:s3:::control/launching/00000001.json", request_context()),
+        ("s3:GetObject", "arn:aws:s3:::control/budgets.json", request_context()),
     ],
 )
 def test_what_a_launch_and_its_end_need_besides_is_allowed(action: str, resource: str, context: Any) -> None:
@@ -95,15 +97,15 @@ def test_what_a_launch_and_its_end_need_besides_is_allowed(action: str, resource
 @pytest.mark.parametrize(
     ("resource", "context"),
     [
-        (OTHERS, asked(OWN, ec2_LaunchTemplate=OTHERS)),
-        (f"{EC2}:subnet/subnet-z", asked(**FROM_TEMPLATE)),
-        (f"{EC2}:security-group/sg-open", asked(**FROM_TEMPLATE)),
-        ("arn:aws:ec2:eu-west-1::image/ami-other", asked(**FROM_TEMPLATE)),
-        ("arn:aws:ec2:us-east-1:111122223333:instance/*", asked(OWN, **FROM_TEMPLATE)),
-        (f"{EC2}:instance/*", asked(**FROM_TEMPLATE)),
-        (f"{EC2}:instance/*", asked({**OWN, "everspot:cluster": "other"}, **FROM_TEMPLATE)),
-        (f"{EC2}:instance/*", asked({**OWN, "everspot:role": "scheduler"}, **FROM_TEMPLATE)),
-        (f"{EC2}:key-pair/mine", asked(**FROM_TEMPLATE)),
+        (OTHERS, request_context(OWN, ec2_LaunchTemplate=OTHERS)),
+        (f"{EC2}:subnet/subnet-z", request_context(**FROM_TEMPLATE)),
+        (f"{EC2}:security-group/sg-open", request_context(**FROM_TEMPLATE)),
+        ("arn:aws:ec2:eu-west-1::image/ami-other", request_context(**FROM_TEMPLATE)),
+        ("arn:aws:ec2:us-east-1:111122223333:instance/*", request_context(OWN, **FROM_TEMPLATE)),
+        (f"{EC2}:instance/*", request_context(**FROM_TEMPLATE)),
+        (f"{EC2}:instance/*", request_context({**OWN, "everspot:cluster": "other"}, **FROM_TEMPLATE)),
+        (f"{EC2}:instance/*", request_context({**OWN, "everspot:role": "scheduler"}, **FROM_TEMPLATE)),
+        (f"{EC2}:key-pair/mine", request_context(**FROM_TEMPLATE)),
     ],
     ids=["template", "subnet", "group", "image", "region", "untagged", "cluster", "role", "key pair"],
 )
@@ -114,29 +116,33 @@ def test_what_is_not_the_clusters_launches_nothing(action: str, resource: str, c
 @pytest.mark.parametrize(
     ("action", "resource", "context"),
     [
-        ("ec2:RunInstances", f"{EC2}:instance/*", asked(OWN)),  # without a launch template
-        ("ec2:RunInstances", f"{EC2}:instance/*", asked(OWN, ec2_LaunchTemplate=OTHERS)),
-        ("ec2:RunInstances", f"{EC2}:volume/*", asked(ec2_LaunchTemplate=OTHERS)),
-        ("ec2:CreateFleet", f"{EC2}:fleet/*", asked()),
-        ("ec2:CreateFleet", f"{EC2}:fleet/*", asked({**OWN, "everspot:cluster": "other"})),
-        ("ec2:CreateTags", f"{EC2}:instance/i-1", asked(OWN)),  # which exists
-        ("ec2:CreateTags", f"{EC2}:instance/i-1", asked(OWN, have=OWN)),
-        ("ec2:CreateTags", f"{EC2}:instance/*", asked({}, ec2_CreateAction="RunInstances")),
-        ("ec2:CreateTags", f"{EC2}:instance/*", asked(OWN, ec2_CreateAction="CreateImage")),
-        ("ec2:DeleteTags", f"{EC2}:instance/i-1", asked(OWN, have=OWN)),
-        ("iam:PassRole", SCHEDULERS, asked(iam_PassedToService="ec2.amazonaws.com")),
-        ("iam:PassRole", AGENTS, asked(iam_PassedToService="lambda.amazonaws.com")),
-        ("iam:PassRole", AGENTS, asked()),
-        ("ec2:TerminateInstances", f"{EC2}:instance/i-1", asked()),
-        ("ec2:TerminateInstances", f"{EC2}:instance/i-1", asked(have={**OWN, "everspot:cluster": "other"})),
-        ("ec2:TerminateInstances", f"{EC2}:instance/i-1", asked(have={**OWN, "everspot:role": "scheduler"})),
-        ("ec2:TerminateInstances", f"{EC2}:instance/i-1", asked(have={k: OWN[k] for k in list(OWN)[:2]})),
-        ("ec2:ModifyFleet", f"{EC2}:fleet/f-1", asked(have=OWN)),
-        ("ec2:DeleteFleets", f"{EC2}:fleet/f-1", asked(have=OWN)),
-        ("ec2:CreateLaunchTemplateVersion", TEMPLATE, asked(have=OWN)),
-        ("s3:PutObject", "arn:aws:s3:::control/budgets.json", asked()),
-        ("s3:PutObject", "arn:aws:s3:::control/cluster.json", asked()),
-        ("kms:CreateGrant", KEY, asked(kms_ViaService="ec2.eu-west-1.amazonaws.com", kms_GrantIsForAWSResource="true")),
+        ("ec2:RunInstances", f"{EC2}:instance/*", request_context(OWN)),  # without a launch template
+        ("ec2:RunInstances", f"{EC2}:instance/*", request_context(OWN, ec2_LaunchTemplate=OTHERS)),
+        ("ec2:RunInstances", f"{EC2}:volume/*", request_context(ec2_LaunchTemplate=OTHERS)),
+        ("ec2:CreateFleet", f"{EC2}:fleet/*", request_context()),
+        ("ec2:CreateFleet", f"{EC2}:fleet/*", request_context({**OWN, "everspot:cluster": "other"})),
+        ("ec2:CreateTags", f"{EC2}:instance/i-1", request_context(OWN)),  # which exists
+        ("ec2:CreateTags", f"{EC2}:instance/i-1", request_context(OWN, have=OWN)),
+        ("ec2:CreateTags", f"{EC2}:instance/*", request_context({}, ec2_CreateAction="RunInstances")),
+        ("ec2:CreateTags", f"{EC2}:instance/*", request_context(OWN, ec2_CreateAction="CreateImage")),
+        ("ec2:DeleteTags", f"{EC2}:instance/i-1", request_context(OWN, have=OWN)),
+        ("iam:PassRole", SCHEDULERS, request_context(iam_PassedToService="ec2.amazonaws.com")),
+        ("iam:PassRole", AGENTS, request_context(iam_PassedToService="lambda.amazonaws.com")),
+        ("iam:PassRole", AGENTS, request_context()),
+        ("ec2:TerminateInstances", f"{EC2}:instance/i-1", request_context()),
+        ("ec2:TerminateInstances", f"{EC2}:instance/i-1", request_context(have={**OWN, "everspot:cluster": "other"})),
+        ("ec2:TerminateInstances", f"{EC2}:instance/i-1", request_context(have={**OWN, "everspot:role": "scheduler"})),
+        ("ec2:TerminateInstances", f"{EC2}:instance/i-1", request_context(have={k: OWN[k] for k in list(OWN)[:2]})),
+        ("ec2:ModifyFleet", f"{EC2}:fleet/f-1", request_context(have=OWN)),
+        ("ec2:DeleteFleets", f"{EC2}:fleet/f-1", request_context(have=OWN)),
+        ("ec2:CreateLaunchTemplateVersion", TEMPLATE, request_context(have=OWN)),
+        ("s3:PutObject", "arn:aws:s3:::control/budgets.json", request_context()),
+        ("s3:PutObject", "arn:aws:s3:::control/cluster.json", request_context()),
+        (
+            "kms:CreateGrant",
+            KEY,
+            request_context(kms_ViaService="ec2.eu-west-1.amazonaws.com", kms_GrantIsForAWSResource="true"),
+        ),
     ],
 )
 def test_nothing_else_is_allowed(action: str, resource: str, context: Any) -> None:
@@ -146,17 +152,17 @@ def test_nothing_else_is_allowed(action: str, resource: str, context: Any) -> No
 @pytest.mark.parametrize(
     ("action", "context", "allowed"),
     [
-        ("kms:Decrypt", asked(kms_ViaService="ec2.eu-west-1.amazonaws.com"), True),
-        ("kms:GenerateDataKeyWithoutPlaintext", asked(kms_ViaService="ec2.eu-west-1.amazonaws.com"), True),
-        ("kms:Decrypt", asked(kms_ViaService="s3.eu-west-1.amazonaws.com"), False),
-        ("kms:Decrypt", asked(), False),
-        ("kms:CreateGrant", asked(kms_ViaService="ec2.eu-west-1.amazonaws.com"), False),
+        ("kms:Decrypt", request_context(kms_ViaService="ec2.eu-west-1.amazonaws.com"), True),
+        ("kms:GenerateDataKeyWithoutPlaintext", request_context(kms_ViaService="ec2.eu-west-1.amazonaws.com"), True),
+        ("kms:Decrypt", request_context(kms_ViaService="s3.eu-west-1.amazonaws.com"), False),
+        ("kms:Decrypt", request_context(), False),
+        ("kms:CreateGrant", request_context(kms_ViaService="ec2.eu-west-1.amazonaws.com"), False),
         (
             "kms:CreateGrant",
-            asked(kms_ViaService="ec2.eu-west-1.amazonaws.com", kms_GrantIsForAWSResource="true"),
+            request_context(kms_ViaService="ec2.eu-west-1.amazonaws.com", kms_GrantIsForAWSResource="true"),
             True,
         ),
-        ("kms:ScheduleKeyDeletion", asked(kms_ViaService="ec2.eu-west-1.amazonaws.com"), False),
+        ("kms:ScheduleKeyDeletion", request_context(kms_ViaService="ec2.eu-west-1.amazonaws.com"), False),
     ],
 )
 def test_a_customer_key_of_volumes_is_used_by_ec2_only(action: str, context: Any, allowed: bool) -> None:

@@ -28,7 +28,7 @@ def cluster(declare: Declare, spec: Any) -> Callable[..., Any]:
 
 
 def test_it_is_off_unless_asked_for_and_adds_nothing_else(cluster: Callable[..., Any]) -> None:
-    before, after = cluster().named(), cluster(monitoring={}).named()
+    before, after = cluster().types_by_name(), cluster(monitoring={}).types_by_name()
     added = {name: after[name] for name in after.keys() - before.keys()}
     assert added.pop("train-network-endpoint-monitoring") == "aws:ec2/vpcEndpoint:VpcEndpoint"
     assert added == {
@@ -54,13 +54,13 @@ def test_the_alarms_are_those_that_are_tested_to_go_off(cluster: Callable[..., A
     recorder = cluster(monitoring={"topic_arn": TOPIC})
     assert {alarm.about.name for alarm in ALARMS} == ALARM_NAMES
     for alarm in ALARMS:
-        found = recorder.inputs(f"train-monitoring-{alarm.about.name}")
-        assert (found["namespace"], found["dimensions"]) == ("Everspot", {"Cluster": "train"})
-        assert (found["threshold"], found["comparisonOperator"]) == (alarm.threshold, alarm.comparison)
-        assert (found["statistic"], found["treatMissingData"]) == (alarm.statistic, alarm.missing)
-        assert (found["period"], found["evaluationPeriods"]) == (alarm.period.total_seconds(), alarm.periods)
-        assert found["alarmActions"] == found["okActions"] == [TOPIC]
-        assert found["tags"]["Project"]
+        inputs = recorder.inputs(f"train-monitoring-{alarm.about.name}")
+        assert (inputs["namespace"], inputs["dimensions"]) == ("Everspot", {"Cluster": "train"})
+        assert (inputs["threshold"], inputs["comparisonOperator"]) == (alarm.threshold, alarm.comparison)
+        assert (inputs["statistic"], inputs["treatMissingData"]) == (alarm.statistic, alarm.missing)
+        assert (inputs["period"], inputs["evaluationPeriods"]) == (alarm.period.total_seconds(), alarm.periods)
+        assert inputs["alarmActions"] == inputs["okActions"] == [TOPIC]
+        assert inputs["tags"]["Project"]
     assert recorder.inputs("train-monitoring-scheduler-silent")["metricName"] == "Ticks"
 
 
@@ -80,7 +80,7 @@ def test_the_dashboard_shows_every_figure_that_is_kept_and_all_alarms(cluster: C
         "Ticks",
     }  # fmt: skip
     assert len(shown) == len(Gauge)
-    assert {tuple(rest) for *_, rest in [(m[0], m[2:]) for m in shown]} == {("Cluster", "train")}
+    assert {tuple(dimensions) for *_, dimensions in [(m[0], m[2:]) for m in shown]} == {("Cluster", "train")}
     (alarms,) = [w["properties"]["alarms"] for w in widgets if w["type"] == "alarm"]
     assert len(alarms) == len(ALARMS)
     assert board["dashboardName"] == "train"

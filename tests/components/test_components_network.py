@@ -33,7 +33,7 @@ def rules(recorder: Any) -> dict[str, tuple[Any, int]]:
             next(rule.inputs[kind] for kind in kinds if kind in rule.inputs),
             rule.inputs["toPort"],
         )
-        for rule in recorder.of(EGRESS)
+        for rule in recorder.of_type(EGRESS)
     }
 
 
@@ -44,15 +44,15 @@ EVERY_WAY_OUT = {
 
 
 @pytest.mark.parametrize(
-    ("network", "known"), [({}, 3), ({**EXISTING, "egress": EVERY_WAY_OUT}, 6)], ids=["new", "existing"]
+    ("network", "count"), [({}, 3), ({**EXISTING, "egress": EVERY_WAY_OUT}, 6)], ids=["new", "existing"]
 )
 def test_every_group_and_every_rule_of_one_says_what_it_is_for(
-    cluster: Callable[..., Any], network: dict[str, Any], known: int
+    cluster: Callable[..., Any], network: dict[str, Any], count: int
 ) -> None:
     recorder = cluster(**network)
-    rules_of = [*recorder.of(EGRESS), *recorder.of(INGRESS)]
-    assert len(rules_of) == known
-    for declared in (*rules_of, *recorder.of("aws:ec2/securityGroup:SecurityGroup")):
+    rules_of = [*recorder.of_type(EGRESS), *recorder.of_type(INGRESS)]
+    assert len(rules_of) == count
+    for declared in (*rules_of, *recorder.of_type("aws:ec2/securityGroup:SecurityGroup")):
         # What EC2 takes as a description (EC2 API Reference, IpRange and CreateSecurityGroup).
         assert re.fullmatch(r"[A-Za-z0-9 ._\-:/()#,@\[\]+=&;{}!$*]{1,255}", declared.inputs["description"]), (
             declared.name
@@ -68,8 +68,10 @@ def test_s3s_endpoint_lets_requests_to_the_clusters_buckets_pass_and_to_those_of
     (statement,) = json.loads(recorder.inputs("net-endpoint-s3")["policy"])["Statement"]
     assert statement["Effect"] == "Allow"
     assert statement["Resource"] == ["arn:control", "arn:control/*", "arn:more", "arn:more/*"]
-    made = {name.removeprefix("net-endpoint-") for name in recorder.named() if name.startswith("net-endpoint-")}
-    assert made == {"s3", "ec2", "sqs", "ssm", "ssmmessages", "secretsmanager"}
+    services = {
+        name.removeprefix("net-endpoint-") for name in recorder.types_by_name() if name.startswith("net-endpoint-")
+    }
+    assert services == {"s3", "ec2", "sqs", "ssm", "ssmmessages", "secretsmanager"}
     flows = recorder.inputs("net-flow-log")
     assert (flows["trafficType"], flows["logDestination"]) == ("ALL", "arn:aws:s3:::flows")
     assert {"ingress", "egress"}.isdisjoint(recorder.inputs("net-default"))  # adopted without a rule: closed
@@ -111,8 +113,8 @@ def test_the_scheduler_may_tell_whom_the_settings_name_and_nobody_else(declare: 
     spec["notifications"] = {"topic_arn": topic, "webhook_secret_arn": hook, "on": ["failed"]}
     recorder, _ = declare(lambda: {"id": AwsTrainingCluster("train", spec).vpc_id})
     scheduler = json.loads(recorder.inputs("train-identity-scheduler-permissions")["policy"])["Statement"]
-    told = {s["Action"][0]: s["Resource"] for s in scheduler if s["Action"][0].startswith(("sns", "secrets"))}
-    assert told == {"sns:Publish": [topic], "secretsmanager:GetSecretValue": [hook]}
+    targets = {s["Action"][0]: s["Resource"] for s in scheduler if s["Action"][0].startswith(("sns", "secrets"))}
+    assert targets == {"sns:Publish": [topic], "secretsmanager:GetSecretValue": [hook]}
     assert "sns:Publish" not in recorder.inputs("train-identity-agent-permissions")["policy"]
     for service in ("sns", "secretsmanager"):
         recorder.inputs(f"train-network-endpoint-{service}")
@@ -121,15 +123,15 @@ def test_the_scheduler_may_tell_whom_the_settings_name_and_nobody_else(declare: 
 
 
 @pytest.mark.parametrize(
-    ("notifications", "said"),
+    ("notifications", "message"),
     [
         ({}, r"notifications.topicArn: topicArn or webhookSecretArn has to be given"),
         ({"topic_arn": "jobs"}, r"notifications.topicArn: 'jobs' is not an ARN"),
         ({"topic_arn": "arn:aws:sns:eu-west-1:123456789012:j", "on": ["broken"]}, r"on\[0\]: 'broken' is not allowed"),
     ],
 )
-def test_notifications_that_go_nowhere_are_refused(cluster: Any, notifications: Any, said: str) -> None:
-    with pytest.raises(pulumi.RunError, match=said):
+def test_notifications_that_go_nowhere_are_refused(cluster: Any, notifications: Any, message: str) -> None:
+    with pytest.raises(pulumi.RunError, match=message):
         cluster(notifications=notifications)
 
 
@@ -158,7 +160,9 @@ def test_an_existing_network_is_open_to_all_its_blocks_and_to_s3(cluster: Any) -
     assert blocks["maxEntries"] == 2
     overrides = recorder.inputs("train-fleet-spot")["launchTemplateConfigs"][0]["overrides"]
     assert {o["subnetId"] for o in overrides} == {"eu-west-1a", "eu-west-1b"}
-    assert not [name for name in recorder.named() if name.startswith(("train-network-vpc", "train-network-default"))]
+    assert not [
+        name for name in recorder.types_by_name() if name.startswith(("train-network-vpc", "train-network-default"))
+    ]
 
 
 def test_its_ways_out_are_inputs_and_the_machines_know_the_proxy(declare: Declare, spec: Any) -> None:

@@ -98,7 +98,7 @@ def test_where_ec2_does_not_answer_nothing_is_refused(
         def details(self) -> str:
             return "UnauthorizedOperation: not authorized to perform ec2:DescribeInstanceTypeOfferings"
 
-    def denied(self: Any, asked: Any) -> Any:
+    def denied(self: Any, query: Any) -> Any:
         raise Denied
 
     monkeypatch.setattr(recorder_kind, "offerings", denied)

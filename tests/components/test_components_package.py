@@ -77,8 +77,10 @@ def test_the_defaults_of_limits_are_those_that_machines_have() -> None:
     described = json.loads(provider().schema)["types"]["everspot:index:LimitsArgs"]["properties"]
     # How long an elastic instance may be idle is said with what is elastic.
     defaults = {camel(name): getattr(Limits(), name) for name in Limits.model_fields if name != "idle_limit"}
-    told = {name: about["description"].rpartition(" Default: ")[2].rstrip(".") for name, about in described.items()}
-    assert {name: parse_duration(text) for name, text in told.items()} == defaults
+    documented = {
+        name: about["description"].rpartition(" Default: ")[2].rstrip(".") for name, about in described.items()
+    }
+    assert {name: parse_duration(text) for name, text in documented.items()} == defaults
 
 
 def test_a_served_component_takes_another_languages_inputs(declare: Declare) -> None:
@@ -133,7 +135,7 @@ def test_a_served_component_of_google_cloud_takes_another_languages_inputs(decla
     assert {"controlUrl", "queueUrl", "onDemandGroup", "spotGroup", "subnetwork"} <= states[0].keys()
     group = recorder.inputs("far-fleet-spot")
     assert (group["targetSize"], group["distributionPolicyTargetShape"]) == (3, "BALANCED")
-    assert [one["machineTypes"] for one in group["instanceFlexibilityPolicy"]["instanceSelections"]] == [
+    assert [selection["machineTypes"] for selection in group["instanceFlexibilityPolicy"]["instanceSelections"]] == [
         ["g2-standard-8"], ["g2-standard-4"],
     ]  # fmt: skip
     assert recorder.inputs("far-elastic-template")["scheduling"]["maxRunDuration"] == {"seconds": 172800}
@@ -142,8 +144,8 @@ def test_a_served_component_of_google_cloud_takes_another_languages_inputs(decla
 def test_the_folder_is_a_component_plugin() -> None:
     assert (ROOM / "PulumiPlugin.yaml").read_text().strip() == "runtime: python"
     # Whoever adds the package from git has nothing but this: the base alone would come without Pulumi.
-    wanted = [line for line in (ROOM / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
-    assert wanted == ["..[components]"]
+    requirements = [line for line in (ROOM / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
+    assert requirements == ["..[components]"]
     extra = tomllib.loads((ROOM.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"][
         "components"
     ]

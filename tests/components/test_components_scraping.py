@@ -31,8 +31,8 @@ def manifest_in(template: dict[str, Any]) -> Manifest:
 
 def test_nothing_is_opened_unless_somebody_is_named(cluster: Callable[..., Any]) -> None:
     before, after = cluster(), cluster(prometheus=READERS)
-    names = before.named()
-    assert {name: kind for name, kind in after.named().items() if name not in names} == {
+    names = before.types_by_name()
+    assert {name: kind for name, kind in after.types_by_name().items() if name not in names} == {
         "train-metrics": GROUP,
         "train-metrics-in-cidr-0": RULE,
         "train-metrics-in-group-0": RULE,
@@ -58,8 +58,8 @@ def test_those_named_reach_the_port_and_the_scheduler_alone(cluster: Callable[..
     assert group["tags"]["Project"]
     scheduler = recorder.inputs("train-scheduler-template")
     agents = recorder.inputs("train-fleet-template")
-    assert len(groups_of(scheduler)) == len(groups_of(agents)) + 1 == 2
-    assert set(groups_of(agents)) < set(groups_of(scheduler))
+    assert len(security_groups(scheduler)) == len(security_groups(agents)) + 1 == 2
+    assert set(security_groups(agents)) < set(security_groups(scheduler))
     assert manifest_in(scheduler).metrics == Metrics(port=9500)
     assert manifest_in(agents).metrics is None
     published = Manifest.read(recorder.inputs("train-manifest")["content"])
@@ -67,12 +67,12 @@ def test_those_named_reach_the_port_and_the_scheduler_alone(cluster: Callable[..
     assert published.generation == manifest_in(cluster().inputs("train-fleet-template")).generation
 
 
-def groups_of(template: dict[str, Any]) -> list[str]:
+def security_groups(template: dict[str, Any]) -> list[str]:
     return [group for card in template["networkInterfaces"] for group in card["securityGroups"]]
 
 
 @pytest.mark.parametrize(
-    ("given", "path"),
+    ("settings", "path"),
     [
         ({}, "cidrs"),
         ({"port": 9494}, "cidrs"),
@@ -82,6 +82,6 @@ def groups_of(template: dict[str, Any]) -> list[str]:
         ({"security_group_ids": ["default"]}, r"securityGroupIds\[0\]"),
     ],
 )
-def test_what_is_wrong_is_refused_by_its_name(cluster: Callable[..., Any], given: dict[str, Any], path: str) -> None:
+def test_what_is_wrong_is_refused_by_its_name(cluster: Callable[..., Any], settings: dict[str, Any], path: str) -> None:
     with pytest.raises(pulumi.InputPropertiesError, match=rf"prometheus\.{path}"):
-        cluster(prometheus=given)
+        cluster(prometheus=settings)

@@ -33,15 +33,15 @@ pytestmark = [pytest.mark.opinion, pytest.mark.timeout(900)]
 
 
 def test_every_finding_is_mended_or_has_its_reason(declared: Callable[[str], list[Subject]], tmp_path: Path) -> None:
-    found = judged(tmp_path, {stack: declared(stack) for stack in NAMES})
+    by_stack = judged(tmp_path, {stack: declared(stack) for stack in NAMES})
     with REASONS.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert all(len(row["reason"]) > 20 for row in rows)
-    given = {(row["check"], row["type"]) for row in rows}
-    assert len(given) == len(rows)
-    kinds = {(each.check, each.type) for findings in found.values() for each in findings}
-    assert kinds == given, {
-        stack: sorted(f for f in findings if (f.check, f.type) not in given) for stack, findings in found.items()
+    explained = {(row["check"], row["type"]) for row in rows}
+    assert len(explained) == len(rows)
+    kinds = {(each.check, each.type) for findings in by_stack.values() for each in findings}
+    assert kinds == explained, {
+        stack: sorted(f for f in findings if (f.check, f.type) not in explained) for stack, findings in by_stack.items()
     }
 
 
@@ -50,11 +50,11 @@ def test_two_opinions_agree_on_what_is_planted(tmp_path: Path) -> None:
     planted = {
         cloud: [Subject(c.type, c.inputs, c.name) for c in bad if c.type.startswith(cloud)] for cloud in ("aws", "gcp")
     }
-    found = judged(tmp_path, planted)
+    by_stack = judged(tmp_path, planted)
     agreed = {
         case.rule
         for case in bad
-        for findings in found.values()
+        for findings in by_stack.values()
         for each in findings
         if each.name == case.name and each.check in RULES[case.rule].twins
     }

@@ -59,8 +59,8 @@ def test_every_mistake_is_told_at_once(settings: Any) -> None:
 
 
 def test_what_the_components_refuse_is_told_with_what_is_misspelt(settings: Any, monkeypatch: Any) -> None:
-    there = lambda: ("eu-west-1", ["eu-west-1a", "eu-west-1b"])  # noqa: E731
-    monkeypatch.setattr(sys.modules["choice_aws"], "CHOICE", replace(settings.CLOUDS["aws"], zones_now=there))
+    region_zones = lambda: ("eu-west-1", ["eu-west-1a", "eu-west-1b"])  # noqa: E731
+    monkeypatch.setattr(sys.modules["choice_aws"], "CHOICE", replace(settings.CLOUDS["aws"], zones_now=region_zones))
     planted = {
         "cloud": "aws",
         "tags": {**TAGS, "aws:x": "1"},
@@ -87,8 +87,8 @@ def test_what_the_components_refuse_is_told_with_what_is_misspelt(settings: Any,
     assert "m7i.lrage is not in the catalogue (did you mean m7i.large" in text
     assert "nan" not in text
     # With a target that is a number, its base can be judged as well, and each limit has one line.
-    known = {**planted["capacity"], "standing": {**planted["capacity"]["standing"], "target": 5}}
-    text = refusal(settings, Config(cluster={**planted, "limits": {"leaseTtl": "5s"}, "capacity": known}))
+    capacity = {**planted["capacity"], "standing": {**planted["capacity"]["standing"], "target": 5}}
+    text = refusal(settings, Config(cluster={**planted, "limits": {"leaseTtl": "5s"}, "capacity": capacity}))
     assert "capacity.standing.onDemandBase: 9 is above the target of 5" in text
     assert text.count("limits.leaseTtl") == 1
 
@@ -100,8 +100,8 @@ def test_nothing_is_blamed_for_what_another_input_lacks(settings: Any) -> None:
         "  - everspot:cluster.capacity: is missing",
     ]
     standing = {"standing": {"target": 1, "capacityRebalance": {"terminationDelay": "long"}}}
-    given = {**CLUSTER, "imageId": "ami-1", "zones": ["eu-west-1a"], "capacity": {**CAPACITY, **standing}}
-    text = refusal(settings, Config(cluster=given))
+    cluster = {**CLUSTER, "imageId": "ami-1", "zones": ["eu-west-1a"], "capacity": {**CAPACITY, **standing}}
+    text = refusal(settings, Config(cluster=cluster))
     assert text.count("\n") == 1, text
 
 
@@ -113,8 +113,8 @@ def test_an_account_is_judged_in_the_same_round(settings: Any) -> None:
 
 @pytest.mark.parametrize("handed_on", ["2026-01-31 00:00:00 +0000 UTC", "2026-01-31T00:00:00Z"])
 def test_a_date_without_quotes_is_refused_with_the_quoted_form(settings: Any, handed_on: str) -> None:
-    given = {**CLUSTER, "tags": {**TAGS, "Since": handed_on}, "imageId": handed_on, "zones": ["eu-west-1a"]}
-    text = refusal(settings, Config(cluster=given))
+    cluster = {**CLUSTER, "tags": {**TAGS, "Since": handed_on}, "imageId": handed_on, "zones": ["eu-west-1a"]}
+    text = refusal(settings, Config(cluster=cluster))
     for path in ("tags.Since", "imageId"):
         assert f'everspot:cluster.{path}: is a date to the engine: put it into quotes, "2026-01-31"' in text
 
@@ -131,8 +131,8 @@ CLUSTER = {"cloud": "aws", "tags": TAGS, "capacity": CAPACITY}
 
 def test_an_existing_vpc_can_be_written_into_a_stack_file(settings: Any) -> None:
     config = Config(cluster={**CLUSTER, "vpcId": "vpc-1", "subnetIds": ["subnet-1"]})
-    found = settings.read_settings(config, stack="dev").cluster.args
-    assert (found["vpc_id"], found["subnet_ids"]) == ("vpc-1", ["subnet-1"])
+    args = settings.read_settings(config, stack="dev").cluster.args
+    assert (args["vpc_id"], args["subnet_ids"]) == ("vpc-1", ["subnet-1"])
 
 
 def test_the_weights_of_teams_can_be_written_into_a_stack_file(settings: Any) -> None:
@@ -147,16 +147,16 @@ def test_the_weights_of_teams_can_be_written_into_a_stack_file(settings: Any) ->
 
 
 @pytest.mark.parametrize(
-    ("cloud", "told"),
+    ("cloud", "message"),
     [
         ({}, "is missing"),
         ({"cloud": "asw"}, "'asw' is none (did you mean aws?)"),
         ({"cloud": ["aws"]}, "['aws'] is none (did you mean aws?)"),
     ],
 )
-def test_the_cloud_of_a_section_is_one_that_there_is(settings: Any, cloud: dict[str, Any], told: str) -> None:
+def test_the_cloud_of_a_section_is_one_that_there_is(settings: Any, cloud: dict[str, Any], message: str) -> None:
     text = refusal(settings, Config(cluster={"tags": TAGS, "capacity": CAPACITY, **cloud}))
-    assert f"everspot:cluster.cloud: {told}; there is aws" in text
+    assert f"everspot:cluster.cloud: {message}; there is aws" in text
 
 
 def test_of_many_mistakes_the_first_are_told_and_the_rest_is_counted(settings: Any) -> None:
@@ -207,8 +207,8 @@ def test_the_stacks_own_name_is_named_where_it_does_not_fit(settings: Any) -> No
         settings.read_settings(config, stack="s" * 24)
     with pytest.raises(pulumi.RunError, match="the stack's name, 'Dev_1', names the cluster: lower-case"):
         settings.read_settings(config, stack="Dev_1")
-    found = settings.read_settings(config, stack="s" * 23)
-    check_cluster(settings.cluster_name("s" * 23), found.cluster.args)
+    parsed = settings.read_settings(config, stack="s" * 23)
+    check_cluster(settings.cluster_name("s" * 23), parsed.cluster.args)
 
 
 def test_what_only_another_cloud_has_is_refused_by_its_name_with_what_to_do_instead(settings: Any) -> None:
@@ -220,11 +220,15 @@ def test_what_only_another_cloud_has_is_refused_by_its_name_with_what_to_do_inst
     config.values["cluster"] = json.dumps(section)
     with pytest.raises(pulumi.RunError) as raised:
         settings.read_settings(config, stack="gcp-dev")
-    told = str(raised.value)
-    assert "everspot:cluster.sessionManager: is another cloud's setting: people come in through Identity-Aware" in told
-    assert "everspot:cluster.capacity.maxPrice: is another cloud's setting: Google Cloud takes no maximum price" in told
-    assert "instanceTypes[3].weight: is another cloud's setting: a group counts machines" in told
-    assert "everspot:cluster.nets: is not a setting" in told
+    message = str(raised.value)
+    assert (
+        "everspot:cluster.sessionManager: is another cloud's setting: people come in through Identity-Aware" in message
+    )
+    assert (
+        "everspot:cluster.capacity.maxPrice: is another cloud's setting: Google Cloud takes no maximum price" in message
+    )
+    assert "instanceTypes[3].weight: is another cloud's setting: a group counts machines" in message
+    assert "everspot:cluster.nets: is not a setting" in message
     other = written("aws-dev")
     section = json.loads(other.values["cluster"]) | {"imageFamily": "everspot-dev"}
     with pytest.raises(pulumi.RunError, match="imageFamily: is another cloud's setting: an image's id is in a param"):
@@ -235,7 +239,7 @@ def test_what_a_cloud_lacks_no_component_of_it_has_and_one_of_another_does(setti
     choices = {name: settings.CLOUDS[name] for name in settings.CLOUDS}
     paths = {name: set(_paths(cloud.cluster_args)) for name, cloud in choices.items()}
     for name, cloud in choices.items():
-        others = set().union(*(found for other, found in paths.items() if other != name))
+        others = set().union(*(cloud_paths for other, cloud_paths in paths.items() if other != name))
         assert set(cloud.lacks) & paths[name] == set()
         assert set(cloud.lacks) <= others
         # Whoever moves a settings file from one cloud to another is told of every setting.

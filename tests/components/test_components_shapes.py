@@ -85,17 +85,17 @@ def test_problems_are_told_with_their_whole_path() -> None:
 
 def allowed(document: Any) -> dict[str, set[str]]:
     """Resources by action."""
-    found: dict[str, set[str]] = {}
+    resources: dict[str, set[str]] = {}
     for statement in document["Statement"]:
         assert statement["Effect"] == "Allow"
         for action in statement["Action"]:
-            found.setdefault(action, set()).update(statement["Resource"])
-    return found
+            resources.setdefault(action, set()).update(statement["Resource"])
+    return resources
 
 
 def test_an_agent_writes_its_prefixes_and_nothing_else() -> None:
-    found = allowed(policies.agent_policy(control_arn="C", data_arn="D"))
-    assert found["s3:PutObject"] == {
+    permissions = allowed(policies.agent_policy(control_arn="C", data_arn="D"))
+    assert permissions["s3:PutObject"] == {
         "C/records/*",
         "C/instances/*",
         "C/heads/*",
@@ -103,29 +103,29 @@ def test_an_agent_writes_its_prefixes_and_nothing_else() -> None:
         "D/jobs/*",
         "D/agents/*",
     }
-    assert found["s3:DeleteObject"] == {"D/jobs/*"}
-    assert not any("*" in action for action in found)
-    assert {action.split(":")[0] for action in found} == {"s3"}
+    assert permissions["s3:DeleteObject"] == {"D/jobs/*"}
+    assert not any("*" in action for action in permissions)
+    assert {action.split(":")[0] for action in permissions} == {"s3"}
 
 
 def test_a_scheduler_has_no_word_in_the_data_bucket() -> None:
-    found = allowed(policies.scheduler_policy(cluster="c", control_arn="C", queue_arn="Q"))
-    assert not any(resource.startswith("D") for resources in found.values() for resource in resources)
-    assert found["sqs:ReceiveMessage"] == found["sqs:DeleteMessage"] == {"Q"}
-    assert "C/assignments/*" in found["s3:PutObject"]
-    assert "C/heads/*" not in found["s3:PutObject"]
+    permissions = allowed(policies.scheduler_policy(cluster="c", control_arn="C", queue_arn="Q"))
+    assert not any(resource.startswith("D") for resources in permissions.values() for resource in resources)
+    assert permissions["sqs:ReceiveMessage"] == permissions["sqs:DeleteMessage"] == {"Q"}
+    assert "C/assignments/*" in permissions["s3:PutObject"]
+    assert "C/heads/*" not in permissions["s3:PutObject"]
 
 
 def test_a_scheduler_remembers_what_it_told_only_where_it_tells() -> None:
     silent = allowed(policies.scheduler_policy(cluster="c", control_arn="C", queue_arn="Q"))
     assert "C/told/*" not in silent["s3:PutObject"] | silent["s3:DeleteObject"]
     for way in ({"topic_arn": "T"}, {"webhook_secret_arn": "arn:aws:secretsmanager:eu-west-1:1:secret:hook"}):
-        telling = allowed(policies.scheduler_policy(cluster="c", control_arn="C", queue_arn="Q", **way))
-        assert "C/told/*" in telling["s3:PutObject"] & telling["s3:DeleteObject"]
+        notifying = allowed(policies.scheduler_policy(cluster="c", control_arn="C", queue_arn="Q", **way))
+        assert "C/told/*" in notifying["s3:PutObject"] & notifying["s3:DeleteObject"]
 
 
 def test_only_describing_ec2_and_the_shell_are_allowed_on_everything() -> None:
-    found = allowed(policies.scheduler_policy(cluster="c", control_arn="C", queue_arn="Q", session_manager=True))
-    everywhere = {action for action, resources in found.items() if "*" in resources}
+    permissions = allowed(policies.scheduler_policy(cluster="c", control_arn="C", queue_arn="Q", session_manager=True))
+    everywhere = {action for action, resources in permissions.items() if "*" in resources}
     looks = ("ec2:Describe", "ec2:GetSpotPlacementScores")
     assert all(action.startswith((*looks, "ssm:Update", "ssmmessages:")) for action in everywhere)

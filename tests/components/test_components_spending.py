@@ -34,18 +34,21 @@ def test_spending_is_watched_by_team(declare: Declare) -> None:
     assert all(n["subscriberEmailAddresses"] == ["a@example.com"] for n in budget["notifications"])
     monitor = json.loads(recorder.inputs("everspot-bootstrap-anomalies")["monitorSpecification"])
     assert (monitor["Tags"]["Key"], monitor["Tags"]["Values"]) == ("Team", ["research", "vision lab"])
-    told = recorder.inputs("everspot-bootstrap-anomalies-told")
-    assert (told["frequency"], told["subscribers"]) == ("DAILY", [{"type": "EMAIL", "address": "a@example.com"}])
-    assert told["thresholdExpression"]["dimension"]["values"] == ["50.0"]
-    tags = recorder.of("aws:costexplorer/costAllocationTag:CostAllocationTag")
+    subscription = recorder.inputs("everspot-bootstrap-anomalies-told")
+    assert (subscription["frequency"], subscription["subscribers"]) == (
+        "DAILY",
+        [{"type": "EMAIL", "address": "a@example.com"}],
+    )
+    assert subscription["thresholdExpression"]["dimension"]["values"] == ["50.0"]
+    tags = recorder.of_type("aws:costexplorer/costAllocationTag:CostAllocationTag")
     assert {tag.inputs["tagKey"] for tag in tags} == {"Team", "ModelVersion"}
 
 
 def test_a_topic_is_told_at_once_and_a_monitor_that_exists_is_used(declare: Declare) -> None:
     topic, monitor = "arn:aws:sns:us-east-1:123456789012:costs", "arn:aws:ce::123456789012:anomalymonitor/1-2"
-    given = {"topic_arn": topic, "anomalies": {"usd": 10, "monitor_arn": monitor}}
-    recorder = bootstrap(declare, given)
-    assert recorder.of("aws:costexplorer/anomalyMonitor:AnomalyMonitor") == []
-    told = recorder.inputs("everspot-bootstrap-anomalies-told")
-    assert (told["frequency"], told["monitorArnLists"]) == ("IMMEDIATE", [monitor])
-    assert told["subscribers"] == [{"type": "SNS", "address": topic}]
+    spending = {"topic_arn": topic, "anomalies": {"usd": 10, "monitor_arn": monitor}}
+    recorder = bootstrap(declare, spending)
+    assert recorder.of_type("aws:costexplorer/anomalyMonitor:AnomalyMonitor") == []
+    subscription = recorder.inputs("everspot-bootstrap-anomalies-told")
+    assert (subscription["frequency"], subscription["monitorArnLists"]) == ("IMMEDIATE", [monitor])
+    assert subscription["subscribers"] == [{"type": "SNS", "address": topic}]

@@ -32,15 +32,15 @@ def settings() -> Iterator[Any]:
         yield module
 
 
-def inputs(settings: Any, kind: Any, wanted: tuple[type, ...], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def inputs(settings: Any, kind: Any, types: tuple[type, ...], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """The path of every input of the wanted types below a kind; `[]` stands for an entry of a list."""
     kind = settings._bare(kind)
     if typing.is_typeddict(kind):
         for key, inner in inspect.get_annotations(kind).items():
-            yield from inputs(settings, inner, wanted, (*path, key))
+            yield from inputs(settings, inner, types, (*path, key))
     elif typing.get_origin(kind) is list:
-        yield from inputs(settings, typing.get_args(kind)[0], wanted, (*path, "[]"))
-    elif kind in wanted:
+        yield from inputs(settings, typing.get_args(kind)[0], types, (*path, "[]"))
+    elif kind in types:
         yield path
 
 
@@ -75,8 +75,8 @@ def test_no_text_anywhere_takes_what_nobody_can_see_or_read(settings: Any, spec:
         args = {**copy.deepcopy(sound), path[0]: planted(settings, kind, path, value)[path[0]]}
         problems = Problems()
         refuse(problems, args)
-        told = ".".join(camel(part) for part in path).replace(".[]", "[0]")
-        assert [str(each) for each in problems.found if each.path == told], (told, value[:20])
+        expected_path = ".".join(camel(part) for part in path).replace(".[]", "[0]")
+        assert [str(each) for each in problems.found if each.path == expected_path], (expected_path, value[:20])
         assert all(str(each).isprintable() and len(str(each)) < 700 for each in problems.found)
 
 
@@ -99,8 +99,8 @@ def test_no_number_anywhere_is_taken_that_nobody_can_mean(
         args = {**copy.deepcopy(sound), path[0]: planted(settings, kind, path, value)[path[0]]}
         problems = Problems()
         refuse(problems, args)
-        told = ".".join(camel(part) for part in path).replace(".[]", "[0]")
-        assert [each for each in problems.found if each.path == told], (told, value)
+        expected_path = ".".join(camel(part) for part in path).replace(".[]", "[0]")
+        assert [each for each in problems.found if each.path == expected_path], (expected_path, value)
 
 
 def changed(**capacity: Any) -> dict[str, Any]:
@@ -159,18 +159,22 @@ def test_invalid_input_is_refused_by_the_program_and_by_the_review_of_its_file(
     reason: str,
     in_review: bool,
 ) -> None:
-    given = {**base, **change}
+    section = {**base, **change}
     choice = settings.CLOUDS[base["cloud"]]
     problems = Problems("everspot:cluster")
     parsed = settings.parse(
-        problems, "", {key: value for key, value in given.items() if key != "cloud"}, choice.cluster_args, cloud=choice
+        problems,
+        "",
+        {key: value for key, value in section.items() if key != "cloud"},
+        choice.cluster_args,
+        cloud=choice,
     )
     parsed["tags"] = {"Environment": "dev", **parsed["tags"]}
     choice.cluster_problems(problems, "everspot-dev", parsed)
-    found = {each.path: each.reason for each in problems.found}
-    assert reason in found[f"everspot:cluster.{path}"], found
+    reasons = {each.path: each.reason for each in problems.found}
+    assert reason in reasons[f"everspot:cluster.{path}"], reasons
     region = {"aws": "eu-west-1", "gcp": "europe-west4"}[base["cloud"]]
-    config = {f"{base['cloud']}:region": region, "everspot:cluster": given}
+    config = {f"{base['cloud']}:region": region, "everspot:cluster": section}
     if not in_review:
         return
     with pytest.raises(BadInputs) as refused:
@@ -179,8 +183,8 @@ def test_invalid_input_is_refused_by_the_program_and_by_the_review_of_its_file(
 
 
 def test_figures_that_the_author_insists_on_are_taken() -> None:
-    given = {**AWS, **of_type(vcpus=101, memoryGib=4.5, override=True, onDemandUsdPerHour=0.2)}
-    environment("dev", {"aws:region": "eu-west-1", "everspot:cluster": given})
+    section = {**AWS, **of_type(vcpus=101, memoryGib=4.5, override=True, onDemandUsdPerHour=0.2)}
+    environment("dev", {"aws:region": "eu-west-1", "everspot:cluster": section})
 
 
 def test_sound_settings_and_values_that_are_not_known_yet_are_taken() -> None:

@@ -91,7 +91,8 @@ def assign(record: JobRecord | None, job_id: str, instance: str, now: datetime) 
             "not_before": None,
             "changed_at": now,
             "assigned_at": now,
-            "assigned_step": _furthest(record.progress),
+            "assigned_step": max(record.assigned_step or 0, _furthest(record.progress)),
+            "assigned_durable_step": record.progress.durable_step,
             "waits_since": None,
             "held_seconds": record.held_seconds if record.epoch else 0.0,
         }
@@ -280,13 +281,18 @@ def _furthest(progress: Progress) -> int:
     return max(progress.step, progress.durable_step or 0)
 
 
+def _saved(record: JobRecord) -> bool:
+    """Whether the present owner has saved more than was saved before."""
+    return (record.progress.durable_step or 0) > (record.assigned_durable_step or 0)
+
+
 def _fruitless(record: JobRecord, reason: Reason, now: datetime) -> int:
     """Return how often in a row the job's owner has vanished without progress, with this end of an ownership.
 
     A program that tells no steps has come further once it has run for UNTOLD: nobody knows what it has saved.
     """
     furthest = _furthest(record.progress)
-    if furthest > (record.assigned_step or 0):
+    if furthest > (record.assigned_step or 0) or _saved(record):
         return 0
     if reason is not Reason.LOST:
         return record.fruitless

@@ -169,7 +169,8 @@ class JobRecord(Document):
     fruitless_ended: int = Field(
         default=0, description="How many of these losses came because the cloud had taken or ended the instance."
     )
-    assigned_step: Steps = Field(default=None, description="How far it was when its owner got it.")
+    assigned_step: Steps = Field(default=None, description="How far it had ever been when its owner got it.")
+    assigned_durable_step: Steps = Field(default=None, description="How much was saved when its owner got it.")
     failed_on: list[str] = Field(
         default_factory=list, description="The instances on which it ended with an error, the latest last."
     )

@@ -101,6 +101,22 @@ def test_a_job_whose_instances_the_cloud_takes_again_and_again_ends_and_says_so(
     assert (mixed if expired else "the cloud took or ended its instance 6 times in a row") in record.detail
 
 
+def test_a_job_that_never_saves_and_gets_a_step_further_every_other_time_ends(cluster):
+    """Each attempt begins from zero; only the step that it reaches before it is lost differs."""
+
+    class Beginning(Agent):
+        def _work(self, lease):
+            lease.renew(Progress(step=9 + lease.record.epoch % 2))
+            self.lease = None
+
+    for name in ("i-1", "i-2"):
+        cluster.agent(name).__class__ = Beginning
+    cluster.submit("j")
+    cluster.run(40 * FRUITLESS_MOST)
+    record = cluster.store.records.get("j").value
+    assert (record.state, record.last_reason) == (JobState.FAILED, Reason.NO_PROGRESS)
+
+
 def test_a_job_that_comes_further_each_time_is_never_ended_for_its_losses(cluster):
     losing(cluster, saves=1)
     cluster.submit("j")

@@ -20,16 +20,16 @@ def met(world, root: Path) -> Store:
     back = Peer(name="test", cloud="folder", control_url=world.url)
     store.write_manifest(Manifest(cluster="there", cloud="folder", federation=(back,), **urls))
     store.schedulers.put("s1", SchedulerBeat(scheduler_id="s1", started_at=T0, updated_at=world.clock.now()))
-    there = Peer(name="there", cloud="folder", control_url=urls["control_url"], egress_usd_per_gb=0.09)
-    world.store.write_manifest(world.store.manifest().model_copy(update={"federation": (there,)}))
+    peer = Peer(name="there", cloud="folder", control_url=urls["control_url"], egress_usd_per_gb=0.09)
+    world.store.write_manifest(world.store.manifest().model_copy(update={"federation": (peer,)}))
     return store
 
 
 def note(world, problem: str, minutes: int = 0, *, down: bool = False) -> None:
     """What the scheduler sees of the peer."""
     at = world.clock.now() - timedelta(minutes=minutes)
-    seen = PeerSight(name="there", seen_at=at, beat_at=at, alive=not problem, problem=problem, down=down)
-    beat = SchedulerBeat(scheduler_id="s1", started_at=T0, updated_at=at, peers=[seen])
+    sight = PeerSight(name="there", seen_at=at, beat_at=at, alive=not problem, problem=problem, down=down)
+    beat = SchedulerBeat(scheduler_id="s1", started_at=T0, updated_at=at, peers=[sight])
     world.store.schedulers.put("s1", beat)
 
 

@@ -85,9 +85,9 @@ class Answer:
     cluster: str = ""
 
     def __post_init__(self) -> None:
-        named = NAMED.match(self.err)
-        if named:
-            self.cluster, self.err = named.group(), self.err[named.end() :]
+        header = NAMED.match(self.err)
+        if header:
+            self.cluster, self.err = header.group(), self.err[header.end() :]
 
     @property
     def json(self) -> Any:
@@ -192,8 +192,8 @@ class World:
         self.store.event_writer(job, 0, "cli").emit(EventKind.SUBMITTED)
 
     def record(self, job: str) -> JobRecord | None:
-        found = self.store.records.get(job)
-        return found.value if found else None
+        doc = self.store.records.get(job)
+        return doc.value if doc else None
 
     def save(self, record: JobRecord) -> JobRecord:
         self.store.records.put(record.job_id, record)
@@ -203,7 +203,7 @@ class World:
         now = self.to(seconds)
         record = lease.assign(self.record(job), job, iid, now)
         kind, zone, market, _ = POOLS[iid]
-        self.tell(job, EventKind.ASSIGNED, instance_type=kind, zone=zone, market=market.value, record=record)
+        self.emit(job, EventKind.ASSIGNED, instance_type=kind, zone=zone, market=market.value, record=record)
         return self.save(record)
 
     def start(self, job: str, seconds: float, from_step: int = 0) -> None:
@@ -211,16 +211,16 @@ class World:
         record = self.record(job)
         started = lease.start(record, record.epoch, record.owner, now)
         self.save(started)
-        self.tell(job, EventKind.TRAINING, from_step=from_step, restored=from_step > 0, seconds=4.0)
+        self.emit(job, EventKind.TRAINING, from_step=from_step, restored=from_step > 0, seconds=4.0)
 
-    def tell(self, job: str, kind: EventKind, record: JobRecord | None = None, **data: Any) -> None:
+    def emit(self, job: str, kind: EventKind, record: JobRecord | None = None, **data: Any) -> None:
         record = record or self.record(job)
         writer = self.store.event_writer(job, record.epoch, record.owner or "scheduler", record.owner)
         writer.emit(kind, **data)
 
     def checkpoint(self, job: str, seconds: float, step: int, trigger: str = "interval") -> None:
         self.to(seconds)
-        self.tell(job, EventKind.CHECKPOINTED, step=step, bytes=1000, seconds=0.5, trigger=trigger)
+        self.emit(job, EventKind.CHECKPOINTED, step=step, bytes=1000, seconds=0.5, trigger=trigger)
 
     def leave(self, job: str, seconds: float, reason: Reason, **kwargs: Any) -> None:
         now = self.to(seconds)
@@ -231,7 +231,7 @@ class World:
     def lose(self, job: str, seconds: float, step: int) -> None:
         now = self.to(seconds)
         record = self.record(job)
-        self.tell(job, EventKind.LOST, cause="expired", step=step)
+        self.emit(job, EventKind.LOST, cause="expired", step=step)
         self.save(lease.expire(record, now))
 
     def finish(self, job: str, seconds: float, step: int, accuracy: float) -> None:
@@ -239,7 +239,7 @@ class World:
         progress = Progress(step=step, total_steps=step, metrics={"loss": 0.3, "test_accuracy": accuracy})
         self.save(record.model_copy(update={"progress": progress}))
         self.to(seconds)
-        self.tell(job, EventKind.FINISHED, step=step, metrics={"test_accuracy": accuracy})
+        self.emit(job, EventKind.FINISHED, step=step, metrics={"test_accuracy": accuracy})
         self.leave(job, seconds, Reason.FINISHED)
 
 

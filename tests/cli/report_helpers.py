@@ -15,7 +15,7 @@ T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LISTED = {"m6i.large": 0.096, "c6i.large": 0.085, "m7i.large": 0.1008, "t3.small": 0.0208}
 
 
-def report_of(world, *arguments):
+def run_report(world, *arguments):
     answer = world.run("--json", "report", "--as-of", AS_OF, *arguments)
     assert answer.code == 0, answer.err
     return answer.json

@@ -61,7 +61,7 @@ class Playground:
         record, kind = self.world.record(job), ENDS[reason]
         self.world.to(self.seconds)
         data = {"step": record.progress.step, "metrics": record.progress.metrics}
-        self.world.tell(job, kind, reason=reason.value, **data)
+        self.world.emit(job, kind, reason=reason.value, **data)
         self.world.leave(job, self.seconds, reason)
 
     def waiting(self) -> list[str]:

@@ -21,14 +21,14 @@ def rows(answer: Any) -> dict[tuple[str | None, str, str], dict[str, Any]]:
 def test_what_is_spent_is_what_the_report_bills(past: Any) -> None:
     past.to(3 * 3600)
     report = past.run("report", "--as-of", AS_OF, "--json").json
-    mine = next(job for job in report["jobs"] if job["job_id"] == "moved")
-    found = rows(past.run("budget", "--json", env=frozen(past)))
-    whole, team = found[None, "day", "dollars"], found["research", "day", "dollars"]
+    moved = next(job for job in report["jobs"] if job["job_id"] == "moved")
+    budgets = rows(past.run("budget", "--json", env=frozen(past)))
+    whole, team = budgets[None, "day", "dollars"], budgets["research", "day", "dollars"]
     assert whole["spent"] == pytest.approx(report["cost_usd"], abs=1e-5)
-    assert team["spent"] == pytest.approx(mine["cost_usd"], abs=1e-5)
+    assert team["spent"] == pytest.approx(moved["cost_usd"], abs=1e-5)
     assert (whole["cap"], whole["until"], whole["begin"]) == (None, "2026-03-02T00:00:00Z", "2026-03-01T00:00:00Z")
-    assert found[None, "month", "dollars"]["until"] == "2026-04-01T00:00:00Z"
-    assert not [key for key in found if key[2] == "gpu_hours"], "nobody has a GPU"
+    assert budgets[None, "month", "dollars"]["until"] == "2026-04-01T00:00:00Z"
+    assert not [key for key in budgets if key[2] == "gpu_hours"], "nobody has a GPU"
 
 
 def test_what_runs_is_committed_until_its_expected_end_and_the_forecast_goes_on(world: Any) -> None:
@@ -39,8 +39,8 @@ def test_what_runs_is_committed_until_its_expected_end_and_the_forecast_goes_on(
     world.assign("steady", "i-base", 0)
     world.start("steady", 1)
     world.to(3600)
-    found = rows(world.run("budget", "--json", env=frozen(world)))
-    team = found["research", "day", "dollars"]
+    budgets = rows(world.run("budget", "--json", env=frozen(world)))
+    team = budgets["research", "day", "dollars"]
     assert team["spent"] == pytest.approx(0.096)
     assert team["committed"] == pytest.approx(0.192), "as nothing tells how far it is"
     assert team["forecast"] == pytest.approx(0.096 * 12), "an hour of the day's last twelve has passed"
@@ -48,8 +48,8 @@ def test_what_runs_is_committed_until_its_expected_end_and_the_forecast_goes_on(
 
 def test_a_cap_is_set_shown_and_cleared(past: Any) -> None:
     past.to(3 * 3600)
-    asked = ("budget", "set", "--team", "research", "--per", "day")
-    done = past.run(*asked, "--dollars", "0.05", "--gpu-hours", "3", env=frozen(past))
+    command = ("budget", "set", "--team", "research", "--per", "day")
+    done = past.run(*command, "--dollars", "0.05", "--gpu-hours", "3", env=frozen(past))
     assert done.code == 0, done.err
     line = next(line for line in done.out.splitlines() if line.startswith("research"))
     assert "█" in line and "0.0500" in line
@@ -63,8 +63,8 @@ def test_a_cap_is_set_shown_and_cleared(past: Any) -> None:
     assert "nothing may run" in past.run("budget").out
     assert past.run("budget", "clear", "--team", "research").code == 0
     assert past.run("budget", "clear", "--per", "month").code == 0
-    left = past.store.budgets()
-    assert (left.teams, left.environment) == ({}, Caps())
+    budgets = past.store.budgets()
+    assert (budgets.teams, budgets.environment) == ({}, Caps())
     assert "No cap is set" in past.run("budget").out
 
 
@@ -82,14 +82,14 @@ def test_no_figure_is_cut_in_a_narrow_terminal(world: Any, width: str) -> None:
     out = world.run("budget", env={**frozen(world), "COLUMNS": width}).out
     assert "…" not in out
     assert max(map(len, out.splitlines())) <= int(width)
-    for word in ("research-and-development", "environment", "GPU-hours", "COMMITTED", "FORECAST", "nothing may run"):
-        assert word in out
+    for label in ("research-and-development", "environment", "GPU-hours", "COMMITTED", "FORECAST", "nothing may run"):
+        assert label in out
     for figure in ("$12,345.67", "40,000.00", "$0.0960", " 0%"):
         assert figure in out
 
 
 @pytest.mark.parametrize(
-    ("arguments", "field", "said"),
+    ("arguments", "field", "message"),
     [
         (("budget", "set", "--per", "week"), "--per", "'week' is not one of 'day', 'month'"),
         (("budget", "frob"), "action", "'frob' is not one of 'show', 'set', 'clear'"),
@@ -99,18 +99,20 @@ def test_no_figure_is_cut_in_a_narrow_terminal(world: Any, width: str) -> None:
         (("retry",), "ID", "is missing"),
     ],
 )
-def test_a_value_that_an_option_does_not_take_is_told_as_every_other_error(world, arguments, field, said) -> None:
-    told = world.run(*arguments)
-    assert told.code == 2
-    assert told.err.startswith(f"error: `everspot {arguments[0]}` cannot be done: {field} is wrong\n  {field}: {said}")
-    assert "Value error" not in told.err and "╭" not in told.err
+def test_a_value_that_an_option_does_not_take_is_told_as_every_other_error(world, arguments, field, message) -> None:
+    answer = world.run(*arguments)
+    assert answer.code == 2
+    assert answer.err.startswith(
+        f"error: `everspot {arguments[0]}` cannot be done: {field} is wrong\n  {field}: {message}"
+    )
+    assert "Value error" not in answer.err and "╭" not in answer.err
     (problem,) = json.loads(world.run("--json", *arguments).err)["problems"]
     assert problem["field"] == field
-    assert problem["problem"].startswith(said)
+    assert problem["problem"].startswith(message)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "messages"),
     [
         (["set"], ["--per: is missing: day or month", "--dollars, --gpu-hours: one of them has to be given, or both"]),
         (
@@ -124,9 +126,9 @@ def test_a_value_that_an_option_does_not_take_is_told_as_every_other_error(world
         ),
     ],
 )
-def test_all_that_is_wrong_is_told_at_once_and_nothing_is_changed(world: Any, arguments, said) -> None:
+def test_all_that_is_wrong_is_told_at_once_and_nothing_is_changed(world: Any, arguments, messages) -> None:
     done = world.run("budget", *arguments)
     assert done.code == 2
-    for words in said:
+    for words in messages:
         assert words in done.err
     assert world.store.budgets() == Budgets()

@@ -22,13 +22,13 @@ def test_jobs_to_come_after_are_found_by_name_and_by_id(world: Any, spec_file: A
     world.to(60)
     second = take(world, spec_file(JOB.replace("train", "prepare")))
     other = take(world, spec_file(JOB.replace("train", "fetch")))
-    made = take(world, spec_file(JOB + f"after: [prepare, {other.job_id}]\n"))
-    assert made.after == [
+    dependent = take(world, spec_file(JOB + f"after: [prepare, {other.job_id}]\n"))
+    assert dependent.after == [
         Earlier(name="prepare", job_id=max(first, second, key=lambda j: j.submitted_at).job_id),
         Earlier(name="fetch", job_id=other.job_id),
     ]
-    assert "after" in world.run("job", made.job_id).out
-    assert world.run("job", made.job_id, "--json").json["after"] == [made.after[0].job_id, other.job_id]
+    assert "after" in world.run("job", dependent.job_id).out
+    assert world.run("job", dependent.job_id, "--json").json["after"] == [dependent.after[0].job_id, other.job_id]
 
 
 def test_one_that_has_left_the_tables_is_found_in_the_archive(world: Any, spec_file: Any) -> None:
@@ -71,13 +71,13 @@ def test_the_faults_of_a_file_are_told_at_once_and_by_their_fields(world: Any, s
         ),
     )
     assert answer.code == 1
-    for said in (
+    for problem in (
         "window: has no length",
         "after: names the job itself",
         "deadline, start_after: contradict each other",
         "skip_if: belongs to a series: every is missing",
     ):
-        assert said in answer.err
+        assert problem in answer.err
 
 
 def test_a_deadline_that_the_hours_rule_out_is_refused_with_all_fields(world: Any, spec_file: Any) -> None:
@@ -93,15 +93,15 @@ def test_a_job_begins_at_its_time_and_is_the_first_of_its_series(world: Any, spe
     path = spec_file(
         JOB + "start_after: 3h\nevery: 24h\nskip_if: accuracy gain < 0.01\nwindow: 22:00-06:00 Europe/Berlin\n"
     )
-    made = take(world, path)
-    assert made.start_at - made.submitted_at == timedelta(hours=3)
-    assert made.series == Series(id=made.job_id, run=1)
-    sheet = world.run("job", made.job_id).out
-    assert f"run 1 of {made.job_id}, every 1d, skipped if accuracy gain < 0.01" in sheet
+    submission = take(world, path)
+    assert submission.start_at - submission.submitted_at == timedelta(hours=3)
+    assert submission.series == Series(id=submission.job_id, run=1)
+    sheet = world.run("job", submission.job_id).out
+    assert f"run 1 of {submission.job_id}, every 1d, skipped if accuracy gain < 0.01" in sheet
     assert "22:00-06:00 Europe/Berlin" in sheet
     assert "in 2h59m" in sheet or "in 3h00m" in sheet
     row = world.run("jobs", "--json").json[0]
-    assert (row["series"], row["run"], row["window"]) == (made.job_id, 1, "22:00-06:00 Europe/Berlin")
+    assert (row["series"], row["run"], row["window"]) == (submission.job_id, 1, "22:00-06:00 Europe/Berlin")
 
 
 def test_cancelling_any_run_ends_the_series_by_the_run_that_lives(world: Any) -> None:

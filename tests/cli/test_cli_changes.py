@@ -19,9 +19,9 @@ def figures(usd: float) -> CostFigures:
 def a_change(world: Any, hours: int, **more: Any) -> AppliedChange:
     estimate = Estimate(before=figures(90), after=figures(1234.5), prices_as_of=date(2026, 2, 1))
     pull = PullRequest(number=7, title="More [bold]of it[/bold]", url="https://forge.test/7", author="ann")
-    given = {"pull_request": pull, "estimate": estimate, "steps": {"create": 2, "update": 1}} | more
+    fields = {"pull_request": pull, "estimate": estimate, "steps": {"create": 2, "update": 1}} | more
     at = world.clock.now() + timedelta(hours=hours)
-    return AppliedChange(at=at, environment="dev", revision="c" * 40, digest=f"{hours:064x}", **given)
+    return AppliedChange(at=at, environment="dev", revision="c" * 40, digest=f"{hours:064x}", **fields)
 
 
 def test_changes_are_listed_in_their_order_with_what_they_cost(world: Any) -> None:
@@ -33,11 +33,11 @@ def test_changes_are_listed_in_their_order_with_what_they_cost(world: Any) -> No
     for words in ("#7 More [bold]of it[/bold]", "ann", "cccccccccccc", "2 create, 1 update", "$90.00 → $1,234.50"):
         assert words in first
     assert second.rstrip().endswith("unknown"), "what nobody knew is never $0"
-    one, two = world.run("changes", "--json").json["changes"]
-    assert (one["at"], one["pull_request"]["url"]) == ("2026-03-01T13:00:00Z", "https://forge.test/7")
-    assert one["before"]["total"] == {"low": 89.0, "expected": 90.0, "high": 91.0, "on_demand": 180.0}
-    assert one["after"]["teams"]["vision"]["expected"] == 1234.5
-    assert (one["prices_as_of"], two["pull_request"], two["before"]) == ("2026-02-01", None, None)
+    older, newer = world.run("changes", "--json").json["changes"]
+    assert (older["at"], older["pull_request"]["url"]) == ("2026-03-01T13:00:00Z", "https://forge.test/7")
+    assert older["before"]["total"] == {"low": 89.0, "expected": 90.0, "high": 91.0, "on_demand": 180.0}
+    assert older["after"]["teams"]["vision"]["expected"] == 1234.5
+    assert (older["prices_as_of"], newer["pull_request"], newer["before"]) == ("2026-02-01", None, None)
 
 
 def test_an_update_that_failed_is_told_and_its_cost_after_it_is_unknown(world: Any) -> None:

@@ -27,11 +27,11 @@ def charged(world, *arguments):
 
 
 def test_the_lines_of_each_tag_add_up_to_the_report(past):
-    found, report = charged(past), past.run("--json", "report").json
-    assert list(found["by"]) == ["Team"]
-    assert found["total_usd"] == found["cost_usd"] == report["cost_usd"]
-    (lines,) = found["by"].values()
-    assert round(sum(line["cost_usd"] for line in lines), 6) == found["total_usd"]
+    document, report = charged(past), past.run("--json", "report").json
+    assert list(document["by"]) == ["Team"]
+    assert document["total_usd"] == document["cost_usd"] == report["cost_usd"]
+    (lines,) = document["by"].values()
+    assert round(sum(line["cost_usd"] for line in lines), 6) == document["total_usd"]
     by = {line["kind"]: line for line in lines}
     assert list(by) == ["value", "untagged", "lost", "boot", "idle", "scheduler"]
     moved = next(job for job in report["jobs"] if job["job_id"] == "moved")
@@ -41,22 +41,22 @@ def test_the_lines_of_each_tag_add_up_to_the_report(past):
 
 
 def test_a_tag_that_is_asked_for_is_shown_though_nobody_has_it(past):
-    found = charged(past, "--by", "Customer", "--by", "Team", "--by", "Customer")
-    assert list(found["by"]) == ["Customer", "Team"]
-    assert "value" not in {line["kind"] for line in found["by"]["Customer"]}
+    document = charged(past, "--by", "Customer", "--by", "Team", "--by", "Customer")
+    assert list(document["by"]) == ["Customer", "Team"]
+    assert "value" not in {line["kind"] for line in document["by"]["Customer"]}
     assert past.run("chargeback", "--by", " ").code == 2
 
 
 def test_people_see_the_lines_the_total_and_that_the_month_goes_on(past):
-    told = past.run("chargeback", *MARCH)
-    assert told.code == 0
-    rows = [line.split() for line in told.out.splitlines()]
+    answer = past.run("chargeback", *MARCH)
+    assert answer.code == 0
+    rows = [line.split() for line in answer.out.splitlines()]
     # Work: 1600 s at $0.04, 2200 s at $0.05, 3600 s at $0.04 an hour. Lost: 20 s at $0.05, 310 s at $0.04.
     assert next(r for r in rows if r[:1] == ["research"])[:4] == ["research", "$0.0883", "+", "$0.0037"]
     total = past.run("--json", "report").json["cost_usd"]
     assert next(r for r in rows if r[:1] == ["total"]) == ["total", f"${total:.4f}"]
-    assert "2026-03 is not over: this is up to 2026-03-01 15:00 UTC." in told.out
-    assert "Not in these figures: data transfer" in told.out
+    assert "2026-03 is not over: this is up to 2026-03-01 15:00 UTC." in answer.out
+    assert "Not in these figures: data transfer" in answer.out
 
 
 def test_what_is_not_known_makes_a_lower_bound_and_visits_are_their_team_s(world):
@@ -68,26 +68,31 @@ def test_what_is_not_known_makes_a_lower_bound_and_visits_are_their_team_s(world
         "i-odd", LaunchRecord(instance_id="i-odd", instance_type="x9.odd", zone="us-east-1a", market=Market.ON_DEMAND,
                               launched_at=T0),
     )  # fmt: skip
-    found = charged(world)
-    lines = {line["value"]: line for line in found["by"]["Team"]}
+    document = charged(world)
+    lines = {line["value"]: line for line in document["by"]["Team"]}
     assert (lines["vision"]["cost_usd"], lines["vision"]["known"]) == (1.75, True)
     assert (lines["(boot)"]["known"], lines["(boot)"]["unpriced_hours"]) == (False, 3.0)
-    assert (found["known"], found["total_usd"], found["abroad_usd"], found["egress_usd"]) == (False, 1.75, 1.5, 0.25)
-    told = world.run("chargeback", *MARCH).out
-    assert re.search(r"total\s+≥ \$1.75", told)
-    assert "3 hours have no known price: the total is a lower bound." in told
-    assert "Of the total: $1.50 at other clusters and $0.25 for copying there." in told
+    assert (document["known"], document["total_usd"], document["abroad_usd"], document["egress_usd"]) == (
+        False,
+        1.75,
+        1.5,
+        0.25,
+    )
+    out = world.run("chargeback", *MARCH).out
+    assert re.search(r"total\s+≥ \$1.75", out)
+    assert "3 hours have no known price: the total is a lower bound." in out
+    assert "Of the total: $1.50 at other clusters and $0.25 for copying there." in out
 
 
 def test_an_instance_of_unknown_length_makes_a_lower_bound_of_the_month_and_its_line(world, tmp_path):
     world.launch("i-base", 0)
     world.store.ends.create("i-base", EndRecord(instance_id="i-base", ended_at=T0, interrupted=False, source=UNKNOWN))
-    found, path = charged(world), tmp_path / "page.html"
-    assert (found["known"], found["unknown_lengths"], found["unpriced_hours"]) == (False, ["i-base"], 0)
-    assert [line["known"] for line in found["by"]["Team"]] == [False]
-    told = world.run("chargeback", *MARCH, "--html", str(path)).out
-    assert re.search(r"total\s+≥ \$0.0016", told)
-    assert "How long i-base ran is not known: the total is a lower bound." in told
+    document, path = charged(world), tmp_path / "page.html"
+    assert (document["known"], document["unknown_lengths"], document["unpriced_hours"]) == (False, ["i-base"], 0)
+    assert [line["known"] for line in document["by"]["Team"]] == [False]
+    out = world.run("chargeback", *MARCH, "--html", str(path)).out
+    assert re.search(r"total\s+≥ \$0.0016", out)
+    assert "How long i-base ran is not known: the total is a lower bound." in out
     assert (
         "how long i-base ran is not known" in path.read_text() and "a visit" not in path.read_text().split("<table")[0]
     )
@@ -162,8 +167,8 @@ def test_stages_of_a_pipeline_and_a_point_gained_are_shown(past, tmp_path):
     assert (first["gain"], second["metric"], second["value"]) == (None, "test_accuracy", 0.85)
     assert second["gain"] == pytest.approx(0.05)
     assert second["usd_per_point"] == pytest.approx(second["cost_usd"] / 5, abs=1e-6)
-    told = past.run("chargeback", *MARCH, "--html", str(tmp_path / "p.html"))
-    assert "test_accuracy 0.85" in told.out and "all stages" in told.out
+    answer = past.run("chargeback", *MARCH, "--html", str(tmp_path / "p.html"))
+    assert "test_accuracy 0.85" in answer.out and "all stages" in answer.out
     assert "Stages of pipelines" in (tmp_path / "p.html").read_text()
     assert charged(past, "--metric", "f1")["pipelines"][1]["value"] is None
 

@@ -16,9 +16,9 @@ from tests.cli.conftest import World, everspot
 @pytest.fixture
 def other(tmp_path: Path) -> World:
     (tmp_path / "other").mkdir()
-    found = World(tmp_path / "other")
-    found.store.write_manifest(found.store.manifest().model_copy(update={"cluster": "other"}))
-    return found
+    world = World(tmp_path / "other")
+    world.store.write_manifest(world.store.manifest().model_copy(update={"cluster": "other"}))
+    return world
 
 
 READING = [
@@ -39,9 +39,9 @@ def test_every_command_names_the_cluster_on_standard_error_and_in_its_json(past,
     assert answer.code == 0
     assert answer.cluster == f"cluster test: {past.url} (--store)\n"
     past.store.append_log("moved", 1, 0, b"words\n")
-    told = past.run("--json", *arguments)
-    assert told.err == "" and told.cluster == ""
-    rows = told.json if isinstance(told.json, list) else [told.json]
+    json_answer = past.run("--json", *arguments)
+    assert json_answer.err == "" and json_answer.cluster == ""
+    rows = json_answer.json if isinstance(json_answer.json, list) else [json_answer.json]
     assert rows and {row["cluster"] for row in rows} == {"test"}
 
 
@@ -123,17 +123,17 @@ def nobody(monkeypatch, tmp_path):
 
 
 def test_missing_credentials_are_said_without_asking_anybody(nobody, monkeypatch):
-    asked = []
-    monkeypatch.setattr("socket.socket.connect", lambda self, address: asked.append(address))
+    connections = []
+    monkeypatch.setattr("socket.socket.connect", lambda self, address: connections.append(address))
     began = time.monotonic()
     answer = everspot("--store", "s3://somewhere", "jobs")
     assert answer.code == 4
     assert "there are no AWS credentials for s3://somewhere" in answer.err
     assert "aws sso login" in answer.err
-    assert asked == []
+    assert connections == []
     assert time.monotonic() - began < 60  # a bound for a hang, no measurement
-    told = everspot("--json", "--store", "s3://somewhere", "jobs")
-    assert json.loads(told.err)["exit_code"] == 4
+    json_answer = everspot("--json", "--store", "s3://somewhere", "jobs")
+    assert json.loads(json_answer.err)["exit_code"] == 4
 
 
 def test_a_profile_that_does_not_exist_is_named(nobody):
@@ -182,15 +182,17 @@ def test_a_shell_that_does_not_know_the_local_cloud_of_its_folder_is_told_how(fo
         state.write_text(text)
         assert "does not run" in everspot(*arguments).err
     state.write_text(json.dumps({"endpoint": "http://127.0.0.1:1", "pid": os.getpid()}))
-    told = everspot(*arguments)
-    assert told.code == 4
-    hint = told.err.partition("hint: ")[2]
+    answer = everspot(*arguments)
+    assert answer.code == 4
+    hint = answer.err.partition("hint: ")[2]
     assert hint.startswith(f'a local cloud runs in {state.parent}; this shell talks to it after: eval "$(everspot-lo')
     assert "local cloud" not in everspot(*arguments, env={"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}).err
 
 
 def test_a_local_cloud_that_is_kept_elsewhere_is_found_by_its_variable(folder, tmp_path):
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    (kept / "state.json").write_text(json.dumps({"endpoint": "http://127.0.0.1:1", "pid": os.getpid()}))
-    assert f"a local cloud runs in {kept};" in everspot("jobs", env={"EVERSPOT_LOCAL_DIR": str(kept)}).err
+    state_folder = tmp_path / "kept"
+    state_folder.mkdir()
+    (state_folder / "state.json").write_text(json.dumps({"endpoint": "http://127.0.0.1:1", "pid": os.getpid()}))
+    assert (
+        f"a local cloud runs in {state_folder};" in everspot("jobs", env={"EVERSPOT_LOCAL_DIR": str(state_folder)}).err
+    )

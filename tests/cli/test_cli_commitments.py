@@ -15,13 +15,13 @@ def steady(world):
     return world
 
 
-def told(world, *arguments):
+def run_commitments(world, *arguments):
     frozen = {"EVERSPOT_CLOCK": f"1e-12@{world.clock.now().timestamp()}"}
     return world.run("commitments", *arguments, env=frozen)
 
 
 def test_a_given_discount_gives_an_advice_from_the_floor(steady):
-    answer = told(
+    answer = run_commitments(
         steady, "--months", "1", "--discount", "compute-1y=28", "--discount", "reserved-3y=60%", "--json"
     ).json
     assert (answer["hours"], answer["unpriced_hours"]) == (720, 0)
@@ -40,7 +40,7 @@ def test_a_given_discount_gives_an_advice_from_the_floor(steady):
 
 
 def test_for_people_it_names_discounts_sources_and_what_spot_saves_already(steady):
-    out = " ".join(told(steady, "--months", "2", "--discount", "compute-1y=28").out.split())
+    out = " ".join(run_commitments(steady, "--months", "2", "--discount", "compute-1y=28").out.split())
     assert "959 full hours, 2026-03-01 to 2026-04-10 12:00 UTC" in out
     assert "compute-1y: 28.0 % off the list price (as given)" in out
     assert "the cloud names 72.0 % as the most" in out
@@ -49,16 +49,18 @@ def test_for_people_it_names_discounts_sources_and_what_spot_saves_already(stead
 
 
 def test_a_young_cluster_and_an_empty_one_get_no_advice(world):
-    assert "Nothing ran on-demand in these hours" in told(world).out
+    assert "Nothing ran on-demand in these hours" in run_commitments(world).out
     world.launch("i-base", 0)
     world.to(3 * DAY)
-    rows = told(world, "--discount", "compute-1y=28", "--json").json["plans"]
-    assert "Nothing is advised: 3.0 days are known, and 14 is the least to judge by." in told(world).out
+    rows = run_commitments(world, "--discount", "compute-1y=28", "--json").json["plans"]
+    assert "Nothing is advised: 3.0 days are known, and 14 is the least to judge by." in run_commitments(world).out
     assert {row["why_not"] for row in rows} == {"3.0 days are known, and 14 is the least to judge by"}
 
 
 def test_all_wrong_discounts_are_refused_at_once(world):
-    answer = told(world, "--discount", "compute=3", "--discount", "compute-1y=0", "--discount", "reserved-1y=much")
+    answer = run_commitments(
+        world, "--discount", "compute=3", "--discount", "compute-1y=0", "--discount", "reserved-1y=much"
+    )
     assert answer.code == 2
     assert "'compute' is not one of compute-1y, compute-3y" in answer.err
     assert answer.err.count("a discount is a percentage between 0 and 100") == 2

@@ -27,10 +27,10 @@ def sets(world):
 
 
 def test_two_sets_are_compared_with_an_interval_each(sets):
-    told = sets.run("--json", "compare", "--a", "Team=one", "--b", "Team=two").json
-    rows = {row["measure"]: row for row in told["measures"]}
+    comparison = sets.run("--json", "compare", "--a", "Team=one", "--b", "Team=two").json
+    rows = {row["measure"]: row for row in comparison["measures"]}
     assert list(rows) == ["dollars", "duration", "goodput", "test_accuracy"]
-    assert (told["a"]["job_ids"], told["b"]["job_ids"]) == (["a-0", "a-1", "a-2"], ["b-0", "b-1", "b-2"])
+    assert (comparison["a"]["job_ids"], comparison["b"]["job_ids"]) == (["a-0", "a-1", "a-2"], ["b-0", "b-1", "b-2"])
     assert (rows["duration"]["a_mean"], rows["duration"]["difference"]) == (660, 1200)
     # 60 s of spread on both sides of three: 4 degrees of freedom, 2.7764 * sqrt(2 * 3600 / 3).
     assert rows["duration"]["low"] == pytest.approx(1200 - 2.77645 * 2400**0.5, abs=1e-3)
@@ -46,26 +46,26 @@ def test_two_sets_are_compared_with_an_interval_each(sets):
         None,
     )
     # What failed or runs is not compared, but its dollars are part of what a success took.
-    assert (told["b"]["chosen"], told["b"]["jobs"]) == (4, 3)
-    assert any("1 job of B without success: not compared" in note for note in told["notes"])
-    assert any("submitted at different times" in note for note in told["notes"])
+    assert (comparison["b"]["chosen"], comparison["b"]["jobs"]) == (4, 3)
+    assert any("1 job of B without success: not compared" in note for note in comparison["notes"])
+    assert any("submitted at different times" in note for note in comparison["notes"])
 
 
 def test_for_people_it_says_what_is_shown_and_how_little_few_jobs_show(sets):
-    told = sets.run("compare", "--a", "a-*", "--b", "b-0,b-1", "--b", "b-2")
-    assert told.code == 0, told.err
-    lines = [" ".join(line.split()) for line in told.out.splitlines()]
+    answer = sets.run("compare", "--a", "a-*", "--b", "b-0,b-1", "--b", "b-2")
+    assert answer.code == 0, answer.err
+    lines = [" ".join(line.split()) for line in answer.out.splitlines()]
     assert "A: 3 jobs B: 3 jobs B - A 95 % interval" in lines
     higher = next(line for line in lines if line.startswith("duration: "))
     assert higher.startswith("duration: B's mean is higher than A's by 181.8 %. A side has fewer than 5 jobs, so ")
     same = sets.run("compare", "--a", "a-0,a-2", "--b", "a-1,b-0").out
     assert "duration: these jobs show no difference. Below ±" in same
-    one = sets.run("compare", "--a", "a-0", "--b", "b-?").out
-    assert "duration: a side has but one job, which shows no spread: nothing can be said of the difference." in one
+    single = sets.run("compare", "--a", "a-0", "--b", "b-?").out
+    assert "duration: a side has but one job, which shows no spread: nothing can be said of the difference." in single
 
 
 @pytest.mark.parametrize(
-    ("jobs", "values", "told"),
+    ("jobs", "values", "sentence"),
     [
         (2, (0.9, 0.8), "all jobs of a side have the same value, and are too few to say how far jobs vary: whether A "
                         "and B differ is not known."),
@@ -74,7 +74,7 @@ def test_for_people_it_says_what_is_shown_and_how_little_few_jobs_show(sets):
                         "interval; of all ways to deal these jobs to two sides, 0.8 % part them so."),
     ],
 )  # fmt: skip
-def test_figures_without_any_spread_are_told_as_what_they_are(world, jobs, values, told):
+def test_figures_without_any_spread_are_told_as_what_they_are(world, jobs, values, sentence):
     world.launch("i-base", 0)
     for name, value in zip("ab", values, strict=True):
         for number in range(jobs):
@@ -84,7 +84,7 @@ def test_figures_without_any_spread_are_told_as_what_they_are(world, jobs, value
             world.start(job, begin + 60)
             world.finish(job, begin + 600, 100, value)
     out = " ".join(world.run("compare", "--a", "a-*", "--b", "b-*").out.split())
-    assert f"test_accuracy: {told}" in out and "rough" not in out.partition("test_accuracy: ")[2]
+    assert f"test_accuracy: {sentence}" in out and "rough" not in out.partition("test_accuracy: ")[2]
 
 
 def test_a_job_of_an_unknown_price_is_left_out_of_the_dollars_alone(sets):
@@ -93,14 +93,14 @@ def test_a_job_of_an_unknown_price_is_left_out_of_the_dollars_alone(sets):
         instance_id="i-base", instance_type="x9.none", zone="us-east-1a", market=Market.ON_DEMAND, launched_at=T0
     )
     sets.store.launches.create("i-base", unknown)
-    told = sets.run("--json", "compare", "--a", "a-*", "--b", "b-?").json
-    assert [row["measure"] for row in told["measures"]] == ["duration", "goodput", "test_accuracy"]
-    assert told["a"]["cost_usd"] is told["a"]["usd_per_success"] is None
-    assert any(note.startswith("a-0, a-1, a-2: a price is not known") for note in told["notes"])
+    comparison = sets.run("--json", "compare", "--a", "a-*", "--b", "b-?").json
+    assert [row["measure"] for row in comparison["measures"]] == ["duration", "goodput", "test_accuracy"]
+    assert comparison["a"]["cost_usd"] is comparison["a"]["usd_per_success"] is None
+    assert any(note.startswith("a-0, a-1, a-2: a price is not known") for note in comparison["notes"])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "messages"),
     [
         ((), 2, ["ID: is missing: a job, or two sets with --a and --b"]),
         (("a-0", "--a", "b-*", "--metric", "x"), 2, ["ID: does not go with", "--b: is missing"]),
@@ -111,8 +111,8 @@ def test_a_job_of_an_unknown_price_is_left_out_of_the_dollars_alone(sets):
         (("--a", "a-*", "--b", "b-*", "--metric", "bleu"), 1, ["--metric: no job of A that succeeded reports 'bleu'"]),
     ],
 )
-def test_sets_that_cannot_be_compared_are_refused_with_all_reasons(sets, arguments, code, said):
-    told = sets.run("compare", *arguments)
-    assert told.code == code
-    for words in said:
-        assert words in told.err
+def test_sets_that_cannot_be_compared_are_refused_with_all_reasons(sets, arguments, code, messages):
+    answer = sets.run("compare", *arguments)
+    assert answer.code == code
+    for words in messages:
+        assert words in answer.err

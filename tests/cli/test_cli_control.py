@@ -86,8 +86,8 @@ def test_instances_tell_who_lives_and_who_ended(past):
     assert set(rows) == {"i-base", "i-brain"}
     assert rows["i-base"]["state"] == "BUSY" and rows["i-base"]["job_id"] == "x"
     assert rows["i-brain"]["state"] == "BOOTING"
-    every = {row["instance_id"]: row for row in past.run("--json", "instances", "--all").json}
-    assert every["i-spot1"]["interrupted"] and every["i-spot1"]["state"] == "ENDED"
+    all_rows = {row["instance_id"]: row for row in past.run("--json", "instances", "--all").json}
+    assert all_rows["i-spot1"]["interrupted"] and all_rows["i-spot1"]["state"] == "ENDED"
     assert "taken by the cloud" in past.run("instances", "-a").out
 
 
@@ -180,10 +180,10 @@ def test_the_store_may_come_from_the_environment_or_from_pulumi(past, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("listed", "known"),
+    ("listed", "message"),
     [('[{"name": "prod"}, {"name": "dev"}]', "there are: dev, prod"), ("[]", "project has none"), ("no JSON", "none")],
 )
-def test_a_stack_that_does_not_exist_is_said_with_those_that_do(tmp_path, listed, known):
+def test_a_stack_that_does_not_exist_is_said_with_those_that_do(tmp_path, listed, message):
     tool = tmp_path / "bin" / "pulumi"
     tool.parent.mkdir()
     tool.write_text(
@@ -194,7 +194,7 @@ def test_a_stack_that_does_not_exist_is_said_with_those_that_do(tmp_path, listed
     answer = everspot("--stack", "nostack", "jobs", env={"PATH": f"{tool.parent}:{os.environ['PATH']}"})
     assert answer.code == 3
     assert answer.err.startswith("error: there is no stack nostack; ")
-    assert known in answer.err
+    assert message in answer.err
     assert all(line.count("error:") <= 1 for line in answer.err.splitlines())
     tool.write_text("#!/bin/sh\necho 'error: no Pulumi.yaml project file found' >&2; exit 255\n")
     answer = everspot("--stack", "nostack", "jobs", env={"PATH": f"{tool.parent}:{os.environ['PATH']}"})
@@ -209,6 +209,6 @@ def test_usage_errors_end_with_2(world, arguments):
     assert world.run(*arguments).code == 2
     answer = world.run(*arguments, "--json")
     assert answer.code == 2
-    said = json.loads(answer.err)
-    assert said["error"]
-    assert said["exit_code"] == 2
+    error = json.loads(answer.err)
+    assert error["error"]
+    assert error["exit_code"] == 2

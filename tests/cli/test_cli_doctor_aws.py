@@ -44,10 +44,10 @@ def test_doctor_asks_aws_for_credentials_roles_clock_and_fleet(aws, world):
     assert checks["fleet"]["verdict"] == "warn"
     for service in ("ec2fleet.amazonaws.com", "spot.amazonaws.com"):
         client("iam").create_service_linked_role(AWSServiceName=service)
-    found = {r["RoleName"] for r in client("iam").list_roles()["Roles"]}
+    role_names = {r["RoleName"] for r in client("iam").list_roles()["Roles"]}
     checks = {c["name"]: c for c in world.run("--json", "doctor", env=aws).json["checks"]}
-    wanted = {"AWSServiceRoleForEC2Fleet", "AWSServiceRoleForEC2Spot"}
-    assert checks["service-linked roles"]["verdict"] == ("ok" if wanted <= found else "fail"), found
+    required_roles = {"AWSServiceRoleForEC2Fleet", "AWSServiceRoleForEC2Spot"}
+    assert checks["service-linked roles"]["verdict"] == ("ok" if required_roles <= role_names else "fail"), role_names
 
 
 def test_a_missing_bucket_is_the_store_s_matter_and_not_the_credentials(aws, world):

@@ -29,22 +29,22 @@ def market(tmp_path: Path) -> Iterator[LocalCloud]:
 @pytest.fixture
 def scored(monkeypatch):
     """What scores were asked for; zone b is ten points away from nothing."""
-    asked = []
+    requests = []
 
     def scores(self, types, count, regions=()):
-        asked.append((tuple(types), count, tuple(regions)))
+        requests.append((tuple(types), count, tuple(regions)))
         now = self._clock.now()
         if regions:
-            found = [("eu-west-1", "", 8), (REGION, "", 2)]
+            zone_scores = [("eu-west-1", "", 8), (REGION, "", 2)]
         else:
-            found = [(REGION, "us-east-1a", 3), (REGION, "us-east-1b", 9)]
+            zone_scores = [(REGION, "us-east-1a", 3), (REGION, "us-east-1b", 9)]
         return [
             PlacementScore(types=tuple(types), region=region, zone=zone, count=count, score=score, at=now)
-            for region, zone, score in found
+            for region, zone, score in zone_scores
         ]
 
     monkeypatch.setattr(PlacementScores, "scores", scores)
-    return asked
+    return requests
 
 
 @pytest.fixture
@@ -79,16 +79,21 @@ def test_spot_costs_what_the_cloud_says_now_zone_by_zone(cluster, market, spec_f
     pool = market.market.pools.get("m7i.large", ZONES[1])
     with market.market.lock:
         market.market.pools.set_price(pool, 0.0123, market.market.clock.now())
-    found = {c["name"]: c for c in cluster.run("--json", "submit", str(spec_file(JOB)), "--dry-run").json["candidates"]}
-    assert set(found) == set(TYPES)
-    said = found["m7i.large"]
-    prices = {row["zone"]: row["spot_usd_per_hour"] for row in said["pools"]}
+    candidates = {
+        c["name"]: c for c in cluster.run("--json", "submit", str(spec_file(JOB)), "--dry-run").json["candidates"]
+    }
+    assert set(candidates) == set(TYPES)
+    candidate = candidates["m7i.large"]
+    prices = {row["zone"]: row["spot_usd_per_hour"] for row in candidate["pools"]}
     assert prices == {zone: market.market.pools.get("m7i.large", zone).spot_usd for zone in ZONES}
-    assert said["spot_usd_per_hour"] == [min(prices.values()), max(prices.values())]
+    assert candidate["spot_usd_per_hour"] == [min(prices.values()), max(prices.values())]
     assert min(prices.values()) == 0.0123
-    assert said["expected_spot_usd"] == pytest.approx([0.0246, 2 * max(prices.values())])
-    assert (said["spot_price_source"], said["spot_price_is_estimate"]) == ("ec2:DescribeSpotPriceHistory", False)
-    assert said["spot_price_as_of"] == f"{SystemClock().now():%Y-%m-%d}"
+    assert candidate["expected_spot_usd"] == pytest.approx([0.0246, 2 * max(prices.values())])
+    assert (candidate["spot_price_source"], candidate["spot_price_is_estimate"]) == (
+        "ec2:DescribeSpotPriceHistory",
+        False,
+    )
+    assert candidate["spot_price_as_of"] == f"{SystemClock().now():%Y-%m-%d}"
     text = cluster.run("submit", str(spec_file(JOB)), "--dry-run").out
     assert "0.0123 to " in text
     assert "~" not in text.split("Spot prices without")[0]
@@ -100,10 +105,12 @@ def test_scores_follow_what_the_pools_would_give_now(cluster, market, spec_file)
         for kind in TYPES:
             for zone, depth in zip(ZONES, (100, 0), strict=True):
                 market.market.pools.get(kind, zone).depth[Market.SPOT] = depth
-    found = {c["name"]: c for c in cluster.run("--json", "submit", str(spec_file(JOB)), "--dry-run").json["candidates"]}
+    candidates = {
+        c["name"]: c for c in cluster.run("--json", "submit", str(spec_file(JOB)), "--dry-run").json["candidates"]
+    }
     for kind in TYPES:
-        assert found[kind]["placement_scores"] == [1, 10]
-        assert {row["zone"]: row["placement_score"] for row in found[kind]["pools"]} == {
+        assert candidates[kind]["placement_scores"] == [1, 10]
+        assert {row["zone"]: row["placement_score"] for row in candidates[kind]["pools"]} == {
             "us-east-1a": 10, "us-east-1b": 1,
         }  # fmt: skip
 
@@ -112,12 +119,12 @@ def test_scores_stand_beside_what_was_taken_here(cluster, scored, spec_file):
     for number, (hours, interrupted) in enumerate(((6.0, True), (3.0, False), (1.0, None), (2.0, True))):
         lived(cluster, f"i-{number}", "c6i.large", hours, interrupted)
     answer = cluster.run("--json", "submit", str(spec_file(JOB)), "--dry-run").json
-    found = {c["name"]: c for c in answer["candidates"]}["c6i.large"]
+    candidate = {c["name"]: c for c in answer["candidates"]}["c6i.large"]
     assert scored == [(tuple(TYPES), 1, ())]
-    assert found["placement_scores"] == [3, 9]
-    assert [(p["zone"], p["placement_score"]) for p in found["pools"]] == list(zip(ZONES, (3, 9), strict=True))
-    assert (found["spot_launches"], found["spot_interrupted"]) == (4, 2)
-    assert found["spot_hours_per_interruption"] == pytest.approx(6.0, abs=0.01)
+    assert candidate["placement_scores"] == [3, 9]
+    assert [(p["zone"], p["placement_score"]) for p in candidate["pools"]] == list(zip(ZONES, (3, 9), strict=True))
+    assert (candidate["spot_launches"], candidate["spot_interrupted"]) == (4, 2)
+    assert candidate["spot_hours_per_interruption"] == pytest.approx(6.0, abs=0.01)
     wide = cluster.run("submit", str(spec_file(JOB)), "--dry-run").out
     row = next(line for line in wide.splitlines() if "c6i.large" in line)
     assert row.split()[-2:] == ["3-9", "2/4"]
@@ -133,14 +140,14 @@ def test_scores_stand_beside_what_was_taken_here(cluster, scored, spec_file):
 def test_several_regions_are_scored_as_wholes(cluster, scored, spec_file):
     regions = ("--region", "eu-west-1", "--region", REGION)
     answer = cluster.run("--json", "submit", str(spec_file(JOB)), "--dry-run", *regions).json
-    found = {(c["name"], c["region"]): c for c in answer["candidates"]}
+    candidates = {(c["name"], c["region"]): c for c in answer["candidates"]}
     assert sorted(scored) == [(tuple(TYPES), 1, ()), (tuple(TYPES), 1, ("eu-west-1", REGION))]
-    assert found["c6i.large", "eu-west-1"]["placement_scores"] == [8, 8]
-    assert found["c6i.large", REGION]["placement_scores"] == [3, 9]
-    assert found["c6i.large", "eu-west-1"]["pools"] == []
+    assert candidates["c6i.large", "eu-west-1"]["placement_scores"] == [8, 8]
+    assert candidates["c6i.large", REGION]["placement_scores"] == [3, 9]
+    assert candidates["c6i.large", "eu-west-1"]["pools"] == []
 
 
-def test_the_fleet_has_prices_and_scores_of_pools_that_were_never_used_if_the_cloud_is_asked(cluster, market, scored):
+def test_live_fleet_lists_prices_and_scores_of_unused_pools(cluster, market, scored):
     assert cluster.run("--json", "fleet").json["pools"] == []
     rows = cluster.run("--json", "fleet", "--live").json["pools"]
     assert {(row["instance_type"], row["zone"], row["market"]) for row in rows} == {
@@ -158,8 +165,8 @@ def test_what_no_cloud_says_is_marked_as_an_estimate(world, spec_file):
     assert f"~{low.usd_per_hour:.4f} to {high.usd_per_hour:.4f}" in text
     assert "~ an estimate: the catalogue's figure of an earlier day" in text
     assert "SCORE" not in text
-    said = world.run("--json", "submit", str(spec_file(JOB)), "--dry-run").json["candidates"][0]
-    assert (said["spot_price_is_estimate"], said["spot_price_as_of"]) == (True, "2026-01-01")
+    candidate = world.run("--json", "submit", str(spec_file(JOB)), "--dry-run").json["candidates"][0]
+    assert (candidate["spot_price_is_estimate"], candidate["spot_price_as_of"]) == (True, "2026-01-01")
 
 
 def test_a_cloud_that_cannot_be_asked_hides_no_candidate(cluster, spec_file, monkeypatch):

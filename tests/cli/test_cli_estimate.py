@@ -33,14 +33,14 @@ def file(tmp_path: Path) -> Path:
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
         main(["estimate", *arguments])
-    said = capsys.readouterr()
-    return int(ended.value.code or 0), said.out, said.err
+    captured = capsys.readouterr()
+    return int(ended.value.code or 0), captured.out, captured.err
 
 
 def rows(out: str) -> dict[str, list[str]]:
     """The figures of a table's rows, by what begins them."""
     lines = [line.split() for line in out.splitlines() if "$" in line and not line.startswith(("USD", "Not", "Before"))]
-    return {" ".join(word for word in line if "$" not in word): [w for w in line if "$" in w] for line in lines}
+    return {" ".join(part for part in line if "$" not in part): [w for w in line if "$" in w] for line in lines}
 
 
 def test_a_table_has_every_kind_of_cost_and_the_total_and_says_what_is_not_counted(
@@ -92,9 +92,12 @@ def test_everything_that_is_wrong_is_named_at_once(file: Path, capsys: pytest.Ca
 
 def test_json_has_every_part(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(capsys, "--settings", str(file), "--json")
-    found: Any = json.loads(out)["environments"]["prod"]
-    assert found["before"] is None and found["prices_as_of"] == "2025-10-01"
-    assert {part["name"] for part in found["after"]["parts"]} >= {"everspot-prod-fleet-spot", "everspot-prod-elastic"}
+    estimate: Any = json.loads(out)["environments"]["prod"]
+    assert estimate["before"] is None and estimate["prices_as_of"] == "2025-10-01"
+    assert {part["name"] for part in estimate["after"]["parts"]} >= {
+        "everspot-prod-fleet-spot",
+        "everspot-prod-elastic",
+    }
 
 
 def test_a_ledger_tells_what_elastic_capacity_is_used_for(file: Path, past: Any) -> None:

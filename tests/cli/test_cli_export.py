@@ -31,25 +31,25 @@ def exported(world, tmp_path, *arguments) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(path.read_bytes().decode())))
 
 
-def billed(rows, **wanted) -> Fraction:
-    chosen = (r for r in rows if all(r[key] == value for key, value in wanted.items()))
+def billed(rows, **columns) -> Fraction:
+    chosen = (r for r in rows if all(r[key] == value for key, value in columns.items()))
     return sum((Fraction(r["BilledCost"]) for r in chosen), Fraction(0))
 
 
 def linted(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     """The rows as FOCUS 1.4, by a converter and a linter that share no code with the export."""
-    made = convert_to_focus_1_4(rows, mode=Mode.STRICT).datasets["Cost and Usage"]
-    report = lint_focus_1_4_structure("Cost and Usage", made)
+    converted = convert_to_focus_1_4(rows, mode=Mode.STRICT).datasets["Cost and Usage"]
+    report = lint_focus_1_4_structure("Cost and Usage", converted)
     assert report.ok, report.messages()[:5]
-    return made
+    return converted
 
 
 def test_an_independent_reader_takes_it_for_what_it_is(past, tmp_path):
     rows = exported(past, tmp_path)
-    found = detect_focus_schema(tuple(rows[0]))
-    assert (found.dataset, found.detected_version, found.confidence) == ("Cost and Usage", "1.2", "HIGH")
-    assert (found.missing_columns, found.unknown_columns) == ((), ())
-    assert found.score == 1.0
+    detection = detect_focus_schema(tuple(rows[0]))
+    assert (detection.dataset, detection.detected_version, detection.confidence) == ("Cost and Usage", "1.2", "HIGH")
+    assert (detection.missing_columns, detection.unknown_columns) == ((), ())
+    assert detection.score == 1.0
     assert len(linted(rows)) == len(rows) > 20
 
 
@@ -68,16 +68,20 @@ def test_its_sum_is_that_of_the_report_and_of_the_independent_bill(past, tmp_pat
 
 def test_rows_say_who_had_the_instance_and_what_was_lost(past, tmp_path):
     rows = exported(past, tmp_path)
-    mine = [r for r in rows if r["x_JobId"] == "moved"]
-    assert {json.loads(r["Tags"]).get("Team") for r in mine} == {"research"}
-    assert {(r["ResourceId"], r["x_Attempt"]) for r in mine} == {("i-spot1", "1"), ("i-spot2", "2"), ("i-spot3", "3")}
+    job_rows = [r for r in rows if r["x_JobId"] == "moved"]
+    assert {json.loads(r["Tags"]).get("Team") for r in job_rows} == {"research"}
+    assert {(r["ResourceId"], r["x_Attempt"]) for r in job_rows} == {
+        ("i-spot1", "1"),
+        ("i-spot2", "2"),
+        ("i-spot3", "3"),
+    }
     # 20 s from the notice to the release, 30 s until training again; then from the checkpoint at 5000 until training
     # at 5340, of which i-spot2 lived until 5250, and i-spot3 was its from 5310.
-    assert sum(Fraction(r["x_LostSeconds"]) for r in mine) == 20 + 30 + 250 + 30
+    assert sum(Fraction(r["x_LostSeconds"]) for r in job_rows) == 20 + 30 + 250 + 30
     kinds = {r["x_UsageKind"] for r in rows}
     assert kinds == {"work", "lost", "boot", "idle", "scheduler"}
     assert {r["PricingCategory"] for r in rows if r["ResourceId"] == "i-base"} == {"Standard"}
-    assert {r["PricingCategory"] for r in mine} == {"Dynamic"}
+    assert {r["PricingCategory"] for r in job_rows} == {"Dynamic"}
 
 
 def test_a_spot_instance_that_was_free_is_billed_with_nothing_and_keeps_its_list_price(world, tmp_path):
@@ -90,7 +94,7 @@ def test_a_spot_instance_that_was_free_is_billed_with_nothing_and_keeps_its_list
     assert row["ChargeDescription"].endswith("free: taken by the cloud so soon")
 
 
-def test_what_has_no_known_price_has_no_row_and_is_told(world, tmp_path):
+def test_unpriced_instances_have_no_row_and_are_reported(world, tmp_path):
     world.launch("i-base", 0)
     world.store.launches.create(
         "i-odd", LaunchRecord(instance_id="i-odd", instance_type="x9.odd", zone="us-east-1a", market=Market.ON_DEMAND,
@@ -100,8 +104,8 @@ def test_what_has_no_known_price_has_no_row_and_is_told(world, tmp_path):
     answer = world.run("--json", "export", "focus", *MARCH)
     assert answer.json["unpriced"] == [{"resource": "i-odd", "hours": 3.0}]
     assert answer.json["unpriced_hours"] == 3.0
-    told = world.run("export", "focus", *MARCH, "--out", str(tmp_path / "a.csv"))
-    assert "no price is known of i-odd (3 h): they have no row, and the sum is a lower bound" in told.err
+    text_answer = world.run("export", "focus", *MARCH, "--out", str(tmp_path / "a.csv"))
+    assert "no price is known of i-odd (3 h): they have no row, and the sum is a lower bound" in text_answer.err
 
 
 def test_an_instance_of_unknown_length_has_a_row_and_its_sum_is_told_as_a_lower_bound(world, tmp_path):
@@ -114,11 +118,11 @@ def test_an_instance_of_unknown_length_has_a_row_and_its_sum_is_told_as_a_lower_
     answer = world.run("--json", "export", "focus", *MARCH).json
     assert (answer["known"], answer["unknown_lengths"], answer["unpriced"]) == (False, ["i-spot1"], [])
     assert (float(billed(rows)), len(rows)) == (pytest.approx(answer["cost_usd"], abs=1e-6), answer["count"])
-    told = world.run("export", "focus", *MARCH, "--out", str(tmp_path / "a.csv"))
-    assert f"{len(rows)} rows of 2026-03, at least $" in told.out
+    text_answer = world.run("export", "focus", *MARCH, "--out", str(tmp_path / "a.csv"))
+    assert f"{len(rows)} rows of 2026-03, at least $" in text_answer.out
     assert (
         "warning: how long i-spot1 ran is not known: its row has the least that is billed, and the sum is a lower "
-        in (" ".join(told.err.split()))
+        in (" ".join(text_answer.err.split()))
     )
 
 
@@ -147,8 +151,8 @@ def test_a_month_has_its_own_hours_only_and_says_whether_it_is_over(past, tmp_pa
     assert {r["BillingPeriodEnd"] for r in march["rows"]} == {"2026-04-01T00:00:00Z"}
     whole = past.run("--json", "report").json["cost_usd"]
     assert march["cost_usd"] + april["cost_usd"] == pytest.approx(whole, abs=2e-6)
-    said = past.run("export", "focus", "--out", str(tmp_path / "a.csv.gz"))
-    assert "2026-04 is not over: this is up to 2026-04-01 12:00 UTC" in said.err
+    text_answer = past.run("export", "focus", "--out", str(tmp_path / "a.csv.gz"))
+    assert "2026-04 is not over: this is up to 2026-04-01 12:00 UTC" in text_answer.err
     with gzip.open(tmp_path / "a.csv.gz", "rt", newline="") as file:
         assert len(list(csv.DictReader(file))) == april["count"]
 
@@ -179,21 +183,21 @@ def test_without_a_file_the_table_goes_to_standard_output_with_its_header_even_i
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--month", "2026-3"), "--month: '2026-3' is not a month, such as 2026-10"),
         (("--month", "2026-04"), "--month: 2026-04 has not begun; it is 2026-03-01"),
         (("--out", "a.xlsx"), "--out: a.xlsx has to end with .csv or .csv.gz"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_read(world, arguments, said):
+def test_what_cannot_be_is_refused_before_anything_is_read(world, arguments, message):
     answer = world.run("export", "focus", *arguments)
     assert answer.code == 2
-    assert said in answer.err
+    assert message in answer.err
     assert not Path("a.xlsx").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_told(past, tmp_path):
+def test_an_unwritable_folder_is_reported(past, tmp_path):
     (tmp_path / "taken").write_text("")
     answer = past.run("export", "focus", *MARCH, "--out", str(tmp_path / "taken" / "a.csv"))
     assert answer.code == 1

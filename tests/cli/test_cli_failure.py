@@ -69,7 +69,7 @@ def fail(world, job, *, message="", traceback="", detail=OWN + LAUNCHER, checkpo
         data = {"message": message or OWN + LAUNCHER, "traceback": traceback} if traceback or not message else {
             "message": message
         }  # fmt: skip
-        world.tell(job, EventKind.ERROR, exit_code=1, attempt=number + 1, **data)
+        world.emit(job, EventKind.ERROR, exit_code=1, attempt=number + 1, **data)
         world.leave(job, at, Reason.ERROR, exit_code=1, detail=detail)
         at += 60
     return at
@@ -126,7 +126,7 @@ def test_a_job_that_runs_or_waits_has_no_such_head(past):
 
 
 def test_deadlines_are_open_kept_or_missed(world):
-    def said(job):
+    def read_deadline(job):
         line = next(line for line in world.run("job", job).out.splitlines() if line.startswith("deadline"))
         return line.split(maxsplit=1)[1].strip(), world.run("--json", "job", job).json["deadline"]
 
@@ -138,13 +138,13 @@ def test_deadlines_are_open_kept_or_missed(world):
         world.assign(job, "i-base", 10)
         world.start(job, 20)
         world.leave(job, end, reason)
-    assert said("kept") == ("kept with 30m00s to spare (2026-03-01 13:00 UTC)", "kept")
-    assert said("late") == ("missed by 1h00m (2026-03-01 13:00 UTC)", "missed")
-    assert said("failed") == ("missed: the job failed (2026-03-01 13:00 UTC)", "missed")
-    assert said("gone") == ("2026-03-01 13:00 UTC", None)
-    words, state = said("waits")  # asked months later
+    assert read_deadline("kept") == ("kept with 30m00s to spare (2026-03-01 13:00 UTC)", "kept")
+    assert read_deadline("late") == ("missed by 1h00m (2026-03-01 13:00 UTC)", "missed")
+    assert read_deadline("failed") == ("missed: the job failed (2026-03-01 13:00 UTC)", "missed")
+    assert read_deadline("gone") == ("2026-03-01 13:00 UTC", None)
+    words, state = read_deadline("waits")  # asked months later
     assert state == "missed" and words.startswith("missed by ") and "so far" in words
-    words, state = said("open")
+    words, state = read_deadline("open")
     assert state == "open" and words.startswith("in ")
 
 
@@ -156,12 +156,12 @@ def test_a_report_never_waits_for_a_job_that_has_ended(world):
     world.start("j", 20)
     world.save(world.record("j").model_copy(update={"progress": Progress(step=5)}))
     world.to(30)
-    world.tell("j", EventKind.INTERRUPTED, reason="notice", step=5, durable_step=5)
+    world.emit("j", EventKind.INTERRUPTED, reason="notice", step=5, durable_step=5)
     world.leave("j", 30, Reason.NOTICE)
     as_of = ("--as-of", (T0 + timedelta(seconds=100)).isoformat())
     assert "not yet" in world.run("report", *as_of).out
     world.to(50)
-    world.tell("j", EventKind.CANCELLED)
+    world.emit("j", EventKind.CANCELLED)
     world.save(world.record("j").model_copy(update={"state": JobState.CANCELLED, "changed_at": world.clock.now()}))
     out = world.run("report", *as_of).out
     assert "never" in out and "not yet" not in out

@@ -23,12 +23,12 @@ def test_a_visit_whose_host_told_no_bill_is_not_told_to_have_cost_nothing(past):
     assert "≥ $0.00 at other clusters (1 visit without a known bill)" in " ".join(past.run("report").out.split())
 
 
-def leave(world, job: str, told: str = "") -> str:
-    found = world.store.records.get(job)
+def leave(world, job: str, status: str = "") -> str:
+    doc = world.store.records.get(job)
     submitted, origin = world.store.jobs.get(job).value, Origin(cluster="test", control_url=world.url)
-    gone = journey.depart(found.value if found else None, submitted, origin, "there", "no capacity", world.clock.now())
-    world.save(journey.told(gone, told, None, 0, world.clock.now()) if told else gone)
-    return gone.away.visit
+    departed = journey.depart(doc.value if doc else None, submitted, origin, "there", "no capacity", world.clock.now())
+    world.save(journey.told(departed, status, None, 0, world.clock.now()) if status else departed)
+    return departed.away.visit
 
 
 def test_federation_shows_peers_and_what_is_wrong_with_them(world, peer):
@@ -82,8 +82,8 @@ def test_visits_are_listed_with_their_offer(world, peer):
 def test_a_visit_says_whose_job_it_is(world, peer):
     spec = JobSpec(name="b", recipe="image_classification", clouds=["folder"])
     visit = visit_id(Origin(cluster="there", control_url="file:///there"), "lr-t0000", T0, 2)
-    whose = Visit(home="there", control_url="file:///there", job_id="lr-t0000", number=2)
-    world.store.submit(JobSubmission(job_id=visit, spec=spec, submitted_at=T0, visit=whose))
+    visit_origin = Visit(home="there", control_url="file:///there", job_id="lr-t0000", number=2)
+    world.store.submit(JobSubmission(job_id=visit, spec=spec, submitted_at=T0, visit=visit_origin))
     world.submit("own")
     rows = {row["job_id"]: row["visit_of"] for row in world.run("--json", "jobs").json}
     assert rows == {visit: {"home": "there", "job_id": "lr-t0000", "number": 2}, "own": None}
@@ -175,11 +175,11 @@ def test_what_the_scheduler_sees_counts_and_not_what_this_user_reaches(world, pe
 
 def test_a_peer_that_was_taken_down_fails_doctor_only_while_it_has_jobs(world, peer):
     publish(peer, 0.02)
-    for down, known, verdict in ((True, False, "fail"), (False, True, "fail"), (True, True, "warn")):
-        if known:
+    for down, has_note, verdict in ((True, False, "fail"), (False, True, "fail"), (True, True, "warn")):
+        if has_note:
             world.store.notes.peers.put("there", PeerMarket(fleet=peer.notes.fleet()))
         note(world, "its scheduler has been silent since yesterday", down=down)
-        assert doctor(world)["verdict"] == verdict, (down, known)
+        assert doctor(world)["verdict"] == verdict, (down, has_note)
     world.submit("a")
     leave(world, "a", "RUNNING")
     check = doctor(world)
@@ -193,13 +193,13 @@ def test_eighty_columns_show_peers_and_visits_in_full(world, peer):
     origin = Origin(cluster="there", control_url="file:///there")
     guest = visit_id(origin, "lr-t0000", T0, 2)
     spec = JobSpec(name="b", recipe="image_classification", clouds=["folder"])
-    whose = Visit(home="there", control_url="file:///there", job_id="lr-t0000", number=2)
-    submission = JobSubmission(job_id=guest, spec=spec, submitted_at=T0, visit=whose)
+    visit_origin = Visit(home="there", control_url="file:///there", job_id="lr-t0000", number=2)
+    submission = JobSubmission(job_id=guest, spec=spec, submitted_at=T0, visit=visit_origin)
     offer = VisitOffer(
         visit=guest, home="there", state=OfferState.ACCEPTED, submission=submission, at=T0, changed_at=T0, why="late"
     )
     world.store.visits.create(guest, offer)
     shown = world.run("federation", env={"COLUMNS": "80"}).out
     assert max(map(len, shown.splitlines())) <= 80 and "…" not in shown
-    for word in ("there", "HEARTBEAT", "EGRESS $/GB", "ACCEPTED", guest, "lr-t0000 of there", visit, "no capacity"):
-        assert word in shown, word
+    for text in ("there", "HEARTBEAT", "EGRESS $/GB", "ACCEPTED", guest, "lr-t0000 of there", visit, "no capacity"):
+        assert text in shown, text

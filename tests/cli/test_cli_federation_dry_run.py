@@ -27,28 +27,33 @@ def test_a_dry_run_says_what_the_job_costs_at_each_peer_with_the_way_there(world
     publish(peer, 0.02)
     note(world, "")
     run = dry_run(world, tmp_path, expected_duration="10h", datasets="[images]")
-    home, there = run("--json").json["clusters"]
-    assert (home["cluster"], there["cluster"], there["cloud"], there["problem"]) == ("test", "there", "folder", None)
-    assert home["egress_usd"] == 0 and there["egress_usd"] == pytest.approx(0.09 * 0.001, rel=0.01)
-    assert there["usd_per_hour"] == 0.02 and there["changeover_seconds"] == 360
-    assert 0.02 * 10.1 + there["egress_usd"] <= there["expected_usd"] < 0.06 * 10.1
-    assert 5 * there["expected_usd"] == pytest.approx(home["expected_usd"], rel=0.05)
+    home, peer_row = run("--json").json["clusters"]
+    assert (home["cluster"], peer_row["cluster"], peer_row["cloud"], peer_row["problem"]) == (
+        "test",
+        "there",
+        "folder",
+        None,
+    )
+    assert home["egress_usd"] == 0 and peer_row["egress_usd"] == pytest.approx(0.09 * 0.001, rel=0.01)
+    assert peer_row["usd_per_hour"] == 0.02 and peer_row["changeover_seconds"] == 360
+    assert 0.02 * 10.1 + peer_row["egress_usd"] <= peer_row["expected_usd"] < 0.06 * 10.1
+    assert 5 * peer_row["expected_usd"] == pytest.approx(home["expected_usd"], rel=0.05)
     shown = run().out
-    assert f"{there['expected_usd']:.4f}" in shown and "FOR 10h" in shown and "360 s" in shown
+    assert f"{peer_row['expected_usd']:.4f}" in shown and "FOR 10h" in shown and "360 s" in shown
 
 
 def test_a_dry_run_says_why_a_peer_has_no_price(world, peer, tmp_path):
     run = dry_run(world, tmp_path)
-    _, there = run("--json").json["clusters"]
-    assert there["expected_usd"] is None and "noted no pools" in there["problem"]
+    _, peer_row = run("--json").json["clusters"]
+    assert peer_row["expected_usd"] is None and "noted no pools" in peer_row["problem"]
     publish(peer, 0.02, elastic=False)
-    _, there = run("--json").json["clusters"]
-    assert (there["problem"], there["why"]) == (None, "none of its instances is free for it")
-    assert (there["capacity_now"], there["expected_usd"]) == (False, None)
+    _, peer_row = run("--json").json["clusters"]
+    assert (peer_row["problem"], peer_row["why"]) == (None, "none of its instances is free for it")
+    assert (peer_row["capacity_now"], peer_row["expected_usd"]) == (False, None)
     publish(peer, 0.02)
     note(world, "its clock is 3h ahead of this cluster's")
-    _, there = run("--json").json["clusters"]
-    assert (there["problem"], there["usd_per_hour"]) == ("its clock is 3h ahead of this cluster's", 0.02)
+    _, peer_row = run("--json").json["clusters"]
+    assert (peer_row["problem"], peer_row["usd_per_hour"]) == ("its clock is 3h ahead of this cluster's", 0.02)
     assert "Without expected_duration nobody knows" in run().out
     (tmp_path / "job.yaml").write_text("name: b\nrecipe: image-classification\n")
     assert world.run("--json", "submit", str(tmp_path / "job.yaml"), "--dry-run").json["clusters"] == []
@@ -60,8 +65,8 @@ def test_a_dry_run_counts_the_way_alone_to_an_idle_instance_of_a_standing_fleet(
     peer.notes.write_fleet(peer.notes.fleet().model_copy(update={"idle": idle}))
     note(world, "")
     run = dry_run(world, tmp_path, expected_duration="10h")
-    _, there = run("--json").json["clusters"]
-    assert (there["capacity_now"], there["expected_usd"], there["egress_usd"]) == (True, 0.0, 0.0)
+    _, peer_row = run("--json").json["clusters"]
+    assert (peer_row["capacity_now"], peer_row["expected_usd"], peer_row["egress_usd"]) == (True, 0.0, 0.0)
     assert "is idle, and paid for anyway" in " ".join(run().out.split())
 
 
@@ -72,8 +77,8 @@ def test_a_job_that_only_a_peer_can_hold_is_accepted_with_a_warning(world, peer,
     run = dry_run(world, tmp_path, resources="{vcpus: 8}")
     assert "nothing that the cluster test has can hold this job" in run().err
     publish(peer, 0.02, kind="m6i.2xlarge")
-    found = run()
-    assert found.code == 0 and "no instance type of test can hold the job: it waits for there" in found.err
+    answer = run()
+    assert answer.code == 0 and "no instance type of test can hold the job: it waits for there" in answer.err
     alone = dry_run(world, tmp_path, resources="{vcpus: 8}", clusters="[other]")()
     assert alone.code != 0
 
@@ -83,7 +88,7 @@ def test_a_dry_run_takes_the_schedulers_note_of_a_peer_that_this_user_cannot_rea
     world.store.notes.peers.put("there", PeerMarket(fleet=peer.notes.fleet()))
     publish(world.store, 0.1)
     note(world, "")
-    gone = world.store.manifest().federation[0].model_copy(update={"control_url": "file:///nowhere/at/all"})
-    world.store.write_manifest(world.store.manifest().model_copy(update={"federation": (gone,)}))
-    _, there = dry_run(world, tmp_path, expected_duration="10h")("--json").json["clusters"]
-    assert there["problem"] is None and there["usd_per_hour"] == 0.02
+    unreadable_peer = world.store.manifest().federation[0].model_copy(update={"control_url": "file:///nowhere/at/all"})
+    world.store.write_manifest(world.store.manifest().model_copy(update={"federation": (unreadable_peer,)}))
+    _, peer_row = dry_run(world, tmp_path, expected_duration="10h")("--json").json["clusters"]
+    assert peer_row["problem"] is None and peer_row["usd_per_hour"] == 0.02

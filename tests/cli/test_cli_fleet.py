@@ -41,18 +41,18 @@ def fleet(past):
     return past
 
 
-def rows_of(answer: dict) -> dict[tuple[str, str, str], dict]:
+def rows_by_pool(answer: dict) -> dict[tuple[str, str, str], dict]:
     return {(row["instance_type"], row["zone"], row["market"]): row for row in answer["pools"]}
 
 
 def test_each_pool_has_its_price_score_history_and_refusals(fleet):
     answer = fleet.run("--json", "fleet").json
-    rows = rows_of(answer)
-    taken = rows["c6i.large", "us-east-1b", "spot"]
-    assert (taken["usd_per_hour"], taken["placement_score"]) == (0.051, 8)
-    assert (taken["launched"], taken["interrupted"], taken["refusals"]) == (1, 1, 0)
-    assert taken["lifetimes_hours"] == [pytest.approx(4120 / 3600)]  # i-spot1, by the ledger
-    assert taken["hours_per_interruption"] == pytest.approx(4120 / 3600)
+    rows = rows_by_pool(answer)
+    interrupted_pool = rows["c6i.large", "us-east-1b", "spot"]
+    assert (interrupted_pool["usd_per_hour"], interrupted_pool["placement_score"]) == (0.051, 8)
+    assert (interrupted_pool["launched"], interrupted_pool["interrupted"], interrupted_pool["refusals"]) == (1, 1, 0)
+    assert interrupted_pool["lifetimes_hours"] == [pytest.approx(4120 / 3600)]  # i-spot1, by the ledger
+    assert interrupted_pool["hours_per_interruption"] == pytest.approx(4120 / 3600)
     ended_by_us = rows["m7i.large", "us-east-1c", "spot"]
     assert (ended_by_us["launched"], ended_by_us["interrupted"]) == (1, 0)
     assert ended_by_us["hours_per_interruption"] is None
@@ -72,7 +72,7 @@ def test_what_runs_idles_and_comes_is_counted_by_pool(fleet):
     fleet.to(9200)
     fleet.launch("i-spot3", 9150)  # the ledger knows its end: it counts no more
     fleet.beat("i-base", job="more")
-    rows = rows_of(fleet.run("--json", "fleet").json)
+    rows = rows_by_pool(fleet.run("--json", "fleet").json)
     base = rows["m6i.large", "us-east-1a", "on-demand"]
     assert (base["instances"], base["busy"] + base["idle"] + base["coming"] <= 1) == (1, True)
     assert base["jobs"] == ["more"]
@@ -106,8 +106,8 @@ def test_pools_in_which_nothing_has_happened_are_counted_and_only_the_cheapest_o
     assert len(few) == len(whole) - 15
     assert {"c6i.large", "m6i.large", "m7i.large"} <= set(few)
     assert "15 more pools in which nothing has happened yet: everspot fleet --all" in text
-    every, text = listed("--all")
-    assert (len(every), "more pool" in text) == (len(whole), False)
+    all_names, text = listed("--all")
+    assert (len(all_names), "more pool" in text) == (len(whole), False)
 
 
 def test_a_pool_over_its_norm_is_marked_and_named_with_what_is_worse(fleet, monkeypatch):
@@ -121,7 +121,7 @@ def test_a_pool_over_its_norm_is_marked_and_named_with_what_is_worse(fleet, monk
     for hours, usd in ((40, 0.02), (0.1, 0.5)):
         at = now - timedelta(hours=hours)
         fleet.store.add_price(PricePoint(**POOL, zone="us-east-1b", at=at, usd_per_hour=usd, source="t"))
-    rows = rows_of(fleet.run("--json", "fleet", "--json").json)
+    rows = rows_by_pool(fleet.run("--json", "fleet", "--json").json)
     assert rows["c6i.large", "us-east-1b", "spot"]["over_norm"] == ["interruptions", "price"]
     assert [row["over_norm"] for pool, row in rows.items() if pool[1] != "us-east-1b"] == [[]] * (len(rows) - 1)
     text = fleet.run("fleet").out
@@ -149,7 +149,7 @@ def test_a_note_that_cannot_be_read_hides_nothing_else(fleet):
     (fleet.root / "control" / "pools.json").write_text("{")
     answer = fleet.run("--json", "fleet").json
     assert "cannot be read" in answer["troubles"][0]
-    assert rows_of(answer)["c6i.large", "us-east-1b", "spot"]["launched"] == 1
+    assert rows_by_pool(answer)["c6i.large", "us-east-1b", "spot"]["launched"] == 1
 
 
 def test_the_documents_alone_are_read_unless_the_cloud_is_asked_for(fleet, monkeypatch):
@@ -161,5 +161,5 @@ def test_the_documents_alone_are_read_unless_the_cloud_is_asked_for(fleet, monke
     }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
     assert fleet.run("--json", "fleet").json["troubles"] == []
-    (said, *_) = fleet.run("--json", "fleet", "--live").json["troubles"]
-    assert "spot prices could not be had of aws: Could not connect" in said
+    (trouble, *_) = fleet.run("--json", "fleet", "--live").json["troubles"]
+    assert "spot prices could not be had of aws: Could not connect" in trouble

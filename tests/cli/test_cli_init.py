@@ -17,12 +17,12 @@ AWS = {"cloud": "aws", "account": "123456789012", "region": "us-east-2", "team":
 GCP = {**AWS, "cloud": "gcp", "account": "my-project", "region": "us-central1"}
 
 
-def options(given: dict[str, str]) -> list[str]:
-    return [word for name, value in given.items() for word in (f"--{name}", value)]
+def options(answers: dict[str, str]) -> list[str]:
+    return [argument for name, value in answers.items() for argument in (f"--{name}", value)]
 
 
-def begun(folder: Path, given: dict[str, str], *more: str) -> Any:
-    done = everspot("init", str(folder), *options(given), "--yes", "--json", *more)
+def begun(folder: Path, answers: dict[str, str], *more: str) -> Any:
+    done = everspot("init", str(folder), *options(answers), "--yes", "--json", *more)
     assert done.code == 0, done.err
     return json.loads(done.out)
 
@@ -32,11 +32,11 @@ def test_what_it_writes_is_what_this_repository_runs():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("given", [AWS, GCP], ids=["aws", "gcp"])
-def test_a_project_has_settings_program_workflows_and_the_order_of_commands(tmp_path: Path, given: dict[str, str]):
-    told = begun(tmp_path, given, "--repository-ids", "11,22")
+@pytest.mark.parametrize("answers", [AWS, GCP], ids=["aws", "gcp"])
+def test_a_project_has_settings_program_workflows_and_the_order_of_commands(tmp_path: Path, answers: dict[str, str]):
+    result = begun(tmp_path, answers, "--repository-ids", "11,22")
     written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert written == set(told["written"])
+    assert written == set(result["written"])
     for name in ("review.yml", "apply.yml", "drift.yml"):
         assert (tmp_path / ".github/workflows" / name).read_bytes() == (ROOT / ".github/workflows" / name).read_bytes()
     for path in (ROOT / "stacks").glob("*.py"):
@@ -53,31 +53,31 @@ def test_a_project_has_settings_program_workflows_and_the_order_of_commands(tmp_
     assert yaml.safe_load((tmp_path / "stacks/rules.yaml").read_text())["environments"]["*"]["teams"] == ["vision"]
     assert "everspot[" in (tmp_path / "requirements.txt").read_text()
     page = (tmp_path / "SETUP.md").read_text()
-    assert all(command in page for step in told["steps"] for command in step["commands"])
-    titles = [step["title"] for step in told["steps"]]
+    assert all(command in page for step in result["steps"] for command in step["commands"])
+    titles = [step["title"] for step in result["steps"]]
     assert (
         titles.index("Bootstrap") < titles.index("Move the state") < titles.index("Account") < titles.index("Publish")
     )
 
 
-@pytest.mark.parametrize("given", [AWS, GCP], ids=["aws", "gcp"])
-def test_the_review_of_files_finds_nothing_wrong_with_what_was_written(tmp_path: Path, given: dict[str, str]):
-    begun(tmp_path, given)
+@pytest.mark.parametrize("answers", [AWS, GCP], ids=["aws", "gcp"])
+def test_the_review_of_files_finds_nothing_wrong_with_what_was_written(tmp_path: Path, answers: dict[str, str]):
+    begun(tmp_path, answers)
     author = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
     for words in (["init", "-q"], ["add", "-A"], [*author, "commit", "-qm", "Environments"]):
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
     done = everspot("review", "files", "--project", str(tmp_path), "--base", "0" * 40, "--json")
-    found = json.loads(done.out)
-    assert (done.code, found["problems"]) == (0, {})
-    assert {"bootstrap", "dev", "prod"} <= set(found["prices"])
+    review = json.loads(done.out)
+    assert (done.code, review["problems"]) == (0, {})
+    assert {"bootstrap", "dev", "prod"} <= set(review["prices"])
 
 
 def test_what_steps_cost_is_what_everspot_estimate_says(tmp_path: Path):
     steps = {step["stack"]: step for step in begun(tmp_path, AWS)["steps"] if step["stack"]}
     for stack in ("bootstrap", "dev", "prod"):
         file = tmp_path / f"stacks/Pulumi.{stack}.yaml"
-        told = json.loads(everspot("estimate", "--settings", str(file), "--json").out)
-        total = told["environments"][stack]["after"]["total"]
+        estimate = json.loads(everspot("estimate", "--settings", str(file), "--json").out)
+        total = estimate["environments"][stack]["after"]["total"]
         figures = steps[stack]["usd_per_month"]
         assert (figures["low"], figures["expected"], figures["high"]) == pytest.approx(
             (total["low"], total["expected"], total["high"])
@@ -99,9 +99,9 @@ def test_googles_services_get_their_own_accounts_once_they_are_on_and_before_the
 ):
     steps = begun(tmp_path, GCP)["steps"]
     commands = [line for step in steps for line in step["commands"]]
-    made = [commands.index(line) for line in commands if "services identity create" in line]
-    assert len(made) == 2 and min(made) > commands.index("pulumi up --stack account")
-    assert max(made) < next(n for n, line in enumerate(commands) if "gh pr create" in line)
+    identity_lines = [commands.index(line) for line in commands if "services identity create" in line]
+    assert len(identity_lines) == 2 and min(identity_lines) > commands.index("pulumi up --stack account")
+    assert max(identity_lines) < next(n for n, line in enumerate(commands) if "gh pr create" in line)
 
 
 def test_the_ids_are_asked_of_the_forge_where_they_are_not_known(tmp_path: Path):
@@ -164,7 +164,7 @@ def test_an_answer_is_judged_as_it_is_given_and_asked_again(tmp_path: Path):
     assert "gcp:region: us-east1" in (tmp_path / "stacks/Pulumi.dev.yaml").read_text()
 
 
-def test_a_wrong_option_is_told_before_anybody_is_asked(tmp_path: Path):
+def test_a_wrong_option_is_refused_before_any_question(tmp_path: Path):
     done = subprocess.run(
         [sys.executable, "-m", "everspot_cli.main", "init", str(tmp_path / "new"), "--cloud", "azure"],
         input="", capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path,
@@ -174,18 +174,18 @@ def test_a_wrong_option_is_told_before_anybody_is_asked(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("given", "region", "meant"),
+    ("answers", "region", "suggestion"),
     [(AWS, "us-east-9", "there is us-east-1, us-east-2"), (GCP, "europe-wst4", "mean europe-west4")],
     ids=["aws", "gcp"],
 )
 def test_a_region_that_is_not_known_is_refused_with_the_nearest_unless_it_may_be_newer(
-    tmp_path: Path, given: dict[str, str], region: str, meant: str
+    tmp_path: Path, answers: dict[str, str], region: str, suggestion: str
 ):
-    done = everspot("init", str(tmp_path / "new"), *options({**given, "region": region}), "--yes", "--json")
+    done = everspot("init", str(tmp_path / "new"), *options({**answers, "region": region}), "--yes", "--json")
     (problem,) = json.loads(done.err)["problems"]
     assert (done.code, problem["field"]) == (2, "region")
-    assert meant in problem["problem"] and "--unlisted-region" in problem["problem"]
-    begun(tmp_path / "new", {**given, "region": region}, "--unlisted-region")
+    assert suggestion in problem["problem"] and "--unlisted-region" in problem["problem"]
+    begun(tmp_path / "new", {**answers, "region": region}, "--unlisted-region")
 
 
 def test_an_input_that_ends_names_the_options_that_are_missing(tmp_path: Path):
@@ -197,17 +197,17 @@ def test_an_input_that_ends_names_the_options_that_are_missing(tmp_path: Path):
     assert "missing: --region, --team, --repository" in done.stderr
 
 
-@pytest.mark.parametrize("given", [AWS, GCP], ids=["aws", "gcp"])
+@pytest.mark.parametrize("answers", [AWS, GCP], ids=["aws", "gcp"])
 def test_the_commands_can_be_pasted_and_the_environment_is_closed_before_anything_is_pushed(
-    tmp_path: Path, given: dict[str, str]
+    tmp_path: Path, answers: dict[str, str]
 ):
-    steps = {step["title"]: step["commands"] for step in begun(tmp_path, given, "--repository-ids", "11,22")["steps"]}
+    steps = {step["title"]: step["commands"] for step in begun(tmp_path, answers, "--repository-ids", "11,22")["steps"]}
     text = "\n".join(line for commands in steps.values() for line in commands)
     done = subprocess.run(["sh", "-n"], input=text, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "NUMBER" not in text
     signed_in = [line for line in steps["Bootstrap"] if "application-default login" in line]
-    assert bool(signed_in) == (given["cloud"] == "gcp")
+    assert bool(signed_in) == (answers["cloud"] == "gcp")
     (push,) = (index for index, line in enumerate(steps["Publish"]) if "git push" in line)
     closed = " ".join(steps["Publish"][:push])
     assert "deployment_branch_policy[custom_branch_policies]=true" in closed
@@ -224,8 +224,8 @@ def test_files_that_are_there_are_named_and_overwritten_only_by_force(tmp_path: 
     (tmp_path / "SETUP.md").symlink_to(tmp_path / "elsewhere")
     done = everspot("init", str(tmp_path), *options(AWS), "--yes", "--json")
     assert done.code == 1
-    told = json.loads(done.err)
-    assert [problem["field"] for problem in told["problems"]] == ["stacks/Pulumi.dev.yaml", "SETUP.md"]
+    error = json.loads(done.err)
+    assert [problem["field"] for problem in error["problems"]] == ["stacks/Pulumi.dev.yaml", "SETUP.md"]
     assert changed.read_text() == "config: {}\n" and not (tmp_path / "elsewhere").exists()
     (tmp_path / "SETUP.md").unlink()
     assert begun(tmp_path, AWS, "--force")["written"] == ["stacks/Pulumi.dev.yaml", "SETUP.md"]

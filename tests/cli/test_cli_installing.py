@@ -33,8 +33,8 @@ FORK = "https://forge.example.com/o/everspot"
     ],
 )
 def test_what_was_noted_of_an_installation_installs_the_same_again(origin, line, local):
-    found = requirement("cli", "0.1.0", origin)
-    assert (found.line, found.local) == (line, local)
+    noted = requirement("cli", "0.1.0", origin)
+    assert (noted.line, noted.local) == (line, local)
 
 
 def test_a_project_begun_from_a_checkout_is_installed_from_it_and_the_page_says_what_a_runner_needs(tmp_path: Path):

@@ -167,7 +167,7 @@ def test_times_and_durations_of_a_history_are_of_one_clock(world):
     world.submit("a", 0)
     world.assign("a", "i-base", 10)
     world.start("a", 20)  # its trainer was ready after 4 real seconds
-    world.tell("a", EventKind.STALLED, step=7, seconds=5.0, restarted=False)
+    world.emit("a", EventKind.STALLED, step=7, seconds=5.0, restarted=False)
     progress = Progress(unkept_seconds=3.0, stalled_seconds=5.0)
     world.save(world.record("a").model_copy(update={"progress": progress}))
     fast = {"EVERSPOT_CLOCK": f"120@{world.clock.now().timestamp():.0f}"}

@@ -26,10 +26,10 @@ def test_logs_go_on_over_attempts(past):
 def test_the_last_lines_are_printed_over_pieces_that_end_anywhere(past):
     for seq, data in enumerate((b"one\ntw", b"o\nthree\n", b"fo", b"ur\n")):
         past.store.append_log("moved", 1, seq, data)
-    said = ["one", "two", "three", "four"]
+    expected = ["one", "two", "three", "four"]
     for lines in range(1, 6):
-        assert past.run("logs", "moved", "--tail", str(lines)).out.splitlines() == said[-lines:]
-    assert past.run("logs", "moved", "--since", "1h").out.splitlines() == said
+        assert past.run("logs", "moved", "--tail", str(lines)).out.splitlines() == expected[-lines:]
+    assert past.run("logs", "moved", "--since", "1h").out.splitlines() == expected
     assert past.run("logs", "moved", "--since", "soon").code == 2
     assert past.run("logs", "moved", "--tail", "0").code == 2
 

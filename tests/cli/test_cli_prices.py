@@ -69,7 +69,7 @@ class Lists:
     """A client of the price lists and of EC2 in a region of China, as far as prices are read from them."""
 
     def get_paginator(self, name):
-        self.asked = name
+        self.operation = name
         return self
 
     def paginate(self, **_):
@@ -104,7 +104,7 @@ def test_doctor_doubts_figures_of_more_than_thirty_days(cluster):
 
 
 def test_a_refresh_that_brings_spot_prices_alone_says_so(cluster, monkeypatch):
-    def lists(self, region, wanted, now, page):
+    def lists(self, region, types, now, page):
         row = TypePrice(instance_type="g5.xlarge", spot_usd_per_hour={f"{REGION}a": 0.4})
         return PriceTable(
             cloud="aws", region=region, as_of=now, on_demand_source="none", spot_source="a list", prices=[row]
@@ -112,17 +112,17 @@ def test_a_refresh_that_brings_spot_prices_alone_says_so(cluster, monkeypatch):
 
     monkeypatch.setattr(type(provider("aws")), "price_table", lists)
     old = builtin().on_demand("g5.xlarge", REGION).as_of
-    said = cluster.run("prices", "refresh", "--type", "g5.xlarge").out
-    assert f"Noted for the cluster: Spot prices. On-demand prices stay the catalogue's of {old}." in said
+    out = cluster.run("prices", "refresh", "--type", "g5.xlarge").out
+    assert f"Noted for the cluster: Spot prices. On-demand prices stay the catalogue's of {old}." in out
 
 
 def test_prices_of_several_sources_are_told_apart_and_types_without_one_named(world):
     world.offer("m6i.large", "own.large", name="own.large", vcpus=2, memory_gib=4, on_demand_usd_per_hour=1.5)
-    both = world.run("prices", "--type", "own.large", "--type", "m6i.large", "--type", "zz.none").out
-    rows = {line.split()[0]: line for line in both.splitlines() if line}
+    out = world.run("prices", "--type", "own.large", "--type", "m6i.large", "--type", "zz.none").out
+    rows = {line.split()[0]: line for line in out.splitlines() if line}
     assert rows["own.large"].endswith("(1)") and rows["m6i.large"].endswith("(2)") and rows["zz.none"].endswith("—")
-    assert "Prices (1): " in both and "Prices (2): skypilot-org/skypilot-catalog" in both
-    assert "declare onDemandUsdPerHour" in both
+    assert "Prices (1): " in out and "Prices (2): skypilot-org/skypilot-catalog" in out
+    assert "declare onDemandUsdPerHour" in out
 
 
 def test_a_cluster_without_a_price_list_says_so(world):

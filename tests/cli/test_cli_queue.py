@@ -18,16 +18,16 @@ from tests.cli.conftest import T0
 @pytest.fixture
 def reads(monkeypatch):
     """The requests that reach the control bucket, as (operation, key)."""
-    seen = []
+    requests = []
     for name in ("get", "list"):
         real = getattr(Bucket, name)
 
         def counted(self, key="", real=real, name=name):
-            seen.append((name, key))
+            requests.append((name, key))
             return real(self, key)
 
         monkeypatch.setattr(Bucket, name, counted)
-    return seen
+    return requests
 
 
 def ids(answer):
@@ -170,7 +170,7 @@ def test_an_empty_queue_is_told_in_sentences_of_their_own(world):
 def test_instances_beyond_the_target_say_what_becomes_of_them_and_when(world, monkeypatch):
     monkeypatch.setattr("everspot_store.SystemClock.from_environment", lambda: world.clock)
 
-    def told(on_demand, spot):
+    def list_instances(on_demand, spot):
         standing = Standing(on_demand_units=on_demand, spot_units=spot, weights={"m7i.large": 2})
         world.store.write_manifest(world.store.manifest().model_copy(update={"standing": standing}))
         return "".join(world.run("instances").out.splitlines(True)[-2:])
@@ -182,21 +182,21 @@ def test_instances_beyond_the_target_say_what_becomes_of_them_and_when(world, mo
     for iid in ("i-base", "i-spot1", "i-spot2"):
         world.beat(iid)
     world.beat("i-spot3", job="a")
-    assert "declared" not in told(1, 4)
-    assert told(1, 3).endswith(
+    assert "declared" not in list_instances(1, 4)
+    assert list_instances(1, 3).endswith(
         "spot: 4 units held, 3 declared. Idle ones beyond that are let go once they are 5m old, the first in 4m00s; "
         "busy ones when their job has left them.\n"
     )
-    assert "on-demand: 1 unit held, 0 declared. Idle ones beyond that" in told(0, 4)
+    assert "on-demand: 1 unit held, 0 declared. Idle ones beyond that" in list_instances(0, 4)
     world.to(400)
     for iid in ("i-base", "i-spot1", "i-spot2"):
         world.beat(iid)
     world.beat("i-spot3", job="a")
-    assert "the first at the scheduler's next tick;" in told(1, 3)
+    assert "the first at the scheduler's next tick;" in list_instances(1, 3)
     world.beat("i-base", job="b")
-    assert "All of them are busy: one beyond that is let go when its job has left it." in told(0, 4)
+    assert "All of them are busy: one beyond that is let go when its job has left it." in list_instances(0, 4)
     launched(world, "i-base")
-    assert "declared" not in told(0, 4), "what was launched for a job is no fleet's"
+    assert "declared" not in list_instances(0, 4), "what was launched for a job is no fleet's"
 
 
 def launched(world, name):

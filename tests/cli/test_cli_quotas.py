@@ -41,7 +41,7 @@ def quotas(market: LocalCloud, world: Any) -> Any:
     s3.put_object(Bucket="control-of-test", Key="cluster.json", Body=manifest.to_json())
     world.url = url
 
-    def ask(elastic: Elastic | None = None) -> Any:
+    def read_checks(elastic: Elastic | None = None) -> Any:
         if elastic is not None:
             launching = manifest.model_copy(update={"elastic": elastic})
             s3.put_object(Bucket="control-of-test", Key="cluster.json", Body=launching.to_json())
@@ -49,7 +49,7 @@ def quotas(market: LocalCloud, world: Any) -> Any:
         checks = [c for c in world.run("--json", "doctor").json["checks"] if c["name"] == "quota"]
         return {code: c for c in checks for code in ("L-3819A6DF", "L-DB2E81BA") if code in c["detail"]}
 
-    return ask
+    return read_checks
 
 
 def test_doctor_says_whether_the_quotas_reach_the_target(market: LocalCloud, quotas: Any) -> None:
@@ -70,12 +70,12 @@ def test_the_schedulers_machine_takes_of_a_quota_first(market: LocalCloud, quota
         types=["m6i.large"], markets=[Market.ON_DEMAND], max_instances=3, template="lt-1", template_version="1",
         places={},
     )  # fmt: skip
-    for value, verdict, left in ((8, "ok", "6 vCPUs"), (1, "fail", "0 vCPUs, enough for 0 of 3")):
+    for value, verdict, remaining in ((8, "ok", "6 vCPUs"), (1, "fail", "0 vCPUs, enough for 0 of 3")):
         market.do("quota", code="L-1216C47A", value=value)
         scheduler, launched = (c for c in quotas(own) if "L-1216C47A" in c["detail"])
         assert (scheduler["verdict"], launched["verdict"]) == (verdict, verdict)
         assert f"{value} vCPUs; the scheduler, t3.small, takes 2" in scheduler["detail"]
-        assert left in launched["detail"]
+        assert remaining in launched["detail"]
 
 
 def test_doctor_holds_what_may_be_launched_against_what_the_standing_fleets_leave(
@@ -91,5 +91,5 @@ def test_doctor_holds_what_may_be_launched_against_what_the_standing_fleets_leav
         (64, "fail", "0 vCPUs, enough for 0 of 8 launched instances of g5.xlarge"),
     ):
         market.do("quota", code="L-3819A6DF", value=value)
-        (found,) = [check for check in quotas(elastic) if "launched" in check["detail"]]
-        assert (found["verdict"], words in found["detail"]) == (verdict, True), found
+        (check,) = [check for check in quotas(elastic) if "launched" in check["detail"]]
+        assert (check["verdict"], words in check["detail"]) == (verdict, True), check

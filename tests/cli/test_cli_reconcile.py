@@ -44,19 +44,24 @@ def compared(world, *files, code=0, arguments=()):
     return answer.json
 
 
-def hours(found) -> dict[str, int]:
+def hours(document) -> dict[str, int]:
     """How many hours of instances there are of each sort."""
     sorts = ("both", "only_here", "only_there", "unpriced_here", "not_billed_yet")
-    return {name: found[name]["count"] for name in sorts if found[name]["count"]}
+    return {name: document[name]["count"] for name in sorts if document[name]["count"]}
 
 
 def test_a_bill_that_agrees_has_no_gap(past, own, tmp_path):
-    found = compared(past, written(tmp_path / "bill.csv", own))
+    document = compared(past, written(tmp_path / "bill.csv", own))
     report = past.run("--json", "report").json
-    assert found["here_usd"] == found["there_usd"] == report["cost_usd"]
-    assert (found["gap_usd"], found["within_tolerance"], found["step"], found["tables"]) == (0, True, "hour", ["FOCUS"])
-    assert hours(found) == {"both": len({(row["ResourceId"], row["ChargePeriodStart"]) for row in own})}
-    assert found["by_tag"]["Team"][0]["difference_usd"] == 0
+    assert document["here_usd"] == document["there_usd"] == report["cost_usd"]
+    assert (document["gap_usd"], document["within_tolerance"], document["step"], document["tables"]) == (
+        0,
+        True,
+        "hour",
+        ["FOCUS"],
+    )
+    assert hours(document) == {"both": len({(row["ResourceId"], row["ChargePeriodStart"]) for row in own})}
+    assert document["by_tag"]["Team"][0]["difference_usd"] == 0
 
 
 def test_an_export_of_an_unfinished_hour_is_compared_up_to_its_own_moment(past, tmp_path, monkeypatch):
@@ -65,18 +70,18 @@ def test_an_export_of_an_unfinished_hour_is_compared_up_to_its_own_moment(past, 
     path = tmp_path / "bill.csv"
     path.write_text(past.run("export", "focus", *MARCH).out)
     monkeypatch.setenv("EVERSPOT_CLOCK", f"1e-12@{T0.timestamp() + 2.5 * 3600 + 1200:.0f}")
-    found = compared(past, path)
-    assert found["gap_usd"] == 0 and found["bill_as_of"].startswith("2026-03-01T14:30:00")
-    assert found["here_usd"] == found["there_usd"] > 0
-    told = past.run("reconcile", str(path), *MARCH)
-    assert "2026-03-01 14:30:00 UTC, as the bill says" in told.out
+    document = compared(past, path)
+    assert document["gap_usd"] == 0 and document["bill_as_of"].startswith("2026-03-01T14:30:00")
+    assert document["here_usd"] == document["there_usd"] > 0
+    answer = past.run("reconcile", str(path), *MARCH)
+    assert "2026-03-01 14:30:00 UTC, as the bill says" in answer.out
 
     cut = list(csv.DictReader(io.StringIO(path.read_text())))
-    found = compared(past, written(tmp_path / "cur.csv", as_cur(cut)))  # a cloud's table does not say the moment
-    assert found["gap_usd"] == pytest.approx(0, abs=1e-6)
-    assert found["not_whole_yet"]["count"] > 0 and found["bill_as_of"] is None
-    told = past.run("reconcile", str(tmp_path / "cur.csv"), *MARCH)
-    assert "in the bill's newest hour, not whole yet" in told.out
+    document = compared(past, written(tmp_path / "cur.csv", as_cur(cut)))  # a cloud's table does not say the moment
+    assert document["gap_usd"] == pytest.approx(0, abs=1e-6)
+    assert document["not_whole_yet"]["count"] > 0 and document["bill_as_of"] is None
+    answer = past.run("reconcile", str(tmp_path / "cur.csv"), *MARCH)
+    assert "in the bill's newest hour, not whole yet" in answer.out
 
 
 def as_cur(rows: list[dict[str, str]]) -> list[dict[str, str]]:
@@ -101,12 +106,12 @@ def test_cur_2_compressed_and_in_parts_is_read_with_what_it_has_beside(past, own
         written(tmp_path / "1.csv.gz", [*rows[:5], tax, credit]),
         written(tmp_path / "2.csv.gz", [*rows[5:], stranger]),
     ]
-    found = compared(past, *files)
-    assert (found["gap_usd"], found["tables"]) == (pytest.approx(0, abs=1e-6), ["CUR 2.0"])
-    assert {name: one["usd"] for name, one in found["other_charges"].items()} == {"Tax": 0.5, "Credit": -0.25}
-    assert found["elsewhere"]["rows"] == 1
+    document = compared(past, *files)
+    assert (document["gap_usd"], document["tables"]) == (pytest.approx(0, abs=1e-6), ["CUR 2.0"])
+    assert {name: charge["usd"] for name, charge in document["other_charges"].items()} == {"Tax": 0.5, "Credit": -0.25}
+    assert document["elsewhere"]["rows"] == 1
     again = compared(past, *files, files[0])
-    assert (again["repeated_rows"], again["gap_usd"]) == (5, found["gap_usd"])
+    assert (again["repeated_rows"], again["gap_usd"]) == (5, document["gap_usd"])
 
 
 def test_json_lines_may_leave_out_what_has_no_value(past, own, tmp_path):
@@ -114,9 +119,9 @@ def test_json_lines_may_leave_out_what_has_no_value(past, own, tmp_path):
     first = own[0] | {"ResourceId": "", "ChargeCategory": "Tax"}
     lines = [{k: v for k, v in row.items() if v} | {"Tags": [{"Key": "team", "Value": "v"}]} for row in (first, *own)]
     path.write_text("\n".join(map(json.dumps, lines)) + "\n")
-    found = compared(past, path)
-    assert (found["gap_usd"], found["other_charges"]["Tax"]["rows"]) == (0, 1)
-    assert {line["value"] for line in found["by_tag"]["Team"]} == {"v"}
+    document = compared(past, path)
+    assert (document["gap_usd"], document["other_charges"]["Tax"]["rows"]) == (0, 1)
+    assert {line["value"] for line in document["by_tag"]["Team"]} == {"v"}
 
 
 @pytest.mark.parametrize("vendor", ["aws", "gcp"])
@@ -124,19 +129,19 @@ def test_bills_that_somebody_else_has_made_up_are_read_without_a_fault(past, own
     with redirect_stdout(io.StringIO()):
         assert toolkit(f"generate --provider {vendor} --focus-version 1.2 --rows 60 --out {tmp_path}".split()) == 0
     (path,) = tmp_path.glob("focus_1_2_*.csv")
-    found = compared(past, path, written(tmp_path / "own.csv", own))
-    assert (found["gap_usd"], found["rows"]) == (0, 60 + len(own))
-    assert sum(one["rows"] for one in found["other_months"].values()) == 60
-    month = next(iter(found["other_months"]))
+    document = compared(past, path, written(tmp_path / "own.csv", own))
+    assert (document["gap_usd"], document["rows"]) == (0, 60 + len(own))
+    assert sum(entry["rows"] for entry in document["other_months"].values()) == 60
+    month = next(iter(document["other_months"]))
     assert past.run("reconcile", str(path), "--month", month).code == 2  # it has not begun
 
 
 def test_a_month_without_instances_on_either_side_says_so(world, past, tmp_path):
     cells = ROW.replace("i-base", "vol-1").replace("2026-03", "2026-02").split(",")
     path = written(tmp_path / "bill.csv", [dict(zip(HEADER.split(","), cells, strict=True))])
-    told = past.run("reconcile", str(path), "--month", "2026-02")
-    assert told.code == 0
-    assert "Neither side has time of instances in 2026-02: nothing was compared." in told.out
+    answer = past.run("reconcile", str(path), "--month", "2026-02")
+    assert answer.code == 0
+    assert "Neither side has time of instances in 2026-02: nothing was compared." in answer.out
 
 
 def test_a_missing_instance_and_one_too_many_are_named_and_do_not_make_up_for_each_other(past, own, tmp_path):
@@ -145,32 +150,32 @@ def test_a_missing_instance_and_one_too_many_are_named_and_do_not_make_up_for_ea
     base = next(row for row in own if row["ResourceId"] == "i-base")
     rows.append(base | {"ResourceId": "i-left", "BilledCost": "0.125", "Tags": cluster})
     path = written(tmp_path / "bill.csv", rows)
-    found = compared(past, path, code=1)
-    assert {row["resource"] for row in found["only_here"]["largest"]} == {"i-spot3"}
-    assert [row["resource"] for row in found["only_there"]["largest"]] == ["i-left"]
+    document = compared(past, path, code=1)
+    assert {row["resource"] for row in document["only_here"]["largest"]} == {"i-spot3"}
+    assert [row["resource"] for row in document["only_there"]["largest"]] == ["i-left"]
     missing = sum(float(row["BilledCost"]) for row in own if row["ResourceId"] == "i-spot3")
-    assert found["gap_usd"] == pytest.approx(missing + 0.125, abs=1e-6)
-    assert found["difference_usd"] == pytest.approx(missing - 0.125, abs=1e-6)
+    assert document["gap_usd"] == pytest.approx(missing + 0.125, abs=1e-6)
+    assert document["difference_usd"] == pytest.approx(missing - 0.125, abs=1e-6)
     assert compared(past, path, arguments=("--tolerance", "99"))["within_tolerance"]
-    told = past.run("reconcile", str(path), *MARCH)
-    assert told.code == 1
-    assert "only in the ledger" in told.out and "only in the bill" in told.out and "i-left" in told.out
-    assert "more than the tolerance of 1 %" in told.out
+    answer = past.run("reconcile", str(path), *MARCH)
+    assert answer.code == 1
+    assert "only in the ledger" in answer.out and "only in the bill" in answer.out and "i-left" in answer.out
+    assert "more than the tolerance of 1 %" in answer.out
 
 
 def test_hours_later_than_the_bill_are_not_missing(past, own, tmp_path):
     rows = [row for row in own if row["ChargePeriodStart"] < "2026-03-01T14"]
-    found = compared(past, written(tmp_path / "bill.csv", rows))
-    assert (found["gap_usd"], found["only_here"]["count"]) == (0, 0)
-    assert found["not_billed_yet"]["count"] > 0 and found["billed_until"] == "2026-03-01T14:00:00Z"
+    document = compared(past, written(tmp_path / "bill.csv", rows))
+    assert (document["gap_usd"], document["only_here"]["count"]) == (0, 0)
+    assert document["not_billed_yet"]["count"] > 0 and document["billed_until"] == "2026-03-01T14:00:00Z"
 
 
 def test_the_effective_cost_is_compared_where_the_bill_has_one(past, own, tmp_path):
     rows = [row | {"EffectiveCost": str(2 * float(row["EffectiveCost"]))} for row in own]
     path = written(tmp_path / "bill.csv", rows)
     assert compared(past, path)["gap_usd"] == 0
-    found = compared(past, path, code=1, arguments=("--cost", "effective"))
-    assert found["there_usd"] == pytest.approx(2 * found["here_usd"], abs=1e-5)
+    document = compared(past, path, code=1, arguments=("--cost", "effective"))
+    assert document["there_usd"] == pytest.approx(2 * document["here_usd"], abs=1e-5)
     answer = past.run("reconcile", str(written(tmp_path / "cur.csv", as_cur(own))), *MARCH, "--cost", "effective")
     assert answer.code == 2
     assert "--cost: CUR 2.0 has no effective cost; it has billed" in answer.err
@@ -220,22 +225,22 @@ FILES = {
 
 @pytest.mark.parametrize("name", list(FILES))
 def test_a_file_that_is_not_what_it_seems_is_refused_by_name(world, tmp_path, name):
-    data, said = FILES[name]
+    data, message = FILES[name]
     path = tmp_path / f"{name}.bill"
     path.write_bytes(data)
     answer = world.run("reconcile", str(path), *MARCH)
     assert answer.code == 1
-    assert said in " ".join(answer.err.split())
+    assert message in " ".join(answer.err.split())
     assert "Traceback" not in answer.err
 
 
 def test_what_a_bill_says_cannot_drive_a_terminal(past, own, tmp_path):
     rows = [dict(own[0]), own[0] | {"ChargeCategory": "\x1b[2J\x1b]0;x\x07"}, own[1] | {"SkuMeter": "\x1b[31mBytes"}]
     rows[0]["Tags"] = json.dumps({"Team": "\x1b[5mvision"})
-    told = past.run("reconcile", str(written(tmp_path / "bill.csv", rows)), *MARCH)
-    assert told.code == 1
-    assert "vision" in told.out and "Bytes" in told.out
-    assert "\x1b" not in told.out and "\x07" not in told.out
+    answer = past.run("reconcile", str(written(tmp_path / "bill.csv", rows)), *MARCH)
+    assert answer.code == 1
+    assert "vision" in answer.out and "Bytes" in answer.out
+    assert "\x1b" not in answer.out and "\x07" not in answer.out
 
 
 def test_no_file_and_a_tolerance_that_is_none_are_refused(past, tmp_path):

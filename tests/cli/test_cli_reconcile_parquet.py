@@ -44,8 +44,8 @@ def parquet(path: Path, rows: list[dict[str, str]], kinds, unit: str, **how) -> 
     return path
 
 
-def without(found):
-    return {key: value for key, value in found.items() if key not in ("tables", "as_of")}
+def without(document):
+    return {key: value for key, value in document.items() if key not in ("tables", "as_of")}
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,9 @@ def test_cur_2_in_parts_of_both_kinds_counts_each_row_once(past, own, tmp_path):
         parquet(tmp_path / "1.snappy.parquet", [*rows[:5], tax], CUR, "ns"),
         written(tmp_path / "2.csv.gz", rows[5:]),
     ]
-    found = compared(past, *files)
-    assert (found["gap_usd"], found["tables"]) == (pytest.approx(0, abs=1e-6), ["CUR 2.0"])
-    assert found["other_charges"]["Tax"]["usd"] == 0.5
+    document = compared(past, *files)
+    assert (document["gap_usd"], document["tables"]) == (pytest.approx(0, abs=1e-6), ["CUR 2.0"])
+    assert document["other_charges"]["Tax"]["usd"] == 0.5
     assert compared(past, *files, files[0])["repeated_rows"] == 5
 
 
@@ -81,7 +81,7 @@ def test_what_is_wrong_is_told_by_row(past, own, tmp_path):  # noqa: F811
     rows[2]["BillingCurrency"] = "EUR"
     answer = past.run("--json", "reconcile", str(parquet(tmp_path / "a.parquet", rows, AWS, "ms")), *MARCH)
     assert answer.code == 1
-    assert [one["field"] for one in json.loads(answer.err)["problems"]] == [
+    assert [problem["field"] for problem in json.loads(answer.err)["problems"]] == [
         "row 2, BilledCost",
         "row 3, BillingCurrency",
     ]

@@ -86,9 +86,9 @@ def test_summaries_are_the_first_lines_of_the_commands_help():
 
 @pytest.mark.parametrize("arguments", [["--help"], ["jobs", "--help"]], ids=" ".join)
 def test_a_flag_is_shown_without_a_value_that_it_would_take(world, arguments):
-    told = world.run(*arguments)
-    assert told.code == 0
-    assert "--json" in told.out and "<bool>" not in told.out
+    answer = world.run(*arguments)
+    assert answer.code == 0
+    assert "--json" in answer.out and "<bool>" not in answer.out
 
 
 DEAR = ("boto3", "botocore", "torch", "pulumi", "moto", "everspot_scheduler", "matplotlib", "numpy", "yaml")

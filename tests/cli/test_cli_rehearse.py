@@ -38,30 +38,30 @@ def code(tmp_path: Path) -> Path:
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the process that rehearses was asked for; its answer is the first item."""
-    asked: list[Any] = [EXACT]
+    calls: list[Any] = [EXACT]
 
     def run(spec: Any, folder: Path | None, steps: int | None, seconds: float, show: Any) -> dict[str, Any]:
         show("undisturbed", 1, 8)
-        asked.append((spec, sorted(p.name for p in folder.iterdir()) if folder else None, steps, seconds))
-        return dict(asked[0])
+        calls.append((spec, sorted(p.name for p in folder.iterdir()) if folder else None, steps, seconds))
+        return dict(calls[0])
 
     monkeypatch.setattr(command, "run_rehearsal", run)
-    return asked
+    return calls
 
 
 def test_a_job_is_rehearsed_without_what_only_a_cluster_has(world, code, answers):
     (code / "job.yaml").write_text(JOB + "deadline: 3h\nretries: {errors: 5}\nrequirements: lock.txt\nsecrets: {}\n")
     (code / "lock.txt").write_text("numpy==2.0\n")
-    told = world.run("rehearse", str(code / "job.yaml"), "--steps", "9", "--processes", "2", "--", "--epochs", "1")
-    assert told.code == 0, told.err
+    answer = world.run("rehearse", str(code / "job.yaml"), "--steps", "9", "--processes", "2", "--", "--epochs", "1")
+    assert answer.code == 0, answer.err
     spec, files, steps, seconds = answers[1]
     assert spec.entrypoint == ["train.py", "--fast", "--epochs", "1"]
     assert (spec.deadline, spec.requirements, spec.retries.errors, spec.resources.gpus) == (None, None, 0, 2)
     assert (files, steps, seconds) == (["train.py"], 9, 600.0)
-    assert "requirements are not installed" in told.out
-    assert "Exact: 12 steps, 1 place of interruption" in told.out
-    assert "[none]" in told.out, "text of a user is no markup"
-    assert "run 1 of 8: undisturbed" in told.err
+    assert "requirements are not installed" in answer.out
+    assert "Exact: 12 steps, 1 place of interruption" in answer.out
+    assert "[none]" in answer.out, "text of a user is no markup"
+    assert "run 1 of 8: undisturbed" in answer.err
 
 
 def test_a_script_alone_is_a_job_of_its_folder(world, code, answers):
@@ -71,12 +71,12 @@ def test_a_script_alone_is_a_job_of_its_folder(world, code, answers):
 
 def test_a_difference_ends_with_1_and_names_step_cause_and_remedy(world, code, answers):
     answers[0] = {**EXACT, "verdict": "differs", "places": [ROW], "leftovers": [LEFTOVER], "ignored": ["metric t"]}
-    told = world.run("rehearse", str(code / "job.yaml"))
-    assert told.code == 1
-    assert "loss at step 4 on rank 1: 0.5 instead of 0.25" in told.out
-    assert "the random generator main.rng is not restored" in told.out
-    assert "main.best[0]: 9.0 instead of 0.4" in told.out
-    assert "Not exact: 12 steps, 1 place of interruption; 1 changes the result." in told.out
+    answer = world.run("rehearse", str(code / "job.yaml"))
+    assert answer.code == 1
+    assert "loss at step 4 on rank 1: 0.5 instead of 0.25" in answer.out
+    assert "the random generator main.rng is not restored" in answer.out
+    assert "main.best[0]: 9.0 instead of 0.4" in answer.out
+    assert "Not exact: 12 steps, 1 place of interruption; 1 changes the result." in answer.out
     json = world.run("rehearse", str(code / "job.yaml"), "--json")
     assert (json.code, json.err) == (1, "")
     assert json.json["places"] == [ROW] and json.json["code_digest"]
@@ -84,10 +84,10 @@ def test_a_difference_ends_with_1_and_names_step_cause_and_remedy(world, code, a
 
 def test_a_script_that_differs_from_itself_is_told_so_first(world, code, answers):
     answers[0] = {**EXACT, "verdict": "differs", "undisturbed": {**DIFFERENCE, "fix": "seed it"}}
-    told = world.run("rehearse", str(code / "job.yaml"))
-    assert told.code == 1
-    assert told.out.startswith("Two undisturbed runs differ from each other")
-    assert "Not deterministic" in told.out
+    answer = world.run("rehearse", str(code / "job.yaml"))
+    assert answer.code == 1
+    assert answer.out.startswith("Two undisturbed runs differ from each other")
+    assert "Not deterministic" in answer.out
 
 
 def test_a_program_that_fails_ends_with_5_and_shows_its_output(world, code, answers):
@@ -98,13 +98,13 @@ def test_a_program_that_fails_ends_with_5_and_shows_its_output(world, code, answ
         "output": "Traceback …",
         "places": [],
     }
-    told = world.run("rehearse", str(code / "job.yaml"))
-    assert told.code == 5
-    assert "Traceback" in told.err and "ValueError: no [data]" in told.err
+    answer = world.run("rehearse", str(code / "job.yaml"))
+    assert answer.code == 5
+    assert "Traceback" in answer.err and "ValueError: no [data]" in answer.err
 
 
 @pytest.mark.parametrize(
-    ("text", "arguments", "word"),
+    ("text", "arguments", "message"),
     [
         ("name: UPPER\nentrypoint: [train.py]\ncode: src\n", (), "name"),
         (JOB, ("--processes", "0"), "--processes"),
@@ -115,11 +115,11 @@ def test_a_program_that_fails_ends_with_5_and_shows_its_output(world, code, answ
         ("name: a\nrecipe: image-classification\n", ("--", "x=1"), "arguments"),
     ],
 )
-def test_bad_input_ends_with_2_before_anything_runs(world, code, answers, text, arguments, word):
+def test_bad_input_ends_with_2_before_anything_runs(world, code, answers, text, arguments, message):
     (code / "job.yaml").write_text(text)
-    told = world.run("rehearse", str(code / "job.yaml"), *arguments)
-    assert told.code == 2, told.err
-    assert word in told.err
+    answer = world.run("rehearse", str(code / "job.yaml"), *arguments)
+    assert answer.code == 2, answer.err
+    assert message in answer.err
     assert len(answers) == 1
 
 
@@ -128,23 +128,23 @@ def test_a_machine_without_torch_is_told_what_to_install(world, code, monkeypatc
         raise CliError(f"{program} needs torch, which is not installed: pip install 'everspot[{extra}]'")
 
     monkeypatch.setattr(engine, "need", missing)
-    told = world.run("rehearse", str(code / "job.yaml"))
-    assert told.code == 4
-    assert "pip install 'everspot[image]'" in told.err
+    answer = world.run("rehearse", str(code / "job.yaml"))
+    assert answer.code == 4
+    assert "pip install 'everspot[image]'" in answer.err
 
 
 def test_a_rehearsal_that_dies_is_an_error_in_one_sentence(world, code, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    told = world.run("rehearse", str(code / "job.yaml"))
-    assert told.code == 1
-    assert "the rehearsal ended without an answer" in told.err
+    answer = world.run("rehearse", str(code / "job.yaml"))
+    assert answer.code == 1
+    assert "the rehearsal ended without an answer" in answer.err
 
 
 def test_submit_suggests_a_rehearsal_until_the_code_was_exact(world, code, answers):
     submit = ("submit", str(code / "job.yaml"))
-    told = world.run(*submit)
-    assert told.code == 0, told.err
-    assert f"`everspot rehearse {code / 'job.yaml'}` shows it." in told.out
+    answer = world.run(*submit)
+    assert answer.code == 0, answer.err
+    assert f"`everspot rehearse {code / 'job.yaml'}` shows it." in answer.out
     assert world.run(*submit, "--json").json["rehearsed"] is False
     answers[0] = {**EXACT, "verdict": "differs", "places": [ROW]}
     assert world.run("rehearse", str(code / "job.yaml")).code == 1
@@ -159,9 +159,9 @@ def test_submit_suggests_a_rehearsal_until_the_code_was_exact(world, code, answe
 
 def test_a_recipe_needs_no_rehearsal(world, tmp_path):
     (tmp_path / "job.yaml").write_text("name: a\nrecipe: image-classification\nresources: {vcpus: 1, memory_gib: 1}\n")
-    told = world.run("submit", str(tmp_path / "job.yaml"))
-    assert told.code == 0, told.err
-    assert "rehearse" not in told.out
+    answer = world.run("submit", str(tmp_path / "job.yaml"))
+    assert answer.code == 0, answer.err
+    assert "rehearse" not in answer.out
     assert world.run("submit", str(tmp_path / "job.yaml"), "--json").json["rehearsed"] is None
 
 

@@ -8,11 +8,11 @@ import pytest
 from everspot_cli.report.terminal import money
 from everspot_core.changeover import ChangeoverPart, Changeovers, PartTimes
 from everspot_core.records import Market, Reason
-from report_helpers import AS_OF, LISTED, T0, dollars, report_of
+from report_helpers import AS_OF, LISTED, T0, dollars, run_report
 
 
 def test_the_report_has_what_is_promised_of_it(past):
-    report = report_of(past)
+    report = run_report(past)
     assert {
         "jobs", "interruptions", "steps_redone_after_notice", "steps_redone_total", "cost_usd", "on_demand_cost_usd",
         "savings_percent", "accuracy", "notice_to_durable_seconds", "time_scale", "as_of",
@@ -25,17 +25,17 @@ def test_the_report_has_what_is_promised_of_it(past):
 
 
 def test_of_several_accuracies_the_lowest_is_told_and_said_to_be(past):
-    def told(*which):
+    def read_accuracy(*which):
         lines = past.run("report", *which, "--as-of", AS_OF).out.splitlines()
         return next(" ".join(line.split()) for line in lines if line.startswith("accuracy"))
 
-    assert told() == "accuracy 89.00 %, the lowest of the jobs"
-    assert told("moved") == "accuracy 89.00 %"
+    assert read_accuracy() == "accuracy 89.00 %, the lowest of the jobs"
+    assert read_accuracy("moved") == "accuracy 89.00 %"
 
 
 def test_the_report_of_a_known_past_is_known_to_the_last_figure(past):
     """A change here is a change of what users read: look at it, then write the file anew."""
-    report = report_of(past)
+    report = run_report(past)
     for price in report["list_prices"]:
         price.pop("age")  # it grows by itself
     golden = Path(__file__).with_name("report.golden.json")
@@ -47,25 +47,25 @@ def test_changeovers_are_told_part_by_part_with_what_is_reckoned_with(past):
     pool = {"instance_type": "c6i.large", "zone": "us-east-1a", "market": Market.SPOT}
     boots = [PartTimes(part="boot", seconds=[40.0] * 4, **pool), PartTimes(part="of-tomorrow", seconds=[1.0], **pool)]
     past.store.notes.write_changeovers(Changeovers(updated_at=T0, times=boots))
-    rows = {(r["part"], r["zone"]): r for r in report_of(past)["changeovers"]}
+    rows = {(r["part"], r["zone"]): r for r in run_report(past)["changeovers"]}
     assert set(rows) == {(part, None) for part in ("whole", *ChangeoverPart)} | {("boot", "us-east-1a")}
     # Four weigh as much as what was believed: half way from 100 s to 40 s, and from 4 min to 40 s and a quarter more.
     assert (rows["boot", None]["expected_seconds"], rows["boot", None]["upper_seconds"]) == (70.0, 145.0)
     assert rows["boot", None]["measured"] == rows["boot", "us-east-1a"]["measured"] == 4
     assert rows["boot", "us-east-1a"]["expected_seconds"] < 70
     assert rows["whole", None]["expected_seconds"] == 360 - 30
-    assert report_of(past, "moved")["changeovers"] == []
+    assert run_report(past, "moved")["changeovers"] == []
     lines = [line.split() for line in past.run("report", "--as-of", AS_OF).out.splitlines()]
     assert ["boot", "all", "4", "1m10s", "2m25s"] in lines
 
 
 def test_a_report_is_made_though_what_changeovers_took_cannot_be_read(past):
     past.store.control.put("ledger/changeovers.json", b"{")
-    assert report_of(past)["changeovers"] == []
+    assert run_report(past)["changeovers"] == []
 
 
 def test_the_dollars_of_the_report_by_hand(past):
-    report = report_of(past)
+    report = run_report(past)
     assert report["cost_usd"] == dollars(
         (10800, LISTED["m6i.large"]), (10800, LISTED["t3.small"]),
         (1800, 0.04), (4120 - 1800, 0.05), (5250 - 60, 0.04), (8200 - 60, 0.04),
@@ -84,7 +84,7 @@ def test_the_dollars_of_the_report_by_hand(past):
 
 
 def test_every_interruption_is_told_with_what_it_cost(past):
-    first, second = report_of(past)["interruptions"]
+    first, second = run_report(past)["interruptions"]
     assert (first["kind"], first["source"], first["instance_id"], first["resumed_on"]) == (
         "notice", "imds", "i-spot1", "i-spot2",
     )  # fmt: skip
@@ -94,8 +94,8 @@ def test_every_interruption_is_told_with_what_it_cost(past):
     assert (second["last_step"], second["resumed_from"], second["steps_redone"]) == (2540, 2500, 40)
 
 
-def test_what_is_left_out_and_how_old_prices_are_is_said(past):
-    report = report_of(past)
+def test_the_report_names_what_is_left_out_and_the_age_of_prices(past):
+    report = run_report(past)
     assert any("EBS" in name for name in report["left_out"])
     assert all(p["source"] and p["age"] for p in report["list_prices"])
     assert {p["instance_type"] for p in report["list_prices"]} == set(LISTED)
@@ -104,7 +104,7 @@ def test_what_is_left_out_and_how_old_prices_are_is_said(past):
 
 
 def test_the_report_of_one_job_has_its_own_money_only(past):
-    report = report_of(past, "moved")
+    report = run_report(past, "moved")
     assert report["scope"] == "moved"
     assert report["cost_usd"] == report["jobs"][0]["cost_usd"] == report["jobs_cost_usd"]
     assert report["idle_and_boot_cost_usd"] == 0
@@ -112,7 +112,7 @@ def test_the_report_of_one_job_has_its_own_money_only(past):
 
 
 def test_an_empty_cluster_has_an_empty_report(world):
-    report = report_of(world)
+    report = run_report(world)
     assert (report["cost_usd"], report["savings_percent"], report["accuracy"], report["jobs"]) == (0, None, None, [])
     answer = world.run("report", "--html", str(world.root / "r.html"))
     assert answer.code == 0, answer.err
@@ -122,7 +122,7 @@ def test_a_loss_is_shown_as_negative_savings(world):
     world.launch("i-spot1", 0)
     world.price("i-spot1", 0, 0.04)
     world.price("i-spot1", 1, 0.5)
-    report = report_of(world)
+    report = run_report(world)
     assert report["savings_percent"] < -400
     assert report["savings_usd"] < 0
 
@@ -161,7 +161,7 @@ def test_a_job_that_finished_has_done_the_steps_of_its_last_word(past):
     """The record is as old as the last renewal."""
     record = past.record("moved")
     past.save(record.model_copy(update={"progress": record.progress.model_copy(update={"step": 3900})}))
-    jobs = {job["job_id"]: job for job in report_of(past)["jobs"]}
+    jobs = {job["job_id"]: job for job in run_report(past)["jobs"]}
     assert jobs["moved"]["steps"] == 4000
     assert {row["job_id"]: row["step"] for row in past.run("--json", "jobs").json}["moved"] == 4000
 
@@ -174,14 +174,14 @@ def test_a_deadline_is_met_by_success_alone(world):
             world.start(name, 0)
             world.leave(name, 0, reason)
     world.submit("open", 0, deadline="9h")
-    jobs = {job["job_id"]: job["deadline_met"] for job in report_of(world)["jobs"]}
+    jobs = {job["job_id"]: job["deadline_met"] for job in run_report(world)["jobs"]}
     assert jobs == {"good": True, "bad": False, "off": None, "slow": False, "open": None}
 
 
 def test_what_was_free_is_told_beside_the_saving_it_swells(world):
     world.launch("i-spot1", 0)
     world.end("i-spot1", 1800, interrupted=True)
-    report = report_of(world)
+    report = run_report(world)
     assert (report["cost_usd"], report["free_usd"]) == (0, 0.02)
     assert report["savings_percent"] == 100
     assert report["savings_percent_if_billed"] == pytest.approx(100 * (1 - 0.04 / LISTED["c6i.large"]), abs=0.01)
@@ -223,7 +223,7 @@ def test_a_failed_job_has_saved_nothing_that_could_be_compared(world):
     world.submit("bad", 0)
     world.assign("bad", "i-spot1", 100)
     world.leave("bad", 3700, Reason.BUDGET)
-    (job,) = report_of(world)["jobs"]
+    (job,) = run_report(world)["jobs"]
     assert (job["state"], job["savings_percent"]) == ("FAILED", None) and job["cost_usd"] > 0
     (line,) = (line for line in world.run("report", "--as-of", AS_OF).out.splitlines() if line.startswith("bad "))
     assert line.split()[1] == "FAILED" and line.split()[-2:] == ["—", "—"]  # saved, metrics
@@ -242,9 +242,9 @@ def test_compare_puts_spot_beside_on_demand(past):
     assert [s["interruptions"] for s in sides] == [2, 0]
     assert sides[0]["cost_usd"] < sides[1]["cost_usd"]
     assert sides[0]["job_duration_seconds"] - sides[1]["job_duration_seconds"] == 20 + 30 + 250 + 30
-    told = past.run("compare", "moved").out
-    assert "costs 48.5 % less" in told
-    assert "List prices of c6i.large, m7i.large: skypilot-catalog" in told.replace("skypilot-org/", "")
+    out = past.run("compare", "moved").out
+    assert "costs 48.5 % less" in out
+    assert "List prices of c6i.large, m7i.large: skypilot-catalog" in out.replace("skypilot-org/", "")
     others = past.run("--json", "compare", "moved", "steady").json["sides"]
     assert others[1]["side"] == "steady as it ran"
     two = past.run("--json", "compare", "moved", "steady").json
@@ -252,7 +252,7 @@ def test_compare_puts_spot_beside_on_demand(past):
 
 
 def test_what_each_team_and_tag_cost_adds_up_to_the_jobs(past):
-    report = report_of(past)
+    report = run_report(past)
     for rows in report["cost_by_tag"].values():
         assert sum(row["cost_usd"] for row in rows) == pytest.approx(report["jobs_cost_usd"], abs=1e-5)
         assert sum(row["jobs"] for row in rows) == len(report["jobs"])
@@ -263,10 +263,10 @@ def test_what_each_team_and_tag_cost_adds_up_to_the_jobs(past):
 def test_hours_without_a_price_are_said_and_never_count_as_nothing(world):
     world.launch("i-spot1", 0)
     launch = world.store.launches.scan()["i-spot1"].value
-    odd = launch.model_copy(update={"instance_id": "i-odd", "instance_type": "odd.huge"})
-    world.store.launches.create("i-odd", odd)
+    unpriced = launch.model_copy(update={"instance_id": "i-odd", "instance_type": "odd.huge"})
+    world.store.launches.create("i-odd", unpriced)
     answer = world.run("report", "--as-of", AS_OF)
-    assert report_of(world)["unpriced_hours"] == 3
+    assert run_report(world)["unpriced_hours"] == 3
     assert "≥ $" in answer.out
     assert "3 h have no price" in answer.out
     assert "every sum is less than what will be billed" in answer.out

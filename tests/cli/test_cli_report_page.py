@@ -38,13 +38,13 @@ class Outside(HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.asked, self.open = [], []
+        self.references, self.open = [], []
 
     def handle_starttag(self, tag, attrs):
-        self.asked += [value for name, value in attrs if name in ("src", "href", "xlink:href", "srcset", "action")]
+        self.references += [value for name, value in attrs if name in ("src", "href", "xlink:href", "srcset", "action")]
         if tag not in ("meta", "br"):
             self.open.append(tag)
-        self.asked += [tag] if tag in ("script", "link", "iframe", "img") else []
+        self.references += [tag] if tag in ("script", "link", "iframe", "img") else []
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -56,7 +56,7 @@ def test_the_page_asks_nothing_of_the_network_and_draws_everything(past, tmp_pat
     page = path.read_text()
     parser = Outside()
     parser.feed(page)
-    assert (parser.asked, parser.open) == ([], [])
+    assert (parser.references, parser.open) == ([], [])
     assert "url(" not in page and "@import" not in page and "http" not in page.replace("http-equiv", "")
     assert "prefers-color-scheme: dark" in page
     drawing = page[page.rindex("<svg") : page.rindex("</svg>")]
@@ -75,7 +75,7 @@ def test_a_cancelled_job_has_no_notice_and_one_that_never_ran_no_colour(world):
     world.assign("ended", "i-base", 100)
     world.start("ended", 110)
     world.to(500)
-    world.tell("ended", EventKind.NOTICE, source="cancel", action_at=None, seen_at=T0.isoformat())
+    world.emit("ended", EventKind.NOTICE, source="cancel", action_at=None, seen_at=T0.isoformat())
     world.leave("ended", 510, Reason.CANCEL)
     page = world.root / "r.html"
     assert world.run("report", "--as-of", AS_OF, "--html", str(page)).code == 0

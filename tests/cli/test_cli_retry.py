@@ -98,28 +98,28 @@ def test_a_retry_whose_history_cannot_be_noted_is_submitted_all_the_same(world, 
     assert f"job {answer.json['job_id']} was created" in answer.json["warnings"][-1]
 
 
-@pytest.mark.parametrize("seen", [True, False])
-def test_a_retry_whose_answer_is_lost_is_named(world, monkeypatch, seen):
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_retry_whose_answer_is_lost_is_named(world, monkeypatch, readable):
     fail(world)
     submit, get = Store.submit, Table.get
-    made = []
+    job_ids = []
 
-    def lost(store, submission, *given, **more):
-        made.append(submit(store, submission, *given, **more).job_id)
+    def lost(store, submission, *arguments, **more):
+        job_ids.append(submit(store, submission, *arguments, **more).job_id)
         raise StoreUnavailable("no answer")
 
     def unseen(table, id):
-        if made and id == made[0] and not seen:
+        if job_ids and id == job_ids[0] and not readable:
             raise StoreUnavailable("no answer")
         return get(table, id)
 
     monkeypatch.setattr(Store, "submit", lost)
     monkeypatch.setattr(Table, "get", unseen)
     answer = world.run("--json", "retry", "old")
-    if seen:
-        assert answer.code == 0 and answer.json["job_id"] == made[0]
+    if readable:
+        assert answer.code == 0 and answer.json["job_id"] == job_ids[0]
     else:
-        assert answer.code == 4 and f"whether {made[0]} was created is not known" in answer.err
+        assert answer.code == 4 and f"whether {job_ids[0]} was created is not known" in answer.err
 
 
 def test_a_job_without_a_checkpoint_is_begun_again(world, tmp_path):
@@ -142,17 +142,17 @@ def test_a_retry_says_that_the_checkpoints_were_removed(world):
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("options", "words"),
     [
         (("--set", "resources.vcpus=none"), "resources.vcpus"),
         (("--set", "code=src"), "cannot be changed"),
         (("--set", "resources.gpus=8"), "nothing that the cluster test has can hold this job"),
     ],
 )
-def test_what_a_submission_would_refuse_a_retry_refuses(world, given, words):
+def test_what_a_submission_would_refuse_a_retry_refuses(world, options, words):
     world.offer("c6i.large")
     fail(world)
-    answer = world.run("retry", "old", *given)
+    answer = world.run("retry", "old", *options)
     assert answer.code == 1
     assert words in answer.err
     assert list(world.store.jobs.scan()) == ["old"] and list(world.store.heads.scan()) == ["old"]
@@ -165,7 +165,7 @@ def test_what_lives_or_has_succeeded_is_not_retried(past):
     assert past.run("retry", "moved").code == 1
 
 
-def code_of(world, spec_file, tmp_path, ignore):
+def list_code(world, spec_file, tmp_path, ignore):
     for name in ("train.py", "notes.txt", "data/big.bin", "out/a.log", "out/keep/b.log", "keep.bin"):
         (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "src" / name).write_text(name)
@@ -181,18 +181,18 @@ def code_of(world, spec_file, tmp_path, ignore):
 
 def test_everspotignore_is_read_as_git_reads_its_own(world, spec_file, tmp_path):
     ignore = "# what is large\ndata/\n*.bin\n!keep.bin\n/out/*\n!/out/keep/\n"
-    assert code_of(world, spec_file, tmp_path, ignore) == {"train.py", "notes.txt", "keep.bin", "out/keep/b.log"}
+    assert list_code(world, spec_file, tmp_path, ignore) == {"train.py", "notes.txt", "keep.bin", "out/keep/b.log"}
 
 
 def test_what_is_left_out_may_be_what_could_not_be_packed(world, spec_file, tmp_path):
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "link").symlink_to(tmp_path)
-    assert "train.py" in code_of(world, spec_file, tmp_path, "link\n")
+    assert "train.py" in list_code(world, spec_file, tmp_path, "link\n")
 
 
 @pytest.mark.parametrize(("ignore", "words"), [("*.py\n", "the job's own script"), ("!\n", "Invalid git pattern")])
 def test_an_ignore_file_that_cannot_be_meant_is_refused(world, spec_file, tmp_path, ignore, words):
-    answer = code_of(world, spec_file, tmp_path, ignore)
+    answer = list_code(world, spec_file, tmp_path, ignore)
     assert answer.code == 1
     assert words in answer.err
     assert world.store.jobs.scan() == {}

@@ -67,8 +67,8 @@ def test_what_runs_inside_finds_the_job_s_code_and_keeps_words_apart(tmp_path):
     shell = shlex.split(line)[5:]
     assert subprocess.run(shell, capture_output=True, text=True, check=True).stdout == "here\n"
     evil = inside("mine", 3, ["echo", "$(touch /tmp/evil); 'x"]).replace("/var/lib/everspot/runs", str(tmp_path))
-    said = subprocess.run(shlex.split(evil)[5:], capture_output=True, text=True, check=True).stdout
-    assert said == "$(touch /tmp/evil); 'x\n"
+    out = subprocess.run(shlex.split(evil)[5:], capture_output=True, text=True, check=True).stdout
+    assert out == "$(touch /tmp/evil); 'x\n"
 
 
 def test_a_port_of_the_instance_becomes_one_of_this_machine(running, tools):
@@ -90,13 +90,13 @@ def test_a_program_that_a_signal_ended_has_the_code_that_a_shell_gives_it(runnin
     assert running.run("exec", "mine", "true").code == 128 + 15
 
 
-@pytest.mark.parametrize(("left", "said"), [((), "the AWS CLI is"), (("aws",), "the session-manager-plugin is")])
-def test_what_is_not_installed_is_named(running, tools, left, said):
-    for name in {"aws", "session-manager-plugin"} - set(left):
+@pytest.mark.parametrize(("present", "missing"), [((), "the AWS CLI is"), (("aws",), "the session-manager-plugin is")])
+def test_what_is_not_installed_is_named(running, tools, present, missing):
+    for name in {"aws", "session-manager-plugin"} - set(present):
         (tools / "bin" / name).unlink()
     answer = running.run("exec", "mine")
     assert answer.code == 4
-    assert f"{said} not installed" in answer.err
+    assert f"{missing} not installed" in answer.err
 
 
 def test_a_job_that_does_not_run_has_no_instance(running, tools):

@@ -20,7 +20,7 @@ COMPARED = ("--policy", "greedy", "--policy", "up", "--policy", "optimal")
 
 
 @cache
-def made(name: str, pool: int = 0) -> Trace:
+def make_trace(name: str, pool: int = 0) -> Trace:
     """Five days of a synthetic trace, with three instances where there are any."""
     trace = GENERATORS[name](np.random.default_rng(5), 720, GAP, SETTING)[pool]
     return Trace(name=name, gap=GAP, available=trace.available * 3)
@@ -32,24 +32,24 @@ def files(tmp_path) -> list[Path]:
     paths = [tmp_path / "traces" / f"{name}.json" for name in ("markov", "droughts")]
     paths[0].parent.mkdir()
     for path in paths:
-        path.write_text(made(path.stem).to_json())
+        path.write_text(make_trace(path.stem).to_json())
     return paths
 
 
 def options(files: list[Path]) -> list[str]:
-    return [word for path in files for word in ("--trace", str(path))]
+    return [argument for path in files for argument in ("--trace", str(path))]
 
 
 def run_without_a_store(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     """The command where no store is named and there is no pulumi to ask for one."""
-    rest = {name: value for name, value in os.environ.items() if not name.startswith("EVERSPOT_")}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("EVERSPOT_")}
     return subprocess.run(
         [sys.executable, "-m", "everspot_cli.main", *arguments],
         capture_output=True,
         text=True,
         check=False,
         timeout=180,
-        env={**rest, "PATH": "/nowhere", "COLUMNS": "200", "NO_COLOR": "1", **env},
+        env={**inherited, "PATH": "/nowhere", "COLUMNS": "200", "NO_COLOR": "1", **env},
     )
 
 
@@ -102,11 +102,11 @@ def test_the_table_has_a_row_for_each_trace_and_one_for_all(world, files):
     figures = world.run("simulate", *options(files), *JOB, "--policy", "up", "--json").json
     assert (answer.code, answer.err) == (0, "")
     rows = {line.split()[0]: line.split()[1:] for line in answer.out.splitlines() if line}
-    for name, told in (("markov.json", figures["traces"][0]), ("overall", figures["overall"])):
-        assert rows[name][0] == f"{told['saving_percent']:.1f}"
-        assert rows[name][2] == str(told["deadline_misses"])
-        assert [float(word) for word in rows[name][3:]] == [
-            pytest.approx(told[key], abs=0.051)
+    for name, expected in (("markov.json", figures["traces"][0]), ("overall", figures["overall"])):
+        assert rows[name][0] == f"{expected['saving_percent']:.1f}"
+        assert rows[name][2] == str(expected["deadline_misses"])
+        assert [float(figure) for figure in rows[name][3:]] == [
+            pytest.approx(expected[key], abs=0.051)
             for key in ("spot_hours", "on_demand_hours", "idle_hours", "changeovers")
         ]
     assert f"Traces of {files[0].parent}" in answer.out
@@ -125,7 +125,7 @@ def test_policies_stand_side_by_side(world, files):
     assert {line.split()[0] for line in lines[4:] if line} >= {"greedy", "up", "optimal"}
 
 
-def test_misses_and_what_cannot_be_met_are_told(world, files):
+def test_misses_and_impossible_deadlines_are_reported(world, files):
     job = ("--job-hours", "6", "--deadline-hours", "6.1", "--starts", "4", "--policy", "on-demand")
     answer = world.run("simulate", *options(files[:1]), *job, "--nodes", "9")
     assert answer.code == 0
@@ -136,17 +136,17 @@ def test_misses_and_what_cannot_be_met_are_told(world, files):
 
 def test_synthetic_traces_are_the_same_for_the_same_seed_and_whatever_stands_beside(world, tmp_path):
     def traces(folder: str, *names: str, seed: str = "1") -> dict[str, str]:
-        given = [word for name in names for word in ("--synthetic", name)]
+        generators = [argument for name in names for argument in ("--synthetic", name)]
         where = ("--days", "2", "--gap-seconds", "600", "--write-traces", str(tmp_path / folder))
-        answer = world.run("simulate", *given, *where, *JOB[:6], "--seed", seed, "--policy", "greedy", "--json")
+        answer = world.run("simulate", *generators, *where, *JOB[:6], "--seed", seed, "--policy", "greedy", "--json")
         assert answer.code == 0, answer.err
         assert answer.json["traces"][0]["path"] == f"synthetic:{names[0]}"
         return {path.name: path.read_text() for path in (tmp_path / folder).iterdir()}
 
     alone = traces("alone", "markov")
-    both = traces("both", "diurnal", "markov", "markov")
-    assert set(both) == {"diurnal.json", "markov.json", "markov-again-2.json"}
-    assert both["markov.json"] == alone["markov.json"] != both["markov-again-2.json"]
+    together = traces("both", "diurnal", "markov", "markov")
+    assert set(together) == {"diurnal.json", "markov.json", "markov-again-2.json"}
+    assert together["markov.json"] == alone["markov.json"] != together["markov-again-2.json"]
     assert traces("other", "markov", seed="2") != alone
     trace = parse(alone["markov.json"], "markov")
     assert (len(trace), trace.gap) == (288, GAP)
@@ -194,7 +194,7 @@ def test_the_picture_is_of_the_kind_that_its_name_says(world, files, tmp_path, s
             "needed: 1",
             "done: 6 h",
         )
-        assert [word for word in words if f"<!-- {word} -->" not in content.decode()] == []
+        assert [label for label in words if f"<!-- {label} -->" not in content.decode()] == []
         # What each policy came to stands behind its row.
         assert content.decode().count(" % saved") == 4
 
@@ -202,12 +202,12 @@ def test_the_picture_is_of_the_kind_that_its_name_says(world, files, tmp_path, s
 def test_without_matplotlib_it_is_told_how_to_install_it_before_anything_is_run(files, tmp_path):
     (tmp_path / "matplotlib.py").write_text("raise ImportError('not here')")
     picture = tmp_path / "run.png"
-    given = ("simulate", *options(files), *JOB, "--policy", "up")
-    answer = run_without_a_store(*given, "--plot", str(picture), PYTHONPATH=str(tmp_path))
+    command = ("simulate", *options(files), *JOB, "--policy", "up")
+    answer = run_without_a_store(*command, "--plot", str(picture), PYTHONPATH=str(tmp_path))
     assert (answer.returncode, answer.stdout) == (1, "")
     assert "--plot: needs matplotlib, which is not installed: pip install 'everspot[plot]'" in answer.stderr
     assert not picture.exists()
-    assert run_without_a_store(*given, PYTHONPATH=str(tmp_path)).returncode == 0
+    assert run_without_a_store(*command, PYTHONPATH=str(tmp_path)).returncode == 0
 
 
 def test_it_needs_no_store(files):
@@ -217,18 +217,20 @@ def test_it_needs_no_store(files):
 
 
 def test_pools_must_go_together(world, files):
-    slower = Trace(name="slower", gap=2 * GAP, available=made("markov").available)
-    priced = Trace(name="priced", gap=GAP, available=made("markov").available, prices=np.full(720, 0.5))
+    slower = Trace(name="slower", gap=2 * GAP, available=make_trace("markov").available)
+    priced = Trace(name="priced", gap=GAP, available=make_trace("markov").available, prices=np.full(720, 0.5))
     for trace in (slower, priced):
         (files[0].parent / f"{trace.name}.json").write_text(trace.to_json())
-    odd = [files[0].parent / f"{name}.json" for name in ("slower", "priced")]
-    given = (*options([files[0], *odd]), *JOB, "--policy", "up", "--json")
-    answer = world.run("simulate", *given, "--pools")
-    told = json.loads(answer.err)["problems"]
+    unlike = [files[0].parent / f"{name}.json" for name in ("slower", "priced")]
+    arguments = (*options([files[0], *unlike]), *JOB, "--policy", "up", "--json")
+    answer = world.run("simulate", *arguments, "--pools")
+    problems = json.loads(answer.err)["problems"]
     assert answer.code == 1
-    assert [problem["field"] for problem in told] == ["--pools", "--pools"]
-    assert "pools need equal ticks" in told[0]["problem"] and "all pools need them or none" in told[1]["problem"]
-    assert world.run("simulate", *given).code == 0
+    assert [problem["field"] for problem in problems] == ["--pools", "--pools"]
+    assert (
+        "pools need equal ticks" in problems[0]["problem"] and "all pools need them or none" in problems[1]["problem"]
+    )
+    assert world.run("simulate", *arguments).code == 0
 
 
 def test_prices_count_and_are_drawn(world, tmp_path):
@@ -252,11 +254,11 @@ def test_everspot_decides_unless_another_is_named(world, files):
 
 def test_all_policies_can_be_compared(world, files):
     answer = world.run("simulate", *options(files[:1]), *JOB, "--compare", "--json").json
-    savings = {told["policy"]: told["overall"]["saving_percent"] for told in answer["policies"]}
+    savings = {row["policy"]: row["overall"]["saving_percent"] for row in answer["policies"]}
     assert set(savings) == {*POLICIES, "optimal"}
     assert max(savings.values()) == savings["optimal"]
 
 
 def test_the_help_names_every_policy_and_every_generator(world):
-    said = world.run("simulate", "--help").out
-    assert [name for name in (*POLICIES, "optimal", *GENERATORS) if name not in said] == []
+    out = world.run("simulate", "--help").out
+    assert [name for name in (*POLICIES, "optimal", *GENERATORS) if name not in out] == []

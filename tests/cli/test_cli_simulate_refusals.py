@@ -10,7 +10,7 @@ def test_everything_that_is_wrong_is_told_at_once(world, tmp_path):
     (tmp_path / "bad.json").write_text('{"metadata": {"gap_seconds": 0}, "data": [1, -1], "prices": [1]}')
     (tmp_path / "folder").mkdir()
     names = ("missing.json", "text.json", "bad.json", "folder")
-    traces = [word for name in names for word in ("--trace", str(tmp_path / name))]
+    traces = [argument for name in names for argument in ("--trace", str(tmp_path / name))]
     answer = world.run(
         "simulate", *traces, "--synthetic", "markof", "--days", "-1",
         "--gap-seconds", "0.5", "--job-hours", "0", "--deadline-hours", "-1", "--changeover-hours", "-0.1",
@@ -18,9 +18,9 @@ def test_everything_that_is_wrong_is_told_at_once(world, tmp_path):
         "--plot", "run.gif", "--json",
     )  # fmt: skip
     assert (answer.code, answer.out) == (1, "")
-    said = json.loads(answer.err)
-    told = {problem["field"]: problem["problem"] for problem in said["problems"]}
-    assert set(told) == {
+    error = json.loads(answer.err)
+    problems = {problem["field"]: problem["problem"] for problem in error["problems"]}
+    assert set(problems) == {
         *("--job-hours", "--deadline-hours", "--changeover-hours", "--price-ratio", "--nodes", "--starts", "--seed"),
         *(
             "--policy",
@@ -34,10 +34,10 @@ def test_everything_that_is_wrong_is_told_at_once(world, tmp_path):
         *(f"{tmp_path}/bad.json {field}" for field in ("metadata.gap_seconds", "data[1]", "prices")),
         f"{tmp_path}/folder",
     }
-    assert said["error"] == f"simulate: {len(told)} inputs are wrong"
-    assert told[f"{tmp_path}/missing.json"] == "there is no such file"
-    assert told["--policy"].startswith("'gredy' is not known (did you mean greedy?); one of: ")
-    assert told["--synthetic"].startswith("'markof' is not known (did you mean markov?); one of: ")
+    assert error["error"] == f"simulate: {len(problems)} inputs are wrong"
+    assert problems[f"{tmp_path}/missing.json"] == "there is no such file"
+    assert problems["--policy"].startswith("'gredy' is not known (did you mean greedy?); one of: ")
+    assert problems["--synthetic"].startswith("'markof' is not known (did you mean markov?); one of: ")
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,6 @@ def test_everything_that_is_wrong_is_told_at_once(world, tmp_path):
 def test_exit_codes(world, arguments, code, field, words):
     answer = world.run("simulate", *arguments, "--policy", "greedy", "--json")
     assert (answer.code, answer.out) == (code, "")
-    said = json.loads(answer.err)
-    problems = {problem["field"]: problem["problem"] for problem in said["problems"]}
-    assert words in (problems[field] if field else said["error"])
+    error = json.loads(answer.err)
+    problems = {problem["field"]: problem["problem"] for problem in error["problems"]}
+    assert words in (problems[field] if field else error["error"])

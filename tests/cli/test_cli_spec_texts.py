@@ -23,7 +23,7 @@ CHAIN = "k: &a0 [x]\n" + "".join(f"k{n}: &a{n + 1} [*a{n}]\n" for n in range(200
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (BOMB, "more values than the 20000"),
         (MERGE_BOMB, "more values than the 20000"),
@@ -44,11 +44,11 @@ CHAIN = "k: &a0 [x]\n" + "".join(f"k{n}: &a{n + 1} [*a{n}]\n" for n in range(200
         ("- a\n", "must be a mapping of fields"),
     ],
 )
-def test_a_text_that_is_no_honest_yaml_is_refused_in_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+def test_a_text_that_is_no_honest_yaml_is_refused_in_one_sentence(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(text)
     error = refused(path)
-    assert said in str(error)
+    assert message in str(error)
     assert len(str(error)) < 400 + len(str(path))
     assert error.problems == []
 

@@ -29,15 +29,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def spec_of(folder: Path, values: Any) -> JobSpec:
+def write_and_read(folder: Path, values: Any) -> JobSpec:
     path = folder / "job.yaml"
     path.write_text(values if isinstance(values, str) else json.dumps(values))
     return read_spec(path)
 
 
-def problems_of(folder: Path, values: Any) -> dict[str, str]:
+def read_problems(folder: Path, values: Any) -> dict[str, str]:
     with pytest.raises(CliError) as caught:
-        spec_of(folder, values)
+        write_and_read(folder, values)
     return {p["field"]: p["problem"] for p in caught.value.problems}
 
 
@@ -66,7 +66,7 @@ def test_what_readers_take_differently_is_refused_with_every_place_and_the_quote
 
 
 @pytest.mark.parametrize(
-    ("policy", "sets", "every"),
+    ("policy", "sets", "interval"),
     [
         ({"keep": 3}, [], timedelta(minutes=5)),
         ({}, [], timedelta(minutes=5)),
@@ -76,18 +76,18 @@ def test_what_readers_take_differently_is_refused_with_every_place_and_the_quote
         ({"steps": 10, "every": "1m"}, [], timedelta(minutes=1)),
     ],
 )
-def test_periodic_checkpoints_are_made_whatever_else_is_said_of_them(tmp_path: Path, policy, sets, every) -> None:
+def test_periodic_checkpoints_are_made_whatever_else_is_said_of_them(tmp_path: Path, policy, sets, interval) -> None:
     words = {"name": "mine", "recipe": "image-classification"} | ({"checkpoint": policy} if policy is not None else {})
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(words))
     spec = read_spec(tmp_path / "job.yaml", Overrides.read(None, sets, []))
-    assert spec.checkpoint.every == every
+    assert spec.checkpoint.every == interval
     stored = spec.model_dump(mode="json", exclude_none=True)
     assert JobSpec.model_validate(stored, context={"stored": True}) == spec
-    assert changed(spec, "mine", Overrides.read(None, ["checkpoint.keep=4"], [])).checkpoint.every == every
+    assert changed(spec, "mine", Overrides.read(None, ["checkpoint.keep=4"], [])).checkpoint.every == interval
 
 
 @pytest.mark.parametrize(
-    ("values", "field", "said"),
+    ("values", "field", "message"),
     [
         ({"resources": {"gpus": True}}, "resources.gpus", "has to be a number, not True"),
         ({"resources": {"vcpus": "4"}}, "resources.vcpus", "has to be a number, not '4'"),
@@ -159,12 +159,12 @@ def test_periodic_checkpoints_are_made_whatever_else_is_said_of_them(tmp_path: P
         ({**SCRIPT, "recipe": None, "parameters": {"a": 1}}, "parameters", "parameters belong to recipe"),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_its_field(folder: Path, values: Any, field: str, said: str) -> None:
-    found = problems_of(folder, {**GOOD, **values} if isinstance(values, dict) else values)
-    assert said in found[field], found
-    assert all(len(words) < 1000 for words in found.values())
-    assert not any("Extra inputs" in words or "Input should" in words for words in found.values())
-    assert all(words.count(", not ") <= 1 for words in found.values()), "the value is told once"
+def test_what_makes_no_sense_is_refused_by_its_field(folder: Path, values: Any, field: str, message: str) -> None:
+    problems = read_problems(folder, {**GOOD, **values} if isinstance(values, dict) else values)
+    assert message in problems[field], problems
+    assert all(len(words) < 1000 for words in problems.values())
+    assert not any("Extra inputs" in words or "Input should" in words for words in problems.values())
+    assert all(words.count(", not ") <= 1 for words in problems.values()), "the value is told once"
 
 
 def test_lines_and_joined_letters_may_stand_in_what_programs_are_given(folder: Path) -> None:
@@ -174,7 +174,7 @@ def test_lines_and_joined_letters_may_stand_in_what_programs_are_given(folder: P
         "setup": ["a\nb"],
         "env": {"A": "x\ny"},
     }
-    assert spec_of(folder, values).env == {"A": "x\ny"}
+    assert write_and_read(folder, values).env == {"A": "x\ny"}
 
 
 def test_every_mistake_of_a_file_is_named_at_once(folder: Path) -> None:
@@ -184,15 +184,15 @@ def test_every_mistake_of_a_file_is_named_at_once(folder: Path) -> None:
         "secrets": {"TWICE": "ssm:/a", "OPEN": "hunter2"}, "setup": [""], "datasets": ["Bad!", "a", "a"],
         "tags": {" ": "x"}, "checkpoint": {"every": "1s", "keep": 1}, "deadline": 6, "resources": {"vcpu": 1},
     }  # fmt: skip
-    found = problems_of(folder, values)
-    assert set(found) == {
+    problems = read_problems(folder, values)
+    assert set(problems) == {
         "name", "recipe", "entrypoint", "requirements", "env", "env.N", "secrets", "secrets.TWICE", "setup", "datasets",
         "tags", "checkpoint.every", "checkpoint.keep", "deadline", "resources.vcpu",
     }  # fmt: skip
-    assert "AWS_REGION" in found["env"] and "EVERSPOT_X" in found["env"]
-    assert "'Bad!'" in found["datasets"] and "each name once" in found["datasets"]
-    found = problems_of(folder, {"name": "a", "entrypoint": ["/x"], "code": "nowhere", "env": {"AWS_REGION": "x"}})
-    assert set(found) == {"entrypoint", "code", "env"}
+    assert "AWS_REGION" in problems["env"] and "EVERSPOT_X" in problems["env"]
+    assert "'Bad!'" in problems["datasets"] and "each name once" in problems["datasets"]
+    problems = read_problems(folder, {"name": "a", "entrypoint": ["/x"], "code": "nowhere", "env": {"AWS_REGION": "x"}})
+    assert set(problems) == {"entrypoint", "code", "env"}
 
 
 @pytest.mark.parametrize(
@@ -206,27 +206,27 @@ def test_every_mistake_of_a_file_is_named_at_once(folder: Path) -> None:
     ],
 )
 def test_a_span_has_to_say_its_unit_where_a_person_writes_it(folder: Path, values: Any, field: str) -> None:
-    (said,) = problems_of(folder, {**GOOD, **values}).values()
-    assert list(problems_of(folder, {**GOOD, **values})) == [field]
-    assert said.startswith("has to say its unit: ") and "zone" not in said
+    (problem,) = read_problems(folder, {**GOOD, **values}).values()
+    assert list(read_problems(folder, {**GOOD, **values})) == [field]
+    assert problem.startswith("has to say its unit: ") and "zone" not in problem
 
 
 @pytest.mark.parametrize("value", ["tomorrow", "6", True, [1], "2026-13-01T00:00:00Z"])
 @pytest.mark.parametrize("field", ["start_after", "deadline"])
 def test_a_moment_or_a_duration_that_is_neither_is_told_with_examples_of_both(folder: Path, field: str, value: Any):
-    (said,) = problems_of(folder, {**GOOD, field: value}).values()
+    (problem,) = read_problems(folder, {**GOOD, field: value}).values()
     words = (
         "a moment is written with its zone, such as 2026-11-23T08:00:00+01:00, and a duration with its unit, such as 6h"
     )
-    assert said == f"{words}, not {value!r}"
-    (zone,) = problems_of(folder, {**GOOD, field: "2026-11-23T08:00:00"}).values()
+    assert problem == f"{words}, not {value!r}"
+    (zone,) = read_problems(folder, {**GOOD, field: "2026-11-23T08:00:00"}).values()
     assert zone.startswith("a time needs its zone")
 
 
 def test_a_rule_that_several_variables_break_is_told_once(folder: Path) -> None:
-    (said,) = problems_of(folder, {**GOOD, "env": {"AWS_REGION": "x", "EVERSPOT_X": "1"}}).values()
-    assert said.count("belong to the instance") == 1
-    assert said.startswith("'AWS_REGION', 'EVERSPOT_X': EVERSPOT_*")
+    (problem,) = read_problems(folder, {**GOOD, "env": {"AWS_REGION": "x", "EVERSPOT_X": "1"}}).values()
+    assert problem.count("belong to the instance") == 1
+    assert problem.startswith("'AWS_REGION', 'EVERSPOT_X': EVERSPOT_*")
 
 
 def test_a_stored_job_carries_seconds_and_is_read() -> None:
@@ -240,7 +240,7 @@ def test_a_stored_job_carries_seconds_and_is_read() -> None:
 def test_of_many_faults_twenty_are_told_and_the_rest_counted(folder: Path) -> None:
     values = {**GOOD, **{f"key{n}": n for n in range(9000)}}
     with pytest.raises(CliError) as caught:
-        spec_of(folder, values)
+        write_and_read(folder, values)
     assert "9000 fields are wrong" in str(caught.value)
     assert len(caught.value.problems) == SHOWN_AT_MOST + 1
     assert caught.value.problems[-1]["field"] == "(and 8980 more)"
@@ -248,7 +248,7 @@ def test_of_many_faults_twenty_are_told_and_the_rest_counted(folder: Path) -> No
 
 
 def test_an_honest_job_is_taken_whole(folder: Path) -> None:
-    spec = spec_of(
+    spec = write_and_read(
         folder,
         "name: mine\nentrypoint: [train.py, --epochs, '3']\ncode: src\n"
         "resources: {vcpus: 4, memory_gib: 7.5, gpus: 1}\n"
@@ -300,9 +300,9 @@ def test_whatever_is_written_is_a_job_or_an_answer_that_can_be_read(folder: Path
     try:
         spec = read_spec(path)
     except CliError as error:
-        told = json.dumps([str(error), error.problems])
+        refusal = json.dumps([str(error), error.problems])
         assert len(error.problems) <= SHOWN_AT_MOST + 1
-        assert len(told) < 25_000
+        assert len(refusal) < 25_000
         assert all(char.isprintable() for problem in error.problems for char in "".join(problem.values()))
         return
     assert JobSpec.model_validate_json(spec.model_dump_json()) == spec

@@ -62,8 +62,8 @@ def test_force_takes_a_deadline_that_cannot_be_kept_and_says_what_that_means(wor
     assert answer.code == 0
     assert "warning: the deadline, " in answer.err
     assert "15m00s more than there is; it runs on-demand at once" in answer.err
-    (found,) = world.store.jobs.scan().values()
-    assert found.value.forced is True
+    (doc,) = world.store.jobs.scan().values()
+    assert doc.value.forced is True
     assert len(world.run("--json", "submit", path, "--force").json["warnings"]) == 1
     assert world.run("submit", path, "--force", "--dry-run").code == 0
 
@@ -85,11 +85,11 @@ def measured(world, **parts) -> None:
 
 @pytest.mark.parametrize("where", [(), ("--dry-run",)])
 def test_what_changeovers_took_here_counts_and_not_a_quarter_of_an_hour(world, spec_file, where):
-    every = ("launch", "boot", "agent", "data", "restore", "save")
-    measured(world, **dict.fromkeys(every, 20.0))
+    parts = ("launch", "boot", "agent", "data", "restore", "save")
+    measured(world, **dict.fromkeys(parts, 20.0))
     early = str(spec_file(LATE.replace("deadline: 4h", "deadline: 4h8m")))
     assert world.run("submit", early, *where).code == 0  # six parts of 25 s, and a little of what was believed before
-    measured(world, **dict.fromkeys(every, 200.0))
+    measured(world, **dict.fromkeys(parts, 200.0))
     late = str(spec_file(LATE.replace("deadline: 4h", "deadline: 4h16m")))
     answer = world.run("submit", late, *where)
     assert answer.code == 1
@@ -97,18 +97,18 @@ def test_what_changeovers_took_here_counts_and_not_a_quarter_of_an_hour(world, s
 
 
 def test_a_few_slow_starts_refuse_no_file_that_was_accepted_before_them(world, spec_file):
-    every = ("launch", "boot", "agent", "data", "restore", "first-step", "save")
-    measured(world, **dict.fromkeys(every, 20.0))
+    parts = ("launch", "boot", "agent", "data", "restore", "first-step", "save")
+    measured(world, **dict.fromkeys(parts, 20.0))
     path = str(spec_file(LATE.replace("deadline: 4h", "deadline: 4h6m")))
     first = world.run("--json", "submit", path)
     assert first.code == 0
     pool = {"instance_type": "c6i.large", "zone": "us-east-1a", "market": "spot"}
-    times = [PartTimes(part=part, seconds=[20.0] * 30 + [3600.0] * 10, **pool) for part in every]
+    times = [PartTimes(part=part, seconds=[20.0] * 30 + [3600.0] * 10, **pool) for part in parts]
     world.store.notes.write_changeovers(Changeovers(updated_at=datetime.now(UTC), times=times))
     again = world.run("--json", "submit", path)
     assert again.code == 0
-    kept = {name: found.value.changeover_bound for name, found in world.store.jobs.scan().items()}
-    assert kept[first.json["job_id"]] == kept[again.json["job_id"]] < timedelta(minutes=6)
+    bounds = {name: doc.value.changeover_bound for name, doc in world.store.jobs.scan().items()}
+    assert bounds[first.json["job_id"]] == bounds[again.json["job_id"]] < timedelta(minutes=6)
 
 
 def test_the_figures_of_a_refusal_are_whole_minutes_and_in_a_dry_run_it_comes_last(world, spec_file):
@@ -135,10 +135,10 @@ def test_what_the_hint_says_is_taken(world, spec_file):
 def test_the_refusal_is_json_of_the_same_shape_as_every_error(world, spec_file):
     answer = world.run("--json", "submit", str(spec_file(LATE)))
     assert (answer.code, answer.out) == (1, "")
-    said = json.loads(answer.err)
-    assert set(said) == {"error", "hint", "problems", "exit_code"}
-    assert said["exit_code"] == 1
-    (problem,) = said["problems"]
+    error = json.loads(answer.err)
+    assert set(error) == {"error", "hint", "problems", "exit_code"}
+    assert error["exit_code"] == 1
+    (problem,) = error["problems"]
     assert problem["field"] == "deadline"
     assert EARLIEST.search(problem["problem"])
     assert "$0.36" in problem["problem"]
@@ -165,11 +165,11 @@ def test_a_deadline_without_an_expected_duration_is_taken_with_a_warning(world, 
         assert answer.code == 0
         assert "warning: without expected_duration" in answer.err
         assert "does not wait for spot" in answer.err
-        told = world.run("--json", *arguments)
-        assert told.err == ""
-        (warning,) = told.json["warnings"]
+        json_answer = world.run("--json", *arguments)
+        assert json_answer.err == ""
+        (warning,) = json_answer.json["warnings"]
         assert "does not wait for spot" in warning
-    assert told.json["deadline"]["feasible"] is None
+    assert json_answer.json["deadline"]["feasible"] is None
 
 
 def test_a_job_that_arrives_in_time_or_has_no_deadline_is_taken_without_a_word(world, spec_file):
@@ -179,17 +179,17 @@ def test_a_job_that_arrives_in_time_or_has_no_deadline_is_taken_without_a_word(w
         assert answer.json["warnings"] == []
 
 
-def test_more_threads_than_vcpus_are_warned_of(world, spec_file):
+def test_more_threads_than_vcpus_cause_a_warning(world, spec_file):
     for vcpus, threads, warned in ((1, "2", True), (2, "2", False), (2, "many", False), (4, "64", True)):
         path = str(spec_file(f"name: a\nrecipe: image-classification\nresources: {{vcpus: {vcpus}}}\n"))
         for more in ((), ("--dry-run",)):
             answer = world.run("submit", path, "--env", f"OMP_NUM_THREADS={threads}", *more)
             assert answer.code == 0
-            said = f"warning: OMP_NUM_THREADS={threads} is more than the {vcpus} vCPU"
-            assert (said in answer.err) is warned
+            warning = f"warning: OMP_NUM_THREADS={threads} is more than the {vcpus} vCPU"
+            assert (warning in answer.err) is warned
 
 
-def test_who_would_share_where_nothing_is_shared_is_told(world, spec_file):
+def test_sharing_where_nothing_is_shared_causes_a_warning(world, spec_file):
     path = str(spec_file("name: a\nrecipe: image-classification\nresources: {shared: true}\n"))
     for allowed in (False, True):
         world.store.write_manifest(world.store.manifest().model_copy(update={"shared_instances": allowed}))
@@ -205,21 +205,23 @@ def test_dry_run_tells_slack_and_the_last_safe_moment(world, spec_file):
     assert "The deadline, 2099-01-02 12:00 UTC, can be kept with " in text
     assert "on-demand has to begin by 2099-01-02 07:45 UTC at the latest" in text  # 12:00 less 4 h and 15 min
     began = datetime.now(UTC)
-    said = world.run("--json", "submit", path, "--dry-run").json["deadline"]
-    assert said["feasible"] is True
-    assert said["on_demand_by"] == "2099-01-02T07:45:00Z"
+    deadline = world.run("--json", "submit", path, "--dry-run").json["deadline"]
+    assert deadline["feasible"] is True
+    assert deadline["on_demand_by"] == "2099-01-02T07:45:00Z"
     wait = datetime(2099, 1, 2, 7, 45, tzinfo=UTC) - began
-    assert 0 <= wait.total_seconds() - said["slack_seconds"] < 120
-    assert said["earliest_on_demand_usd"] == pytest.approx(0.085 * 4.25)
-    assert (said["instance_type"], said["region"]) == ("c6i.large", "us-east-1")
+    assert 0 <= wait.total_seconds() - deadline["slack_seconds"] < 120
+    assert deadline["earliest_on_demand_usd"] == pytest.approx(0.085 * 4.25)
+    assert (deadline["instance_type"], deadline["region"]) == ("c6i.large", "us-east-1")
 
 
 def test_dry_run_of_an_infeasible_job_answers_json_and_then_fails(world, spec_file):
     answer = world.run("--json", "submit", str(spec_file(LATE)), "--dry-run")
     assert answer.code == 1
-    said = answer.json["deadline"]
-    assert (said["feasible"], said["slack_seconds"], said["on_demand_by"]) == (False, -900, None)
-    assert datetime.fromisoformat(said["earliest"]) - datetime.fromisoformat(said["at"]) == timedelta(minutes=15)
+    deadline = answer.json["deadline"]
+    assert (deadline["feasible"], deadline["slack_seconds"], deadline["on_demand_by"]) == (False, -900, None)
+    assert datetime.fromisoformat(deadline["earliest"]) - datetime.fromisoformat(deadline["at"]) == timedelta(
+        minutes=15
+    )
     assert json.loads(answer.err)["problems"][0]["field"] == "deadline"
     assert world.run("--json", "submit", str(spec_file(JOB)), "--dry-run").json["deadline"] is None
 

@@ -78,9 +78,9 @@ def test_errors_are_json_too(world, spec_file):
     assert answer.code == 1
     import json
 
-    said = json.loads(answer.err)
-    assert said["exit_code"] == 1
-    assert "either recipe or entrypoint has to say what runs" in said["problems"][0]["problem"]
+    error = json.loads(answer.err)
+    assert error["exit_code"] == 1
+    assert "either recipe or entrypoint has to say what runs" in error["problems"][0]["problem"]
 
 
 @pytest.mark.parametrize(
@@ -114,11 +114,11 @@ def test_dry_run_prices_the_candidates_and_submits_nothing(world, spec_file):
     assert "Nothing was submitted" in table.out
     assert "months old" in table.out or "years old" in table.out
     answer = world.run("--json", "submit", str(path), "--dry-run").json
-    found = {c["name"]: c for c in answer["candidates"]}
-    assert found["m7i.large"]["in_cluster"]
+    candidates = {c["name"]: c for c in answer["candidates"]}
+    assert candidates["m7i.large"]["in_cluster"]
     assert {c["region"] for c in answer["candidates"]} == {"us-east-1"}
     assert all(c["price_source"] and c["price_as_of"] for c in answer["candidates"])
-    assert found["m6i.large"]["expected_on_demand_usd"] == pytest.approx(0.192)
+    assert candidates["m6i.large"]["expected_on_demand_usd"] == pytest.approx(0.192)
     assert world.store.jobs.scan() == {}
 
 
@@ -153,9 +153,9 @@ def test_options_that_cannot_be_read_are_told_with_what_is_wrong_in_the_job(worl
     path = str(spec_file("name: a\nrecipe: image-classification\n"))
     wrong = ["--set", "parameters.epochs=many", "--set", "foo.bar=1", "--set", "deadline", "--env", "NOTHING"]
     answer = world.run("--json", "submit", path, *wrong)
-    said = json.loads(answer.err)
-    assert (answer.code, said["exit_code"]) == (2, 2)
-    fields = {problem["field"] for problem in said["problems"]}
+    error = json.loads(answer.err)
+    assert (answer.code, error["exit_code"]) == (2, 2)
+    fields = {problem["field"] for problem in error["problems"]}
     assert fields == {"--set deadline", "--env NOTHING", "parameters.epochs", "foo"}
     only = world.run("submit", path, "--set", "deadline")
     assert (only.code, "options cannot be read" in only.err) == (2, True)
@@ -164,7 +164,7 @@ def test_options_that_cannot_be_read_are_told_with_what_is_wrong_in_the_job(worl
 def test_a_deadline_that_is_shorter_than_the_work_is_told_with_other_faults(world, spec_file):
     text = "name: a\nrecipe: image-classification\ndeadline: 1h\nexpected_duration: 2h\nparameters: {epochs: many}\n"
     path = str(spec_file(text))
-    said = json.loads(world.run("--json", "submit", path).err)
-    assert {p["field"]: p["problem"] for p in said["problems"]}["deadline"].startswith("is too early: expected")
+    error = json.loads(world.run("--json", "submit", path).err)
+    assert {p["field"]: p["problem"] for p in error["problems"]}["deadline"].startswith("is too early: expected")
     forced = json.loads(world.run("--json", "submit", path, "--force").err)
     assert [problem["field"] for problem in forced["problems"]] == ["parameters.epochs"]

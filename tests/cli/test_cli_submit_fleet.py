@@ -20,8 +20,8 @@ def test_a_gpu_job_on_a_cpu_fleet_is_refused_with_what_the_cluster_has(world, sp
     assert "c6i.large (2 vCPUs, 4 GiB)" in answer.err and "m7i.xlarge (4 vCPUs, 16 GiB)" in answer.err
     assert "--wait-for-capacity" in answer.err
     assert world.store.jobs.scan() == {}
-    said = json.loads(world.run("--json", "submit", str(spec_file(GPU_JOB)), *more).err)
-    assert said["problems"][0]["field"] == "resources"
+    error = json.loads(world.run("--json", "submit", str(spec_file(GPU_JOB)), *more).err)
+    assert error["problems"][0]["field"] == "resources"
 
 
 def test_who_means_to_wait_may(world, spec_file):
@@ -33,10 +33,10 @@ def test_who_means_to_wait_may(world, spec_file):
 
 def test_dry_run_offers_only_what_the_fleet_has(world, spec_file):
     world.offer(*CPU, "g5.xlarge")
-    found = world.run("--json", "submit", str(spec_file(SMALL)), "--dry-run").json["candidates"]
-    assert {c["name"] for c in found} == {*CPU, "g5.xlarge"}
-    found = world.run("--json", "submit", str(spec_file(GPU_JOB)), "--dry-run").json["candidates"]
-    assert [c["name"] for c in found] == ["g5.xlarge"]
+    candidates = world.run("--json", "submit", str(spec_file(SMALL)), "--dry-run").json["candidates"]
+    assert {c["name"] for c in candidates} == {*CPU, "g5.xlarge"}
+    candidates = world.run("--json", "submit", str(spec_file(GPU_JOB)), "--dry-run").json["candidates"]
+    assert [c["name"] for c in candidates] == ["g5.xlarge"]
 
 
 def test_on_a_folder_the_instances_that_have_reported_are_what_there_is(world, spec_file):
@@ -82,7 +82,7 @@ def test_the_command_line_goes_before_the_file(world, spec_file):
 
 
 @pytest.mark.parametrize(
-    ("given", "code", "words"),
+    ("options", "code", "words"),
     [
         (("--set", "resources.gpu"), 2, "--set FIELD=VALUE"),
         (("--env", "=x"), 2, "--env KEY=VALUE"),
@@ -91,15 +91,15 @@ def test_the_command_line_goes_before_the_file(world, spec_file):
         (("--name", "Not A Name"), 1, "name: 1 to 40 small letters"),
     ],
 )
-def test_what_the_command_line_says_is_checked_as_the_file_is(world, spec_file, given, code, words):
-    answer = world.run("submit", str(spec_file(SMALL)), *given)
+def test_what_the_command_line_says_is_checked_as_the_file_is(world, spec_file, options, code, words):
+    answer = world.run("submit", str(spec_file(SMALL)), *options)
     assert (answer.code, words in answer.err) == (code, True), answer.err
     assert world.store.jobs.scan() == {}
 
 
 def test_options_that_cannot_be_read_are_named_all_at_once(world, spec_file):
-    given = ("--env", "FOO", "--set", "priority", "--set", "resources.vcpus=[1")
-    answer = world.run("--json", "submit", str(spec_file(SMALL)), *given)
+    options = ("--env", "FOO", "--set", "priority", "--set", "resources.vcpus=[1")
+    answer = world.run("--json", "submit", str(spec_file(SMALL)), *options)
     assert answer.code == 2
     fields = [p["field"] for p in json.loads(answer.err)["problems"]]
     assert fields == ["--set priority", "--env FOO", "--set resources.vcpus"]
@@ -111,10 +111,10 @@ def test_what_the_cluster_lacks_is_named_all_at_once(world, spec_file, more):
     path = spec_file(
         SMALL.replace("vcpus: 2", "vcpus: 64") + "deadline: 1h\nexpected_duration: 2h\ndatasets: [roses]\n"
     )
-    said = world.run("submit", str(path), *more)
-    assert said.code == 1
-    assert "job.yaml: 3 fields are wrong for this cluster" in said.err
-    assert "resources: " in said.err and "deadline: " in said.err and "datasets[0]: " in said.err
+    answer = world.run("submit", str(path), *more)
+    assert answer.code == 1
+    assert "job.yaml: 3 fields are wrong for this cluster" in answer.err
+    assert "resources: " in answer.err and "deadline: " in answer.err and "datasets[0]: " in answer.err
     missing = world.run("submit", str(spec_file(SMALL + "datasets: [roses]\n")), *more)
     assert (missing.code, "job.yaml: datasets are missing" in missing.err) == (3, True)
     assert world.store.jobs.scan() == {}

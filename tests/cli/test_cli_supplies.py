@@ -45,8 +45,8 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def submitted(world):
-    (found,) = world.store.jobs.scan().values()
-    return found.value
+    (doc,) = world.store.jobs.scan().values()
+    return doc.value
 
 
 def test_a_dataset_is_put_once_and_a_job_gets_its_newest_version_by_digest(world, tmp_path, job):
@@ -80,7 +80,7 @@ def test_every_dataset_that_is_not_there_is_named_before_anything_is_written(wor
     ("arguments", "code"),
     [(("data", "put"), 2), (("data", "put", "/nowhere", "x"), 1), (("data", "put", "/tmp", "No Name"), 1)],
 )
-def test_what_cannot_be_put_is_said(world, arguments, code):
+def test_a_refused_upload_is_an_error(world, arguments, code):
     answer = world.run(*arguments)
     assert answer.code == code
     assert "Traceback" not in answer.err
@@ -115,9 +115,9 @@ def test_a_file_that_pins_nothing_is_no_lock_file():
 
 def test_hashes_stay_and_options_of_the_index_go():
     text = "--index-url https://x/\nbouquet==1.0 \\\n  --hash=sha256:ab \\\n  --hash=sha256:cd\nnvidia-nccl-cu13==2.0\n"
-    kept, left = locked(text, Path("req.txt"))
-    assert kept == ["bouquet==1.0 --hash=sha256:ab --hash=sha256:cd"]
-    assert left == ["nvidia-nccl-cu13"]
+    lines, image_packages = locked(text, Path("req.txt"))
+    assert lines == ["bouquet==1.0 --hash=sha256:ab --hash=sha256:cd"]
+    assert image_packages == ["nvidia-nccl-cu13"]
 
 
 def test_outputs_are_pulled_whole_or_by_path_the_newest_of_each(world, tmp_path, job):
@@ -170,8 +170,8 @@ def test_outputs_that_time_does_not_suffice_for_are_named(world, tmp_path):
     folder.mkdir()
     for name, text in (("x.txt", "1"), ("y.txt", "22")):
         (folder / name).write_text(text)
-    asked = iter([True, False])
-    assert world.store.outputs("job").keep(1, folder, lambda: next(asked)) == (1, {"y.txt": "no time was left"})
+    has_time = iter([True, False])
+    assert world.store.outputs("job").keep(1, folder, lambda: next(has_time)) == (1, {"y.txt": "no time was left"})
 
 
 def test_an_odd_name_is_pulled_and_shown_harmlessly(world, tmp_path):
@@ -198,11 +198,11 @@ def test_requirements_need_pip_s_python_only_where_there_are_any(world, job):
 @pytest.mark.parametrize(
     ("types", "archs"), [(["c7g.xlarge"], ["arm64"]), (["c6i.large", "c7g.xlarge"], ["arm64", "x86_64"])]
 )
-def test_packages_are_fetched_for_what_the_fleets_may_be_made_of(world, tmp_path, job, monkeypatch, types, archs):
+def test_packages_are_fetched_for_the_architectures_of_the_fleets(world, tmp_path, job, monkeypatch, types, archs):
     world.offer(*types)
     world.beat("i-base")  # of x86_64: started by hand, or before the fleets were changed
-    monkeypatch.setattr(wheels, "gathered", lambda *_, archs, **__: asked.extend(archs) or [])
+    monkeypatch.setattr(wheels, "gathered", lambda *_, archs, **__: fetched_archs.extend(archs) or [])
     (tmp_path / "req.txt").write_text("bouquet==1.0\n")
-    asked: list[str] = []
+    fetched_archs: list[str] = []
     assert world.run("submit", job("requirements: req.txt\n")).code == 0
-    assert asked == archs
+    assert fetched_archs == archs

@@ -12,7 +12,7 @@ from sweep_helpers import Playground, record, under_way
 
 
 def test_every_trial_is_a_job_and_each_turn_may_be_another_process(play: Playground) -> None:
-    seen: set[str] = set()
+    ended_jobs: set[str] = set()
     for _ in range(20):
         standing = play.sweep().turn()
         assert len(under_way(play.sweep().turn(act=False))) <= 2
@@ -23,9 +23,9 @@ def test_every_trial_is_a_job_and_each_turn_may_be_another_process(play: Playgro
             lr = play.world.store.jobs.get(job).value.spec.parameters["learning_rate"]
             play.reports(job, 100, 1 - abs(lr - 0.01))
             play.ends(job, Reason.FINISHED)
-            seen.add(job)
+            ended_jobs.add(job)
     assert standing.over
-    assert seen == {f"rates-t{n:04d}" for n in range(6)}
+    assert ended_jobs == {f"rates-t{n:04d}" for n in range(6)}
     assert {t.state for t in standing.trials} == {"COMPLETE"}
     for trial in standing.trials:
         spec = play.world.store.jobs.get(trial.job_id).value.spec
@@ -39,9 +39,9 @@ def test_every_trial_is_a_job_and_each_turn_may_be_another_process(play: Playgro
     assert answer["cost_usd"] == pytest.approx(6 * 0.096 * 3600 / 3600, rel=0.01), "an hour of m6i.large each"
     assert answer["cost_per_trial_usd"] == pytest.approx(answer["cost_usd"] / 6, rel=1e-4)
     assert answer["cost_per_useful_trial_usd"] == answer["cost_per_trial_usd"]
-    said = play.world.run("sweep", str(play.write()), "--show").out
-    assert "for each useful one" in said
-    assert f"{best.job_id}" in said
+    out = play.world.run("sweep", str(play.write()), "--show").out
+    assert "for each useful one" in out
+    assert f"{best.job_id}" in out
 
 
 def test_a_command_that_dies_between_choosing_and_submitting_leaves_no_trial_behind(play: Playground) -> None:
@@ -123,8 +123,8 @@ def test_what_a_trial_has_cost_at_other_clusters_is_of_the_sweeps_budget(play: P
     standing = play.sweep(**poor).turn(act=False)
     assert standing.trials[0].spent.dollars == pytest.approx(before.dollars + 3.5) and not standing.exhausted
     assert standing.trials[0].spent.gpu_hours == pytest.approx(before.gpu_hours + 2.0)
-    there = Away(cluster="there", visit="w", number=2, since=at, usd=40.0)
-    away = {"state": JobState.AWAY, "owner": None, "away": there, "trips": [trip]}
+    visit = Away(cluster="there", visit="w", number=2, since=at, usd=40.0)
+    away = {"state": JobState.AWAY, "owner": None, "away": visit, "trips": [trip]}
     play.world.save(record.model_copy(update=away))  # and what the host says of a visit that goes on
     standing = play.sweep(**poor).turn(act=False)
     assert standing.trials[0].spent.dollars >= 43.0 and standing.exhausted
@@ -156,15 +156,15 @@ def test_nothing_begins_and_nothing_goes_on_once_the_budget_is_used_up(play: Pla
 
 def test_two_writers_of_a_journal_lose_nothing_of_each_other(play: Playground) -> None:
     studies = Studies(play.world.store.control)
-    one, other = studies.journal("x"), studies.journal("x")
-    one.append_logs([{"op": 1}])
+    writer, other = studies.journal("x"), studies.journal("x")
+    writer.append_logs([{"op": 1}])
     other.append_logs([{"op": 2}, {"op": 3}])
-    one.append_logs([{"op": 4}])
+    writer.append_logs([{"op": 4}])
     expected = [{"op": n} for n in (1, 2, 3, 4)]
-    for journal in (one, other, studies.journal("x")):
+    for journal in (writer, other, studies.journal("x")):
         assert journal.read_logs(0) == expected
-    assert one.read_logs(2) == expected[2:]
-    assert isinstance(one, Journal)
+    assert writer.read_logs(2) == expected[2:]
+    assert isinstance(writer, Journal)
 
 
 def test_a_line_is_printed_when_trials_change_state_and_not_when_a_cent_more_is_spent(

@@ -18,10 +18,10 @@ def brackets(count: int, total: int, least: int, name: str = "rates") -> dict[in
     last = int(math.log(total / least, 3))
     shares = [math.ceil((last + 1) * 3**s / (s + 1)) for s in range(last, -1, -1)]
     owners = [b for b, share in enumerate(shares) for _ in range(share)]
-    found: dict[int, set[str]] = {b: set() for b in range(last + 1)}
+    jobs_by_bracket: dict[int, set[str]] = {b: set() for b in range(last + 1)}
     for n in range(count):
-        found[owners[zlib.crc32(f"{name}_{n}".encode()) % len(owners)]].add(trial_job(name, n))
-    return found
+        jobs_by_bracket[owners[zlib.crc32(f"{name}_{n}".encode()) % len(owners)]].add(trial_job(name, n))
+    return jobs_by_bracket
 
 
 def worst_come_last(play: Playground, step: int, total: int | None = 100) -> None:
@@ -33,8 +33,8 @@ def worst_come_last(play: Playground, step: int, total: int | None = 100) -> Non
 
 def test_hyperband_ends_trials_of_a_bracket_at_its_steps_and_not_before(play: Playground) -> None:
     """100 steps, from 10 on: three brackets, which look at steps 10, 30 and 90 first."""
-    known = brackets(16, 100, 10)
-    assert all(len(jobs) >= 2 for jobs in known.values()), "the test needs two in each"
+    jobs_by_bracket = brackets(16, 100, 10)
+    assert all(len(jobs) >= 2 for jobs in jobs_by_bracket.values()), "the test needs two in each"
     play.sweep(**HYPERBAND).turn()
     for job in play.waiting():
         play.start(job)
@@ -43,12 +43,12 @@ def test_hyperband_ends_trials_of_a_bracket_at_its_steps_and_not_before(play: Pl
         worst_come_last(play, step)
         play.sweep(**HYPERBAND).turn()  # another process each time
         ended = set(play.world.store.cancels.names())
-        beyond = set().union(*(jobs for bracket, jobs in known.items() if bracket > patience))
+        beyond = set().union(*(jobs for bracket, jobs in jobs_by_bracket.items() if bracket > patience))
         assert not ended & beyond, f"step {step}"
         assert expected <= ended
         if step == 10 * 3 ** max(patience, 0) and patience >= 0:
-            assert ended & known[patience], f"step {step}"
-            assert min(known[patience]) not in ended, "the best of its bracket goes on"
+            assert ended & jobs_by_bracket[patience], f"step {step}"
+            assert min(jobs_by_bracket[patience]) not in ended, "the best of its bracket goes on"
         expected = ended
 
 
@@ -67,17 +67,17 @@ def test_hyperband_without_known_steps_waits_for_the_first_trial_to_end_and_then
     play.sweep(**HYPERBAND).turn()
     worst_come_last(play, 31, None)
     play.sweep(**HYPERBAND).turn()
-    known = brackets(16, 100, 10)
+    jobs_by_bracket = brackets(16, 100, 10)
     ended = set(play.world.store.cancels.names())
     assert ended
-    assert not ended & known[2]
-    survivor = max(known[2])  # one that is far longer changes no bracket
+    assert not ended & jobs_by_bracket[2]
+    survivor = max(jobs_by_bracket[2])  # one that is far longer changes no bracket
     play.reports(survivor, 10_000, 2.0, None)
     play.ends(survivor, Reason.FINISHED)
     play.sweep(**HYPERBAND).turn()
     worst_come_last(play, 89, None)
     play.sweep(**HYPERBAND).turn()
-    assert not set(play.world.store.cancels.names()) & known[2]
+    assert not set(play.world.store.cancels.names()) & jobs_by_bracket[2]
 
 
 def test_a_hyperband_sweep_keeps_its_caps_and_comes_to_its_end_with_the_best_trial(play: Playground) -> None:

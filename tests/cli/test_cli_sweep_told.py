@@ -52,7 +52,7 @@ def test_a_job_that_only_looks_like_a_trial_is_none_in_the_report(play: Playgrou
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "messages"),
     [
         ({"trials": 0, "direction": "up", "fields": {}}, ["trials: ", "direction: ", "fields: "]),
         (
@@ -89,10 +89,10 @@ def test_a_job_that_only_looks_like_a_trial_is_none_in_the_report(play: Playgrou
         ({"job": "none.yaml"}, ["none.yaml"]),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_is_written(play: Playground, more, said) -> None:
+def test_what_is_wrong_is_told_before_anything_is_written(play: Playground, more, messages) -> None:
     answer = play.world.run("sweep", str(play.write(**more)))
     assert answer.code != 0
-    for words in said:
+    for words in messages:
         assert words in answer.err
     assert play.world.store.jobs.names() == []
     assert play.world.store.studies.get("rates") is None
@@ -170,10 +170,10 @@ def test_the_faults_of_a_sweep_and_of_its_fields_in_the_job_are_told_in_one_erro
     play: Playground,
 ) -> None:
     rate = {"parameters.lr": {"choices": [0.1]}}
-    told = play.world.run("--json", "sweep", str(play.write(fields=rate)), "--show")
-    said = json.loads(told.err)
-    assert (told.code, said["error"]) == (1, f"{play.folder / 'sweep.yaml'}: a field is wrong")
-    (problem,) = said["problems"]
+    answer = play.world.run("--json", "sweep", str(play.write(fields=rate)), "--show")
+    error = json.loads(answer.err)
+    assert (answer.code, error["error"]) == (1, f"{play.folder / 'sweep.yaml'}: a field is wrong")
+    (problem,) = error["problems"]
     assert problem["field"] == "fields.parameters.lr"
     assert problem["problem"].startswith("unknown field") and "allowed: data, epochs" in problem["problem"]
     fields = {
@@ -184,17 +184,17 @@ def test_the_faults_of_a_sweep_and_of_its_fields_in_the_job_are_told_in_one_erro
     }
     (play.folder / "train.yaml").write_text("name: train\nrecipe: image-classification\npriority: huge\n")
     wrong = play.write(fields=fields, trials=0, direction="up")
-    said = json.loads(play.world.run("--json", "sweep", str(wrong), "--show").err)
-    found = [problem["field"] for problem in said["problems"]]
-    assert sorted(found) == [
+    error = json.loads(play.world.run("--json", "sweep", str(wrong), "--show").err)
+    fields_wrong = [problem["field"] for problem in error["problems"]]
+    assert sorted(fields_wrong) == [
         "direction", "fields.foo.bar", "fields.parameters.epochs", "fields.parameters.learning_rat",
         "fields.parameters.learning_rat", "fields.resources.vcpus", "train.yaml: priority", "trials",
     ]  # fmt: skip
-    assert "did you mean" in "".join(problem["problem"] for problem in said["problems"])
+    assert "did you mean" in "".join(problem["problem"] for problem in error["problems"])
     alone = play.world.run("sweep", str(play.write()), "--show")
     assert "train.yaml: a field is wrong\n  priority: " in alone.err
-    both = json.loads(play.world.run("--json", "sweep", str(play.write(job="none.yaml", trials=0))).err)
-    assert {problem["field"] for problem in both["problems"]} == {"trials", "job"}
+    combined = json.loads(play.world.run("--json", "sweep", str(play.write(job="none.yaml", trials=0))).err)
+    assert {problem["field"] for problem in combined["problems"]} == {"trials", "job"}
 
 
 def test_another_sweep_of_the_same_name_is_refused_and_other_caps_are_taken(play: Playground) -> None:
@@ -210,6 +210,6 @@ def test_another_sweep_of_the_same_name_is_refused_and_other_caps_are_taken(play
 def test_without_the_extra_it_is_named(play: Playground, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "requires", lambda name: ['optuna>=4.5; extra == "sweep"'])
     monkeypatch.setattr(extras, "_installed", lambda name: name != "optuna")
-    told = play.world.run("--json", "sweep", str(play.write()))
+    answer = play.world.run("--json", "sweep", str(play.write()))
     needs = "everspot sweep needs optuna, which is not installed: pip install 'everspot[sweep]'"
-    assert (told.code, json.loads(told.err)["error"]) == (1, needs)
+    assert (answer.code, json.loads(answer.err)["error"]) == (1, needs)

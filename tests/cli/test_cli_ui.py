@@ -26,8 +26,8 @@ def unusual(world: World) -> Anomalies:
     now = world.clock.now()
     dear = Finding(AnomalyKind.TEAM_OVER_NORM, EVIL, f"team {EVIL} has spent $9.00", {"spent_usd": 9.0})
     idle = Finding(AnomalyKind.IDLE_FLEET, "fleet", "2 of 3 instances have had no work for 2h or longer")
-    gone = Finding(AnomalyKind.POOL_PRICE, "c6i.large", "over since long")
-    first = Anomalies(scheduler_id="s", updated_at=now).followed([dear, gone], now - timedelta(hours=2))
+    ended = Finding(AnomalyKind.POOL_PRICE, "c6i.large", "over since long")
+    first = Anomalies(scheduler_id="s", updated_at=now).followed([dear, ended], now - timedelta(hours=2))
     return first.followed([dear, idle], now)
 
 
@@ -82,13 +82,13 @@ def test_a_job_s_page_tells_its_attempts_and_why_each_ended(page: Served) -> Non
 
 
 def test_a_job_s_page_tells_what_it_has_cost_as_the_report_does(cluster: World, page: Served) -> None:
-    told = cluster.run("report", "--json", env={"EVERSPOT_CLOCK": CLOCK}).json
-    rows = {job["job_id"]: job for job in told["jobs"]}
-    ended, going = rows["moved"], rows["going"]
-    assert (ended["cost_known"], going["cost_known"]) == (True, True) and ended["cost_usd"] > 0
+    report = cluster.run("report", "--json", env={"EVERSPOT_CLOCK": CLOCK}).json
+    rows = {job["job_id"]: job for job in report["jobs"]}
+    ended, running = rows["moved"], rows["going"]
+    assert (ended["cost_known"], running["cost_known"]) == (True, True) and ended["cost_usd"] > 0
     text = page.until("/jobs/moved", lambda text: "<dt>cost</dt>" in text)
     assert f"<dd>{money(ended['cost_usd'])} ({money(ended['on_demand_cost_usd'])} on-demand)</dd>" in text
-    assert f"<dd>{money(going['cost_usd'])} until " in page.get("/jobs/going").text
+    assert f"<dd>{money(running['cost_usd'])} until " in page.get("/jobs/going").text
 
 
 def test_fleet_and_spending_tell_what_the_commands_tell(cluster: World, page: Served) -> None:
@@ -129,7 +129,7 @@ def test_the_part_that_is_kept_up_to_date_is_the_middle_of_the_page(page: Served
     assert part.strip()[:200] in whole
 
 
-def test_what_there_is_not_is_said(page: Served) -> None:
+def test_a_missing_page_is_404(page: Served) -> None:
     assert page.get("/jobs/nobody").status == 404 and "There is no job nobody." in page.get("/jobs/nobody").text
     assert [page.get(path).status for path in ("/nowhere", "/assets/secret.txt", "/jobs/late/burn")] == [404, 404, 404]
 
@@ -169,16 +169,16 @@ def test_ctrl_c_has_its_exit_code_also_where_the_program_began_with_the_signal_i
 
 
 def test_a_port_that_is_taken_is_told_in_one_sentence(world: World, page: Served) -> None:
-    told = world.run("ui", "--no-open", "--port", str(page.port))
-    assert told.code == 1
-    assert told.err.startswith(f"error: port {page.port} cannot be used: address already in use")
+    answer = world.run("ui", "--no-open", "--port", str(page.port))
+    assert answer.code == 1
+    assert answer.err.startswith(f"error: port {page.port} cannot be used: address already in use")
 
 
 def test_without_a_cluster_it_does_not_begin(tmp_path: Path) -> None:
     world = World.__new__(World)
     world.url = (tmp_path / "none").as_uri()
-    told = world.run("ui", "--no-open")
-    assert told.code == 4 and "does not exist" in told.err
+    answer = world.run("ui", "--no-open")
+    assert answer.code == 4 and "does not exist" in answer.err
 
 
 def test_without_its_extra_it_says_so_in_one_sentence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ def row(**more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("fields", "reasons"),
     [
         ({}, []),
         ({"deadline": "missed", "deadline_at": T0 + timedelta(hours=1)},
@@ -43,8 +43,8 @@ def row(**more: Any) -> dict[str, Any]:
          ["Was interrupted 1 time"]),
     ],
 )  # fmt: skip
-def test_the_reasons_of_a_job(told: dict[str, Any], said: list[str]) -> None:
-    assert list_reasons(row(**told), NOW) == said
+def test_the_reasons_of_a_job(fields: dict[str, Any], reasons: list[str]) -> None:
+    assert list_reasons(row(**fields), NOW) == reasons
 
 
 def test_every_reason_has_words() -> None:
@@ -55,10 +55,10 @@ def test_every_reason_has_words() -> None:
 def test_a_page_of_very_many_jobs_shows_some_and_counts_all() -> None:
     running = [row(job_id=f"r-{n}") for n in range(500)]
     ended = [row(job_id=f"e-{n}", status="SUCCEEDED", state="SUCCEEDED") for n in range(10_000)]
-    found = panel([*running, *ended], NOW)
-    assert (len(found.live.shown), found.live.left_out) == (SHOWN, 500 - SHOWN)
-    assert (len(found.ended.shown), found.ended.left_out) == (SHOWN, 10_000 - SHOWN)
-    assert found.summary == "500 running, 0 waiting, 0 late, 10000 succeeded."
+    shown = panel([*running, *ended], NOW)
+    assert (len(shown.live.shown), shown.live.left_out) == (SHOWN, 500 - SHOWN)
+    assert (len(shown.ended.shown), shown.ended.left_out) == (SHOWN, 10_000 - SHOWN)
+    assert shown.summary == "500 running, 0 waiting, 0 late, 10000 succeeded."
     assert panel(running, NOW, Filter(times=3)).live.left_out == 0
     assert [line.job_id for line in panel(running, NOW, Filter(words="R-49", times=9)).live.shown][:2] == [
         "r-49",
@@ -82,15 +82,17 @@ def test_the_archive_is_listed_when_a_job_has_left_the_tables_and_otherwise_seld
     monkeypatch.setattr(world.clock, "scale", 1.0, raising=False)
     scan = session.store.archive.scan
     monkeypatch.setattr(session.store.archive, "scan", lambda *given: listed.append(1) or scan(*given))
-    asked: list[str] = []
+    requested_jobs: list[str] = []
     read = session.store.events_by_job
-    monkeypatch.setattr(session.store, "events_by_job", lambda jobs, **more: asked.extend(jobs) or read(jobs, **more))
+    monkeypatch.setattr(
+        session.store, "events_by_job", lambda jobs, **more: requested_jobs.extend(jobs) or read(jobs, **more)
+    )
     recent = RecentJobs(session)
 
     def look(seconds: float) -> tuple[set[str], int]:
         listed.clear()
         world.clock.advance(timedelta(seconds=seconds))
-        return {found["job_id"] for found in recent.rows()}, len(listed)
+        return {row["job_id"] for row in recent.rows()}, len(listed)
 
     assert look(1) == ({"first", "second"}, 1)
     assert [look(2) for _ in range(3)] == [({"first", "second"}, 0)] * 3
@@ -100,4 +102,4 @@ def test_the_archive_is_listed_when_a_job_has_left_the_tables_and_otherwise_seld
     assert look(2) == ({"first", "second"}, 1), "it is found where it went"
     assert look(2) == ({"first", "second"}, 0)
     assert look(61)[1] == 1
-    assert sorted(asked) == ["first", "second"], "the events of what has ended are read once"
+    assert sorted(requested_jobs) == ["first", "second"], "the events of what has ended are read once"

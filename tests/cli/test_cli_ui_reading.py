@@ -48,8 +48,8 @@ def test_after_a_failure_the_last_good_reading_stays_with_its_time_and_pauses_gr
     work = Clockwork()
     assert work.look().at == T0
     work.broken = True
-    told = work.look(2)
-    assert (told.value, told.at, told.trouble) == (1, T0, "the bucket does not answer")
+    reading = work.look(2)
+    assert (reading.value, reading.at, reading.trouble) == (1, T0, "the bucket does not answer")
     tried = []
     for second in range(600):
         before = work.count
@@ -84,7 +84,7 @@ def test_what_was_changed_is_read_at_the_next_look() -> None:
 def test_a_pause_is_never_shorter_than_the_least_and_after_failures_bounded(
     least: timedelta, took: timedelta, failures: int
 ) -> None:
-    found = pause(least, took, failures)
-    assert found >= least
-    assert not failures or found <= max(least, LONGEST)
-    assert failures or found >= took
+    seconds = pause(least, took, failures)
+    assert seconds >= least
+    assert not failures or seconds <= max(least, LONGEST)
+    assert failures or seconds >= took

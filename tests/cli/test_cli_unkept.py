@@ -130,7 +130,7 @@ def begin(world, job, seconds):
     """A program that does not use the trainer library begins: its agent says so."""
     now, record = world.to(seconds), world.record(job)
     world.save(lease.start(record, record.epoch, record.owner, now, from_zero=record.epoch > 1))
-    world.tell(job, EventKind.TRAINING, from_step=0, restored=False, by="agent")
+    world.emit(job, EventKind.TRAINING, from_step=0, restored=False, by="agent")
 
 
 def test_the_report_counts_the_time_of_a_program_that_kept_nothing_as_redone(world):

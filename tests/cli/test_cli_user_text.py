@@ -22,7 +22,7 @@ def frozen(world: Any) -> dict[str, str]:
     return {"EVERSPOT_CLOCK": f"1e-12@{world.clock.now().timestamp():.0f}"}
 
 
-def make_jobs_of(world: Any, teams: tuple[str, ...]) -> None:
+def make_failed_jobs(world: Any, teams: tuple[str, ...]) -> None:
     """Give each team a job that ran and failed, with the team's name in its tags and in the message."""
     for number, team in enumerate(teams):
         job, at = f"job-{number}", 9100 + 100 * number
@@ -35,7 +35,7 @@ def make_jobs_of(world: Any, teams: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("team", MARKUP_TEAMS)
 def test_text_in_square_brackets_is_printed_as_it_is(past: Any, team: str) -> None:
     """Given a team whose name rich would read as markup, when tables show it, then each character is there."""
-    make_jobs_of(past, (team,))
+    make_failed_jobs(past, (team,))
     past.run("budget", "set", "--team", team, "--per", "day", "--dollars", "10")
 
     for command in (("report",), ("budget",), ("job", "job-0"), ("chargeback",)):
@@ -48,7 +48,7 @@ def test_one_odd_tag_breaks_no_command(past: Any) -> None:
     """Given a cluster with all odd names at once, when any command reads it, then it ends as it does without them."""
     plain = {command: past.run(*command, env=frozen(past)).code for command in READING}
 
-    make_jobs_of(past, MARKUP_TEAMS)
+    make_failed_jobs(past, MARKUP_TEAMS)
 
     assert {command: past.run(*command, env=frozen(past)).code for command in READING} == plain
 
@@ -56,7 +56,7 @@ def test_one_odd_tag_breaks_no_command(past: Any) -> None:
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_console_without_unicode_gets_substitutes(past: Any, encoding: str) -> None:
     """Given a console of another encoding and a tag that it lacks, when commands print, then none of them fails."""
-    make_jobs_of(past, ("团队 é",))
+    make_failed_jobs(past, ("团队 é",))
     past.run("budget", "set", "--team", "团队 é", "--per", "day", "--dollars", "10")
 
     for command in READING:

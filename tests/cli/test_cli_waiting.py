@@ -30,7 +30,7 @@ def test_a_waiting_job_says_what_the_scheduler_has_found_and_when(world, monkeyp
     monkeypatch.setattr("everspot_store.SystemClock.from_environment", lambda: world.clock)  # one clock that stands
     scheduler = Scheduler(world.store, world.store.manifest(), FolderCloud(world.store), "s")
 
-    def why(*, tick=True):
+    def read_reason(*, tick=True):
         if tick:
             world.clock.advance(timedelta(seconds=10))
             scheduler.tick()
@@ -40,24 +40,24 @@ def test_a_waiting_job_says_what_the_scheduler_has_found_and_when(world, monkeyp
         return row["waits_because"], row["waits_since"]
 
     world.submit("a", resources={"vcpus": 2})
-    assert why(tick=False) == (NONE_YET, None)
-    words, found = why()
+    assert read_reason(tick=False) == (NONE_YET, None)
+    words, found_at = read_reason()
     assert words == "no instance has reported yet"
-    assert why() == (words, found), "the same reason keeps the moment at which it was found"
-    assert datetime.fromisoformat(found) == world.clock.now() - timedelta(seconds=10)
+    assert read_reason() == (words, found_at), "the same reason keeps the moment at which it was found"
+    assert datetime.fromisoformat(found_at) == world.clock.now() - timedelta(seconds=10)
     world.beat("i-base", job="other")
     world.beat("i-spot1", state=InstanceState.DRAINING)
-    assert "none of 1 instances" in why()[0]
+    assert "none of 1 instances" in read_reason()[0]
     world.run("drain")
-    assert why()[0] == "the cluster is being drained"
+    assert read_reason()[0] == "the cluster is being drained"
     world.submit("b", resources={"gpus": 1})
-    assert why(tick=True)[0] == "the cluster is being drained"
+    assert read_reason(tick=True)[0] == "the cluster is being drained"
     assert "gpus" in world.run("job", "b").out
     shown = world.run("jobs").out
     assert re.search(r"Waiting: a, because the cluster is being drained \(for \w+; submitted \w+ ago\)", shown)
     assert re.search(r"for this reason; submitted\s+\w+ ago", world.run("job", "a").out)
     world.clock.advance(timedelta(minutes=5))
-    assert why(tick=False) == ("the scheduler has been silent for 5m00s, so nothing starts", None)
+    assert read_reason(tick=False) == ("the scheduler has been silent for 5m00s, so nothing starts", None)
     assert "silent" in world.run("jobs").out and "silent" in world.run("job", "b").out
 
 
@@ -105,18 +105,18 @@ def test_a_waiting_job_shows_its_pool_and_when_on_demand_begins(world, monkeypat
         text = world.run("jobs", env={"COLUMNS": width}).out
         assert "…" not in text
         lines = text[text.index("WAITING") :].splitlines()
-        told = [line.split()[0] for line in lines if line.startswith(("soon", "late", "never", "drained"))]
-        assert told == ["soon", "late", "never"]
+        listed = [line.split()[0] for line in lines if line.startswith(("soon", "late", "never", "drained"))]
+        assert listed == ["soon", "late", "never"]
         assert "2026-03-01 14:10 UTC" in text
         assert text.count("after a day without spot") == 1, "of the one that has no deadline"
         assert "Waiting: drained, because the cluster is being drained" in text
-    said = world.run("job", "soon").out
-    assert "g5.xlarge us-east-1a spot" in said
-    assert "at the latest, after a day without spot" in said
+    out = world.run("job", "soon").out
+    assert "g5.xlarge us-east-1a spot" in out
+    assert "at the latest, after a day without spot" in out
     late = world.run("job", "late").out
     assert "at the latest" in late and "without spot" not in late
     assert timedelta(days=1) == AGED
-    assert re.search(r"^waits because {1,2}there is no spot *$", said, re.M)
+    assert re.search(r"^waits because {1,2}there is no spot *$", out, re.M)
     world.clock.advance(timedelta(minutes=5))
     silent = {row["job_id"]: row for row in world.run("--json", "jobs").json}
     assert (silent["soon"]["waits_for"], silent["soon"]["on_demand_at"]) == (None, None)

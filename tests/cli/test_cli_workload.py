@@ -38,14 +38,19 @@ def file(tmp_path):
 @pytest.mark.parametrize("name", ["w.yaml", "w.json"])
 def test_the_figures_of_a_workload(world, file, name):
     path = file(VALUES, name)
-    told = world.run("simulate", "--workload", path, "--json").json
-    assert told["path"] == path
-    assert told["cost"] == {"total": 5, "spot": 0, "on_demand": 5, "idle": 0}
-    assert (told["jobs"], told["finished"], told["misses"], told["latest_hours"]) == (2, 2, 1, 0.5)
-    assert (told["waiting"]["mean"], told["waiting"]["max"]) == (0.375, 0.75)
-    assert told["waiting_by_team"]["y"]["max"] == 0.75
-    assert (told["utilization"], told["preemptions"], told["changeovers"], told["hours"]) == (1, 0, 2, 2.5)
-    assert told["fairness"]["teams"] == {"y": 0}
+    document = world.run("simulate", "--workload", path, "--json").json
+    assert document["path"] == path
+    assert document["cost"] == {"total": 5, "spot": 0, "on_demand": 5, "idle": 0}
+    assert (document["jobs"], document["finished"], document["misses"], document["latest_hours"]) == (2, 2, 1, 0.5)
+    assert (document["waiting"]["mean"], document["waiting"]["max"]) == (0.375, 0.75)
+    assert document["waiting_by_team"]["y"]["max"] == 0.75
+    assert (document["utilization"], document["preemptions"], document["changeovers"], document["hours"]) == (
+        1,
+        0,
+        2,
+        2.5,
+    )
+    assert document["fairness"]["teams"] == {"y": 0}
 
 
 def test_the_table_tells_the_same(world, file):
@@ -64,10 +69,10 @@ def test_a_made_up_workload_is_written_and_can_be_simulated(world, tmp_path, nam
     answer = world.run("simulate", "--generate-workload", str(path), "--jobs", "25", "--seed", "4", "--json")
     assert answer.json == {"path": str(path), "jobs": 25, "seed": 4}
     assert yaml.safe_load(path.read_text()) == generate(25, 4)
-    told = world.run("simulate", "--workload", str(path), "--json").json
+    document = world.run("simulate", "--workload", str(path), "--json").json
     workload = parse(generate(25, 4), "same", builtin())
     expected = figures(simulate(workload, traces_of(workload, lambda path: pytest.fail("no files here")))).to_json()
-    assert told == {"path": str(path)} | json.loads(json.dumps(expected))
+    assert document == {"path": str(path)} | json.loads(json.dumps(expected))
 
 
 def test_a_workload_on_several_clusters_is_told_with_moves_and_without(world, file):
@@ -75,10 +80,15 @@ def test_a_workload_on_several_clusters_is_told_with_moves_and_without(world, fi
     cheap = {"fleet": FLEET | {"pools": [GPU]}}
     jobs = [{"id": "a", "cluster": "dear", "arrival_hours": 0, "hours": 4, "deadline_hours": 8, "checkpoint_gb": 2}]
     path = file({"jobs": jobs, "clusters": {"dear": dear, "cheap": cheap}})
-    told = world.run("simulate", "--workload", path, "--json").json
-    assert (told["moves"], told["moved"], told["met_share"], told["egress_usd"]) == ({"cheaper": 1}, 1, 1, 0.2)
-    assert told["clusters"]["cheap"]["finished"] == 1 and told["clusters"]["dear"]["left"] == 1
-    assert told["total_usd"] < told["without_moves"]["total_usd"] == pytest.approx(9 * 4.5)
+    document = world.run("simulate", "--workload", path, "--json").json
+    assert (document["moves"], document["moved"], document["met_share"], document["egress_usd"]) == (
+        {"cheaper": 1},
+        1,
+        1,
+        0.2,
+    )
+    assert document["clusters"]["cheap"]["finished"] == 1 and document["clusters"]["dear"]["left"] == 1
+    assert document["total_usd"] < document["without_moves"]["total_usd"] == pytest.approx(9 * 4.5)
     text = world.run("simulate", "--workload", path).out
     rows = [line.split() for line in text.splitlines()]
     assert ["without", "1", "1", "0", "0", "100.0", "40.50", "0.00", "40.50"] in rows
@@ -87,11 +97,11 @@ def test_a_workload_on_several_clusters_is_told_with_moves_and_without(world, fi
 
 def test_a_made_up_workload_on_several_clusters_can_be_simulated(world, tmp_path):
     path = tmp_path / "made.yaml"
-    given = ("simulate", "--generate-workload", str(path), "--jobs", "6", "--seed", "4")
-    assert world.run(*given, "--clusters", "2").code == 0
+    command = ("simulate", "--generate-workload", str(path), "--jobs", "6", "--seed", "4")
+    assert world.run(*command, "--clusters", "2").code == 0
     assert yaml.safe_load(path.read_text()) == generate_federated(6, 4, 2)
     assert world.run("simulate", "--workload", str(path), "--json").json["finished"] == 6
-    wrong = world.run(*given, "--clusters", "9")
+    wrong = world.run(*command, "--clusters", "9")
     assert wrong.code == 1 and "--clusters: must be from 2 to 8; it is 9" in wrong.err
 
 
@@ -102,8 +112,8 @@ def test_traces_lie_beside_the_workload(world, file, tmp_path):
     spot = OFFER | {"market": "spot", "usd_per_hour": 1.0, "availability": "t", "count": 1}
     fleet = {"launch_hours": 0, "setup_hours": 0.25, "standing": [spot]}
     values = {"jobs": VALUES["jobs"][:1], "fleet": fleet, "traces": {"t": {"file": "spot.json"}}}
-    told = world.run("simulate", "--workload", file(values), "--json").json
-    assert (told["preemptions"], told["hours"], told["cost"]["total"]) == (1, 3.5, 1.5)
+    document = world.run("simulate", "--workload", file(values), "--json").json
+    assert (document["preemptions"], document["hours"], document["cost"]["total"]) == (1, 3.5, 1.5)
 
 
 def test_all_that_is_wrong_with_a_file_is_told_at_once(world, file):
@@ -112,9 +122,9 @@ def test_all_that_is_wrong_with_a_file_is_told_at_once(world, file):
         "fleet": VALUES["fleet"] | {"tick": 3},
     }
     answer = world.run("simulate", "--workload", file(values), "--json")
-    said = json.loads(answer.err or answer.out)
+    error = json.loads(answer.err or answer.out)
     assert answer.code == 1
-    assert {p["field"] for p in said["problems"]} == {"jobs[0].hours", "jobs[1].arrival_hours", "fleet.tick"}
+    assert {p["field"] for p in error["problems"]} == {"jobs[0].hours", "jobs[1].arrival_hours", "fleet.tick"}
 
 
 @pytest.mark.parametrize(
@@ -166,8 +176,8 @@ def test_options_that_do_not_go_together(world, options, words):
 
 
 def test_a_workload_that_cannot_be_made(world, tmp_path):
-    given = ("simulate", "--generate-workload", str(tmp_path / "w.yaml"))
-    answer = world.run(*given, "--jobs", "0", "--seed", "-1")
+    command = ("simulate", "--generate-workload", str(tmp_path / "w.yaml"))
+    answer = world.run(*command, "--jobs", "0", "--seed", "-1")
     assert answer.code == 1
     assert "--jobs: must be from 1" in answer.err
     assert "--seed: must be >= 0" in answer.err

@@ -18,10 +18,10 @@ def tell_past(world: Any) -> None:
     world.start("moved", 220)
     world.checkpoint("moved", 1200, 500)
     now = world.to(4000)
-    world.tell("moved", EventKind.NOTICE, source="imds", action_at=None, seen_at=now.isoformat())
+    world.emit("moved", EventKind.NOTICE, source="imds", action_at=None, seen_at=now.isoformat())
     world.checkpoint("moved", 4010, 2000, "notice")
     world.to(4020)
-    world.tell("moved", EventKind.INTERRUPTED, reason="notice", step=2000, durable_step=2000,
+    world.emit("moved", EventKind.INTERRUPTED, reason="notice", step=2000, durable_step=2000,
                notice_to_durable_seconds=10.0)  # fmt: skip
     world.leave("moved", 4020, Reason.NOTICE)
     world.end("i-spot1", 4120, interrupted=True)

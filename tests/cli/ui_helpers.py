@@ -41,37 +41,37 @@ class Served:
     def origin(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def ask(self, path: str, method: str = "GET", *, host: str | None = None, **headers: str) -> Reply:
+    def request(self, path: str, method: str = "GET", *, host: str | None = None, **headers: str) -> Reply:
         """A request without a cookie of its own."""
         line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
-            named = {name.replace("_", "-"): value for name, value in headers.items()}
-            line.request(method, path, headers={"Host": host or f"127.0.0.1:{self.port}", **named})
+            header_names = {name.replace("_", "-"): value for name, value in headers.items()}
+            line.request(method, path, headers={"Host": host or f"127.0.0.1:{self.port}", **header_names})
             answer = line.getresponse()
-            told = {name.lower(): value for name, value in answer.getheaders()}
-            return Reply(answer.status, told, answer.read().decode())
+            response_headers = {name.lower(): value for name, value in answer.getheaders()}
+            return Reply(answer.status, response_headers, answer.read().decode())
         finally:
             line.close()
 
     def enter(self) -> None:
         """Come in by the printed address."""
-        asked = urlsplit(self.answer["url"])
-        self.cookie = self.ask(f"/?{asked.query}").headers["set-cookie"].partition(";")[0]
+        address = urlsplit(self.answer["url"])
+        self.cookie = self.request(f"/?{address.query}").headers["set-cookie"].partition(";")[0]
 
     def get(self, path: str, **headers: str) -> Reply:
         """A page, with the cookie."""
-        return self.ask(path, **{"Cookie": self.cookie, **headers})
+        return self.request(path, **{"Cookie": self.cookie, **headers})
 
     def post(self, path: str, **headers: str) -> Reply:
         """A form sent from the page itself."""
-        return self.ask(path, "POST", **{"Cookie": self.cookie, "Origin": self.origin, **headers})
+        return self.request(path, "POST", **{"Cookie": self.cookie, "Origin": self.origin, **headers})
 
-    def until(self, path: str, told: Callable[[str], bool], limit: float = 120) -> str:
+    def until(self, path: str, condition: Callable[[str], bool], limit: float = 120) -> str:
         """A page once it tells something."""
         end = time.monotonic() + limit
         while time.monotonic() < end:
             text = self.get(path).text
-            if told(text):
+            if condition(text):
                 return text
             time.sleep(0.2)
         raise AssertionError(f"{path} did not come to tell it; at last: {text}")

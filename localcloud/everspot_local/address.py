@@ -54,7 +54,7 @@ class Address:
             raise NotRunning(f"the local cloud of {folder} has died; start it again with: everspot-local up")
         return address
 
-    def ask(self, name: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def send_control(self, name: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Carry out one market control, and return its answer.
 
         Raises:

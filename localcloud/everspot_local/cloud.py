@@ -150,7 +150,7 @@ class LocalCloud:
         Raises:
             ValueError: if there is no such cloud, or that is no local endpoint.
         """
-        self.machines.neighbour.meet(endpoint, abroad(cloud, endpoint))
+        self.machines.second_cloud.meet(endpoint, abroad(cloud, endpoint))
 
     def do(self, action: str, **fields: Any) -> dict[str, Any]:
         """Carry out one market action, as under `/_market/`.

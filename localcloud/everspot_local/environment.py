@@ -25,9 +25,9 @@ def variables(address: Address, state_dir: Path, root: Path) -> dict[str, str]:
     backend.mkdir(parents=True, exist_ok=True)
     toolchain = root / ".everspot" / "toolchain"
     first = [toolchain / "bin", toolchain / "plugins", Path(sys.executable).parent]
-    kept = [p for p in os.environ.get("PATH", os.defpath).split(os.pathsep) if p and Path(p) not in first]
+    inherited = [p for p in os.environ.get("PATH", os.defpath).split(os.pathsep) if p and Path(p) not in first]
     return {
-        "PATH": os.pathsep.join([*map(str, first), *kept]),
+        "PATH": os.pathsep.join([*map(str, first), *inherited]),
         **owner(address.cloud, address.endpoint, address.region),
         CLOCK_VARIABLE: address.clock,
         "PULUMI_BACKEND_URL": f"file://{backend}",

@@ -22,7 +22,7 @@ from everspot_local.environment import project_root, variables
 from everspot_local.market import clock as clocks
 from everspot_local.options import CLOUDS, DELAYS, REGIONS, SCALE, Options
 from everspot_local.order import Command
-from everspot_local.running import STOP_SECONDS, Failed, complaints, fail, find, gone, start
+from everspot_local.running import STOP_SECONDS, Failed, complaints, fail, find, start, wait_until_ended
 from everspot_local.sides import quotas
 
 app = typer.Typer(help="A cloud on one machine, with a Spot market that can be scripted.", no_args_is_help=True)
@@ -70,10 +70,10 @@ def up(
     if clock and time_scale is not None and time_scale != clocks.read(clock)[0]:
         fail(f"--time-scale: the clock of {clock_of} runs {clocks.read(clock)[0]:g} times as fast, not {time_scale:g}")
     region = region or _USUAL.get(cloud, REGIONS[cloud])
-    if (found := find(state_dir)) is not None:
-        if clock and (differs := clocks.apart(found.clock, clock)):
+    if (address := find(state_dir)) is not None:
+        if clock and (differs := clocks.apart(address.clock, clock)):
             fail(f"one runs here already, and {differs}: everspot-local down, then this command again")
-        _say_up(found, as_json, "runs already")
+        _say_up(address, as_json, "runs already")
         return
     boot = None if no_processes else tuple(shlex.split(boot_command)) or Options(state_dir).boot_command
     folder = data or Path(os.environ.get("EVERSPOT_DATA", ".everspot/data"))
@@ -109,18 +109,18 @@ def up(
 @app.command()
 def env(state_dir: StateDir = HERE, as_json: AsJson = False) -> None:
     """Print what a shell needs: `eval "$(everspot-local env)"`."""
-    found = variables(_need(state_dir), state_dir.resolve(), project_root(Path.cwd()))
+    environment = variables(_need(state_dir), state_dir.resolve(), project_root(Path.cwd()))
     if as_json:
-        _print(json.dumps(found, indent=2))
+        _print(json.dumps(environment, indent=2))
     else:
-        _print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in found.items()))
+        _print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in environment.items()))
 
 
 @app.command()
 def status(state_dir: StateDir = HERE, as_json: AsJson = False) -> None:
     """Show the market's time, its instances and its pools."""
     address = _need(state_dir)
-    answer = {"endpoint": address.endpoint, "pid": address.pid, **_ask(address, "status")}
+    answer = {"endpoint": address.endpoint, "pid": address.pid, **_send_control(address, "status")}
     if as_json:
         _print(json.dumps(answer, indent=2))
         return
@@ -140,7 +140,7 @@ def interrupt(
 ) -> None:
     """Take an instance away, with the usual notice."""
     body = {"instance": instance, "notice": not no_notice, "rebalance": rebalance}
-    answer = _ask(_need(state_dir), "interrupt", body)
+    answer = _send_control(_need(state_dir), "interrupt", body)
     _print(json.dumps(answer) if as_json else f"{answer['instance']} {'is gone' if no_notice else 'has its notice'}")
 
 
@@ -156,11 +156,13 @@ def drought(
 ) -> None:
     """Let pools run dry: nothing can be launched from them, and their Spot instances get notice."""
     address, sides = _need(state_dir), list(dict.fromkeys(market or [Market.SPOT]))
-    answers = [_ask(address, "drought", {"pool": pool, "for": duration, "market": side.value}) for side in sides]
+    answers = [
+        _send_control(address, "drought", {"pool": pool, "for": duration, "market": side.value}) for side in sides
+    ]
     answer = {"pools": answers[0]["pools"], "instances": [name for each in answers for name in each["instances"]]}
     struck, dry = ", ".join(answer["instances"]) or "none", ", ".join(answer["pools"])
-    said = f"dry for {duration}, {' and '.join(side.value for side in sides)}: {dry}; notice to: {struck}"
-    _print(json.dumps(answer) if as_json else said)
+    summary = f"dry for {duration}, {' and '.join(side.value for side in sides)}: {dry}; notice to: {struck}"
+    _print(json.dumps(answer) if as_json else summary)
 
 
 @app.command()
@@ -176,7 +178,7 @@ def replay(
         body = load(file, builtin())
     except BadScript as error:
         fail(str(error))
-    answer = _ask(_need(state_dir), "replay", body)
+    answer = _send_control(_need(state_dir), "replay", body)
     _print(json.dumps(answer) if as_json else f"from {answer['began_at']} on: {', '.join(answer['pools'])}")
 
 
@@ -187,16 +189,16 @@ def meet(
     as_json: AsJson = False,
 ) -> None:
     """Introduce two local clouds, so that each believes the other's identities and its new instances find the other."""
-    here, there = _need(state_dir), _need(other)
-    if here.cloud == there.cloud:
+    here, remote = _need(state_dir), _need(other)
+    if here.cloud == remote.cloud:
         fail(f"both are {here.cloud}: what two of the same cloud have in common, one of them has with several stacks")
-    if differs := clocks.apart(here.clock, there.clock):
+    if differs := clocks.apart(here.clock, remote.clock):
         again = f"everspot-local up --cloud {here.cloud} --clock-of {other}"
         fail(f"{differs}, so the same deadline is two moments: everspot-local down here, then {again}")
-    for one, known in ((here, there), (there, here)):
-        _ask(one, "meet", {"cloud": known.cloud, "endpoint": known.endpoint})
-    answer = {"met": [here.endpoint, there.endpoint]}
-    _print(json.dumps(answer) if as_json else f"{here.cloud} and {there.cloud} know each other")
+    for recipient, peer in ((here, remote), (remote, here)):
+        _send_control(recipient, "meet", {"cloud": peer.cloud, "endpoint": peer.endpoint})
+    answer = {"met": [here.endpoint, remote.endpoint]}
+    _print(json.dumps(answer) if as_json else f"{here.cloud} and {remote.cloud} know each other")
 
 
 @app.command()
@@ -206,7 +208,7 @@ def down(state_dir: StateDir = HERE, as_json: AsJson = False) -> None:
     running = find(state_dir)
     if running is not None:
         os.kill(running.pid, signal.SIGTERM)
-        if not gone(running.pid):
+        if not wait_until_ended(running.pid):
             os.kill(running.pid, signal.SIGKILL)
             fail(f"process {running.pid} did not stop in {STOP_SECONDS:g} s and was killed")
     _print(json.dumps({"stopped": running is not None}) if as_json else "down" if running else "nothing was up")
@@ -246,17 +248,17 @@ def _need(state_dir: Path) -> Address:
         fail(str(error))
 
 
-def _quotas(cloud: str, given: list[str]) -> dict[str, float]:
+def _quotas(cloud: str, entries: list[str]) -> dict[str, float]:
     try:
-        values = {code: float(value) for code, _, value in (entry.partition("=") for entry in given)}
+        values = {code: float(value) for code, _, value in (entry.partition("=") for entry in entries)}
         quotas(cloud, values)
     except ValueError as error:
         fail(f"--quota: {error}")
     return values
 
 
-def _delays(cloud: str, given: list[str]) -> dict[str, str]:
-    values = {name: value for name, _, value in (entry.partition("=") for entry in given)}
+def _delays(cloud: str, entries: list[str]) -> dict[str, str]:
+    values = {name: value for name, _, value in (entry.partition("=") for entry in entries)}
     try:
         DELAYS[cloud].changed(values)
     except ValueError as error:
@@ -264,18 +266,18 @@ def _delays(cloud: str, given: list[str]) -> dict[str, str]:
     return values
 
 
-def _ask(address: Address, name: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+def _send_control(address: Address, name: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     try:
-        return address.ask(name, body)
+        return address.send_control(name, body)
     except (NotRunning, ControlRefused) as error:
         fail(str(error))
 
 
-def _say_up(address: Address, as_json: bool, what: str) -> None:
+def _say_up(address: Address, as_json: bool, status: str) -> None:
     if as_json:
         _print(json.dumps(asdict(address)))
     else:
-        _print(f"the local cloud {what} at {address.endpoint} (process {address.pid})")
+        _print(f"the local cloud {status} at {address.endpoint} (process {address.pid})")
         _print(f"its time runs {address.time_scale:g} times as fast as yours")
         _print('next: eval "$(everspot-local env)"')
 

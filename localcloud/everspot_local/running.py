@@ -41,8 +41,8 @@ def start(command: Command, state_dir: Path, *, quiet: bool) -> Address:
     with complaints.status("starting the local cloud …") if not quiet else _Silence():
         end = time.monotonic() + START_SECONDS
         while time.monotonic() < end and process.poll() is None:
-            if (found := find(state_dir)) is not None:
-                return found
+            if (address := find(state_dir)) is not None:
+                return address
             time.sleep(0.1)
     if process.poll() is None:
         process.kill()
@@ -58,7 +58,7 @@ def find(state_dir: Path) -> Address | None:
         return None
 
 
-def gone(pid: int) -> bool:
+def wait_until_ended(pid: int) -> bool:
     """Wait until a process has ended; return False if it does not."""
     end = time.monotonic() + STOP_SECONDS
     while alive(pid):

@@ -30,18 +30,18 @@ def is_base64(stated: str, of_bytes: int) -> bool:
 def md5_fault(stated: str, data: bytes) -> str:
     """Return what is wrong with an MD5 in base64 (RFC 1864), as S3's error codes name it; empty if it is that of
     `data`."""
-    found = hashlib.md5(data, usedforsecurity=False).digest()
-    if not is_base64(stated, of_bytes=len(found)):
+    digest = hashlib.md5(data, usedforsecurity=False).digest()
+    if not is_base64(stated, of_bytes=len(digest)):
         return "InvalidDigest"
-    return "" if base64.b64decode(stated) == found else "BadDigest"
+    return "" if base64.b64decode(stated) == digest else "BadDigest"
 
 
 def crc32c(data: bytes) -> str:
     """Return the CRC32C of RFC 3720, B.4, big-endian in base64, as Cloud Storage states it."""
-    left = 0xFFFFFFFF
+    remainder = 0xFFFFFFFF
     for byte in data:
-        left = _CRC32C[(left ^ byte) & 0xFF] ^ (left >> 8)
-    return base64.b64encode((left ^ 0xFFFFFFFF).to_bytes(4, "big")).decode()
+        remainder = _CRC32C[(remainder ^ byte) & 0xFF] ^ (remainder >> 8)
+    return base64.b64encode((remainder ^ 0xFFFFFFFF).to_bytes(4, "big")).decode()
 
 
 CHECKSUMS: Mapping[str, Callable[[bytes], str]] = {

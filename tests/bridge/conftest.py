@@ -45,20 +45,20 @@ def bridge_is_in_place():
 def before():
     """The bridge's inside, by the provider's name, before the real upstream provider (not configured: names and
     validation need no cloud)."""
-    made = {}
+    resources_by_name = {}
 
     def opened(name):
-        if name not in made:
+        if name not in resources_by_name:
             if (TOOLS / NOTES[name]).read_text() == "official":
                 pytest.skip(f"set-up took the official plugin for {name}: there is no bridge before it")
             table = providers.table(name)
-            made[name] = ProviderResources(
+            resources_by_name[name] = ProviderResources(
                 Upstream(TOOLS / "bin" / table.binary, TOOLS / "stubs"), Sdk(table.sdk), table
             )
-        return made[name]
+        return resources_by_name[name]
 
     yield opened
-    for resources in made.values():
+    for resources in resources_by_name.values():
         resources.upstream.stop()
 
 
@@ -165,17 +165,17 @@ class Door:
 
 @pytest.fixture(scope="session")
 def door(endpoint, tmp_path_factory):
-    made = Door(endpoint, tmp_path_factory.mktemp("door") / "bridge.log")
-    yield made
-    made.close()
+    door = Door(endpoint, tmp_path_factory.mktemp("door") / "bridge.log")
+    yield door
+    door.close()
 
 
 @pytest.fixture
 def fast_door(endpoint, tmp_path):
     """One that was told that the market runs 120 times as fast as the world."""
-    made = Door(endpoint, tmp_path / "bridge.log", clock="120@1767225600")
-    yield made
-    made.close()
+    door = Door(endpoint, tmp_path / "bridge.log", clock="120@1767225600")
+    yield door
+    door.close()
 
 
 @dataclass
@@ -237,19 +237,19 @@ class Stack:
         """Return {name: (operation, detailed diff)} of what would change."""
         self.write(program)
         steps = json.loads(self.run("preview", "--json", *words))["steps"]
-        found = {}
+        operations = {}
         for step in steps:
             name, op = step["urn"].split("::")[-1], step["op"]
             if op not in ("same", "read", "refresh"):  # a replacement is several steps, of which one has the diff
-                found[name] = (op, step.get("detailedDiff") or found.get(name, ("", {}))[1])
-        return found
+                operations[name] = (op, step.get("detailedDiff") or operations.get(name, ("", {}))[1])
+        return operations
 
     def outputs(self):
         return json.loads(self.run("stack", "output", "--json", "--show-secrets"))
 
     def state(self):
-        found = json.loads(self.run("stack", "export"))["deployment"].get("resources", [])
-        return {r["urn"].split("::")[-1]: r for r in found}
+        resources = json.loads(self.run("stack", "export"))["deployment"].get("resources", [])
+        return {r["urn"].split("::")[-1]: r for r in resources}
 
     def resources(self):
         """Return what there is of the cloud's own."""
@@ -262,6 +262,6 @@ class Stack:
 def opened(folder, endpoint, own):
     """A stack in a folder and with an environment of its own."""
     (folder / "Pulumi.yaml").write_text("name: bridge\nruntime: python\n")
-    made = Stack(folder, endpoint, own)
-    made.run("stack", "init", "test")
-    return made
+    stack = Stack(folder, endpoint, own)
+    stack.run("stack", "init", "test")
+    return stack

@@ -76,10 +76,10 @@ def program(*, cidr="10.0.0.0/16", name="two", path="/b/", vpc=None, ignored=(),
 
 def made_stack(folder, endpoint):
     """A stack before the local AWS, of which nothing is there."""
-    made = opened(folder, endpoint, {"AWS_ENDPOINT_URL": endpoint, "AWS_REGION": REGION, **VARIABLES})
+    stack = opened(folder, endpoint, {"AWS_ENDPOINT_URL": endpoint, "AWS_REGION": REGION, **VARIABLES})
     with (folder / "Pulumi.test.yaml").open("a") as settings:
         settings.write(CONFIG)
-    return made
+    return stack
 
 
 @pytest.fixture
@@ -119,16 +119,18 @@ def test_what_is_declared_is_there_and_what_was_there_is_imported(life, before):
 def test_what_was_deleted_behind_its_back_is_found_and_a_plan_names_each_replacement_and_why(life, before):
     life.client("events").delete_rule(Name=before["rule"])
     names = ("spot", "vpc", "key", *GROUPS)
-    known = [found["urn"] for name, found in life.state().items() if name in names]
-    life.run("refresh", "--yes", "--skip-preview", *(word for urn in known for word in ("--target", urn)))
-    assert len(known) == len(names) and "spot" not in life.state()
+    urns = [resource["urn"] for name, resource in life.state().items() if name in names]
+    life.run("refresh", "--yes", "--skip-preview", *(argument for urn in urns for argument in ("--target", urn)))
+    assert len(urns) == len(names) and "spot" not in life.state()
     for name in GROUPS:  # a set comes back in an order of its own; the inputs keep the program's
         assert [rule["fromPort"] for rule in life.state()[name]["inputs"]["ingress"]] == [443, 22, 8080]
 
     planned = life.preview(program(cidr="10.0.0.0/17", sets=FIRST))
     assert {name: op for name, (op, _) in planned.items() if "replace" not in op} == {"spot": "create"}
     assert set(planned) - {"spot"} == {"vpc", "subnet-0", "subnet-1", "fixed", "auto", "fleet"}
-    kinds = {name: {path: found["kind"] for path, found in detail.items()} for name, (_, detail) in planned.items()}
+    kinds = {
+        name: {path: resource["kind"] for path, resource in detail.items()} for name, (_, detail) in planned.items()
+    }
     assert kinds["vpc"]["cidrBlock"] == "update-replace"
     assert kinds["fixed"] == kinds["auto"] == {"path": "update-replace"}
     assert kinds["fleet"] == dict.fromkeys(FALSE, "update-replace")  # upstream's, for no reason
@@ -160,8 +162,8 @@ def test_what_the_state_has_lost_is_imported_by_its_name_and_destroy_leaves_noth
     assert life.resources()["auto"]["outputs"]["path"] == "/b/"
 
     life.run("destroy", "--yes", "--skip-preview")
-    found = life.client("ec2").describe_vpcs()["Vpcs"]
-    assert not {before["vpc"], before["old"]} & {v["VpcId"] for v in found}
+    vpcs = life.client("ec2").describe_vpcs()["Vpcs"]
+    assert not {before["vpc"], before["old"]} & {v["VpcId"] for v in vpcs}
     assert not {"engine-fixed", name} & {r["RoleName"] for r in iam.list_roles()["Roles"]}
     assert not life.state()
 
@@ -203,24 +205,26 @@ aws.sqs.Queue("half", name="engine-half", opts=pulumi.ResourceOptions(
 def test_the_death_of_upstream_is_one_sentence_that_names_its_log(stack):
     stack.write('aws.sqs.Queue("late", name="engine-late")')
     running = stack.start("up", "--yes", "--skip-preview")
-    os.kill(upstream_of(stack), signal.SIGKILL)
-    said = running.communicate(timeout=60)[0]
+    os.kill(find_upstream(stack), signal.SIGKILL)
+    output = running.communicate(timeout=60)[0]
     assert running.returncode != 0
-    assert set(re.findall(r"the upstream provider .*", said)) == {
+    assert set(re.findall(r"the upstream provider .*", output)) == {
         "the upstream provider ended (killed by signal 9) in the middle of its work; run the same command again, after "
         f"`pulumi refresh`; its log: {stack.folder / 'bridge.log'}"
-    }, said
+    }, output
 
 
-def upstream_of(stack):
+def find_upstream(stack):
     """The process of the upstream provider behind a stack's plugin, once a queue is being made."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
-        made = "QueueUrls" in stack.client("sqs").list_queues(QueueNamePrefix="engine-late")
-        for entry in Path("/proc").glob("[0-9]*") if made else ():
+        is_creating = "QueueUrls" in stack.client("sqs").list_queues(QueueNamePrefix="engine-late")
+        for entry in Path("/proc").glob("[0-9]*") if is_creating else ():
             try:
-                ours = f"EVERSPOT_BRIDGE_LOG={stack.folder}/" in (entry / "environ").read_text(errors="replace")
-                if ours and b"terraform-provider-aws" in (entry / "cmdline").read_bytes().split(b"\0")[0]:
+                belongs_to_stack = f"EVERSPOT_BRIDGE_LOG={stack.folder}/" in (entry / "environ").read_text(
+                    errors="replace"
+                )
+                if belongs_to_stack and b"terraform-provider-aws" in (entry / "cmdline").read_bytes().split(b"\0")[0]:
                     return int(entry.name)
             except OSError:
                 continue

@@ -39,38 +39,38 @@ def initialization(error):
     """What the engine gets to know of a resource whose creation failed half way."""
     trailers = dict(error.trailing_metadata())
     status = status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
-    found = pb.ErrorResourceInitFailed()
-    assert status.details[0].Unpack(found)
-    return found
+    failure = pb.ErrorResourceInitFailed()
+    assert status.details[0].Unpack(failure)
+    return failure
 
 
 @pytest.mark.parametrize(("token", "inputs"), ALL, ids=["role", "vpc", "parameter", "bucket"])
 def test_a_resource_is_known_by_its_id_alone_and_needs_no_change(door, token, inputs):
-    made, news, outputs = door.create(token, inputs, name="adopted")
-    found, described, read = door.read(token, made)
-    assert found == made
+    resource_id, news, outputs = door.create(token, inputs, name="adopted")
+    read_id, described, read = door.read(token, resource_id)
+    assert read_id == resource_id
     assert {k: v for k, v in read.items() if k != "__meta"}.keys() >= outputs.keys() - {"__meta", "forceDestroy"}
     program = {k: v for k, v in news.items() if k != "__defaults"}
     assert {k: described.get(k) for k in inputs if k != "forceDestroy"} == {
         k: v for k, v in inputs.items() if k != "forceDestroy"
     }
-    for wanted in (described, program):
-        checked, failures = door.check(token, wanted, olds=described)
+    for proposed_inputs in (described, program):
+        checked, failures = door.check(token, proposed_inputs, olds=described)
         assert not failures
-        assert door.diff(token, made, read, checked).changes == NONE, wanted
-    door.delete(token, made, read)
-    assert door.read(token, made, read)[0] == ""
+        assert door.diff(token, resource_id, read, checked).changes == NONE, proposed_inputs
+    door.delete(token, resource_id, read)
+    assert door.read(token, resource_id, read)[0] == ""
 
 
 @pytest.mark.parametrize(("token", "inputs"), ALL, ids=["role", "vpc", "parameter", "bucket"])
 def test_what_was_made_and_read_again_needs_no_change_and_gone_is_gone(door, token, inputs):
-    made, news, outputs = door.create(token, inputs)
-    assert door.diff(token, made, outputs, news).changes == NONE
-    found, described, read = door.read(token, made, outputs, news)
-    assert (found, described) == (made, news)
-    assert door.diff(token, made, read, news).changes == NONE
-    door.delete(token, made, read)
-    assert door.read(token, made, read, news)[0] == ""
+    resource_id, news, outputs = door.create(token, inputs)
+    assert door.diff(token, resource_id, outputs, news).changes == NONE
+    read_id, described, read = door.read(token, resource_id, outputs, news)
+    assert (read_id, described) == (resource_id, news)
+    assert door.diff(token, resource_id, read, news).changes == NONE
+    door.delete(token, resource_id, read)
+    assert door.read(token, resource_id, read, news)[0] == ""
 
 
 def test_an_id_that_nothing_has_is_not_found(door):
@@ -97,8 +97,8 @@ def test_a_creation_past_its_timeout_is_handed_over_half_done_and_can_be_deleted
 
 def test_upstream_waits_between_two_looks_in_the_time_of_the_market(fast_door):
     began = time.monotonic()
-    made, _, outputs = fast_door.create(QUEUE, {"name": "swift"})
-    fast_door.delete(QUEUE, made, outputs)
+    resource_id, _, outputs = fast_door.create(QUEUE, {"name": "swift"})
+    fast_door.delete(QUEUE, resource_id, outputs)
     assert "QueueUrls" not in fast_door.client("sqs").list_queues(QueueNamePrefix="swift")
     # By the wall clock these are 6 looks 5 s apart, and 15 that are up to 10 s apart.
     assert time.monotonic() - began < 90
@@ -112,25 +112,25 @@ def test_a_creation_that_failed_from_the_start_leaves_nothing_to_hand_over(door)
 
 
 def test_timeouts_are_kept_with_the_resource(door):
-    made, _, outputs = door.create(BUCKET, {}, timeout=77)
+    resource_id, _, outputs = door.create(BUCKET, {}, timeout=77)
     private = json.loads(base64.b64decode(json.loads(outputs["__meta"])["private"]))
     assert private[TIMEOUTS_KEY]["create"] == 77e9
-    door.delete(BUCKET, made, outputs, timeout=1_000_000)
-    assert door.read(BUCKET, made, outputs)[0] == ""
+    door.delete(BUCKET, resource_id, outputs, timeout=1_000_000)
+    assert door.read(BUCKET, resource_id, outputs)[0] == ""
 
 
 def test_a_state_of_an_older_schema_is_upgraded_by_upstream(door):
-    made, news, outputs = door.create(VPC, {"cidrBlock": "10.8.0.0/16"})
+    resource_id, news, outputs = door.create(VPC, {"cidrBlock": "10.8.0.0/16"})
     now = json.loads(outputs["__meta"])["schema_version"]
     assert int(now) > 0
     old = {k: v for k, v in outputs.items() if k not in ("__meta", "assignGeneratedIpv6CidrBlock")}
     old |= {"__meta": json.dumps({"schema_version": "0"}), "ofAnotherAge": "x"}
-    _, _, read = door.read(VPC, made, old, news)
+    _, _, read = door.read(VPC, resource_id, old, news)
     assert json.loads(read["__meta"])["schema_version"] == now
     assert read["assignGeneratedIpv6CidrBlock"] is False and "ofAnotherAge" not in read
-    assert door.diff(VPC, made, old, news).changes == NONE
-    door.delete(VPC, made, old)
-    assert door.read(VPC, made, outputs)[0] == ""
+    assert door.diff(VPC, resource_id, old, news).changes == NONE
+    door.delete(VPC, resource_id, old)
+    assert door.read(VPC, resource_id, outputs)[0] == ""
 
 
 def test_an_upgrade_reads_what_only_the_older_schema_had(resources):
@@ -145,10 +145,12 @@ def test_an_upgrade_reads_what_only_the_older_schema_had(resources):
 
 def test_only_a_name_that_is_in_the_way_makes_the_deletion_come_first(door):
     def replaced(before, after):
-        made, news, outputs = door.create(ROLE, {"assumeRolePolicy": TRUST, "path": "/a/", **before}, name="named")
-        wanted, _ = door.check(ROLE, {"assumeRolePolicy": TRUST, "path": "/b/", **after}, olds=news, name="named")
-        answer = door.diff(ROLE, made, outputs, wanted)
-        door.delete(ROLE, made, outputs)
+        resource_id, news, outputs = door.create(
+            ROLE, {"assumeRolePolicy": TRUST, "path": "/a/", **before}, name="named"
+        )
+        new_inputs, _ = door.check(ROLE, {"assumeRolePolicy": TRUST, "path": "/b/", **after}, olds=news, name="named")
+        answer = door.diff(ROLE, resource_id, outputs, new_inputs)
+        door.delete(ROLE, resource_id, outputs)
         assert "path" in answer.replaces
         assert answer.detailedDiff["path"].kind == pb.PropertyDiff.UPDATE_REPLACE
         return answer.deleteBeforeReplace
@@ -160,13 +162,13 @@ def test_only_a_name_that_is_in_the_way_makes_the_deletion_come_first(door):
 
 
 def test_an_update_is_no_replacement_and_keeps_the_name_that_was_made(door):
-    made, news, outputs = door.create(ROLE, {"assumeRolePolicy": TRUST})
-    wanted, _ = door.check(ROLE, {"assumeRolePolicy": TRUST, "description": "new"}, olds=news)
-    assert wanted["name"] == news["name"]
-    answer = door.diff(ROLE, made, outputs, wanted)
+    resource_id, news, outputs = door.create(ROLE, {"assumeRolePolicy": TRUST})
+    new_inputs, _ = door.check(ROLE, {"assumeRolePolicy": TRUST, "description": "new"}, olds=news)
+    assert new_inputs["name"] == news["name"]
+    answer = door.diff(ROLE, resource_id, outputs, new_inputs)
     assert list(answer.diffs) == ["description"] and not answer.replaces
-    assert door.update(ROLE, made, outputs, wanted)["uniqueId"] == outputs["uniqueId"]
-    assert door.client("iam").get_role(RoleName=made)["Role"]["Description"] == "new"
+    assert door.update(ROLE, resource_id, outputs, new_inputs)["uniqueId"] == outputs["uniqueId"]
+    assert door.client("iam").get_role(RoleName=resource_id)["Role"]["Description"] == "new"
 
 
 REFUSED = {
@@ -189,9 +191,9 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_bad_inputs_are_refused_by_name_in_upstreams_words(door, what):
-    token, inputs, name, words = REFUSED[what]
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_inputs_are_refused_by_name_in_upstreams_words(door, case):
+    token, inputs, name, words = REFUSED[case]
     _, failures = door.check(token, inputs)
     assert name in failures, failures
     assert words in failures[name]
@@ -202,9 +204,9 @@ def test_a_function_answers_what_the_cloud_says(door):
     types = [{"Name": "instance-type", "Values": ["p4d.24xlarge", "c6i.large"]}]
     sold = ec2.describe_instance_type_offerings(LocationType="availability-zone", Filters=types)
     filters = [{"name": "instance-type", "values": types[0]["Values"]}]
-    found = door.invoke("aws:ec2/getInstanceTypeOfferings:getInstanceTypeOfferings",
+    offerings = door.invoke("aws:ec2/getInstanceTypeOfferings:getInstanceTypeOfferings",
                         {"filters": filters, "locationType": "availability-zone"})  # fmt: skip
-    pairs = set(zip(found["instanceTypes"], found["locations"], strict=True))
+    pairs = set(zip(offerings["instanceTypes"], offerings["locations"], strict=True))
     assert pairs == {(o["InstanceType"], o["Location"]) for o in sold["InstanceTypeOfferings"]} != set()
     key = door.client("kms").create_key()["KeyMetadata"]["Arn"]
     assert door.invoke("aws:kms/getKey:getKey", {"keyId": key})["keyManager"] == "CUSTOMER"
@@ -222,8 +224,8 @@ def test_the_schema_has_every_type_that_was_built_and_refers_to_none_that_is_mis
     assert fleet["inputProperties"]["targetCapacitySpecification"] == {
         "$ref": "#/types/aws:ec2/FleetTargetCapacitySpecification:FleetTargetCapacitySpecification"
     }
-    named = set(re.findall(r'"#/types/([^"]+)"', json.dumps(schema)))
-    assert named == schema["types"].keys() and len(schema["resources"]) > 200
+    references = set(re.findall(r'"#/types/([^"]+)"', json.dumps(schema)))
+    assert references == schema["types"].keys() and len(schema["resources"]) > 200
 
 
 def test_upstream_leaves_no_socket_behind(tmp_path, monkeypatch):

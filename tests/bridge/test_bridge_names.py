@@ -67,8 +67,8 @@ def called(path, provider):
     """Every `service.Class(` and `service.get_function(` of an SDK that a file calls, or asks by its token."""
     tree = ast.parse(path.read_text())
     for text in (n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)):
-        if asked := re.fullmatch(r"(\w+)/(get\w+):\2", text):
-            yield asked[1], snake(asked[2])
+        if token_match := re.fullmatch(r"(\w+)/(get\w+):\2", text):
+            yield token_match[1], snake(token_match[2])
     package = f"pulumi_{provider}"
     imports = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module == package]
     services = {alias.name for n in imports for alias in n.names}
@@ -90,11 +90,11 @@ def test_the_types_in_use_are_those_that_components_and_stacks_use(provider):
     used = {pair for path in sources for pair in called(path, provider) if not pair[1].endswith(("Args", "ArgsDict"))}
     classes = {(t.split("/")[0], t.split(":")[1]) for t in IN_USE[provider]}
     functions = {(t.split("/")[0], snake(t.split(":")[1])) for t in FUNCTIONS[provider]}
-    wanted = {p for p in used if p[1][0].isupper() and p[1] != "Provider"}
-    assert len(wanted) > 15
-    assert wanted <= classes
-    asked = {(s, n.removesuffix("_output")) for s, n in used if n.startswith("get_")}
-    assert asked <= functions
+    used_classes = {p for p in used if p[1][0].isupper() and p[1] != "Provider"}
+    assert len(used_classes) > 15
+    assert used_classes <= classes
+    used_functions = {(s, n.removesuffix("_output")) for s, n in used if n.startswith("get_")}
+    assert used_functions <= functions
     assert {f"{provider}:{token}" for token in IN_USE[provider]} <= set(Sdk(table(provider).sdk).registry)
 
 
@@ -114,7 +114,7 @@ def hidden(node, value):
     return {f.tf: value[f.tf] for f in node.fields.values() if f.pulumi}
 
 
-def every(tokens):
+def token_params(tokens):
     return [
         pytest.param(provider, f"{provider}:{t}", id=f"{provider}:{t}") for provider in tokens for t in tokens[provider]
     ]
@@ -123,23 +123,23 @@ def every(tokens):
 def there_and_back(mapping, provider):
     """Hold a sample of a type against itself, taken to Pulumi's names and back; return the names that it has there."""
     full = sample(mapping.node)
-    there = from_upstream(mapping.node, full)
-    assert hidden(mapping.node, to_upstream(mapping.node, there)) == hidden(mapping.node, full)
+    translated = from_upstream(mapping.node, full)
+    assert hidden(mapping.node, to_upstream(mapping.node, translated)) == hidden(mapping.node, full)
     ahead = table(provider).sdk_ahead.get((mapping.upstream, ""), set())
-    wanted = (set(mapping.names.inputs) | set(mapping.names.outputs)) - ahead - {"id"}
-    return set(there), wanted
+    expected = (set(mapping.names.inputs) | set(mapping.names.outputs)) - ahead - {"id"}
+    return set(translated), expected
 
 
-@pytest.mark.parametrize(("provider", "token"), every(IN_USE))
+@pytest.mark.parametrize(("provider", "token"), token_params(IN_USE))
 def test_every_property_of_a_resource_in_use_maps_both_ways(before, provider, token):
-    there, wanted = there_and_back(before(provider).mapping(token), provider)
-    assert there == wanted
+    translated, expected = there_and_back(before(provider).mapping(token), provider)
+    assert translated == expected
 
 
-@pytest.mark.parametrize(("provider", "token"), every(FUNCTIONS))
+@pytest.mark.parametrize(("provider", "token"), token_params(FUNCTIONS))
 def test_every_property_of_a_function_in_use_maps_both_ways(before, provider, token):
-    there, wanted = there_and_back(before(provider).function(token), provider)
-    assert there - {"id"} == wanted
+    translated, expected = there_and_back(before(provider).function(token), provider)
+    assert translated - {"id"} == expected
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_service_that_was_not_built_is_named(resources):
 
 
 @pytest.mark.parametrize(
-    ("one", "many"),
+    ("field_name", "many"),
     [
         ("subnet_id", "subnetIds"),
         ("policy", "policies"),
@@ -180,6 +180,6 @@ def test_a_service_that_was_not_built_is_named(resources):
         ("status", "statuses"),
     ],
 )
-def test_names_follow_the_generators_rule(one, many):
-    assert plural(camel(one)) == many
+def test_names_follow_the_generators_rule(field_name, many):
+    assert plural(camel(field_name)) == many
     assert singular("subnetIds") == "subnetId"

@@ -32,8 +32,8 @@ TYPE = Node(
 )
 
 
-def config(**given):
-    return {"name": "a", "arn": None, "zone": None, "rule": [], "opts": [], **given}
+def config(**overrides):
+    return {"name": "a", "arn": None, "zone": None, "rule": [], "opts": [], **overrides}
 
 
 def test_what_is_computed_and_not_configured_keeps_its_prior_value():
@@ -45,8 +45,8 @@ def test_what_is_computed_and_not_configured_keeps_its_prior_value():
 
 def test_blocks_of_a_set_are_matched_by_what_is_configured_in_them():
     prior = config(rule=[{"cidr": "1", "id": "r1"}, {"cidr": "2", "id": "r2"}])
-    wanted = config(rule=[{"cidr": "2", "id": None}, {"cidr": "3", "id": None}])
-    assert proposed(TYPE, wanted, prior)["rule"] == [{"cidr": "2", "id": "r2"}, {"cidr": "3", "id": None}]
+    desired = config(rule=[{"cidr": "2", "id": None}, {"cidr": "3", "id": None}])
+    assert proposed(TYPE, desired, prior)["rule"] == [{"cidr": "2", "id": "r2"}, {"cidr": "3", "id": None}]
 
 
 def test_the_order_of_a_set_is_no_change_and_an_unknown_is_one():
@@ -64,12 +64,12 @@ def test_a_path_that_forces_a_replacement_counts_only_when_its_value_changes():
 
 
 def test_ignored_changes_take_the_prior_value():
-    prior, wanted = (
+    prior, desired = (
         config(zone="a", opts=[{"cidr": "0", "id": None}]),
         config(zone="b", opts=[{"cidr": None, "id": None}]),
     )
-    ignore(TYPE, wanted, prior, ["opts.cidr"])
-    assert wanted["opts"][0]["cidr"] == "0" and wanted["zone"] == "b"
+    ignore(TYPE, desired, prior, ["opts.cidr"])
+    assert desired["opts"][0]["cidr"] == "0" and desired["zone"] == "b"
 
 
 R1, R2, R3 = ({"cidr": f"{n}", "note": f"n{n}", "id": f"r{n}"} for n in (1, 2, 3))
@@ -82,7 +82,7 @@ def wish(rule, **more):
 
 
 @pytest.mark.parametrize(
-    ("path", "wanted", "expected"),
+    ("path", "desired", "expected"),
     [
         ("rules[0]", [wish(R2), wish(R3)], [wish(R2), wish(R3)]),
         ("rules[0].note", [wish(R3, note="x"), wish(R1)], [wish(R3), wish(R1)]),
@@ -97,10 +97,10 @@ def wish(rule, **more):
         ("rules", [], [R1, R2, R3]),
     ],
 )
-def test_an_element_of_a_set_is_known_by_what_it_says_and_not_by_its_place(path, wanted, expected):
-    given = {"rule": copy.deepcopy(wanted)}
-    ignore(SETS, given, {"rule": [R1, R2, R3]}, [path])
-    assert given["rule"] == expected
+def test_an_element_of_a_set_is_known_by_what_it_says_and_not_by_its_place(path, desired, expected):
+    desired_config = {"rule": copy.deepcopy(desired)}
+    ignore(SETS, desired_config, {"rule": [R1, R2, R3]}, [path])
+    assert desired_config["rule"] == expected
 
 
 def test_wrappers_of_secrets_are_taken_off_at_every_depth():
@@ -120,7 +120,7 @@ A, B, C = ({"cidr": cidr, "id": f"r{cidr}"} for cidr in "123")
 
 
 @pytest.mark.parametrize(
-    ("given", "there", "then"),
+    ("written", "upstream_rules", "expected_rules"),
     [
         (["1", "2", "3"], [C, A, B], ["1", "2", "3"]),  # in upstream's order: nothing has changed
         (["2", "1"], [A, C], ["3", "1"]),  # one is another now, and stays in its place
@@ -129,10 +129,10 @@ A, B, C = ({"cidr": cidr, "id": f"r{cidr}"} for cidr in "123")
         (["1", "1"], [A], ["1"]),
     ],
 )
-def test_a_refresh_keeps_the_order_in_which_a_set_was_written(given, there, then):
-    rules = [{"cidr": cidr} for cidr in given]
-    expected = [rule if isinstance(rule, dict) else {"cidr": rule} for rule in then]
-    assert described(TYPE, {"name": "a", "rules": rules}, {"name": "b", "arn": "x", "rules": there}) == {
+def test_a_refresh_keeps_the_order_in_which_a_set_was_written(written, upstream_rules, expected_rules):
+    rules = [{"cidr": cidr} for cidr in written]
+    expected = [rule if isinstance(rule, dict) else {"cidr": rule} for rule in expected_rules]
+    assert described(TYPE, {"name": "a", "rules": rules}, {"name": "b", "arn": "x", "rules": upstream_rules}) == {
         "name": "b",
         "rules": expected,
     }

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from everspot_core.visits import visits_of
 from everspot_local.aws.iam.policy_language import Call, PolicyDecision, decide
-from everspot_local.gcp.iam.conditions import holds
+from everspot_local.gcp.iam.conditions import is_true
 from federated_pair import AWS, GOOGLE, NEAR, ON_AWS, ON_GOOGLE, ROLE, Pair, statements
 
 CONTROL, DATA = "arn:everspot-aws-store-control", "arn:everspot-aws-store-data"
@@ -80,7 +80,7 @@ def test_a_visitor_on_google_may_this_and_no_more(pair: Pair) -> None:
         return any(
             b["bucket"] == bucket
             and permission in roles[b["role"]]
-            and holds(b["condition"]["expression"], {"resource.name": name})
+            and is_true(b["condition"]["expression"], {"resource.name": name})
             for b in own
         )
 

@@ -9,7 +9,7 @@ from everspot.common import BadComponentInputs
 from everspot.gcp import deployers
 from everspot.gcp.bootstrap_grants import CONTROL, clusters_buckets, only, permissions
 from everspot.repository import ReviewPart
-from everspot_local.gcp.iam.conditions import compiled, holds
+from everspot_local.gcp.iam.conditions import compiled, is_true
 from everspot_local.gcp.iam.permissions import KNOWN
 from everspot_local.gcp.iam.pools import CLAIMS
 
@@ -156,8 +156,8 @@ def test_objects_are_read_in_the_state_and_in_control_buckets_alone_and_the_stat
     ],
 )
 def test_conditions_tell_control_buckets_and_the_states_own_from_others(name: str, listed: bool, changed: bool) -> None:
-    assert holds(CONTROL.expression, {"resource.name": name}) is listed
-    assert holds(clusters_buckets("everspot-state-p").expression, {"resource.name": name}) is changed
+    assert is_true(CONTROL.expression, {"resource.name": name}) is listed
+    assert is_true(clusters_buckets("everspot-state-p").expression, {"resource.name": name}) is changed
 
 
 def test_the_states_bucket_is_kept_from_what_makes_buckets_whatever_its_name_is(declare: Declare) -> None:
@@ -165,7 +165,7 @@ def test_the_states_bucket_is_kept_from_what_makes_buckets_whatever_its_name_is(
     (bound,) = [b for b in recorder.of_type("gcp:projects/iAMMember:IAMMember") if b.name == f"{NAME}-deploy-buckets"]
     expression = bound.inputs["condition"]["expression"]
     state = ("projects/_/buckets/acme-pulumi", "projects/_/buckets/acme-pulumi/objects/.pulumi/meta.yaml")
-    assert [holds(expression, {"resource.name": name}) for name in state] == [False, False]
+    assert [is_true(expression, {"resource.name": name}) for name in state] == [False, False]
 
 
 def test_a_team_has_a_budget_at_the_billing_account(declare: Declare) -> None:

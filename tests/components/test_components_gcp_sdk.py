@@ -33,9 +33,9 @@ ATTACHED: Any = {**SPEC, "capacity": {"instance_types": [{"type": "n1-standard-8
 
 def strangers(token: str, nested: Any, shape: Shape, path: str) -> Iterator[str]:
     """The names in a value that its type does not have."""
-    if shape.kind == "list" and isinstance(nested, list) and shape.of is not None:
+    if shape.kind == "list" and isinstance(nested, list) and shape.element is not None:
         for entry in nested:
-            yield from strangers(token, entry, shape.of, f"{path}[]")
+            yield from strangers(token, entry, shape.element, f"{path}[]")
     elif shape.kind == "object" and isinstance(nested, dict):
         fields = SDK.nested(token, shape.cls)
         for name, value in nested.items():

@@ -34,8 +34,8 @@ class Kit:
         self.ec2 = self.client("ec2")
 
     def client(self, service: str, *, region: str = "us-east-1", **credentials: Any) -> Any:
-        given = credentials or {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
-        return client_of(self.cloud.endpoint, service, region, **given)
+        keys = credentials or {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
+        return boto_client(self.cloud.endpoint, service, region, **keys)
 
     def roles(self) -> None:
         """What every account has after its own stack: EC2 launches no Spot instances without."""
@@ -79,8 +79,8 @@ class Kit:
         return self.ec2.describe_fleets(FleetIds=[fleet_id])["Fleets"][0]
 
     def instances(self, *states: str) -> list[dict[str, Any]]:
-        found = [i for r in self.ec2.describe_instances()["Reservations"] for i in r["Instances"]]
-        return [i for i in found if not states or i["State"]["Name"] in states]
+        instances = [i for r in self.ec2.describe_instances()["Reservations"] for i in r["Instances"]]
+        return [i for i in instances if not states or i["State"]["Name"] in states]
 
     def living(self, count: int) -> list[dict[str, Any]]:
         """Wait until exactly so many instances are pending or running."""
@@ -88,9 +88,9 @@ class Kit:
 
     def instance(self, instance_id: str) -> dict[str, Any]:
         """As described; of a young instance nothing is known at first."""
-        return until(lambda: self._seen(instance_id))[0]
+        return until(lambda: self._describe_visible(instance_id))[0]
 
-    def _seen(self, instance_id: str) -> list[dict[str, Any]]:
+    def _describe_visible(self, instance_id: str) -> list[dict[str, Any]]:
         try:
             return list(self.ec2.describe_instances(InstanceIds=[instance_id])["Reservations"][0]["Instances"])
         except ClientError as error:
@@ -106,7 +106,7 @@ class Kit:
         request = {"ImageId": "ami-12c6146b", "InstanceType": "m6i.large", "MinCount": 1, "MaxCount": 1, **more}
         return str(self.ec2.run_instances(**request)["Instances"][0]["InstanceId"])
 
-    def heard_of(self, profile: str) -> None:
+    def wait_for_profile(self, profile: str) -> None:
         """Wait until EC2 has heard of an instance profile."""
 
         def usable() -> bool:
@@ -140,7 +140,7 @@ class Kit:
 
 
 @cache
-def client_of(endpoint: str, service: str, region: str, **credentials: str) -> Any:
+def boto_client(endpoint: str, service: str, region: str, **credentials: str) -> Any:
     """A client, which takes longer to make than most of its calls: one for all tests of a cloud."""
     config = Config(retries={"total_max_attempts": 1})
     return boto3.client(service, endpoint_url=endpoint, region_name=region, config=config, **credentials)
@@ -153,10 +153,10 @@ def override(instance_type: str, zone: str, **more: Any) -> dict[str, Any]:
 def until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
     """Poll a condition until it gives something."""
     end = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.02)
-    return found
+    return value
 
 
 def text(moment: datetime) -> str:
@@ -208,6 +208,6 @@ def bare(module_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> Kit:
 def rig(module_cloud: LocalCloud) -> Iterator[Kit]:
     """One kit for every rule that leaves nothing behind."""
     with pytest.MonkeyPatch.context() as patch:
-        made = Kit(module_cloud, patch)
-        made.roles()
-        yield made
+        kit = Kit(module_cloud, patch)
+        kit.roles()
+        yield kit

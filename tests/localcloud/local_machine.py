@@ -30,13 +30,13 @@ def daemonize() -> None:
 def fetch(path: str) -> str:
     """One document of the metadata service."""
     root = os.environ["AWS_EC2_METADATA_SERVICE_ENDPOINT"]
-    ask = urllib.request.Request(
+    request = urllib.request.Request(
         f"{root}/latest/api/token", method="PUT", headers={"X-aws-ec2-metadata-token-ttl-seconds": "60"}
     )
-    with urllib.request.urlopen(ask) as answer:
+    with urllib.request.urlopen(request) as answer:
         token = answer.read().decode()
-    ask = urllib.request.Request(f"{root}/{path}", headers={"X-aws-ec2-metadata-token": token})
-    with urllib.request.urlopen(ask) as answer:
+    request = urllib.request.Request(f"{root}/{path}", headers={"X-aws-ec2-metadata-token": token})
+    with urllib.request.urlopen(request) as answer:
         return str(answer.read().decode())
 
 

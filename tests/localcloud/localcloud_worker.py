@@ -32,7 +32,7 @@ class Worker:
         iam.create_role(RoleName="worker", AssumeRolePolicyDocument=TRUST)
         iam.create_instance_profile(InstanceProfileName="workers")
         iam.add_role_to_instance_profile(InstanceProfileName="workers", RoleName="worker")
-        kit.heard_of("workers")
+        kit.wait_for_profile("workers")
         self.instance_id = kit.run(IamInstanceProfile={"Name": "workers"})
 
     def may(self, *statements: dict[str, Any]) -> None:
@@ -41,12 +41,14 @@ class Worker:
 
     def client(self, service: str) -> Any:
         cloud = self.kit.cloud
-        found = cloud.account.metadata.source.credentials.of(cloud.machines.find(self.instance_id).instance)
+        credentials = cloud.account.metadata.source.credentials.role_credentials(
+            cloud.machines.find(self.instance_id).instance
+        )
         return self.kit.client(
             service,
-            aws_access_key_id=found["AccessKeyId"],
-            aws_secret_access_key=found["SecretAccessKey"],
-            aws_session_token=found["Token"],
+            aws_access_key_id=credentials["AccessKeyId"],
+            aws_secret_access_key=credentials["SecretAccessKey"],
+            aws_session_token=credentials["Token"],
         )
 
 

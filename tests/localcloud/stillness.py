@@ -13,9 +13,9 @@ def standing_still(cloud: LocalCloud, patch: pytest.MonkeyPatch) -> Iterator[Cal
     gives moves it on by so many seconds."""
     clock = cloud.market.clock
     exact = clock._exact
-    held = exact()
+    frozen_at = exact()
     added = [0.0]
-    patch.setattr(clock, "_exact", lambda: held + added[0])
+    patch.setattr(clock, "_exact", lambda: frozen_at + added[0])
     yield lambda seconds: added.append(added.pop() + seconds)
-    lost = exact() - held - added[0]
+    lost = exact() - frozen_at - added[0]
     patch.setattr(clock, "_exact", lambda: exact() - lost)

@@ -66,12 +66,12 @@ def test_it_goes_off_only_if_every_period_breaches(cloudwatch: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("missing", "found"),
+    ("missing", "state_name"),
     [("breaching", "ALARM"), ("notBreaching", "OK"), ("missing", "INSUFFICIENT_DATA"), ("ignore", "INSUFFICIENT_DATA")],
 )
-def test_what_is_missing_is_treated_as_it_is_to_be(cloudwatch: Any, missing: str, found: str) -> None:
+def test_what_is_missing_is_treated_as_it_is_to_be(cloudwatch: Any, missing: str, state_name: str) -> None:
     alarm(cloudwatch, TreatMissingData=missing)
-    assert state(cloudwatch) == found
+    assert state(cloudwatch) == state_name
 
 
 def test_datapoints_to_alarm_are_enough(cloudwatch: Any) -> None:

@@ -80,18 +80,20 @@ def test_up_twice_leaves_the_first(local: Command) -> None:
 
 def test_env_is_what_a_shell_and_the_engine_need(local: Command) -> None:
     shell = f"{local('env')}\nexec {sys.executable} -c 'import json, os; print(json.dumps(dict(os.environ)))'"
-    found = json.loads(subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True).stdout)
-    told = local.json("env")
-    assert {name: found[name] for name in told} == told
-    first = told["PATH"].split(os.pathsep)[:3]
+    shell_environment = json.loads(
+        subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True).stdout
+    )
+    environment = local.json("env")
+    assert {name: shell_environment[name] for name in environment} == environment
+    first = environment["PATH"].split(os.pathsep)[:3]
     assert [p.rsplit("/", 2)[-2:] for p in first[:2]] == [["toolchain", "bin"], ["toolchain", "plugins"]]
     assert first[2] == str(Path(sys.executable).parent)
-    assert told["PULUMI_BACKEND_URL"] == f"file://{local.folder}/pulumi"
+    assert environment["PULUMI_BACKEND_URL"] == f"file://{local.folder}/pulumi"
     assert (local.folder / "pulumi").is_dir()
-    assert told["EVERSPOT_CLOCK"].startswith("120@")
+    assert environment["EVERSPOT_CLOCK"].startswith("120@")
 
 
-def test_quotas_are_as_told(local: Command) -> None:
+def test_quotas_are_set_by_the_command_line(local: Command) -> None:
     quota = client(local, "service-quotas").get_service_quota(ServiceCode="ec2", QuotaCode="L-34B43A08")
     assert quota["Quota"]["Value"] == 64
 
@@ -149,8 +151,8 @@ def test_what_cannot_be_done_is_said_in_one_line(local: Command, tmp_path: Path)
 
 def test_controls_answer_errors_in_json(local: Command) -> None:
     endpoint = local.json("env")["AWS_ENDPOINT_URL"]
-    asked = (("price", b"{", 400), ("price", b"{}", 400), ("nothing", b"{}", 400), ("price", None, 405))
-    for path, body, status in asked:
+    bad_requests = (("price", b"{", 400), ("price", b"{}", 400), ("nothing", b"{}", 400), ("price", None, 405))
+    for path, body, status in bad_requests:
         with pytest.raises(urllib.error.HTTPError) as caught:
             urllib.request.urlopen(urllib.request.Request(f"{endpoint}/_market/{path}", data=body))
         with caught.value as error:
@@ -184,7 +186,7 @@ def test_however_the_daemon_ends_its_instances_end_too(tmp_path: Path, helpers: 
     ],
 )
 def test_with_json_an_error_is_json_too(local: Command, arguments: tuple[str, ...], code: int, words: str) -> None:
-    said = json.loads(local(*arguments, "--json", code=code))
-    assert set(said) == {"error", "hint", "problems", "exit_code"}
-    assert said["exit_code"] == code and words in said["error"]
+    error = json.loads(local(*arguments, "--json", code=code))
+    assert set(error) == {"error", "hint", "problems", "exit_code"}
+    assert error["exit_code"] == code and words in error["error"]
     assert words in local(*arguments, code=code)

@@ -27,22 +27,25 @@ def test_a_monitor_and_its_subscription_are_made_changed_and_deleted(ce: Any) ->
     tags = [{"Key": "Team", "Value": "ml"}]
     monitor = ce.create_anomaly_monitor(AnomalyMonitor=teams("ml"), ResourceTags=tags)["MonitorArn"]
     ce.update_anomaly_monitor(MonitorArn=monitor, MonitorName="others")
-    (found,) = ce.get_anomaly_monitors(MonitorArnList=[monitor])["AnomalyMonitors"]
-    assert (found["MonitorName"], found["MonitorSpecification"]["Tags"]["Values"]) == ("others", ["ml"])
+    (changed_monitor,) = ce.get_anomaly_monitors(MonitorArnList=[monitor])["AnomalyMonitors"]
+    assert (changed_monitor["MonitorName"], changed_monitor["MonitorSpecification"]["Tags"]["Values"]) == (
+        "others",
+        ["ml"],
+    )
     assert ce.list_tags_for_resource(ResourceArn=monitor)["ResourceTags"] == tags
-    given = {"SubscriptionName": "told", "MonitorArnList": [monitor], "ThresholdExpression": OVER}
-    made = {"AnomalySubscription": {**given, "Frequency": "DAILY", "Subscribers": [MAIL]}}
-    told = ce.create_anomaly_subscription(**made)["SubscriptionArn"]
+    subscription = {"SubscriptionName": "told", "MonitorArnList": [monitor], "ThresholdExpression": OVER}
+    request = {"AnomalySubscription": {**subscription, "Frequency": "DAILY", "Subscribers": [MAIL]}}
+    arn = ce.create_anomaly_subscription(**request)["SubscriptionArn"]
     with refused("ValidationException", "Daily or weekly frequencies only support Email subscriptions"):
-        ce.update_anomaly_subscription(SubscriptionArn=told, Subscribers=[TOPIC])
-    ce.update_anomaly_subscription(SubscriptionArn=told, Subscribers=[TOPIC], Frequency="IMMEDIATE")
-    (kept,) = ce.get_anomaly_subscriptions()["AnomalySubscriptions"]
-    assert (kept["Subscribers"], kept["Frequency"], kept["ThresholdExpression"]) == ([TOPIC], "IMMEDIATE", OVER)
-    ce.delete_anomaly_subscription(SubscriptionArn=told)
+        ce.update_anomaly_subscription(SubscriptionArn=arn, Subscribers=[TOPIC])
+    ce.update_anomaly_subscription(SubscriptionArn=arn, Subscribers=[TOPIC], Frequency="IMMEDIATE")
+    (stored,) = ce.get_anomaly_subscriptions()["AnomalySubscriptions"]
+    assert (stored["Subscribers"], stored["Frequency"], stored["ThresholdExpression"]) == ([TOPIC], "IMMEDIATE", OVER)
+    ce.delete_anomaly_subscription(SubscriptionArn=arn)
     ce.delete_anomaly_monitor(MonitorArn=monitor)
     assert outcome(ce.get_anomaly_monitors, MonitorArnList=[monitor]) == "UnknownMonitorException"
     assert outcome(ce.delete_anomaly_monitor, MonitorArn=monitor) == "UnknownMonitorException"
-    assert outcome(ce.get_anomaly_subscriptions, SubscriptionArnList=[told]) == "UnknownSubscriptionException"
+    assert outcome(ce.get_anomaly_subscriptions, SubscriptionArnList=[arn]) == "UnknownSubscriptionException"
 
 
 def test_an_account_has_one_monitor_of_a_dimension(ce: Any) -> None:
@@ -69,26 +72,26 @@ def test_an_account_has_one_monitor_of_a_dimension(ce: Any) -> None:
 )
 def test_a_subscription_that_aws_does_not_take(ce: Any, changes: dict[str, Any], code: str, words: str) -> None:
     monitor = ce.create_anomaly_monitor(AnomalyMonitor=teams("ml"))["MonitorArn"]
-    given = {"SubscriptionName": "told", "MonitorArnList": [monitor], "ThresholdExpression": OVER,
+    subscription = {"SubscriptionName": "told", "MonitorArnList": [monitor], "ThresholdExpression": OVER,
              "Frequency": "DAILY", "Subscribers": [MAIL], **changes}  # fmt: skip
     with refused(code, words):
-        ce.create_anomaly_subscription(AnomalySubscription={k: v for k, v in given.items() if v is not None})
+        ce.create_anomaly_subscription(AnomalySubscription={k: v for k, v in subscription.items() if v is not None})
 
 
 def test_a_tag_can_be_activated_a_day_after_its_first_use(kit: Any, ce: Any) -> None:
     tagged = [{"ResourceType": "instance", "Tags": [{"Key": "Team", "Value": "ml"}]}]
-    asked = {"CostAllocationTagsStatus": [{"TagKey": "Team", "Status": "Active"}]}
+    activation = {"CostAllocationTagsStatus": [{"TagKey": "Team", "Status": "Active"}]}
     with kit.still() as later:
         kit.run(TagSpecifications=tagged)
         with refused("ValidationException", "Failed to update Cost Allocation Tag: Tag keys not found: Team"):
-            ce.update_cost_allocation_tags_status(**asked)
+            ce.update_cost_allocation_tags_status(**activation)
         assert ce.list_cost_allocation_tags()["CostAllocationTags"] == []
         later(timedelta(hours=24).total_seconds())
-        (found,) = ce.list_cost_allocation_tags(TagKeys=["Team"])["CostAllocationTags"]
-        assert found["Status"] == "Inactive"
-        assert ce.update_cost_allocation_tags_status(**asked)["Errors"] == []
-        (found,) = ce.list_cost_allocation_tags(Status="Active")["CostAllocationTags"]
-        assert (found["TagKey"], found["Type"]) == ("Team", "UserDefined")
-        asked["CostAllocationTagsStatus"][0]["Status"] = "Inactive"
-        ce.update_cost_allocation_tags_status(**asked)
+        (tag,) = ce.list_cost_allocation_tags(TagKeys=["Team"])["CostAllocationTags"]
+        assert tag["Status"] == "Inactive"
+        assert ce.update_cost_allocation_tags_status(**activation)["Errors"] == []
+        (tag,) = ce.list_cost_allocation_tags(Status="Active")["CostAllocationTags"]
+        assert (tag["TagKey"], tag["Type"]) == ("Team", "UserDefined")
+        activation["CostAllocationTagsStatus"][0]["Status"] = "Inactive"
+        ce.update_cost_allocation_tags_status(**activation)
         assert ce.list_cost_allocation_tags(Status="Active")["CostAllocationTags"] == []

@@ -10,7 +10,7 @@ import yaml
 from everspot_core.catalogue import builtin
 from everspot_local.demo.checks import Check, promises, sweep_promises, waited_in_time
 from everspot_local.demo.phases import Phases
-from everspot_local.demo.site import site_of
+from everspot_local.demo.site import load_site
 from everspot_local.demo.story import SPECS
 from everspot_local.options import CLOUDS
 from rich.console import Console
@@ -72,15 +72,17 @@ def shown() -> dict[str, Any]:
 def test_each_cloud_plays_with_stacks_in_which_the_patient_job_fits_the_dry_types_alone(
     cloud: str, audit_bill: Any
 ) -> None:
-    site = site_of(cloud)
+    site = load_site(cloud)
     assert cloud in audit_bill.FREE
     accounts, cluster = (ROOT / f"stacks/Pulumi.{stack}.yaml" for stack in site.stacks)
     assert yaml.safe_load(accounts.read_text())["config"]["everspot:account"]["cloud"] == cloud
     declared = yaml.safe_load(cluster.read_text())["config"]
     patient = yaml.safe_load((SPECS / "patient.yaml").read_text())["resources"]
-    asked = int(dict(word.split("=") for word in site.patient if "=" in word).get("resources.vcpus", patient["vcpus"]))
+    job_vcpus = int(
+        dict(setting.split("=") for setting in site.patient if "=" in setting).get("resources.vcpus", patient["vcpus"])
+    )
     types = [builtin().get(name) for name in declared["everspot:cluster"]["capacity"]["instanceTypes"]]
-    assert {f"{kind.name}/*" for kind in types if kind.vcpus >= asked} == set(site.dry)
+    assert {f"{kind.name}/*" for kind in types if kind.vcpus >= job_vcpus} == set(site.dry)
     assert len(site.dry) < len(types)
 
 
@@ -88,14 +90,16 @@ def broken(checks: list[Check]) -> list[str]:
     return [check.name for check in checks if not check.holds]
 
 
-def job(told: dict[str, Any], name: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(job for job in told["jobs"] if job["name"] == name)
-    return found
+def job(document: dict[str, Any], name: str) -> dict[str, Any]:
+    entry: dict[str, Any] = next(job for job in document["jobs"] if job["name"] == name)
+    return entry
 
 
 def test_a_good_run_keeps_them_all() -> None:
-    told = report()
-    assert broken([*promises(told, 500), waited_in_time(told, UNTIL), *sweep_promises(told, shown(), 2)]) == []
+    document = report()
+    assert (
+        broken([*promises(document, 500), waited_in_time(document, UNTIL), *sweep_promises(document, shown(), 2)]) == []
+    )
 
 
 FAULTS: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {
@@ -114,23 +118,23 @@ FAULTS: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {
 
 @pytest.mark.parametrize(("name", "spoil"), FAULTS.values(), ids=FAULTS)
 def test_a_broken_promise_is_named(name: str, spoil: Callable[[dict[str, Any]], Any]) -> None:
-    told = report()
-    spoil(told)
-    assert broken(promises(told, 500)) == [name]
+    document = report()
+    spoil(document)
+    assert broken(promises(document, 500)) == [name]
 
 
 def test_a_job_may_go_on_later_on_an_instance_that_is_older_than_its_first_one() -> None:
-    told = report()
+    document = report()
     standing = {"instance_id": "i-9", "jobs": ["normal-a-1"], "market": "on-demand", "launched_at": at(-5)}
-    told["instances"].append({**standing, "instance_type": "c6i.large"})
-    assert broken(promises(told, 500)) == []
-    told["interruptions"][0]["instance_id"] = "i-9"
-    told["interruptions"][1]["instance_id"] = "i-0"
-    assert broken(promises(told, 500)) == ["a job without a deadline goes to spot"]
+    document["instances"].append({**standing, "instance_type": "c6i.large"})
+    assert broken(promises(document, 500)) == []
+    document["interruptions"][0]["instance_id"] = "i-9"
+    document["interruptions"][1]["instance_id"] = "i-0"
+    assert broken(promises(document, 500)) == ["a job without a deadline goes to spot"]
 
 
 @pytest.mark.parametrize(
-    ("changes", "until", "kept"),
+    ("changes", "until", "passes"),
     [
         ({}, UNTIL, True),
         ({"launched_at": at(31)}, UNTIL, True),
@@ -142,26 +146,26 @@ def test_a_job_may_go_on_later_on_an_instance_that_is_older_than_its_first_one()
     ids=["sooner", "at the last moment", "after it", "without waiting", "not on-demand", "never told"],
 )
 def test_the_patient_job_waits_until_its_last_safe_moment_at_most(
-    changes: dict[str, Any], until: datetime | None, kept: bool
+    changes: dict[str, Any], until: datetime | None, passes: bool
 ) -> None:
-    told = report()
-    told["instances"][1].update(changes)
-    assert waited_in_time(told, until).holds is kept
-    job(told, "patient").update(deadline_met=False)
-    assert not waited_in_time(told, until).holds
+    document = report()
+    document["instances"][1].update(changes)
+    assert waited_in_time(document, until).holds is passes
+    job(document, "patient").update(deadline_met=False)
+    assert not waited_in_time(document, until).holds
 
 
 def test_the_sweeps_promises_name_what_is_amiss() -> None:
-    told, few = report(), shown()
-    assert [check.figure for check in sweep_promises(told, shown(), 2)] == [
+    document, few = report(), shown()
+    assert [check.figure for check in sweep_promises(document, shown(), 2)] == [
         "7 done, 1 ended early",
         "8 on 2 instances, 2 at once on one",
         "$0.0100 for each trial, $0.0114 for each useful one",
     ]
     few["trials"][0]["state"] = "FAIL"
-    assert broken(sweep_promises(told, few, 2)) == ["a sweep of eight small trials"]
-    assert broken(sweep_promises(told, shown(), 1)) == ["its trials share instances"]
-    assert broken(sweep_promises(told, {**shown(), "cost_usd": 0.09}, 2)) == ["its dollars are the report's"]
+    assert broken(sweep_promises(document, few, 2)) == ["a sweep of eight small trials"]
+    assert broken(sweep_promises(document, shown(), 1)) == ["its trials share instances"]
+    assert broken(sweep_promises(document, {**shown(), "cost_usd": 0.09}, 2)) == ["its dollars are the report's"]
 
 
 def test_what_each_part_took_is_said_at_the_end_also_of_the_one_that_failed() -> None:

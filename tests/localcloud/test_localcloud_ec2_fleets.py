@@ -96,12 +96,12 @@ def test_a_fleet_beyond_its_quota_says_so_in_its_history_and_asks_again(kit: Any
     kit.do("quota", code="L-34B43A08", value=0)
     fleet_id = kit.fleet(1)["FleetId"]
 
-    def told() -> list[str]:
+    def service_errors() -> list[str]:
         records = kit.ec2.describe_fleet_history(FleetId=fleet_id, StartTime=0)["HistoryRecords"]
         return [r["EventInformation"]["EventSubType"] for r in records if r["EventType"] == "service-error"]
 
-    helpers.until(told)
-    assert set(told()) == {"spotInstanceCountLimitExceeded"}
+    helpers.until(service_errors)
+    assert set(service_errors()) == {"spotInstanceCountLimitExceeded"}
     kit.do("quota", code="L-34B43A08", value=2)
     kit.living(1)
 
@@ -110,12 +110,12 @@ def test_service_quotas_tell_the_values_that_hold(kit: Any) -> None:
     api = kit.client("service-quotas")
     kit.do("quota", code="L-C4BD4855", value=192)
     listed = api.get_paginator("list_service_quotas").paginate(ServiceCode="ec2", PaginationConfig={"PageSize": 5})
-    found = {quota["QuotaCode"]: quota for page in listed for quota in page["Quotas"]}
-    assert found["L-34B43A08"]["QuotaName"] == "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests"
-    assert found["L-C4BD4855"]["Value"] == 192
-    assert len(found) == 17
-    told = api.get_service_quota(ServiceCode="ec2", QuotaCode="L-C4BD4855")["Quota"]
-    assert told == found["L-C4BD4855"]
+    quotas = {quota["QuotaCode"]: quota for page in listed for quota in page["Quotas"]}
+    assert quotas["L-34B43A08"]["QuotaName"] == "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests"
+    assert quotas["L-C4BD4855"]["Value"] == 192
+    assert len(quotas) == 17
+    described = api.get_service_quota(ServiceCode="ec2", QuotaCode="L-C4BD4855")["Quota"]
+    assert described == quotas["L-C4BD4855"]
     assert api.get_aws_default_service_quota(ServiceCode="ec2", QuotaCode="L-C4BD4855")["Quota"]["Value"] != 192
     with refused("NoSuchResourceException"):
         api.get_service_quota(ServiceCode="ec2", QuotaCode="L-00000000")

@@ -69,8 +69,8 @@ def test_what_fits_is_launched_and_has_what_was_asked_for(rig: Any) -> None:
         "/dev/sda1", "x86_64", True, "uefi-preferred",
     )  # fmt: skip
     assert (device["DeviceName"], device["Ebs"]["VolumeSize"]) == ("/dev/sda1", 75)
-    asked = root(VolumeType="gp3", Iops=4000, Throughput=1000, Encrypted=True)
-    template = rig.template(ImageId=BAKED_IMAGE, **asked)
+    root_options = root(VolumeType="gp3", Iops=4000, Throughput=1000, Encrypted=True)
+    template = rig.template(ImageId=BAKED_IMAGE, **root_options)
     (instance_id,) = rig.spot(template=template)
     (volume,) = rig.ec2.describe_volumes(
         Filters=[{"Name": "attachment.instance-id", "Values": [instance_id]}]
@@ -102,7 +102,7 @@ def test_a_template_that_cannot_be(rig: Any, data: dict[str, Any], code: str, wo
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "market_options",
     [
         {"MarketType": "capacity-block"},
         {"MarketType": "spot", "SpotOptions": {"MaxPrice": "0.01"}},
@@ -110,10 +110,10 @@ def test_a_template_that_cannot_be(rig: Any, data: dict[str, Any], code: str, wo
         {"MarketType": "spot", "SpotOptions": {"InstanceInterruptionBehavior": "stop"}},
     ],
 )
-def test_what_is_not_played_of_market_options_is_refused_by_name(rig: Any, asked: dict[str, Any]) -> None:
+def test_what_is_not_played_of_market_options_is_refused_by_name(rig: Any, market_options: dict[str, Any]) -> None:
     with refused("UnsupportedOperation", "InstanceMarketOptions of RunInstances"):
-        rig.run(InstanceMarketOptions=asked)
-    template = rig.template(InstanceMarketOptions=asked)
+        rig.run(InstanceMarketOptions=market_options)
+    template = rig.template(InstanceMarketOptions=market_options)
     errors = rig.fleet(1, template=template, Type="instant")["Errors"]
     assert {e["ErrorCode"] for e in errors} == {"UnsupportedOperation"}
 

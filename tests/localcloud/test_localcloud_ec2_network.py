@@ -66,8 +66,8 @@ def test_what_leads_out_of_a_network_stays_as_long_as_something_uses_it(rig: Any
     gateway = ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
     ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
     nat = ec2.create_nat_gateway(SubnetId=subnet, AllocationId=address)["NatGateway"]["NatGatewayId"]
-    (made,) = ec2.describe_nat_gateways(NatGatewayIds=[nat])["NatGateways"]
-    assert made["NatGatewayAddresses"][0]["AllocationId"] == address
+    (nat_gateway,) = ec2.describe_nat_gateways(NatGatewayIds=[nat])["NatGateways"]
+    assert nat_gateway["NatGatewayAddresses"][0]["AllocationId"] == address
     with refused("InvalidIPAddress.InUse"):
         ec2.release_address(AllocationId=address)
     with refused("DependencyViolation", "mapped public address"):
@@ -95,8 +95,8 @@ def test_a_rule_keeps_its_description_whatever_it_names(rig: Any) -> None:
         "UserIdGroupPairs": [{"GroupId": group, "Description": "to a group"}],
         "PrefixListIds": [{"PrefixListId": lists[0]["PrefixListId"], "Description": "to a list"}],
     }
-    for kind, named in to.items():
-        rule: Any = {"IpProtocol": "tcp", "FromPort": 443, "ToPort": 443, kind: named}
+    for kind, sources in to.items():
+        rule: Any = {"IpProtocol": "tcp", "FromPort": 443, "ToPort": 443, kind: sources}
         ec2.authorize_security_group_egress(GroupId=group, IpPermissions=[rule])
     rules = ec2.describe_security_group_rules(Filters=[{"Name": "group-id", "Values": [group]}])["SecurityGroupRules"]
     assert {r["Description"] for r in rules if r.get("FromPort") == 443} == {"to a block", "to a group", "to a list"}
@@ -118,12 +118,12 @@ def test_a_group_that_is_named_elsewhere_stays(rig: Any) -> None:
     rig.reaches(instance_id, "terminated")
     vpc = ec2.describe_security_groups(GroupIds=[group])["SecurityGroups"][0]["VpcId"]
     request = {"VpcId": vpc, "ServiceName": "com.amazonaws.us-east-1.sqs", "VpcEndpointType": "Interface"}
-    made = ec2.create_vpc_endpoint(**request, SecurityGroupIds=[group])["VpcEndpoint"]["VpcEndpointId"]
+    endpoint = ec2.create_vpc_endpoint(**request, SecurityGroupIds=[group])["VpcEndpoint"]["VpcEndpointId"]
     with refused("DependencyViolation", group):
         ec2.delete_security_group(GroupId=group)
     with refused("InvalidParameter", "conflicting DNS domain for sqs.us-east-1.amazonaws.com"):
         ec2.create_vpc_endpoint(**request)
-    ec2.delete_vpc_endpoints(VpcEndpointIds=[made])
+    ec2.delete_vpc_endpoints(VpcEndpointIds=[endpoint])
     for each in (group, other):
         ec2.delete_security_group(GroupId=each)
 

@@ -68,7 +68,7 @@ def test_boto3_by_itself_survives_throttling(kit: Any) -> None:
         client.delete_vpc_endpoints(VpcEndpointIds=["vpce-0"])
 
 
-def test_a_young_instance_is_not_told_of(kit: Any) -> None:
+def test_a_young_instance_is_not_listed(kit: Any) -> None:
     by_state = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
     with kit.still() as move:
         instance_id = kit.run()
@@ -85,9 +85,9 @@ def test_lists_come_a_page_at_a_time(kit: Any) -> None:
     fleets = {kit.fleet(0)["FleetId"] for _ in range(3)}
     first = kit.ec2.describe_fleets(MaxResults=2)
     assert len(first["Fleets"]) == 2
-    rest = kit.ec2.describe_fleets(MaxResults=2, NextToken=first["NextToken"])
-    assert "NextToken" not in rest
-    assert {f["FleetId"] for f in first["Fleets"] + rest["Fleets"]} == fleets
+    second = kit.ec2.describe_fleets(MaxResults=2, NextToken=first["NextToken"])
+    assert "NextToken" not in second
+    assert {f["FleetId"] for f in first["Fleets"] + second["Fleets"]} == fleets
     assert len(kit.ec2.describe_instance_types()["InstanceTypes"]) == 100
     with refused("InvalidParameterCombination"):
         kit.ec2.describe_subnets(SubnetIds=["subnet-0"], MaxResults=5)

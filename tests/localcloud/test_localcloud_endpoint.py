@@ -35,6 +35,6 @@ def test_who_waits_for_a_100_continue_gets_it_before_the_body(kit: Any) -> None:
         caller.sendall(f"{HEAD}Expect: 100-continue\r\n\r\n".encode())
         assert caller.recv(1 << 16).startswith(b"HTTP/1.1 100 Continue\r\n")
         caller.sendall(CALL)
-        told = caller.makefile("rb").read()
-    assert b"HTTP/1.1 200 " in told
-    assert told.endswith(b"</GetUserResponse>")
+        answer = caller.makefile("rb").read()
+    assert b"HTTP/1.1 200 " in answer
+    assert answer.endswith(b"</GetUserResponse>")

@@ -44,7 +44,7 @@ FIRST = (6, 1, 4)  # target, of it on-demand, and elastic instances at the most
 TAKEN = 0.004  # of the Spot instances, each hour
 
 
-def wanted(cloud: str, target: int, base: int, most: int) -> AskedFor:
+def requested_resources(cloud: str, target: int, base: int, most: int) -> AskedFor:
     """What settings ask for."""
     capacity = {
         "instanceTypes": TYPES[cloud],
@@ -53,8 +53,8 @@ def wanted(cloud: str, target: int, base: int, most: int) -> AskedFor:
     }
     image = {"imageFamily": "x"} if cloud == "gcp" else {"imageId": "ami-1"}
     cluster = {"cloud": cloud, "zones": list(ZONES[cloud]), "capacity": capacity, "volumeGib": 50, **image}
-    found = environment("dev", {f"{cloud}:region": REGIONS[cloud], "everspot:cluster": cluster})
-    return asked_of(found.resources, found.regions)
+    settings = environment("dev", {f"{cloud}:region": REGIONS[cloud], "everspot:cluster": cluster})
+    return asked_of(settings.resources, settings.regions)
 
 
 @dataclass
@@ -85,17 +85,21 @@ class Life:
         place = {"instance_type": pool.instance_type, "zone": pool.zone}
         self.points.append(PricePoint(**place, market=Market.SPOT, at=at, usd_per_hour=usd, source="local"))
 
-    def month(self, asked: AskedFor) -> None:
+    def month(self, requested: AskedFor) -> None:
         """Live through a month at these settings."""
         for _ in range(int(MONTH / HOUR)):
             self.pools.walk(self.now)
-            for name, mine in self.running.items():
-                for launch in [one for one in mine if one.market is Market.SPOT and self.draw.random() < TAKEN]:
+            for name, launches in self.running.items():
+                for launch in [
+                    candidate
+                    for candidate in launches
+                    if candidate.market is Market.SPOT and self.draw.random() < TAKEN
+                ]:
                     self.end(name, launch, interrupted=True)
-            for ask in asked.standing:
-                role = Role.AGENT if ask.agents else Role.SCHEDULER
-                self.hold(ask.name, ask.candidates, float(ask.units), ask.market, ask.prefer, role)
-            (elastic,) = asked.elastic
+            for group in requested.standing:
+                role = Role.AGENT if group.agents else Role.SCHEDULER
+                self.hold(group.name, group.candidates, float(group.units), group.market, group.prefer, role)
+            (elastic,) = requested.elastic
             count = self.draw.choice((2, 3, 4)) if 8 <= self.now.hour < 18 else 0
             self.hold(elastic.name, elastic.candidates, min(count, elastic.most), Market.SPOT, Prefer.PRICE, Role.AGENT)
             self.now += HOUR
@@ -104,25 +108,30 @@ class Life:
         self, name: str, types: tuple[TypeOption, ...], units: float, market: Market, prefer: Prefer, role: Role
     ) -> None:
         """Launch what is missing, as the product's allocation chooses it, and end what is too much."""
-        mine, weight = self.running.setdefault(name, []), {one.instance_type: float(one.weight) for one in types}
-        while mine and sum(weight[one.instance_type] for one in mine[:-1]) >= units:
-            self.end(name, mine[-1], interrupted=False)
-        missing = units - sum(weight[one.instance_type] for one in mine)
+        running, weight = (
+            self.running.setdefault(name, []),
+            {option.instance_type: float(option.weight) for option in types},
+        )
+        while running and sum(weight[option.instance_type] for option in running[:-1]) >= units:
+            self.end(name, running[-1], interrupted=False)
+        missing = units - sum(weight[option.instance_type] for option in running)
         if missing <= 0:
             return
-        places = [(one, zone) for one in types for zone in ZONES[self.cloud]]
+        places = [(option, zone) for option in types for zone in ZONES[self.cloud]]
         offers = [
-            Launchable(instance_type=one.instance_type, zone=zone, weight=float(one.weight), priority=one.priority)
-            for one, zone in places
+            Launchable(
+                instance_type=option.instance_type, zone=zone, weight=float(option.weight), priority=option.priority
+            )
+            for option, zone in places
         ]
-        views = [pool.view(market) for one, zone in places if (pool := self.pools.get(one.instance_type, zone))]
+        views = [pool.view(market) for option, zone in places if (pool := self.pools.get(option.instance_type, zone))]
         sizes: dict[str, Any] = {"spot": missing, "spot_strategy": prefer}
         if market is Market.ON_DEMAND:
             order = prefer if prefer is Prefer.ORDER else Prefer.PRICE
             sizes = {"on_demand": missing, "on_demand_strategy": order}
         request = AllocationRequest(candidates=tuple(offers), **sizes)
         for placed in allocate(request, [view for view in views if view is not None]).placements:
-            made = LaunchRecord(
+            launched = LaunchRecord(
                 instance_id=f"i-{len(self.launches)}",
                 instance_type=placed.instance_type,
                 zone=placed.zone,
@@ -130,9 +139,9 @@ class Life:
                 role=role,
                 launched_at=self.now,
             )
-            mine.append(made)
-            self.launches.append(made)
-            self.count(made, 1)
+            running.append(launched)
+            self.launches.append(launched)
+            self.count(launched, 1)
 
     def end(self, name: str, launch: LaunchRecord, *, interrupted: bool) -> None:
         self.running[name].remove(launch)
@@ -161,27 +170,29 @@ def instances(figures: CostFigures | None) -> Range:
 def first_month(cloud: str) -> tuple[Life, Fraction]:
     """A cluster after its first month, and what that has cost. Live on in a copy of it."""
     life = Life(cloud, seed=7)
-    life.month(wanted(cloud, *FIRST))
+    life.month(requested_resources(cloud, *FIRST))
     return life, life.billed()
 
 
 @pytest.mark.parametrize("cloud", ["aws", "gcp"])
-@pytest.mark.parametrize("then", [FIRST, (9, 3, 4), (4, 1, 4)], ids=["the same", "larger", "smaller"])
-def test_a_month_costs_what_was_estimated(cloud: str, then: tuple[int, int, int]) -> None:
-    was, will = wanted(cloud, *FIRST), wanted(cloud, *then)
+@pytest.mark.parametrize("second_month", [FIRST, (9, 3, 4), (4, 1, 4)], ids=["the same", "larger", "smaller"])
+def test_a_month_costs_what_was_estimated(cloud: str, second_month: tuple[int, int, int]) -> None:
+    was, will = requested_resources(cloud, *FIRST), requested_resources(cloud, *second_month)
     past, first = first_month(cloud)
     life = deepcopy(past, {id(builtin()): builtin()})  # which stays one
     ledger = Recent.of(life.launches, life.ends, life.points, since=BEGIN, until=life.now)
-    told = instances(estimate(was, will, builtin(), ledger, as_of=BEGIN.date()).after)
+    estimated = instances(estimate(was, will, builtin(), ledger, as_of=BEGIN.date()).after)
     life.month(will)
     paid = float(life.billed() - first)
-    print(f"{cloud} {then}: ${paid:.2f} in [{told.low:.2f}, {told.high:.2f}], expected {told.expected:.2f}: "
-          f"{100 * (told.expected / paid - 1):+.1f} % of at most 10 %")  # fmt: skip
-    assert told.low <= paid <= told.high
-    assert abs(told.expected / paid - 1) <= 0.10
+    print(
+        f"{cloud} {second_month}: ${paid:.2f} in [{estimated.low:.2f}, {estimated.high:.2f}], "
+        f"expected {estimated.expected:.2f}: {100 * (estimated.expected / paid - 1):+.1f} % of at most 10 %"
+    )
+    assert estimated.low <= paid <= estimated.high
+    assert abs(estimated.expected / paid - 1) <= 0.10
 
 
 @pytest.mark.parametrize("cloud", ["aws", "gcp"])
 def test_a_month_of_a_cluster_without_a_past_lies_between_low_and_high(cloud: str) -> None:
-    told = instances(estimate(AskedFor(), wanted(cloud, *FIRST), builtin(), as_of=BEGIN.date()).after)
-    assert told.low <= float(first_month(cloud)[1]) <= told.high
+    estimated = instances(estimate(AskedFor(), requested_resources(cloud, *FIRST), builtin(), as_of=BEGIN.date()).after)
+    assert estimated.low <= float(first_month(cloud)[1]) <= estimated.high

@@ -43,13 +43,13 @@ class Inbox:
             self.sqs.set_queue_attributes(QueueUrl=self.url, Attributes={"Policy": document})
 
     def read(self, url: str | None = None, *, delete: bool = True) -> list[dict[str, Any]]:
-        found = []
+        events = []
         answer = self.sqs.receive_message(QueueUrl=url or self.url, MaxNumberOfMessages=10)
         for message in answer.get("Messages", []):
-            found.append(json.loads(message["Body"]))
+            events.append(json.loads(message["Body"]))
             if delete:
                 self.sqs.delete_message(QueueUrl=url or self.url, ReceiptHandle=message["ReceiptHandle"])
-        return found
+        return events
 
     def _arn(self, url: str) -> str:
         answer = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
@@ -74,8 +74,8 @@ def test_a_warning_has_the_shape_that_ec2_sends(kit: Any, inbox: Inbox, helpers:
     assert (event["source"], event["account"], event["region"]) == ("aws.ec2", "123456789012", "us-east-1")
     assert event["time"] == stamp(now)
     kit.reaches(instance_id, "terminated")
-    taken = datetime.fromisoformat(kit.log("end")[0]["at"])
-    assert now + timedelta(seconds=120) <= taken <= helpers.until(lambda: mark)[0]
+    ended_at = datetime.fromisoformat(kit.log("end")[0]["at"])
+    assert now + timedelta(seconds=120) <= ended_at <= helpers.until(lambda: mark)[0]
 
 
 def test_states_are_told_at_the_times_that_the_log_knows(kit: Any, inbox: Inbox, helpers: Any) -> None:
@@ -84,10 +84,10 @@ def test_states_are_told_at_the_times_that_the_log_knows(kit: Any, inbox: Inbox,
     kit.reaches(instance_id, "running")
     kit.ec2.terminate_instances(InstanceIds=[instance_id])
     kit.reaches(instance_id, "terminated")
-    told: list[tuple[str, str]] = []
-    helpers.until(lambda: told.extend((e["detail"]["state"], e["time"]) for e in inbox.read()) or len(told) == 4)
-    times = dict(told)
-    assert [state for state, _ in told] == ["pending", "running", "shutting-down", "terminated"]
+    states: list[tuple[str, str]] = []
+    helpers.until(lambda: states.extend((e["detail"]["state"], e["time"]) for e in inbox.read()) or len(states) == 4)
+    times = dict(states)
+    assert [state for state, _ in states] == ["pending", "running", "shutting-down", "terminated"]
     assert times["pending"] == kit.log("launch")[0]["at"]
     assert times["shutting-down"] == kit.log("end")[0]["at"]
 
@@ -126,11 +126,11 @@ def test_instant_fleets_tell_no_events_and_others_do(kit: Any, inbox: Inbox, hel
     kit.spot()
     assert inbox.read() == []
     kit.fleet(1)
-    told: list[tuple[str, str]] = []
+    events: list[tuple[str, str]] = []
     helpers.until(
-        lambda: told.extend((e["detail-type"], e["detail"]["sub-type"]) for e in inbox.read()) or len(told) >= 3
+        lambda: events.extend((e["detail-type"], e["detail"]["sub-type"]) for e in inbox.read()) or len(events) >= 3
     )
-    assert told == [
+    assert events == [
         ("EC2 Fleet State Change", "submitted"),
         ("EC2 Fleet State Change", "active"),
         ("EC2 Fleet Instance Change", "launched"),

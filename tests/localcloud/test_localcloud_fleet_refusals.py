@@ -24,8 +24,8 @@ def test_a_maintain_fleet_needs_the_roles_of_fleets_and_of_its_markets(bare: Any
     fleet_id = bare.fleet(1, on_demand=1)["FleetId"]
     bare.living(1)
     bare.ec2.modify_fleet(FleetId=fleet_id, TargetCapacitySpecification={"TotalTargetCapacity": 2})
-    told = {"FleetId": fleet_id, "StartTime": "2020-01-01T00:00:00Z"}
-    helpers.until(lambda: NO_ROLE in str(bare.ec2.describe_fleet_history(**told)["HistoryRecords"]))
+    query = {"FleetId": fleet_id, "StartTime": "2020-01-01T00:00:00Z"}
+    helpers.until(lambda: NO_ROLE in str(bare.ec2.describe_fleet_history(**query)["HistoryRecords"]))
     create(AWSServiceName="spot.amazonaws.com")
     bare.living(2)
     assert bare.fleet(1)["FleetId"].startswith("fleet-")

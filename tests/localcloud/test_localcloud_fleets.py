@@ -62,11 +62,11 @@ def test_a_request_fleet_replaces_nothing(kit: Any) -> None:
     assert kit.described(fleet_id)["FulfilledCapacity"] == 0
 
 
-@pytest.mark.parametrize(("policy", "left"), [("termination", 2), ("no-termination", 4)])
-def test_the_total_goes_up_and_down_by_the_excess_policy(kit: Any, policy: str, left: int) -> None:
+@pytest.mark.parametrize(("policy", "remaining"), [("termination", 2), ("no-termination", 4)])
+def test_the_total_goes_up_and_down_by_the_excess_policy(kit: Any, policy: str, remaining: int) -> None:
     fleet_id = kit.fleet(2, on_demand=1, ExcessCapacityTerminationPolicy=policy)["FleetId"]
     kit.living(2)
-    for total, expected in ((4, 4), (2, left)):
+    for total, expected in ((4, 4), (2, remaining)):
         specification = {"TotalTargetCapacity": total}
         assert kit.ec2.modify_fleet(FleetId=fleet_id, TargetCapacitySpecification=specification)["Return"]
         kit.living(expected)
@@ -87,20 +87,20 @@ def test_spot_instances_beyond_a_lower_target_get_their_notice(kit: Any) -> None
 
 
 def targets(kit: Any, fleet_id: str) -> tuple[int, int, int]:
-    found = kit.described(fleet_id)["TargetCapacitySpecification"]
-    return found["TotalTargetCapacity"], found["OnDemandTargetCapacity"], found["SpotTargetCapacity"]
+    capacity = kit.described(fleet_id)["TargetCapacitySpecification"]
+    return capacity["TotalTargetCapacity"], capacity["OnDemandTargetCapacity"], capacity["SpotTargetCapacity"]
 
 
 def test_modify_fleet_changes_each_target(kit: Any) -> None:
     """EC2 User Guide, "Modify an EC2 Fleet": total, on-demand and Spot; what is not named goes by the default."""
     fleet_id = kit.fleet(0)["FleetId"]
-    for asked, expected in (
+    for specification, expected in (
         ({"TotalTargetCapacity": 3, "OnDemandTargetCapacity": 2}, (3, 2, 1)),
         ({"TotalTargetCapacity": 4}, (4, 2, 2)),
         ({"TotalTargetCapacity": 2, "OnDemandTargetCapacity": 0, "SpotTargetCapacity": 2}, (2, 0, 2)),
         ({"TotalTargetCapacity": 0}, (0, 0, 0)),
     ):
-        kit.ec2.modify_fleet(FleetId=fleet_id, TargetCapacitySpecification=asked)
+        kit.ec2.modify_fleet(FleetId=fleet_id, TargetCapacitySpecification=specification)
         assert targets(kit, fleet_id) == expected
     with pytest.raises(ClientError) as caught:
         kit.ec2.modify_fleet(
@@ -168,13 +168,13 @@ def test_an_instant_fleet_tells_for_each_override_why_it_gave_nothing(kit: Any, 
 
 
 def test_deleting_terminates_or_leaves_running(kit: Any) -> None:
-    kept, ended = kit.fleet(1)["FleetId"], kit.fleet(2)["FleetId"]
+    left_running, ended = kit.fleet(1)["FleetId"], kit.fleet(2)["FleetId"]
     kit.living(3)
     states = {}
-    for fleet_id, terminate in ((kept, False), (ended, True)):
+    for fleet_id, terminate in ((left_running, False), (ended, True)):
         answer = kit.ec2.delete_fleets(FleetIds=[fleet_id], TerminateInstances=terminate)
         states[fleet_id] = answer["SuccessfulFleetDeletions"][0]["CurrentFleetState"]
-    assert states == {kept: "deleted_running", ended: "deleted_terminating"}
+    assert states == {left_running: "deleted_running", ended: "deleted_terminating"}
     kit.living(1)
     assert kit.described(ended)["FleetState"] == "deleted"
     again = kit.ec2.delete_fleets(FleetIds=[ended, "fleet-none"], TerminateInstances=True)
@@ -198,10 +198,10 @@ def test_history_tells_launches_in_market_time(kit: Any) -> None:
 
 def test_a_drought_moves_capacity_elsewhere_and_ends(kit: Any, helpers: Any) -> None:
     only = [helpers.override("m6i.large", "a")]
-    both = [*only, helpers.override("c6i.large", "b")]
+    two_types = [*only, helpers.override("c6i.large", "b")]
     kit.do("price", pool="c6i.large/us-east-1b", usd=0.08)
     kit.do("depth", pool="*", instances=10)
-    kit.fleet(2, *both, SpotOptions={"AllocationStrategy": "lowest-price"})
+    kit.fleet(2, *two_types, SpotOptions={"AllocationStrategy": "lowest-price"})
     assert {i["InstanceType"] for i in kit.living(2)} == {"m6i.large"}
     struck = kit.do("drought", pool="m6i.large/us-east-1a", **{"for": "30d"})
     assert len(struck["instances"]) == 2
@@ -232,10 +232,10 @@ def test_a_template_tags_volumes_but_not_those_of_spot_in_a_fleet_that_is_mainta
     template = kit.template(TagSpecifications=[{"ResourceType": kind, "Tags": tags} for kind in ("instance", "volume")])
     kit.fleet(2, on_demand=1, Type=kind, template=template)
     kit.living(2)
-    found: dict[str, set[str]] = {"spot": set(), "on-demand": set()}
+    team_tags: dict[str, set[str]] = {"spot": set(), "on-demand": set()}
     for instance in kit.instances():
         volumes = [m["Ebs"]["VolumeId"] for m in instance["BlockDeviceMappings"]]
         for volume in kit.ec2.describe_volumes(VolumeIds=volumes)["Volumes"]:
             market = instance.get("InstanceLifecycle", "on-demand")
-            found[market] |= {tag["Value"] for tag in volume.get("Tags", []) if tag["Key"] == "Team"}
-    assert found == {"spot": spot, "on-demand": {"ml"}}
+            team_tags[market] |= {tag["Value"] for tag in volume.get("Tags", []) if tag["Key"] == "Team"}
+    assert team_tags == {"spot": spot, "on-demand": {"ml"}}

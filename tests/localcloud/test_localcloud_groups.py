@@ -27,19 +27,19 @@ def test_a_group_of_one_heals_itself(kit: Any, helpers: Any) -> None:
         LaunchTemplateId=template, LaunchTemplateData={"ImageId": "ami-12c6146b", "InstanceType": "m6i.large"}
     )
     group_of_one(group, template, Tags=[{"Key": "team", "Value": "ml", "PropagateAtLaunch": True}])
-    seen = []
+    earlier_ids = []
     for fail in (
         lambda i: kit.ec2.terminate_instances(InstanceIds=[i]),
         lambda i: kit.do("interrupt", instance=i, notice=False),
         lambda i: group.terminate_instance_in_auto_scaling_group(InstanceId=i, ShouldDecrementDesiredCapacity=False),
     ):
         (instance,) = helpers.until(
-            lambda: [i for i in kit.instances("pending", "running") if i["InstanceId"] not in seen]
+            lambda: [i for i in kit.instances("pending", "running") if i["InstanceId"] not in earlier_ids]
         )
         assert instance["InstanceType"] == "t3.small"
         tags = {t["Key"]: t["Value"] for t in instance["Tags"]}
         assert (tags["everspot:role"], tags["team"]) == ("scheduler", "ml")
-        seen.append(instance["InstanceId"])
+        earlier_ids.append(instance["InstanceId"])
         fail(instance["InstanceId"])
     kit.living(1)
     group.delete_auto_scaling_group(AutoScalingGroupName="one", ForceDelete=True)

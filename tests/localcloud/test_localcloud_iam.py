@@ -80,11 +80,11 @@ def test_a_tls_only_bucket_still_answers(kit: Any) -> None:
 
 def test_queues_are_allowed_by_their_arn(kit: Any, worker: Worker) -> None:
     sqs = kit.client("sqs")
-    mine, other = (sqs.create_queue(QueueName=n)["QueueUrl"] for n in ("mine", "other"))
+    own_url, other = (sqs.create_queue(QueueName=n)["QueueUrl"] for n in ("mine", "other"))
     worker.may({"Action": "sqs:ReceiveMessage", "Resource": "arn:aws:sqs:us-east-1:123456789012:mine"})
-    assert "Messages" not in worker.client("sqs").receive_message(QueueUrl=mine)
+    assert "Messages" not in worker.client("sqs").receive_message(QueueUrl=own_url)
     assert refused(worker.client("sqs").receive_message, QueueUrl=other) == "AccessDenied"
-    assert refused(worker.client("sqs").delete_message, QueueUrl=mine, ReceiptHandle="x") == "AccessDenied"
+    assert refused(worker.client("sqs").delete_message, QueueUrl=own_url, ReceiptHandle="x") == "AccessDenied"
 
 
 def test_tagged_resources_are_listed_by_the_permission_that_aws_calls_tag(kit: Any, worker: Worker) -> None:
@@ -122,8 +122,8 @@ def test_the_parts_of_a_bucket_have_permissions_of_their_own(kit: Any) -> None:
     s3.get_public_access_block(Bucket="with-parts")
     s3.delete_public_access_block(Bucket="with-parts")
     refused(s3.get_bucket_encryption, Bucket="with-parts")  # it has none
-    asked = [call["checked"][0]["action"] for call in kit.cloud.account.calls.read() if call["service"] == "s3"]
-    assert asked == [
+    actions = [call["checked"][0]["action"] for call in kit.cloud.account.calls.read() if call["service"] == "s3"]
+    assert actions == [
         "s3:CreateBucket",
         "s3:PutBucketPublicAccessBlock",
         "s3:GetBucketPublicAccessBlock",
@@ -139,21 +139,23 @@ def test_launch_templates_are_allowed_by_their_tag_and_groups_and_rules_by_their
     kit.client("ec2").create_launch_template(LaunchTemplateName="theirs", **data)
     account = "us-east-1:123456789012"
     group = f"arn:aws:autoscaling:{account}:autoScalingGroup:*:autoScalingGroupName/dev-*"
-    asked, there = ({"StringEquals": {f"aws:{kind}Tag/everspot:cluster": "dev"}} for kind in ("Request", "Resource"))
+    on_request, on_resource = (
+        {"StringEquals": {f"aws:{kind}Tag/everspot:cluster": "dev"}} for kind in ("Request", "Resource")
+    )
     versions = ["ec2:CreateLaunchTemplateVersion", "ec2:DeleteLaunchTemplate"]
     at_creation = {"Null": {"ec2:CreateAction": "false"}}
     worker.may(
-        {"Action": "ec2:CreateLaunchTemplate", "Resource": "*", "Condition": asked},
+        {"Action": "ec2:CreateLaunchTemplate", "Resource": "*", "Condition": on_request},
         {"Action": "ec2:CreateTags", "Resource": "*", "Condition": at_creation},
-        {"Action": versions, "Resource": f"arn:aws:ec2:{account}:launch-template/*", "Condition": there},
+        {"Action": versions, "Resource": f"arn:aws:ec2:{account}:launch-template/*", "Condition": on_resource},
         {"Action": ["autoscaling:DeleteAutoScalingGroup", "autoscaling:CreateOrUpdateTags"], "Resource": group},
         {"Action": ["events:PutRule", "events:PutTargets"], "Resource": f"arn:aws:events:{account}:rule/dev-*"},
     )
     assert refused(ec2.create_launch_template, LaunchTemplateName="bare", **data) == "UnauthorizedOperation"
-    made = ec2.create_launch_template(LaunchTemplateName="ours", **tagged)["LaunchTemplate"]["LaunchTemplateId"]
-    ec2.create_launch_template_version(LaunchTemplateId=made, **data)
+    template_id = ec2.create_launch_template(LaunchTemplateName="ours", **tagged)["LaunchTemplate"]["LaunchTemplateId"]
+    ec2.create_launch_template_version(LaunchTemplateId=template_id, **data)
     denied = refused(ec2.create_launch_template_version, LaunchTemplateName="theirs", **data)
-    assert denied == refused(ec2.create_tags, Resources=[made], Tags=[own]) == "UnauthorizedOperation"
+    assert denied == refused(ec2.create_tags, Resources=[template_id], Tags=[own]) == "UnauthorizedOperation"
     ec2.delete_launch_template(LaunchTemplateName="ours")
     groups, events = worker.client("autoscaling"), worker.client("events")
     denied = {name: refused(groups.delete_auto_scaling_group, AutoScalingGroupName=name) for name in ("dev-a", "web")}

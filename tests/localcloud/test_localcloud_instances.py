@@ -56,7 +56,7 @@ def test_what_a_template_says_is_what_an_instance_has(kit: Any) -> None:
     iam.create_role(RoleName="worker", AssumeRolePolicyDocument=trust)
     profile = iam.create_instance_profile(InstanceProfileName="workers")["InstanceProfile"]["Arn"]
     iam.add_role_to_instance_profile(InstanceProfileName="workers", RoleName="worker")
-    kit.heard_of("workers")
+    kit.wait_for_profile("workers")
     template = kit.template(
         IamInstanceProfile={"Arn": profile},
         MetadataOptions={"HttpTokens": "required", "HttpPutResponseHopLimit": 2},
@@ -121,11 +121,11 @@ def test_prices_move_and_their_history_is_what_the_log_says(kit: Any, helpers: A
         kit.do("price", pool="m6i.large/us-east-1a", usd=0.05)
         kit.do("price", pool="m6i.large/us-east-1a", factor=2)
     # Two prices of one second would be one for whoever keeps them by the second: the second one holds a second later.
-    points = helpers.until(lambda: [found for found in [history()] if len(found) == 3])[0]
+    points = helpers.until(lambda: [entries for entries in [history()] if len(entries) == 3])[0]
     assert [float(p["SpotPrice"]) for p in points][:2] == [0.1, 0.05]
-    told = [(helpers.text(p["Timestamp"]), float(p["SpotPrice"])) for p in reversed(points)]
+    answered = [(helpers.text(p["Timestamp"]), float(p["SpotPrice"])) for p in reversed(points)]
     logged = [(p["at"], p["usd"]) for p in kit.log("price") if (p["type"], p["zone"]) == ("m6i.large", "us-east-1a")]
-    assert told == logged
+    assert answered == logged
     last = points[0]["Timestamp"]
     assert [p["Timestamp"] for p in history(StartTime=last + timedelta(seconds=1))] == [last], "the price that holds"
     assert history(EndTime=points[-1]["Timestamp"] - timedelta(seconds=1)) == []
@@ -160,20 +160,20 @@ def test_pages_of_prices_give_each_once(kit: Any) -> None:
 def test_prices_are_told_by_zone_id_and_of_every_pool_that_had_one(kit: Any) -> None:
     kit.do("price", pool="m6i.large/us-east-1a", usd=0.05)
     kit.do("drought", pool="c6i.large/us-east-1b")
-    told = kit.ec2.describe_spot_price_history()["SpotPriceHistory"]
-    pools = {(p["InstanceType"], p["AvailabilityZone"]) for p in told}
+    history = kit.ec2.describe_spot_price_history()["SpotPriceHistory"]
+    pools = {(p["InstanceType"], p["AvailabilityZone"]) for p in history}
     assert {("m6i.large", "us-east-1a"), ("c6i.large", "us-east-1b")} <= pools
     zone_id = kit.cloud.market.zone_ids["us-east-1a"]
     by_id = {"AvailabilityZoneId": zone_id}, {"Filters": [{"Name": "availability-zone-id", "Values": [zone_id]}]}
-    for asked in by_id:
-        found = kit.ec2.describe_spot_price_history(InstanceTypes=["m6i.large"], **asked)["SpotPriceHistory"]
-        assert {p["AvailabilityZone"] for p in found} == {"us-east-1a"}
+    for selector in by_id:
+        matching = kit.ec2.describe_spot_price_history(InstanceTypes=["m6i.large"], **selector)["SpotPriceHistory"]
+        assert {p["AvailabilityZone"] for p in matching} == {"us-east-1a"}
     with pytest.raises(ClientError, match="InvalidParameterCombination"):
         kit.ec2.describe_spot_price_history(AvailabilityZone="us-east-1a", AvailabilityZoneId=zone_id)
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "found"),
+    ("name", "values", "zones"),
     [
         ("availability-zone", ["us-east-1a", "us-east-1b"], {"us-east-1a"}),
         ("availability-zone", ["us-east-1b"], set()),
@@ -183,18 +183,18 @@ def test_prices_are_told_by_zone_id_and_of_every_pool_that_had_one(kit: Any) -> 
     ],
 )
 def test_prices_are_those_that_meet_every_filter_of_a_request(
-    kit: Any, name: str, values: list[str], found: set[str]
+    kit: Any, name: str, values: list[str], zones: set[str]
 ) -> None:
-    asked = {"InstanceTypes": ["m6i.large"], "AvailabilityZone": "us-east-1a", "ProductDescriptions": ["Linux/UNIX"]}
-    told = kit.ec2.describe_spot_price_history(**asked, Filters=[{"Name": name, "Values": values}])
-    assert {p["AvailabilityZone"] for p in told["SpotPriceHistory"]} == found
+    query = {"InstanceTypes": ["m6i.large"], "AvailabilityZone": "us-east-1a", "ProductDescriptions": ["Linux/UNIX"]}
+    answer = kit.ec2.describe_spot_price_history(**query, Filters=[{"Name": name, "Values": values}])
+    assert {p["AvailabilityZone"] for p in answer["SpotPriceHistory"]} == zones
 
 
-@pytest.mark.parametrize("asked", [{"AvailabilityZone": "us-east-1z"}, {"AvailabilityZoneId": "use1-az99"}])
-def test_prices_of_a_zone_that_the_region_lacks_are_refused(kit: Any, asked: dict[str, str]) -> None:
-    (zone,) = asked.values()
+@pytest.mark.parametrize("zone_selector", [{"AvailabilityZone": "us-east-1z"}, {"AvailabilityZoneId": "use1-az99"}])
+def test_prices_of_a_zone_that_the_region_lacks_are_refused(kit: Any, zone_selector: dict[str, str]) -> None:
+    (zone,) = zone_selector.values()
     with pytest.raises(ClientError, match=rf"InvalidParameterValue.*Invalid availability zone: \[{zone}\]"):
-        kit.ec2.describe_spot_price_history(InstanceTypes=["m6i.large"], **asked)
+        kit.ec2.describe_spot_price_history(InstanceTypes=["m6i.large"], **zone_selector)
 
 
 def test_depth_below_what_runs_interrupts_the_newest(kit: Any, helpers: Any) -> None:
@@ -235,5 +235,5 @@ def test_reset_leaves_an_empty_account(kit: Any) -> None:
 
 def test_types_in_use_are_described_fast(kit: Any) -> None:
     types = ["m6i.large", "g5.xlarge", "t3.small"]
-    found = kit.ec2.describe_instance_types(InstanceTypes=types)["InstanceTypes"]
-    assert sorted(t["InstanceType"] for t in found) == sorted(types)
+    described = kit.ec2.describe_instance_types(InstanceTypes=types)["InstanceTypes"]
+    assert sorted(t["InstanceType"] for t in described) == sorted(types)

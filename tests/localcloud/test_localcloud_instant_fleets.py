@@ -28,12 +28,14 @@ def launched(answer: Any) -> list[tuple[str, str, int]]:
 
 def codes(answer: Any) -> dict[str, str]:
     """The code of every error, by type and zone letter."""
-    found = {}
+    codes_by_pool = {}
     for error in answer["Errors"]:
-        told = error["LaunchTemplateAndOverrides"]["Overrides"]
-        found[f"{told['InstanceType'].split('.')[0]}_{told['AvailabilityZone'][-1]}"] = error["ErrorCode"]
-    assert len(found) == len(answer["Errors"])
-    return found
+        override = error["LaunchTemplateAndOverrides"]["Overrides"]
+        codes_by_pool[f"{override['InstanceType'].split('.')[0]}_{override['AvailabilityZone'][-1]}"] = error[
+            "ErrorCode"
+        ]
+    assert len(codes_by_pool) == len(answer["Errors"])
+    return codes_by_pool
 
 
 def test_a_token_launches_once(kit: Any) -> None:
@@ -86,8 +88,8 @@ def test_tags_reach_the_fleet_its_instances_volumes_and_interfaces(kit: Any) -> 
         instance["NetworkInterfaces"][0]["NetworkInterfaceId"],
     ]  # fmt: skip
     listed = kit.ec2.describe_tags(Filters=[{"Name": "key", "Values": ["of"]}])["Tags"]
-    found = {t["ResourceId"]: t["Value"] for t in listed}
-    assert [found[i] for i in ids] == list(kinds)
+    values = {t["ResourceId"]: t["Value"] for t in listed}
+    assert [values[i] for i in ids] == list(kinds)
 
 
 def test_all_in_one_zone_or_nothing(kit: Any, depths: Any, helpers: Any) -> None:
@@ -144,8 +146,8 @@ def test_reservations_first_finds_none_and_falls_through(kit: Any, helpers: Any)
     }  # fmt: skip
     answer = kit.fleet(2, *ways, Type="instant", on_demand=2, OnDemandOptions=on_demand)
     assert launched(answer) == [("m6i.xlarge", A, 2)]
-    told = kit.described(answer["FleetId"])["OnDemandOptions"]
-    assert told == on_demand
+    options = kit.described(answer["FleetId"])["OnDemandOptions"]
+    assert options == on_demand
 
 
 @pytest.mark.parametrize(
@@ -196,21 +198,21 @@ def test_what_an_instant_fleet_alone_may_have(rig: Any, change: Any, code: str, 
 
 
 def test_a_launch_template_is_named_with_a_version_that_exists(rig: Any) -> None:
-    def ask(**named: str) -> Any:
-        config = {"LaunchTemplateSpecification": named, "Overrides": []}
+    def launch(**specification: str) -> Any:
+        config = {"LaunchTemplateSpecification": specification, "Overrides": []}
         return rig.fleet(1, Type="instant", LaunchTemplateConfigs=[config])
 
     template = rig.template()
     with refused("InvalidLaunchTemplateId.VersionNotFound", "version 7"):
-        ask(LaunchTemplateId=template, Version="7")
+        launch(LaunchTemplateId=template, Version="7")
     with refused("MissingParameter", "Version"):
-        ask(LaunchTemplateId=template)
+        launch(LaunchTemplateId=template)
     with refused("InvalidParameterCombination", "by its ID or by its name"):
-        ask(LaunchTemplateId=template, LaunchTemplateName="both", Version="1")
+        launch(LaunchTemplateId=template, LaunchTemplateName="both", Version="1")
     with refused("UnsupportedOperation", "LaunchTemplateSpecificationUserData"):
-        ask(LaunchTemplateId=template, Version="1", LaunchTemplateSpecificationUserData="e30=")
+        launch(LaunchTemplateId=template, Version="1", LaunchTemplateSpecificationUserData="e30=")
     with refused("InvalidLaunchTemplateId.NotFound"):
-        ask(LaunchTemplateId="lt-00000000000000000", Version="1")
+        launch(LaunchTemplateId="lt-00000000000000000", Version="1")
     with refused("InvalidFleetConfig", "at most 50"):
         rig.fleet(1, Type="instant", LaunchTemplateConfigs=[{"LaunchTemplateSpecification": {"Version": "1"}}] * 51)
 
@@ -226,8 +228,8 @@ def test_an_instant_fleet_may_name_more_pools_than_others(rig: Any, helpers: Any
 
 
 def test_a_subnet_that_does_not_exist_is_told_of_its_override(kit: Any, helpers: Any) -> None:
-    gone = {"InstanceType": "c6i.large", "SubnetId": "subnet-00000000000000000", "AvailabilityZone": B}
-    answer = kit.fleet(2, helpers.override("m6i.large", "a"), gone, Type="instant")
+    missing = {"InstanceType": "c6i.large", "SubnetId": "subnet-00000000000000000", "AvailabilityZone": B}
+    answer = kit.fleet(2, helpers.override("m6i.large", "a"), missing, Type="instant")
     assert launched(answer) == [("m6i.large", A, 2)]
     assert codes(answer) == {"c6i_b": "InvalidSubnetID.NotFound"}
     assert {e["Lifecycle"] for e in answer["Errors"]} == {"spot"}
@@ -259,8 +261,8 @@ def test_launches_beyond_the_request_limit_are_told_of_their_overrides(kit: Any,
 def test_instant_fleets_are_deleted_with_their_instances_and_25_at_once(kit: Any) -> None:
     answer = kit.fleet(1, Type="instant")
     fleet_id = answer["FleetId"]
-    kept = kit.ec2.delete_fleets(FleetIds=[fleet_id], TerminateInstances=False)["UnsuccessfulFleetDeletions"]
-    assert [f["Error"]["Code"] for f in kept] == ["fleetNotInDeletableState"]
+    failures = kit.ec2.delete_fleets(FleetIds=[fleet_id], TerminateInstances=False)["UnsuccessfulFleetDeletions"]
+    assert [f["Error"]["Code"] for f in failures] == ["fleetNotInDeletableState"]
     with refused("InvalidParameterValue", "up to 25"):
         kit.ec2.delete_fleets(FleetIds=[fleet_id] * 26, TerminateInstances=True)
     kit.ec2.delete_fleets(FleetIds=[fleet_id], TerminateInstances=True)

@@ -35,12 +35,12 @@ class Scheduler(Worker):
 
     def statements(self, **changed: dict[str, Any]) -> list[dict[str, Any]]:
         """All that is needed, by name; None leaves one out."""
-        mine = {"aws:RequestTag/everspot:cluster": "mine"}
-        found = {
+        own_tag = {"aws:RequestTag/everspot:cluster": "mine"}
+        by_name = {
             "fleet": {
                 "Action": "ec2:CreateFleet",
                 "Resource": f"{ARN}:fleet/*",
-                "Condition": {"StringEquals": mine},
+                "Condition": {"StringEquals": own_tag},
             },
             "template": {
                 "Action": ["ec2:CreateFleet", "ec2:RunInstances"],
@@ -50,7 +50,7 @@ class Scheduler(Worker):
                 "Action": "ec2:RunInstances",
                 "Resource": f"{ARN}:instance/*",
                 "Condition": {
-                    "StringEquals": mine,
+                    "StringEquals": own_tag,
                     "ArnEquals": {"ec2:LaunchTemplate": f"{ARN}:launch-template/{self.template}"},
                 },
             },
@@ -64,7 +64,7 @@ class Scheduler(Worker):
             "tags": {
                 "Action": "ec2:CreateTags",
                 "Resource": [f"{ARN}:{kind}/*" for kind in ("fleet", "instance", "volume")],
-                "Condition": {"StringEquals": {"ec2:CreateAction": BOTH, **mine}},
+                "Condition": {"StringEquals": {"ec2:CreateAction": BOTH, **own_tag}},
             },
             "role": {
                 "Action": "iam:PassRole",
@@ -73,9 +73,9 @@ class Scheduler(Worker):
             },
             **changed,
         }
-        return [s for s in found.values() if s]
+        return [s for s in by_name.values() if s]
 
-    def ask(self, tags: dict[str, str] = TAGS, template: str | None = None, **more: Any) -> dict[str, Any]:
+    def fleet_request(self, tags: dict[str, str] = TAGS, template: str | None = None, **more: Any) -> dict[str, Any]:
         return {
             "Type": "instant",
             "TargetCapacitySpecification": {"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "spot"},
@@ -107,16 +107,16 @@ def denied(answer: Any) -> str:
     assert {e["ErrorCode"] for e in answer["Errors"]} == {"UnauthorizedOperation"}
     (message,) = {e["ErrorMessage"] for e in answer["Errors"]}
     words, _, encoded = message.partition(" Encoded authorization failure message: ")
-    told = json.loads(base64.urlsafe_b64decode(encoded))
+    details = json.loads(base64.urlsafe_b64decode(encoded))
     assert words.startswith("You are not authorized to perform this operation. User: arn:aws:sts::123456789012:assumed")
-    why = f"because no identity-based policy allows the {told['action']} action."
-    assert f"perform: {told['action']} on resource: {told['resource']} {why}" in words
-    return f"{told['action']} {told['resource'].rpartition(':')[2]}"
+    reason = f"because no identity-based policy allows the {details['action']} action."
+    assert f"perform: {details['action']} on resource: {details['resource']} {reason}" in words
+    return f"{details['action']} {details['resource'].rpartition(':')[2]}"
 
 
 def test_a_launch_of_an_instant_fleet_needs_every_permission(scheduler: Scheduler) -> None:
     scheduler.may(*scheduler.statements())
-    assert scheduler.client("ec2").create_fleet(**scheduler.ask())["Errors"] == []
+    assert scheduler.client("ec2").create_fleet(**scheduler.fleet_request())["Errors"] == []
     lacks = {
         "instance": "ec2:RunInstances instance/*",
         "made": "ec2:RunInstances network-interface/*",
@@ -126,22 +126,26 @@ def test_a_launch_of_an_instant_fleet_needs_every_permission(scheduler: Schedule
     }
     for name, expected in lacks.items():
         scheduler.may(*scheduler.statements(**{name: {}}))
-        assert denied(scheduler.client("ec2").create_fleet(**scheduler.ask())) == expected
+        assert denied(scheduler.client("ec2").create_fleet(**scheduler.fleet_request())) == expected
     for name in ("fleet", "template", "tags"):
         scheduler.may(*scheduler.statements(**{name: {}}))
-        assert refused(scheduler.client("ec2").create_fleet, **scheduler.ask()) == "UnauthorizedOperation"
+        assert refused(scheduler.client("ec2").create_fleet, **scheduler.fleet_request()) == "UnauthorizedOperation"
     scheduler.may(*scheduler.statements(template={"Action": "ec2:CreateFleet", "Resource": "*"}))
-    answer = scheduler.client("ec2").create_fleet(**scheduler.ask())
+    answer = scheduler.client("ec2").create_fleet(**scheduler.fleet_request())
     assert denied(answer) == f"ec2:RunInstances launch-template/{scheduler.template}"
 
 
 def test_a_launch_is_held_to_the_conditions_of_its_permissions(scheduler: Scheduler) -> None:
     ec2 = scheduler.client("ec2")
-    every = {"Action": ["ec2:CreateFleet", "ec2:RunInstances"], "Resource": f"{ARN}:launch-template/*"}
-    scheduler.may(*scheduler.statements(template=every))
-    assert denied(ec2.create_fleet(**scheduler.ask(template=scheduler.other))) == "ec2:RunInstances instance/*"
-    assert refused(ec2.create_fleet, **scheduler.ask({"everspot:cluster": "other"})) == "UnauthorizedOperation"
-    fleet_only = scheduler.ask()
+    any_template = {"Action": ["ec2:CreateFleet", "ec2:RunInstances"], "Resource": f"{ARN}:launch-template/*"}
+    scheduler.may(*scheduler.statements(template=any_template))
+    assert (
+        denied(ec2.create_fleet(**scheduler.fleet_request(template=scheduler.other))) == "ec2:RunInstances instance/*"
+    )
+    assert (
+        refused(ec2.create_fleet, **scheduler.fleet_request({"everspot:cluster": "other"})) == "UnauthorizedOperation"
+    )
+    fleet_only = scheduler.fleet_request()
     fleet_only["TagSpecifications"] = fleet_only["TagSpecifications"][:1]
     assert denied(ec2.create_fleet(**fleet_only)) == "ec2:RunInstances instance/*"
     whole = {
@@ -150,30 +154,30 @@ def test_a_launch_is_held_to_the_conditions_of_its_permissions(scheduler: Schedu
         "Condition": {"Bool": {"ec2:IsLaunchTemplateResource": "true"}},
     }
     scheduler.may(*scheduler.statements(subnet=whole))
-    assert denied(ec2.create_fleet(**scheduler.ask())) == f"ec2:RunInstances subnet/{scheduler.subnet}"
+    assert denied(ec2.create_fleet(**scheduler.fleet_request())) == f"ec2:RunInstances subnet/{scheduler.subnet}"
     other = {"Action": "iam:PassRole", "Resource": ROLE}
     other["Condition"] = {"StringEquals": {"iam:PassedToService": "lambda.amazonaws.com"}}  # type: ignore[assignment]
     scheduler.may(*scheduler.statements(role=other))
-    assert denied(ec2.create_fleet(**scheduler.ask())) == "iam:PassRole role/worker"
+    assert denied(ec2.create_fleet(**scheduler.fleet_request())) == "iam:PassRole role/worker"
 
 
 @pytest.mark.parametrize("action", BOTH)
 def test_tags_of_what_a_fleet_launches_are_allowed_by_either_action(scheduler: Scheduler, action: str) -> None:
     """AWS does not say which of the two it is: a policy that names one alone does not do."""
-    one = {"Action": "ec2:CreateTags", "Resource": [f"{ARN}:instance/*", f"{ARN}:volume/*"]}
-    one["Condition"] = {"StringEquals": {"ec2:CreateAction": action}}  # type: ignore[assignment]
+    single_action = {"Action": "ec2:CreateTags", "Resource": [f"{ARN}:instance/*", f"{ARN}:volume/*"]}
+    single_action["Condition"] = {"StringEquals": {"ec2:CreateAction": action}}  # type: ignore[assignment]
     fleet = {"Action": "ec2:CreateTags", "Resource": f"{ARN}:fleet/*"}
-    scheduler.may(*scheduler.statements(tags=one), fleet)
-    assert denied(scheduler.client("ec2").create_fleet(**scheduler.ask())) == "ec2:CreateTags instance/*"
+    scheduler.may(*scheduler.statements(tags=single_action), fleet)
+    assert denied(scheduler.client("ec2").create_fleet(**scheduler.fleet_request())) == "ec2:CreateTags instance/*"
 
 
 def test_a_dry_run_asks_for_create_fleet_alone(scheduler: Scheduler) -> None:
     scheduler.may(*scheduler.statements(instance={}, role={}))
-    assert refused(scheduler.client("ec2").create_fleet, **scheduler.ask(), DryRun=True) == "DryRunOperation"
+    assert refused(scheduler.client("ec2").create_fleet, **scheduler.fleet_request(), DryRun=True) == "DryRunOperation"
 
 
 def test_a_fleet_that_is_maintained_is_refused_as_a_whole(kit: Any, scheduler: Scheduler) -> None:
-    request = scheduler.ask(Type="maintain")
+    request = scheduler.fleet_request(Type="maintain")
     request["TagSpecifications"] = request["TagSpecifications"][:1]
     scheduler.may(*scheduler.statements(role={}))
     assert refused(scheduler.client("ec2").create_fleet, **request) == "UnauthorizedOperation"
@@ -193,16 +197,16 @@ def test_instances_may_be_ended_by_their_tags(kit: Any, worker: Worker) -> None:
     def run(cluster: str) -> str:
         return str(kit.run(TagSpecifications=[{"ResourceType": "instance", "Tags": tagged({"cluster": cluster})}]))
 
-    mine, other = run("mine"), run("other")
+    own_id, other = run("mine"), run("other")
     for key in ("aws:ResourceTag/cluster", "ec2:ResourceTag/cluster"):
         condition = {"StringEquals": {key: "mine"}}
         worker.may({"Action": "ec2:TerminateInstances", "Resource": f"{ARN}:instance/*", "Condition": condition})
         ec2 = worker.client("ec2")
-        assert refused(ec2.terminate_instances, InstanceIds=[mine, other]) == "UnauthorizedOperation"
+        assert refused(ec2.terminate_instances, InstanceIds=[own_id, other]) == "UnauthorizedOperation"
         # an instance that nobody knows has no tags by which it could be allowed (aws/karpenter-provider-aws, 2100)
-        gone = "i-00000000000000000"
-        assert refused(ec2.terminate_instances, InstanceIds=[gone]) == "UnauthorizedOperation"
-        ec2.terminate_instances(InstanceIds=[mine])
+        missing_id = "i-00000000000000000"
+        assert refused(ec2.terminate_instances, InstanceIds=[missing_id]) == "UnauthorizedOperation"
+        ec2.terminate_instances(InstanceIds=[own_id])
 
 
 @pytest.fixture

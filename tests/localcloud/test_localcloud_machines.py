@@ -30,7 +30,7 @@ def start(kit: Any, helpers: Any, **order: Any) -> tuple[str, list[int], Path]:
     home = kit.cloud.machines.processes.folder(instance_id)
     helpers.until((home / "ready").exists)
     processes = kit.cloud.machines.processes.processes
-    pids = helpers.until(lambda: [found for found in [processes(instance_id)] if len(found) == 3])[0]
+    pids = helpers.until(lambda: [running for running in [processes(instance_id)] if len(running) == 3])[0]
     return instance_id, pids, home
 
 
@@ -41,15 +41,18 @@ def ended(pids: list[int]) -> bool:
 def test_the_environment_is_made_from_scratch(kit: Any, helpers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_OF_THE_LAPTOP", "1")
     instance_id, _, home = start(kit, helpers)
-    found = json.loads((home / "environment.json").read_text())
-    found.pop("LC_CTYPE", None)  # Python's own doing
-    assert set(found) == {
+    environment = json.loads((home / "environment.json").read_text())
+    environment.pop("LC_CTYPE", None)  # Python's own doing
+    assert set(environment) == {
         "PATH", "HOME", "LANG", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_EC2_METADATA_DISABLED",
         "AWS_EC2_METADATA_SERVICE_ENDPOINT", "EVERSPOT_CLOCK", "EVERSPOT_HOME", "EVERSPOT_INSTANCE_ID", "EVERSPOT_DATA",
     }  # fmt: skip
-    assert found["HOME"] == found["EVERSPOT_HOME"] == str(home)
-    assert (found["AWS_ENDPOINT_URL"], found["AWS_EC2_METADATA_DISABLED"]) == (kit.cloud.endpoint, "false")
-    assert (found["EVERSPOT_INSTANCE_ID"], found["EVERSPOT_CLOCK"]) == (instance_id, kit.cloud.market.clock.variable)
+    assert environment["HOME"] == environment["EVERSPOT_HOME"] == str(home)
+    assert (environment["AWS_ENDPOINT_URL"], environment["AWS_EC2_METADATA_DISABLED"]) == (kit.cloud.endpoint, "false")
+    assert (environment["EVERSPOT_INSTANCE_ID"], environment["EVERSPOT_CLOCK"]) == (
+        instance_id,
+        kit.cloud.market.clock.variable,
+    )
     assert (home / "console.log").read_text() == "up\n"
 
 
@@ -62,13 +65,13 @@ def test_terminating_leaves_no_process_not_even_a_daemon_that_forgot_its_mark(ki
 
 
 def test_a_user_termination_asks_first_and_an_interruption_does_not(kit: Any, helpers: Any) -> None:
-    asked, _, asked_home = start(kit, helpers, tidy=True)
-    taken, _, taken_home = start(kit, helpers, tidy=True)
+    terminated, _, asked_home = start(kit, helpers, tidy=True)
+    interrupted, _, taken_home = start(kit, helpers, tidy=True)
     with kit.still():  # or a busy machine kills them before they have done what they were asked
-        kit.ec2.terminate_instances(InstanceIds=[asked])
-        kit.do("interrupt", instance=taken, notice=False)
+        kit.ec2.terminate_instances(InstanceIds=[terminated])
+        kit.do("interrupt", instance=interrupted, notice=False)
         helpers.until((asked_home / "tidied").exists)
-    for instance_id in (asked, taken):
+    for instance_id in (terminated, interrupted):
         kit.reaches(instance_id, "terminated")
     assert not (taken_home / "tidied").exists()
 
@@ -115,8 +118,8 @@ def test_a_stopped_process_tree_dies_as_well(kit: Any, helpers: Any) -> None:
 
 def test_the_end_of_the_boot_command_is_the_end_of_the_instance(kit: Any) -> None:
     instance_id = kit.run(UserData=json.dumps({"do": "exit", "code": 3}))
-    gone = kit.reaches(instance_id, "terminated")
-    assert gone["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
+    instance = kit.reaches(instance_id, "terminated")
+    assert instance["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
     assert [(e["id"], e["interrupted"]) for e in kit.log("end")] == [(instance_id, False)]
 
 

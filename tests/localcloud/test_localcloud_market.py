@@ -80,9 +80,9 @@ class Ground:
 
 @pytest.fixture
 def ground(tmp_path: Path) -> Iterator[Ground]:
-    made = Ground(tmp_path)
-    yield made
-    made.close()
+    ground = Ground(tmp_path)
+    yield ground
+    ground.close()
 
 
 def test_a_machine_is_noticed_and_taken(ground: Ground) -> None:
@@ -92,11 +92,11 @@ def test_a_machine_is_noticed_and_taken(ground: Ground) -> None:
     assert (ground.machines.living(), machine.pool.used[Market.SPOT]) == ([machine], 1)
     ground.actions.do({"action": "rebalance", "instance": "one"})
     ground.actions.do({"action": "interrupt", "instance": "oldest", "lead": "30s"})
-    assert [what for what, _ in noted.notes] == ["pending", "rebalance", "notice"]
+    assert [kind for kind, _ in noted.notes] == ["pending", "rebalance", "notice"]
     assert machine.reclaim_at == noted.notes[-1][1] + timedelta(seconds=30)
     ground.actions.do({"action": "interrupt", "instance": "one", "notice": False})
     assert (machine.phase, machine.ended_by, ended) == (MachinePhase.ENDED, EndedBy.MARKET, ["one"])
-    assert [what for what, _ in noted.notes[-2:]] == ["ending", "ended"]
+    assert [kind for kind, _ in noted.notes[-2:]] == ["ending", "ended"]
     assert (ground.machines.living(), machine.pool.used[Market.SPOT]) == ([], 0)
     assert ground.events() == ["launch", "end"]
 
@@ -133,9 +133,9 @@ def test_a_machine_boots_with_what_its_cloud_gives_it(tmp_path: Path, helpers: A
         machine, _ = here.launch("one")
     helpers.until(lambda: machine.phase is MachinePhase.ENDED)
     assert (machine.ended_by, here.events()) == (EndedBy.ITSELF, ["launch", "end"])
-    told = (here.machines.processes.folder("one") / "environment.json").read_text()
-    assert '"PRETEND_CLOUD": "here"' in told
-    assert '"EVERSPOT_INSTANCE_ID": "one"' in told
+    environment = (here.machines.processes.folder("one") / "environment.json").read_text()
+    assert '"PRETEND_CLOUD": "here"' in environment
+    assert '"EVERSPOT_INSTANCE_ID": "one"' in environment
     here.close()
 
 

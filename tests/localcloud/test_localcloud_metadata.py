@@ -48,7 +48,7 @@ def profile(kit: Any) -> str:
     iam.create_role(RoleName="worker", AssumeRolePolicyDocument=TRUST)
     arn = iam.create_instance_profile(InstanceProfileName="workers")["InstanceProfile"]["Arn"]
     iam.add_role_to_instance_profile(InstanceProfileName="workers", RoleName="worker")
-    kit.heard_of("workers")
+    kit.wait_for_profile("workers")
     return str(arn)
 
 
@@ -80,8 +80,8 @@ def test_user_data_of_every_version_of_a_template(kit: Any) -> None:
     for more in ({"UserData": "eyJoZWxsbyI6Mn0="}, {}):
         kit.ec2.create_launch_template_version(LaunchTemplateId=template, LaunchTemplateData={**machine, **more})
     launched = [kit.run(LaunchTemplate={"LaunchTemplateId": template, "Version": f"{n}"}) for n in (1, 2, 3)]
-    one, two, none = (Metadata(kit, name).get("/latest/user-data") for name in launched)
-    assert (one, two) == ((200, '{"hello":1}'), (200, '{"hello":2}'))
+    first, two, none = (Metadata(kit, name).get("/latest/user-data") for name in launched)
+    assert (first, two) == ((200, '{"hello":1}'), (200, '{"hello":2}'))
     assert none[0] == 404
     with pytest.raises(ClientError, match="does not support SourceVersion"):
         kit.ec2.create_launch_template_version(LaunchTemplateId=template, SourceVersion="2", LaunchTemplateData=machine)
@@ -90,11 +90,11 @@ def test_user_data_of_every_version_of_a_template(kit: Any) -> None:
 def test_a_token_is_required_and_expires_and_belongs_to_one_instance(kit: Any, helpers: Any) -> None:
     template = kit.template(MetadataOptions={"HttpTokens": "required"})
     first, second = kit.spot(2, template=template)
-    here, there = Metadata(kit, first), Metadata(kit, second)
+    here, other = Metadata(kit, first), Metadata(kit, second)
     path = "/latest/meta-data/instance-id"
     assert here.call("GET", path, {})[0] == 401
     assert here.get(path, "made-up")[0] == 401
-    assert here.get(path, there.token)[0] == 401
+    assert here.get(path, other.token)[0] == 401
     assert here.get(path)[0] == 200
     assert [here.put(ttl)[0] for ttl in ("0", "21601", "soon")] == [400] * 3
     short = here.put("1")[1]
@@ -120,9 +120,9 @@ def test_notices_are_absent_until_they_come(kit: Any, helpers: Any) -> None:
         assert datetime.fromisoformat(json.loads(here.get(rebalance)[1])["noticeTime"]) == now
         assert here.get(action)[0] == 404
         kit.do("interrupt", instance=instance_id)
-        told = json.loads(here.get(action)[1])
-        at = datetime.fromisoformat(told["time"])
-        assert told["action"] == "terminate"
+        notice = json.loads(here.get(action)[1])
+        at = datetime.fromisoformat(notice["time"])
+        assert notice["action"] == "terminate"
         assert at == now + timedelta(seconds=120)
         mark = kit.mark(at)
     kit.reaches(instance_id, "terminated")
@@ -160,10 +160,10 @@ def test_boto3_gets_the_roles_credentials_by_itself(
 def test_credentials_are_renewed_before_they_expire(kit: Any, profile: str) -> None:
     instance = kit.cloud.machines.find(kit.run(IamInstanceProfile={"Arn": profile})).instance
     source = kit.cloud.account.metadata.source.credentials
-    short = source.of(instance, life=timedelta(minutes=30))
-    renewed = source.of(instance)
+    short = source.role_credentials(instance, life=timedelta(minutes=30))
+    renewed = source.role_credentials(instance)
     assert short["AccessKeyId"] != renewed["AccessKeyId"]
-    assert source.of(instance) is renewed
+    assert source.role_credentials(instance) is renewed
     assert datetime.fromisoformat(renewed["Expiration"]) - datetime.now(UTC) > timedelta(hours=5)
 
 

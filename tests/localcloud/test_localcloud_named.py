@@ -26,8 +26,8 @@ def worker(kit: Any) -> Worker:
 
 def policy(kit: Any, name: str, *statements: dict[str, Any]) -> str:
     document = {"Version": "2012-10-17", "Statement": list(statements)}
-    made = kit.client("iam").create_policy(PolicyName=name, PolicyDocument=json.dumps(document))
-    return str(made["Policy"]["Arn"])
+    answer = kit.client("iam").create_policy(PolicyName=name, PolicyDocument=json.dumps(document))
+    return str(answer["Policy"]["Arn"])
 
 
 def test_roles_are_made_under_their_names_with_a_boundary_alone(kit: Any, worker: Worker) -> None:
@@ -36,12 +36,12 @@ def test_roles_are_made_under_their_names_with_a_boundary_alone(kit: Any, worker
     actions = ["iam:CreateRole", "iam:PutRolePolicy"]
     worker.may({"Action": actions, "Resource": f"{ACCOUNT}role/own-*", "Condition": only})
     iam = worker.client("iam")
-    given = {"AssumeRolePolicyDocument": TRUST}
-    assert refused(iam.create_role, RoleName="own-free", **given) == "AccessDenied"
-    assert refused(iam.create_role, RoleName="other", PermissionsBoundary=bound, **given) == "AccessDenied"
-    iam.create_role(RoleName="own-bound", PermissionsBoundary=bound, **given)
+    trust = {"AssumeRolePolicyDocument": TRUST}
+    assert refused(iam.create_role, RoleName="own-free", **trust) == "AccessDenied"
+    assert refused(iam.create_role, RoleName="other", PermissionsBoundary=bound, **trust) == "AccessDenied"
+    iam.create_role(RoleName="own-bound", PermissionsBoundary=bound, **trust)
     iam.put_role_policy(RoleName="own-bound", PolicyName="p", PolicyDocument=ALLOWED)
-    kit.client("iam").create_role(RoleName="own-older", **given)  # by somebody who may
+    kit.client("iam").create_role(RoleName="own-older", **trust)  # by somebody who may
     assert refused(iam.put_role_policy, RoleName="own-older", PolicyName="p", PolicyDocument=ALLOWED) == "AccessDenied"
 
 
@@ -51,11 +51,11 @@ def test_who_puts_a_role_into_a_profile_has_to_be_allowed_to_pass_it(kit: Any, w
     adds = {"Action": "iam:AddRoleToInstanceProfile", "Resource": f"{ACCOUNT}instance-profile/own"}
     worker.may(adds)
     add = worker.client("iam").add_role_to_instance_profile
-    asked = {"InstanceProfileName": "own", "RoleName": "passed"}
-    assert refused(add, **asked) == "AccessDenied"
+    membership = {"InstanceProfileName": "own", "RoleName": "passed"}
+    assert refused(add, **membership) == "AccessDenied"
     to_ec2 = {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}}
     worker.may(adds, {"Action": "iam:PassRole", "Resource": f"{ACCOUNT}role/passed", "Condition": to_ec2})
-    add(**asked)
+    add(**membership)
 
 
 def test_a_key_is_known_by_its_id_its_alias_and_by_what_it_has_encrypted(kit: Any, worker: Worker) -> None:
@@ -89,9 +89,9 @@ def test_a_boundary_bounds_what_policies_allow_and_allows_nothing_itself(kit: An
 
 
 def test_a_linked_role_is_made_for_the_service_that_a_policy_names(worker: Worker) -> None:
-    named = {"StringEquals": {"iam:AWSServiceName": "autoscaling.amazonaws.com"}}
+    for_autoscaling = {"StringEquals": {"iam:AWSServiceName": "autoscaling.amazonaws.com"}}
     linked = f"{ACCOUNT}role/aws-service-role/*"
-    worker.may({"Action": "iam:CreateServiceLinkedRole", "Resource": linked, "Condition": named})
+    worker.may({"Action": "iam:CreateServiceLinkedRole", "Resource": linked, "Condition": for_autoscaling})
     make = worker.client("iam").create_service_linked_role
     assert refused(make, AWSServiceName="ecs.amazonaws.com") == "AccessDenied"
     make(AWSServiceName="autoscaling.amazonaws.com")

@@ -14,8 +14,8 @@ def allow(action: Any, resource: Any = "*", **more: Any) -> dict[str, Any]:
 
 
 def verdict(*statements: dict[str, Any], **call: Any) -> PolicyDecision:
-    given = {"action": "s3:GetObject", "resource": f"{BUCKET}/records/a.json", **call}
-    return decide([{"Version": "2012-10-17", "Statement": list(statements)}], Call(**given))
+    call_fields = {"action": "s3:GetObject", "resource": f"{BUCKET}/records/a.json", **call}
+    return decide([{"Version": "2012-10-17", "Statement": list(statements)}], Call(**call_fields))
 
 
 def test_nothing_said_is_no() -> None:
@@ -38,7 +38,7 @@ def test_a_denial_wins_whatever_the_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("condition", "context", "holds"),
+    ("condition", "context", "satisfied"),
     [
         ({"StringEquals": {"s3:prefix": "jobs/"}}, {"s3:prefix": ("jobs/",)}, True),
         ({"StringEquals": {"s3:prefix": "jobs/"}}, {}, False),
@@ -54,8 +54,8 @@ def test_a_denial_wins_whatever_the_order() -> None:
         ({"ArnLike": {"aws:SourceArn": "arn:aws:*:rule/x*"}}, {"aws:sourcearn": ("arn:aws:r:1:rule/xy",)}, True),
     ],
 )  # fmt: skip
-def test_conditions(condition: Any, context: Any, holds: bool) -> None:
-    expected = PolicyDecision.ALLOW if holds else PolicyDecision.IMPLICIT
+def test_conditions(condition: Any, context: Any, satisfied: bool) -> None:
+    expected = PolicyDecision.ALLOW if satisfied else PolicyDecision.IMPLICIT
     assert verdict(allow("*", Condition=condition), context=context) is expected
 
 

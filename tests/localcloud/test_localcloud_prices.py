@@ -36,16 +36,16 @@ def test_the_price_list_pages_and_lists_what_is_never_sold_too(pricing):
 
 
 @pytest.mark.parametrize(
-    ("asked", "code"),
+    ("query", "code"),
     [
         ({"ServiceCode": "AmazonS3"}, "NotFoundException"),
         ({"ServiceCode": "AmazonEC2", "NextToken": "x"}, "InvalidNextTokenException"),
         ({"ServiceCode": "AmazonEC2", "Filters": [{"Type": "EQUALS", "Field": "a", "Value": "b"}]}, "InvalidParameter"),
     ],
 )
-def test_the_price_list_refuses_what_it_does_not_know(pricing, asked, code):
+def test_the_price_list_refuses_what_it_does_not_know(pricing, query, code):
     with pytest.raises(ClientError) as refused:
-        pricing.get_products(**asked)
+        pricing.get_products(**query)
     assert refused.value.response["Error"]["Code"].startswith(code)
 
 

@@ -53,7 +53,7 @@ class Scheduler(Worker):
             for zone, place in sorted(self.places.items())
             for kind in KINDS
         ]
-        given = {"ordered": False, "whole": False, "pools": tuple(pools), **more}
+        fields = {"ordered": False, "whole": False, "pools": tuple(pools), **more}
         return LaunchIntent(
             seq=seq,
             token=f"{seq:032x}",
@@ -63,7 +63,7 @@ class Scheduler(Worker):
             usd_per_hour=9,
             made_at=MADE_AT,
             scheduler_id="s",
-            **given,
+            **fields,
         )
 
 

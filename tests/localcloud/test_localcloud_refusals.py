@@ -40,10 +40,10 @@ def test_the_tables_hold_every_rule() -> None:
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.split("|")[1].strip()[:40])
 def test_every_rule_names_a_test_that_exists(row: str) -> None:
-    told = row.split("|")[-2]
-    named = re.findall(r"`([\w/.]+)(…?)`", told)
-    assert named
-    for name, cut in named:
+    evidence = row.split("|")[-2]
+    references = re.findall(r"`([\w/.]+)(…?)`", evidence)
+    assert references
+    for name, cut in references:
         if name.endswith(".py"):
             assert (HERE.parents[1] / name).exists()
         else:

@@ -53,16 +53,16 @@ def test_the_market_gives_what_the_simulator_reckons_with(kit: Any, helpers: Any
     read = parse_workload(yaml.safe_load(path.read_text()), "workload", builtin())
     traces = traces_of(read, lambda name: parse_trace((tmp_path / name).read_text(), name))
     supply, key = PoolSupply(read.fleet, traces), PoolKey("m6i.large", "us-east-1a", Market.SPOT)
-    told, expected = [], []
+    depths, expected = [], []
     with kit.still() as move:
         pool = kit.cloud.market.pools.get("m6i.large", "us-east-1a")
         kit.do("replay", **load(path, builtin()))
         for tick in range(10):
             settle(kit, helpers)
-            told.append(pool.depth[Market.SPOT])
+            depths.append(pool.depth[Market.SPOT])
             expected.append(supply.count(key, BEGIN + timedelta(seconds=60 * tick)))
             move(60)
-    assert told == expected == [3, 3, 0, 2, 3, 3, 0, 2, 3, 3]
+    assert depths == expected == [3, 3, 0, 2, 3, 3, 0, 2, 3, 3]
 
 
 def test_a_market_that_gives_notice_falls_so_much_sooner_and_takes_when_the_trace_falls(
@@ -72,7 +72,7 @@ def test_a_market_that_gives_notice_falls_so_much_sooner_and_takes_when_the_trac
     values = yaml.safe_load(path.read_text())
     values["fleet"]["notice_seconds"] = 90
     path.write_text(yaml.safe_dump(values))
-    told = []
+    depths = []
     with kit.still() as move:
         pool = kit.cloud.market.pools.get("m6i.large", "us-east-1a")
         kit.do("replay", **load(path, builtin()))
@@ -81,9 +81,9 @@ def test_a_market_that_gives_notice_falls_so_much_sooner_and_takes_when_the_trac
         instances = kit.fleet(2, helpers.override("m6i.large", "a"), Type="instant")["Instances"][0]["InstanceIds"]
         for _ in range(10):
             settle(kit, helpers)
-            told.append(pool.depth[Market.SPOT])
+            depths.append(pool.depth[Market.SPOT])
             move(30)
-        assert told == [3, 0, 0, 0, 0, 0, 2, 2, 3, 0]
+        assert depths == [3, 0, 0, 0, 0, 0, 2, 2, 3, 0]
     for name in instances:
         kit.reaches(name, "terminated")
     ends = {line["id"]: datetime.fromisoformat(line["at"]) - began for line in kit.log("end") if line["interrupted"]}

@@ -15,6 +15,6 @@ def test_a_bucket_whose_versioning_was_suspended_can_be_emptied(kit: Any) -> Non
     versions = [{"Key": v["Key"], "VersionId": v["VersionId"]} for v in listed["Versions"] + listed["DeleteMarkers"]]
     assert len(versions) == 3
     assert not s3.delete_objects(Bucket="data", Delete={"Objects": versions}).get("Errors")
-    left = s3.list_object_versions(Bucket="data")
-    assert "Versions" not in left and "DeleteMarkers" not in left
+    versions_left = s3.list_object_versions(Bucket="data")
+    assert "Versions" not in versions_left and "DeleteMarkers" not in versions_left
     s3.delete_bucket(Bucket="data")

@@ -87,7 +87,7 @@ def test_s3_looks_for_a_kms_key_when_it_needs_it(kit: Any, s3: Any) -> None:
     kms = kit.client("kms")
     key = kms.create_key()["KeyMetadata"]["Arn"]
     kms.create_alias(AliasName="alias/mine", TargetKeyId=key)
-    gone = f"arn:aws:kms:us-east-1:{ACCOUNT}:key/00000000-0000-0000-0000-000000000000"
+    missing_key = f"arn:aws:kms:us-east-1:{ACCOUNT}:key/00000000-0000-0000-0000-000000000000"
 
     def encrypt(by: str) -> str:
         rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": by}}
@@ -98,7 +98,7 @@ def test_s3_looks_for_a_kms_key_when_it_needs_it(kit: Any, s3: Any) -> None:
     def write(**more: Any) -> str:
         return outcome(s3.put_object, Bucket="everspot-a", Key="k", Body=b"1", **more)
 
-    assert (encrypt(gone), write()) == ("ok", "KMS.NotFoundException")
+    assert (encrypt(missing_key), write()) == ("ok", "KMS.NotFoundException")
     assert outcome(s3.create_multipart_upload, Bucket="everspot-a", Key="k") == "KMS.NotFoundException"
     assert write(ServerSideEncryption="AES256") == "ok"
     for by in (key, key.rpartition("/")[2], "alias/mine", f"arn:aws:kms:us-east-1:{ACCOUNT}:alias/mine"):
@@ -120,10 +120,10 @@ def test_s3_looks_for_a_kms_key_when_it_needs_it(kit: Any, s3: Any) -> None:
     ],
 )
 def test_s3_tags(kit: Any, s3: Any, tags: dict[str, str], code: str) -> None:
-    wanted = [{"Key": key, "Value": value} for key, value in tags.items()]
-    assert outcome(s3.put_bucket_tagging, Bucket="everspot-a", Tagging={"TagSet": wanted}) == code
-    made = {"CreateBucketConfiguration": {"Tags": wanted}}
-    assert outcome(s3.create_bucket, Bucket="everspot-tagged", **made) == code
+    tag_set = [{"Key": key, "Value": value} for key, value in tags.items()]
+    assert outcome(s3.put_bucket_tagging, Bucket="everspot-a", Tagging={"TagSet": tag_set}) == code
+    bucket_options = {"CreateBucketConfiguration": {"Tags": tag_set}}
+    assert outcome(s3.create_bucket, Bucket="everspot-tagged", **bucket_options) == code
 
 
 def test_a_bucket_answers_only_signatures_for_its_region(kit: Any, s3: Any) -> None:
@@ -133,45 +133,49 @@ def test_a_bucket_answers_only_signatures_for_its_region(kit: Any, s3: Any) -> N
         aws_access_key_id="test", aws_secret_access_key="test",
     )  # fmt: skip
     url = stranger.generate_presigned_url("get_object", {"Bucket": "everspot-a", "Key": "k"})
-    seen = []
-    for asked in (url, f"{kit.cloud.endpoint}/everspot-a/k", f"{kit.cloud.endpoint}/everspot-a"):
+    refusals = []
+    for target in (url, f"{kit.cloud.endpoint}/everspot-a/k", f"{kit.cloud.endpoint}/everspot-a"):
         with pytest.raises(urllib.error.HTTPError) as caught:
-            urllib.request.urlopen(asked)
+            urllib.request.urlopen(target)
         with caught.value as answer:
-            seen.append((answer.code, answer.headers["x-amz-bucket-region"], answer.read().decode()))
-    assert [(code, region) for code, region, _ in seen] == [(400, "us-east-1"), (403, "us-east-1"), (403, "us-east-1")]
-    assert "<Code>AuthorizationQueryParametersError</Code>" in seen[0][2]
-    assert "<Region>us-east-1</Region>" in seen[0][2]
+            refusals.append((answer.code, answer.headers["x-amz-bucket-region"], answer.read().decode()))
+    assert [(code, region) for code, region, _ in refusals] == [
+        (400, "us-east-1"),
+        (403, "us-east-1"),
+        (403, "us-east-1"),
+    ]
+    assert "<Code>AuthorizationQueryParametersError</Code>" in refusals[0][2]
+    assert "<Region>us-east-1</Region>" in refusals[0][2]
     # boto3 reads the region from the refusal and asks once more, as it does on AWS.
     assert kit.client("s3", region="eu-west-1").get_object(Bucket="everspot-a", Key="k")["Body"].read() == b"1"
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["quoted", "plain"])
 @pytest.mark.parametrize(
-    "asked",
+    "listing_options",
     [{}, {"Delimiter": "/"}, {"MaxKeys": 2}, {"Prefix": "none"}, {"FetchOwner": True, "StartAfter": "big"}],
     ids=str,
 )
 def test_objects_are_listed_as_moto_lists_them(
-    kit: Any, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], plain: bool
+    kit: Any, monkeypatch: pytest.MonkeyPatch, listing_options: dict[str, Any], plain: bool
 ) -> None:
     keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
     s3 = boto3.client("s3", endpoint_url=kit.cloud.endpoint, region_name="us-east-1", **keys)
     if plain:  # as clients ask that are not botocore
         s3.meta.events.unregister("before-parameter-build.s3.ListObjectsV2", set_list_objects_encoding_type_url)
-    told: list[bytes] = []
+    bodies: list[bytes] = []
     s3.meta.events.register(
-        "before-parse.s3.ListObjectsV2", lambda response_dict, **_: told.append(response_dict["body"])
+        "before-parse.s3.ListObjectsV2", lambda response_dict, **_: bodies.append(response_dict["body"])
     )
     s3.create_bucket(Bucket="everspot-a")
     for key, more in (("a&b <c>", {}), ("big/1", {"ChecksumAlgorithm": "SHA256"}), ("big/\u00e42", {}), ("z'\"", {})):
         s3.put_object(Bucket="everspot-a", Key=key, Body=key.encode(), **more)
-    s3.list_objects_v2(Bucket="everspot-a", **asked)
+    s3.list_objects_v2(Bucket="everspot-a", **listing_options)
     monkeypatch.setattr(S3Response, "serialized", listing._serialized)
-    s3.list_objects_v2(Bucket="everspot-a", **asked)
-    ours, motos = told
-    assert (b"<Contents>" in ours) is (asked != {"Prefix": "none"})
-    assert token_gone(ours) == token_gone(motos)
+    s3.list_objects_v2(Bucket="everspot-a", **listing_options)
+    local_body, motos = bodies
+    assert (b"<Contents>" in local_body) is (listing_options != {"Prefix": "none"})
+    assert token_gone(local_body) == token_gone(motos)
     s3.close()
 
 

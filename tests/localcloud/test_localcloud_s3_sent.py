@@ -25,12 +25,12 @@ def call(kit: Any) -> Call:
 
     def done(method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
         line = http.client.HTTPConnection(url.hostname or "", url.port or 80, timeout=60)
-        given = {"Authorization": SIGNED} | {name.replace("_", "-"): value for name, value in headers.items()}
-        line.request(method, path, body, given)
+        all_headers = {"Authorization": SIGNED} | {name.replace("_", "-"): value for name, value in headers.items()}
+        line.request(method, path, body, all_headers)
         answer = line.getresponse()
-        found = answer.status, answer.read()
+        answered = answer.status, answer.read()
         line.close()
-        return found
+        return answered
 
     assert done("PUT", "/everspot-sent")[0] == 200
     assert done("PUT", "/everspot-sent/it", b"first")[0] == 200
@@ -60,10 +60,10 @@ def test_a_body_that_is_not_what_its_sender_says_is_not_kept(
 ) -> None:
     path = "/everspot-sent/it"
     if part:
-        _, told = call("POST", f"{path}?uploads")
-        path += f"?partNumber=1&uploadId={told.partition(b'<UploadId>')[2].partition(b'<')[0].decode()}"
-    found, told = call("PUT", path, DATA, **headers)
-    assert (found, f"<Code>{code}</Code>" in told.decode() if code else True) == (status, True)
+        _, answer = call("POST", f"{path}?uploads")
+        path += f"?partNumber=1&uploadId={answer.partition(b'<UploadId>')[2].partition(b'<')[0].decode()}"
+    answered_status, answer = call("PUT", path, DATA, **headers)
+    assert (answered_status, f"<Code>{code}</Code>" in answer.decode() if code else True) == (status, True)
     assert call("GET", "/everspot-sent/it")[1] == (DATA if status == 200 and not part else b"first")
 
 
@@ -78,8 +78,8 @@ def test_a_body_of_which_nobody_says_how_long_it_is_writes_nothing(
         line.sendall(
             f"PUT /everspot-sent/it HTTP/1.1\r\nHost: local\r\nAuthorization: {SIGNED}\r\n{length}\r\n".encode()
         )
-        told = line.recv(1 << 16)
-    assert told.startswith(f"HTTP/1.1 {status} ".encode())
+        answer = line.recv(1 << 16)
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode())
     assert call("GET", "/everspot-sent/it")[1] == b"first"
 
 
@@ -91,7 +91,7 @@ def test_a_body_that_ends_too_soon_is_its_sender_s_fault_and_writes_nothing(
         head = f"PUT /everspot-sent/it HTTP/1.1\r\nHost: local\r\nAuthorization: {SIGNED}\r\nContent-Length: 99"
         line.sendall(f"{head}\r\n\r\n".encode() + DATA)
         line.shutdown(socket.SHUT_WR)
-        told = line.makefile("rb").read()
-    assert told.startswith(b"HTTP/1.1 400 ")
+        answer = line.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 400 ")
     assert call("GET", "/everspot-sent/it")[1] == b"first"
     assert "Traceback" not in capfd.readouterr().err

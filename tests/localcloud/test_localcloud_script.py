@@ -36,9 +36,9 @@ def test_a_script_plays_in_market_time(kit: Any, helpers: Any, tmp_path: Path) -
     price = [p for p in kit.log("price") if (p["zone"], p["type"]) == ("us-east-1a", "m6i.large")][-1]
     assert price["usd"] == 0.07
     times = [price["at"], kit.log("end")[0]["at"]]
-    for told, after, mark in zip(times, (20, 40), marks, strict=True):
+    for played_at, after, mark in zip(times, (20, 40), marks, strict=True):
         due = start + timedelta(seconds=after)
-        assert helpers.text(due) <= told <= helpers.text(helpers.until(lambda mark=mark: mark)[0])
+        assert helpers.text(due) <= played_at <= helpers.text(helpers.until(lambda mark=mark: mark)[0])
     assert kit.instance(kit.run(InstanceType="huge.1x"))["InstanceType"] == "huge.1x"
     assert kit.log("launch")[-1]["usd_per_hour"] == 2.5
 
@@ -96,7 +96,7 @@ def test_a_bad_script_is_refused_before_it_plays(tmp_path: Path, text: str, word
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "problems"),
     [
         (
             "- {at: soon, action: price}\n- {at: 1s, action: explode}",
@@ -110,15 +110,15 @@ def test_a_bad_script_is_refused_before_it_plays(tmp_path: Path, text: str, word
     ],
 )
 def test_a_bad_script_is_told_with_its_file_and_everything_that_is_wrong(
-    tmp_path: Path, text: str, told: list[str]
+    tmp_path: Path, text: str, problems: list[str]
 ) -> None:
     with pytest.raises(BadScript) as caught:
         Script.load(write(tmp_path / "market.yaml", text), None, "us-east-1")
-    assert all(words in str(caught.value) for words in ["market.yaml: ", *told]), caught.value
+    assert all(words in str(caught.value) for words in ["market.yaml: ", *problems]), caught.value
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "problems"),
     [
         (
             '{"a": {"data": [1]}, "b": {"metadata": {"gap_seconds": 6}, "data": 5}}',
@@ -131,10 +131,10 @@ def test_a_bad_script_is_told_with_its_file_and_everything_that_is_wrong(
         ("[1]", ["must be a trace, or an object of traces by pool"]),
     ],
 )
-def test_a_bad_trace_is_told_with_its_file_and_its_pools(tmp_path: Path, text: str, told: list[str]) -> None:
+def test_a_bad_trace_is_told_with_its_file_and_its_pools(tmp_path: Path, text: str, problems: list[str]) -> None:
     with pytest.raises(BadScript) as caught:
         Script.load(None, write(tmp_path / "trace.json", text), "us-east-1")
-    assert all(words in str(caught.value) for words in ["trace.json: ", *told]), caught.value
+    assert all(words in str(caught.value) for words in ["trace.json: ", *problems]), caught.value
 
 
 @pytest.mark.parametrize(
@@ -179,14 +179,14 @@ def test_delays_are_set_for_all_or_for_a_pool_and_hold_for_what_launches_then(ki
     kit.do("delays", pending="20s")
     with kit.still() as move:
         ids = [kit.fleet(1, way, Type="instant")["Instances"][0]["InstanceIds"][0] for way in (far, near)]
-        told = []
+        states_over_time = []
         for seconds in (0, 3, 27, 90):
             move(seconds)
             marks = kit.mark(kit.cloud.market.clock.now())
             helpers.until(lambda marks=marks: marks)
             states = {i["InstanceId"]: i["State"]["Name"] for i in kit.instances()}
-            told.append([states.get(i) for i in ids])
-    assert told == [[None, None], [None, "pending"], ["pending", "running"], ["running", "running"]]
+            states_over_time.append([states.get(i) for i in ids])
+    assert states_over_time == [[None, None], [None, "pending"], ["pending", "running"], ["running", "running"]]
     kit.cloud.reset()
     assert kit.cloud.market.delays == kit.cloud.options.delays
 

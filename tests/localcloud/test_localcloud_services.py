@@ -73,8 +73,8 @@ def test_iam_counts_all_inline_policies_of_a_role_and_its_managed_ones(iam: Any)
     assert outcome(iam.put_role_policy, PolicyName="b", **put) == "LimitExceeded"
     assert outcome(iam.put_role_policy, PolicyName="a", **put) == "ok", "a replacement counts once"
     arns = [iam.create_policy(PolicyName=f"p{n}", PolicyDocument=policy(200))["Policy"]["Arn"] for n in range(11)]
-    found = [outcome(iam.attach_role_policy, RoleName="worker", PolicyArn=arn) for arn in arns]
-    assert found == ["ok"] * 10 + ["LimitExceeded"]
+    outcomes = [outcome(iam.attach_role_policy, RoleName="worker", PolicyArn=arn) for arn in arns]
+    assert outcomes == ["ok"] * 10 + ["LimitExceeded"]
     assert outcome(iam.create_role, **role(PermissionsBoundary=arns[0])) == "ok"
 
 
@@ -103,7 +103,7 @@ def test_ec2_hears_of_a_profile_after_a_while(kit: Any, iam: Any) -> None:
         with pytest.raises(ClientError, match="Invalid IAM Instance Profile name"):
             groups.create_auto_scaling_group(**group)
         assert groups.describe_auto_scaling_groups()["AutoScalingGroups"] == []
-    kit.heard_of("late")
+    kit.wait_for_profile("late")
     groups.create_auto_scaling_group(**group)
     assert kit.run(IamInstanceProfile={"Arn": arn}).startswith("i-")
 

@@ -134,12 +134,14 @@ def of_group(name: str, tags: Tags) -> list[dict[str, Any]]:
 
 
 def shown_group(kit: Any, name: str) -> Tags:
-    found = kit.client("autoscaling").describe_auto_scaling_groups(AutoScalingGroupNames=[name])
-    return read(found["AutoScalingGroups"][0].get("Tags"))
+    groups = kit.client("autoscaling").describe_auto_scaling_groups(AutoScalingGroupNames=[name])
+    return read(groups["AutoScalingGroups"][0].get("Tags"))
 
 
-def iam(noun: str, name: str, make: Callable[[Any], Any], show: Callable[[Any, str], Any], given: str = "") -> Tagged:
-    parameter = given or f"{noun.title().replace('_', '')}Name"
+def iam(
+    noun: str, name: str, make: Callable[[Any], Any], show: Callable[[Any, str], Any], tagged_parameter: str = ""
+) -> Tagged:
+    parameter = tagged_parameter or f"{noun.title().replace('_', '')}Name"
 
     def created(kit: Any) -> str:
         return str(make(kit.client("iam")) or name)
@@ -268,6 +270,6 @@ def test_what_is_not_there_cannot_be_tagged(kit: Any) -> None:
 def test_a_filter_by_tag_finds_a_launch_template_by_its_tags_of_now(kit: Any) -> None:
     name = template(kit, [{"ResourceType": "launch-template", "Tags": listed(FIRST)}])
     kit.ec2.create_tags(Resources=[name], Tags=listed({"Team": "speech"}))
-    for team, found in (("vision", 0), ("speech", 1)):
+    for team, matches in (("vision", 0), ("speech", 1)):
         filters = [{"Name": "tag:Team", "Values": [team]}]
-        assert len(kit.ec2.describe_launch_templates(Filters=filters)["LaunchTemplates"]) == found
+        assert len(kit.ec2.describe_launch_templates(Filters=filters)["LaunchTemplates"]) == matches

@@ -69,23 +69,23 @@ class GcpKit:
 
     def get(self, path: str, **more: Any) -> Any:
         """What is read; it has to be there."""
-        found = self.call("GET", path, **more)
-        assert found.status == 200, found.body
-        return found.body
+        answer = self.call("GET", path, **more)
+        assert answer.status == 200, answer.body
+        return answer.body
 
     def begin(self, verb: str, path: str, body: Any = None) -> Any:
         """A change that is taken: its operation, as it is at first."""
-        found = self.call(verb, path, body)
-        assert found.status == 200, found.body
-        assert found.body["kind"] == "compute#operation"
-        return found.body
+        answer = self.call(verb, path, body)
+        assert answer.status == 200, answer.body
+        assert answer.body["kind"] == "compute#operation"
+        return answer.body
 
     def wait(self, operation: Any) -> Any:
         """An operation when it is done."""
         link = operation["selfLink"].removeprefix(self.cloud.endpoint)
-        found = self.call("POST", f"{link}/wait").body
-        assert found["status"] == "DONE"
-        return found
+        finished = self.call("POST", f"{link}/wait").body
+        assert finished["status"] == "DONE"
+        return finished
 
     def do(self, verb: str, path: str, body: Any = None) -> Any:
         """A change that is carried out: its operation at the end."""
@@ -131,17 +131,17 @@ class GcpKit:
         return self.wait(self.begin("POST", f"{HERE}/instances/bulkInsert", body))
 
     def instances(self, query: str = "") -> list[Any]:
-        found = self.get(f"aggregated/instances{query}").get("items", {})
-        return [instance for scope in found.values() for instance in scope.get("instances", [])]
+        by_scope = self.get(f"aggregated/instances{query}").get("items", {})
+        return [instance for scope in by_scope.values() for instance in scope.get("instances", [])]
 
-    def gone(self, name: str, zone: str = ZONE) -> None:
+    def wait_until_deleted(self, name: str, zone: str = ZONE) -> None:
         """Wait until an instance is there no more."""
         self.until(lambda: self.call("GET", f"zones/{zone}/instances/{name}").status == 404)
 
-    def told(self, kind: str, zone: str = ZONE) -> list[Any]:
+    def zone_operations(self, kind: str, zone: str = ZONE) -> list[Any]:
         """The zone's operations of a type."""
-        found = self.get(f"zones/{zone}/operations").get("items", [])
-        return [operation for operation in found if operation["operationType"] == kind]
+        operations = self.get(f"zones/{zone}/operations").get("items", [])
+        return [operation for operation in operations if operation["operationType"] == kind]
 
     def still(self) -> AbstractContextManager[Callable[[float], None]]:
         return standing_still(self.cloud, self._patch)
@@ -155,10 +155,10 @@ class GcpKit:
     def until(self, condition: Callable[[], Any], seconds: float = 60.0) -> Any:
         """Poll a condition until it gives something."""
         end = time.monotonic() + seconds
-        while not (found := condition()):
+        while not (value := condition()):
             assert time.monotonic() < end, "it did not happen in time"
             time.sleep(0.02)
-        return found
+        return value
 
 
 @pytest.fixture(scope="module")

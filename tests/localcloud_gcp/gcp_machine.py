@@ -15,8 +15,8 @@ from pathlib import Path
 def fetch(path: str) -> str:
     """One value of the metadata server."""
     url = f"http://{os.environ['GCE_METADATA_HOST']}/computeMetadata/v1/{path}"
-    ask = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
-    with urllib.request.urlopen(ask) as answer:
+    request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
+    with urllib.request.urlopen(request) as answer:
         return str(answer.read().decode())
 
 

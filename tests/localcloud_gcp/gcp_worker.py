@@ -18,8 +18,10 @@ class Worker:
 
     def __init__(self, kit: Any) -> None:
         self.kit = kit
-        made = kit.call("POST", ACCOUNTS, {"accountId": "everspot-agent", "serviceAccount": {"displayName": "agents"}})
-        self.id = made.body["uniqueId"]
+        account = kit.call(
+            "POST", ACCOUNTS, {"accountId": "everspot-agent", "serviceAccount": {"displayName": "agents"}}
+        )
+        self.id = account.body["uniqueId"]
 
     def token(self) -> str:
         path = f"/iamcredentials/v1/projects/-/serviceAccounts/{AGENT}:generateAccessToken"

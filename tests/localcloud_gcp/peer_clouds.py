@@ -34,11 +34,11 @@ class Clouds:
         kit.cloud.meet("aws", aws.endpoint)
         aws.meet("gcp", kit.cloud.endpoint)
         owner = {"region_name": "eu-west-1", "aws_access_key_id": "test", "aws_secret_access_key": "test"}
-        made = boto3.Session(**owner)
-        self.iam = made.client("iam", endpoint_url=aws.endpoint)
-        self.sts = made.client("sts", endpoint_url=aws.endpoint)
+        session = boto3.Session(**owner)
+        self.iam = session.client("iam", endpoint_url=aws.endpoint)
+        self.sts = session.client("sts", endpoint_url=aws.endpoint)
         place = {"LocationConstraint": "eu-west-1"}
-        made.client("s3", endpoint_url=aws.endpoint).create_bucket(
+        session.client("s3", endpoint_url=aws.endpoint).create_bucket(
             Bucket="aws-control", CreateBucketConfiguration=place
         )
         self.ok("POST", f"/storage/v1/b?project={ROOT.partition('/')[2]}", {
@@ -50,9 +50,9 @@ class Clouds:
         patch.setenv("AWS_ENDPOINT_URL", aws.endpoint)
 
     def ok(self, verb: str, path: str, body: Any = None) -> Any:
-        found = self.kit.call(verb, path, body)
-        assert found.status == 200, found.body
-        return found.body
+        answer = self.kit.call(verb, path, body)
+        assert answer.status == 200, answer.body
+        return answer.body
 
     def role(self, arn: str, trust: dict[str, Any], may: list[dict[str, Any]]) -> None:
         name = arn.rpartition("/")[2]
@@ -74,8 +74,8 @@ class Clouds:
         """What follows runs on an instance of Google Cloud with a service account."""
         self.kit.network()
         scopes = ["https://www.googleapis.com/auth/cloud-platform"]
-        found = self.kit.run("home", serviceAccounts=[{"email": email, "scopes": scopes}])
-        self.patch.setenv("GCE_METADATA_HOST", self.kit.cloud.project.metadata.address(found["id"]))
+        instance = self.kit.run("home", serviceAccounts=[{"email": email, "scopes": scopes}])
+        self.patch.setenv("GCE_METADATA_HOST", self.kit.cloud.project.metadata.address(instance["id"]))
 
     def account(self, email: str) -> str:
         body = {"accountId": email.partition("@")[0]}
@@ -121,6 +121,6 @@ def to_aws() -> Any:
     return peer_credentials("gcp", "europe-west4", S3, GUEST, "")
 
 
-def held(folder: Path) -> Options:
+def enforcing_options(folder: Path) -> Options:
     """Of a Google Cloud whose callers are held to their permissions, and where what is granted holds at once."""
     return Options(folder, cloud="gcp", scale=120.0, boot_command=None, iam_enforce=True, lenient=True)

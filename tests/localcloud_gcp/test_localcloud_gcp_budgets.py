@@ -29,21 +29,21 @@ def test_nothing_answers_until_the_api_is_switched_on(kit: Any) -> None:
 
 
 def test_a_budget_is_made_changed_and_deleted(on: Any) -> None:
-    made = on.call("POST", PATH, BUDGET).body
-    assert made["budgetFilter"] == {
+    created = on.call("POST", PATH, BUDGET).body
+    assert created["budgetFilter"] == {
         "projects": ["projects/100000000001"], "labels": {"team": ["vision"]}, "calendarPeriod": "MONTH",
         "creditTypesTreatment": "INCLUDE_ALL_CREDITS",
     }  # fmt: skip
-    assert made["amount"]["specifiedAmount"] == {"currencyCode": "USD", "units": "900", "nanos": 500000000}
-    assert [rule["spendBasis"] for rule in made["thresholdRules"]] == ["CURRENT_SPEND", "FORECASTED_SPEND"]
-    path = f"/billingbudgets/v1/{made['name']}"
-    assert on.get(path) == made
+    assert created["amount"]["specifiedAmount"] == {"currencyCode": "USD", "units": "900", "nanos": 500000000}
+    assert [rule["spendBasis"] for rule in created["thresholdRules"]] == ["CURRENT_SPEND", "FORECASTED_SPEND"]
+    path = f"/billingbudgets/v1/{created['name']}"
+    assert on.get(path) == created
     other = {"amount": {"specifiedAmount": {"units": "5"}}}
     changed = on.call("PATCH", f"{path}?updateMask=amount.specifiedAmount.units", other).body
     assert (changed["amount"]["specifiedAmount"]["units"], changed["displayName"]) == ("5", BUDGET["displayName"])
-    stale = on.call("PATCH", f"{path}?updateMask=displayName", {"displayName": "x", "etag": made["etag"]})
+    stale = on.call("PATCH", f"{path}?updateMask=displayName", {"displayName": "x", "etag": created["etag"]})
     assert (stale.status, stale.body["error"]["status"]) == (409, "ABORTED")
-    assert [budget["name"] for budget in on.get(PATH)["budgets"]] == [made["name"]]
+    assert [budget["name"] for budget in on.get(PATH)["budgets"]] == [created["name"]]
     assert on.call("DELETE", path).body == {}
     assert on.call("GET", path).status == 404
 

@@ -98,8 +98,8 @@ def test_one_zone_has_to_hold_all_with_all_of_its_types(net: Any) -> None:
 
 def test_a_request_that_is_repeated_launches_nothing_more(net: Any) -> None:
     body = {"count": 2, "namePattern": "vm-#", "sourceInstanceTemplate": net.template()}
-    asked = f"{BULK}?requestId=6a4e1f5c-0000-4000-8000-000000000001"
-    first, again = (net.wait(net.begin("POST", asked, body)) for _ in range(2))
+    path = f"{BULK}?requestId=6a4e1f5c-0000-4000-8000-000000000001"
+    first, again = (net.wait(net.begin("POST", path, body)) for _ in range(2))
     assert first["id"] == again["id"] and len(net.instances()) == 2
 
 
@@ -120,7 +120,7 @@ def test_the_zonal_call_launches_in_its_zone(net: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"count": 0}, "resource.count"),
         ({"count": 1001}, "resource.count"),
@@ -147,8 +147,8 @@ def test_the_zonal_call_launches_in_its_zone(net: Any) -> None:
         ({"instanceFlexibilityPolicy": {"instanceSelections": {"a": {"machineTypes": ["a4-highgpu-8g"]}}}}, "flexib"),
     ],
 )  # fmt: skip
-def test_a_request_that_cannot_be(net: Any, change: Any, said: str) -> None:
+def test_a_request_that_cannot_be(net: Any, change: Any, message: str) -> None:
     body = {"count": 2, "namePattern": "vm-##", "instanceProperties": net.properties(), **change}
     refused = net.call("POST", BULK, body)
-    assert refused.status in (400, 404) and said in refused.message, refused.body
+    assert refused.status in (400, 404) and message in refused.message, refused.body
     assert net.instances() == []

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from everspot_local.gcp.iam.conditions import BadExpression, check_expression, holds
+from everspot_local.gcp.iam.conditions import BadExpression, check_expression, is_true
 from everspot_local.gcp.iam.method_table import PERMISSIONS
 from everspot_local.gcp.iam.permissions import KNOWN
 from gcp_worker import ON_INSTANCES
@@ -45,15 +45,15 @@ VALUES = {
     ],
 )
 def test_a_condition_is_evaluated(expression: str, expected: bool) -> None:
-    assert holds(expression, VALUES) is expected
+    assert is_true(expression, VALUES) is expected
 
 
 def test_a_grant_can_end_by_itself() -> None:
     until = 'request.time < timestamp("2027-01-01T00:00:00Z")'
-    assert holds(until, {**VALUES, "request.time": datetime(2026, 12, 31, 23, tzinfo=UTC)})
-    assert not holds(until, {**VALUES, "request.time": datetime(2027, 1, 1, tzinfo=UTC)})
+    assert is_true(until, {**VALUES, "request.time": datetime(2026, 12, 31, 23, tzinfo=UTC)})
+    assert not is_true(until, {**VALUES, "request.time": datetime(2027, 1, 1, tzinfo=UTC)})
     without_zone = until.replace("Z", "")
-    assert not holds(without_zone, {**VALUES, "request.time": datetime(2026, 12, 31, tzinfo=UTC)})
+    assert not is_true(without_zone, {**VALUES, "request.time": datetime(2026, 12, 31, tzinfo=UTC)})
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@
 from typing import Any
 
 from everspot_clouds.gcp.rules import LAUNCH_LABEL
-from everspot_local.demo.site import site_of
+from everspot_local.demo.site import load_site
 from everspot_local.gcp.environment import owner
 
-SITE = site_of("gcp")
+SITE = load_site("gcp")
 PROJECT = "everspot-local"
 
 
@@ -25,11 +25,13 @@ def test_the_cloud_is_asked_and_not_the_stack(kit: Any) -> None:
         assert kit.call(verb, path, body).status == 200
     member = f"serviceAccount:demo-agent@{PROJECT}.iam.gserviceaccount.com"
     policy = {"bindings": [{"role": "roles/logging.logWriter", "members": [member]}]}
-    kit.until(lambda: any("service account" in found for found in SITE.leftovers(env, "demo")))  # after ten seconds
+    kit.until(
+        lambda: any("service account" in leftover for leftover in SITE.leftovers(env, "demo"))
+    )  # after ten seconds
     assert kit.call("POST", f"/resourcemanager/v1/projects/{PROJECT}:setIamPolicy", {"policy": policy}).status == 200
     assert SITE.launched(env) == ["mine"]
-    left = SITE.leftovers(env, "demo")
+    leftovers = SITE.leftovers(env, "demo")
     for kind in ("instances standing", "instances mine", "subnetworks net", "networks net", "bucket demo-control"):
-        assert kind in left
+        assert kind in leftovers
     for kind in ("topic projects", "service account projects", "role projects", "grant of roles/logging.logWriter"):
-        assert any(found.startswith(kind) for found in left), (kind, left)
+        assert any(leftover.startswith(kind) for leftover in leftovers), (kind, leftovers)

@@ -26,7 +26,7 @@ from peer_clouds import (
     S3,
     SCHEDULER,
     VISITOR,
-    held,
+    enforcing_options,
     to_aws,
     to_google,
 )
@@ -34,7 +34,7 @@ from peer_clouds import (
 
 @pytest.fixture(scope="module")
 def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
-    return held(Path(tmp_path_factory.mktemp("federation")))
+    return enforcing_options(Path(tmp_path_factory.mktemp("federation")))
 
 
 def test_a_scheduler_on_aws_writes_where_its_peer_on_google_lets_it(from_aws: Any) -> None:
@@ -93,15 +93,15 @@ def test_credentials_are_kept_until_shortly_before_their_end(from_aws: Any) -> N
     assert first["expires_at"] - datetime.now(UTC) > timedelta(minutes=50)
     assert credentials() == first
     credentials._now = lambda: first["expires_at"] - timedelta(minutes=9)
-    asked: list[str] = []
+    renewals: list[str] = []
     got = credentials._get
-    credentials._get = lambda: asked.append("again") or got()
+    credentials._get = lambda: renewals.append("again") or got()
     credentials()
-    assert asked == ["again"]
+    assert renewals == ["again"]
 
 
 def test_two_clouds_that_were_not_introduced_believe_nothing(from_google: Any) -> None:
-    from_google.aws.machines.neighbour.endpoint = ""
+    from_google.aws.machines.second_cloud.endpoint = ""
     with pytest.raises(CloudError, match="IDPCommunicationError"):
         to_aws()()
     with pytest.raises(ValueError, match="is not the endpoint of a local cloud"):
@@ -115,7 +115,7 @@ def test_a_scheduler_opens_its_peers_store_as_who_the_manifest_says(from_aws: An
         cluster="home", cloud="aws", region="eu-west-1", control_url=S3, data_url="s3://aws-data?region=eu-west-1"
     )
     peer = Peer(name="there", cloud="gcp", control_url=GCS, data_url=GCS, identity=VISITOR, audience=PROVIDER)
-    there = open_peer(peer, own, SystemClock())
-    assert there.control.create("visits/train-v2.json", b"{}") is not None
+    peer_store = open_peer(peer, own, SystemClock())
+    assert peer_store.control.create("visits/train-v2.json", b"{}") is not None
     with pytest.raises(StoreDenied):
-        there.control.create("jobs/train.json", b"{}")
+        peer_store.control.create("jobs/train.json", b"{}")

@@ -46,24 +46,24 @@ def stable(kit: Any, size: int) -> list[Any]:
     return managed(kit)
 
 
-def zone_of(member: Any) -> str:
+def read_zone(member: Any) -> str:
     return str(member["instance"].split("/")[-3])
 
 
 def test_a_group_makes_its_instances_and_tells_what_it_does(net: Any) -> None:
     with net.still():
         begun = net.begin("POST", GROUPS, body(2))
-        told = net.get(f"{GROUPS}/g")
-        assert told["currentActions"]["creating"] == 2 and told["status"]["isStable"] is False
+        group = net.get(f"{GROUPS}/g")
+        assert group["currentActions"]["creating"] == 2 and group["status"]["isStable"] is False
         assert {(m["currentAction"], m["instanceStatus"]) for m in managed(net)} == {("CREATING", "PROVISIONING")}
     net.wait(begun)
-    found = stable(net, 2)
-    assert {m["currentAction"] for m in found} == {"NONE"}
-    assert {i["id"] for i in net.instances()} == {m["id"] for m in found}
-    assert all(len(m["name"]) == len("vm-0000") for m in found)
-    told = net.get(f"{GROUPS}/g")
-    assert told["instanceTemplate"].endswith(TEMPLATE) and told["currentActions"]["none"] == 2
-    assert told["updatePolicy"]["type"] == "OPPORTUNISTIC" and told["updatePolicy"]["maxSurge"]["fixed"] == 3
+    members = stable(net, 2)
+    assert {m["currentAction"] for m in members} == {"NONE"}
+    assert {i["id"] for i in net.instances()} == {m["id"] for m in members}
+    assert all(len(m["name"]) == len("vm-0000") for m in members)
+    group = net.get(f"{GROUPS}/g")
+    assert group["instanceTemplate"].endswith(TEMPLATE) and group["currentActions"]["none"] == 2
+    assert group["updatePolicy"]["type"] == "OPPORTUNISTIC" and group["updatePolicy"]["maxSurge"]["fixed"] == 3
     assert net.get(f"{REGION}/instanceGroups/g")["size"] == 2
     assert list(net.get("aggregated/instanceGroupManagers")["items"]) == [REGION]
 
@@ -72,13 +72,13 @@ def test_a_group_changes_its_size_and_ends_its_instances_with_itself(net: Any) -
     net.do("POST", GROUPS, body(3))
     stable(net, 3)
     net.do("POST", f"{GROUPS}/g/resize?size=1")
-    (kept,) = stable(net, 1)
+    (member,) = stable(net, 1)
     net.until(lambda: len(net.instances()) == 1)
     # As the provider patches: an only version whose size is empty.
     version = {"instanceTemplate": TEMPLATE, "targetSize": {}}
     net.do("PATCH", f"{GROUPS}/g", {"targetSize": 2, "versions": [version]})
     assert "targetSize" not in net.get(f"{GROUPS}/g")["versions"][0]
-    assert kept["id"] in {m["id"] for m in stable(net, 2)}
+    assert member["id"] in {m["id"] for m in stable(net, 2)}
     net.do("DELETE", f"{GROUPS}/g")
     assert net.instances() == [] and net.call("GET", f"{GROUPS}/g").status == 404
 
@@ -88,15 +88,17 @@ def test_what_is_preempted_comes_again_by_its_name_with_a_new_id(net: Any) -> No
     (before,) = stable(net, 1)
     net.market("interrupt", instance=before["id"], notice=False)
     after = net.until(lambda: [m for m in managed(net) if m.get("id", before["id"]) != before["id"]])[0]
-    assert after["name"] == before["name"] and zone_of(after) == zone_of(before)
+    assert after["name"] == before["name"] and read_zone(after) == read_zone(before)
     stable(net, 1)
-    assert [o["targetId"] for o in net.told("compute.instances.preempted", zone_of(before))] == [before["id"]]
+    assert [o["targetId"] for o in net.zone_operations("compute.instances.preempted", read_zone(before))] == [
+        before["id"]
+    ]
 
 
 def test_one_that_is_deleted_or_stops_is_made_again(net: Any) -> None:
     net.do("POST", GROUPS, body(1))
     (first,) = stable(net, 1)
-    net.do("DELETE", f"zones/{zone_of(first)}/instances/{first['name']}")
+    net.do("DELETE", f"zones/{read_zone(first)}/instances/{first['name']}")
     second = net.until(lambda: [m for m in managed(net) if m.get("id", first["id"]) != first["id"]])[0]
     stable(net, 1)
     assert second["name"] == first["name"]
@@ -106,7 +108,7 @@ def test_a_group_that_does_nothing_leaves_a_gap(net: Any) -> None:
     net.do("POST", GROUPS, body(1, instanceLifecyclePolicy={"defaultActionOnFailure": "DO_NOTHING"}))
     (first,) = stable(net, 1)
     net.market("interrupt", instance=first["id"], notice=False)
-    net.gone(first["name"], zone_of(first))
+    net.wait_until_deleted(first["name"], read_zone(first))
     with net.still() as later:
         later(300)
         assert net.instances() == []
@@ -123,18 +125,18 @@ def test_a_dry_zone_is_told_and_tried_again(net: Any) -> None:
     assert error["error"]["code"] in codes and error["instanceActionDetails"]["action"] == "CREATING"
     net.market("recover", pool=f"g2-standard-4/{C}")
     (member,) = stable(net, 1)
-    assert zone_of(member) == C and "lastAttempt" not in member
+    assert read_zone(member) == C and "lastAttempt" not in member
 
 
 def test_types_are_taken_by_rank_and_again_on_repair(net: Any) -> None:
     net.market("drought", pool="g2-standard-8")
     net.market("recover", pool=f"g2-standard-8/{B}")
     net.do("POST", GROUPS, body(5, **FLEXIBLE, instanceLifecyclePolicy=MOVES))
-    found = stable(net, 5)
-    kinds = [m["propertiesFromFlexibilityPolicy"]["machineType"] for m in found]
+    members = stable(net, 5)
+    kinds = [m["propertiesFromFlexibilityPolicy"]["machineType"] for m in members]
     assert sorted(kinds) == ["g2-standard-4"] + ["g2-standard-8"] * 4
     (struck,) = net.market("depth", pool=f"g2-standard-8/{B}", instances=3)["instances"]
-    name = next(m["name"] for m in found if m["id"] == struck)
+    name = next(m["name"] for m in members if m["id"] == struck)
     again = net.until(lambda: [m for m in stable(net, 5) if m["name"] == name and m["id"] != struck])[0]
     assert again["propertiesFromFlexibilityPolicy"]["machineType"] == "g2-standard-4"
 
@@ -142,17 +144,17 @@ def test_types_are_taken_by_rank_and_again_on_repair(net: Any) -> None:
 def test_a_repair_stays_in_its_zone_unless_it_may_change_it(net: Any) -> None:
     net.do("POST", GROUPS, body(1))
     (first,) = stable(net, 1)
-    net.market("drought", pool=f"g2-standard-4/{zone_of(first)}")
+    net.market("drought", pool=f"g2-standard-4/{read_zone(first)}")
     waiting = net.until(lambda: [m for m in managed(net) if m.get("lastAttempt")])[0]
-    assert waiting["currentAction"] == "RECREATING" and zone_of(waiting) == zone_of(first)
+    assert waiting["currentAction"] == "RECREATING" and read_zone(waiting) == read_zone(first)
     net.do("PATCH", f"{GROUPS}/g", {"instanceLifecyclePolicy": MOVES})
     moved = net.until(lambda: [m for m in managed(net) if m["currentAction"] == "NONE"])[0]
-    assert zone_of(moved) != zone_of(first) and moved["name"] == first["name"]
+    assert read_zone(moved) != read_zone(first) and moved["name"] == first["name"]
 
 
 def test_shapes_place_instances(net: Any) -> None:
     net.do("POST", GROUPS, body(3, "EVEN"))
-    assert sorted(map(zone_of, stable(net, 3))) == [A, B, C]
+    assert sorted(map(read_zone, stable(net, 3))) == [A, B, C]
     net.do("POST", GROUPS, {**body(3, "ANY_SINGLE_ZONE"), "name": "s", "baseInstanceName": "s"})
     single = net.instances("?filter=name%3Ds-*")
     assert len(single) == 3 and len({i["zone"] for i in single}) == 1
@@ -205,7 +207,7 @@ def test_members_are_deleted_and_the_size_falls(net: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "status", "said"),
+    ("change", "status", "message"),
     [
         ({"targetSize": None}, 400, "resource.targetSize"),
         ({"targetSize": 2001}, 400, "between 0 and 2000"),
@@ -233,9 +235,9 @@ def test_members_are_deleted_and_the_size_falls(net: Any) -> None:
         ({"instanceFlexibilityPolicy": {"provisioningModelMix": {"standardCapacityBase": 1}}}, 400, "Unknown name"),
     ],
 )
-def test_a_group_that_cannot_be(net: Any, change: Any, status: int, said: str) -> None:
+def test_a_group_that_cannot_be(net: Any, change: Any, status: int, message: str) -> None:
     refused = net.call("POST", GROUPS, {**body(0), **change})
-    assert refused.status == status and said in refused.message, refused.body
+    assert refused.status == status and message in refused.message, refused.body
     assert "items" not in net.get(GROUPS)
 
 

@@ -26,10 +26,10 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
 def worker(kit: Any) -> Any:
     """One that the whole cloud has heard of."""
     with kit.still() as later:
-        made = Worker(kit)
-        made.later = later  # type: ignore[attr-defined]
+        worker = Worker(kit)
+        worker.later = later  # type: ignore[attr-defined]
         later(10)
-        yield made
+        yield worker
 
 
 def test_an_account_is_found_a_while_after_it_was_made(kit: Any) -> None:
@@ -89,7 +89,7 @@ def test_a_deleted_role_keeps_its_id_for_37_days(kit: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("role_id", "role", "said"),
+    ("role_id", "role", "message"),
     [
         ("a-b", {}, "letters, digits"),
         ("ab", {}, "3 to 64"),
@@ -99,10 +99,10 @@ def test_a_deleted_role_keeps_its_id_for_37_days(kit: Any) -> None:
         ("abc", {"stage": "NEW"}, "NEW"),
     ],
 )
-def test_a_role_that_iam_does_not_take_is_refused(kit: Any, role_id: str, role: Any, said: str) -> None:
+def test_a_role_that_iam_does_not_take_is_refused(kit: Any, role_id: str, role: Any, message: str) -> None:
     refused = kit.call("POST", ROLES, {"roleId": role_id, "role": role})
     assert refused.status == 400
-    assert said in refused.message
+    assert message in refused.message
 
 
 def test_a_policy_is_written_by_who_read_it_last(worker: Any) -> None:
@@ -119,14 +119,14 @@ def test_conditions_are_told_to_who_asks_for_version_3(worker: Any) -> None:
     worker.may("compute.instances.delete", condition=ON_INSTANCES)
     (old,) = worker.kit.call("POST", f"{PROJECT}:getIamPolicy", {}).body["bindings"]
     assert old["role"].startswith(f"{ROOT}/roles/everspotAgent_withcond_")
-    asked = {"options": {"requestedPolicyVersion": 3}}
-    told = worker.kit.call("POST", f"{PROJECT}:getIamPolicy", asked).body
-    assert told["version"] == 3
-    assert told["bindings"][0]["condition"] == {"title": "own", "expression": ON_INSTANCES}
+    options = {"options": {"requestedPolicyVersion": 3}}
+    policy_answer = worker.kit.call("POST", f"{PROJECT}:getIamPolicy", options).body
+    assert policy_answer["version"] == 3
+    assert policy_answer["bindings"][0]["condition"] == {"title": "own", "expression": ON_INSTANCES}
 
 
 @pytest.mark.parametrize(
-    ("binding", "said"),
+    ("binding", "message"),
     [
         ({"role": "roles/none", "members": ["user:a@b.c"]}, "Role roles/none does not exist"),
         ({"role": f"{ROOT}/roles/none", "members": ["user:a@b.c"]}, "does not exist"),
@@ -150,10 +150,10 @@ def test_conditions_are_told_to_who_asks_for_version_3(worker: Any) -> None:
         ),
     ],
 )
-def test_a_policy_that_iam_does_not_take_is_refused(kit: Any, binding: Any, said: str) -> None:
+def test_a_policy_that_iam_does_not_take_is_refused(kit: Any, binding: Any, message: str) -> None:
     refused = kit.call("POST", f"{PROJECT}:setIamPolicy", policy(binding))
     assert refused.status == 400
-    assert said in refused.message
+    assert message in refused.message
 
 
 def test_nothing_is_allowed_that_no_policy_allows(worker: Any) -> None:
@@ -191,13 +191,13 @@ def test_objects_are_allowed_by_their_prefix(worker: Any) -> None:
     bucket = {"name": "control", "iamConfiguration": {"uniformBucketLevelAccess": {"enabled": True}}}
     assert kit.call("POST", "/storage/v1/b?project=everspot-local", bucket).status == 200
     own = 'resource.name.startsWith("projects/_/buckets/control/objects/records/")'
-    given = {
+    binding = {
         "role": "roles/storage.objectUser", "members": [f"serviceAccount:{AGENT}"],
         "condition": {"title": "own", "expression": own},
     }  # fmt: skip
-    held = kit.get("/storage/v1/b/control/iam?optionsRequestedPolicyVersion=3")
-    held["bindings"].append(given)
-    assert kit.call("PUT", "/storage/v1/b/control/iam", {**held, "version": 3}).status == 200
+    bucket_policy = kit.get("/storage/v1/b/control/iam?optionsRequestedPolicyVersion=3")
+    bucket_policy["bindings"].append(binding)
+    assert kit.call("PUT", "/storage/v1/b/control/iam", {**bucket_policy, "version": 3}).status == 200
     worker.later(120)
     path = "/storage/v1/b/control/o"
     composed = {"sourceObjects": [{"name": "records/none"}]}
@@ -264,8 +264,8 @@ def test_a_launch_needs_what_its_template_asks_for(kit: Any) -> None:
     worker.may(*LAUNCH, condition=ON_INSTANCES.replace("==", "!=").replace("&&", "||"))
     act = {"roleId": "everspotActor", "role": {"includedPermissions": ["iam.serviceAccounts.actAs"]}}
     kit.call("POST", ROLES, act)
-    given = {"role": f"{ROOT}/roles/everspotActor", "members": [f"serviceAccount:{AGENT}"]}
-    kit.call("POST", f"{ACCOUNTS}/{AGENT}:setIamPolicy", policy(given))
+    binding = {"role": f"{ROOT}/roles/everspotActor", "members": [f"serviceAccount:{AGENT}"]}
+    kit.call("POST", f"{ACCOUNTS}/{AGENT}:setIamPolicy", policy(binding))
     since = kit.cloud.market.clock.exact()
     kit.until(lambda: kit.cloud.market.clock.exact() >= since + 121)
     other = {**body, "namePattern": "other-##"}
@@ -277,6 +277,6 @@ def test_a_launch_needs_what_its_template_asks_for(kit: Any) -> None:
 def test_permissions_are_tested_on_the_project(worker: Any) -> None:
     worker.may("compute.networks.list", "compute.networks.get")
     worker.later(120)
-    asked = {"permissions": ["compute.networks.list", "compute.networks.delete"]}
-    found = worker.kit.call("POST", f"{PROJECT}:testIamPermissions", asked, token=worker.token())
-    assert found.body == {"permissions": ["compute.networks.list"]}
+    permissions = {"permissions": ["compute.networks.list", "compute.networks.delete"]}
+    answer = worker.kit.call("POST", f"{PROJECT}:testIamPermissions", permissions, token=worker.token())
+    assert answer.body == {"permissions": ["compute.networks.list"]}

@@ -27,22 +27,22 @@ def test_an_instance_is_made_told_and_deleted(net: Any) -> None:
         staged = net.get(f"zones/{ZONE}/instances/one")
         later(5)
     net.wait(begun)
-    found = net.get(f"zones/{ZONE}/instances/one")
-    assert [early["status"], staged["status"], found["status"]] == ["PROVISIONING", "STAGING", "RUNNING"]
-    assert found["id"] == begun["targetId"] and found["id"].isdigit()
-    assert found["machineType"].endswith(f"/zones/{ZONE}/machineTypes/g2-standard-4")
-    assert found["guestAccelerators"][0]["acceleratorType"].endswith("/nvidia-l4")
-    assert found["scheduling"] == {
+    instance = net.get(f"zones/{ZONE}/instances/one")
+    assert [early["status"], staged["status"], instance["status"]] == ["PROVISIONING", "STAGING", "RUNNING"]
+    assert instance["id"] == begun["targetId"] and instance["id"].isdigit()
+    assert instance["machineType"].endswith(f"/zones/{ZONE}/machineTypes/g2-standard-4")
+    assert instance["guestAccelerators"][0]["acceleratorType"].endswith("/nvidia-l4")
+    assert instance["scheduling"] == {
         "provisioningModel": "SPOT", "preemptible": True, "automaticRestart": False, "onHostMaintenance": "TERMINATE",
         "instanceTerminationAction": "DELETE",
     }  # fmt: skip
-    assert "initializeParams" not in found["disks"][0] and found["disks"][0]["diskSizeGb"] == "20"
-    assert found["networkInterfaces"][0]["networkIP"] == "10.0.0.2"
+    assert "initializeParams" not in instance["disks"][0] and instance["disks"][0]["diskSizeGb"] == "20"
+    assert instance["networkInterfaces"][0]["networkIP"] == "10.0.0.2"
     assert [i["name"] for i in net.instances("?filter=labels.everspot-cluster%3Da")] == ["one"]
     assert net.instances("?filter=labels.everspot-cluster%3Db") == []
     (launch,) = net.log("launch")
     assert (launch["id"], launch["type"], launch["zone"], launch["market"]) == (
-        found["id"],
+        instance["id"],
         "g2-standard-4",
         ZONE,
         "spot",
@@ -50,79 +50,79 @@ def test_an_instance_is_made_told_and_deleted(net: Any) -> None:
     ended = net.do("DELETE", f"zones/{ZONE}/instances/one")
     assert net.call("GET", f"zones/{ZONE}/instances/one").status == 404
     (end,) = net.log("end")
-    assert (end["id"], end["interrupted"]) == (found["id"], False)
+    assert (end["id"], end["interrupted"]) == (instance["id"], False)
     assert datetime.fromisoformat(end["at"]) == datetime.fromisoformat(ended["endTime"])
     again = net.run("one")
-    assert again["id"] != found["id"]
+    assert again["id"] != instance["id"]
 
 
 def test_what_is_preempted_is_told_by_an_operation_of_the_system_and_deleted(net: Any) -> None:
-    found = net.run("one")
-    net.market("interrupt", instance=found["id"])
-    net.gone("one")
-    (told,) = net.told("compute.instances.preempted")
-    assert (told["user"], told["targetId"], told["status"]) == ("system", found["id"], "DONE")
+    instance = net.run("one")
+    net.market("interrupt", instance=instance["id"])
+    net.wait_until_deleted("one")
+    (operation,) = net.zone_operations("compute.instances.preempted")
+    assert (operation["user"], operation["targetId"], operation["status"]) == ("system", instance["id"], "DONE")
     (end,) = net.log("end")
-    assert end["interrupted"] and datetime.fromisoformat(end["at"]) == datetime.fromisoformat(told["endTime"])
+    assert end["interrupted"] and datetime.fromisoformat(end["at"]) == datetime.fromisoformat(operation["endTime"])
 
 
-@pytest.mark.parametrize("taken", [True, False])
+@pytest.mark.parametrize("preempted", [True, False])
 def test_a_life_is_as_long_in_the_api_as_in_the_markets_log_however_slow_the_machine(
-    net: Any, monkeypatch: pytest.MonkeyPatch, taken: bool
+    net: Any, monkeypatch: pytest.MonkeyPatch, preempted: bool
 ) -> None:
     clock = net.cloud.market.clock
     exact, late = clock._exact, itertools.count()
     monkeypatch.setattr(clock, "_exact", lambda: exact() + next(late))  # a second passes between any two looks at it
-    found = net.run("one")
-    if taken:
-        net.market("interrupt", instance=found["id"])
-        net.gone("one")
-        (ended,) = net.told("compute.instances.preempted")
+    instance = net.run("one")
+    if preempted:
+        net.market("interrupt", instance=instance["id"])
+        net.wait_until_deleted("one")
+        (ended,) = net.zone_operations("compute.instances.preempted")
     else:
         ended = net.do("DELETE", f"zones/{ZONE}/instances/one")
-    for event, told in (("launch", found["creationTimestamp"]), ("end", ended["endTime"])):
+    for event, reported_at in (("launch", instance["creationTimestamp"]), ("end", ended["endTime"])):
         (line,) = net.log(event)
-        assert datetime.fromisoformat(line["at"]) == datetime.fromisoformat(told), event
+        assert datetime.fromisoformat(line["at"]) == datetime.fromisoformat(reported_at), event
 
 
-@pytest.mark.parametrize(("asked", "seconds"), [(None, 30), (120, 150)])
+@pytest.mark.parametrize(("notice_seconds", "seconds"), [(None, 30), (120, 150)])
 def test_a_notice_of_two_minutes_comes_before_the_thirty_seconds_if_it_was_asked_for(
-    net: Any, asked: int | None, seconds: int
+    net: Any, notice_seconds: int | None, seconds: int
 ) -> None:
-    more = {} if asked is None else {"preemptionNoticeDuration": {"seconds": asked}}
-    found = net.run("one", scheduling=more)
+    more = {} if notice_seconds is None else {"preemptionNoticeDuration": {"seconds": notice_seconds}}
+    instance = net.run("one", scheduling=more)
     with net.still() as later:
         now = net.cloud.market.clock.now()
-        net.market("interrupt", instance=found["id"])
+        net.market("interrupt", instance=instance["id"])
         (status,) = net.call("GET", "/_market/status").body["instances"]
         assert (datetime.fromisoformat(status["action_at"]) - now).total_seconds() == seconds
-        if asked:
+        if notice_seconds:
             assert net.get(f"zones/{ZONE}/instances/one")["status"] == "RUNNING"
         later(seconds - 20)
         net.until(lambda: net.get(f"zones/{ZONE}/instances/one")["status"] == "STOPPING")
-        assert net.told("compute.instances.preempted") == []
-    net.gone("one")
+        assert net.zone_operations("compute.instances.preempted") == []
+    net.wait_until_deleted("one")
 
 
 def test_stopped_is_what_was_taken_unless_it_is_to_be_deleted(net: Any) -> None:
-    found = net.run("one", scheduling={"instanceTerminationAction": "STOP"})
-    net.market("interrupt", instance=found["id"], notice=False)
-    left = net.until(lambda: next((i for i in net.instances() if i["status"] == "TERMINATED"), None))
-    assert left["id"] == found["id"] and left["lastStopTimestamp"]
-    taken = net.call(
+    instance = net.run("one", scheduling={"instanceTerminationAction": "STOP"})
+    net.market("interrupt", instance=instance["id"], notice=False)
+    stopped = net.until(lambda: next((i for i in net.instances() if i["status"] == "TERMINATED"), None))
+    assert stopped["id"] == instance["id"] and stopped["lastStopTimestamp"]
+    duplicate = net.call(
         "POST", f"zones/{ZONE}/instances", {"name": "one", **net.properties(f"zones/{ZONE}/machineTypes/g2-standard-4")}
     )
-    assert (taken.status, taken.reason) == (409, "alreadyExists")
+    assert (duplicate.status, duplicate.reason) == (409, "alreadyExists")
     net.do("DELETE", f"zones/{ZONE}/instances/one")
     assert net.instances() == []
 
 
 def test_the_longest_run_ends_an_instance(net: Any) -> None:
     limit = {"maxRunDuration": {"seconds": 60}, "instanceTerminationAction": "DELETE"}
-    found = net.run("one", standard=True, scheduling=limit)
-    limit_at = datetime.fromisoformat(found["resourceStatus"]["scheduling"]["terminationTimestamp"])
-    assert (limit_at - datetime.fromisoformat(found["lastStartTimestamp"])).total_seconds() == 60
-    net.gone("one")
+    instance = net.run("one", standard=True, scheduling=limit)
+    limit_at = datetime.fromisoformat(instance["resourceStatus"]["scheduling"]["terminationTimestamp"])
+    assert (limit_at - datetime.fromisoformat(instance["lastStartTimestamp"])).total_seconds() == 60
+    net.wait_until_deleted("one")
     (end,) = net.log("end")
     assert not end["interrupted"] and datetime.fromisoformat(end["at"]) >= limit_at
 
@@ -130,15 +130,15 @@ def test_the_longest_run_ends_an_instance(net: Any) -> None:
 def test_a_simulated_maintenance_event_preempts_a_spot_instance(net: Any) -> None:
     net.run("one")
     net.do("POST", f"zones/{ZONE}/instances/one/simulateMaintenanceEvent")
-    net.gone("one")
-    assert len(net.told("compute.instances.preempted")) == 1
+    net.wait_until_deleted("one")
+    assert len(net.zone_operations("compute.instances.preempted")) == 1
 
 
 def test_a_host_that_fails_leaves_a_stopped_instance(net: Any) -> None:
-    found = net.run("one", standard=True, machine_type="n2-standard-8")
-    net.market("interrupt", instance=found["id"], notice=False)
+    instance = net.run("one", standard=True, machine_type="n2-standard-8")
+    net.market("interrupt", instance=instance["id"], notice=False)
     net.until(lambda: net.get(f"zones/{ZONE}/instances/one")["status"] == "TERMINATED")
-    assert [o["targetId"] for o in net.told("compute.instances.hostError")] == [found["id"]]
+    assert [o["targetId"] for o in net.zone_operations("compute.instances.hostError")] == [instance["id"]]
 
 
 def test_an_empty_pool_is_a_failed_operation_and_no_instance(net: Any) -> None:
@@ -160,17 +160,17 @@ def test_one_that_is_taken_before_it_runs_fails_to_start(net: Any) -> None:
         net.market("interrupt", instance=begun["targetId"], notice=False)
     failed = net.wait(begun)
     assert [e["code"] for e in failed["error"]["errors"]] == ["PREEMPTED"]
-    net.gone("one")
+    net.wait_until_deleted("one")
 
 
 def test_labels_and_metadata_change_by_their_fingerprints(net: Any) -> None:
     path = f"zones/{ZONE}/instances/one"
-    found = net.run("one", labels={"a": "1"}, metadata={"items": [{"key": "k", "value": ""}]})
-    assert found["metadata"]["items"] == [{"key": "k", "value": ""}]
+    instance = net.run("one", labels={"a": "1"}, metadata={"items": [{"key": "k", "value": ""}]})
+    assert instance["metadata"]["items"] == [{"key": "k", "value": ""}]
     stale = net.call("POST", f"{path}/setLabels", {"labels": {"b": "2"}, "labelFingerprint": "AAAAAAAAAAA="})
     assert (stale.status, stale.reason) == (412, "conditionNotMet")
-    net.do("POST", f"{path}/setLabels", {"labels": {"b": ""}, "labelFingerprint": found["labelFingerprint"]})
-    net.do("POST", f"{path}/setMetadata", {"items": [], "fingerprint": found["metadata"]["fingerprint"]})
+    net.do("POST", f"{path}/setLabels", {"labels": {"b": ""}, "labelFingerprint": instance["labelFingerprint"]})
+    net.do("POST", f"{path}/setMetadata", {"items": [], "fingerprint": instance["metadata"]["fingerprint"]})
     changed = net.get(path)
     assert changed["labels"] == {"b": ""} and "items" not in changed["metadata"]
 
@@ -191,14 +191,16 @@ def test_what_is_used_stays(net: Any) -> None:
 
 def test_a_template_makes_instances_and_is_never_changed(net: Any) -> None:
     link = net.template(labels={"a": "1"}, metadata={"items": [{"key": "k", "value": "v"}]})
-    told = net.get(link)["properties"]
-    assert told["scheduling"]["preemptible"] is True
-    assert told["disks"][0]["initializeParams"]["sourceImage"].endswith("debian-12")
-    taken = net.call("POST", "regions/europe-west4/instanceTemplates", {"name": "t1", "properties": net.properties()})
-    assert taken.status == 409
+    template_properties = net.get(link)["properties"]
+    assert template_properties["scheduling"]["preemptible"] is True
+    assert template_properties["disks"][0]["initializeParams"]["sourceImage"].endswith("debian-12")
+    duplicate = net.call(
+        "POST", "regions/europe-west4/instanceTemplates", {"name": "t1", "properties": net.properties()}
+    )
+    assert duplicate.status == 409
     net.do("POST", f"zones/{ZONE}/instances?sourceInstanceTemplate={link}", {"name": "one", "labels": {"b": "2"}})
-    made = net.get(f"zones/{ZONE}/instances/one")
-    assert made["labels"] == {"a": "1", "b": "2"} and made["metadata"]["items"] == [{"key": "k", "value": "v"}]
+    instance = net.get(f"zones/{ZONE}/instances/one")
+    assert instance["labels"] == {"a": "1", "b": "2"} and instance["metadata"]["items"] == [{"key": "k", "value": "v"}]
     net.do("DELETE", link)
     assert net.call("GET", link).status == 404
 
@@ -210,7 +212,7 @@ BOOT = {"boot": True, "initializeParams": DEBIAN}
 
 
 @pytest.mark.parametrize(
-    ("change", "status", "said"),
+    ("change", "status", "message"),
     [
         ({"scheduling": {**SPOT, "automaticRestart": True}}, 400, "preemptible be false when AutomaticRestart is true"),
         ({"scheduling": {**SPOT, "onHostMaintenance": "MIGRATE"}}, 400, "when OnHostMaintenance isn't TERMINATE"),
@@ -257,15 +259,15 @@ BOOT = {"boot": True, "initializeParams": DEBIAN}
         ({"minCpuPlatform": "Intel Ice Lake"}, 501, "minCpuPlatform"),
     ],
 )  # fmt: skip
-def test_an_instance_that_cannot_be(shared: Any, change: Any, status: int, said: str) -> None:
+def test_an_instance_that_cannot_be(shared: Any, change: Any, status: int, message: str) -> None:
     """The same of an instance and of a template."""
     properties = {**shared.properties(), **change}
     machine = f"zones/{ZONE}/machineTypes/{properties['machineType']}"
-    one = shared.call("POST", f"zones/{ZONE}/instances", {"name": "one", **properties, "machineType": machine})
+    instance = shared.call("POST", f"zones/{ZONE}/instances", {"name": "one", **properties, "machineType": machine})
     template = shared.call("POST", "regions/europe-west4/instanceTemplates", {"name": "t", "properties": properties})
-    for refused in (one, template):
+    for refused in (instance, template):
         assert refused.status == status, refused.body
-        assert said in refused.message
+        assert message in refused.message
 
 
 @pytest.mark.parametrize("name", ["One", "1one", "one_", "o" * 64, "one-", ""])

@@ -40,14 +40,14 @@ def grant(kit: Any, member: str) -> None:
 
 def received(kit: Any) -> list[dict[str, Any]]:
     path = f"/pubsub/v1/{ROOT}/subscriptions/ends:pull"
-    found = kit.call("POST", path, {"maxMessages": 100, "returnImmediately": True}).body.get("receivedMessages", [])
-    return [json.loads(base64.b64decode(each["message"]["data"])) for each in found]
+    messages = kit.call("POST", path, {"maxMessages": 100, "returnImmediately": True}).body.get("receivedMessages", [])
+    return [json.loads(base64.b64decode(each["message"]["data"])) for each in messages]
 
 
 def test_a_sink_has_a_writer_of_the_projects_own(kit: Any) -> None:
-    made = kit.call("POST", f"{SINKS}?uniqueWriterIdentity=true", SINK).body
-    assert made["writerIdentity"] == "serviceAccount:service-100000000001@gcp-sa-logging.iam.gserviceaccount.com"
-    assert kit.get(f"{SINKS}/ends") == made
+    sink = kit.call("POST", f"{SINKS}?uniqueWriterIdentity=true", SINK).body
+    assert sink["writerIdentity"] == "serviceAccount:service-100000000001@gcp-sa-logging.iam.gserviceaccount.com"
+    assert kit.get(f"{SINKS}/ends") == sink
     assert kit.call("POST", SINKS, SINK).status == 409
     changed = kit.call(
         "PATCH", f"{SINKS}/ends?uniqueWriterIdentity=true&updateMask=filter", {"filter": "severity>=INFO"}
@@ -62,23 +62,23 @@ def test_a_sink_has_a_writer_of_the_projects_own(kit: Any) -> None:
 def test_ends_reach_the_topic_once_the_writer_may_publish(ends: Any) -> None:
     writer = ends.call("POST", f"{SINKS}?uniqueWriterIdentity=true", SINK).body["writerIdentity"]
     ends.network()
-    lost, taken, stopped = (ends.run(f"vm-{n}", scheduling=SPOT) for n in range(3))
+    lost, preempted_vm, stopped = (ends.run(f"vm-{n}", scheduling=SPOT) for n in range(3))
     ends.market("interrupt", instance=lost["id"], notice=False)
-    ends.gone("vm-0")
+    ends.wait_until_deleted("vm-0")
     grant(ends, writer)
     since = ends.cloud.market.clock.exact()
     ends.until(lambda: ends.cloud.market.clock.exact() >= since + 121)
-    ends.market("interrupt", instance=taken["id"], notice=False)
-    ends.gone("vm-1")
+    ends.market("interrupt", instance=preempted_vm["id"], notice=False)
+    ends.wait_until_deleted("vm-1")
     ends.do("DELETE", "zones/europe-west4-a/instances/vm-2")
-    preempted, asked, done = ends.until(lambda: found if len(found := received(ends)) == 3 else [])
+    preempted, deletion, done = ends.until(lambda: entries if len(entries := received(ends)) == 3 else [])
     assert preempted["protoPayload"]["methodName"] == "compute.instances.preempted"
     assert preempted["resource"]["labels"] == {
-        "instance_id": taken["id"], "project_id": "everspot-local", "zone": "europe-west4-a",
+        "instance_id": preempted_vm["id"], "project_id": "everspot-local", "zone": "europe-west4-a",
     }  # fmt: skip
     assert preempted["logName"].endswith("cloudaudit.googleapis.com%2Fsystem_event")
-    assert [each["protoPayload"]["methodName"] for each in (asked, done)] == [DELETED, DELETED]
-    assert (asked["operation"].get("first"), done["operation"].get("last")) == (True, True)
+    assert [each["protoPayload"]["methodName"] for each in (deletion, done)] == [DELETED, DELETED]
+    assert (deletion["operation"].get("first"), done["operation"].get("last")) == (True, True)
     assert done["resource"]["labels"]["instance_id"] == stopped["id"]
     assert done["protoPayload"]["authenticationInfo"]["principalEmail"] == "owner@everspot-local.example"
 

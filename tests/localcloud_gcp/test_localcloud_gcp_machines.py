@@ -71,8 +71,8 @@ def test_a_preemption_asks_first_and_counts_as_one_when_the_programs_end_by_them
     with net.still():
         net.market("interrupt", instance=found["id"])
         net.until(lambda: (home / "tidied").exists() and ended(pids))
-    net.gone("one")
-    (told,) = net.told("compute.instances.preempted")
+    net.wait_until_deleted("one")
+    (told,) = net.zone_operations("compute.instances.preempted")
     (end,) = net.log("end")
     assert told["targetId"] == found["id"] and end["interrupted"]
 
@@ -86,7 +86,7 @@ def test_with_a_notice_the_programs_are_asked_two_minutes_later(net: Any) -> Non
         assert not (home / "tidied").exists()
         later(2)
         net.until((home / "tidied").exists)
-    net.gone("one")
+    net.wait_until_deleted("one")
 
 
 def test_one_that_ignores_the_request_is_killed_after_thirty_seconds(net: Any) -> None:
@@ -96,7 +96,7 @@ def test_one_that_ignores_the_request_is_killed_after_thirty_seconds(net: Any) -
         net.market("interrupt", instance=found["id"])
         later(29)
         assert not ended(pids)
-    net.gone("one")
+    net.wait_until_deleted("one")
     (end,) = net.log("end")
     assert not (home / "tidied").exists() and ended(pids)
     assert (datetime.fromisoformat(end["at"]) - asked).total_seconds() >= 30
@@ -108,9 +108,9 @@ def test_an_instance_that_leaves_before_it_is_taken_was_not_preempted(net: Any) 
     with net.still():
         net.market("interrupt", instance=found["id"])
         net.begin("DELETE", f"zones/{ZONE}/instances/one")
-    net.gone("one")
+    net.wait_until_deleted("one")
     (end,) = net.log("end")
-    assert not end["interrupted"] and net.told("compute.instances.preempted") == []
+    assert not end["interrupted"] and net.zone_operations("compute.instances.preempted") == []
 
 
 def test_one_that_powers_itself_off_stays_stopped_with_its_name(net: Any) -> None:
@@ -118,7 +118,7 @@ def test_one_that_powers_itself_off_stays_stopped_with_its_name(net: Any) -> Non
     found = net.run("one", metadata={"items": items})
     left = net.until(lambda: next((i for i in net.instances() if i["status"] == "TERMINATED"), None))
     assert left["id"] == found["id"]
-    (told,) = net.told("compute.instances.guestTerminate")
+    (told,) = net.zone_operations("compute.instances.guestTerminate")
     (end,) = net.log("end")
     assert told["targetId"] == found["id"] and not end["interrupted"]
 

@@ -26,7 +26,7 @@ def shared(module_cloud: Any, gcp_kit: Any) -> Any:
         yield kit
 
 
-def test_what_the_api_adds_is_told(net: Any) -> None:
+def test_the_api_shows_the_fields_it_adds(net: Any) -> None:
     network, subnetwork = net.get("global/networks/net"), net.get(f"{REGION}/subnetworks/net")
     assert network["routingConfig"]["routingMode"] == "REGIONAL" and network["subnetworks"] == [subnetwork["selfLink"]]
     assert (subnetwork["gatewayAddress"], subnetwork["stackType"]) == ("10.0.0.1", "IPV4_ONLY")
@@ -50,8 +50,8 @@ def test_what_the_api_adds_is_told(net: Any) -> None:
 
 
 def test_a_network_goes_when_nothing_uses_it(net: Any) -> None:
-    kept = net.wait(net.begin("DELETE", "global/networks/net"))
-    assert [e["code"] for e in kept["error"]["errors"]] == ["RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"]
+    refused_deletion = net.wait(net.begin("DELETE", "global/networks/net"))
+    assert [e["code"] for e in refused_deletion["error"]["errors"]] == ["RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"]
     net.do("DELETE", f"{REGION}/subnetworks/net")
     net.do("DELETE", "global/networks/net")
     assert net.call("GET", "global/networks/net").status == 404
@@ -75,7 +75,7 @@ def test_a_full_subnetwork_gives_no_address(kit: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "said"),
+    ("path", "body", "status", "message"),
     [
         ("global/networks", {"autoCreateSubnetworks": True}, 501, "autoCreateSubnetworks"),
         ("global/networks", {}, 400, "resource.autoCreateSubnetworks"),
@@ -97,13 +97,13 @@ def test_a_full_subnetwork_gives_no_address(kit: Any) -> None:
         (f"{REGION}/routers", {**NET, "nats": [{**NAT, "natIpAllocateOption": "MANUAL_ONLY"}]}, 501, "AUTO_ONLY"),
     ],
 )  # fmt: skip
-def test_a_network_that_cannot_be(shared: Any, path: str, body: Any, status: int, said: str) -> None:
+def test_a_network_that_cannot_be(shared: Any, path: str, body: Any, status: int, message: str) -> None:
     refused = shared.call("POST", path, {"name": "x", **body})
-    assert refused.status == status and said in refused.message, refused.body
+    assert refused.status == status and message in refused.message, refused.body
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "said"),
+    ("body", "status", "message"),
     [
         ({}, 400, "resource.type"),
         ({"type": "HTTP2"}, 501, "HTTP2"),
@@ -113,10 +113,10 @@ def test_a_network_that_cannot_be(shared: Any, path: str, body: Any, status: int
         ({"type": "HTTP", "httpHealthCheck": {"port": 70000}}, 400, "65535"),
     ],
 )
-def test_a_health_check_that_cannot_be(shared: Any, body: Any, status: int, said: str) -> None:
+def test_a_health_check_that_cannot_be(shared: Any, body: Any, status: int, message: str) -> None:
     for path in ("global/healthChecks", f"{REGION}/healthChecks"):
         refused = shared.call("POST", path, {"name": "x", **body})
-        assert refused.status == status and said in refused.message, refused.body
+        assert refused.status == status and message in refused.message, refused.body
 
 
 def test_places_and_types_are_those_of_the_market(shared: Any) -> None:

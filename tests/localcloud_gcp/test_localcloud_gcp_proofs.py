@@ -22,8 +22,8 @@ from peer_clouds import (
     S3,
     SCHEDULER,
     VISITOR,
+    enforcing_options,
     google_trust,
-    held,
     to_aws,
     to_google,
 )
@@ -31,7 +31,7 @@ from peer_clouds import (
 
 @pytest.fixture(scope="module")
 def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
-    return held(Path(tmp_path_factory.mktemp("federation")))
+    return enforcing_options(Path(tmp_path_factory.mktemp("federation")))
 
 
 def altered(change: Callable[[dict[str, Any]], None]) -> Callable[[str], Proof]:
@@ -39,16 +39,18 @@ def altered(change: Callable[[dict[str, Any]], None]) -> Callable[[str], Proof]:
 
     def prove(audience: str) -> Proof:
         whole = provider("aws").proof("eu-west-1")(audience)
-        told = json.loads(unquote(whole.text))
-        change(told)
-        return Proof(whole.kind, quote(json.dumps(told)), whole.region)
+        signed_request = json.loads(unquote(whole.text))
+        change(signed_request)
+        return Proof(whole.kind, quote(json.dumps(signed_request)), whole.region)
 
     return prove
 
 
 def header(name: str, value: str) -> Callable[[dict[str, Any]], None]:
-    def change(told: dict[str, Any]) -> None:
-        told["headers"] = [h if h["key"] != name else {"key": name, "value": value} for h in told["headers"]]
+    def change(signed_request: dict[str, Any]) -> None:
+        signed_request["headers"] = [
+            h if h["key"] != name else {"key": name, "value": value} for h in signed_request["headers"]
+        ]
 
     return change
 
@@ -218,10 +220,10 @@ def test_the_metadata_server_signs_for_an_audience_that_is_named(from_google: An
     import http.client
     import os
 
-    def ask(query: str) -> int:
+    def request_status(query: str) -> int:
         connection = http.client.HTTPConnection(os.environ["GCE_METADATA_HOST"], timeout=10)
         path = "/computeMetadata/v1/instance/service-accounts/default/identity"
         connection.request("GET", f"{path}{query}", headers={"Metadata-Flavor": "Google"})
         return connection.getresponse().status
 
-    assert (ask(""), ask("?audience="), ask("?audience=x")) == (400, 400, 200)
+    assert (request_status(""), request_status("?audience="), request_status("?audience=x")) == (400, 400, 200)

@@ -103,9 +103,9 @@ def test_what_nobody_can_handle_goes_to_the_dead_letter_topic_if_pubsub_may_forw
         bound(kit, f"/pubsub/v1/{DEAD}", "roles/pubsub.publisher")
         later(120)
         assert pull(kit) == []
-        (kept,) = pull(kit, path=dead)
-        assert texts([kept]) == ["a"] and "deliveryAttempt" not in kept
-        about = kept["message"]["attributes"]
+        (dead_letter,) = pull(kit, path=dead)
+        assert texts([dead_letter]) == ["a"] and "deliveryAttempt" not in dead_letter
+        about = dead_letter["message"]["attributes"]
         assert about["n"] == "a"
         assert about["CloudPubSubDeadLetterSourceDeliveryCount"] == "6"
         assert about["CloudPubSubDeadLetterSourceSubscription"] == "agents"
@@ -132,21 +132,25 @@ def test_a_pull_waits_for_the_first_message(pubsub: Any) -> None:
 
 def test_a_subscription_tells_its_defaults_and_that_it_never_expires(kit: Any) -> None:
     kit.call("PUT", TOPIC, {})
-    told = kit.call("PUT", SUBSCRIPTION, {"topic": HELD["topic"]}).body
-    assert told["ackDeadlineSeconds"] == 10
-    assert told["messageRetentionDuration"] == "604800s"
-    assert told["expirationPolicy"] == {"ttl": "2678400s"}
+    subscription = kit.call("PUT", SUBSCRIPTION, {"topic": HELD["topic"]}).body
+    assert subscription["ackDeadlineSeconds"] == 10
+    assert subscription["messageRetentionDuration"] == "604800s"
+    assert subscription["expirationPolicy"] == {"ttl": "2678400s"}
     changed = {"subscription": {"expirationPolicy": {}, "ackDeadlineSeconds": 60}}
     mask = {"updateMask": "expirationPolicy,ackDeadlineSeconds"}
     kit.call("PATCH", SUBSCRIPTION, {**changed, **mask})
     again = kit.call("PATCH", f"{SUBSCRIPTION}?updateMask=labels", {"subscription": {"labels": {"team": "x"}}})
     assert again.body["labels"] == {"team": "x"}  # as the provider sends it
-    told = kit.get(SUBSCRIPTION)
-    assert (told["expirationPolicy"], told["ackDeadlineSeconds"], told["state"]) == ({}, 60, "ACTIVE")
+    subscription = kit.get(SUBSCRIPTION)
+    assert (subscription["expirationPolicy"], subscription["ackDeadlineSeconds"], subscription["state"]) == (
+        {},
+        60,
+        "ACTIVE",
+    )
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "said"),
+    ("body", "status", "message"),
     [
         ({**HELD, "ackDeadlineSeconds": 5}, 400, "between 10 and 600"),
         ({**HELD, "messageRetentionDuration": "60s"}, 400, "between 600 and 2678400"),
@@ -161,16 +165,16 @@ def test_a_subscription_tells_its_defaults_and_that_it_never_expires(kit: Any) -
         ({**HELD, "ackDeadline": 10}, 400, 'Unknown name "ackDeadline"'),
     ],
 )
-def test_a_subscription_that_pubsub_does_not_take_is_refused(kit: Any, body: Any, status: int, said: str) -> None:
+def test_a_subscription_that_pubsub_does_not_take_is_refused(kit: Any, body: Any, status: int, message: str) -> None:
     kit.call("PUT", TOPIC, {})
     refused = kit.call("PUT", SUBSCRIPTION, body)
     assert refused.status == status
-    assert said in refused.message
+    assert message in refused.message
     assert kit.call("GET", SUBSCRIPTION).status == 404
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "said"),
+    ("path", "body", "message"),
     [
         (f"{TOPIC}:publish", {"messages": []}, "empty"),
         (f"{TOPIC}:publish", {"messages": [{}]}, "did not have data or attributes"),
@@ -179,10 +183,10 @@ def test_a_subscription_that_pubsub_does_not_take_is_refused(kit: Any, body: Any
         (f"{SUBSCRIPTION}:modifyAckDeadline", {"ackIds": ["a"], "ackDeadlineSeconds": 601}, "0 to 600"),
     ],
 )
-def test_a_call_that_pubsub_does_not_take_is_refused(pubsub: Any, path: str, body: Any, said: str) -> None:
+def test_a_call_that_pubsub_does_not_take_is_refused(pubsub: Any, path: str, body: Any, message: str) -> None:
     refused = pubsub.call("POST", path, body)
     assert (refused.status, refused.body["error"]["status"]) == (400, "INVALID_ARGUMENT")
-    assert said in refused.message
+    assert message in refused.message
 
 
 def test_names_are_taken_once_and_a_topic_that_is_gone_is_said_so(pubsub: Any) -> None:

@@ -56,8 +56,8 @@ def test_vcpus_and_the_gpus_of_all_regions_count(net: Any) -> None:
     assert "'N2_CPUS'" in refused(net, machine_type="n2-standard-8", standard=True)["message"]
     net.run("two")
     assert "'GPUS_ALL_REGIONS' exceeded.  Limit: 1.0 globally." in refused(net)["message"]
-    told = {q["metric"]: q for q in net.get("/compute/v1/projects/everspot-local")["quotas"]}
-    assert (told["GPUS_ALL_REGIONS"]["limit"], told["GPUS_ALL_REGIONS"]["usage"]) == (1, 1)
+    quotas = {q["metric"]: q for q in net.get("/compute/v1/projects/everspot-local")["quotas"]}
+    assert (quotas["GPUS_ALL_REGIONS"]["limit"], quotas["GPUS_ALL_REGIONS"]["usage"]) == (1, 1)
 
 
 def test_requests_are_limited_by_the_minute_of_the_clock_and_by_their_kind(kit: Any) -> None:
@@ -103,8 +103,8 @@ def test_capacity_is_rated_by_what_there_is(kit: Any) -> None:
         kit.market("depth", pool=f"g2-standard-4/europe-west4-{letter}", instances=depth)
 
     def rated(size: int, **more: Any) -> Any:
-        (found,) = capacity(kit, size, **more).body["recommendations"]
-        return found["scores"].get("obtainability", 0), found.get("shards", [])
+        (recommendation,) = capacity(kit, size, **more).body["recommendations"]
+        return recommendation["scores"].get("obtainability", 0), recommendation.get("shards", [])
 
     score, shards = rated(2)
     assert score == 0.95 and [(s["zone"][-1], s["instanceCount"]) for s in shards] == [("b", 2)]
@@ -117,7 +117,7 @@ def test_capacity_is_rated_by_what_there_is(kit: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "status", "said"),
+    ("change", "status", "message"),
     [
         ({"size": 0}, 400, "resource.size"),
         ({"instanceFlexibilityPolicy": {}}, 400, "instanceSelections"),
@@ -126,34 +126,34 @@ def test_capacity_is_rated_by_what_there_is(kit: Any) -> None:
         ({"instanceFlexibilityPolicy": {"instanceSelections": {"a": {"machineTypes": ["none"]}}}}, 400, "not exist"),
     ],
 )
-def test_advice_that_cannot_be_given(kit: Any, change: Any, status: int, said: str) -> None:
+def test_advice_that_cannot_be_given(kit: Any, change: Any, status: int, message: str) -> None:
     answer = capacity(kit, **{"size": 1, **change})
-    assert answer.status == status and said in answer.message, answer.body
+    assert answer.status == status and message in answer.message, answer.body
 
 
-def test_prices_are_the_regions_and_their_history_is_told(kit: Any) -> None:
+def test_prices_are_the_regions_and_have_a_history(kit: Any) -> None:
     body = {
         "types": ["PRICE"],
         "instanceProperties": {"machineType": "g2-standard-4", "scheduling": {"provisioningModel": "SPOT"}},
     }
     first = kit.call("POST", f"{REGION}/advice/capacityHistory", body).body["priceHistory"]
     kit.market("price", pool="g2-standard-4", usd=1.25)
-    told = kit.call("POST", f"{REGION}/advice/capacityHistory", body).body["priceHistory"]
-    assert len(told) == len(first) + 1
-    assert told[-1]["listPrice"] == {"currencyCode": "USD", "units": "1", "nanos": 250000000}
-    assert told[-1]["interval"]["startTime"] == told[-2]["interval"]["endTime"]
+    price_history = kit.call("POST", f"{REGION}/advice/capacityHistory", body).body["priceHistory"]
+    assert len(price_history) == len(first) + 1
+    assert price_history[-1]["listPrice"] == {"currencyCode": "USD", "units": "1", "nanos": 250000000}
+    assert price_history[-1]["interval"]["startTime"] == price_history[-2]["interval"]["endTime"]
     prices = {pool.spot_usd for pool in kit.cloud.market.pools.matching("g2-standard-8")}
     assert len(prices) == 1
 
 
 def test_the_rate_of_preemptions_is_this_markets(net: Any) -> None:
-    one, _ = net.run("one"), net.run("two")
-    net.market("interrupt", instance=one["id"], notice=False)
-    net.gone("one")
+    preempted_vm, _ = net.run("one"), net.run("two")
+    net.market("interrupt", instance=preempted_vm["id"], notice=False)
+    net.wait_until_deleted("one")
     net.do("DELETE", f"zones/{ZONE}/instances/two")
     body = {
         "types": ["PREEMPTION"], "locationPolicy": {"location": f"zones/{ZONE}"},
         "instanceProperties": {"machineType": "g2-standard-4", "scheduling": {"provisioningModel": "SPOT"}},
     }  # fmt: skip
-    told = net.call("POST", f"{REGION}/advice/capacityHistory", body).body
-    assert told["preemptionHistory"][-1]["preemptionRate"] == 0.5 and told["location"].endswith(f"zones/{ZONE}")
+    history = net.call("POST", f"{REGION}/advice/capacityHistory", body).body
+    assert history["preemptionHistory"][-1]["preemptionRate"] == 0.5 and history["location"].endswith(f"zones/{ZONE}")

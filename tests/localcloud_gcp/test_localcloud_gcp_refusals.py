@@ -23,7 +23,7 @@ def test_the_tables_hold_every_rule() -> None:
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.split("|")[1].strip()[:40])
 def test_every_rule_names_a_test_that_exists(row: str) -> None:
-    named = re.findall(r"`(\w+)(…?)`", row.split("|")[-2])
-    assert named
-    for name, cut in named:
+    references = re.findall(r"`(\w+)(…?)`", row.split("|")[-2])
+    assert references
+    for name, cut in references:
         assert any(test.startswith(name) if cut else test == name for test in TESTS)

@@ -11,7 +11,7 @@ NETWORK = {"name": "net", "autoCreateSubnetworks": False}
 
 
 @pytest.mark.parametrize(
-    ("body", "field", "said"),
+    ("body", "field", "message"),
     [
         ({**NETWORK, "autoCreateSubnetworkz": True}, "resource", 'Unknown name "autoCreateSubnetworkz"'),
         ({**NETWORK, "mtu": "many"}, "resource.mtu", "TYPE_INT32"),
@@ -27,10 +27,10 @@ NETWORK = {"name": "net", "autoCreateSubnetworks": False}
         ),
     ],
 )
-def test_a_body_is_held_to_the_discovery_document(kit: Any, body: Any, field: str, said: str) -> None:
+def test_a_body_is_held_to_the_discovery_document(kit: Any, body: Any, field: str, message: str) -> None:
     refused = kit.call("POST", "global/networks", body)
     assert (refused.status, refused.reason) == (400, "badRequest")
-    assert said in refused.message
+    assert message in refused.message
     (detail,) = refused.body["error"]["details"]
     assert [v["field"] for v in detail["fieldViolations"]] == [field]
     assert "items" not in kit.get("global/networks")
@@ -42,13 +42,13 @@ def test_all_that_is_wrong_in_a_body_is_told_at_once(kit: Any) -> None:
     assert {v["field"] for v in detail["fieldViolations"]} == {"resource.name", "resource.mtu", "resource"}
 
 
-def test_what_is_null_or_empty_counts_as_not_sent_and_is_not_told(kit: Any) -> None:
+def test_null_or_empty_fields_count_as_not_sent_and_are_not_returned(kit: Any) -> None:
     sent = {**NETWORK, "description": "", "mtu": None, "peerings": [], "ofTheProviderAlone": None}
     kit.do("POST", "global/networks", sent)
-    told = kit.get("global/networks/net")
-    assert told["mtu"] == 1460
-    assert not {"description", "peerings", "subnetworks"} & set(told)
-    assert told["autoCreateSubnetworks"] is False
+    network = kit.get("global/networks/net")
+    assert network["mtu"] == 1460
+    assert not {"description", "peerings", "subnetworks"} & set(network)
+    assert network["autoCreateSubnetworks"] is False
 
 
 @pytest.mark.parametrize(
@@ -97,11 +97,11 @@ def test_an_operation_takes_market_time_and_can_be_waited_for(kit: Any) -> None:
 
 
 def test_a_request_id_carries_a_change_out_once(kit: Any) -> None:
-    asked = "global/networks?requestId=6a4e1f5c-0000-4000-8000-00000000000a"
-    first, again = (kit.begin("POST", asked, NETWORK) for _ in range(2))
+    path = "global/networks?requestId=6a4e1f5c-0000-4000-8000-00000000000a"
+    first, again = (kit.begin("POST", path, NETWORK) for _ in range(2))
     assert first["id"] == again["id"]
-    taken = kit.call("POST", "global/networks", NETWORK)
-    assert (taken.status, taken.reason) == (409, "alreadyExists")
+    duplicate = kit.call("POST", "global/networks", NETWORK)
+    assert (duplicate.status, duplicate.reason) == (409, "alreadyExists")
     for wrong in ("7", "00000000-0000-0000-0000-000000000000"):
         refused = kit.call("POST", f"global/networks?requestId={wrong}", {**NETWORK, "name": "other"})
         assert (refused.status, refused.reason) == (400, "invalid")
@@ -116,9 +116,9 @@ def test_lists_come_in_pages_and_by_filters(kit: Any) -> None:
 
     assert names("") == ["a", "b", "c"]
     first = kit.get("global/networks?maxResults=2")
-    rest = kit.get(f"global/networks?maxResults=2&pageToken={first['nextPageToken']}")
-    assert [n["name"] for n in (*first["items"], *rest["items"])] == ["a", "b", "c"]
-    assert "nextPageToken" not in rest
+    second = kit.get(f"global/networks?maxResults=2&pageToken={first['nextPageToken']}")
+    assert [n["name"] for n in (*first["items"], *second["items"])] == ["a", "b", "c"]
+    assert "nextPageToken" not in second
     for text, expected in {
         "name%3Db": ["b"],
         "name%20eq%20a|b": ["a", "b"],
@@ -136,8 +136,8 @@ def test_lists_come_in_pages_and_by_filters(kit: Any) -> None:
 def test_the_newest_comes_first_and_moments_have_no_order_in_filters(kit: Any) -> None:
     for name in ("a", "b"):
         kit.do("POST", "global/networks", {**NETWORK, "name": name})
-    found = kit.get("global/operations?orderBy=creationTimestamp%20desc")["items"]
-    assert [operation["targetLink"].rpartition("/")[2] for operation in found] == ["b", "a"]
+    operations = kit.get("global/operations?orderBy=creationTimestamp%20desc")["items"]
+    assert [operation["targetLink"].rpartition("/")[2] for operation in operations] == ["b", "a"]
     for text in ("insertTime%3E%3D%222026-01-01T00:00:00Z%22", "creationTimestamp%3C2026-01-01"):
         refused = kit.call("GET", f"global/operations?filter={text}")
         assert (refused.status, refused.reason) == (400, "invalid")

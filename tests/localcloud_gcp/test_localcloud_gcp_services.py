@@ -39,15 +39,15 @@ def point(kit: Any, value: float, *, ago: float = 0, kind: str = "custom.googlea
 
 
 def test_a_secret_is_read_in_its_latest_version(kit: Any) -> None:
-    made = kit.call("POST", f"{SECRETS}?secretId=webhook", {"replication": {"automatic": {}}}).body
-    assert made["name"] == "projects/100000000001/secrets/webhook"
-    assert made["replication"] == {"automatic": {}}
+    secret = kit.call("POST", f"{SECRETS}?secretId=webhook", {"replication": {"automatic": {}}}).body
+    assert secret["name"] == "projects/100000000001/secrets/webhook"
+    assert secret["replication"] == {"automatic": {}}
     assert kit.call("POST", f"{SECRETS}?secretId=webhook", {"replication": {"automatic": {}}}).status == 409
     assert kit.call("GET", f"{SECRETS}/webhook/versions/latest:access").status == 404
     for text in (b"one", b"two"):
         kit.call("POST", f"{SECRETS}/webhook:addVersion", data(text))
-    found = kit.get(f"{SECRETS}/webhook/versions/latest:access")
-    assert base64.b64decode(found["payload"]["data"]) == b"two"
+    version = kit.get(f"{SECRETS}/webhook/versions/latest:access")
+    assert base64.b64decode(version["payload"]["data"]) == b"two"
     assert kit.call("POST", f"{SECRETS}/webhook/versions/2:disable", {}).body["state"] == "DISABLED"
     refused = kit.call("GET", f"{SECRETS}/webhook/versions/2:access")
     assert (refused.status, refused.body["error"]["status"]) == (400, "FAILED_PRECONDITION")
@@ -95,9 +95,9 @@ def test_points_come_in_order_and_not_too_often(kit: Any) -> None:
         assert kit.call("POST", SERIES, {"timeSeries": [point(kit, 3.0)]}).body == {}
         assert kit.call("POST", SERIES, {"timeSeries": [point(kit, 4.0, ago=30)]}).status == 400
         end = point(kit, 0)["points"][0]["interval"]["endTime"]
-        wanted = "metric.type%3D%22custom.googleapis.com/everspot/age%22"
-        (found,) = kit.get(f"{SERIES}?filter={wanted}&interval.endTime={end}")["timeSeries"]
-    assert [p["value"]["doubleValue"] for p in found["points"]] == [3.0, 1.0]
+        metric_filter = "metric.type%3D%22custom.googleapis.com/everspot/age%22"
+        (series,) = kit.get(f"{SERIES}?filter={metric_filter}&interval.endTime={end}")["timeSeries"]
+    assert [p["value"]["doubleValue"] for p in series["points"]] == [3.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -112,33 +112,33 @@ def test_a_point_that_monitoring_does_not_take_is_refused(kit: Any, change: Any)
 
 def test_alert_policies_channels_and_dashboards_are_kept(kit: Any) -> None:
     path = f"/monitoring/v3/{ROOT}/alertPolicies"
-    made = kit.call("POST", path, POLICY).body
-    assert made["conditions"][0]["name"].startswith(made["name"])
-    assert kit.get(f"/monitoring/v3/{made['name']}") == made
-    kit.call("PATCH", f"/monitoring/v3/{made['name']}?updateMask=displayName", {"displayName": "slower"})
-    assert kit.get(f"/monitoring/v3/{made['name']}")["displayName"] == "slower"
+    policy = kit.call("POST", path, POLICY).body
+    assert policy["conditions"][0]["name"].startswith(policy["name"])
+    assert kit.get(f"/monitoring/v3/{policy['name']}") == policy
+    kit.call("PATCH", f"/monitoring/v3/{policy['name']}?updateMask=displayName", {"displayName": "slower"})
+    assert kit.get(f"/monitoring/v3/{policy['name']}")["displayName"] == "slower"
     assert kit.call("POST", path, {**POLICY, "conditions": []}).status == 400
-    assert kit.call("DELETE", f"/monitoring/v3/{made['name']}").body == {}
+    assert kit.call("DELETE", f"/monitoring/v3/{policy['name']}").body == {}
     channel = {"type": "pubsub", "displayName": "people", "labels": {"topic": f"{ROOT}/topics/people"}}
     assert kit.call("POST", f"/monitoring/v3/{ROOT}/notificationChannels", channel).body["enabled"] is True
     tile = {"xPos": 0, "width": 16, "height": 16, "widget": {"title": "jobs"}}
     drawn = {"displayName": "demo", "mosaicLayout": {"columns": 48, "tiles": [tile]}}
     board = kit.call("POST", f"/monitoring/v1/{ROOT}/dashboards", drawn).body
-    found = kit.get(f"/monitoring/v1/{board['name']}")
+    dashboard = kit.get(f"/monitoring/v1/{board['name']}")
     # A position of 0 is not told: https://github.com/hashicorp/terraform-provider-google/issues/24650
-    assert found["mosaicLayout"]["tiles"] == [{"width": 16, "height": 16, "widget": {"title": "jobs"}}]
+    assert dashboard["mosaicLayout"]["tiles"] == [{"width": 16, "height": 16, "widget": {"title": "jobs"}}]
     # Lines have an axis, and axes a scale: https://github.com/hashicorp/terraform-provider-google/issues/9976
     lines = {"dataSets": [{"plotType": "LINE", "timeSeriesQuery": {}}], "yAxis": {"label": "usd"}}
     charts = {"displayName": "demo", "gridLayout": {"widgets": [{"xyChart": lines}]}}
-    kept = kit.call("PATCH", f"/monitoring/v1/{board['name']}", charts).body["gridLayout"]["widgets"][0]["xyChart"]
-    assert (kept["dataSets"][0]["targetAxis"], kept["yAxis"]["scale"]) == ("Y1", "LINEAR")
+    chart = kit.call("PATCH", f"/monitoring/v1/{board['name']}", charts).body["gridLayout"]["widgets"][0]["xyChart"]
+    assert (chart["dataSets"][0]["targetAxis"], chart["yAxis"]["scale"]) == ("Y1", "LINEAR")
     late = {"displayName": "demo", "gridLayout": {}, "etag": "old"}
     assert kit.call("PATCH", f"/monitoring/v1/{board['name']}", late).status == 409
 
 
 def test_the_project_has_somebody_who_pays(kit: Any) -> None:
-    found = kit.get(f"/cloudbilling/v1/{ROOT}/billingInfo")
-    assert (found["projectId"], found["billingEnabled"]) == ("everspot-local", True)
+    billing = kit.get(f"/cloudbilling/v1/{ROOT}/billingInfo")
+    assert (billing["projectId"], billing["billingEnabled"]) == ("everspot-local", True)
     assert kit.call("GET", "/cloudbilling/v1/projects/other/billingInfo").status == 404
 
 

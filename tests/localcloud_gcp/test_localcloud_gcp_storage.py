@@ -48,27 +48,27 @@ def upload(kit: Any, name: str, data: bytes, **query: Any) -> Any:
 def test_a_bucket_tells_what_was_sent_and_what_is_filled_in(kit: Any) -> None:
     labels = {"everspot-cluster": "demo", "project": "x"}
     sent = {**PRIVATE, "labels": labels, "lifecycle": {"rule": [RULE]}, "versioning": {"enabled": True}}
-    made = kit.call("POST", BUCKETS, sent).body
-    told = kit.get("/storage/v1/b/control")
-    assert told == made
-    assert told["location"] == "EUROPE-WEST4"
-    assert told["locationType"] == "region"
-    assert (told["labels"], told["lifecycle"]) == (labels, {"rule": [RULE]})
-    assert told["softDeletePolicy"]["retentionDurationSeconds"] == "0"
-    assert (told["metageneration"], told["projectNumber"]) == ("1", "100000000001")
-    assert told["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"] is True
-    assert told["iamConfiguration"]["publicAccessPrevention"] == "enforced"
+    bucket = kit.call("POST", BUCKETS, sent).body
+    stored = kit.get("/storage/v1/b/control")
+    assert stored == bucket
+    assert stored["location"] == "EUROPE-WEST4"
+    assert stored["locationType"] == "region"
+    assert (stored["labels"], stored["lifecycle"]) == (labels, {"rule": [RULE]})
+    assert stored["softDeletePolicy"]["retentionDurationSeconds"] == "0"
+    assert (stored["metageneration"], stored["projectNumber"]) == ("1", "100000000001")
+    assert stored["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"] is True
+    assert stored["iamConfiguration"]["publicAccessPrevention"] == "enforced"
 
 
-def test_soft_deletion_is_on_unless_it_is_said(kit: Any) -> None:
+def test_soft_deletion_is_on_unless_it_is_set(kit: Any) -> None:
     off = {"hierarchicalNamespace": {"enabled": False}, "lifecycle": {"rule": []}, "logging": None}
-    made = kit.call("POST", BUCKETS, {"name": "data", **off}).body
-    assert made["softDeletePolicy"]["retentionDurationSeconds"] == "604800"
-    assert made["location"] == "US"
+    bucket = kit.call("POST", BUCKETS, {"name": "data", **off}).body
+    assert bucket["softDeletePolicy"]["retentionDurationSeconds"] == "604800"
+    assert bucket["location"] == "US"
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"name": "Data"}, "The specified bucket is not valid."),
         ({"name": "goog-data"}, "The specified bucket is not valid."),
@@ -88,10 +88,10 @@ def test_soft_deletion_is_on_unless_it_is_said(kit: Any) -> None:
         ({"encryption": {"defaultKmsKeyName": "projects/p/locations/l/keyRings/r/cryptoKeys/k"}}, "KMS key"),
     ],
 )
-def test_a_bucket_that_storage_does_not_take_is_refused(kit: Any, change: dict[str, Any], said: str) -> None:
+def test_a_bucket_that_storage_does_not_take_is_refused(kit: Any, change: dict[str, Any], message: str) -> None:
     refused = kit.call("POST", BUCKETS, {**PRIVATE, **change})
     assert refused.status in (400, 403)
-    assert said in refused.message
+    assert message in refused.message
     assert "items" not in kit.get(BUCKETS)
 
 
@@ -125,9 +125,9 @@ def test_a_bucket_with_objects_is_not_deleted(kit: Any, store: GCSStore) -> None
         refused = kit.call("DELETE", "/storage/v1/b/control")
         assert (refused.status, refused.reason) == (409, "conflict")
     # As the provider goes about it with `force_destroy`.
-    (found,) = kit.get("/storage/v1/b/control/o?versions=true")["items"]
+    (version,) = kit.get("/storage/v1/b/control/o?versions=true")["items"]
     assert "items" not in kit.get("/storage/v1/b/control/anywhereCaches/")
-    delete = f"/storage/v1/b/control/o/a%2Fb?generation={found['generation']}"
+    delete = f"/storage/v1/b/control/o/a%2Fb?generation={version['generation']}"
     kit.until(lambda: kit.call("DELETE", delete).status == 204)
     kit.until(lambda: kit.call("DELETE", "/storage/v1/b/control").status == 204)
     assert kit.call("GET", "/storage/v1/b/control").status == 404
@@ -135,15 +135,15 @@ def test_a_bucket_with_objects_is_not_deleted(kit: Any, store: GCSStore) -> None
 
 def test_objects_are_the_same_by_both_apis(kit: Any, store: GCSStore) -> None:
     put = obstore.put(store, "records/a", b"one")
-    told = kit.get("/storage/v1/b/control/o/records%2Fa")
-    assert (told["generation"], told["size"], told["name"]) == (put["version"], "3", "records/a")
-    made = upload(kit, "records/b", b"two")
+    document = kit.get("/storage/v1/b/control/o/records%2Fa")
+    assert (document["generation"], document["size"], document["name"]) == (put["version"], "3", "records/a")
+    uploaded = upload(kit, "records/b", b"two")
     assert bytes(obstore.get(store, "records/b").bytes()) == b"two"
-    assert made["contentType"] == "text/plain"
+    assert uploaded["contentType"] == "text/plain"
     listed = kit.get("/storage/v1/b/control/o?prefix=records/&maxResults=1")
     assert [o["name"] for o in listed["items"]] == ["records/a"]
-    rest = kit.get(f"/storage/v1/b/control/o?prefix=records/&pageToken={listed['nextPageToken']}")
-    assert [o["name"] for o in rest["items"]] == ["records/b"]
+    second_page = kit.get(f"/storage/v1/b/control/o?prefix=records/&pageToken={listed['nextPageToken']}")
+    assert [o["name"] for o in second_page["items"]] == ["records/b"]
     assert kit.get("/storage/v1/b/control/o?delimiter=/")["prefixes"] == ["records/"]
     parts = b'--x\r\nContent-Type: application/json\r\n\r\n{"name": "m", "metadata": {"k": "v"}}\r\n--x\r\n'
     body = parts + b"Content-Type: text/plain\r\n\r\nsome\r\n\r\ntext\r\n--x--\r\n"
@@ -151,8 +151,8 @@ def test_objects_are_the_same_by_both_apis(kit: Any, store: GCSStore) -> None:
     request = urllib.request.Request(url, data=body, headers={"Authorization": f"Bearer {OWNER_TOKEN}"})
     request.add_header("Content-Type", "multipart/related; boundary=x")
     with urllib.request.urlopen(request) as answer:
-        told = json.load(answer)
-    assert (told["name"], told["metadata"], told["contentType"]) == ("m", {"k": "v"}, "text/plain")
+        document = json.load(answer)
+    assert (document["name"], document["metadata"], document["contentType"]) == ("m", {"k": "v"}, "text/plain")
     assert bytes(obstore.get(store, "m").bytes()) == b"some\r\n\r\ntext"
     composed = {"sourceObjects": [{"name": "records/a"}, {"name": "records/b"}]}
     kit.call("POST", "/storage/v1/b/control/o/all/compose", composed)
@@ -210,9 +210,9 @@ def test_a_policy_of_a_bucket_names_the_projects_people_and_nobody_else(kit: Any
     public = {"role": "roles/storage.objectViewer", "members": ["allUsers"]}
     refused = kit.call("PUT", "/storage/v1/b/control/iam", {**policy, "bindings": [*policy["bindings"], public]})
     assert refused.status == 412
-    asked = "permissions=storage.objects.get&permissions=storage.buckets.delete"
-    held = kit.get(f"/storage/v1/b/control/iam/testPermissions?{asked}")["permissions"]
-    assert held == ["storage.objects.get", "storage.buckets.delete"]
+    query = "permissions=storage.objects.get&permissions=storage.buckets.delete"
+    granted = kit.get(f"/storage/v1/b/control/iam/testPermissions?{query}")["permissions"]
+    assert granted == ["storage.objects.get", "storage.buckets.delete"]
 
 
 def test_a_token_that_nobody_gave_opens_nothing(kit: Any, store: GCSStore) -> None:

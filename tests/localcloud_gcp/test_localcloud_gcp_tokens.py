@@ -18,25 +18,25 @@ def account(kit: Any) -> Any:
         yield kit
 
 
-def test_a_token_for_another_account_is_a_new_one_that_lasts_as_long_as_was_asked(account: Any) -> None:
+def test_a_token_for_another_account_is_new_and_lasts_as_long_as_requested(account: Any) -> None:
     path = f"/iamcredentials/v1/projects/-/serviceAccounts/{AGENT}:generateAccessToken"
     tokens = set()
-    for asked, seconds in ((None, 3600), ("600s", 600), ("3600s", 3600)):
+    for lifetime, seconds in ((None, 3600), ("600s", 600), ("3600s", 3600)):
         began = datetime.now(UTC)
-        given = account.call("POST", path, {"scope": ["cloud-platform"], "lifetime": asked}).body
-        tokens.add(given["accessToken"])
-        expires = datetime.fromisoformat(given["expireTime"])
+        token = account.call("POST", path, {"scope": ["cloud-platform"], "lifetime": lifetime}).body
+        tokens.add(token["accessToken"])
+        expires = datetime.fromisoformat(token["expireTime"])
         assert began - SECOND <= expires - timedelta(seconds=seconds) <= datetime.now(UTC)
     assert len(tokens) == 3
 
 
 def test_a_token_that_google_does_not_make_is_refused_with_all_that_is_wrong(account: Any) -> None:
     path = "/iamcredentials/v1/projects/{}/serviceAccounts/{}:generateAccessToken"
-    told = account.call("POST", path.format("everspot-local", AGENT), {"lifetime": "3601s"})
-    assert told.status == 400
-    assert all(f"{name}: " in told.message for name in ("name", "scope", "lifetime")), told.message
+    refused = account.call("POST", path.format("everspot-local", AGENT), {"lifetime": "3601s"})
+    assert refused.status == 400
+    assert all(f"{name}: " in refused.message for name in ("name", "scope", "lifetime")), refused.message
     for lifetime in ("0s", "-5s", "1h", "600"):
-        told = account.call("POST", path.format("-", AGENT), {"scope": ["cloud-platform"], "lifetime": lifetime})
-        assert (told.status, f"lifetime: {lifetime} has to be" in told.message) == (400, True)
-    asked = {"scope": ["cloud-platform"], "delegates": [f"projects/-/serviceAccounts/{AGENT}"]}
-    assert account.call("POST", path.format("-", AGENT), asked).status == 501
+        refused = account.call("POST", path.format("-", AGENT), {"scope": ["cloud-platform"], "lifetime": lifetime})
+        assert (refused.status, f"lifetime: {lifetime} has to be" in refused.message) == (400, True)
+    delegated = {"scope": ["cloud-platform"], "delegates": [f"projects/-/serviceAccounts/{AGENT}"]}
+    assert account.call("POST", path.format("-", AGENT), delegated).status == 501

@@ -27,12 +27,12 @@ def call(kit: Any) -> Call:
 
     def done(method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, dict[str, str], bytes]:
         line = http.client.HTTPConnection(url.hostname or "", url.port or 80, timeout=60)
-        given = {"Authorization": f"Bearer {OWNER_TOKEN}"} | {k.replace("_", "-"): v for k, v in headers.items()}
-        line.request(method, path, body, given)
+        all_headers = {"Authorization": f"Bearer {OWNER_TOKEN}"} | {k.replace("_", "-"): v for k, v in headers.items()}
+        line.request(method, path, body, all_headers)
         answer = line.getresponse()
-        found = answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
+        answered = answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
         line.close()
-        return found
+        return answered
 
     assert done("PUT", "/xml/control/it", DATA)[0] == 200
     return done
@@ -50,11 +50,11 @@ def call(kit: Any) -> Call:
     ],
 )  # fmt: skip
 def test_a_read_by_the_xml_api_holds_to_its_conditions(call: Call, name: str, value: str, status: int) -> None:
-    _, told, _ = call("HEAD", "/xml/control/it")
-    asked = value.format(etag=told["etag"], generation=told["x-goog-generation"])
+    _, head, _ = call("HEAD", "/xml/control/it")
+    condition = value.format(etag=head["etag"], generation=head["x-goog-generation"])
     for method, body in (("GET", DATA), ("HEAD", b"")):
-        found, _, data = call(method, "/xml/control/it", **{name: asked})
-        assert found == status
+        answered_status, _, data = call(method, "/xml/control/it", **{name: condition})
+        assert answered_status == status
         assert status == 412 or data == (body if status == 200 else b"")
 
 
@@ -68,15 +68,15 @@ def test_a_read_by_the_xml_api_holds_to_its_conditions(call: Call, name: str, va
     ],
 )  # fmt: skip
 def test_a_read_by_the_json_api_holds_to_its_conditions(call: Call, query: str, status: int) -> None:
-    _, told, _ = call("HEAD", "/xml/control/it")
+    _, head, _ = call("HEAD", "/xml/control/it")
     for alt in ("", "&alt=media"):
-        asked = query.format(generation=told["x-goog-generation"])
-        assert call("GET", f"/storage/v1/b/control/o/it?{asked}{alt}")[0] == status
+        condition = query.format(generation=head["x-goog-generation"])
+        assert call("GET", f"/storage/v1/b/control/o/it?{condition}{alt}")[0] == status
 
 
 @pytest.mark.parametrize("path", ["/xml/control/it", "/storage/v1/b/control/o/it?alt=media"])
 @pytest.mark.parametrize(
-    ("asked", "status", "data", "told"),
+    ("range_header", "status", "data", "content_range"),
     [
         ("bytes=2-4", 206, b"234", "bytes 2-4/10"), ("bytes=8-99", 206, b"89", "bytes 8-9/10"),
         ("bytes=-3", 206, b"789", "bytes 7-9/10"), ("bytes=-99", 206, DATA, "bytes 0-9/10"),
@@ -85,10 +85,10 @@ def test_a_read_by_the_json_api_holds_to_its_conditions(call: Call, query: str, 
     ],
 )  # fmt: skip
 def test_a_range_is_answered_by_both_apis(
-    call: Call, path: str, asked: str, status: int, data: bytes | None, told: str | None
+    call: Call, path: str, range_header: str, status: int, data: bytes | None, content_range: str | None
 ) -> None:
-    found, headers, body = call("GET", path, Range=asked)
-    assert (found, headers.get("content-range")) == (status, told)
+    answered_status, headers, body = call("GET", path, Range=range_header)
+    assert (answered_status, headers.get("content-range")) == (status, content_range)
     assert data in (None, body)
 
 
@@ -136,8 +136,8 @@ def test_a_body_of_which_nobody_says_how_long_it_is_writes_nothing(
         line.sendall(
             f"PUT /xml/control/it HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {OWNER_TOKEN}\r\n{length}\r\n".encode()
         )
-        told = line.recv(1 << 16)
-    assert told.startswith(f"HTTP/1.1 {status} ".encode())
+        answer = line.recv(1 << 16)
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode())
     assert call("GET", "/xml/control/it")[2] == DATA
 
 
@@ -149,7 +149,7 @@ def test_a_body_that_ends_too_soon_is_its_sender_s_fault_and_writes_nothing(
         head = f"PUT /xml/control/it HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {OWNER_TOKEN}\r\nContent-Length: 99"
         line.sendall(f"{head}\r\n\r\n".encode() + DATA)
         line.shutdown(socket.SHUT_WR)
-        told = line.makefile("rb").read()
-    assert told.startswith(b"HTTP/1.1 400 ")
+        answer = line.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 400 ")
     assert call("GET", "/xml/control/it")[2] == DATA
     assert "Traceback" not in capfd.readouterr().err

@@ -106,14 +106,16 @@ class Declared:
             self._ok("POST", "/storage/v1/b?project=everspot-local", body)
         guest = f"{visitor(NAMES[GCP], NAMES[AWS])}@everspot-local.iam.gserviceaccount.com"
         self._account(guest.partition("@")[0])
-        pools, mine = f"/iam/v1/{ROOT}/locations/global/workloadIdentityPools", pool(self.unique)
-        self._ok("POST", f"{pools}?workloadIdentityPoolId={mine}", {"displayName": "peers"})
-        made = {
+        pools, pool_id = f"/iam/v1/{ROOT}/locations/global/workloadIdentityPools", pool(self.unique)
+        self._ok("POST", f"{pools}?workloadIdentityPoolId={pool_id}", {"displayName": "peers"})
+        provider = {
             "aws": {"accountId": "123456789012"}, "attributeMapping": at_google.MAPPING,
             "attributeCondition": at_google.only(SCHEDULER),
         }  # fmt: skip
-        self._ok("POST", f"{pools}/{mine}/providers?workloadIdentityPoolProviderId={pool_provider(NAMES[AWS])}", made)
-        whole = f"projects/100000000001/locations/global/workloadIdentityPools/{mine}"
+        self._ok(
+            "POST", f"{pools}/{pool_id}/providers?workloadIdentityPoolProviderId={pool_provider(NAMES[AWS])}", provider
+        )
+        whole = f"projects/100000000001/locations/global/workloadIdentityPools/{pool_id}"
         members = [f"principalSet://iam.googleapis.com/{whole}/attribute.aws_role/{SCHEDULER.rpartition('/')[2]}"]
         user = {"bindings": [{"role": at_google.USER, "members": members}]}
         self._ok("POST", f"/iam/v1/{ROOT}/serviceAccounts/{guest}:setIamPolicy", {"policy": user})
@@ -153,9 +155,9 @@ class Declared:
         return self._ok("POST", f"/iam/v1/{ROOT}/serviceAccounts", {"accountId": name})["uniqueId"]
 
     def _ok(self, verb: str, path: str, body: Any) -> Any:
-        found = self.kit.call(verb, path, body)
-        assert found.status == 200, found.body
-        return found.body
+        answer = self.kit.call(verb, path, body)
+        assert answer.status == 200, answer.body
+        return answer.body
 
     def owned(self, cloud: str) -> Store:
         """A cluster's store as its agents and people have it, whose permissions are not meant here."""
@@ -201,9 +203,9 @@ class Partner(Member):
         self.store.checkpoints(job, self.store.records.get(job).value.epoch).publish(step, {"rank-0.pt": path})
 
 
-@pytest.mark.parametrize(("here", "there"), [(AWS, GCP), (GCP, AWS)])
+@pytest.mark.parametrize(("home_cloud", "host_cloud"), [(AWS, GCP), (GCP, AWS)])
 def test_a_job_goes_to_the_other_cloud_and_back_by_what_both_declare_and_nothing_is_denied(
-    kit: Any, aws_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, here: str, there: str
+    kit: Any, aws_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home_cloud: str, host_cloud: str
 ) -> None:
     aws_cloud.reset()
     # The clusters' clock stands still between their turns, and an object may be written once a second by a real one.
@@ -211,7 +213,7 @@ def test_a_job_goes_to_the_other_cloud_and_back_by_what_both_declare_and_nothing
     for name in ("AWS_PROFILE", "GOOGLE_OAUTH_ACCESS_TOKEN", "GCE_METADATA_HOST"):
         monkeypatch.delenv(name, raising=False)
     declared = Declared(kit, aws_cloud, monkeypatch)
-    home, host = Partner(declared, here), Partner(declared, there)
+    home, host = Partner(declared, home_cloud), Partner(declared, host_cloud)
 
     def until(member: Partner, job: str, state: str) -> None:
         for _ in range(40):
@@ -224,15 +226,15 @@ def test_a_job_goes_to_the_other_cloud_and_back_by_what_both_declare_and_nothing
 
     home.agent("i-home")
     host.agent("i-host")
-    home.submit("j", clouds=[here, there])
+    home.submit("j", clouds=[home_cloud, host_cloud])
     until(home, "j", "RUNNING")
     home.save("j", FIRST, tmp_path)
-    home.wishes["j"], visit = NAMES[there], home.visit("j")
+    home.wishes["j"], visit = NAMES[host_cloud], home.visit("j")
     until(host, visit, "RUNNING")
     assert host.store.checkpoints(visit).restore(tmp_path / "there").step == FIRST
     host.save(visit, SECOND, tmp_path)
     host.store.append_log(visit, 1, 0, b"abroad\n")
-    home.wishes["j"] = NAMES[here]
+    home.wishes["j"] = NAMES[home_cloud]
     until(home, "j", "RUNNING")
     assert home.store.checkpoints("j").restore(tmp_path / "back").step == SECOND
     (trip,) = home.store.records.get("j").value.trips

@@ -89,9 +89,9 @@ def services(account: Account) -> Callable[..., Any]:
     translated = cbor.Translated(moto)
 
     def application(environ: dict[str, Any], start_response: Any) -> Any:
-        if cbor.wants(environ):
+        if cbor.uses_cbor(environ):
             return translated(environ, start_response)
-        return (price_list if price_list.wants(environ) else moto)(environ, start_response)
+        return (price_list if price_list.handles(environ) else moto)(environ, start_response)
 
     return application
 

@@ -19,10 +19,10 @@ def describe_subscribers_for_notification(self: BudgetsResponse) -> str:
         NotFoundException: if there is no such budget, or it has no such notification.
     """
     account, name = self._get_param("AccountId"), self._get_param("BudgetName")
-    asked: dict[str, Any] = self._get_param("Notification")
+    requested_details: dict[str, Any] = self._get_param("Notification")
     budget = self.backend.budgets[account].get(name)
     for notification in budget.notifications if budget else ():
-        if all(notification.details.get(key) == asked.get(key) for key in KEY):
+        if all(notification.details.get(key) == requested_details.get(key) for key in KEY):
             return json.dumps({"Subscribers": notification.subscribers})
     raise NotFoundException(f"Unable to get subscribers - the notification does not exist: {name}.")
 
@@ -45,7 +45,7 @@ def list_tags_for_resource(self: BudgetsResponse) -> str:
 
 
 def _find(handler: BudgetsResponse, name: str) -> Any:
-    found = next((owned[name] for owned in handler.backend.budgets.values() if name in owned), None)
-    if found is None:
+    budget = next((owned[name] for owned in handler.backend.budgets.values() if name in owned), None)
+    if budget is None:
         raise NotFoundException(f"Unable to get budget: {name} - the budget doesn't exist.")
-    return found
+    return budget

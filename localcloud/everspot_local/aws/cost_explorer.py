@@ -31,20 +31,20 @@ def create_anomaly_monitor(self: CostExplorerResponse) -> str:
     Raises:
         Refused: ValidationException.
     """
-    asked = json.loads(self.body)
-    given, held = asked["AnomalyMonitor"], _kept(self, "monitors")
-    if given["MonitorType"] == "DIMENSIONAL":
-        dimension = given.get("MonitorDimension")
+    request = json.loads(self.body)
+    monitor, monitors = request["AnomalyMonitor"], _stored_documents(self, "monitors")
+    if monitor["MonitorType"] == "DIMENSIONAL":
+        dimension = monitor.get("MonitorDimension")
         _need(dimension, "MonitorDimension is required for a DIMENSIONAL monitor")
-        same = [each for each in held.values() if each.get("MonitorDimension") == dimension]
+        same = [each for each in monitors.values() if each.get("MonitorDimension") == dimension]
         _need(not same or not strict(), "Limit exceeded on dimensional spend monitor creation")
     else:
-        _need(given.get("MonitorSpecification"), "MonitorSpecification is required for a CUSTOM monitor")
-        values = (given["MonitorSpecification"].get("Tags") or {}).get("Values") or []
+        _need(monitor.get("MonitorSpecification"), "MonitorSpecification is required for a CUSTOM monitor")
+        values = (monitor["MonitorSpecification"].get("Tags") or {}).get("Values") or []
         _need(len(values) <= MOST_VALUES or not strict(), f"A monitor looks at {MOST_VALUES} values at most")
-    arn = _named("anomalymonitor")
-    held[arn] = {**given, "MonitorArn": arn, "CreationDate": _now(), "LastUpdatedDate": _now()}
-    self.ce_backend.tag_resource(arn, asked.get("ResourceTags") or [])
+    arn = _new_arn("anomalymonitor")
+    monitors[arn] = {**monitor, "MonitorArn": arn, "CreationDate": _now(), "LastUpdatedDate": _now()}
+    self.ce_backend.tag_resource(arn, request.get("ResourceTags") or [])
     return json.dumps({"MonitorArn": arn})
 
 
@@ -54,7 +54,9 @@ def get_anomaly_monitors(self: CostExplorerResponse) -> str:
     Raises:
         Refused: UnknownMonitorException.
     """
-    return json.dumps({"AnomalyMonitors": _asked(self, "monitors", "MonitorArnList", "UnknownMonitorException")})
+    return json.dumps(
+        {"AnomalyMonitors": _requested_documents(self, "monitors", "MonitorArnList", "UnknownMonitorException")}
+    )
 
 
 def update_anomaly_monitor(self: CostExplorerResponse) -> str:
@@ -63,10 +65,10 @@ def update_anomaly_monitor(self: CostExplorerResponse) -> str:
     Raises:
         Refused: UnknownMonitorException.
     """
-    asked = json.loads(self.body)
-    found = _one(self, "monitors", asked["MonitorArn"], "UnknownMonitorException")
-    found |= {"MonitorName": asked.get("MonitorName") or found["MonitorName"], "LastUpdatedDate": _now()}
-    return json.dumps({"MonitorArn": found["MonitorArn"]})
+    request = json.loads(self.body)
+    monitor = _find_document(self, "monitors", request["MonitorArn"], "UnknownMonitorException")
+    monitor |= {"MonitorName": request.get("MonitorName") or monitor["MonitorName"], "LastUpdatedDate": _now()}
+    return json.dumps({"MonitorArn": monitor["MonitorArn"]})
 
 
 def delete_anomaly_monitor(self: CostExplorerResponse) -> str:
@@ -75,8 +77,8 @@ def delete_anomaly_monitor(self: CostExplorerResponse) -> str:
     Raises:
         Refused: UnknownMonitorException.
     """
-    found = _one(self, "monitors", json.loads(self.body)["MonitorArn"], "UnknownMonitorException")
-    del _kept(self, "monitors")[found["MonitorArn"]]
+    monitor = _find_document(self, "monitors", json.loads(self.body)["MonitorArn"], "UnknownMonitorException")
+    del _stored_documents(self, "monitors")[monitor["MonitorArn"]]
     return "{}"
 
 
@@ -86,13 +88,13 @@ def create_anomaly_subscription(self: CostExplorerResponse) -> str:
     Raises:
         Refused: ValidationException, or UnknownMonitorException.
     """
-    asked = json.loads(self.body)
-    given = dict(asked["AnomalySubscription"])
-    arn = _named("anomalysubscription")
-    made = {"AccountId": ACCOUNT, **given, "SubscriptionArn": arn}
-    _check_subscription(self, made)
-    _kept(self, "subscriptions")[arn] = made
-    self.ce_backend.tag_resource(arn, asked.get("ResourceTags") or [])
+    request = json.loads(self.body)
+    subscription_fields = dict(request["AnomalySubscription"])
+    arn = _new_arn("anomalysubscription")
+    subscription = {"AccountId": ACCOUNT, **subscription_fields, "SubscriptionArn": arn}
+    _check_subscription(self, subscription)
+    _stored_documents(self, "subscriptions")[arn] = subscription
+    self.ce_backend.tag_resource(arn, request.get("ResourceTags") or [])
     return json.dumps({"SubscriptionArn": arn})
 
 
@@ -102,8 +104,8 @@ def get_anomaly_subscriptions(self: CostExplorerResponse) -> str:
     Raises:
         Refused: UnknownSubscriptionException.
     """
-    found = _asked(self, "subscriptions", "SubscriptionArnList", "UnknownSubscriptionException")
-    return json.dumps({"AnomalySubscriptions": found})
+    subscriptions = _requested_documents(self, "subscriptions", "SubscriptionArnList", "UnknownSubscriptionException")
+    return json.dumps({"AnomalySubscriptions": subscriptions})
 
 
 def update_anomaly_subscription(self: CostExplorerResponse) -> str:
@@ -112,12 +114,12 @@ def update_anomaly_subscription(self: CostExplorerResponse) -> str:
     Raises:
         Refused: UnknownSubscriptionException, ValidationException, or UnknownMonitorException.
     """
-    asked = json.loads(self.body)
-    found = _one(self, "subscriptions", asked["SubscriptionArn"], "UnknownSubscriptionException")
-    changed = {**found, **{name: value for name, value in asked.items() if value is not None}}
+    request = json.loads(self.body)
+    subscription = _find_document(self, "subscriptions", request["SubscriptionArn"], "UnknownSubscriptionException")
+    changed = {**subscription, **{name: value for name, value in request.items() if value is not None}}
     _check_subscription(self, changed)
-    found.update(changed)
-    return json.dumps({"SubscriptionArn": found["SubscriptionArn"]})
+    subscription.update(changed)
+    return json.dumps({"SubscriptionArn": subscription["SubscriptionArn"]})
 
 
 def delete_anomaly_subscription(self: CostExplorerResponse) -> str:
@@ -126,22 +128,22 @@ def delete_anomaly_subscription(self: CostExplorerResponse) -> str:
     Raises:
         Refused: UnknownSubscriptionException.
     """
-    named = json.loads(self.body)["SubscriptionArn"]
-    found = _one(self, "subscriptions", named, "UnknownSubscriptionException")
-    del _kept(self, "subscriptions")[found["SubscriptionArn"]]
+    arn = json.loads(self.body)["SubscriptionArn"]
+    subscription = _find_document(self, "subscriptions", arn, "UnknownSubscriptionException")
+    del _stored_documents(self, "subscriptions")[subscription["SubscriptionArn"]]
     return "{}"
 
 
 def list_cost_allocation_tags(self: CostExplorerResponse) -> str:
     """ListCostAllocationTags: those that the bill knows, all at once."""
-    asked, active = json.loads(self.body), _kept(self, "active")
-    found = [
+    request, active = json.loads(self.body), _stored_documents(self, "active")
+    tags = [
         {"TagKey": key, "Type": "UserDefined", "Status": "Active" if key in active else "Inactive"}
         for key in sorted(_billed() | set(active))
-        if key in (asked.get("TagKeys") or [key])
+        if key in (request.get("TagKeys") or [key])
     ]
-    wanted = asked.get("Status")
-    return json.dumps({"CostAllocationTags": [each for each in found if wanted in (None, each["Status"])]})
+    status_filter = request.get("Status")
+    return json.dumps({"CostAllocationTags": [each for each in tags if status_filter in (None, each["Status"])]})
 
 
 def update_cost_allocation_tags_status(self: CostExplorerResponse) -> str:
@@ -150,12 +152,12 @@ def update_cost_allocation_tags_status(self: CostExplorerResponse) -> str:
     Raises:
         Refused: ValidationException, naming those that it does not know.
     """
-    entries, active = json.loads(self.body)["CostAllocationTagsStatus"], _kept(self, "active")
+    entries, active = json.loads(self.body)["CostAllocationTagsStatus"], _stored_documents(self, "active")
     _need(1 <= len(entries) <= MOST_TAGS, f"1 to {MOST_TAGS} tags can be changed at once")
-    known = _billed() | set(active)
-    unknown = [each["TagKey"] for each in entries if each["TagKey"] not in known]
-    told = f"Failed to update Cost Allocation Tag: Tag keys not found: {','.join(unknown)}"
-    _need(not unknown or not strict(), told)
+    billable_keys = _billed() | set(active)
+    unknown = [each["TagKey"] for each in entries if each["TagKey"] not in billable_keys]
+    message = f"Failed to update Cost Allocation Tag: Tag keys not found: {','.join(unknown)}"
+    _need(not unknown or not strict(), message)
     for each in entries:
         if each["Status"] == "Active":
             active[each["TagKey"]] = {}
@@ -164,17 +166,17 @@ def update_cost_allocation_tags_status(self: CostExplorerResponse) -> str:
     return json.dumps({"Errors": []})
 
 
-def _check_subscription(handler: CostExplorerResponse, made: Document) -> None:
-    given = made.get("Threshold") is not None or made.get("ThresholdExpression") is not None
-    _need(given, "Threshold and ThresholdExpression cannot both be null")
-    _need(made.get("Subscribers"), "Subscribers cannot be empty")
-    kinds = {each["Type"] for each in made["Subscribers"]}
-    if made["Frequency"] == "IMMEDIATE":
+def _check_subscription(handler: CostExplorerResponse, subscription: Document) -> None:
+    has_threshold = subscription.get("Threshold") is not None or subscription.get("ThresholdExpression") is not None
+    _need(has_threshold, "Threshold and ThresholdExpression cannot both be null")
+    _need(subscription.get("Subscribers"), "Subscribers cannot be empty")
+    kinds = {each["Type"] for each in subscription["Subscribers"]}
+    if subscription["Frequency"] == "IMMEDIATE":
         _need(kinds == {"SNS"}, "Immediate frequencies only support SNSTopic subscriptions")
     else:
         _need(kinds == {"EMAIL"}, "Daily or weekly frequencies only support Email subscriptions")
-    for arn in made["MonitorArnList"]:
-        _one(handler, "monitors", arn, "UnknownMonitorException")
+    for arn in subscription["MonitorArnList"]:
+        _find_document(handler, "monitors", arn, "UnknownMonitorException")
 
 
 def _billed() -> set[str]:
@@ -182,30 +184,34 @@ def _billed() -> set[str]:
     here = account.current()
     until = here.market.clock.now() - here.market.delays.billed
     region = ec2_backends[ACCOUNT][here.region]
-    instances = [each for made in region.reservations.values() for each in made.instances]
+    instances = [each for reservation in region.reservations.values() for each in reservation.instances]
     old = [each for each in instances if each.launch_time <= until]
     return {tag["key"] for each in old for tag in each.get_tags() if not tag["key"].startswith("aws:")}
 
 
-def _kept(handler: CostExplorerResponse, kind: str) -> dict[str, Document]:
+def _stored_documents(handler: CostExplorerResponse, kind: str) -> dict[str, Document]:
     """Return what is stored beside moto's own state; it is deleted when moto is reset."""
-    found: dict[str, Document] = handler.ce_backend.__dict__.setdefault(f"everspot_{kind}", {})
-    return found
+    documents: dict[str, Document] = handler.ce_backend.__dict__.setdefault(f"everspot_{kind}", {})
+    return documents
 
 
-def _asked(handler: CostExplorerResponse, kind: str, parameter: str, code: str) -> list[Document]:
-    asked = json.loads(handler.body).get(parameter)
-    return [_one(handler, kind, arn, code) for arn in asked] if asked else list(_kept(handler, kind).values())
+def _requested_documents(handler: CostExplorerResponse, kind: str, parameter: str, code: str) -> list[Document]:
+    arns = json.loads(handler.body).get(parameter)
+    return (
+        [_find_document(handler, kind, arn, code) for arn in arns]
+        if arns
+        else list(_stored_documents(handler, kind).values())
+    )
 
 
-def _one(handler: CostExplorerResponse, kind: str, arn: str, code: str) -> Document:
-    found = _kept(handler, kind).get(arn)
-    if found is None:
+def _find_document(handler: CostExplorerResponse, kind: str, arn: str, code: str) -> Document:
+    document = _stored_documents(handler, kind).get(arn)
+    if document is None:
         raise Refused(code, f"{arn} does not exist")
-    return found
+    return document
 
 
-def _named(kind: str) -> str:
+def _new_arn(kind: str) -> str:
     return f"arn:aws:ce::{ACCOUNT}:{kind}/{uuid4()}"
 
 

@@ -12,10 +12,10 @@ class Dispatcher(DomainDispatcherApplication):
 
     def __init__(self, create_app: Callable[..., Any]) -> None:
         super().__init__(create_app)
-        self._known: dict[str | None, Any] = {}
+        self._apps_by_host: dict[str | None, Any] = {}
 
     def get_backend_for_host(self, host: str | None) -> Any:
         """Return the backend that serves a host."""
-        if host not in self._known:
-            self._known[host] = super().get_backend_for_host(host)
-        return self._known[host]
+        if host not in self._apps_by_host:
+            self._apps_by_host[host] = super().get_backend_for_host(host)
+        return self._apps_by_host[host]

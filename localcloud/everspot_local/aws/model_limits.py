@@ -81,30 +81,30 @@ def _text(shape: Any, value: str, path: str) -> Iterator[str]:
     yield from _sized(shape, len(value), value, path)
     pattern = _compiled(shape.metadata.get("pattern", ""))
     if pattern is not None and not pattern.fullmatch(value):
-        yield _said(value, path, f"satisfy regular expression pattern: {shape.metadata['pattern']}")
+        yield _describe_violation(value, path, f"satisfy regular expression pattern: {shape.metadata['pattern']}")
     if shape.enum and value not in shape.enum:
-        yield _said(value, path, f"satisfy enum value set: [{', '.join(shape.enum)}]")
+        yield _describe_violation(value, path, f"satisfy enum value set: [{', '.join(shape.enum)}]")
 
 
 def _sized(shape: Any, length: int, value: Any, path: str) -> Iterator[str]:
     limits: Mapping[str, Any] = shape.metadata
     if length > limits.get("max", length):
-        yield _said(value, path, f"have length less than or equal to {limits['max']}")
+        yield _describe_violation(value, path, f"have length less than or equal to {limits['max']}")
     if length < limits.get("min", length):
-        yield _said(value, path, f"have length greater than or equal to {limits['min']}")
+        yield _describe_violation(value, path, f"have length greater than or equal to {limits['min']}")
 
 
 def _number(shape: Any, value: int, path: str) -> Iterator[str]:
     limits: Mapping[str, Any] = shape.metadata
     if value > limits.get("max", value):
-        yield _said(value, path, f"have value less than or equal to {limits['max']}")
+        yield _describe_violation(value, path, f"have value less than or equal to {limits['max']}")
     if value < limits.get("min", value):
-        yield _said(value, path, f"have value greater than or equal to {limits['min']}")
+        yield _describe_violation(value, path, f"have value greater than or equal to {limits['min']}")
 
 
-def _said(value: Any, path: str, what: str) -> str:
+def _describe_violation(value: Any, path: str, requirement: str) -> str:
     shown = str(value) if len(str(value)) <= 200 else f"{str(value)[:200]}..."
-    return f"Value '{shown}' at '{path}' failed to satisfy constraint: Member must {what}"
+    return f"Value '{shown}' at '{path}' failed to satisfy constraint: Member must {requirement}"
 
 
 def _joined(path: str, name: str) -> str:

@@ -108,8 +108,8 @@ _originals = [(place, name, getattr(place, name, _ABSENT)) for place, name, _ in
 
 def take_moto() -> None:
     """Put our classes in place of moto's, in an empty account."""
-    for place, name, ours in _REPLACED:
-        setattr(place, name, ours)
+    for place, name, replacement in _REPLACED:
+        setattr(place, name, replacement)
     SERVICE_NAME_CONVERSION.update(roles.NAMES)
     _use_backend(LocalEC2Backend)
 

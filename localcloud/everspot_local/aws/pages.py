@@ -28,10 +28,10 @@ def paged(original: Callable[[IamResponse], ActionResult], key: str) -> Callable
         result: dict[str, Any] = answer.result  # type: ignore[assignment]
         start, count = int(self._get_param("Marker") or 0), int(self._get_param("MaxItems") or IAM_PAGE)
         end = start + count
-        found = list(result[key])
-        more = len(found) > end
+        items = list(result[key])
+        more = len(items) > end
         marker = {"Marker": str(end)} if more else {}
-        return ActionResult({**result, key: found[start:end], "IsTruncated": more, **marker})
+        return ActionResult({**result, key: items[start:end], "IsTruncated": more, **marker})
 
     return page
 
@@ -41,13 +41,13 @@ def all_buckets(self: S3Response) -> TYPE_RESPONSE:
     self.data["Action"] = "ListAllMyBuckets"
     self._authenticate_and_authorize_s3_action()
     prefix, region = self._get_param("prefix"), self._get_param("bucket-region")
-    found = sorted(self.backend.list_buckets(prefix, region, None), key=lambda bucket: str(bucket.name))
+    listed_buckets = sorted(self.backend.list_buckets(prefix, region, None), key=lambda bucket: str(bucket.name))
     after = self._get_param("continuation-token") or ""
-    left = [bucket for bucket in found if bucket.name > after]
-    shown = left[: int(self._get_param("max-buckets") or BUCKET_PAGE)]
+    after_token = [bucket for bucket in listed_buckets if bucket.name > after]
+    shown = after_token[: int(self._get_param("max-buckets") or BUCKET_PAGE)]
     self.data["Action"] = "ListBuckets"
     buckets = [{"Name": b.name, "CreationDate": b.creation_date_ISO8601, "BucketRegion": b.region_name} for b in shown]
-    token = {"ContinuationToken": shown[-1].name} if len(left) > len(shown) else {}
+    token = {"ContinuationToken": shown[-1].name} if len(after_token) > len(shown) else {}
     return self.serialized(ActionResult({"Owner": OWNER, "Buckets": buckets, **token}))
 
 

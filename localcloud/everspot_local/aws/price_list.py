@@ -27,7 +27,7 @@ class PriceList:
         self._lock = threading.Lock()
 
     @staticmethod
-    def wants(environ: dict[str, Any]) -> bool:
+    def handles(environ: dict[str, Any]) -> bool:
         """Return whether a request is for this service."""
         return str(environ.get("HTTP_X_AMZ_TARGET", "")).startswith(TARGET)
 
@@ -48,24 +48,24 @@ class PriceList:
         start_response(status, [("Content-Type", "application/x-amz-json-1.1"), ("Content-Length", str(len(body)))])
         return [body]
 
-    def _products(self, asked: dict[str, Any]) -> dict[str, Any]:
-        if asked.get("ServiceCode") != "AmazonEC2":
-            raise _NotListed("NotFoundException", f"no such service: {asked.get('ServiceCode')}")
-        size, token = int(asked.get("MaxResults") or PAGE), str(asked.get("NextToken") or "0")
+    def _products(self, request: dict[str, Any]) -> dict[str, Any]:
+        if request.get("ServiceCode") != "AmazonEC2":
+            raise _NotListed("NotFoundException", f"no such service: {request.get('ServiceCode')}")
+        size, token = int(request.get("MaxResults") or PAGE), str(request.get("NextToken") or "0")
         if not 1 <= size <= PAGE:
             raise _NotListed("InvalidParameterException", f"MaxResults has to lie between 1 and {PAGE}")
         if not token.isdigit():
             raise _NotListed("InvalidNextTokenException", "the token is not one of ours")
         filters = {}
-        for given in asked.get("Filters") or []:
-            if given.get("Type") != "TERM_MATCH":
-                raise _NotListed("InvalidParameterException", f"filters of the type {given.get('Type')} are not known")
-            filters[given["Field"]] = given["Value"]
+        for entry in request.get("Filters") or []:
+            if entry.get("Type") != "TERM_MATCH":
+                raise _NotListed("InvalidParameterException", f"filters of the type {entry.get('Type')} are not known")
+            filters[entry["Field"]] = entry["Value"]
         with self._lock:
-            found = [p for p in _all(self._catalogue()) if _matches(p["product"]["attributes"], filters)]
+            products = [p for p in _all(self._catalogue()) if _matches(p["product"]["attributes"], filters)]
         first = int(token)
-        more = {"NextToken": str(first + size)} if first + size < len(found) else {}
-        return {"FormatVersion": _FORMAT, "PriceList": [json.dumps(p) for p in found[first : first + size]], **more}
+        more = {"NextToken": str(first + size)} if first + size < len(products) else {}
+        return {"FormatVersion": _FORMAT, "PriceList": [json.dumps(p) for p in products[first : first + size]], **more}
 
 
 class _NotListed(Exception):

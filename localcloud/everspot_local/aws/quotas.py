@@ -24,10 +24,10 @@ def account_quotas(values: dict[str, float] | None = None) -> Quotas:
     Raises:
         ValueError: for a code that is unknown or a value below 0.
     """
-    return Quotas(DEFAULTS, _code_of, values)
+    return Quotas(DEFAULTS, _quota_code, values)
 
 
-def _code_of(instance_type: str, market: Market) -> str | None:
+def _quota_code(instance_type: str, market: Market) -> str | None:
     """Return the code of a family's quota; None for a family without one, such as one declared in a script."""
-    found = quota_of(instance_type, market)
-    return None if found is None else found.code
+    quota = quota_of(instance_type, market)
+    return None if quota is None else quota.code

@@ -52,9 +52,11 @@ def _answer(handler: Any, error: Refused) -> TYPE_RESPONSE:
     if "json" in content_type:
         headers = {"Content-Type": content_type, "x-amzn-errortype": error.code}
         return error.status, headers, json.dumps({"__type": error.code, "message": error.message})
-    said = f"<Code>{error.code}</Code><Message>{escape(error.message)}</Message>"
+    elements = f"<Code>{error.code}</Code><Message>{escape(error.message)}</Message>"
     if handler.service_name == "ec2":
-        body = f"<Response><Errors><Error>{said}</Error></Errors><RequestID>local</RequestID></Response>"
+        body = f"<Response><Errors><Error>{elements}</Error></Errors><RequestID>local</RequestID></Response>"
     else:
-        body = f"<ErrorResponse><Error><Type>Sender</Type>{said}</Error><RequestId>local</RequestId></ErrorResponse>"
+        body = (
+            f"<ErrorResponse><Error><Type>Sender</Type>{elements}</Error><RequestId>local</RequestId></ErrorResponse>"
+        )
     return error.status, {"Content-Type": "text/xml"}, body

@@ -25,32 +25,32 @@ class NoSuchQuota(JsonRESTError):
 
 def list_service_quotas(self: ServiceQuotasResponse) -> str:
     """Answer ListServiceQuotas, a page at a time."""
-    asked = json.loads(self.body)
-    if (service := str(asked.get("ServiceCode"))) not in NAMES:
+    request = json.loads(self.body)
+    if (service := str(request.get("ServiceCode"))) not in NAMES:
         raise NoSuchQuota
-    found = [_document(self, quota) for quota in account.current().market.quotas.all(service)]
-    start = int(asked.get("NextToken") or 0)
-    size = min(int(asked.get("MaxResults") or PAGE), PAGE)
-    more = {"NextToken": str(start + size)} if start + size < len(found) else {}
-    return json.dumps({"Quotas": found[start : start + size], **more})
+    quotas = [_document(self, quota) for quota in account.current().market.quotas.all(service)]
+    start = int(request.get("NextToken") or 0)
+    size = min(int(request.get("MaxResults") or PAGE), PAGE)
+    more = {"NextToken": str(start + size)} if start + size < len(quotas) else {}
+    return json.dumps({"Quotas": quotas[start : start + size], **more})
 
 
 def get_service_quota(self: ServiceQuotasResponse) -> str:
     """Answer GetServiceQuota."""
-    quota = _named(self)
+    quota = _requested_quota(self)
     return json.dumps({"Quota": _document(self, quota)})
 
 
 def get_aws_default_service_quota(self: ServiceQuotasResponse) -> str:
     """Answer GetAWSDefaultServiceQuota: the value of an account that never requested another."""
-    quota = _named(self)
+    quota = _requested_quota(self)
     return json.dumps({"Quota": _document(self, quota) | {"Value": quota.value}})
 
 
-def _named(handler: ServiceQuotasResponse) -> Quota:
-    asked = json.loads(handler.body)
-    for quota in account.current().market.quotas.all(str(asked.get("ServiceCode"))):
-        if quota.code == asked.get("QuotaCode"):
+def _requested_quota(handler: ServiceQuotasResponse) -> Quota:
+    request = json.loads(handler.body)
+    for quota in account.current().market.quotas.all(str(request.get("ServiceCode"))):
+        if quota.code == request.get("QuotaCode"):
             return quota
     raise NoSuchQuota
 

@@ -23,10 +23,10 @@ _QUERY_SCOPE = re.compile(r"[^/]+/\d{8}/([^/]+)/[^/]+/aws4_request")
 def signed_region(headers: Mapping[str, str], url: str = "") -> str | None:
     """Return the region of a request's credential scope, from its header or a presigned URL; None if it is not
     signed."""
-    found = _SCOPE.search(headers.get("Authorization") or "")
-    if found is None and "X-Amz-Credential" in url:
-        found = _QUERY_SCOPE.search(parse_qs(urlsplit(url).query).get("X-Amz-Credential", [""])[0])
-    return found[1] if found else None
+    scope_match = _SCOPE.search(headers.get("Authorization") or "")
+    if scope_match is None and "X-Amz-Credential" in url:
+        scope_match = _QUERY_SCOPE.search(parse_qs(urlsplit(url).query).get("X-Amz-Credential", [""])[0])
+    return scope_match[1] if scope_match else None
 
 
 def check_region(handler: Any, service: str, endpoint_region: str) -> None:
@@ -38,9 +38,9 @@ def check_region(handler: Any, service: str, endpoint_region: str) -> None:
     region = signed_region(handler.headers)
     if service in GLOBAL or region in (None, endpoint_region) or not strict():
         return
-    said = f"Credential should be scoped to a valid region, not '{region}'."
+    message = f"Credential should be scoped to a valid region, not '{region}'."
     if service == "ec2":
-        raise Refused("AuthFailure", said, 401)
+        raise Refused("AuthFailure", message, 401)
     if "json" in handler.headers.get("Content-Type", ""):
-        raise Refused("InvalidSignatureException", said, 400)
-    raise Refused("SignatureDoesNotMatch", said, 403)
+        raise Refused("InvalidSignatureException", message, 400)
+    raise Refused("SignatureDoesNotMatch", message, 403)

@@ -52,17 +52,19 @@ def set_attributes(queue: Queue, attributes: dict[str, Any], now: float | None =
 
 def attributes(queue: Queue) -> dict[str, Any]:
     """Return the attributes with compact JSON, as SQS writes it: the provider compares the texts."""
-    found: dict[str, Any] = _attributes.fget(queue)  # type: ignore[attr-defined]
-    if found.get("RedrivePolicy"):
-        found["RedrivePolicy"] = json.dumps(json.loads(found["RedrivePolicy"]), separators=(",", ":"))
-    return found
+    attribute_values: dict[str, Any] = _attributes.fget(queue)  # type: ignore[attr-defined]
+    if attribute_values.get("RedrivePolicy"):
+        attribute_values["RedrivePolicy"] = json.dumps(
+            json.loads(attribute_values["RedrivePolicy"]), separators=(",", ":")
+        )
+    return attribute_values
 
 
 def create_queue(self: SQSBackend, name: str, tags: dict[str, str] | None = None, **more: Any) -> Queue:
     """Create a queue as moto does, unless a queue of this name was deleted a moment ago."""
     if strict():
-        gone = _deleted(self).get(name)
-        if gone is not None and account.current().market.clock.now() < gone + NAME_KEPT:
+        deleted_at = _deleted(self).get(name)
+        if deleted_at is not None and account.current().market.clock.now() < deleted_at + NAME_KEPT:
             raise QueueRefused(
                 "AWS.SimpleQueueService.QueueDeletedRecently",
                 "You must wait 60 seconds after deleting a queue before you can create another with the same name.",

@@ -43,10 +43,10 @@ def name_it(
         return {**inputs, "__defaults": []}
     if mode == DISABLE:
         raise BridgeError(f"{rule.property}: automatic naming is disabled, so a name is required")
-    kept = olds.get(rule.property) if rule.property in olds.get("__defaults", []) else None
-    ending = next((e for given, e in table.endings.items() if inputs.get(given) is True), "")
-    made = kept or (proposal if mode == ENFORCE else _fresh(rule, proposal, name, seed, ending))
-    return {**inputs, rule.property: made, "__defaults": [rule.property]}
+    prior_name = olds.get(rule.property) if rule.property in olds.get("__defaults", []) else None
+    ending = next((e for property_name, e in table.endings.items() if inputs.get(property_name) is True), "")
+    new_name = prior_name or (proposal if mode == ENFORCE else _fresh(rule, proposal, name, seed, ending))
+    return {**inputs, rule.property: new_name, "__defaults": [rule.property]}
 
 
 def _fresh(rule: Naming, proposal: str, name: str, seed: bytes, ending: str) -> str:

@@ -28,46 +28,46 @@ def ignore(node: Node, config: Any, prior: Any, paths: Sequence[str]) -> None:
 def _keep(node: Node, config: Any, prior: Any, steps: list[str]) -> None:
     if not isinstance(config, dict | list) or prior is None:
         return
-    step, rest = steps[0], steps[1:]
+    step, remaining_steps = steps[0], steps[1:]
     if isinstance(config, list):
-        (_keep_in_set if node.kind == "set" else _keep_in_list)(node, config, prior, step, rest)
+        (_keep_in_set if node.kind == "set" else _keep_in_list)(node, config, prior, step, remaining_steps)
     elif node.kind != "object":
         if step in prior:
             config[step] = prior[step]
         else:
             config.pop(step, None)
     elif f := next((f for f in node.fields.values() if f.pulumi == step), None):
-        if f.flat and rest:
-            rest = ["0", *rest]
-        if rest:
-            _keep(f.node, config[f.tf], prior[f.tf], rest)
+        if f.flat and remaining_steps:
+            remaining_steps = ["0", *remaining_steps]
+        if remaining_steps:
+            _keep(f.node, config[f.tf], prior[f.tf], remaining_steps)
         else:
             config[f.tf] = prior[f.tf]
 
 
-def _keep_in_list(node: Node, config: list[Any], prior: list[Any], step: str, rest: list[str]) -> None:
+def _keep_in_list(node: Node, config: list[Any], prior: list[Any], step: str, remaining_steps: list[str]) -> None:
     for i in _chosen(step, min(len(config), len(prior))):
-        if rest and node.elem:
-            _keep(node.elem, config[i], prior[i], rest)
-        elif not rest:
+        if remaining_steps and node.elem:
+            _keep(node.elem, config[i], prior[i], remaining_steps)
+        elif not remaining_steps:
             config[i] = prior[i]
 
 
-def _keep_in_set(node: Node, config: list[Any], prior: list[Any], step: str, rest: list[str]) -> None:
+def _keep_in_set(node: Node, config: list[Any], prior: list[Any], step: str, remaining_steps: list[str]) -> None:
     if node.elem is None:
         return
-    if not rest:
+    if not remaining_steps:
         if step == "*":
             config[:] = prior
         return
-    left = list(prior)
+    unmatched = list(prior)
     for i in _chosen(step, len(config)):
-        for before in left:
-            kept = copy.deepcopy(config[i])
-            _keep(node.elem, kept, before, rest)
-            if alike(node.elem, kept, before):
-                config[i] = kept
-                left.remove(before)
+        for before in unmatched:
+            candidate = copy.deepcopy(config[i])
+            _keep(node.elem, candidate, before, remaining_steps)
+            if alike(node.elem, candidate, before):
+                config[i] = candidate
+                unmatched.remove(before)
                 break
 
 

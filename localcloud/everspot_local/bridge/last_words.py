@@ -21,7 +21,7 @@ class LastWords:
         self._sink = sink
         self._lines: deque[bytes] = deque(maxlen=KEPT_LINES)
         self._lock = threading.Lock()
-        self._told = ""
+        self._text = ""
         self._thread = threading.Thread(target=self._read, name="upstream-stderr", daemon=True)
         self._thread.start()
 
@@ -34,13 +34,13 @@ class LastWords:
             return ""
         self._thread.join(patience.total_seconds())
         with self._lock:
-            if not self._told:
+            if not self._text:
                 how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-                self._told = (
+                self._text = (
                     f"the upstream provider ended ({how}) in the middle of its work; "
                     f"run the same command again, after `pulumi refresh`; its log: {self._log()}"
                 )
-            return self._told
+            return self._text
 
     def close(self) -> None:
         """Stop reading, once the process has ended."""

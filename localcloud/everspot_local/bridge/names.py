@@ -36,29 +36,29 @@ class Mapping:
 
 def camel(name: str) -> str:
     """Return the camelCase form of a snake_case name."""
-    head, *rest = name.split("_")
-    return head + "".join(part[:1].upper() + part[1:] for part in rest)
+    head, *tail = name.split("_")
+    return head + "".join(part[:1].upper() + part[1:] for part in tail)
 
 
-def plural(word: str) -> str:
+def plural(noun: str) -> str:
     """Return the English plural in the simple form that the SDK's generator uses."""
-    if re.search(r"[^aeiou]y$", word):
-        return f"{word[:-1]}ies"
-    if re.search(r"(ss|us|x|ch|sh)$", word):
-        return f"{word}es"
-    if word.endswith("s"):
-        return word
-    return f"{word}s"
+    if re.search(r"[^aeiou]y$", noun):
+        return f"{noun[:-1]}ies"
+    if re.search(r"(ss|us|x|ch|sh)$", noun):
+        return f"{noun}es"
+    if noun.endswith("s"):
+        return noun
+    return f"{noun}s"
 
 
-def singular(word: str) -> str:
+def singular(noun: str) -> str:
     """Undo `plural` for a list that holds at most one item."""
-    if word.endswith("ies"):
-        return f"{word[:-3]}y"
-    return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
+    if noun.endswith("ies"):
+        return f"{noun[:-3]}y"
+    return noun[:-1] if noun.endswith("s") and not noun.endswith("ss") else noun
 
 
-def upstream_type(table: ProviderTable, token: str, known: Container[str]) -> str:
+def upstream_type(table: ProviderTable, token: str, upstream_types: Container[str]) -> str:
     """Return the upstream type that a resource or function token means.
 
     Raises:
@@ -72,7 +72,7 @@ def upstream_type(table: ProviderTable, token: str, known: Container[str]) -> st
     if folder in table.bare_folders:
         candidates.append(f"{table.prefix}_{name}")
     for candidate in candidates:
-        if candidate in known:
+        if candidate in upstream_types:
             return candidate
     raise NameMismatch(f"{token}: the upstream provider that was built here does not serve {' or '.join(candidates)}")
 
@@ -110,23 +110,25 @@ class Namer:
             # A resource's id travels beside its properties; a function's is one of them.
             field.pulumi = "" if name == "id" and not path and ":get" not in token else name
             self._shape(token, upstream, where, field, inputs.get(name), outputs.get(name))
-        left = set(shapes) - set(claimed) - ({"id"} if not path else set())
-        left -= self.table.sdk_ahead.get((upstream, path), set())
-        if left and not (token == self.table.provider_token and path in self.table.open_config):
-            raise NameMismatch(f"{token}: properties {sorted(left)} of {path or 'the type'} have no attribute upstream")
+        unclaimed = set(shapes) - set(claimed) - ({"id"} if not path else set())
+        unclaimed -= self.table.sdk_ahead.get((upstream, path), set())
+        if unclaimed and not (token == self.table.provider_token and path in self.table.open_config):
+            raise NameMismatch(
+                f"{token}: properties {sorted(unclaimed)} of {path or 'the type'} have no attribute upstream"
+            )
 
     def _name(self, upstream: str, where: str, field: Field, shapes: dict[str, Shape]) -> str | None:
         base = camel(field.tf)
-        given = self.table.fields.get((upstream, where)) or self.table.everywhere.get(field.tf, "")
-        candidates = [given, base]
+        override = self.table.fields.get((upstream, where)) or self.table.everywhere.get(field.tf, "")
+        candidates = [override, base]
         if field.node.kind in ("list", "set"):
             candidates[1:] = [plural(base), base, singular(base)]
         return next((c for c in candidates if c in shapes), None)
 
     def _shape(
-        self, token: str, upstream: str, where: str, field: Field, given: Shape | None, returned: Shape | None
+        self, token: str, upstream: str, where: str, field: Field, input_shape: Shape | None, returned: Shape | None
     ) -> None:
-        shape = given or returned
+        shape = input_shape or returned
         node = field.node
         if shape is None:
             raise NameMismatch(f"{token}: {where} has no shape in the SDK")
@@ -135,20 +137,20 @@ class Namer:
             if field.flat and field.max_items > 1:
                 raise NameMismatch(f"{token}: {where} holds up to {field.max_items} items but the SDK takes one")
             if not field.flat:
-                given, returned = given and given.of, returned and returned.of
+                input_shape, returned = input_shape and input_shape.element, returned and returned.element
         elif node.kind == "map" and node.elem and not node.elem.scalar:
-            given, returned = given and given.of, returned and returned.of
+            input_shape, returned = input_shape and input_shape.element, returned and returned.element
         inner = node
         while inner.elem is not None and inner.kind != "object":
             inner = inner.elem
             if inner.kind in ("list", "set", "map"):
-                given, returned = given and given.of, returned and returned.of
+                input_shape, returned = input_shape and input_shape.element, returned and returned.element
         field.scalar = shape.kind if node.scalar else ""
         if inner.kind == "object":
-            self._nested(token, upstream, where, inner, given, returned)
+            self._nested(token, upstream, where, inner, input_shape, returned)
 
     def _nested(
-        self, token: str, upstream: str, where: str, node: Node, given: Shape | None, returned: Shape | None
+        self, token: str, upstream: str, where: str, node: Node, input_shape: Shape | None, returned: Shape | None
     ) -> None:
         def properties(shape: Shape | None) -> dict[str, Shape]:
             if shape is None:
@@ -157,4 +159,4 @@ class Namer:
                 raise NameMismatch(f"{token}: {where} is an object upstream and {shape.kind} in the SDK")
             return self.sdk.nested(token, shape.cls)
 
-        self._object(token, upstream, where, node, properties(given), properties(returned))
+        self._object(token, upstream, where, node, properties(input_shape), properties(returned))

@@ -22,15 +22,21 @@ SCALARS = {"string": "string", "bool": "boolean", "number": "number", "int": "in
 def package_schema(resources: ProviderResources) -> str:
     """The schema as JSON; takes about three seconds."""
     package = resources.table.package
-    found: dict[str, Any] = {}
+    resource_schemas: dict[str, Any] = {}
     types: dict[str, Any] = {}
     for token in resources.sdk.registry:
         try:
             mapping = resources.mapping(token)
         except (NameMismatch, SdkError):  # a service that was not built, which would be refused by name
             continue
-        found[token] = _resource(package, mapping, types)
-    schema = {"name": package, "version": resources.sdk.version, "meta": META, "resources": found, "types": types}
+        resource_schemas[token] = _resource(package, mapping, types)
+    schema = {
+        "name": package,
+        "version": resources.sdk.version,
+        "meta": META,
+        "resources": resource_schemas,
+        "types": types,
+    }
     return json.dumps(schema)
 
 

@@ -29,11 +29,11 @@ def proposed(node: Node, config: Any, prior: Any) -> Any:
         return config
     out = {}
     for f in node.fields.values():
-        given, before = config[f.tf], prior.get(f.tf) if isinstance(prior, dict) else None
+        configured, before = config[f.tf], prior.get(f.tf) if isinstance(prior, dict) else None
         if f.node.block:
-            out[f.tf] = _blocks(f.node, given, before)
+            out[f.tf] = _blocks(f.node, configured, before)
         else:
-            out[f.tf] = before if given is None and f.computed else given
+            out[f.tf] = before if configured is None and f.computed else configured
     return out
 
 
@@ -45,14 +45,14 @@ def _blocks(node: Node, config: Any, prior: Any) -> Any:
         return config
     if node.kind == "map":
         return {k: proposed(elem, v, (prior or {}).get(k)) for k, v in config.items()}
-    left = list(prior or [])
+    unmatched = list(prior or [])
     if node.kind == "list":
-        return [proposed(elem, v, left[i] if i < len(left) else None) for i, v in enumerate(config)]
+        return [proposed(elem, v, unmatched[i] if i < len(unmatched) else None) for i, v in enumerate(config)]
     out = []
     for item in config:
-        match = next((p for p in left if _may_be(elem, item, p)), None)
+        match = next((p for p in unmatched if _may_be(elem, item, p)), None)
         if match is not None:
-            left.remove(match)
+            unmatched.remove(match)
         out.append(proposed(elem, item, match))
     return out
 
@@ -60,16 +60,16 @@ def _blocks(node: Node, config: Any, prior: Any) -> Any:
 def _may_be(node: Node, config: Any, prior: Any) -> bool:
     """Return whether this configuration can describe a set's prior element."""
     for f in node.fields.values():
-        given, before = config[f.tf], prior[f.tf]
-        if given is None:
+        configured, before = config[f.tf], prior[f.tf]
+        if configured is None:
             if not f.computed and before is not None:
                 return False
         elif f.node.block and f.node.kind in ("list", "set") and f.node.elem:
-            if len(given) != len(before) or not all(
-                any(_may_be(f.node.elem, g, b) for b in before) for g in given if isinstance(g, dict)
+            if len(configured) != len(before) or not all(
+                any(_may_be(f.node.elem, g, b) for b in before) for g in configured if isinstance(g, dict)
             ):
                 return False
-        elif not same(f.node, given, before):
+        elif not same(f.node, configured, before):
             return False
     return True
 
@@ -165,9 +165,9 @@ def value_at(value: Any, steps: Sequence[Step]) -> Any:
 
 def replacements(node: Node, prior: Any, planned: Any, paths: Sequence[Sequence[Step]]) -> list[str]:
     """Return the Pulumi paths that force a replacement: those the provider named whose value does change."""
-    found = []
+    forced_paths = []
     for steps in paths:
         before, after = value_at(prior, steps), value_at(planned, steps)
         if is_unknown(after) or before != after:
-            found.append(pulumi_path(node, steps))
-    return found
+            forced_paths.append(pulumi_path(node, steps))
+    return forced_paths

@@ -113,11 +113,11 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     @answered
     def Configure(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Configure upstream; nested values arrive as JSON texts."""
-        given = wire.load(request.args)
+        arguments = wire.load(request.args)
         scalars = {f.pulumi for f in self.resources.provider().node.fields.values() if f.node.scalar}
         config = {
             k: v if k in scalars or not isinstance(v, str) or wire.is_unknown(v) else json.loads(v)
-            for k, v in given.items()
+            for k, v in arguments.items()
             if k not in self._not_config and not k.startswith("__") and v not in ("", None)
         }
         self.resources.configure({**self.resources.table.presets, **config})
@@ -150,12 +150,12 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         plan = self.resources.plan(
             mapping, prior, self.resources.config(mapping, news, prior, list(request.ignoreChanges))
         )
-        found = plan.changes(mapping)
-        if not found and not plan.replaces:
+        changes = plan.changes(mapping)
+        if not changes and not plan.replaces:
             return provider_pb2.DiffResponse(changes=provider_pb2.DiffResponse.DIFF_NONE)
-        log.debug("diff %s: %s, replaces %s", request.urn, [c.path for c in found], plan.replaces)
+        log.debug("diff %s: %s, replaces %s", request.urn, [c.path for c in changes], plan.replaces)
         # What upstream computes by itself is not worth a line where there is a change that somebody made.
-        shown = [c for c in found if c.field.settable and (c.field.pulumi in news or not c.field.computed)] or found
+        shown = [c for c in changes if c.field.settable and (c.field.pulumi in news or not c.field.computed)] or changes
         return provider_pb2.DiffResponse(
             changes=provider_pb2.DiffResponse.DIFF_SOME,
             diffs=sorted({_top(c.path) for c in shown}),
@@ -176,8 +176,8 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         if request.preview:
             outputs = _with_assets(ResourceState(plan.planned), inputs).outputs(mapping)
             return provider_pb2.CreateResponse(id="", properties=wire.dump(outputs))
-        made = _with_assets(self.resources.apply(mapping, plan, config), inputs)
-        return provider_pb2.CreateResponse(id=made.id, properties=wire.dump(made.outputs(mapping)))
+        created = _with_assets(self.resources.apply(mapping, plan, config), inputs)
+        return provider_pb2.CreateResponse(id=created.id, properties=wire.dump(created.outputs(mapping)))
 
     @answered
     def Update(self, request: Any, context: grpc.ServicerContext) -> Any:
@@ -200,12 +200,12 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         """Read a resource for a refresh, or by its id alone for an import."""
         mapping = self.resources.mapping(_token(request.urn))
         outputs, inputs = wire.load(request.properties), wire.load(request.inputs)
-        known = (
+        prior = (
             loaded(self.resources, mapping, request.id, outputs)
             if state.META in outputs
             else self.resources.adopt(mapping, request.id)
         )
-        now = self.resources.read(mapping, known) if known.value is not None else known
+        now = self.resources.read(mapping, prior) if prior.value is not None else prior
         if now.value is None:
             return provider_pb2.ReadResponse(id="")
         fresh = _with_assets(now, inputs).outputs(mapping)
@@ -218,8 +218,8 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     def Delete(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Delete a resource."""
         mapping = self.resources.mapping(_token(request.urn))
-        known = loaded(self.resources, mapping, request.id, wire.load(request.properties))
-        self.resources.delete(mapping, state.with_timeout(known, mapping, "delete", request.timeout))
+        prior = loaded(self.resources, mapping, request.id, wire.load(request.properties))
+        self.resources.delete(mapping, state.with_timeout(prior, mapping, "delete", request.timeout))
         return empty_pb2.Empty()
 
     @answered
@@ -241,20 +241,20 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         return empty_pb2.Empty()
 
 
-def _with_assets(made: ResourceState, inputs: dict[str, Any]) -> ResourceState:
-    made.assets = {k: v for k, v in inputs.items() if wire.is_asset(v)}
-    return made
+def _with_assets(resource_state: ResourceState, inputs: dict[str, Any]) -> ResourceState:
+    resource_state.assets = {k: v for k, v in inputs.items() if wire.is_asset(v)}
+    return resource_state
 
 
 def _top(path: str) -> str:
     return path.replace("[", ".").split(".")[0]
 
 
-def _detailed(found: list[Change], plan: Plan) -> dict[str, Any]:
+def _detailed(changes: list[Change], plan: Plan) -> dict[str, Any]:
     """Return the engine's detailed diff; a change is a replacement if a path that forces one covers it."""
     out: dict[str, Any] = {}
     kinds = provider_pb2.PropertyDiff.Kind
-    for change in found:
+    for change in changes:
         forced = any(_covers(p, change.path) or _covers(change.path, p) for p in plan.replaces)
         name = change.kind.upper() + ("_REPLACE" if forced else "")
         out[change.path] = provider_pb2.PropertyDiff(kind=kinds.Value(name))

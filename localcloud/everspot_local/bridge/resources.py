@@ -174,13 +174,13 @@ class ProviderResources:
             raise
         return done
 
-    def read(self, mapping: Mapping, known: ResourceState) -> ResourceState:
+    def read(self, mapping: Mapping, prior: ResourceState) -> ResourceState:
         """Return the resource as it is now; `value` is None when it is gone."""
         answer = self.upstream.call(
             "ReadResource",
             type_name=mapping.upstream,
-            current_state=self.upstream.value(known.value),
-            private=known.private,
+            current_state=self.upstream.value(prior.value),
+            private=prior.private,
         )
         raise_errors(answer.diagnostics)
         return ResourceState(decode(answer.new_state.msgpack), answer.private)
@@ -189,10 +189,10 @@ class ProviderResources:
         """Return what upstream makes of an id alone (an import), not read yet."""
         answer = self.upstream.call("ImportResourceState", type_name=mapping.upstream, id=resource_id)
         raise_errors(answer.diagnostics)
-        found = next((r for r in answer.imported_resources if r.type_name == mapping.upstream), None)
-        return ResourceState(decode(found.state.msgpack), found.private) if found else ResourceState()
+        imported = next((r for r in answer.imported_resources if r.type_name == mapping.upstream), None)
+        return ResourceState(decode(imported.state.msgpack), imported.private) if imported else ResourceState()
 
-    def delete(self, mapping: Mapping, known: ResourceState) -> None:
+    def delete(self, mapping: Mapping, prior: ResourceState) -> None:
         """Delete a resource.
 
         Raises:
@@ -202,10 +202,10 @@ class ProviderResources:
         answer = self.upstream.call(
             "ApplyResourceChange",
             type_name=mapping.upstream,
-            prior_state=self.upstream.value(known.value),
+            prior_state=self.upstream.value(prior.value),
             planned_state=nothing,
             config=nothing,
-            planned_private=known.private,
+            planned_private=prior.private,
         )
         raise_errors(answer.diagnostics)
 
@@ -232,6 +232,6 @@ class ProviderResources:
 
 def loaded(resources: ProviderResources, mapping: Mapping, resource_id: str, outputs: dict[str, Any]) -> ResourceState:
     """Rebuild a state from outputs and keep the assets that were given as they were given."""
-    known = state.load(resources.upstream, mapping, resource_id, outputs)
-    known.assets = {k: v for k, v in outputs.items() if wire.is_asset(v)}
-    return known
+    loaded_state = state.load(resources.upstream, mapping, resource_id, outputs)
+    loaded_state.assets = {k: v for k, v in outputs.items() if wire.is_asset(v)}
+    return loaded_state

@@ -29,7 +29,7 @@ class Shape:
     """The type of one SDK property: `list`, `map`, `object` (with its class) or a scalar's Python name."""
 
     kind: str
-    of: Shape | None = None
+    element: Shape | None = None
     cls: str = ""
 
 
@@ -77,8 +77,8 @@ class Source:
     def properties(self, cls: str) -> dict[str, Shape]:
         """Return the properties of one class by Pulumi name."""
         start, end = self.spans[cls]
-        found = GETTER.finditer(self.text, start, end)
-        return {m["name"] or m["py"]: parse_shape(m["type"]) for m in found}
+        getters = GETTER.finditer(self.text, start, end)
+        return {m["name"] or m["py"]: parse_shape(m["type"]) for m in getters}
 
 
 class Sdk:

@@ -31,8 +31,8 @@ class ResourceState:
     @property
     def id(self) -> str:
         """The resource's id, empty when there is none yet."""
-        found = (self.value or {}).get("id")
-        return found if isinstance(found, str) else ""
+        resource_id = (self.value or {}).get("id")
+        return resource_id if isinstance(resource_id, str) else ""
 
     def outputs(self, mapping: Mapping) -> dict[str, Any]:
         """Return the Pulumi outputs."""
@@ -52,10 +52,10 @@ class ResourceState:
             and not same(f.node, back[f.tf], value[f.tf])
         ]
         # A block that is null is an empty one: Terraform takes it so, whatever providers answer.
-        kept = {f.tf: value[f.tf] for f in lost if not (f.node.block and value[f.tf] is None)}
-        kept = {k: v for k, v in kept.items() if not wire_unknown(v)}
-        if kept:
-            meta["rest"] = kept
+        residue = {f.tf: value[f.tf] for f in lost if not (f.node.block and value[f.tf] is None)}
+        residue = {k: v for k, v in residue.items() if not wire_unknown(v)}
+        if residue:
+            meta["rest"] = residue
         return {**out, META: json.dumps(meta, sort_keys=True)}
 
 
@@ -82,9 +82,9 @@ def load(upstream: Upstream, mapping: Mapping, resource_id: str, outputs: dict[s
     private = base64.b64decode(meta.get("private", ""))
     written = int(meta.get("schema_version", mapping.version))
     if written != mapping.version:
-        known = {f.pulumi for f in mapping.node.fields.values()}
+        field_names = {f.pulumi for f in mapping.node.fields.values()}
         # What only the older schema had is for upstream's own upgrade to read.
-        value.update({snake(k): v for k, v in outputs.items() if k not in known and not k.startswith("__")})
+        value.update({snake(k): v for k, v in outputs.items() if k not in field_names and not k.startswith("__")})
         raw = upstream.pb.RawState(json=json.dumps(value).encode())
         answer = upstream.call("UpgradeResourceState", type_name=mapping.upstream, version=written, raw_state=raw)
         raise_errors(answer.diagnostics)
@@ -92,21 +92,23 @@ def load(upstream: Upstream, mapping: Mapping, resource_id: str, outputs: dict[s
     return ResourceState(value, private)
 
 
-def with_timeout(known: ResourceState, mapping: Mapping, operation: str, seconds: float) -> ResourceState:
+def with_timeout(resource_state: ResourceState, mapping: Mapping, operation: str, seconds: float) -> ResourceState:
     """Return the state with a timeout for one operation, which has no configuration that could carry it.
 
     Types of upstream's older kind keep their timeouts in the private part, those of the newer kind in the value.
     """
     if not seconds or not _takes_timeout(mapping, operation):
-        return known
+        return resource_state
     try:
-        parts = json.loads(known.private or b"{}")
+        parts = json.loads(resource_state.private or b"{}")
     except ValueError:
         parts = {}
     if TIMEOUTS_KEY in parts:
         parts[TIMEOUTS_KEY][operation] = int(seconds * 1e9)
-        return ResourceState(known.value, json.dumps(parts).encode(), known.assets)
-    return ResourceState(_timed(known.value or {}, mapping, operation, seconds), known.private, known.assets)
+        return ResourceState(resource_state.value, json.dumps(parts).encode(), resource_state.assets)
+    return ResourceState(
+        _timed(resource_state.value or {}, mapping, operation, seconds), resource_state.private, resource_state.assets
+    )
 
 
 def _takes_timeout(mapping: Mapping, operation: str) -> bool:
@@ -131,25 +133,25 @@ def refreshed_inputs(mapping: Mapping, old: dict[str, Any], outputs: dict[str, A
     if old:
         return described(mapping.node, old, outputs)
     settable = {f.pulumi for f in mapping.node.fields.values() if f.settable and f.pulumi in mapping.names.inputs}
-    found = {k: v for k, v in outputs.items() if k in settable and v not in (None, "", 0, False, [], {})}
-    return {**found, "__defaults": []}
+    current_inputs = {k: v for k, v in outputs.items() if k in settable and v not in (None, "", 0, False, [], {})}
+    return {**current_inputs, "__defaults": []}
 
 
 def described(node: Node, old: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
     """Return a resource's old inputs with today's values."""
     fields = {f.pulumi: f for f in node.fields.values()}
-    found = {}
+    current_inputs = {}
     for name, value in old.items():
         if name.startswith("__"):
-            found[name] = value
+            current_inputs[name] = value
         elif name in fields and fields[name].node.kind == "map":
-            found[name] = outputs.get(name)  # keys of the user's own come whole
+            current_inputs[name] = outputs.get(name)  # keys of the user's own come whole
         else:
-            found[name] = _project(_node_of(fields.get(name)), value, outputs.get(name))
-    return found
+            current_inputs[name] = _project(_field_node(fields.get(name)), value, outputs.get(name))
+    return current_inputs
 
 
-def _node_of(field: Field | None) -> Node:
+def _field_node(field: Field | None) -> Node:
     if field is None:
         return Node("dynamic")
     return field.node.elem if field.flat and field.node.elem else field.node
@@ -163,7 +165,7 @@ def _project(node: Node, old: Any, new: Any) -> Any:
     if isinstance(old, dict) and isinstance(new, dict):
         fields = {f.pulumi: f for f in node.fields.values()}
         return {
-            k: _project(elem if node.kind == "map" else _node_of(fields.get(k)), v, new[k])
+            k: _project(elem if node.kind == "map" else _field_node(fields.get(k)), v, new[k])
             for k, v in old.items()
             if k in new
         }
@@ -182,23 +184,23 @@ def _as_written(elem: Node, old: list[Any], new: list[Any]) -> list[Any]:
     that is still there keeps its place. One that is not gives its place to one that is new, as long as there are such;
     the other new ones come last, with everything that is known of them.
     """
-    left = list(new)
+    unplaced = list(new)
     places: list[Any] = []
     for before in old:
-        match = next((n for n, item in enumerate(left) if _says(elem, before, item)), None)
-        places.append(None if match is None else left.pop(match))
-    found = []
+        match = next((n for n, item in enumerate(unplaced) if _matches_input(elem, before, item)), None)
+        places.append(None if match is None else unplaced.pop(match))
+    projected = []
     for before, item in zip(old, places, strict=True):
-        if item is None and left:
-            item = left.pop(0)
+        if item is None and unplaced:
+            item = unplaced.pop(0)
         if item is not None:
-            found.append(_project(elem, before, item))
-    return [*found, *left]
+            projected.append(_project(elem, before, item))
+    return [*projected, *unplaced]
 
 
-def _says(elem: Node, given: Any, there: Any) -> bool:
+def _matches_input(elem: Node, input_value: Any, upstream_value: Any) -> bool:
     """Whether an element of a set is what an input describes; what the input leaves to the provider counts not."""
     try:
-        return alike(elem, to_upstream(elem, given), to_upstream(elem, there))
+        return alike(elem, to_upstream(elem, input_value), to_upstream(elem, upstream_value))
     except BadValue:
         return False

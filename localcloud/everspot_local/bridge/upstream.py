@@ -85,25 +85,25 @@ def is_unknown(value: Any) -> bool:
     return isinstance(value, msgpack.ExtType)
 
 
-def path_of(path: Any) -> tuple[str | int, ...]:
+def path_steps(path: Any) -> tuple[str | int, ...]:
     """Return the steps of an attribute path message."""
     return tuple(getattr(step, step.WhichOneof("selector")) for step in path.steps if step.WhichOneof("selector"))
 
 
 def diagnostics(messages: Iterable[Any]) -> list[Diagnostic]:
     """Return the protocol's diagnostics in readable form."""
-    return [Diagnostic(m.severity == ERROR, m.summary, m.detail, path_of(m.attribute)) for m in messages]
+    return [Diagnostic(m.severity == ERROR, m.summary, m.detail, path_steps(m.attribute)) for m in messages]
 
 
 def raise_errors(messages: Iterable[Any]) -> list[Diagnostic]:
     """Raise `BridgeError` when there are errors among the diagnostics; return the warnings."""
-    found = diagnostics(messages)
-    errors = [d for d in found if d.error]
+    parsed = diagnostics(messages)
+    errors = [d for d in parsed if d.error]
     if errors:
         raise BridgeError("\n".join(d.text for d in errors))
-    for d in found:
+    for d in parsed:
         log.warning("%s", d.text)
-    return found
+    return parsed
 
 
 def command(binary: Path) -> list[str]:
@@ -118,19 +118,19 @@ def command(binary: Path) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", DIE_WITH_PARENT, str(os.getpid()), str(binary)]
 
 
-def environment(given: Mapping[str, str], proxied: str) -> dict[str, str]:
+def environment(variables: Mapping[str, str], proxied: str) -> dict[str, str]:
     """Return the provider's environment: the given one, and what the protocol needs.
 
     An endpoint in the variable `proxied` that is an IP address is also made the proxy for plain HTTP, so that the
     provider finds host names below it.
     """
-    out = {"TF_LOG": "WARN", **given, **HANDSHAKE}
-    endpoint = urlsplit(given.get(proxied, ""))
+    out = {"TF_LOG": "WARN", **variables, **HANDSHAKE}
+    endpoint = urlsplit(variables.get(proxied, ""))
     try:
         ipaddress.ip_address(endpoint.hostname or "")
     except ValueError:
         return out
-    if endpoint.scheme == "http" and not {"HTTP_PROXY", "http_proxy"} & given.keys():
+    if endpoint.scheme == "http" and not {"HTTP_PROXY", "http_proxy"} & variables.keys():
         out["HTTP_PROXY"] = f"http://{endpoint.netloc}"
     return out
 
@@ -199,13 +199,13 @@ class Upstream:
     def schema(self) -> Any:
         """Everything that the provider serves, as the protocol's message."""
         with self._lock:
-            known = self._schema
-        if known is None:
-            known = self.call("GetSchema")
-            raise_errors(known.diagnostics)
+            schema = self._schema
+        if schema is None:
+            schema = self.call("GetSchema")
+            raise_errors(schema.diagnostics)
             with self._lock:
-                self._schema = known
-        return known
+                self._schema = schema
+        return schema
 
     def cancel(self) -> None:
         """Ask the provider to give up what it waits for."""

@@ -36,16 +36,16 @@ def strangers(node: Node, value: Any, path: str = "") -> Iterator[BadValue]:
     if value is None or wire.is_unknown(value) or wire.is_asset(value):
         return
     if node.kind == "object" and isinstance(value, dict):
-        known = {f.pulumi: f for f in node.fields.values() if f.pulumi}
+        fields = {f.pulumi: f for f in node.fields.values() if f.pulumi}
         for name, part in value.items():
             if name.startswith("__"):
                 continue
-            if name not in known or not (known[name].settable or path):
-                near = difflib.get_close_matches(name, known, 1)
+            if name not in fields or not (fields[name].settable or path):
+                near = difflib.get_close_matches(name, fields, 1)
                 hint = f" Did you mean {near[0]!r}?" if near and near[0] != name else ""
                 yield BadValue(join(path, name), f"Unsupported argument: {name!r} is not expected here.{hint}")
                 continue
-            f = known[name]
+            f = fields[name]
             yield from strangers(_part(f), part, join(path, name))
     elif node.elem is not None and isinstance(value, list):
         for i, item in enumerate(value):

@@ -41,11 +41,11 @@ class Actions:
         """
         fields = dict(document)
         name = fields.pop("action", None)
-        known: dict[str, Callable[..., dict[str, Any]]] = {each: getattr(self, each) for each in self.NAMES}
-        if name not in known:
+        handlers: dict[str, Callable[..., dict[str, Any]]] = {each: getattr(self, each) for each in self.NAMES}
+        if name not in handlers:
             raise ValueError(f"unknown action {name!r}; there are {', '.join(self.NAMES)}")
         try:
-            return known[name](**fields)
+            return handlers[name](**fields)
         except TypeError as error:
             raise ValueError(f"action {name}: {str(error).partition('() ')[2]}") from None
 
@@ -55,26 +55,26 @@ class Actions:
         `instance`: an id, or `oldest`, `newest` or a pool's name, which mean a Spot instance. `rebalance`: recommend
         to leave, and give notice so much later. `lead`: another length of the notice.
         """
-        found = self._pick(instance)
+        machine = self._pick(instance)
         if not notice:
-            self._machines.take(found)
+            self._machines.take(machine)
         elif rebalance is None:
-            self._machines.notice(found, _span(lead))
+            self._machines.notice(machine, _span(lead))
         else:
-            if found.market is not Market.SPOT:
-                raise ValueError(f"{found.id} is on-demand: only Spot instances get interruption notices")
-            self._machines.rebalance(found)
+            if machine.market is not Market.SPOT:
+                raise ValueError(f"{machine.id} is on-demand: only Spot instances get interruption notices")
+            self._machines.rebalance(machine)
             delay = _span(rebalance) or timedelta()
-            self._market.timeline.after(delay, lambda: self._notice_if_alive(found, _span(lead)))
-        return {"instance": found.id}
+            self._market.timeline.after(delay, lambda: self._notice_if_alive(machine, _span(lead)))
+        return {"instance": machine.id}
 
     def rebalance(self, instance: str) -> dict[str, Any]:
         """Send a rebalance recommendation for a Spot instance, without taking it back."""
-        found = self._pick(instance)
-        if found.market is not Market.SPOT:
-            raise ValueError(f"{found.id} is on-demand: only Spot instances get rebalance recommendations")
-        self._machines.rebalance(found)
-        return {"instance": found.id}
+        machine = self._pick(instance)
+        if machine.market is not Market.SPOT:
+            raise ValueError(f"{machine.id} is on-demand: only Spot instances get rebalance recommendations")
+        self._machines.rebalance(machine)
+        return {"instance": machine.id}
 
     def drought(self, pool: str, duration: Any = None, market: str = "spot", **more: Any) -> dict[str, Any]:
         """Empty pools for a time (`for`) or until `recover`; their Spot instances get notice."""
@@ -105,11 +105,11 @@ class Actions:
         if (usd is None) == (factor is None):
             raise ValueError("action price: give usd or factor")
         pools = [p for p in self._market.pools.matching(pool) if p.spot_usd is not None]
-        given = float(usd if usd is not None else factor or 0)
-        if not 0 < given < math.inf:
+        amount = float(usd if usd is not None else factor or 0)
+        if not 0 < amount < math.inf:
             raise ValueError(f"action price: {'usd' if factor is None else 'factor'} must be a number above 0")
         for each in pools:
-            new = given if factor is None else (each.spot_usd or 0) * given
+            new = amount if factor is None else (each.spot_usd or 0) * amount
             self._market.pools.set_price(each, new, self._market.clock.now())
         return {"pools": [p.name for p in pools]}
 
@@ -123,7 +123,7 @@ class Actions:
         for each in pools:
             each.depth[side] = int(instances)
             if side is Market.SPOT:
-                running = self._spot_of(each)
+                running = self._spot_machines(each)
                 struck += self._notice_each(running[int(instances) :])
         return {"pools": [p.name for p in pools], "instances": struck}
 
@@ -136,9 +136,9 @@ class Actions:
         if not isinstance(pools, list) or not pools:
             raise ValueError("action replay: `pools` must be a list that is not empty")
         if types:
-            found = [InstanceType.model_validate(kind) for kind in types]
-            self._market.use_catalogue(self._market.pools.catalogue.with_types(found))
-        courses = [Course.of(document) for document in pools]
+            instance_types = [InstanceType.model_validate(kind) for kind in types]
+            self._market.use_catalogue(self._market.pools.catalogue.with_types(instance_types))
+        courses = [Course.parse(document) for document in pools]
         played = {(self._played(course).name, course.market) for course in courses}
         if delays:
             self.delays(**delays)
@@ -154,20 +154,20 @@ class Actions:
         self._replay.begin(courses, began)
         return {"pools": sorted({name for name, _ in played}), "began_at": stamp(began)}
 
-    def delays(self, pool: str = "", **given: Any) -> dict[str, Any]:
+    def delays(self, pool: str = "", **settings: Any) -> dict[str, Any]:
         """Set how long things take from now on, by the names of `Delays`; with `pool`, for launches from that pool."""
-        if not given:
+        if not settings:
             raise ValueError(f"action delays: name one of {', '.join(field.name for field in fields(Delays))}")
-        changed = self._market.delays.changed(given)
+        changed = self._market.delays.changed(settings)
         if not pool:
             self._market.delays = changed
             return {"pools": []}
-        if other := sorted(set(given) - set(OF_A_POOL)):
+        if other := sorted(set(settings) - set(OF_A_POOL)):
             raise ValueError(f"action delays: {', '.join(other)} is not of a pool; {', '.join(OF_A_POOL)} are")
-        found = self._market.pools.matching(pool)
-        for each in found:
-            each.delays.update(given)
-        return {"pools": [p.name for p in found]}
+        matches = self._market.pools.matching(pool)
+        for each in matches:
+            each.delays.update(settings)
+        return {"pools": [p.name for p in matches]}
 
     def _played(self, course: Course) -> MarketPool:
         kind, _, zone = course.pool.partition("/")
@@ -188,8 +188,8 @@ class Actions:
 
     def _set_price(self, pool: str, usd: float) -> None:
         kind, _, zone = pool.partition("/")
-        if (found := self._market.pools.get(kind, zone)) is not None:
-            self._market.pools.set_price(found, usd, self._market.clock.now())
+        if (market_pool := self._market.pools.get(kind, zone)) is not None:
+            self._market.pools.set_price(market_pool, usd, self._market.clock.now())
 
     def quota(self, code: str, value: float) -> dict[str, Any]:
         """Set a quota by its code. Running instances stay."""
@@ -201,7 +201,7 @@ class Actions:
             del pool.dry_until[side]
 
     def _notice_all(self, pool: MarketPool) -> list[str]:
-        return self._notice_each(self._spot_of(pool))
+        return self._notice_each(self._spot_machines(pool))
 
     def _notice_each(self, machines: Iterable[Machine]) -> list[str]:
         struck = []
@@ -214,7 +214,7 @@ class Actions:
         if machine.alive:
             self._machines.notice(machine, lead)
 
-    def _spot_of(self, pool: MarketPool) -> list[Machine]:
+    def _spot_machines(self, pool: MarketPool) -> list[Machine]:
         return [m for m in self._machines.living() if m.market is Market.SPOT and m.pool is pool]
 
     def _pick(self, name: str) -> Machine:

@@ -29,14 +29,14 @@ class Course:
     notice: timedelta = timedelta()
 
     @classmethod
-    def of(cls, document: dict[str, Any]) -> "Course":
+    def parse(cls, document: dict[str, Any]) -> "Course":
         """Read the course from an action's document.
 
         Raises:
             ValueError: for a field that is missing or wrong.
         """
-        known = {"pool", "market", "gap_seconds", "data", "prices", "notice_seconds"}
-        if unknown := sorted(set(document) - known):
+        field_names = {"pool", "market", "gap_seconds", "data", "prices", "notice_seconds"}
+        if unknown := sorted(set(document) - field_names):
             raise ValueError(f"action replay: unknown fields {', '.join(unknown)} of a pool")
         try:
             gap = timedelta(seconds=float(document.get("gap_seconds", 300)))

@@ -31,11 +31,11 @@ class BadScript(ValueError):
 
 @dataclass(frozen=True)
 class ScriptStep:
-    """An action at a market time since the start; `every` repeats it."""
+    """An action at a market time since the start; `interval` repeats it."""
 
     at: timedelta
     action: dict[str, Any]
-    every: timedelta | None = None
+    interval: timedelta | None = None
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class _Play:
         self._step = step
 
     def __call__(self) -> None:
-        if self._step.every is not None:
-            self._market.timeline.after(self._step.every, self)
+        if self._step.interval is not None:
+            self._market.timeline.after(self._step.interval, self)
         self._actions.do(self._step.action)
 
 
@@ -92,22 +92,22 @@ def _read(path: Path) -> Any:
 def _script(path: Path) -> tuple[list[ScriptStep], list[InstanceType]]:
     document = _read(path)
     whole: dict[str, Any] = document if isinstance(document, dict) else {"actions": document}
-    found = [f"unknown key {name}" for name in whole if name not in ("actions", "types")]
-    found += [f"{name} must be a list" for name, value in whole.items() if not isinstance(value, list)]
+    problems = [f"unknown key {name}" for name in whole if name not in ("actions", "types")]
+    problems += [f"{name} must be a list" for name, value in whole.items() if not isinstance(value, list)]
     steps, types = list[ScriptStep](), list[InstanceType]()
-    if not found:
+    if not problems:
         for number, kind in enumerate(whole.get("types", []), 1):
             try:
                 types.append(InstanceType.model_validate(kind))
             except ValidationError as error:
-                found += [f"type {number}: {fault}" for fault in faults(error, InstanceType)]
+                problems += [f"type {number}: {fault}" for fault in faults(error, InstanceType)]
         for number, entry in enumerate(whole.get("actions", []), 1):
             try:
                 steps.append(_step(entry))
             except ValueError as error:
-                found.append(f"step {number}: {error}")
-    if found:
-        raise BadScript(f"{path}: {'; '.join(found)}")
+                problems.append(f"step {number}: {error}")
+    if problems:
+        raise BadScript(f"{path}: {'; '.join(problems)}")
     return steps, types
 
 
@@ -115,11 +115,11 @@ def _step(entry: Any) -> ScriptStep:
     if not isinstance(entry, dict) or entry.get("action") not in Actions.NAMES or "at" not in entry:
         raise ValueError(f"needs `at` and `action`, one of {', '.join(Actions.NAMES)}")
     fields = dict(entry)
-    at, every = span(fields.pop("at")), fields.pop(REPEATED, None)
-    again = None if every is None else span(every)
+    at, repeat_interval = span(fields.pop("at")), fields.pop(REPEATED, None)
+    again = None if repeat_interval is None else span(repeat_interval)
     if again == timedelta():
         raise ValueError(f"`{REPEATED}` must be more than 0s")
-    return ScriptStep(at=at, action=fields, every=again)
+    return ScriptStep(at=at, action=fields, interval=again)
 
 
 def _trace(path: Path, region: str) -> list[ScriptStep]:
@@ -134,8 +134,8 @@ def _trace(path: Path, region: str) -> list[ScriptStep]:
         try:
             steps += _course(pool, trace)
         except (TypeError, LookupError, AttributeError, ValueError) as error:
-            said = error if type(error) is ValueError else "needs `metadata.gap_seconds` and a list `data`"
-            wrong.append(f"{pool}: {said}")
+            problem = error if type(error) is ValueError else "needs `metadata.gap_seconds` and a list `data`"
+            wrong.append(f"{pool}: {problem}")
     if wrong:
         raise BadScript(f"{path}: {'; '.join(wrong)}")
     if not steps:

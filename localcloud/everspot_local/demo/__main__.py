@@ -22,7 +22,7 @@ from everspot_local.console import PlainConsole
 from everspot_local.demo import processes
 from everspot_local.demo.checks import Check, promises, sweep_promises, waited_in_time
 from everspot_local.demo.phases import Phases
-from everspot_local.demo.site import CLOUDS, site_of
+from everspot_local.demo.site import CLOUDS, load_site
 from everspot_local.demo.story import Story
 from everspot_local.demo.trials import SWEEP, Trials
 from everspot_local.demo.world import ROOT, DemoError, DemoWorld
@@ -37,11 +37,11 @@ def main() -> int:
     processes.listen()
     processes.adopt_orphans()
     phases = Phases(console)
-    site = site_of(options.cloud)
+    site = load_site(options.cloud)
     home: Path = options.out or ROOT / ".everspot" / site.folder
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
-    world = DemoWorld(site, home=home, time_scale=options.time_scale, say=_say)
+    world = DemoWorld(site, home=home, time_scale=options.time_scale, print_line=_print_line)
     checks: list[Check] = []
     code = 1
     try:
@@ -92,8 +92,8 @@ def _play(world: DemoWorld, limit: timedelta, phases: Phases) -> list[Check]:
     with phases.phase("pulumi destroy", "destroy"):
         for stack in reversed(world.site.stacks):
             world.destroy(stack)
-        left, asked = world.leftovers(), f"asked through {world.site.asked_through}"
-        checks.append(Check("destroy leaves nothing behind", not left, ", ".join(left[:5]) or asked))
+        leftovers, channel = world.leftovers(), f"asked through {world.site.asked_through}"
+        checks.append(Check("destroy leaves nothing behind", not leftovers, ", ".join(leftovers[:5]) or channel))
     return checks
 
 
@@ -105,7 +105,7 @@ def _bill(world: DemoWorld, story: Story) -> list[Check]:
     return [
         *promises(report, CHECKPOINT_STEPS),
         waited_in_time(report, story.on_demand_at),
-        *sweep_promises(report, story.trials.shown(), story.trials.beside),
+        *sweep_promises(report, story.trials.shown(), story.trials.max_concurrent),
         Check("an independent sum gives the same bill", equal, f"${audit:.4f} and ${report['cost_usd']:.4f}"),
     ]
 
@@ -113,9 +113,9 @@ def _bill(world: DemoWorld, story: Story) -> list[Check]:
 def _emptied(world: DemoWorld, limit: timedelta) -> tuple[bool, str]:
     """Return whether the instances launched for ended jobs end by themselves, and how long that took in market time."""
     began = time.monotonic()
-    while left := world.launched():
+    while instances := world.launched():
         if time.monotonic() - began > limit.total_seconds():
-            return False, ", ".join(left)
+            return False, ", ".join(instances)
         time.sleep(1)
     return True, f"after {(time.monotonic() - began) * world.time_scale / 60:.0f} min"
 
@@ -133,18 +133,18 @@ def _report(world: DemoWorld) -> tuple[dict, float]:  # type: ignore[type-arg]
 
 
 def _verdict(checks: list[Check], home: Path, minutes: float) -> int:
-    kept = all(c.holds for c in checks)
-    table = Table(title=f"{'Everspot kept its word' if kept else 'Broken promises'} in {minutes:.1f} minutes")
+    all_passed = all(c.holds for c in checks)
+    table = Table(title=f"{'Everspot kept its word' if all_passed else 'Broken promises'} in {minutes:.1f} minutes")
     for column in ("promise", "kept", "figure"):
         table.add_column(column)
     for check in checks:
         table.add_row(check.name, check.verdict(), check.figure)
     console.print(table)
     console.print(f"picture: {home / 'report.html'}\nfigures: {home / 'report.json'}")
-    return 0 if kept else 1
+    return 0 if all_passed else 1
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     console.print(f"  {line}")
 
 

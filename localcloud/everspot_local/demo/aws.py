@@ -11,27 +11,29 @@ from everspot_local.demo.site import Environment, Site
 def leftovers(env: Environment, cluster: str) -> list[str]:
     """Return every resource that the cluster could have left behind, by kind and id; empty when all is deleted."""
     ec2 = client(env, "ec2")
-    found = [f"instance {i['InstanceId']}" for i in _instances(ec2)]
-    found += [
+    resources = [f"instance {i['InstanceId']}" for i in _instances(ec2)]
+    resources += [
         f"fleet {f['FleetId']}" for f in ec2.describe_fleets()["Fleets"] if not f["FleetState"].startswith("deleted")
     ]
-    found += [f"vpc {v['VpcId']}" for v in ec2.describe_vpcs()["Vpcs"] if not v["IsDefault"]]
-    found += [
+    resources += [f"vpc {v['VpcId']}" for v in ec2.describe_vpcs()["Vpcs"] if not v["IsDefault"]]
+    resources += [
         f"endpoint {e['VpcEndpointId']}"
         for e in ec2.describe_vpc_endpoints()["VpcEndpoints"]
         if e["State"] != "deleted"
     ]
-    found += [f"launch template {t['LaunchTemplateId']}" for t in ec2.describe_launch_templates()["LaunchTemplates"]]
-    found += [f"volume {v['VolumeId']}" for v in ec2.describe_volumes()["Volumes"]]
-    found += [f"bucket {b['Name']}" for b in client(env, "s3").list_buckets()["Buckets"] if cluster in b["Name"]]
-    found += [f"queue {url}" for url in client(env, "sqs").list_queues().get("QueueUrls", [])]
-    found += [f"rule {r['Name']}" for r in client(env, "events").list_rules()["Rules"] if cluster in r["Name"]]
+    resources += [
+        f"launch template {t['LaunchTemplateId']}" for t in ec2.describe_launch_templates()["LaunchTemplates"]
+    ]
+    resources += [f"volume {v['VolumeId']}" for v in ec2.describe_volumes()["Volumes"]]
+    resources += [f"bucket {b['Name']}" for b in client(env, "s3").list_buckets()["Buckets"] if cluster in b["Name"]]
+    resources += [f"queue {url}" for url in client(env, "sqs").list_queues().get("QueueUrls", [])]
+    resources += [f"rule {r['Name']}" for r in client(env, "events").list_rules()["Rules"] if cluster in r["Name"]]
     groups = client(env, "autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
-    found += [f"auto scaling group {g['AutoScalingGroupName']}" for g in groups]
+    resources += [f"auto scaling group {g['AutoScalingGroupName']}" for g in groups]
     iam = client(env, "iam")
-    found += [f"role {r['RoleName']}" for r in iam.list_roles()["Roles"] if cluster in r["RoleName"]]
-    found += [f"profile {p['InstanceProfileName']}" for p in iam.list_instance_profiles()["InstanceProfiles"]]
-    return found
+    resources += [f"role {r['RoleName']}" for r in iam.list_roles()["Roles"] if cluster in r["RoleName"]]
+    resources += [f"profile {p['InstanceProfileName']}" for p in iam.list_instance_profiles()["InstanceProfiles"]]
+    return resources
 
 
 def launched(env: Environment) -> list[str]:

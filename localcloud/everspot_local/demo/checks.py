@@ -71,22 +71,22 @@ def waited_in_time(report: dict[str, Any], until: datetime | None) -> Check:
     """
     job, first = _job(report, "patient"), _first_instance(report, "patient")
     submitted, launched = datetime.fromisoformat(job["submitted_at"]), datetime.fromisoformat(first["launched_at"])
-    left = datetime.fromisoformat(job["deadline_at"]) - datetime.fromisoformat(job["ended_at"])
+    margin = datetime.fromisoformat(job["deadline_at"]) - datetime.fromisoformat(job["ended_at"])
     in_time = until is not None and launched <= until + MOMENT and job["deadline_met"]
-    holds = first["market"] == "on-demand" and launched - submitted >= WAITED and in_time
+    passed = first["market"] == "on-demand" and launched - submitted >= WAITED and in_time
     minute = timedelta(minutes=1)
     latest = f"{(until - submitted) / minute:.0f}" if until is not None else "?"
     figure = f"{first['market']} after {(launched - submitted) / minute:.0f} min, {latest} at the latest; "
-    figure += f"done {left / minute:.0f} min before the deadline"
-    return Check("a drought is waited out until the last safe moment at most", bool(holds), figure)
+    figure += f"done {margin / minute:.0f} min before the deadline"
+    return Check("a drought is waited out until the last safe moment at most", bool(passed), figure)
 
 
-def sweep_promises(report: dict[str, Any], shown: dict[str, Any], beside: int) -> list[Check]:
+def sweep_promises(report: dict[str, Any], shown: dict[str, Any], max_concurrent: int) -> list[Check]:
     """Return the promises of the sweep.
 
     Args:
         shown: what `everspot sweep --show` answers.
-        beside: the most of its trials that were seen on one instance at the same moment.
+        max_concurrent: the most of its trials that were seen on one instance at the same moment.
     """
     trials, states = shown["trials"], [trial["state"] for trial in shown["trials"]]
     ended = states.count("COMPLETE"), states.count("PRUNED")
@@ -106,8 +106,8 @@ def sweep_promises(report: dict[str, Any], shown: dict[str, Any], beside: int) -
         ),
         Check(
             "its trials share instances",
-            beside >= 2 and len(homes) < TRIALS,
-            f"{len(names)} on {len(homes)} instances, {beside} at once on one",
+            max_concurrent >= 2 and len(homes) < TRIALS,
+            f"{len(names)} on {len(homes)} instances, {max_concurrent} at once on one",
         ),
         Check(
             "its dollars are the report's",
@@ -130,7 +130,9 @@ def _first_instance(report: dict[str, Any], name: str) -> dict[str, Any]:
     """Return the instance that a job had first: the one that was taken from it first, or the oldest. A later one may be
     older, because it stands or had another job before."""
     job = _job(report, name)["job_id"]
-    mine = [i for i in report["instances"] if job in i["jobs"]]
-    taken = min((s for s in report["interruptions"] if s["job_id"] == job), key=lambda s: s["epoch"], default=None)
-    lost = [i for i in mine if taken is not None and i["instance_id"] == taken["instance_id"]]
-    return min(lost or mine, key=lambda i: i["launched_at"])
+    job_instances = [i for i in report["instances"] if job in i["jobs"]]
+    interruption = min(
+        (s for s in report["interruptions"] if s["job_id"] == job), key=lambda s: s["epoch"], default=None
+    )
+    lost = [i for i in job_instances if interruption is not None and i["instance_id"] == interruption["instance_id"]]
+    return min(lost or job_instances, key=lambda i: i["launched_at"])

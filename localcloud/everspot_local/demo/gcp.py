@@ -30,15 +30,21 @@ OTHERS = {
 def leftovers(env: Environment, cluster: str) -> list[str]:
     """Return every resource that the cluster could have left behind, by kind and name; empty when all is deleted."""
     compute = f"/compute/v1/projects/{env['GOOGLE_PROJECT']}"
-    found = [f"{kind} {item['name']}" for kind in AGGREGATED for item in _everywhere(env, kind)]
+    resources = [f"{kind} {item['name']}" for kind in AGGREGATED for item in _everywhere(env, kind)]
     for kind in GLOBAL:
-        found += [f"{kind} {item['name']}" for item in _ask(env, f"{compute}/global/{kind}").get("items", [])]
+        resources += [
+            f"{kind} {item['name']}" for item in _request_json(env, f"{compute}/global/{kind}").get("items", [])
+        ]
     for kind, path in OTHERS.items():
-        answer = _ask(env, path.format(project=env["GOOGLE_PROJECT"]))
-        found += [f"{kind} {item['name']}" for items in answer.values() if isinstance(items, list) for item in items]
-    policy = _ask(env, f"/resourcemanager/v1/projects/{env['GOOGLE_PROJECT']}:getIamPolicy", {})
+        answer = _request_json(env, path.format(project=env["GOOGLE_PROJECT"]))
+        resources += [
+            f"{kind} {item['name']}" for items in answer.values() if isinstance(items, list) for item in items
+        ]
+    policy = _request_json(env, f"/resourcemanager/v1/projects/{env['GOOGLE_PROJECT']}:getIamPolicy", {})
     grants = [(b["role"], member) for b in policy.get("bindings", []) for member in b["members"]]
-    return found + [f"grant of {role} to {member}" for role, member in grants if cluster in role or cluster in member]
+    return resources + [
+        f"grant of {role} to {member}" for role, member in grants if cluster in role or cluster in member
+    ]
 
 
 def launched(env: Environment) -> list[str]:
@@ -48,19 +54,19 @@ def launched(env: Environment) -> list[str]:
 
 
 def _everywhere(env: Environment, kind: str) -> Iterator[dict[str, Any]]:
-    answer = _ask(env, f"/compute/v1/projects/{env['GOOGLE_PROJECT']}/aggregated/{kind}")
+    answer = _request_json(env, f"/compute/v1/projects/{env['GOOGLE_PROJECT']}/aggregated/{kind}")
     for scope in answer.get("items", {}).values():
         yield from scope.get(kind, [])
 
 
-def _ask(env: Environment, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+def _request_json(env: Environment, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return the cloud's answer to a request. `body`: of a POST."""
     headers = {"Authorization": f"Bearer {env['GOOGLE_OAUTH_ACCESS_TOKEN']}", "Content-Type": "application/json"}
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(env["EVERSPOT_GCP_ENDPOINT"] + path, data, headers)  # noqa: S310
     with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
-        found: dict[str, Any] = json.loads(answer.read() or b"{}")
-    return found
+        document: dict[str, Any] = json.loads(answer.read() or b"{}")
+    return document
 
 
 SITE = Site(

@@ -40,10 +40,10 @@ def descendants(root: int | None = None) -> dict[int, str]:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 if fields[0] != "Z":
                     parents[int(entry.name)] = int(fields[1])
-    family, found = {root or os.getpid()}, True
-    while found:
+    family, growing = {root or os.getpid()}, True
+    while growing:
         grown = {pid for pid, parent in parents.items() if parent in family and pid not in family}
-        found = bool(grown)
+        growing = bool(grown)
         family |= grown
     family.discard(root or os.getpid())
     return {pid: _command(pid) for pid in sorted(family)}

@@ -38,6 +38,6 @@ class Site:
         return self.account, self.cluster
 
 
-def site_of(cloud: str) -> Site:
+def load_site(cloud: str) -> Site:
     """Return the site of one of `CLOUDS`. Only its module, and its client, are loaded."""
     return cast(Site, import_module(f"everspot_local.demo.{cloud}").SITE)

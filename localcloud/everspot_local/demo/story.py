@@ -48,7 +48,7 @@ class Story:
             more = self.world.site.patient if spec.stem == PATIENT else ()
             answer = self.world.everspot_json("submit", str(spec), *more)
             self.ids[spec.stem] = answer["job_id"]
-            self.world.say(f"submitted {answer['job_id']}")
+            self.world.print_line(f"submitted {answer['job_id']}")
 
     def plan_strokes(self) -> None:
         """Plan two interruptions with notice, the second because its pool loses its capacity; a sweep; and a kill
@@ -69,25 +69,25 @@ class Story:
         until = time.monotonic() + limit.total_seconds()
         while time.monotonic() < until:
             jobs = self.world.everspot_json("jobs")
-            mine = [job for job in jobs if job["job_id"] in self.ids.values()]
-            tick("  ".join([*(_word(job) for job in mine), self.trials.word(jobs)]))
-            self._listen(mine)
+            own_jobs = [job for job in jobs if job["job_id"] in self.ids.values()]
+            tick("  ".join([*(_progress(job) for job in own_jobs), self.trials.describe_progress(jobs)]))
+            self._listen(own_jobs)
             self.trials.look(jobs)
-            ended = len(mine) == len(self.ids) and all(job["state"] in FINAL for job in mine)
+            ended = len(own_jobs) == len(self.ids) and all(job["state"] in FINAL for job in own_jobs)
             if self.trials.over() and ended:
-                return mine
-            self._deal({job["job_id"]: job for job in mine})
+                return own_jobs
+            self._deal({job["job_id"]: job for job in own_jobs})
             time.sleep(LOOK_SECONDS)
-        raise DemoError(f"the jobs had not ended after {limit}: {[(j['job_id'], j['state']) for j in mine]}")
+        raise DemoError(f"the jobs had not ended after {limit}: {[(j['job_id'], j['state']) for j in own_jobs]}")
 
     def _listen(self, jobs: list[dict[str, Any]]) -> None:
         """Record until when the patient job will wait, and print it the first time."""
-        told = next((job["on_demand_at"] for job in jobs if job["job_id"] == self.ids[PATIENT]), None)
-        if told is None:
+        timestamp = next((job["on_demand_at"] for job in jobs if job["job_id"] == self.ids[PATIENT]), None)
+        if timestamp is None:
             return
-        at = datetime.fromisoformat(told)
+        at = datetime.fromisoformat(timestamp)
         if self.on_demand_at is None:
-            self.world.say(f"{self.ids['patient']} waits for Spot until {at:%H:%M:%S} at the latest")
+            self.world.print_line(f"{self.ids['patient']} waits for Spot until {at:%H:%M:%S} at the latest")
         self.on_demand_at = at
 
     def _deal(self, jobs: dict[str, dict[str, Any]]) -> None:
@@ -98,10 +98,12 @@ class Story:
             step, total = job["step"] or 0, job["total_steps"] or 0
             if total and step / total >= stroke.at:
                 stroke.done = True
-                self.world.say(f"{stroke.name}: {job['job_id']} at step {step} of {total}; {stroke.deal(self, job)}")
+                self.world.print_line(
+                    f"{stroke.name}: {job['job_id']} at step {step} of {total}; {stroke.deal(self, job)}"
+                )
 
 
-def _word(job: dict[str, Any]) -> str:
+def _progress(job: dict[str, Any]) -> str:
     step, total = job.get("step") or 0, job.get("total_steps") or 0
     return f"{job['name']}: {job['state'].lower()} {100 * step // total if total else 0} %"
 

@@ -16,11 +16,11 @@ FINAL = {"SUCCEEDED", "FAILED", "CANCELLED"}
 
 @dataclass
 class Trials:
-    """The running sweep. `beside`: the most of its trials that were seen on one instance at the same moment."""
+    """The running sweep. `max_concurrent`: the most of its trials that were seen on one instance at the same moment."""
 
     world: DemoWorld
     command: subprocess.Popen[bytes] | None = None
-    beside: int = 0
+    max_concurrent: int = 0
 
     def begin(self) -> None:
         """Start the command; it ends when all trials have."""
@@ -29,7 +29,7 @@ class Trials:
     def look(self, jobs: list[dict[str, Any]]) -> None:
         """Record which trials run beside each other, among the jobs as they are now."""
         on = Counter(job["owner"] for job in jobs if job["name"] == NAME and job["owner"])
-        self.beside = max([self.beside, *on.values()])
+        self.max_concurrent = max([self.max_concurrent, *on.values()])
 
     def over(self) -> bool:
         """Return whether the sweep has ended.
@@ -42,7 +42,7 @@ class Trials:
             raise DemoError(f"`sweep` ended with {code}: {self.world.home / 'sweep.log'}")
         return self.command is None or code == 0
 
-    def word(self, jobs: list[dict[str, Any]]) -> str:
+    def describe_progress(self, jobs: list[dict[str, Any]]) -> str:
         """Return the progress in words."""
         ended = sum(job["name"] == NAME and job["state"] in FINAL for job in jobs)
         return f"sweep: {ended} trials" if self.command is not None else ""

@@ -24,12 +24,12 @@ class DemoError(RuntimeError):
 
 @dataclass
 class DemoWorld:
-    """Folders and environment of one demonstration. `say` prints a line."""
+    """Folders and environment of one demonstration. `print_line` prints a line."""
 
     site: Site
     home: Path
     time_scale: float
-    say: Callable[[str], None]
+    print_line: Callable[[str], None]
     env: dict[str, str] = field(default_factory=dict)
     store_url: str = ""
     cluster: str = ""
@@ -94,12 +94,12 @@ class DemoWorld:
             shutil.copytree(ROOT / "stacks", project / "stacks", ignore=shutil.ignore_patterns("__pycache__"))
             shutil.copy(ROOT / "Pulumi.yaml", project)
             (project / ".venv").symlink_to(sys.prefix)  # its `virtualenv`, which a language host would make otherwise
-        found = automation.create_or_select_stack(
+        stack = automation.create_or_select_stack(
             stack_name=name, work_dir=str(project), opts=automation.LocalWorkspaceOptions(env_vars=self.env)
         )
         if own := self.site.settings.get(name):
-            found.set_all_config({key: automation.ConfigValue(value) for key, value in own.items()})
-        return found
+            stack.set_all_config({key: automation.ConfigValue(value) for key, value in own.items()})
+        return stack
 
     def up(self, name: str, *, expect_no_changes: bool = False) -> automation.UpResult:
         """Run `pulumi up -s NAME`, and take the store's URL and the cluster's name from its outputs."""

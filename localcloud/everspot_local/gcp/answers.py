@@ -69,14 +69,14 @@ class Present(dict[str, Any]):
     """A message that is written even if it is empty, because its presence has a meaning."""
 
 
-def told(value: Any, *, zeros: bool) -> Any:
+def to_proto_json(value: Any, *, zeros: bool) -> Any:
     """Return a document as proto-JSON writes it, without unset or empty fields. `zeros`: false and 0 are written."""
     if isinstance(value, dict):
-        parts = {key: told(part, zeros=zeros) for key, part in value.items()}
-        kept = {key: part for key, part in parts.items() if not _unset(part, zeros=zeros)}
-        return Present(kept) if isinstance(value, Present) else kept
+        parts = {key: to_proto_json(part, zeros=zeros) for key, part in value.items()}
+        present = {key: part for key, part in parts.items() if not _unset(part, zeros=zeros)}
+        return Present(present) if isinstance(value, Present) else present
     if isinstance(value, list | tuple):
-        return [told(part, zeros=zeros) for part in value]
+        return [to_proto_json(part, zeros=zeros) for part in value]
     return value
 
 
@@ -93,10 +93,10 @@ def missing(path: str) -> ApiError:
     return ApiError(404, "notFound", f"The resource '{path}' was not found")
 
 
-def invalid(field_name: str, value: Any, why: str, *, reason: str = "invalid") -> ApiError:
+def invalid(field_name: str, value: Any, message: str, *, reason: str = "invalid") -> ApiError:
     """Return Compute's error for an invalid field."""
     shown = value if isinstance(value, str) else _shown(value)
-    return ApiError(400, reason, f"Invalid value for field '{field_name}': '{shown}'. {why}")
+    return ApiError(400, reason, f"Invalid value for field '{field_name}': '{shown}'. {message}")
 
 
 def required(field_name: str) -> ApiError:
@@ -104,9 +104,9 @@ def required(field_name: str) -> ApiError:
     return ApiError(400, "required", f"Required field '{field_name}' not specified")
 
 
-def not_here(what: str) -> ApiError:
+def not_here(feature: str) -> ApiError:
     """Return an error, not one of Google's, that names what the local cloud does not support."""
-    return ApiError(501, "notImplemented", f"The local cloud does not offer {what}.")
+    return ApiError(501, "notImplemented", f"The local cloud does not offer {feature}.")
 
 
 def _shown(value: Any) -> str:

@@ -32,10 +32,10 @@ class GcpSide:
             ValueError: for a region of which the catalogue names no zone.
         """
         catalogue = builtin()
-        found = {zone for kind in catalogue.offered(region) for zone in catalogue.zones(kind, region)}
-        if not found:
+        zones = {zone for kind in catalogue.offered(region) for zone in catalogue.zones(kind, region)}
+        if not zones:
             raise ValueError(f"the catalogue has no zones of {region!r}")
-        return {zone: zone for zone in sorted(found)}
+        return {zone: zone for zone in sorted(zones)}
 
     def join(self, market: LocalMarket) -> None:
         """Make the project."""

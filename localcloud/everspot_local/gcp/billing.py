@@ -8,15 +8,22 @@ from typing import Any
 
 from everspot_local.gcp.answers import ApiError
 from everspot_local.gcp.iam.policies import Policies
-from everspot_local.gcp.iam.policy_calls import Held, policy_routes
+from everspot_local.gcp.iam.policy_calls import HasPermission, policy_routes
 from everspot_local.gcp.refusals import absent
 from everspot_local.gcp.router import Handler, Request
 
 ACCOUNT = "billingAccounts/000000-000000-000000"
 
 
-def routes(project: str, number: str, policies: Policies, held: Held) -> Mapping[str, Handler]:
-    """Return handlers by method id. `project`, `number`: the project's; `policies`, `held`: who may do what."""
+def routes(project: str, number: str, policies: Policies, has_permission: HasPermission) -> Mapping[str, Handler]:
+    """Return handlers by method id.
+
+    Args:
+        project: the project's id.
+        number: the project's number.
+        policies: where the policies are stored.
+        has_permission: returns whether a caller has a permission on a resource.
+    """
 
     def get(request: Request) -> dict[str, Any]:
         if request.params["name"].removeprefix("projects/") not in (project, number):
@@ -31,5 +38,5 @@ def routes(project: str, number: str, policies: Policies, held: Held) -> Mapping
             raise ApiError(403, "forbidden", "The caller does not have permission")
         return name
 
-    own = policy_routes("cloudbilling.billingAccounts", policies, held, account)
+    own = policy_routes("cloudbilling.billingAccounts", policies, has_permission, account)
     return {"cloudbilling.projects.getBillingInfo": get, **own}

@@ -48,15 +48,17 @@ class Budgets:
         self._enter(account)
         if len(self._documents) >= AT_MOST:
             raise exhausted(f"The billing account has {AT_MOST} budgets.")
-        return self._kept(request.body, f"{account}/budgets/{secrets.token_hex(16)}")
+        return self._store(request.body, f"{account}/budgets/{secrets.token_hex(16)}")
 
     def _patch(self, request: Request) -> Document:
-        held = self._get(request.params["name"])
-        if request.body.get("etag") not in (None, "", held["etag"]):
+        budget = self._get(request.params["name"])
+        if request.body.get("etag") not in (None, "", budget["etag"]):
             raise aborted("The etag is not that of the budget.")
-        fields = {one.strip().split(".")[0] for one in str(request.params.get("updateMask") or "").split(",")} - {""}
+        fields = {
+            field_path.strip().split(".")[0] for field_path in str(request.params.get("updateMask") or "").split(",")
+        } - {""}
         body = {name: value for name, value in request.body.items() if not fields or name in fields}
-        return self._kept({**held, **dict.fromkeys(fields), **body}, held["name"])
+        return self._store({**budget, **dict.fromkeys(fields), **body}, budget["name"])
 
     def _delete(self, request: Request) -> Document:
         del self._documents[self._get(request.params["name"])["name"]]
@@ -76,49 +78,49 @@ class Budgets:
 
     def _enter(self, account: str) -> None:
         if not self._on(SERVICE):
-            told = f"Cloud Billing Budget API has not been used in project {self._number} before or it is disabled."
+            message = f"Cloud Billing Budget API has not been used in project {self._number} before or it is disabled."
             info = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "SERVICE_DISABLED",
                     "domain": "googleapis.com",
                     "metadata": {"service": SERVICE, "consumer": f"projects/{self._number}"}}  # fmt: skip
-            raise ApiError(403, "forbidden", told, details=[info])
+            raise ApiError(403, "forbidden", message, details=[info])
         if account != ACCOUNT:
             raise ApiError(403, "forbidden", "The caller does not have permission")
 
-    def _kept(self, body: Document, name: str) -> Document:
-        given = {key: value for key, value in body.items() if value}
-        _check(given)
-        amount = given["amount"]
+    def _store(self, body: Document, name: str) -> Document:
+        fields = {key: value for key, value in body.items() if value}
+        _check(fields)
+        amount = fields["amount"]
         if "specifiedAmount" in amount:
             amount = {"specifiedAmount": {**amount["specifiedAmount"], "currencyCode": CURRENCY}}
-        rules = [{"spendBasis": "CURRENT_SPEND", **rule} for rule in given.get("thresholdRules", [])]
-        found = {**given, "name": name, "etag": secrets.token_hex(8), "amount": amount, "thresholdRules": rules}
-        self._documents[name] = {**found, "budgetFilter": self._filter(given.get("budgetFilter") or {})}
+        rules = [{"spendBasis": "CURRENT_SPEND", **rule} for rule in fields.get("thresholdRules", [])]
+        budget = {**fields, "name": name, "etag": secrets.token_hex(8), "amount": amount, "thresholdRules": rules}
+        self._documents[name] = {**budget, "budgetFilter": self._filter(fields.get("budgetFilter") or {})}
         return self._documents[name]
 
-    def _filter(self, given: Document) -> Document:
+    def _filter(self, requested: Document) -> Document:
         """Return a budget's filter with its defaults, and with projects by their numbers."""
-        found = {"creditTypesTreatment": "INCLUDE_ALL_CREDITS", **{k: v for k, v in given.items() if v}}
-        if "customPeriod" not in found:
-            found.setdefault("calendarPeriod", "MONTH")
+        budget_filter = {"creditTypesTreatment": "INCLUDE_ALL_CREDITS", **{k: v for k, v in requested.items() if v}}
+        if "customPeriod" not in budget_filter:
+            budget_filter.setdefault("calendarPeriod", "MONTH")
         own = {f"projects/{self._project}": f"projects/{self._number}"}
-        return {**found, "projects": [own.get(project, project) for project in given.get("projects") or []]}
+        return {**budget_filter, "projects": [own.get(project, project) for project in requested.get("projects") or []]}
 
 
-def _check(given: Document) -> None:
-    amount = given.get("amount") or {}
+def _check(budget: Document) -> None:
+    amount = budget.get("amount") or {}
     if ("specifiedAmount" in amount) == ("lastPeriodAmount" in amount):
         raise bad("Request contains an invalid argument: a budget has a specified amount or that of the last period.")
     if (amount.get("specifiedAmount") or {}).get("currencyCode") not in (None, "", CURRENCY):
         raise bad("Request contains an invalid argument: the currency is not that of the billing account.")
-    if len(given.get("displayName", "")) > NAME_LENGTH:
+    if len(budget.get("displayName", "")) > NAME_LENGTH:
         raise bad(f"Request contains an invalid argument: display_name has over {NAME_LENGTH} characters.")
-    labels = (given.get("budgetFilter") or {}).get("labels") or {}
+    labels = (budget.get("budgetFilter") or {}).get("labels") or {}
     if len(labels) > 1 or any(len(values) != 1 for values in labels.values()):
         raise bad("Request contains an invalid argument: a filter has one label with one value.")
-    channels = (given.get("notificationsRule") or {}).get("monitoringNotificationChannels") or []
+    channels = (budget.get("notificationsRule") or {}).get("monitoringNotificationChannels") or []
     if len(channels) > CHANNELS:
         raise bad(f"Request contains an invalid argument: at most {CHANNELS} notification channels.")
-    custom = "customPeriod" in (given.get("budgetFilter") or {})
-    for rule in given.get("thresholdRules", []):
+    custom = "customPeriod" in (budget.get("budgetFilter") or {})
+    for rule in budget.get("thresholdRules", []):
         if float(rule.get("thresholdPercent") or 0) < 0 or (custom and rule.get("spendBasis") == "FORECASTED_SPEND"):
             raise bad("Request contains an invalid argument: a threshold is below 0, or foresees a custom period.")

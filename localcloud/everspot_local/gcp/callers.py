@@ -44,10 +44,10 @@ class ApiCaller:
     @property
     def members(self) -> tuple[str, ...]:
         """Return all names by which policies may mean the caller."""
-        return self.principals or (self._named,)
+        return self.principals or (self._policy_member,)
 
     @property
-    def _named(self) -> str:
+    def _policy_member(self) -> str:
         return f"{'user' if self.owner else 'serviceAccount'}:{self.email}"
 
 
@@ -68,21 +68,21 @@ class Sessions:
     """The tokens that were issued."""
 
     def __init__(self) -> None:
-        self._given: dict[str, Token] = {}
+        self._tokens: dict[str, Token] = {}
         self._latest: dict[ApiCaller, Token] = {}
 
     def token(self, caller: ApiCaller, now: datetime) -> Token:
         """Return the token that is kept for a caller, as metadata servers do: the same until five minutes before it
         expires. `now`: real time."""
-        held = self._latest.get(caller)
-        if held is None or held.expires - now < RENEW_BEFORE:
-            held = self._latest[caller] = self.made(caller, now)
-        return held
+        token = self._latest.get(caller)
+        if token is None or token.expires - now < RENEW_BEFORE:
+            token = self._latest[caller] = self.issue(caller, now)
+        return token
 
-    def made(self, caller: ApiCaller, now: datetime, life: timedelta = LIFE) -> Token:
+    def issue(self, caller: ApiCaller, now: datetime, life: timedelta = LIFE) -> Token:
         """Make a token for a caller, beside those that it has. `now`, `life`: real time."""
         token = Token(f"ya29.{secrets.token_urlsafe(40)}", caller, now + life)
-        self._given[token.text] = token
+        self._tokens[token.text] = token
         return token
 
     def caller(self, authorization: str, now: datetime) -> ApiCaller:
@@ -96,12 +96,12 @@ class Sessions:
             raise ApiError(401, "required", f"Request is missing required authentication credential. {_HINT}")
         if text == OWNER_TOKEN:
             return ApiCaller(OWNER)
-        held = self._given.get(text)
-        if held is None or held.expires <= now:
+        token = self._tokens.get(text)
+        if token is None or token.expires <= now:
             raise ApiError(401, "authError", f"Request had invalid authentication credentials. {_HINT}")
-        return held.caller
+        return token.caller
 
     def forget(self) -> None:
         """Revoke all tokens."""
-        self._given.clear()
+        self._tokens.clear()
         self._latest.clear()

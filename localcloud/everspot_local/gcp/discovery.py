@@ -60,12 +60,12 @@ class Match:
             raise not_here("partial responses (`fields`)")
         pairs = [(name, value) for name, value in pairs if name != "fields"]
         forms = {name: value for name, value in pairs if name in _FORMS}
-        left = ((name, value) for name, value in pairs if name not in _FORMS)
+        remaining = ((name, value) for name, value in pairs if name not in _FORMS)
         parameters = dict(self.method.parameters)
         if self.method.body is not None and self.method.body.has("updateMask"):
             # The mask of a message may come in the query, too: so the provider sends Pub/Sub's.
             parameters.setdefault("updateMask", {"type": "string"})
-        return {**query(parameters, left), **self.names, **forms}
+        return {**query(parameters, remaining), **self.names, **forms}
 
 
 class Api:
@@ -90,8 +90,8 @@ class Api:
         query."""
         for shape in (path.count("/"), -1):
             for pattern, method, media in self._by_shape.get((verb, shape), ()):
-                if found := _compiled(pattern).fullmatch(path):
-                    return Match(method, {_name(k): unquote(v) for k, v in found.groupdict().items()}, media)
+                if match := _compiled(pattern).fullmatch(path):
+                    return Match(method, {_name(k): unquote(v) for k, v in match.groupdict().items()}, media)
         return None
 
     @property
@@ -107,23 +107,23 @@ class Api:
     def _methods(self, resource: Mapping[str, Any]) -> Iterator[tuple[Method, list[str]]]:
         for inner in resource.get("resources", {}).values():
             yield from self._methods(inner)
-        for found in resource.get("methods", {}).values():
-            uploads = [p["path"] for p in found.get("mediaUpload", {}).get("protocols", {}).values()]
+        for definition in resource.get("methods", {}).values():
+            uploads = [p["path"] for p in definition.get("mediaUpload", {}).get("protocols", {}).values()]
             method = Method(
-                id=found["id"],
-                verb=found["httpMethod"],
-                path=_pattern("/" + self._document["servicePath"] + found["path"], found),
-                parameters=found.get("parameters", {}),
-                body=self._body(found),
+                id=definition["id"],
+                verb=definition["httpMethod"],
+                path=_pattern("/" + self._document["servicePath"] + definition["path"], definition),
+                parameters=definition.get("parameters", {}),
+                body=self._body(definition),
             )
-            yield method, [_pattern(path, found) for path in sorted(set(uploads))]
+            yield method, [_pattern(path, definition) for path in sorted(set(uploads))]
 
-    def _body(self, found: Mapping[str, Any]) -> Body | None:
-        if "request" not in found:
+    def _body(self, definition: Mapping[str, Any]) -> Body | None:
+        if "request" not in definition:
             return None
-        patch = found["httpMethod"] == "PATCH"
+        patch = definition["httpMethod"] == "PATCH"
         schemas = self._document["schemas"]
-        return Body(schemas, found["request"], found["id"], empties=self._empties, patch=patch)
+        return Body(schemas, definition["request"], definition["id"], empties=self._empties, patch=patch)
 
 
 @cache
@@ -137,10 +137,10 @@ def document(name: str) -> dict[str, Any]:
     if spec is None or spec.origin is None:
         raise FileNotFoundError("google-api-python-client is not installed: pip install 'everspot[local]'")
     path = Path(spec.origin).parent / "discovery_cache" / "documents" / f"{name}.json"
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    contents: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     for schema, fields in _UNTOLD.get(name, {}).items():
-        found["schemas"][schema]["properties"].update(fields)
-    return found
+        contents["schemas"][schema]["properties"].update(fields)
+    return contents
 
 
 def _pattern(path: str, method: Mapping[str, Any]) -> str:
@@ -151,10 +151,10 @@ def _pattern(path: str, method: Mapping[str, Any]) -> str:
             text += re.escape(piece)
             continue
         name = piece.strip("{+}")
-        given = method.get("parameters", {}).get(name, {}).get("pattern", "")
+        pattern = method.get("parameters", {}).get(name, {}).get("pattern", "")
         spans = piece.startswith("{+")
-        inner = given.removeprefix("^").removesuffix("$").replace("[^/]", "[^/:]") if spans and given else "[^/]+"
-        text += f"(?P<{_group(name)}>{'.+' if spans and not given else inner})"
+        inner = pattern.removeprefix("^").removesuffix("$").replace("[^/]", "[^/:]") if spans and pattern else "[^/]+"
+        text += f"(?P<{_group(name)}>{'.+' if spans and not pattern else inner})"
     return text
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from everspot_local.gcp.answers import not_here
 from everspot_local.gcp.iam.names import inherited
 from everspot_local.gcp.iam.policies import Policies
-from everspot_local.gcp.iam.policy_calls import Held, policy_routes
-from everspot_local.gcp.refusals import absent, bad, taken, unready
+from everspot_local.gcp.iam.policy_calls import HasPermission, policy_routes
+from everspot_local.gcp.refusals import absent, bad, exists_already, unready
 from everspot_local.gcp.router import Handler, Request
 from everspot_local.market.clock import stamp
 
@@ -28,8 +28,8 @@ Document = dict[str, Any]
 class Kms:
     """The keys of a project."""
 
-    def __init__(self, now: Callable[[], datetime], policies: Policies, held: Held) -> None:
-        self._now, self._policies, self._held = now, policies, held
+    def __init__(self, now: Callable[[], datetime], policies: Policies, has_permission: HasPermission) -> None:
+        self._now, self._policies, self._has_permission = now, policies, has_permission
         self._documents: dict[str, Document] = {}
 
     def usable(self, key: str, member: str) -> bool:
@@ -53,40 +53,40 @@ class Kms:
             f"{_VERSIONS}.destroy": self._destroy,
             f"{_VERSIONS}.get": lambda r: self._get(r.params["name"]),
             f"{_VERSIONS}.list": lambda r: {"cryptoKeyVersions": self._under(r.params["parent"], "cryptoKeyVersions")},
-            **policy_routes(_RINGS, self._policies, self._held, lambda name: str(self._get(name)["name"])),
-            **policy_routes(_KEYS, self._policies, self._held, lambda name: str(self._get(name)["name"])),
+            **policy_routes(_RINGS, self._policies, self._has_permission, lambda name: str(self._get(name)["name"])),
+            **policy_routes(_KEYS, self._policies, self._has_permission, lambda name: str(self._get(name)["name"])),
         }
 
     def _create_ring(self, request: Request) -> Document:
-        return self._made(f"{request.params['parent']}/keyRings", request.params.get("keyRingId"), {})
+        return self._create(f"{request.params['parent']}/keyRings", request.params.get("keyRingId"), {})
 
     def _create_key(self, request: Request) -> Document:
         self._get(request.params["parent"])
         body = {key: value for key, value in request.body.items() if value}
         if body.get("purpose") != "ENCRYPT_DECRYPT":
             raise not_here("keys of another purpose than ENCRYPT_DECRYPT")
-        made = self._made(f"{request.params['parent']}/cryptoKeys", request.params.get("cryptoKeyId"), body)
+        crypto_key = self._create(f"{request.params['parent']}/cryptoKeys", request.params.get("cryptoKeyId"), body)
         version = {
-            "name": f"{made['name']}/cryptoKeyVersions/1", "state": "ENABLED", "protectionLevel": "SOFTWARE",
-            "algorithm": "GOOGLE_SYMMETRIC_ENCRYPTION", "createTime": made["createTime"],
-            "generateTime": made["createTime"],
+            "name": f"{crypto_key['name']}/cryptoKeyVersions/1", "state": "ENABLED", "protectionLevel": "SOFTWARE",
+            "algorithm": "GOOGLE_SYMMETRIC_ENCRYPTION", "createTime": crypto_key["createTime"],
+            "generateTime": crypto_key["createTime"],
         }  # fmt: skip
         self._documents[version["name"]] = version
-        made["versionTemplate"] = {"protectionLevel": "SOFTWARE", "algorithm": "GOOGLE_SYMMETRIC_ENCRYPTION"}
-        made.setdefault("destroyScheduledDuration", f"{int(DESTROYED_AFTER.total_seconds())}s")
-        made["primary"] = version
-        return made
+        crypto_key["versionTemplate"] = {"protectionLevel": "SOFTWARE", "algorithm": "GOOGLE_SYMMETRIC_ENCRYPTION"}
+        crypto_key.setdefault("destroyScheduledDuration", f"{int(DESTROYED_AFTER.total_seconds())}s")
+        crypto_key["primary"] = version
+        return crypto_key
 
     def _patch_key(self, request: Request) -> Document:
-        held = self._get(request.params["name"])
+        key = self._get(request.params["name"])
         fields = {name.strip() for name in str(request.params.get("updateMask") or "").split(",") if name.strip()}
         if not fields or fields - _MUTABLE:
             raise bad(f"The update mask names fields that cannot be changed: {', '.join(sorted(fields)) or 'none'}.")
         for name in fields:
-            held.pop(name, None)
+            key.pop(name, None)
             if request.body.get(name):
-                held[name] = request.body[name]
-        return held
+                key[name] = request.body[name]
+        return key
 
     def _destroy(self, request: Request) -> Document:
         version = self._get(request.params["name"])
@@ -96,12 +96,12 @@ class Kms:
         version["destroyTime"] = stamp(self._now() + DESTROYED_AFTER)
         return version
 
-    def _made(self, folder: str, name: str | None, body: Document) -> Document:
+    def _create(self, folder: str, name: str | None, body: Document) -> Document:
         if not name or not _ID.fullmatch(name):
             raise bad(f"Invalid resource id {name!r}: it is 1 to 63 letters, digits, underscores and hyphens.")
         full = f"{folder}/{name}"
         if full in self._documents:
-            raise taken(f"{full} already exists.")
+            raise exists_already(f"{full} already exists.")
         self._documents[full] = {**body, "name": full, "createTime": stamp(self._now())}
         return self._documents[full]
 

@@ -34,13 +34,13 @@ class Monitoring:
 
     def routes(self) -> Mapping[str, Handler]:
         """Return handlers of version 3 by method id."""
-        found: dict[str, Handler] = {
+        handlers: dict[str, Handler] = {
             "monitoring.projects.timeSeries.create": self._put,
             "monitoring.projects.timeSeries.list": self._list_series,
         }
         for kind, check in (("alertPolicies", _check_policy), ("notificationChannels", _check_channel)):
-            found |= self._declared(f"monitoring.projects.{kind}", kind, check)
-        return found
+            handlers |= self._declared(f"monitoring.projects.{kind}", kind, check)
+        return handlers
 
     def dashboard_routes(self) -> Mapping[str, Handler]:
         """Return handlers of version 1, which has the dashboards."""
@@ -60,18 +60,21 @@ class Monitoring:
             return self._document(request.params["name"], kind)
 
         def patch(request: Request) -> Document:
-            held = self._document(request.params["name"], kind)
-            if request.body.get("etag") and request.body["etag"] != held.get("etag"):
+            current = self._document(request.params["name"], kind)
+            if request.body.get("etag") and request.body["etag"] != current.get("etag"):
                 raise aborted("The etag does not match the current one.")
             mask = {n.strip() for n in str(request.params.get("updateMask") or "").split(",") if n.strip()}
             body = {key: value for key, value in request.body.items() if value is not None}
             if mask:
                 names = {name.split(".")[0] for name in mask}
-                body = {**{k: v for k, v in held.items() if k not in names}, **{k: body[k] for k in names if k in body}}
+                body = {
+                    **{k: v for k, v in current.items() if k not in names},
+                    **{k: body[k] for k in names if k in body},
+                }
             check(body)
-            made = self._stamped(body, held["name"], kind, held)
-            self._documents[held["name"]] = made
-            return made
+            changed = self._stamped(body, current["name"], kind, current)
+            self._documents[current["name"]] = changed
+            return changed
 
         def delete(request: Request) -> Document:
             del self._documents[self._document(request.params["name"], kind)["name"]]
@@ -83,22 +86,22 @@ class Monitoring:
         calls = {"create": create, "get": get, "patch": patch, "delete": delete, "list": list_all}
         return {f"{prefix}.{verb}": call for verb, call in calls.items()}
 
-    def _stamped(self, body: Document, name: str, kind: str, held: Document | None = None) -> Document:
+    def _stamped(self, body: Document, name: str, kind: str, current: Document | None = None) -> Document:
         record = {"mutateTime": stamp(self._now())}
         if kind == "dashboards":
             return {**_drawn(body), "name": name, "etag": secrets.token_hex(16)}
-        made = {**body, "name": name, "creationRecord": (held or {}).get("creationRecord", record)}
+        stamped = {**body, "name": name, "creationRecord": (current or {}).get("creationRecord", record)}
         if kind == "alertPolicies":
-            made["mutationRecord"] = record
-            made["conditions"] = [
+            stamped["mutationRecord"] = record
+            stamped["conditions"] = [
                 {**c, "name": c.get("name") or f"{name}/conditions/{secrets.randbelow(10**18) + 10**18}"}
                 for c in body["conditions"]
             ]
-            made.setdefault("enabled", True)
+            stamped.setdefault("enabled", True)
         else:
-            made["mutationRecords"] = [record]
-            made.setdefault("enabled", True)
-        return made
+            stamped["mutationRecords"] = [record]
+            stamped.setdefault("enabled", True)
+        return stamped
 
     def _document(self, name: str, kind: str) -> Document:
         full = "/".join(["projects", self._number if kind == "dashboards" else self._project, *name.split("/")[2:]])
@@ -110,12 +113,12 @@ class Monitoring:
         series = request.body.get("timeSeries") or []
         if not 1 <= len(series) <= SERIES:
             raise bad(f"Field timeSeries had an invalid value: it must have 1 to {SERIES} elements, not {len(series)}.")
-        wrong = [f"timeSeries[{i}]: {why}" for i, each in enumerate(series) if (why := self._problem(each))]
+        wrong = [f"timeSeries[{i}]: {problem}" for i, each in enumerate(series) if (problem := self._problem(each))]
         if wrong:
             raise bad(f"One or more TimeSeries could not be written: {'; '.join(wrong)}")
         for each in series:
-            held = self._series.setdefault(_key(each), {**each, "points": []})
-            held["points"] = [*each["points"], *held["points"]]
+            stored = self._series.setdefault(_key(each), {**each, "points": []})
+            stored["points"] = [*each["points"], *stored["points"]]
         return {}
 
     def _problem(self, series: Mapping[str, Any]) -> str:
@@ -133,27 +136,27 @@ class Monitoring:
             return "the interval of the point has no end time"
         if not self._now() - OLDEST <= end <= self._now() + NEWEST:
             return "the end time of the point is too long ago or ahead"
-        held = self._series.get(_key(series))
-        if held and end < datetime.fromisoformat(held["points"][0]["interval"]["endTime"]) + POINT_EVERY:
+        stored = self._series.get(_key(series))
+        if stored and end < datetime.fromisoformat(stored["points"][0]["interval"]["endTime"]) + POINT_EVERY:
             return "points must be written in order, one or more seconds after the last one: at most one in 5 seconds"
         return ""
 
     def _list_series(self, request: Request) -> Document:
         if any(name.startswith(("aggregation.", "secondaryAggregation.")) for name in request.params):
             raise not_here("aggregation of time series")
-        takes = parsed(str(request.params.get("filter") or ""))
+        matches = parsed(str(request.params.get("filter") or ""))
         start, end = request.params.get("interval.startTime", ""), request.params["interval.endTime"]
-        found = []
+        matching = []
         for series in self._series.values():
             points = [p for p in series["points"] if start < p["interval"]["endTime"] <= end]
-            if points and takes(series):
-                found.append({**series, "points": points})
-        return {"timeSeries": found}
+            if points and matches(series):
+                matching.append({**series, "points": points})
+        return {"timeSeries": matching}
 
 
 def _key(series: Mapping[str, Any]) -> str:
-    named = [series.get("metric") or {}, series.get("resource") or {}]
-    return repr([(part.get("type"), sorted((part.get("labels") or {}).items())) for part in named])
+    parts = [series.get("metric") or {}, series.get("resource") or {}]
+    return repr([(part.get("type"), sorted((part.get("labels") or {}).items())) for part in parts])
 
 
 def _check_policy(body: Document) -> None:
@@ -164,8 +167,8 @@ def _check_policy(body: Document) -> None:
         raise bad("Every condition of an alert policy needs a displayName.")
     for condition in conditions:
         for kind in ("conditionThreshold", "conditionAbsent"):
-            told = str((condition.get(kind) or {}).get("filter") or "")
-            if kind in condition and ("metric.type" not in told or "resource.type" not in told):
+            filter_text = str((condition.get(kind) or {}).get("filter") or "")
+            if kind in condition and ("metric.type" not in filter_text or "resource.type" not in filter_text):
                 raise bad("The filter of a condition must restrict metric.type and resource.type.")
 
 
@@ -182,12 +185,12 @@ def _drawn(part: Any) -> Any:
         return [_drawn(each) for each in part]
     if not isinstance(part, dict):
         return part
-    made = {key: _drawn(each) for key, each in part.items()}
-    if isinstance(chart := made.get("xyChart"), dict):
+    drawn = {key: _drawn(each) for key, each in part.items()}
+    if isinstance(chart := drawn.get("xyChart"), dict):
         lines = [{"targetAxis": "Y1", **line} for line in chart.get("dataSets") or []]
         axes = {name: {"scale": "LINEAR", **chart[name]} for name in ("yAxis", "y2Axis") if chart.get(name)}
-        made["xyChart"] = {**chart, **axes, "dataSets": lines}
-    return made
+        drawn["xyChart"] = {**chart, **axes, "dataSets": lines}
+    return drawn
 
 
 def _check_dashboard(body: Document) -> None:

@@ -55,7 +55,7 @@ class Operations:
     def __init__(self, project: Project) -> None:
         self._project = project
         self._all: dict[str, Operation] = {}
-        self._asked: dict[tuple[str, str], Operation] = {}
+        self._by_request_id: dict[tuple[str, str], Operation] = {}
         self._changed = threading.Condition(project.market.lock)
         self.listeners: list[Callable[[Document], None]] = []
         project.resets.append(self._forget)
@@ -69,9 +69,9 @@ class Operations:
         user: str,
         *,
         work: Callable[[], None] | None = None,
-        takes: timedelta | None = None,
+        duration: timedelta | None = None,
     ) -> Operation:
-        """Begin an operation; it is done after a while, or when `finish` is called if `takes` is below zero.
+        """Begin an operation; it is done after a while, or when `finish` is called if `duration` is below zero.
 
         Args:
             kind: as it tells its type: `insert`, `delete`, `compute.instances.preempted`.
@@ -80,7 +80,7 @@ class Operations:
             target_id: numeric id of that.
             user: who asked for it.
             work: done at its end; OperationFailed is what it then tells.
-            takes: market time; by default the market's delay for operations.
+            duration: market time; by default the market's delay for operations.
         """
         now = self._project.market.clock.now()
         number = new_id()
@@ -102,15 +102,15 @@ class Operations:
         }
         operation = Operation(name, scope, document, now)
         self._all[f"{scope}/operations/{name}"] = operation
-        self._tell(operation)
-        takes = self._project.market.delays.operation if takes is None else takes
-        if takes >= timedelta():
-            self._project.market.timeline.at(now + takes, lambda: self._end(operation, work))
+        self._notify(operation)
+        duration = self._project.market.delays.operation if duration is None else duration
+        if duration >= timedelta():
+            self._project.market.timeline.at(now + duration, lambda: self._end(operation, work))
         return operation
 
     def done(self, kind: str, scope: str, target: str, target_id: str, user: str, message: str = "") -> Operation:
         """Record something that has happened already, as system events have."""
-        operation = self.begin(kind, scope, target, target_id, user, takes=timedelta(seconds=-1))
+        operation = self.begin(kind, scope, target, target_id, user, duration=timedelta(seconds=-1))
         if message:
             operation.document["statusMessage"] = message
         self.finish(operation)
@@ -132,7 +132,7 @@ class Operations:
                 httpErrorMessage=_HTTP.get(failed[0].status, "BAD REQUEST"),
             )
         self._changed.notify_all()
-        self._tell(operation)
+        self._notify(operation)
 
     def get(self, path: str) -> Document:
         """Return an operation by its path. It may be found only some time after the answer that began it: Google's own
@@ -181,17 +181,17 @@ class Operations:
         Raises:
             ApiError: for an id that is no UUID, or the one that is all zeros.
         """
-        asked = params.get("requestId", "")
-        if asked and not _is_uuid(asked):
+        request_id = params.get("requestId", "")
+        if request_id and not _is_uuid(request_id):
             raise ApiError(
-                400, "invalid", f"Invalid value for field 'requestId': '{asked}'. The value must be a valid UUID."
+                400, "invalid", f"Invalid value for field 'requestId': '{request_id}'. The value must be a valid UUID."
             )
-        return self._asked.get((method, asked)) if asked else None
+        return self._by_request_id.get((method, request_id)) if request_id else None
 
     def remember(self, method: str, params: Mapping[str, Any], operation: Operation) -> None:
         """Have a call with the same `requestId` get this operation from `repeated`."""
-        if asked := params.get("requestId"):
-            self._asked[(method, asked)] = operation
+        if request_id := params.get("requestId"):
+            self._by_request_id[(method, request_id)] = operation
 
     def _end(self, operation: Operation, work: Callable[[], None] | None) -> None:
         try:
@@ -206,7 +206,7 @@ class Operations:
             return
         self.finish(operation)
 
-    def _tell(self, operation: Operation) -> None:
+    def _notify(self, operation: Operation) -> None:
         for listener in self.listeners:
             listener(dict(operation.document))
 
@@ -219,7 +219,7 @@ class Operations:
 
     def _forget(self) -> None:
         self._all.clear()
-        self._asked.clear()
+        self._by_request_id.clear()
         self._changed.notify_all()
 
 

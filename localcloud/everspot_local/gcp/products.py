@@ -93,15 +93,15 @@ class _State:
         now, strict = project.market.clock.now, project.strict
         self.accounts = Accounts(now, PROJECT, NUMBER, strict=strict)
         self.roles = Roles(now, PROJECT)
-        directory = Directory(self.accounts.known, self.roles.permissions)
+        directory = Directory(self.accounts.exists, self.roles.permissions)
         self.pools = IdentityPools(now, PROJECT, NUMBER)
         self.policies = Policies(now, directory, PROJECT, project.market.delays.access if strict else timedelta())
         self.pubsub = PubSub(
             now, project.market.clock.to_real, self._may_forward, lambda: self.accounts.service_used(PUBSUB_AGENT)
         )
         self.objects = Objects(_StorageClock(project))
-        held = self.held
-        self.kms = Kms(now, self.policies, held)
+        has_permission = self.has_permission
+        self.kms = Kms(now, self.policies, has_permission)
         self.sinks = Sinks(now, PROJECT, NUMBER, self._may_publish, self.pubsub.publish, self.accounts.service_used)
         self.buckets = BucketDocuments(
             self.objects, now, NUMBER, lambda: f"{project.endpoint}/storage/v1", self._usable, strict=strict
@@ -110,29 +110,31 @@ class _State:
         storage = JsonApi(self.buckets, self.objects, self.policies, (PROJECT, NUMBER), AGENT)
         monitoring = Monitoring(now, PROJECT, NUMBER)
         on = {f"{name}.googleapis.com" for name in service_usage.ON}
-        manager = resource_manager_routes(PROJECT, NUMBER, self.policies, held, stamp(project.market.clock.epoch))
+        manager = resource_manager_routes(
+            PROJECT, NUMBER, self.policies, has_permission, stamp(project.market.clock.epoch)
+        )
         self.routes: dict[str, Mapping[str, Handler]] = {
             "storage.v1": storage.routes(),
-            "pubsub.v1": pubsub_routes.routes(self.pubsub, self.policies, held),
+            "pubsub.v1": pubsub_routes.routes(self.pubsub, self.policies, has_permission),
             "iam.v1": {
-                **IamApi(PROJECT, self.accounts, self.roles, self.policies, held).routes(),
+                **IamApi(PROJECT, self.accounts, self.roles, self.policies, has_permission).routes(),
                 **self.pools.routes(),
             },
-            "sts.v1": Exchange(self.pools, project.sessions, project.machines.neighbour.send).routes(),
+            "sts.v1": Exchange(self.pools, project.sessions, project.machines.second_cloud.send).routes(),
             "iamcredentials.v1": credentials_routes(self.accounts, project.sessions),
             "cloudresourcemanager.v1": manager,
             "cloudresourcemanager.v3": resource_manager_v3_routes(manager, PROJECT, NUMBER),
             "logging.v2": logging_routes.routes(self.sinks),
-            "secretmanager.v1": SecretManager(now, PROJECT, NUMBER, self.policies, held).routes(),
+            "secretmanager.v1": SecretManager(now, PROJECT, NUMBER, self.policies, has_permission).routes(),
             "cloudkms.v1": self.kms.routes(),
             "monitoring.v3": monitoring.routes(),
             "monitoring.v1": monitoring.dashboard_routes(),
             "serviceusage.v1": service_usage.routes(NUMBER, on),
-            "cloudbilling.v1": billing.routes(PROJECT, NUMBER, self.policies, held),
+            "cloudbilling.v1": billing.routes(PROJECT, NUMBER, self.policies, has_permission),
             "billingbudgets.v1": Budgets(PROJECT, NUMBER, lambda service: service in on or not strict).routes(),
         }
 
-    def held(self, caller: ApiCaller, permission: str, resource: str) -> bool:
+    def has_permission(self, caller: ApiCaller, permission: str, resource: str) -> bool:
         """Return whether a caller has a permission on a resource; the owner has all."""
         if caller.owner:
             return True
@@ -150,8 +152,8 @@ class _State:
         """Return whether Pub/Sub may take messages from the one and publish to the other ("Handle message
         failures")."""
         member = f"serviceAccount:{PUBSUB_AGENT}"
-        takes = self._allows(member, "pubsub.subscriptions.consume", subscription)
-        return takes and self._may_publish(member, topic)
+        may_consume = self._allows(member, "pubsub.subscriptions.consume", subscription)
+        return may_consume and self._may_publish(member, topic)
 
     def _usable(self, key: str) -> bool:
         return self.kms.usable(key, f"serviceAccount:{AGENT}")
@@ -230,14 +232,14 @@ class Products:
             return handler(request)
 
     def _granted(self, caller: ApiCaller, need: Need) -> bool:
-        return self._state.held(caller, need.permission, need.resource)
+        return self._state.has_permission(caller, need.permission, need.resource)
 
     def _enter(self, authorization: str, method: str, params: Mapping[str, Any]) -> None:
         caller = self._project.sessions.caller(authorization, datetime.now(tz=self._project.market.clock.epoch.tzinfo))
         self._project.enter(method, params, {}, caller)
 
     def _account_exists(self, email: str) -> bool:
-        return email == "default" or self._state.accounts.known(email)
+        return email == "default" or self._state.accounts.exists(email)
 
     def _zones(self) -> Sequence[str]:
         return self._project.zones

@@ -170,9 +170,9 @@ def forbidden(need: Need, caller: ApiCaller, product: str) -> ApiError:
     denied = f"Permission '{need.permission}' denied on resource"
     if product == "storage":
         kind = "object" if "/objects/" in need.resource else "bucket" if "/buckets/" in need.resource else "project"
-        named = caller.email or caller.member
-        who = f"{named} does not have {need.permission} access to the Google Cloud Storage {kind}."
-        return ApiError(403, "forbidden", f"{who} {denied} (or it may not exist).")
+        caller_name = caller.email or caller.member
+        sentence = f"{caller_name} does not have {need.permission} access to the Google Cloud Storage {kind}."
+        return ApiError(403, "forbidden", f"{sentence} {denied} (or it may not exist).")
     detail = {
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",
         "reason": "IAM_PERMISSION_DENIED",

@@ -31,11 +31,11 @@ def account_quotas(values: dict[str, float] | None = None) -> Quotas:
     Raises:
         ValueError: for a metric that is unknown or a value below 0.
     """
-    return Quotas(DEFAULTS, _code_of, values)
+    return Quotas(DEFAULTS, _quota_code, values)
 
 
-def _code_of(instance_type: str, market: Market) -> str | None:
+def _quota_code(instance_type: str, market: Market) -> str | None:
     """Return the quota that an instance counts towards first; None for a family without any, such as one declared in a
     script."""
-    found = quota_of(instance_type, market)
-    return found if found in {quota.code for quota in DEFAULTS} else None
+    code = quota_of(instance_type, market)
+    return code if code in {quota.code for quota in DEFAULTS} else None

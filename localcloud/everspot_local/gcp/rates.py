@@ -33,7 +33,7 @@ class Rates:
         self._now, self._quotas, self._number = now, quotas, number
         self._lock = threading.Lock()
         self._minute: datetime | None = None
-        self._asked: Counter[str] = Counter()
+        self._request_counts: Counter[str] = Counter()
 
     def count(self, method: str) -> None:
         """Count a call of Compute's; calls of other products are not counted.
@@ -43,14 +43,14 @@ class Rates:
         """
         if not method.startswith("compute."):
             return
-        code, minute = group_of(method), self._now().replace(second=0, microsecond=0)
+        code, minute = rate_group(method), self._now().replace(second=0, microsecond=0)
         limit = next(self._quotas().value(quota) for quota in DEFAULTS if quota.code == code)
         with self._lock:
             if minute != self._minute:
-                self._minute, self._asked = minute, Counter()
-            if self._asked[code] >= limit:
+                self._minute, self._request_counts = minute, Counter()
+            if self._request_counts[code] >= limit:
                 raise self._beyond(code, limit)
-            self._asked[code] += 1
+            self._request_counts[code] += 1
 
     def _beyond(self, code: str, limit: float) -> ApiError:
         metric = f"compute.googleapis.com/{code.lower().removesuffix('_requests') if code == CHANGE else code.lower()}"
@@ -58,7 +58,7 @@ class Rates:
             f"Quota exceeded for quota metric '{metric}' and limit '{metric} per minute' of service "
             f"'compute.googleapis.com' for consumer 'project_number:{self._number}'."
         )
-        told = {
+        detail = {
             "@type": "type.googleapis.com/google.rpc.ErrorInfo",
             "reason": "RATE_LIMIT_EXCEEDED",
             "domain": "googleapis.com",
@@ -68,10 +68,10 @@ class Rates:
                 "quota_limit_value": f"{limit:g}",
             },
         }
-        return ApiError(403, "rateLimitExceeded", message, domain="usageLimits", details=[told])
+        return ApiError(403, "rateLimitExceeded", message, domain="usageLimits", details=[detail])
 
 
-def group_of(method: str) -> str:
+def rate_group(method: str) -> str:
     """Return a method's group, by its id."""
     verb = method.rpartition(".")[2]
     if "Operations." in method and verb in ("get", "wait"):

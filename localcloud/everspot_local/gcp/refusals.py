@@ -13,7 +13,7 @@ def absent(message: str) -> ApiError:
     return ApiError(404, "notFound", message)
 
 
-def taken(message: str) -> ApiError:
+def exists_already(message: str) -> ApiError:
     """Return the error for a resource that exists already."""
     return ApiError(409, "alreadyExists", message)
 

@@ -15,7 +15,7 @@ from typing import Any
 from werkzeug.wrappers import Request as HttpRequest
 from werkzeug.wrappers import Response
 
-from everspot_local.gcp.answers import ApiError, Reply, not_here, told
+from everspot_local.gcp.answers import ApiError, Reply, not_here, to_proto_json
 from everspot_local.gcp.callers import NOBODY, ApiCaller
 from everspot_local.gcp.discovery import Api, Match
 from everspot_local.gcp.project import Project
@@ -72,10 +72,10 @@ class Service:
         Raises:
             ValueError: if a handler is for a method that does not exist.
         """
-        found = _api(self.document, self.modern)
-        if unknown := sorted(set(self.routes) - found.ids):
+        methods = _api(self.document, self.modern)
+        if unknown := sorted(set(self.routes) - methods.ids):
             raise ValueError(f"{self.document} has no methods {', '.join(unknown)}")
-        return found
+        return methods
 
 
 @cache
@@ -104,8 +104,8 @@ class Router:
         """Answer one request."""
         path = str(environ.get("REQUEST_URI") or environ["PATH_INFO"]).partition("?")[0]
         for service in self._services:
-            if (found := self._find(service, environ["REQUEST_METHOD"], path)) is not None:
-                return self._answer(service, found, HttpRequest(environ))(environ, start_response)
+            if (match := self._find(service, environ["REQUEST_METHOD"], path)) is not None:
+                return self._answer(service, match, HttpRequest(environ))(environ, start_response)
         for service in self._services:
             if service.prefix and path.startswith(f"{service.prefix}/"):
                 return _refused(ApiError(404, "notFound", f"Method not found: {path}"), service)(
@@ -136,7 +136,7 @@ class Router:
             return Response(answer.body, answer.status, dict(answer.headers), content_type=answer.content_type)
         if answer is None:
             return Response(status=204)
-        return _json(told(answer, zeros=not service.modern))
+        return _json(to_proto_json(answer, zeros=not service.modern))
 
     def _read(self, service: Service, match: Match, http: HttpRequest, caller: ApiCaller) -> Request:
         method, params = match.method, match.query(http.query_string.decode(), whole=service.whole)

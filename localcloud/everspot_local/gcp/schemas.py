@@ -54,12 +54,12 @@ class Body:
             ApiError: naming everything that is wrong in it.
         """
         bad: list[BadField] = []
-        found = self._value(self._schema, {} if body is None else body, "resource", bad)
+        document = self._value(self._schema, {} if body is None else body, "resource", bad)
         if bad:
             raise refusal(bad)
         if not self._patch:  # what is not said in a patch stays as it is
-            self._check_required(self._schema, found, "resource")
-        return found  # type: ignore[no-any-return]
+            self._check_required(self._schema, document, "resource")
+        return document  # type: ignore[no-any-return]
 
     def _value(self, schema: Schema, value: Any, path: str, bad: list[BadField]) -> Any:
         schema = self._schemas[schema["$ref"]] if "$ref" in schema else schema
@@ -84,10 +84,10 @@ class Body:
         if not isinstance(value, dict):
             bad.append(BadField(path, f"Invalid value at '{path}' (object expected), {json.dumps(value)[:80]}"))
             return {}
-        known, more = schema.get("properties", {}), schema.get("additionalProperties")
-        found = {}
+        properties, more = schema.get("properties", {}), schema.get("additionalProperties")
+        fields = {}
         for key, part in value.items():
-            inner = known.get(key, more)
+            inner = properties.get(key, more)
             if inner is None:
                 # A name that is unknown says nothing if its value does: the provider sends a router's `initialNatIps`
                 # so, of which Compute knows nothing, and is taken (resource_compute_router_nat.go).
@@ -96,16 +96,21 @@ class Body:
                 continue
             read = self._value(inner, part, f"{path}.{key}", bad)
             # A map keeps an empty value; of a message, what is empty is what was not sent.
-            if self._empties or (key not in known and read is not None) or _said(read) or _is_metadata(path, key):
-                found[key] = read
-        return found
+            if (
+                self._empties
+                or (key not in properties and read is not None)
+                or _is_set(read)
+                or _is_metadata(path, key)
+            ):
+                fields[key] = read
+        return fields
 
     def _check_required(self, schema: Schema, value: Any, path: str) -> None:
         schema = self._schemas[schema["$ref"]] if "$ref" in schema else schema
         if not isinstance(value, dict):
             return
         for key, inner in schema.get("properties", {}).items():
-            if self._method in inner.get("annotations", {}).get("required", ()) and not _said(value.get(key)):
+            if self._method in inner.get("annotations", {}).get("required", ()) and not _is_set(value.get(key)):
                 raise required(f"{path}.{key}")
             if key in value:
                 self._check_required(inner, value[key], f"{path}.{key}")
@@ -161,7 +166,7 @@ def _unknown(key: str, path: str) -> BadField:
     return BadField(path, f"Invalid JSON payload received. Unknown name \"{key}\" at '{path}': Cannot find field.")
 
 
-def _said(value: Any) -> bool:
+def _is_set(value: Any) -> bool:
     return value is not None and value not in ("", [], {})
 
 
@@ -170,19 +175,19 @@ def _is_metadata(path: str, key: str) -> bool:
     return key == "value" and bool(re.search(r"(?i)metadata\.items\[\d+\]$", path))
 
 
-def query(parameters: Mapping[str, Schema], given: Iterator[tuple[str, str]]) -> dict[str, Any]:
+def query(parameters: Mapping[str, Schema], pairs: Iterator[tuple[str, str]]) -> dict[str, Any]:
     """Return a query's values by name, typed; a parameter that may be repeated has a list.
 
     Raises:
         ApiError: naming everything that is wrong.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     bad: list[BadField] = []
-    for name, text in given:
+    for name, text in pairs:
         schema = parameters.get(name)
         if schema is None:
-            why = f"Cannot bind query parameter. Field '{name}' could not be found in request message."
-            bad.append(BadField("", f'Invalid JSON payload received. Unknown name "{name}": {why}'))
+            reason = f"Cannot bind query parameter. Field '{name}' could not be found in request message."
+            bad.append(BadField("", f'Invalid JSON payload received. Unknown name "{name}": {reason}'))
             continue
         try:
             value = _scalar(schema, _typed(schema, text), name)
@@ -190,15 +195,15 @@ def query(parameters: Mapping[str, Schema], given: Iterator[tuple[str, str]]) ->
             bad.append(error)
             continue
         if schema.get("repeated"):
-            found.setdefault(name, []).append(value)
+            values.setdefault(name, []).append(value)
         else:
-            found[name] = value
+            values[name] = value
     if bad:
         raise refusal(bad)
     for name, schema in parameters.items():
-        if schema.get("required") and schema.get("location") == "query" and name not in found:
+        if schema.get("required") and schema.get("location") == "query" and name not in values:
             raise ApiError(400, "required", f"Required parameter: {name}", domain="global")
-    return found
+    return values
 
 
 def _typed(schema: Schema, text: str) -> Any:

@@ -14,8 +14,8 @@ from typing import Any
 
 from everspot_local.gcp.answers import Present, not_here
 from everspot_local.gcp.iam.policies import Policies
-from everspot_local.gcp.iam.policy_calls import Held, policy_routes
-from everspot_local.gcp.refusals import absent, bad, taken, unready
+from everspot_local.gcp.iam.policy_calls import HasPermission, policy_routes
+from everspot_local.gcp.refusals import absent, bad, exists_already, unready
 from everspot_local.gcp.router import Handler, Request
 from everspot_local.market.clock import stamp
 
@@ -36,9 +36,11 @@ class _Secret:
 class SecretManager:
     """The secrets of a project. A name may carry the project's id or its number."""
 
-    def __init__(self, now: Callable[[], datetime], project: str, number: str, policies: Policies, held: Held) -> None:
+    def __init__(
+        self, now: Callable[[], datetime], project: str, number: str, policies: Policies, has_permission: HasPermission
+    ) -> None:
         self._now, self._project, self._number = now, project, number
-        self._policies, self._held = policies, held
+        self._policies, self._has_permission = policies, has_permission
         self._secrets: dict[str, _Secret] = {}
 
     def routes(self) -> Mapping[str, Handler]:
@@ -56,7 +58,7 @@ class SecretManager:
             f"{_VERSIONS}.enable": lambda r: self._state(r, "ENABLED"),
             f"{_VERSIONS}.get": lambda r: self._version(r.params["name"])[1],
             f"{_VERSIONS}.list": lambda r: {"versions": self._secret(r.params["parent"]).versions[::-1]},
-            **policy_routes(_SECRETS, self._policies, self._held, self._full),
+            **policy_routes(_SECRETS, self._policies, self._has_permission, self._full),
         }
 
     def _create(self, request: Request) -> Document:
@@ -65,24 +67,24 @@ class SecretManager:
             raise bad(f"The provided Secret ID [{name}] does not match the expected format [[a-zA-Z_0-9]+].")
         _check(body)
         if name in self._secrets:
-            raise taken(f"Secret [projects/{self._number}/secrets/{name}] already exists.")
+            raise exists_already(f"Secret [projects/{self._number}/secrets/{name}] already exists.")
         if "automatic" not in (body.get("replication") or {}):
             raise not_here("secrets whose replication is not automatic")
-        told = {key: value for key, value in body.items() if value is not None and key != "name"}
-        made = {
-            **told, "name": f"projects/{self._number}/secrets/{name}", "createTime": stamp(self._now()),
+        fields = {key: value for key, value in body.items() if value is not None and key != "name"}
+        secret = {
+            **fields, "name": f"projects/{self._number}/secrets/{name}", "createTime": stamp(self._now()),
             "etag": '"1"', "replication": {"automatic": Present()},
         }  # fmt: skip
-        self._secrets[name] = _Secret(made)
-        return made
+        self._secrets[name] = _Secret(secret)
+        return secret
 
     def _patch(self, request: Request) -> Document:
-        there = self._secret(request.params["name"])
+        secret = self._secret(request.params["name"])
         fields = {name.strip() for name in str(request.params.get("updateMask") or "").split(",") if name.strip()}
         if not fields or fields - {"labels", "annotations"}:
             raise bad(f"The update mask names fields that cannot be changed: {', '.join(sorted(fields)) or 'none'}.")
-        there.document |= {name: request.body.get(name) or {} for name in fields}
-        return there.document
+        secret.document |= {name: request.body.get(name) or {} for name in fields}
+        return secret.document
 
     def _delete(self, request: Request) -> Document:
         self._secret(request.params["name"])
@@ -92,26 +94,26 @@ class SecretManager:
         return {}
 
     def _add(self, request: Request) -> Document:
-        there = self._secret(request.params["parent"])
+        secret = self._secret(request.params["parent"])
         try:
             data = base64.b64decode((request.body.get("payload") or {}).get("data") or "", validate=True)
         except binascii.Error:
             raise bad("The payload's data is no base64.") from None
         if not data or len(data) > BYTES:
             raise bad(f"The payload must have 1 to {BYTES} bytes.")
-        there.data.append(data)
-        made = {
-            "name": f"{there.document['name']}/versions/{len(there.data)}", "createTime": stamp(self._now()),
+        secret.data.append(data)
+        version = {
+            "name": f"{secret.document['name']}/versions/{len(secret.data)}", "createTime": stamp(self._now()),
             "state": "ENABLED", "etag": '"1"', "replicationStatus": {"automatic": Present()},
         }  # fmt: skip
-        there.versions.append(made)
-        return made
+        secret.versions.append(version)
+        return version
 
     def _access(self, request: Request) -> Document:
-        there, version = self._version(request.params["name"])
+        secret, version = self._version(request.params["name"])
         if version["state"] != "ENABLED":
             raise unready(f"Secret Version [{version['name']}] is in {version['state']} state.")
-        data = there.data[int(version["name"].rpartition("/")[2]) - 1]
+        data = secret.data[int(version["name"].rpartition("/")[2]) - 1]
         return {"name": version["name"], "payload": {"data": base64.b64encode(data).decode()}}
 
     def _state(self, request: Request, state: str) -> Document:
@@ -123,22 +125,22 @@ class SecretManager:
 
     def _version(self, name: str) -> tuple[_Secret, Document]:
         path, _, number = name.partition("/versions/")
-        there = self._secret(path)
-        wanted = str(len(there.versions)) if number == "latest" else number
-        for version in there.versions:
-            if version["name"].rpartition("/")[2] == wanted:
-                return there, version
-        raise absent(f"Secret Version [{there.document['name']}/versions/{number}] not found.")
+        secret = self._secret(path)
+        version_number = str(len(secret.versions)) if number == "latest" else number
+        for version in secret.versions:
+            if version["name"].rpartition("/")[2] == version_number:
+                return secret, version
+        raise absent(f"Secret Version [{secret.document['name']}/versions/{number}] not found.")
 
     def _full(self, name: str) -> str:
         self._secret(name)
         return f"projects/{self._project}/secrets/{_id(name)}"
 
     def _secret(self, name: str) -> _Secret:
-        found = self._secrets.get(_id(name))
-        if found is None or name.split("/")[1] not in (self._project, self._number):
+        secret = self._secrets.get(_id(name))
+        if secret is None or name.split("/")[1] not in (self._project, self._number):
             raise absent(f"Secret [{name}] not found.")
-        return found
+        return secret
 
 
 def _check(body: Mapping[str, Any]) -> None:

@@ -34,10 +34,10 @@ def routes(number: str, on: set[str]) -> Mapping[str, Handler]:
         return {"services": [document(name) for name in sorted(on)]}
 
     def enable(request: Request) -> Document:
-        asked = request.body.get("serviceIds") or [request.params.get("name", "").rpartition("/")[2]]
-        if unknown := [name for name in asked if not name.endswith(".googleapis.com")]:
+        service_names = request.body.get("serviceIds") or [request.params.get("name", "").rpartition("/")[2]]
+        if unknown := [name for name in service_names if not name.endswith(".googleapis.com")]:
             raise bad(f"Services {', '.join(unknown)} are not valid.")
-        on.update(asked)
+        on.update(service_names)
         return {"name": "operations/noop.DONE_OPERATION", "done": True}
 
     return {

@@ -17,7 +17,7 @@ SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Told:
+class DoorResponse:
     """One answer."""
 
     status: int
@@ -25,7 +25,7 @@ class Told:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Answer = Callable[[str, str, str, Any], Told]
+Answer = Callable[[str, str, str, Any], DoorResponse]
 """By machine, method, path with its query, and headers."""
 
 
@@ -132,10 +132,10 @@ class _Visit(BaseHTTPRequestHandler):
         self._do("POST")
 
     def _do(self, method: str) -> None:
-        told = self._answer(self._machine_id, method, self.path, self.headers)
-        data = told.body.encode()
-        self.send_response(told.status)
-        for name, value in told.headers.items():
+        response = self._answer(self._machine_id, method, self.path, self.headers)
+        data = response.body.encode()
+        self.send_response(response.status)
+        for name, value in response.headers.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()

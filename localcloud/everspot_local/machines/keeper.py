@@ -29,14 +29,14 @@ def prctl(option: int, value: int) -> None:
 
 def processes() -> dict[int, tuple[int, str]]:
     """Return parent and state of every process of this machine that is not a zombie."""
-    found = {}
+    parents_and_states = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - hot loop
         if name.isdigit():
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 - hot loop
                 state, parent = file.read().rpartition(b")")[2].split()[:2]
                 if state != b"Z":
-                    found[int(name)] = (int(parent), state.decode())
-    return found
+                    parents_and_states[int(name)] = (int(parent), state.decode())
+    return parents_and_states
 
 
 def descendants(root: int) -> list[int]:
@@ -53,13 +53,13 @@ def descendants(root: int) -> list[int]:
 
 def marked(machine_id: str) -> list[int]:
     """Return every process whose environment, at its start, contained a machine's mark."""
-    wanted = f"{MARK}={machine_id}".encode()
-    found = []
+    mark = f"{MARK}={machine_id}".encode()
+    pids = []
     for pid in processes():
         with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - hot loop
-            if wanted in file.read().split(b"\0"):
-                found.append(pid)
-    return found
+            if mark in file.read().split(b"\0"):
+                pids.append(pid)
+    return pids
 
 
 def signal_all(pids: list[int], number: int) -> None:

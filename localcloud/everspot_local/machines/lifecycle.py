@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from everspot_core.records import Market
 
 from everspot_local.machines.machine import EndedBy, Machine, MachinePhase
-from everspot_local.machines.neighbour import Neighbour
+from everspot_local.machines.neighbour import SecondCloud
 from everspot_local.machines.processes import Boot, Processes
 from everspot_local.market.market import LocalMarket
 from everspot_local.market.pools import MarketPool
@@ -30,7 +30,7 @@ class Machines:
         self.all: dict[str, Machine] = {}
         self.processes = Processes(boot, market.clock.variable, self._processes_ended)
         self.listeners: list[Callable[[Machine], None]] = []
-        self.neighbour = Neighbour()
+        self.second_cloud = SecondCloud()
         market.price_listeners.append(self._priced)
 
     def living(self) -> list[Machine]:
@@ -43,10 +43,10 @@ class Machines:
         Raises:
             KeyError: if there is none.
         """
-        found = self.all.get(machine_id)
-        if found is None or not found.alive:
+        machine = self.all.get(machine_id)
+        if machine is None or not machine.alive:
             raise KeyError(f"there is no pending or running instance {machine_id}")
-        return found
+        return machine
 
     def launch(self, machine: Machine) -> None:
         """Create a machine: it costs from now on, then runs and boots after the market's delays."""
@@ -56,7 +56,7 @@ class Machines:
         price = pool.on_demand_usd if machine.market is Market.ON_DEMAND else None
         market.log.launch(machine.id, pool.instance_type, pool.zone, machine.market.value, price, machine.launched_at)
         machine.instance.entered(machine.launched_at)
-        delays = market.delays_of(pool)
+        delays = market.pool_delays(pool)
         market.timeline.at(machine.launched_at + delays.pending, lambda: self._run(machine))
         if self._boots:
             market.timeline.at(machine.launched_at + delays.boot, lambda: self._boot(machine))
@@ -108,11 +108,11 @@ class Machines:
             allowed = market.delays.shutdown if machine.shutdown is None else machine.shutdown
             market.timeline.at(now + allowed, lambda: self.processes.kill(machine.id))
         elif machine.costs_to_the_last:
-            market.timeline.at(now + market.delays.operation, lambda: self.gone(machine.id))
+            market.timeline.at(now + market.delays.operation, lambda: self.complete_end(machine.id))
         else:
-            self.gone(machine.id)
+            self.complete_end(machine.id)
 
-    def gone(self, machine_id: str) -> None:
+    def complete_end(self, machine_id: str) -> None:
         """Complete the end of a machine without processes. One that nobody ended has shut itself down, or did so as
         asked when it was being taken back."""
         machine = self.all.get(machine_id)
@@ -153,7 +153,7 @@ class Machines:
 
     def _boot(self, machine: Machine) -> None:
         if machine.alive:
-            self.processes.boot(machine.id, {**self.neighbour.variables, **machine.instance.environment()})
+            self.processes.boot(machine.id, {**self.second_cloud.variables, **machine.instance.environment()})
 
     def _enter(self, machine: Machine, phase: MachinePhase, at: datetime) -> None:
         machine.phase = phase
@@ -161,4 +161,4 @@ class Machines:
 
     def _processes_ended(self, machine_id: str) -> None:
         """Handle the end of a machine's processes, on a thread that does not hold the lock."""
-        self._market.timeline.after(timedelta(), lambda: self.gone(machine_id))
+        self._market.timeline.after(timedelta(), lambda: self.complete_end(machine_id))

@@ -19,7 +19,7 @@ class Silent(RuntimeError):
 
 
 @dataclass
-class Neighbour:
+class SecondCloud:
     """The other cloud. `endpoint`: URL of all of its services; empty while there is none. `variables`: by which
     machines here find them."""
 

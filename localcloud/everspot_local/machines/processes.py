@@ -56,10 +56,10 @@ class Processes:
         """Return the machine's home, with its console.log."""
         return self._boot.folder / machine_id
 
-    def boot(self, machine_id: str, given: dict[str, str]) -> None:
+    def boot(self, machine_id: str, cloud_variables: dict[str, str]) -> None:
         """Start the image's boot command in a session and an environment of its own.
 
-        `given`: what its cloud puts into the environment.
+        `cloud_variables`: what its cloud puts into the environment.
         """
         if self._boot.command is None or self._closing:
             return
@@ -71,7 +71,7 @@ class Processes:
                 stdin=subprocess.PIPE,
                 stdout=console,
                 stderr=subprocess.STDOUT,
-                env=self._environment(machine_id) | given,
+                env=self._environment(machine_id) | cloud_variables,
                 cwd=home,
                 start_new_session=True,
             )

@@ -64,9 +64,9 @@ def read(variable: str) -> tuple[float, int]:
     return float(scale), int(epoch)
 
 
-def apart(here: str, there: str) -> str:
+def apart(here: str, other_variable: str) -> str:
     """Describe how two clocks differ, by their variables; empty if they keep the same time to `TOGETHER`."""
-    (scale, epoch), (other, begun) = read(here), read(there)
+    (scale, epoch), (other, begun) = read(here), read(other_variable)
     if scale != other:
         return f"time runs {scale:g} times as fast as this machine's here, and {other:g} times there"
     if abs((epoch - begun) * (scale - 1)) <= TOGETHER * scale:

@@ -31,26 +31,26 @@ class Delays:
     remembered: timedelta = timedelta(hours=1)  # the end of an instance until no description tells of it
     billed: timedelta = timedelta(hours=24)  # the first use of a tag until the bill knows it
 
-    def changed(self, given: Mapping[str, Any]) -> "Delays":
+    def changed(self, overrides: Mapping[str, Any]) -> "Delays":
         """Return the delays with some changed, by name: `90s`, `2m`, or seconds.
 
         Raises:
             ValueError: naming every one that is unknown or no span.
         """
-        known = [field.name for field in fields(self)]
-        found, wrong = {}, []
-        for name, value in given.items():
+        names = [field.name for field in fields(self)]
+        values, wrong = {}, []
+        for name, value in overrides.items():
             try:
-                found[name] = span(value)
+                values[name] = span(value)
             except ValueError:
-                found[name] = timedelta(-1)
-            if name not in known:
-                wrong.append(f"there is no delay {name!r}; one of {', '.join(known)}")
-            elif found[name] < timedelta():
+                values[name] = timedelta(-1)
+            if name not in names:
+                wrong.append(f"there is no delay {name!r}; one of {', '.join(names)}")
+            elif values[name] < timedelta():
                 wrong.append(f"{name} must be a span such as 90s or 2m, not {value!r}")
         if wrong:
             raise ValueError("; ".join(wrong))
-        return replace(self, **found)
+        return replace(self, **values)
 
 
 def span(value: Any) -> timedelta:

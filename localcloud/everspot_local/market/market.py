@@ -63,7 +63,7 @@ class LocalMarket:
         self.pools = self._new_pools()
         self.quotas = quotas()
 
-    def delays_of(self, pool: MarketPool) -> Delays:
+    def pool_delays(self, pool: MarketPool) -> Delays:
         """Return the delays of a pool's machines."""
         return self.delays.changed(pool.delays)
 

@@ -43,19 +43,19 @@ class MarketPool:
         """Return the present Spot price, dollars per hour; None where there is no Spot market."""
         return self.prices[-1][1] if self.prices else None
 
-    def price_of(self, market: Market) -> float | None:
+    def hourly_usd(self, market: Market) -> float | None:
         """Return the present price per hour."""
         return self.on_demand_usd if market is Market.ON_DEMAND else self.spot_usd
 
     def available(self, market: Market) -> int:
         """Return how many more instances the pool has room for."""
-        if market in self.dry_until or self.price_of(market) is None:
+        if market in self.dry_until or self.hourly_usd(market) is None:
             return 0
         return max(0, self.depth[market] - self.used[market])
 
     def view(self, market: Market) -> Pool | None:
         """Return the pool in the form that the allocation reads; None where there is no such market."""
-        price = self.price_of(market)
+        price = self.hourly_usd(market)
         if price is None:
             return None
         return Pool(
@@ -139,10 +139,10 @@ class Pools:
         if kind != "*":
             for each in self.zones if zone == "*" else (zone,):
                 self.get(kind, each)
-        found = [p for p in self if kind in ("*", p.instance_type) and zone in ("*", p.zone)]
-        if not found:
+        matches = [p for p in self if kind in ("*", p.instance_type) and zone in ("*", p.zone)]
+        if not matches:
             raise ValueError(f"there is no pool {name!r}: write type/zone, for example m5.large/{self.zones[0]}")
-        return found
+        return matches
 
     def set_price(self, pool: MarketPool, usd: float, at: datetime) -> None:
         """Set a Spot price from a moment on, to four decimals; a second price of one second takes effect a second

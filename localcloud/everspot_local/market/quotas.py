@@ -24,8 +24,8 @@ class Quotas:
     """The account's quotas with their values now.
 
     Args:
-        known: every quota there is.
-        code_of: code of the quota that an instance type of a market counts towards; None if it counts towards none.
+        catalogue: every quota there is.
+        find_code: code of the quota that an instance type of a market counts towards; None if it counts towards none.
         values: by quota code, where they differ from the defaults.
 
     Raises:
@@ -34,12 +34,12 @@ class Quotas:
 
     def __init__(
         self,
-        known: Iterable[Quota],
-        code_of: Callable[[str, Market], str | None],
+        catalogue: Iterable[Quota],
+        find_code: Callable[[str, Market], str | None],
         values: dict[str, float] | None = None,
     ) -> None:
-        self._known = {quota.code: quota for quota in known}
-        self._code_of = code_of
+        self._quotas = {quota.code: quota for quota in catalogue}
+        self._find_code = find_code
         self._values: dict[str, float] = {}
         for code, value in (values or {}).items():
             self.set(code, value)
@@ -50,8 +50,8 @@ class Quotas:
         Raises:
             ValueError: for a code that is unknown, or a value that is below 0 or no number.
         """
-        if code not in self._known:
-            raise ValueError(f"unknown quota {code!r}; there are {', '.join(self._known)}")
+        if code not in self._quotas:
+            raise ValueError(f"unknown quota {code!r}; there are {', '.join(self._quotas)}")
         if not float(value) >= 0:  # nor what is no number
             raise ValueError(f"quota {code} must be a number of at least 0, not {value}")
         self._values[code] = float(value)
@@ -60,11 +60,11 @@ class Quotas:
         """Return a quota's value now."""
         return self._values.get(quota.code, quota.value)
 
-    def of(self, instance_type: str, market: Market) -> Quota | None:
+    def find(self, instance_type: str, market: Market) -> Quota | None:
         """Return the quota that an instance counts towards; None if there is none for it."""
-        code = self._code_of(instance_type, market)
-        return None if code is None else self._known[code]
+        code = self._find_code(instance_type, market)
+        return None if code is None else self._quotas[code]
 
     def all(self, service: str) -> list[Quota]:
         """Return a service's quotas."""
-        return [quota for quota in self._known.values() if quota.service == service]
+        return [quota for quota in self._quotas.values() if quota.service == service]

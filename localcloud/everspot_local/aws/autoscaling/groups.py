@@ -48,8 +48,8 @@ class LocalGroup(FakeAutoScalingGroup):
         try:
             iam_rules.check_profile(profile.get("Name"), profile.get("Arn"))
         except ServiceException as error:
-            said = f"You must use a valid fully-formed launch template. {error.message}"
-            raise ValidationError(said) from error
+            message = f"You must use a valid fully-formed launch template. {error.message}"
+            raise ValidationError(message) from error
 
     def replace_autoscaling_group_instances(self, count_needed: int, propagated_tags: dict[str, str]) -> None:
         """Launch the missing instances. Without capacity the group tries again later, as the real service does."""

@@ -106,7 +106,7 @@ class Refresh:
 
     def document(self) -> dict[str, Any]:
         """Return the refresh as DescribeInstanceRefreshes shows it."""
-        left = len([instance for instance in self._old if instance.alive])
+        remaining = len([instance for instance in self._old if instance.alive])
         return {
             "InstanceRefreshId": self.id,
             "AutoScalingGroupName": self._group.name,
@@ -114,8 +114,8 @@ class Refresh:
             "StatusReason": self.reason,
             "StartTime": stamp(self.started),
             "EndTime": stamp(self.ended) if self.ended else None,
-            "PercentageComplete": 100 if self._all == 0 else 100 * (self._all - left) // self._all,
-            "InstancesToUpdate": left,
+            "PercentageComplete": 100 if self._all == 0 else 100 * (self._all - remaining) // self._all,
+            "InstancesToUpdate": remaining,
             "Preferences": self.preferences,
         }
 
@@ -166,8 +166,8 @@ def start_instance_refresh(self: AutoScalingResponse) -> ActionResult:
 def describe_instance_refreshes(self: AutoScalingResponse) -> ActionResult:
     """DescribeInstanceRefreshes, the newest first."""
     ids = self._get_param("InstanceRefreshIds") or []
-    found = [r for r in reversed(_group(self).refreshes) if not ids or r.id in ids]
-    return ActionResult({"InstanceRefreshes": [refresh.document() for refresh in found]})
+    refreshes = [r for r in reversed(_group(self).refreshes) if not ids or r.id in ids]
+    return ActionResult({"InstanceRefreshes": [refresh.document() for refresh in refreshes]})
 
 
 def cancel_instance_refresh(self: AutoScalingResponse) -> ActionResult:

@@ -39,9 +39,9 @@ _put_metric_alarm = CloudWatchBackend.put_metric_alarm
 
 def put_metric_alarm(self: CloudWatchBackend, *words: Any, **more: Any) -> Alarm:
     """Store an alarm as moto does, with the state that CloudWatch gives a new one, and begin evaluating alarms."""
-    idle, known = not self.alarms, set(self.alarms)
+    idle, existing_names = not self.alarms, set(self.alarms)
     alarm = _put_metric_alarm(self, *words, **more)
-    if alarm.name not in known:
+    if alarm.name not in existing_names:
         alarm.state_value = "INSUFFICIENT_DATA"
     if idle:
         account.current().market.timeline.after(EVERY, _look)
@@ -61,24 +61,24 @@ def evaluate(backend: CloudWatchBackend, now: datetime) -> None:
     """Evaluate every alarm as of a moment."""
     backend.metric_data = [datum for datum in list(backend.metric_data) if now - _at(datum) < KEPT]
     for alarm in list(backend.alarms.values()):
-        _evaluate(alarm, [d for d in backend.metric_data if isinstance(d, MetricDatum) and _is_of(d, alarm)], now)
+        _evaluate(alarm, [d for d in backend.metric_data if isinstance(d, MetricDatum) and _belongs_to(d, alarm)], now)
 
 
 def _evaluate(alarm: Alarm, data: list[MetricDatum], now: datetime) -> None:
     points = [_point(alarm, data, now, back) for back in range(int(alarm.evaluation_periods))]
     breaches = _BREACHES[alarm.comparison_operator]
-    missing, found = alarm.treat_missing_data or "missing", [point for point in points if point is not None]
-    if not found and missing == "missing":
+    missing, reported_points = alarm.treat_missing_data or "missing", [point for point in points if point is not None]
+    if not reported_points and missing == "missing":
         state = "INSUFFICIENT_DATA"
-    elif not found and missing == "ignore":
+    elif not reported_points and missing == "ignore":
         return
     else:
-        wanted = int(alarm.datapoints_to_alarm or alarm.evaluation_periods)
-        bad = sum(breaches(point, float(alarm.threshold)) for point in found)
-        bad += (len(points) - len(found)) * (missing == "breaching")
-        state = "ALARM" if bad >= wanted else "OK"
+        required_breaches = int(alarm.datapoints_to_alarm or alarm.evaluation_periods)
+        bad = sum(breaches(point, float(alarm.threshold)) for point in reported_points)
+        bad += (len(points) - len(reported_points)) * (missing == "breaching")
+        state = "ALARM" if bad >= required_breaches else "OK"
     if state != alarm.state_value:
-        _change(alarm, state, f"{len(found)} of {len(points)} datapoints, newest first: {points}", now)
+        _change(alarm, state, f"{len(reported_points)} of {len(points)} datapoints, newest first: {points}", now)
 
 
 def _point(alarm: Alarm, data: list[MetricDatum], now: datetime, back: int) -> float | None:
@@ -89,9 +89,9 @@ def _point(alarm: Alarm, data: list[MetricDatum], now: datetime, back: int) -> f
     return _STATISTICS[alarm.statistic](values) if values else None
 
 
-def _is_of(datum: MetricDatum, alarm: Alarm) -> bool:
-    named = (datum.namespace, datum.name) == (alarm.namespace, alarm.metric_name)
-    return named and are_dimensions_same(datum.dimensions, alarm.dimensions)
+def _belongs_to(datum: MetricDatum, alarm: Alarm) -> bool:
+    same_metric = (datum.namespace, datum.name) == (alarm.namespace, alarm.metric_name)
+    return same_metric and are_dimensions_same(datum.dimensions, alarm.dimensions)
 
 
 def _at(datum: Any) -> datetime:

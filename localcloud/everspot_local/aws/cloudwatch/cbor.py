@@ -20,7 +20,7 @@ _PATH = re.compile(rf"^/service/{TARGET}/operation/(\w+)$")
 _Application = Callable[..., Iterable[bytes]]
 
 
-def wants(environ: dict[str, Any]) -> bool:
+def uses_cbor(environ: dict[str, Any]) -> bool:
     """Return whether a request uses this protocol."""
     return (
         environ.get("HTTP_SMITHY_PROTOCOL") == "rpc-v2-cbor" and _PATH.match(environ.get("PATH_INFO", "")) is not None
@@ -35,11 +35,11 @@ class Translated:
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> list[bytes]:
         """Answer one request (WSGI)."""
-        found = _PATH.match(environ["PATH_INFO"])
-        assert found is not None  # noqa: S101 - asked only for what `wants` this
-        status, headers, answer = self._ask(environ, found[1])
+        path_match = _PATH.match(environ["PATH_INFO"])
+        assert path_match is not None  # noqa: S101 - asked only for what `wants` this
+        status, headers, answer = self._forward_as_json(environ, path_match[1])
         if status.startswith("2"):
-            body = _encoded(answer, get_service_model("cloudwatch").operation_model(found[1]).output_shape)
+            body = _encoded(answer, get_service_model("cloudwatch").operation_model(path_match[1]).output_shape)
         else:
             code = str(answer.get("__type", "InternalFailure")).rpartition("#")[2]
             # CloudWatch's codes are those of its oldest protocol; clients read them in this header.
@@ -53,9 +53,9 @@ class Translated:
         start_response(status, list(headers.items()))
         return [body]
 
-    def _ask(self, environ: dict[str, Any], operation: str) -> tuple[str, dict[str, str], dict[str, Any]]:
+    def _forward_as_json(self, environ: dict[str, Any], operation: str) -> tuple[str, dict[str, str], dict[str, Any]]:
         """Send the same request as JSON and return its status, headers and answer."""
-        asked = json.dumps(
+        json_body = json.dumps(
             _decoded(environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))), default=_epoch
         )
         own = {
@@ -63,19 +63,19 @@ class Translated:
             "RAW_URI": "/",
             "REQUEST_URI": "/",
             "CONTENT_TYPE": "application/x-amz-json-1.0",
-            "CONTENT_LENGTH": str(len(asked)),
+            "CONTENT_LENGTH": str(len(json_body)),
             "HTTP_X_AMZ_TARGET": f"{TARGET}.{operation}",
-            "wsgi.input": BytesIO(asked.encode()),
+            "wsgi.input": BytesIO(json_body.encode()),
         }
-        kept = {key: value for key, value in environ.items() if key not in ("HTTP_SMITHY_PROTOCOL", "HTTP_ACCEPT")}
-        said: list[Any] = []
+        forwarded = {key: value for key, value in environ.items() if key not in ("HTTP_SMITHY_PROTOCOL", "HTTP_ACCEPT")}
+        response_start: list[Any] = []
 
         def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[[bytes], None]:
-            said[:] = [status, headers]
+            response_start[:] = [status, headers]
             return lambda data: None
 
-        body = b"".join(self._application({**kept, **own}, start))
-        status, headers = said
+        body = b"".join(self._application({**forwarded, **own}, start))
+        status, headers = response_start
         passed = {name: value for name, value in headers if name.lower().startswith("x-amzn-")}
         return status, passed, json.loads(body) if body.strip() else {}
 
@@ -96,10 +96,10 @@ def _encoded(answer: dict[str, Any], shape: Any) -> bytes:
 
 def _shaped(value: Any, shape: Any) -> Any:
     if shape.type_name == "structure":
-        known = {name: one for name, one in value.items() if name in shape.members and one is not None}
-        return {name: _shaped(one, shape.members[name]) for name, one in known.items()}
+        members = {name: member for name, member in value.items() if name in shape.members and member is not None}
+        return {name: _shaped(member, shape.members[name]) for name, member in members.items()}
     if shape.type_name == "list":
-        return [_shaped(one, shape.member) for one in value]
+        return [_shaped(member, shape.member) for member in value]
     if shape.type_name == "timestamp":
         return datetime.fromtimestamp(value, UTC) if isinstance(value, int | float) else datetime.fromisoformat(value)
     if shape.type_name in ("double", "float"):
@@ -110,8 +110,8 @@ def _shaped(value: Any, shape: Any) -> Any:
 def _text_map(texts: dict[str, str]) -> bytes:
     """Encode a small map of texts: fewer than 24 entries, whose texts are shorter than 65,536 bytes."""
 
-    def text(word: str) -> bytes:
-        data = word.encode()
+    def text(item: str) -> bytes:
+        data = item.encode()
         return (bytes([0x60 + len(data)]) if len(data) < 24 else b"\x79" + len(data).to_bytes(2, "big")) + data
 
     return bytes([0xA0 + len(texts)]) + b"".join(text(name) + text(value) for name, value in texts.items())

@@ -22,8 +22,8 @@ class Unsupported(EC2ClientError):
 class UnsupportedHere(EC2ClientError):
     """Something that the real EC2 can do and the local cloud cannot."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__("UnsupportedOperation", f"The local cloud does not support {what}.")
+    def __init__(self, feature: str) -> None:
+        super().__init__("UnsupportedOperation", f"The local cloud does not support {feature}.")
 
 
 class InvalidParameter(EC2ClientError):

@@ -34,28 +34,28 @@ def launched(fleet: LocalFleet) -> list[dict[str, Any]]:
 def _spelled(played: Mapping[str, Prefer], strategy: Prefer) -> str:
     """Return the strategy in EC2's older spelling, which EC2 answers for this one and the upstream provider compares
     with."""
-    name = next(name for name, meant in played.items() if meant is strategy)
+    name = next(name for name, candidate in played.items() if candidate is strategy)
     return "lowestPrice" if name == "lowest-price" else name
 
 
 def _whole(options: MarketOptions) -> dict[str, Any]:
     """Return the fields that EC2 answers only for fleets that requested them."""
-    told = {
+    fields = {
         "SingleInstanceType": options.single_type,
         "SingleAvailabilityZone": options.single_zone,
         "MinTargetCapacity": options.minimum,
     }
-    return {key: value for key, value in told.items() if value}
+    return {key: value for key, value in fields.items() if value}
 
 
 def _on_demand(fleet: LocalFleet) -> dict[str, Any]:
     options = fleet.options[Market.ON_DEMAND]
-    found = {**_whole(options), "AllocationStrategy": _spelled(ON_DEMAND_PREFERS, options.prefer)}
-    if usage := ((fleet.asked.get("OnDemandOptions") or {}).get("CapacityReservationOptions") or {}).get(
+    document = {**_whole(options), "AllocationStrategy": _spelled(ON_DEMAND_PREFERS, options.prefer)}
+    if usage := ((fleet.request.get("OnDemandOptions") or {}).get("CapacityReservationOptions") or {}).get(
         "UsageStrategy"
     ):
-        found["CapacityReservationOptions"] = {"UsageStrategy": usage}
-    return found
+        document["CapacityReservationOptions"] = {"UsageStrategy": usage}
+    return document
 
 
 def fleet_document(fleet: LocalFleet) -> dict[str, Any]:

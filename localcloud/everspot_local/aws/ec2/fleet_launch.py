@@ -39,13 +39,13 @@ class Launching(Protocol):
 class _Plan:
     """What a set of overrides would launch, each by its position in the request, and why it is not more.
 
-    `told`: ways of which an error tells.
+    `refused`: ways of which an error tells.
     """
 
     ways: list[int]
     placements: list[Placement] = field(default_factory=list)
     errors: list[dict[str, Any]] = field(default_factory=list)
-    told: set[int] = field(default_factory=set)
+    refused: set[int] = field(default_factory=set)
 
     @property
     def units(self) -> float:
@@ -72,7 +72,7 @@ class Attempt:
             return False
         most = max(min(p.units, units) for p in enough)
         chosen = self._preferred([p for p in enough if min(p.units, units) >= most], market)
-        self._tell(chosen.errors)
+        self._add_errors(chosen.errors)
         return self._carry_out(chosen, market, options.minimum) >= units
 
     def _groups(self, options: MarketOptions) -> list[list[int]]:
@@ -92,37 +92,37 @@ class Attempt:
             if (fault := self._fleet.overrides[way].fault) is not None:
                 self._refuse(plan, way, market, fault)
         while plan.units < units:
-            left = [way for way in ways if way not in plan.told]
-            allocation = self._allocate(market, units - plan.units, left, plan.placements)
-            before = len(plan.told)
+            open_ways = [way for way in ways if way not in plan.refused]
+            allocation = self._allocate(market, units - plan.units, open_ways, plan.placements)
+            before = len(plan.refused)
             for placement in allocation.placements:
-                way = left[placement.candidate]
-                if way in plan.told:
+                way = open_ways[placement.candidate]
+                if way in plan.refused:
                     continue
                 if (error := self._check(way, market, plan.placements)) is not None:
                     self._refuse(plan, way, market, error)
                 else:
                     plan.placements.append(placement.model_copy(update={"candidate": way}))
-            if len(plan.told) == before:
+            if len(plan.refused) == before:
                 for refusal in allocation.refusals:
-                    self._refuse(plan, left[refusal.candidate], market, self._refusal(refusal, left))
+                    self._refuse(plan, open_ways[refusal.candidate], market, self._refusal(refusal, open_ways))
                 break
         return plan
 
     def _refuse(self, plan: _Plan, way: int, market: Market, error: EC2ClientError) -> None:
-        plan.told.add(way)
+        plan.refused.add(way)
         plan.errors.append(self._error(way, market, error))
 
-    def _allocate(self, market: Market, units: float, ways: list[int], taken: list[Placement]) -> Allocation:
+    def _allocate(self, market: Market, units: float, ways: list[int], planned: list[Placement]) -> Allocation:
         """Allocate units to the market's pools as they will be once the units taken so far are launched."""
         if not ways:
             return Allocation(placements=(), refusals=(), on_demand_shortfall=0, spot_shortfall=0)
         pools, candidates = account.current().market.pools, [self._fleet.overrides[way].candidate for way in ways]
-        gone = Counter((p.instance_type, p.zone) for p in taken)
+        planned_counts = Counter((p.instance_type, p.zone) for p in planned)
         views: list[Pool] = []
         for key in dict.fromkeys((c.instance_type, c.zone) for c in candidates):
             if (pool := pools.get(*key)) is not None and (view := pool.view(market)) is not None:
-                views.append(view.model_copy(update={"available": max(0, view.available - gone[key])}))
+                views.append(view.model_copy(update={"available": max(0, view.available - planned_counts[key])}))
         spot, on_demand = self._fleet.options[Market.SPOT], self._fleet.options[Market.ON_DEMAND]
         request = AllocationRequest(
             candidates=tuple(candidates),
@@ -134,7 +134,7 @@ class Attempt:
         )
         return allocate(request, views)
 
-    def _check(self, way: int, market: Market, taken: list[Placement]) -> EC2ClientError | None:
+    def _check(self, way: int, market: Market, planned: list[Placement]) -> EC2ClientError | None:
         """Return the error of one more launch by an override, after those that are planned."""
         override, key = self._fleet.overrides[way], (way, market)
         try:
@@ -142,7 +142,7 @@ class Attempt:
                 self._fleet.check_way(override, market)
                 self._passed.add(key)
             if strict():
-                quota_rules.check_vcpus(override.candidate.instance_type, market, 1, [p.instance_type for p in taken])
+                quota_rules.check_vcpus(override.candidate.instance_type, market, 1, [p.instance_type for p in planned])
         except EC2ClientError as error:
             return error
         return None
@@ -160,12 +160,14 @@ class Attempt:
         """Launch what is planned, and return the units that were launched."""
         came = 0.0
         if minimum and (error := self._fleet.afford(len(plan.placements))) is not None:
-            self._tell([self._error(way, market, error) for way in sorted({p.candidate for p in plan.placements})])
+            self._add_errors(
+                [self._error(way, market, error) for way in sorted({p.candidate for p in plan.placements})]
+            )
             return came
         for placement in plan.placements:
             error = None if minimum else self._fleet.afford(1)
             if error is not None:
-                self._tell([self._error(placement.candidate, market, error)])
+                self._add_errors([self._error(placement.candidate, market, error)])
                 continue
             self._fleet.launch_one(self._fleet.overrides[placement.candidate], market)
             came += placement.weight
@@ -175,11 +177,11 @@ class Attempt:
         """Record why each override gives less than its part; one that could give some, but not enough, is
         unfulfillable."""
         for plan in plans:
-            self._tell(plan.errors)
-            given = {p.candidate for p in plan.placements} - plan.told
-            self._tell([self._error(way, market, fleet_errors.Unfulfillable()) for way in sorted(given)])
+            self._add_errors(plan.errors)
+            short = {p.candidate for p in plan.placements} - plan.refused
+            self._add_errors([self._error(way, market, fleet_errors.Unfulfillable()) for way in sorted(short)])
 
-    def _tell(self, errors: list[dict[str, Any]]) -> None:
+    def _add_errors(self, errors: list[dict[str, Any]]) -> None:
         self.errors += [e for e in errors if e not in self.errors]
 
     def _refusal(self, refusal: Refusal, ways: list[int]) -> EC2ClientError:

@@ -58,20 +58,20 @@ class MarketOptions:
 
 def read_options(request: dict[str, Any]) -> dict[Market, MarketOptions]:
     """Return the options by market."""
-    found = {}
+    options_by_market = {}
     for market, name, played in (
         (Market.SPOT, "SpotOptions", SPOT_PREFERS),
         (Market.ON_DEMAND, "OnDemandOptions", ON_DEMAND_PREFERS),
     ):
         options = request.get(name) or {}
-        found[market] = MarketOptions(
+        options_by_market[market] = MarketOptions(
             prefer=_strategy(name, options, played),
             single_type=bool(options.get("SingleInstanceType")),
             single_zone=bool(options.get("SingleAvailabilityZone")),
             minimum=int(options.get("MinTargetCapacity") or 0),
             pools_to_use=int(options.get("InstancePoolsToUseCount") or 1),
         )
-    return found
+    return options_by_market
 
 
 def check(request: dict[str, Any]) -> None:
@@ -134,41 +134,41 @@ def _check_on_demand(options: dict[str, Any], fleet_type: str) -> None:
 
 def _check_whole(name: str, options: dict[str, Any], fleet_type: str) -> None:
     """botocore, SpotOptionsRequest: all are for `instant` fleets, and a minimum needs one of the others."""
-    given = sorted(key for key in _INSTANT if options.get(key))
-    if given and fleet_type != "instant":
-        raise _instant_only(f"{name}.{given[0]}")
-    if "MinTargetCapacity" not in given:
+    instant_options = sorted(key for key in _INSTANT if options.get(key))
+    if instant_options and fleet_type != "instant":
+        raise _instant_only(f"{name}.{instant_options[0]}")
+    if "MinTargetCapacity" not in instant_options:
         return
     if not 1 <= int(options["MinTargetCapacity"]) <= LARGEST_MINIMUM:
         raise InvalidParameter(
             f"Invalid value '{options['MinTargetCapacity']}' for {name}.MinTargetCapacity; "
             f"it must be between 1 and {LARGEST_MINIMUM}"
         )
-    if len(given) == 1:
+    if len(instant_options) == 1:
         raise InvalidFleetConfig(
             "MinTargetCapacity needs at least one of SingleInstanceType and SingleAvailabilityZone."
         )
 
 
-def _instant_only(what: str) -> InvalidFleetConfig:
-    return InvalidFleetConfig(f"{what} can only be specified for fleets of type instant.")
+def _instant_only(option: str) -> InvalidFleetConfig:
+    return InvalidFleetConfig(f"{option} can only be specified for fleets of type instant.")
 
 
 def _strategy(name: str, options: dict[str, Any], played: Mapping[str, Prefer]) -> Prefer:
     """Return the requested strategy, or EC2's default. EC2 accepts its older spelling too, which the provider sends."""
-    asked = str(options.get("AllocationStrategy") or "lowest-price")
-    asked = "lowest-price" if asked == "lowestPrice" else asked
-    if asked in played:
-        return played[asked]
-    if played is SPOT_PREFERS and asked in tuple(AwsSpotAllocation):
-        raise UnsupportedHere(f"the Spot allocation strategy '{asked}'; it knows {', '.join(played)}")
-    raise InvalidParameter(f"Invalid value '{asked}' for {name}.AllocationStrategy")
+    strategy = str(options.get("AllocationStrategy") or "lowest-price")
+    strategy = "lowest-price" if strategy == "lowestPrice" else strategy
+    if strategy in played:
+        return played[strategy]
+    if played is SPOT_PREFERS and strategy in tuple(AwsSpotAllocation):
+        raise UnsupportedHere(f"the Spot allocation strategy '{strategy}'; it knows {', '.join(played)}")
+    raise InvalidParameter(f"Invalid value '{strategy}' for {name}.AllocationStrategy")
 
 
-def only(given: dict[str, Any], known: set[str], where: str) -> None:
+def only(fields: dict[str, Any], supported: set[str], where: str) -> None:
     """Refuse by name what is requested and not supported. The upstream provider sends 0 and false for what nobody
     set."""
     unset = (None, "", 0, False, "0", "false")
-    unknown = sorted(key for key, value in given.items() if key not in known and value not in unset)
+    unknown = sorted(key for key, value in fields.items() if key not in supported and value not in unset)
     if unknown:
         raise UnsupportedHere(f"{', '.join(unknown)} of {where}")

@@ -52,7 +52,7 @@ def read_overrides(backend: Any, configs: list[dict[str, Any]], known_types: Any
         raise MissingParameter("LaunchTemplateConfigs")
     if len(configs) > MOST_CONFIGS:
         raise InvalidFleetConfig(f"A fleet may have at most {MOST_CONFIGS} launch template configurations.")
-    found: list[Override] = []
+    overrides: list[Override] = []
     for config in configs:
         specification = config.get("LaunchTemplateSpecification")
         if not specification:
@@ -70,12 +70,12 @@ def read_overrides(backend: Any, configs: list[dict[str, Any]], known_types: Any
         pinned = {"LaunchTemplateId": version.template.id, "Version": str(version.number)}
         for override in config.get("Overrides") or [{}]:
             reader = _Reader(backend, known_types, specification, pinned, version.data, instant)
-            found.extend(reader.read(override))
-    if not instant and len(found) > MOST_OVERRIDES:
+            overrides.extend(reader.read(override))
+    if not instant and len(overrides) > MOST_OVERRIDES:
         raise InvalidFleetConfig(f"A fleet may have at most {MOST_OVERRIDES} launch specifications.")
     if strict():
-        _check_pools(found)
-    return found
+        _check_pools(overrides)
+    return overrides
 
 
 def _check_pools(overrides: list[Override]) -> None:

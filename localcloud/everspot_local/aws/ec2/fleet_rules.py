@@ -41,12 +41,12 @@ class Tokens:
         Raises:
             TokenReused: if the request of that token was another.
         """
-        made = self._fleets.get(str(request.get("ClientToken") or ""))
-        if made is None:
+        entry = self._fleets.get(str(request.get("ClientToken") or ""))
+        if entry is None:
             return None
-        if made[0] != _fingerprint(request):
+        if entry[0] != _fingerprint(request):
             raise TokenReused
-        return made[1]
+        return entry[1]
 
     def keep(self, request: dict[str, Any], fleet: Any) -> None:
         """Remember the fleet that a request made."""
@@ -64,5 +64,5 @@ def check_deletion(backend: Any, fleet_ids: list[str]) -> None:
 
 
 def _fingerprint(request: dict[str, Any]) -> str:
-    told = {key: value for key, value in request.items() if key not in ("ClientToken", "DryRun")}
-    return json.dumps(told, sort_keys=True, default=str)
+    compared = {key: value for key, value in request.items() if key not in ("ClientToken", "DryRun")}
+    return json.dumps(compared, sort_keys=True, default=str)

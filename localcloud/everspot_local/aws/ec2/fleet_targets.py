@@ -34,17 +34,17 @@ class Targets:
         fleet of one market is scaled by its total alone, down to 0.
         """
         total = _total({"TotalTargetCapacity": self.total, **{k: v for k, v in specification.items() if v is not None}})
-        given = {m: specification.get(f"{m}TargetCapacity") for m in ("OnDemand", "Spot")}
-        kept = {"OnDemand": self.on_demand, "Spot": self.spot}
+        new_parts = {m: specification.get(f"{m}TargetCapacity") for m in ("OnDemand", "Spot")}
+        current_parts = {"OnDemand": self.on_demand, "Spot": self.spot}
         standing = "OnDemand" if self.default == "spot" else "Spot"
-        rest = "Spot" if standing == "OnDemand" else "OnDemand"
-        fixed = int(given[standing]) if given[standing] is not None else kept[standing]  # type: ignore[arg-type]
-        asked = given[rest]
-        if fixed > total or (asked is not None and int(asked) + fixed > total):
+        adjusted = "Spot" if standing == "OnDemand" else "OnDemand"
+        fixed = int(new_parts[standing]) if new_parts[standing] is not None else current_parts[standing]  # type: ignore[arg-type]
+        adjusted_target = new_parts[adjusted]
+        if fixed > total or (adjusted_target is not None and int(adjusted_target) + fixed > total):
             raise InvalidTargetCapacity(
                 f"The on-demand and Spot target capacities exceed the total target capacity of {total}."
             )
-        parts = {standing: fixed, rest: total - fixed}
+        parts = {standing: fixed, adjusted: total - fixed}
         return replace(self, total=total, on_demand=parts["OnDemand"], spot=parts["Spot"])
 
 
@@ -62,11 +62,11 @@ def read_targets(specification: dict[str, Any]) -> Targets:
         raise InvalidTargetCapacity(
             "The sum of the on-demand and Spot target capacities must not exceed the total target capacity."
         )
-    rest = total - on_demand - spot
+    unassigned = total - on_demand - spot
     return Targets(
         total=total,
-        on_demand=on_demand + (rest if default == "on-demand" else 0),
-        spot=spot + (rest if default == "spot" else 0),
+        on_demand=on_demand + (unassigned if default == "on-demand" else 0),
+        spot=spot + (unassigned if default == "spot" else 0),
         default=default,
     )
 

@@ -59,7 +59,7 @@ class LocalFleet(TaggedEC2Resource):
         self.replace_unhealthy = bool(request.get("ReplaceUnhealthyInstances"))
         self.with_expiration = bool(request.get("TerminateInstancesWithExpiration"))
         self.options = fleet_options.read_options(request)
-        self.asked = request
+        self.request = request
         self.launch_tags = by_kind(request.get("TagSpecifications"))
         self.use_configs(request.get("LaunchTemplateConfigs") or [])
         self.add_tags(self.launch_tags.get("fleet", {}))
@@ -68,12 +68,12 @@ class LocalFleet(TaggedEC2Resource):
         self.members: dict[str, Member] = {}
         self.errors: list[dict[str, Any]] = []
         self.history: list[tuple[datetime, str, dict[str, Any]]] = []
-        self._asking = False
+        self._attempt_scheduled = False
 
     def use_configs(self, configs: list[dict[str, Any]]) -> None:
         """Launch from these templates and overrides from now on; running instances stay."""
-        known = account.current().market.pools.catalogue.types
-        self.overrides = read_overrides(self.ec2_backend, configs, known, instant=self.type == "instant")
+        types = account.current().market.pools.catalogue.types
+        self.overrides = read_overrides(self.ec2_backend, configs, types, instant=self.type == "instant")
         self.configs = configs
 
     def begin(self) -> None:
@@ -82,7 +82,7 @@ class LocalFleet(TaggedEC2Resource):
             self.state = "active"
             self._launch(*self._missing())
             return
-        self._tell("EC2 Fleet State Change", "fleet-change", {"sub-type": "submitted"})
+        self._record_event("EC2 Fleet State Change", "fleet-change", {"sub-type": "submitted"})
         self._ask_later(account.current().market.delays.submit)
 
     @property
@@ -107,13 +107,13 @@ class LocalFleet(TaggedEC2Resource):
         self.targets = targets or self.targets
         self.excess_policy = excess_policy or self.excess_policy
         self.state = "modifying"
-        self._tell("EC2 Fleet State Change", "fleet-change", {"sub-type": "modify_in_progress"})
+        self._record_event("EC2 Fleet State Change", "fleet-change", {"sub-type": "modify_in_progress"})
         self._ask_later(account.current().market.delays.submit)
 
     def delete(self, terminate: bool) -> None:
         """Stop launching, and terminate the members if asked to."""
         self.state = "deleted_terminating" if terminate else "deleted_running"
-        self._tell("EC2 Fleet State Change", "fleet-change", {"sub-type": self.state})
+        self._record_event("EC2 Fleet State Change", "fleet-change", {"sub-type": self.state})
         if terminate:
             for member in self.living():
                 member.instance.terminate()
@@ -121,21 +121,21 @@ class LocalFleet(TaggedEC2Resource):
 
     def member_ended(self, instance_id: str) -> None:
         """Replace a member that has ended, if the fleet's type does that."""
-        self._tell("EC2 Fleet Instance Change", "instance-change", {"sub-type": "terminated"}, instance_id)
+        self._record_event("EC2 Fleet Instance Change", "instance-change", {"sub-type": "terminated"}, instance_id)
         if self.deleted:
             self._close_if_empty()
         elif self.type == "maintain":
             self._ask_later(account.current().market.delays.replace)
 
     def _ask_later(self, delay: Any) -> None:
-        if not self._asking:
-            self._asking = True
-            account.current().market.timeline.after(delay, self._ask)
+        if not self._attempt_scheduled:
+            self._attempt_scheduled = True
+            account.current().market.timeline.after(delay, self._attempt)
 
-    def _ask(self) -> None:
+    def _attempt(self) -> None:
         """Bring the fleet to its targets. A failed attempt is always repeated, since nothing else would repair a fleet
         of type `maintain`."""
-        self._asking = False
+        self._attempt_scheduled = False
         if self.deleted:
             return
         satisfied = False
@@ -149,7 +149,7 @@ class LocalFleet(TaggedEC2Resource):
     def _reach_targets(self) -> bool:
         if self.state in ("submitted", "modifying"):
             self.state = "active"
-            self._tell("EC2 Fleet State Change", "fleet-change", {"sub-type": "active"})
+            self._record_event("EC2 Fleet State Change", "fleet-change", {"sub-type": "active"})
         if self.excess_policy == "termination":
             self._shed(Market.ON_DEMAND, self.targets.on_demand)
             self._shed(Market.SPOT, self.targets.spot)
@@ -215,7 +215,7 @@ class LocalFleet(TaggedEC2Resource):
         for interface in instance.nics.values():
             interface.add_tags(self.launch_tags.get("network-interface", {}))
         self.members[instance.id] = Member(instance, override.candidate.weight, override)
-        self._tell("EC2 Fleet Instance Change", "instance-change", {"sub-type": "launched"}, instance.id)
+        self._record_event("EC2 Fleet Instance Change", "instance-change", {"sub-type": "launched"}, instance.id)
 
     def _arguments(self, override: Override, market: Market) -> dict[str, Any]:
         return {
@@ -235,14 +235,16 @@ class LocalFleet(TaggedEC2Resource):
     def _tell_shortfall(self) -> None:
         described = " ".join(sorted({f"{e['ErrorCode']}: {e['ErrorMessage']}" for e in self.errors}))
         detail_type, kind, sub_type = fleet_errors.of_shortfall({e["ErrorCode"] for e in self.errors})
-        self._tell(detail_type, kind, {"sub-type": sub_type, "description": described})
+        self._record_event(detail_type, kind, {"sub-type": sub_type, "description": described})
 
     def _close_if_empty(self) -> None:
         if self.state == "deleted_terminating" and not self.living():
             self.state = "deleted"
-            self._tell("EC2 Fleet State Change", "fleet-change", {"sub-type": "deleted"})
+            self._record_event("EC2 Fleet State Change", "fleet-change", {"sub-type": "deleted"})
 
-    def _tell(self, detail_type: str, kind: str, detail: dict[str, Any], instance_id: str | None = None) -> None:
+    def _record_event(
+        self, detail_type: str, kind: str, detail: dict[str, Any], instance_id: str | None = None
+    ) -> None:
         here = account.current()
         now = here.market.clock.now()
         if instance_id is not None:

@@ -63,15 +63,15 @@ def load(backend: Any, make: Callable[[], None]) -> None:
     There are 1,300 in a region, each with a snapshot, and moto makes them for every EC2; here `make` is called for the
     first of a region, and the next ones get copies.
     """
-    known = _PUBLIC.get(backend.region_name)
-    if known is None:
+    public_images = _PUBLIC.get(backend.region_name)
+    if public_images is None:
         make()
         _PUBLIC[backend.region_name] = [_copied(image, None) for image in backend.amis.values()]
         return
-    for image in known:
-        made = _copied(image, backend)
-        backend.amis[made.id] = made
-        backend.snapshots[made.ebs_snapshot.id] = made.ebs_snapshot
+    for image in public_images:
+        duplicate = _copied(image, backend)
+        backend.amis[duplicate.id] = duplicate
+        backend.snapshots[duplicate.ebs_snapshot.id] = duplicate.ebs_snapshot
 
 
 def _copied(image: LocalAmi, backend: Any) -> LocalAmi:
@@ -79,14 +79,14 @@ def _copied(image: LocalAmi, backend: Any) -> LocalAmi:
 
     The volume that the snapshot was made from is not copied: moto deletes it at once, and only its size is read.
     """
-    made, snapshot = copy.copy(image), copy.copy(image.ebs_snapshot)
-    made.ebs_snapshot = snapshot
-    made.ec2_backend = snapshot.ec2_backend = backend
-    made.launch_permissions = [dict(one) for one in image.launch_permissions]
-    made.product_codes = set(image.product_codes)
+    duplicate, snapshot = copy.copy(image), copy.copy(image.ebs_snapshot)
+    duplicate.ebs_snapshot = snapshot
+    duplicate.ec2_backend = snapshot.ec2_backend = backend
+    duplicate.launch_permissions = [dict(permission) for permission in image.launch_permissions]
+    duplicate.product_codes = set(image.product_codes)
     snapshot.create_volume_permission_groups = set(snapshot.create_volume_permission_groups)
     snapshot.create_volume_permission_userids = set(snapshot.create_volume_permission_userids)
-    return made
+    return duplicate
 
 
 def baked(backend: Any) -> LocalAmi:

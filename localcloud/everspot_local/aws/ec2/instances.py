@@ -97,15 +97,15 @@ class LocalInstance(Instance):
             here = account.current()
             here.market.timeline.at(at + here.market.delays.remembered, self._forget)
         self._state = InstanceState(*STATES[machine.phase])
-        self._tell("EC2 Instance State-change Notification", {"state": self.state}, at)
+        self._publish_event("EC2 Instance State-change Notification", {"state": self.state}, at)
 
     def rebalance_recommended(self, at: datetime) -> None:
         """Send the rebalance recommendation to EventBridge."""
-        self._tell("EC2 Instance Rebalance Recommendation", {}, at)
+        self._publish_event("EC2 Instance Rebalance Recommendation", {}, at)
 
     def noticed(self, at: datetime) -> None:
         """Send the interruption notice to EventBridge."""
-        self._tell("EC2 Spot Instance Interruption Warning", {"instance-action": "terminate"}, at)
+        self._publish_event("EC2 Spot Instance Interruption Warning", {"instance-action": "terminate"}, at)
 
     def terminate(self) -> InstanceState:
         """Begin the termination that the API was asked for; the account's machines complete it."""
@@ -131,7 +131,7 @@ class LocalInstance(Instance):
         association = self.ec2_backend.iam_instance_profile_associations.get(self.id)
         return None if association is None else str(association.iam_instance_profile.arn)
 
-    def _tell(self, detail_type: str, detail: dict[str, Any], at: datetime) -> None:
+    def _publish_event(self, detail_type: str, detail: dict[str, Any], at: datetime) -> None:
         source.instance_event(account.current().region, self.id, detail_type, detail, at)
 
     def _set_reason(self, by: EndedBy, at: datetime) -> None:

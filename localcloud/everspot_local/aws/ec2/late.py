@@ -20,7 +20,7 @@ _ID = re.compile(r"i-(?:[0-9a-f]{8}|[0-9a-f]{17})")
 def visible(instance: Any) -> bool:
     """Return whether descriptions show the instance by now."""
     here = account.current()
-    delay = here.market.delays_of(instance.machine.pool).visible
+    delay = here.market.pool_delays(instance.machine.pool).visible
     return not strict() or here.market.clock.now() >= instance.launch_time + delay
 
 
@@ -35,8 +35,8 @@ def check_form(ids: Iterable[str]) -> None:
 def check_ids(backend: Any, ids: Iterable[str]) -> None:
     """Refuse ids that no instance can have, and those of instances that are too new to be found, as EC2 does."""
     check_form(ids)
-    asked = set(ids)
-    young = [i.id for i in backend.all_instances() if i.id in asked and not visible(i)]
+    requested_ids = set(ids)
+    young = [i.id for i in backend.all_instances() if i.id in requested_ids and not visible(i)]
     if young:
         raise InvalidInstanceIdError(young)
 

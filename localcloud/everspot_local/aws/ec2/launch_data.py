@@ -28,19 +28,19 @@ def merge_template(kwargs: dict[str, Any], template: dict[str, Any], image: imag
     )
 
 
-def _devices(asked: list[dict[str, Any]], image: images.LocalAmi | None) -> list[dict[str, Any]]:
+def _devices(requested: list[dict[str, Any]], image: images.LocalAmi | None) -> list[dict[str, Any]]:
     """Combine the requested block devices with the image's. moto would attach a second root volume beside the
     template's, and never delete either."""
     root, gib = (image.root_device_name, image.root_gib) if image else ("/dev/sda1", images.USUAL_GIB)
-    found = {}
-    for mapping in [{"DeviceName": root}, *asked]:
+    devices = {}
+    for mapping in [{"DeviceName": root}, *requested]:
         if mapping.get("VirtualName"):  # instance store, which is no volume
             continue
         name = mapping.get("DeviceName") or root
         default = {"VolumeSize": gib} if name == root else {}
-        given = {k: v for k, v in (mapping.get("Ebs") or {}).items() if v is not None}
-        found[name] = {**mapping, "DeviceName": name, "Ebs": {"DeleteOnTermination": True, **default, **given}}
-    return list(found.values())
+        ebs_options = {k: v for k, v in (mapping.get("Ebs") or {}).items() if v is not None}
+        devices[name] = {**mapping, "DeviceName": name, "Ebs": {"DeleteOnTermination": True, **default, **ebs_options}}
+    return list(devices.values())
 
 
 def provision(instance: Any, devices: list[dict[str, Any]]) -> None:
@@ -53,7 +53,7 @@ def provision(instance: Any, devices: list[dict[str, Any]]) -> None:
             volume.throughput = device["Ebs"].get("Throughput") or volume.throughput
 
 
-def profile_of(kwargs: dict[str, Any], template: dict[str, Any]) -> dict[str, str]:
+def template_profile(kwargs: dict[str, Any], template: dict[str, Any]) -> dict[str, str]:
     """Return the template's instance profile, unless the request names one, which moto's response class associates."""
     if kwargs.get("iam_instance_profile_name") or kwargs.get("iam_instance_profile_arn"):
         return {}

@@ -18,7 +18,7 @@ from everspot_local.aws.ec2.images import LocalAmi
 USER_DATA_BYTES = 16384
 
 
-def image_of(backend: Any, image_id: str | None) -> LocalAmi:
+def find_image(backend: Any, image_id: str | None) -> LocalAmi:
     """Return the image, or raise EC2's error."""
     image: LocalAmi | None = backend.amis.get(image_id)
     if image is None:
@@ -28,8 +28,8 @@ def image_of(backend: Any, image_id: str | None) -> LocalAmi:
 
 def check_image(image: LocalAmi, kind: InstanceType) -> None:
     """Refuse an image whose architecture, boot mode or ENA support does not fit the instance type."""
-    known = INSTANCE_TYPES.get(kind.name)
-    architectures = known["ProcessorInfo"]["SupportedArchitectures"] if known else [kind.arch]
+    type_info = INSTANCE_TYPES.get(kind.name)
+    architectures = type_info["ProcessorInfo"]["SupportedArchitectures"] if type_info else [kind.arch]
     if image.architecture not in architectures:
         raise EC2ClientError(
             "InvalidParameterValue",
@@ -37,20 +37,20 @@ def check_image(image: LocalAmi, kind: InstanceType) -> None:
             f"architecture '{image.architecture}' of the specified AMI. Specify an instance type and an AMI that have "
             "matching architectures, and try again.",
         )
-    if known is None:
+    if type_info is None:
         return
-    if image.boot_mode == "uefi" and "uefi" not in known.get("SupportedBootModes", []):
+    if image.boot_mode == "uefi" and "uefi" not in type_info.get("SupportedBootModes", []):
         raise EC2ClientError(
             "InvalidParameterValue",
             f"The {kind.name} instance type does not support an AMI with a boot mode of UEFI. Only instance types "
             "built on the Nitro System support UEFI. Specify an instance type that supports UEFI, and try again.",
         )
-    if image.boot_mode == "legacy-bios" and "legacy-bios" not in known.get("SupportedBootModes", []):
+    if image.boot_mode == "legacy-bios" and "legacy-bios" not in type_info.get("SupportedBootModes", []):
         raise EC2ClientError(
             "InvalidParameterValue",
             f"The {kind.name} instance type does not support an AMI with a boot mode of Legacy BIOS.",
         )
-    if known.get("NetworkInfo", {}).get("EnaSupport") == "required" and not image.ena_support:
+    if type_info.get("NetworkInfo", {}).get("EnaSupport") == "required" and not image.ena_support:
         raise EC2ClientError(
             "InvalidParameterCombination",
             "Enhanced networking with the Elastic Network Adapter (ENA) is required for the "
@@ -91,16 +91,16 @@ def check_groups(template: dict[str, Any], kwargs: dict[str, Any]) -> None:
         )
 
 
-def check_market_options(options: dict[str, Any] | None, of: str = "RunInstances") -> None:
+def check_market_options(options: dict[str, Any] | None, source: str = "RunInstances") -> None:
     """Refuse options other than a one-time Spot instance, at any price up to on-demand, that is terminated when
     interrupted. A template may not have any, since its launches here would be on-demand."""
     kind, spot = (options or {}).get("MarketType"), dict((options or {}).get("SpotOptions") or {})
     usual = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
     other = sorted(name for name, value in spot.items() if value != usual.get(name))
-    if kind not in (None, "on-demand") and (kind != "spot" or of != "RunInstances"):
+    if kind not in (None, "on-demand") and (kind != "spot" or source != "RunInstances"):
         other.append(f"MarketType {kind}")
     if other:
-        raise UnsupportedHere(f"{', '.join(other)} in InstanceMarketOptions of {of}; a fleet has a MaxPrice")
+        raise UnsupportedHere(f"{', '.join(other)} in InstanceMarketOptions of {source}; a fleet has a MaxPrice")
 
 
 def check_spot_tags(template: dict[str, Any], market: Market) -> None:

@@ -30,7 +30,7 @@ from everspot_local.aws.ec2.exceptions import (
 from everspot_local.aws.ec2.fleet_rules import Tokens
 from everspot_local.aws.ec2.fleets import LocalFleet
 from everspot_local.aws.ec2.instances import LocalInstance
-from everspot_local.aws.ec2.launch_data import merge_template, profile_of, provision
+from everspot_local.aws.ec2.launch_data import merge_template, provision, template_profile
 from everspot_local.aws.iam import rules as iam_rules
 from everspot_local.aws.strict import strict
 from everspot_local.market.pools import MarketPool
@@ -94,23 +94,25 @@ class LocalEC2Backend(EC2Backend):
             launch_rules.check_groups(template, kwargs)
         merge_template(kwargs, template, image if isinstance(image, images.LocalAmi) else None)
         self._tag_volumes(kwargs, template, market)
-        pool = self.pool_for(kwargs["instance_type"], self._zone_of(kwargs))
+        pool = self.pool_for(kwargs["instance_type"], self._launch_zone(kwargs))
         if strict():
             launch_rules.check_spot_tags(template, market)
             self._check_launch(image_id, count, market, kwargs)
-        if pool.price_of(market) is None:
+        if pool.hourly_usd(market) is None:
             raise Unsupported(f"There is no Spot market for {pool.instance_type} in {pool.zone}.")
         if pool.available(market) < count:
             raise InsufficientInstanceCapacity(pool.instance_type, pool.zone)
-        profile = profile_of(kwargs, template)
-        named = profile or kwargs
-        iam_rules.check_profile(named.get("iam_instance_profile_name"), named.get("iam_instance_profile_arn"))
+        profile = template_profile(kwargs, template)
+        profile_fields = profile or kwargs
+        iam_rules.check_profile(
+            profile_fields.get("iam_instance_profile_name"), profile_fields.get("iam_instance_profile_arn")
+        )
         return pool, profile
 
     def _check_launch(self, image_id: str, count: int, market: Market, kwargs: dict[str, Any]) -> None:
         if market is Market.SPOT:
             roles.need_spot_role()
-        image = launch_rules.image_of(self, image_id)
+        image = launch_rules.find_image(self, image_id)
         launch_rules.check_image(image, account.current().market.pools.catalogue.types[kwargs["instance_type"]])
         launch_rules.check_devices(self, image, kwargs["block_device_mappings"])
         groups = [g for g in kwargs.get("security_group_ids") or [] if isinstance(g, str)]
@@ -123,18 +125,18 @@ class LocalEC2Backend(EC2Backend):
 
     def describe_instance_status(self, instance_ids: list[str], include_all_instances: bool, filters: Any) -> list[Any]:
         """Describe the status of instances as moto does, without those that are too new to be shown."""
-        found = super().describe_instance_status(instance_ids, include_all_instances, filters)
-        return [instance for instance in found if late.visible(instance)]
+        statuses = super().describe_instance_status(instance_ids, include_all_instances, filters)
+        return [instance for instance in statuses if late.visible(instance)]
 
     def terminate_instances(self, instance_ids: list[str]) -> list[tuple[Any, Any]]:
         """Terminate by EC2's rules (API reference, TerminateInstances): one wrong id, and no instance is terminated;
         one protected instance, and none of its zone is."""
         late.check_form(instance_ids)
-        found = self.get_multi_instances_by_id(list(dict.fromkeys(instance_ids)))
-        shielded = [i for i in found if i.disable_api_termination is True]
+        instances = self.get_multi_instances_by_id(list(dict.fromkeys(instance_ids)))
+        shielded = [i for i in instances if i.disable_api_termination is True]
         zones = {i.availability_zone for i in shielded}
-        free = [i.id for i in found if i.availability_zone not in zones]
-        ended = super().terminate_instances(free) if free or not found else []
+        free = [i.id for i in instances if i.availability_zone not in zones]
+        ended = super().terminate_instances(free) if free or not instances else []
         if shielded:
             raise OperationNotPermitted4(shielded[0].id)
         return ended
@@ -165,8 +167,8 @@ class LocalEC2Backend(EC2Backend):
         """Return by zone name the types that this market sells; by region and zone id, return moto's list."""
         if location_type != "availability-zone":
             return super().describe_instance_type_offerings(location_type, filters)
-        pools, wanted = account.current().market.pools, filters or {}
-        kinds, zones = wanted.get("instance-type", pools.catalogue.types), wanted.get("location", pools.zones)
+        pools, selected = account.current().market.pools, filters or {}
+        kinds, zones = selected.get("instance-type", pools.catalogue.types), selected.get("location", pools.zones)
         return [
             {"InstanceType": kind, "LocationType": location_type, "Location": zone}
             for kind in kinds
@@ -177,9 +179,9 @@ class LocalEC2Backend(EC2Backend):
     def create_fleet(self, request: dict[str, Any]) -> LocalFleet:  # type: ignore[override]
         """Carry out a CreateFleet request. An `instant` fleet has launched what it could when this returns. A repeated
         request returns the fleet that it made."""
-        made: LocalFleet | None = self.fleet_tokens.find(request)
-        if made is not None:
-            return made
+        earlier_fleet: LocalFleet | None = self.fleet_tokens.find(request)
+        if earlier_fleet is not None:
+            return earlier_fleet
         fleet = LocalFleet(self, request)
         fleets: dict[str, Any] = self.fleets  # moto's own kind of fleet is never made
         fleets[fleet.id] = fleet
@@ -239,8 +241,8 @@ class LocalEC2Backend(EC2Backend):
                 else InvalidLaunchTemplateIdNotFound(template_id)
             )
         version = str(launch_template_arg.get("Version") or "$Default")
-        known = {"$Default", "$Latest", *(str(v.number) for v in self.launch_templates[template_id].versions)}
-        if version not in known:
+        version_names = {"$Default", "$Latest", *(str(v.number) for v in self.launch_templates[template_id].versions)}
+        if version not in version_names:
             raise InvalidLaunchTemplateVersionNotFound(version, template_id)
         return super()._get_template_from_args(launch_template_arg)
 
@@ -259,7 +261,7 @@ class LocalEC2Backend(EC2Backend):
         stated = convert_tag_spec(template.get("TagSpecifications") or []).get("volume", {})
         kwargs["tags"] = {**tags, "volume": {**stated, **tags.get("volume", {})}}
 
-    def _zone_of(self, kwargs: dict[str, Any]) -> str:
+    def _launch_zone(self, kwargs: dict[str, Any]) -> str:
         subnet = kwargs.get("subnet_id") or next((n["SubnetId"] for n in kwargs.get("nics", []) if "SubnetId" in n), "")
         if subnet:
             return str(self.get_subnet(subnet).availability_zone)

@@ -15,10 +15,10 @@ _GROUPS = ("IpRanges", "Ipv6Ranges", "UserIdGroupPairs", "PrefixListIds")
 class LocalRule(SecurityGroupRule):
     """A security group's rule with a description for every kind of source: moto keeps that of addresses only."""
 
-    def __init__(self, *args: Any, **given: Any) -> None:
-        super().__init__(*args, **given)
-        named = [part for part in (*args, *given.values()) if isinstance(part, dict)]
-        self._described = next((part["Description"] for part in named if part.get("Description")), None)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        described_parts = [part for part in (*args, *kwargs.values()) if isinstance(part, dict)]
+        self._described = next((part["Description"] for part in described_parts if part.get("Description")), None)
 
     @property
     def description(self) -> str | None:
@@ -35,8 +35,8 @@ def check_group(params: dict[str, Any]) -> None:
             f"Value ({described}) for parameter GroupDescription is invalid. Character sets beyond ASCII are not "
             "supported.",
         )
-    for what, text in (("description", described), ("name", str(params.get("GroupName") or ""))):
-        _check_text(f"security group {what}", text)
+    for field_name, text in (("description", described), ("name", str(params.get("GroupName") or ""))):
+        _check_text(f"security group {field_name}", text)
     if str(params.get("GroupName") or "").startswith("sg-"):
         raise EC2ClientError(
             "InvalidParameterValue", "Invalid security group name. Names may not be in the format sg-*."
@@ -51,12 +51,12 @@ def check_rules(params: dict[str, Any]) -> None:
                 _check_text("rule description", str(entry.get("Description") or ""))
 
 
-def _check_text(what: str, text: str) -> None:
+def _check_text(field_name: str, text: str) -> None:
     if not _DESCRIPTION.fullmatch(text):
         raise EC2ClientError(
             "InvalidParameterValue",
-            f"Invalid {what}. Valid {what.split()[-1]}s are strings less than 256 characters from the following set: "
-            f" {CHARACTERS}",
+            f"Invalid {field_name}. Valid {field_name.split()[-1]}s are strings less than 256 characters from the "
+            f"following set:  {CHARACTERS}",
         )
 
 
@@ -89,9 +89,9 @@ def check_endpoint(backend: Any, params: dict[str, Any]) -> None:
     """Refuse an endpoint of an unknown service, and a second one with the same private DNS name in a VPC."""
     service, vpc_id = str(params.get("ServiceName") or ""), str(params.get("VpcId") or "")
     offered = backend._collect_default_endpoint_services(backend.account_id, backend.region_name)
-    known = {each["ServiceName"] for each in offered}
-    known |= {configuration.service_name for configuration in backend.configurations.values()}
-    if service not in known:
+    service_names = {each["ServiceName"] for each in offered}
+    service_names |= {configuration.service_name for configuration in backend.configurations.values()}
+    if service not in service_names:
         raise EC2ClientError("InvalidServiceName", f"The Vpc Endpoint Service '{service}' does not exist")
     if params.get("VpcEndpointType") != "Interface" or params.get("PrivateDnsEnabled") in (False, "false"):
         return

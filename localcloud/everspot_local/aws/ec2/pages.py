@@ -49,25 +49,25 @@ def page(name: str, params: dict[str, Any], answer: Callable[[], Any]) -> Any:
     """Return an action's whole answer, or one page of it."""
     if (paged := ACTIONS.get(name)) is None or not strict():
         return answer()
-    asked = params.get("MaxResults")
-    if paged.ids and params.get(paged.ids) and asked:
+    page_size = params.get("MaxResults")
+    if paged.ids and params.get(paged.ids) and page_size:
         raise EC2ClientError(
             "InvalidParameterCombination",
             f"The parameter {paged.ids} cannot be used with the parameter MaxResults",
         )
-    start, size = _start(params.get("NextToken")), min(int(asked or paged.page), paged.largest)
+    start, size = _start(params.get("NextToken")), min(int(page_size or paged.page), paged.largest)
     whole = {k: v for k, v in params.items() if k not in ("MaxResults", "NextToken")}
     params.clear()
     params.update(whole)
     result = answer()
     if not isinstance(result, ActionResult) or not isinstance(result.result, dict):
         return result
-    found = list(result.result.get(paged.key) or [])
-    if start and start >= len(found):
+    items = list(result.result.get(paged.key) or [])
+    if start and start >= len(items):
         raise InvalidNextToken(str(start))
-    more = start + size < len(found)
+    more = start + size < len(items)
     token = {"NextToken": f"everspot-{start + size}"} if more else {"NextToken": None}
-    return ActionResult({**result.result, paged.key: found[start : start + size], **token})
+    return ActionResult({**result.result, paged.key: items[start : start + size], **token})
 
 
 def _start(token: Any) -> int:

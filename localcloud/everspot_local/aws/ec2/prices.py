@@ -44,21 +44,21 @@ def _zones(market: LocalMarket, params: dict[str, Any], filters: dict[str, list[
             "Either AvailabilityZone or AvailabilityZoneId can be specified, but not both",
         )
     names = {zone_id: name for name, zone_id in market.zone_ids.items()}
-    asked = params.get("AvailabilityZone") or params.get("AvailabilityZoneId")
-    if asked and strict() and asked not in {*names, *names.values()}:
+    zone = params.get("AvailabilityZone") or params.get("AvailabilityZoneId")
+    if zone and strict() and zone not in {*names, *names.values()}:
         # As met: https://github.com/aws/aws-sdk-go/issues/369
-        raise InvalidParameter(f"Invalid availability zone: [{asked}]")
+        raise InvalidParameter(f"Invalid availability zone: [{zone}]")
     ids = filters.get("availability-zone-id")
     return _in_all(
-        [names.get(asked, asked)] if asked else None,
+        [names.get(zone, zone)] if zone else None,
         filters.get("availability-zone"),
         [names.get(zone_id, zone_id) for zone_id in ids] if ids else None,
     )
 
 
-def _in_all(*given: Iterable[str] | None) -> set[str] | None:
+def _in_all(*filters: Iterable[str] | None) -> set[str] | None:
     """Return what each of the lists has that are given; None if none is, which means everything."""
-    sets = [set(values) for values in given if values]
+    sets = [set(values) for values in filters if values]
     return set.intersection(*sets) if sets else None
 
 
@@ -69,14 +69,16 @@ def _points(
         for zone in market.pools.zones if zones is None else sorted(zones):
             market.pools.get(kind, zone)  # a price is known of every pool that is asked for
     last = min(end, market.clock.now()) if end else market.clock.now()
-    found = []
+    points = []
     for pool in market.pools:
         if (types is not None and pool.instance_type not in types) or (zones is not None and pool.zone not in zones):
             continue
-        seen = [(at, usd) for at, usd in pool.prices if at <= last]
-        held = [p for p in seen if start is not None and p[0] <= start][-1:]
-        found += [(at, pool, usd) for at, usd in [*held, *(p for p in seen if start is None or p[0] > start)]]
-    found.sort(key=lambda p: (-p[0].timestamp(), p[1].name))
+        past_prices = [(at, usd) for at, usd in pool.prices if at <= last]
+        starting_price = [p for p in past_prices if start is not None and p[0] <= start][-1:]
+        points += [
+            (at, pool, usd) for at, usd in [*starting_price, *(p for p in past_prices if start is None or p[0] > start)]
+        ]
+    points.sort(key=lambda p: (-p[0].timestamp(), p[1].name))
     return [
         {
             "AvailabilityZone": pool.zone,
@@ -85,7 +87,7 @@ def _points(
             "SpotPrice": f"{usd:.6f}",
             "Timestamp": stamp(at),
         }
-        for at, pool, usd in found
+        for at, pool, usd in points
     ]
 
 

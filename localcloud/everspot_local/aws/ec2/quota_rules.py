@@ -14,7 +14,7 @@ def check_vcpus(instance_type: str, market: Market, count: int, others: Iterable
     """Refuse a launch that would exceed its family's vCPU quota. `others`: types of instances of the same market that
     are about to be launched."""
     here = account.current()
-    quota = here.market.quotas.of(instance_type, market)
+    quota = here.market.quotas.find(instance_type, market)
     if quota is None:
         return
     types = here.market.pools.catalogue.types
@@ -23,7 +23,7 @@ def check_vcpus(instance_type: str, market: Market, count: int, others: Iterable
     used = sum(
         types[kind].vcpus * number
         for (kind, side), number in counted.items()
-        if here.market.quotas.of(kind, side) is quota
+        if here.market.quotas.find(kind, side) is quota
     )
     limit = here.market.quotas.value(quota)
     if used + types[instance_type].vcpus * count <= limit:

@@ -98,9 +98,9 @@ class LocalEC2Response(EC2Response):
     def modify_fleet(self) -> ActionResult:
         """Answer ModifyFleet."""
         self.error_on_dryrun()
-        known = {"DryRun", "FleetId", "ExcessCapacityTerminationPolicy", "LaunchTemplateConfigs",
+        supported = {"DryRun", "FleetId", "ExcessCapacityTerminationPolicy", "LaunchTemplateConfigs",
                  "TargetCapacitySpecification", "Context"}  # fmt: skip
-        if unknown := sorted(set(self.params) - known):
+        if unknown := sorted(set(self.params) - supported):
             raise UnsupportedHere(f"{', '.join(unknown)} of ModifyFleet")
         fleet: LocalFleet = self.ec2_backend.local_fleet(self._get_param("FleetId"))
         specification = self._get_param("TargetCapacitySpecification")

@@ -34,14 +34,14 @@ UNITS = ("units", "vcpu", "memory-mib")
 class Configurations:
     """The requests of the last day: each may be repeated, and only few new ones are allowed."""
 
-    _asked: dict[str, datetime] = field(default_factory=dict)
+    _admitted: dict[str, datetime] = field(default_factory=dict)
 
     def admit(self, question: str, now: datetime) -> bool:
         """Return whether a request is allowed."""
-        self._asked = {known: at for known, at in self._asked.items() if now - at < DAY}
-        if question not in self._asked and len(self._asked) >= MOST_CONFIGURATIONS:
+        self._admitted = {earlier_question: at for earlier_question, at in self._admitted.items() if now - at < DAY}
+        if question not in self._admitted and len(self._admitted) >= MOST_CONFIGURATIONS:
             return False
-        self._asked[question] = now
+        self._admitted[question] = now
         return True
 
 
@@ -52,17 +52,17 @@ def answer(configurations: Configurations, params: dict[str, Any]) -> dict[str, 
     unknown = [kind for kind in kinds if kind not in here.market.pools.catalogue.types]
     if unknown:
         raise UnknownInstanceType(", ".join(unknown))
-    asked = {key: params.get(key) for key in ("TargetCapacity", "TargetCapacityUnitType", "SingleAvailabilityZone")}
-    question = repr((kinds, sorted(asked.items()), sorted(params.get("RegionNames") or [])))
+    settings = {key: params.get(key) for key in ("TargetCapacity", "TargetCapacityUnitType", "SingleAvailabilityZone")}
+    question = repr((kinds, sorted(settings.items()), sorted(params.get("RegionNames") or [])))
     if strict() and not configurations.admit(question, here.market.clock.now()):
         raise EC2ClientError(
             "MaxConfigLimitExceeded",
             "You have exceeded your maximum allowed Spot placement configurations. You can retry configurations that "
             "you used within the last 24 hours, or wait for 24 hours before specifying a new configuration.",
         )
-    wanted = params.get("RegionNames") or [here.region]
-    found = _scores(kinds, params) if here.region in wanted else []
-    return _page(sorted(found, key=lambda s: (-int(s["Score"]), str(s)))[:MOST_SCORES], params)
+    regions = params.get("RegionNames") or [here.region]
+    scores = _scores(kinds, params) if here.region in regions else []
+    return _page(sorted(scores, key=lambda s: (-int(s["Score"]), str(s)))[:MOST_SCORES], params)
 
 
 def _check(params: dict[str, Any]) -> None:
@@ -99,16 +99,16 @@ def _largest_target() -> int:
 def _scores(kinds: list[str], params: dict[str, Any]) -> list[dict[str, Any]]:
     here = account.current()
     unit, target = params.get("TargetCapacityUnitType") or "units", int(params["TargetCapacity"])
-    there = {zone: sum(_units(kind, zone, unit) for kind in kinds) for zone in here.market.pools.zones}
+    units_by_zone = {zone: sum(_units(kind, zone, unit) for kind in kinds) for zone in here.market.pools.zones}
     if not params.get("SingleAvailabilityZone"):
-        return [{"Region": here.region, "Score": _score(sum(there.values()) / target, len(kinds))}]
+        return [{"Region": here.region, "Score": _score(sum(units_by_zone.values()) / target, len(kinds))}]
     return [
         {
             "Region": here.region,
             "AvailabilityZoneId": here.market.zone_ids[zone],
             "Score": _score(units / target, len(kinds)),
         }
-        for zone, units in there.items()
+        for zone, units in units_by_zone.items()
         if any(here.market.pools.offers(kind, zone) for kind in kinds)
     ]
 
@@ -118,8 +118,8 @@ def _units(kind: str, zone: str, unit: str) -> float:
     pools = account.current().market.pools
     if (pool := pools.get(kind, zone)) is None:
         return 0.0
-    made = pools.catalogue.types[kind]
-    each = {"units": 1.0, "vcpu": float(made.vcpus), "memory-mib": made.memory_gib * 1024.0}[unit]
+    instance_type = pools.catalogue.types[kind]
+    each = {"units": 1.0, "vcpu": float(instance_type.vcpus), "memory-mib": instance_type.memory_gib * 1024.0}[unit]
     return pool.available(Market.SPOT) * each
 
 
@@ -131,10 +131,10 @@ def _score(multiple: float, kinds: int) -> int:
     return min(score, LOW) if kinds < FEW_TYPES else score
 
 
-def _page(found: list[dict[str, Any]], params: dict[str, Any]) -> dict[str, Any]:
+def _page(scores: list[dict[str, Any]], params: dict[str, Any]) -> dict[str, Any]:
     token, size = str(params.get("NextToken") or "0"), int(params.get("MaxResults") or LARGEST_PAGE)
-    if not token.isdigit() or int(token) > len(found):
+    if not token.isdigit() or int(token) > len(scores):
         raise InvalidNextToken(token)
     start = int(token)
-    more = start + size < len(found)
-    return {"SpotPlacementScores": found[start : start + size], "NextToken": str(start + size) if more else None}
+    more = start + size < len(scores)
+    return {"SpotPlacementScores": scores[start : start + size], "NextToken": str(start + size) if more else None}

@@ -66,7 +66,7 @@ OWN = {
 RESOURCES = {"RunInstances": Size(1000, 2), "TerminateInstances": Size(1000, 20)}
 
 
-def size_of(action: str, *, filtered: bool) -> Size:
+def bucket_size(action: str, *, filtered: bool) -> Size:
     """Return the size of an action's bucket. `filtered`: whether the request has filters or asks for pages."""
     if action in OWN:
         return OWN[action]
@@ -81,12 +81,12 @@ class _Bucket:
     tokens: float
     filled: float
 
-    def take(self, wanted: float, now: float) -> bool:
+    def take(self, cost: float, now: float) -> bool:
         self.tokens = min(self.size.most, self.tokens + max(0.0, now - self.filled) * self.size.refill)
         self.filled = now
-        if self.tokens + 1e-6 < wanted:  # refills are fractions of a second
+        if self.tokens + 1e-6 < cost:  # refills are fractions of a second
             return False
-        self.tokens -= wanted
+        self.tokens -= cost
         return True
 
 
@@ -100,7 +100,7 @@ class Buckets:
     def admit(self, action: str, params: dict[str, Any]) -> bool:
         """Take a request's tokens; return False if there are too few."""
         filtered = bool(params.get("Filters") or params.get("MaxResults"))
-        size = size_of(action, filtered=filtered)
+        size = bucket_size(action, filtered=filtered)
         kind = "unfiltered" if size is UNFILTERED_READING else "requests"
         touched = _touched(action, params)
         if not self._take((action, kind), size, 1):
@@ -112,10 +112,10 @@ class Buckets:
         few."""
         return self._take(("RunInstances", "resources"), RESOURCES["RunInstances"], instances)
 
-    def _take(self, key: tuple[str, str], size: Size, wanted: float) -> bool:
+    def _take(self, key: tuple[str, str], size: Size, cost: float) -> bool:
         now = self.clock.exact()
         bucket = self._buckets.setdefault(key, _Bucket(size, size.most, now))
-        return bucket.take(wanted, now)
+        return bucket.take(cost, now)
 
 
 def _touched(action: str, params: dict[str, Any]) -> int:

@@ -45,8 +45,8 @@ def put_targets(self: EventsBackend, name: str, event_bus_arn: str | None, targe
 def tag_resource(self: EventsBackend, arn: str, tags: dict[str, str]) -> None:
     """Add tags as moto does, within the limit on all tags together."""
     if strict():
-        held = {tag["Key"]: tag["Value"] for tag in self.tagger.list_tags_for_resource(arn)["Tags"]}
-        _check_tags([{"Key": key, "Value": value} for key, value in {**held, **tags}.items()])
+        current_tags = {tag["Key"]: tag["Value"] for tag in self.tagger.list_tags_for_resource(arn)["Tags"]}
+        _check_tags([{"Key": key, "Value": value} for key, value in {**current_tags, **tags}.items()])
     _tag_resource(self, arn, tags)
 
 

@@ -77,16 +77,16 @@ class Unauthorized(EC2ClientError):
 def unauthorized_text(principal: str, denial: Denial) -> str:
     """Return EC2's message of a denial. Only EC2 can decode its last part; here that is base64 of JSON."""
     action, resource = denial.call.action, denial.call.resource
-    why = (
+    reason = (
         "with an explicit deny in an identity-based policy"
         if denial.explicit
         else f"because no identity-based policy allows the {action} action"
     )
-    told = {"allowed": False, "explicitDeny": denial.explicit, "action": action, "resource": resource}
-    encoded = base64.urlsafe_b64encode(json.dumps(told).encode()).decode()
+    details = {"allowed": False, "explicitDeny": denial.explicit, "action": action, "resource": resource}
+    encoded = base64.urlsafe_b64encode(json.dumps(details).encode()).decode()
     return (
         f"You are not authorized to perform this operation. User: {principal} is not authorized to perform: {action} "
-        f"on resource: {resource} {why}. Encoded authorization failure message: {encoded}"
+        f"on resource: {resource} {reason}. Encoded authorization failure message: {encoded}"
     )
 
 

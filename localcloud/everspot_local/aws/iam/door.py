@@ -18,7 +18,7 @@ from everspot_local.aws import account
 from everspot_local.aws.account import ACCOUNT, Account
 from everspot_local.aws.iam.caller import Caller, Denial, enter, unauthorized_text
 from everspot_local.aws.iam.policy_language import Call, PolicyDecision, decide
-from everspot_local.aws.iam.resources import calls_of
+from everspot_local.aws.iam.resources import required_calls
 from everspot_local.aws.model_limits import check_request
 from everspot_local.aws.refusals import Refused
 from everspot_local.aws.signatures import check_region
@@ -67,11 +67,11 @@ def _enter(handler: Any, s3_resource: str | None) -> None:
     key = _role_key(handler)
     principal = key.arn if key else f"arn:aws:iam::{ACCOUNT}:root"
     try:
-        calls = calls_of(handler, service, action, s3_resource)
+        calls = required_calls(handler, service, action, s3_resource)
     except ServiceException:  # it names something that does not exist, which the service itself will say
         calls = [Call(f"{service}:{action}", "*")]
-    held = key if here.options.iam_enforce else None
-    caller = _caller(principal, held) if held else None
+    role_key = key if here.options.iam_enforce else None
+    caller = _caller(principal, role_key) if role_key else None
     enter(caller)
     denied = caller.denied(call for call in calls if not call.later) if caller else None
     _book(here, principal, service, action, calls, denied)
@@ -131,7 +131,7 @@ def _refusal(service: str, principal: str, denied: Denial) -> Exception:
         bucket = resource.rpartition(":")[2].partition("/")[0]
         return BucketAccessDeniedError(bucket=bucket) if bucket != "*" else S3AccessDeniedError()
     if service == "ec2":
-        said = unauthorized_text(principal, denied)
+        message = unauthorized_text(principal, denied)
     else:
-        said = f"User: {principal} is not authorized to perform: {action} on resource: {resource}"
-    return Refused(CODES.get(service, "AccessDenied"), said, 403)
+        message = f"User: {principal} is not authorized to perform: {action} on resource: {resource}"
+    return Refused(CODES.get(service, "AccessDenied"), message, 403)

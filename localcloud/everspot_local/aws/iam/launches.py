@@ -42,8 +42,8 @@ def calls_of_launch(backend: Any, launch: Launch, context: Context) -> Iterator[
     if template and launch.template_id:
         yield Call("ec2:RunInstances", template, tagged(backend, launch.template_id, base))
     for kind, name, own in _existing(launch):
-        found = tagged(backend, name, _sourced(base, template, own))
-        yield Call("ec2:RunInstances", arn(region, kind, name), found)
+        resource_keys = tagged(backend, name, _sourced(base, template, own))
+        yield Call("ec2:RunInstances", arn(region, kind, name), resource_keys)
     tags = _tags(launch)
     placed = {**base, **_instance_keys(launch)}
     for kind in MADE:
@@ -55,7 +55,7 @@ def calls_of_launch(backend: Any, launch: Launch, context: Context) -> Iterator[
         yield Call("ec2:RunInstances", resource, requested(base, tags["spot-instances-request"]))
     yield from _tagging(region, launch, tags, context)
     profile = launch.request.get("IamInstanceProfile") or launch.template.get("IamInstanceProfile") or {}
-    for role in roles_of(profile):
+    for role in role_arns(profile):
         yield Call("iam:PassRole", role, {**context, "iam:passedtoservice": ("ec2.amazonaws.com",)})
 
 
@@ -63,15 +63,15 @@ def _existing(launch: Launch) -> Iterator[tuple[str, str, bool]]:
     """Return kind and id of each existing resource that a launch uses, and whether the request itself names it."""
     request, template = launch.request, launch.template
     first = (template.get("NetworkInterfaces") or [{}])[0]
-    asked = (request.get("NetworkInterfaces") or [{}])[0]
-    for kind, mine, theirs in (
+    interface = (request.get("NetworkInterfaces") or [{}])[0]
+    for kind, request_id, template_id in (
         ("image", request.get("ImageId"), template.get("ImageId")),
-        ("subnet", request.get("SubnetId") or asked.get("SubnetId"), first.get("SubnetId")),
+        ("subnet", request.get("SubnetId") or interface.get("SubnetId"), first.get("SubnetId")),
         ("key-pair", request.get("KeyName"), template.get("KeyName")),
     ):
-        if mine or theirs:
-            yield kind, str(mine or theirs), bool(mine)
-    own = request.get("SecurityGroupIds") or asked.get("Groups") or []
+        if request_id or template_id:
+            yield kind, str(request_id or template_id), bool(request_id)
+    own = request.get("SecurityGroupIds") or interface.get("Groups") or []
     for group in own or first.get("Groups") or template.get("SecurityGroupIds") or []:
         yield "security-group", str(group), bool(own)
 
@@ -83,8 +83,8 @@ def _tagging(region: str, launch: Launch, tags: Mapping[str, Mapping[str, str]],
         if not tags.get(kind) or (kind == "spot-instances-request" and launch.market is not Market.SPOT):
             continue
         for action in launch.by:
-            made = {**requested(context, tags[kind]), "ec2:createaction": (action,)}
-            yield Call("ec2:CreateTags", arn(region, kind, "*"), made)
+            tag_context = {**requested(context, tags[kind]), "ec2:createaction": (action,)}
+            yield Call("ec2:CreateTags", arn(region, kind, "*"), tag_context)
 
 
 def _tags(launch: Launch) -> dict[str, dict[str, str]]:
@@ -113,33 +113,33 @@ def _sourced(context: Context, template: str | None, own: bool) -> Context:
     return {**context, "ec2:islaunchtemplateresource": ("false" if own else "true",)} if template else context
 
 
-def roles_of(profile: Mapping[str, Any]) -> list[str]:
+def role_arns(profile: Mapping[str, Any]) -> list[str]:
     """Return the ARNs of the roles in an instance profile, which is given by its ARN or its name."""
-    named = {profile.get("Arn"), profile.get("Name")} - {None}
-    profiles = iam_backends[ACCOUNT]["aws"].get_instance_profiles() if named else []
-    return [role.arn for p in profiles if named & {p.arn, p.name} for role in p.roles]
+    identifiers = {profile.get("Arn"), profile.get("Name")} - {None}
+    profiles = iam_backends[ACCOUNT]["aws"].get_instance_profiles() if identifiers else []
+    return [role.arn for p in profiles if identifiers & {p.arn, p.name} for role in p.roles]
 
 
 def by_kind(specifications: Iterable[Mapping[str, Any]] | None) -> dict[str, dict[str, str]]:
     """Return the tags of tag specifications by kind of resource."""
-    found: dict[str, dict[str, str]] = {}
-    for one in specifications or ():
-        tags = {tag["Key"]: str(tag.get("Value") or "") for tag in one.get("Tags") or ()}
-        found.setdefault(str(one.get("ResourceType") or ""), {}).update(tags)
-    return found
+    tags_by_kind: dict[str, dict[str, str]] = {}
+    for specification in specifications or ():
+        tags = {tag["Key"]: str(tag.get("Value") or "") for tag in specification.get("Tags") or ()}
+        tags_by_kind.setdefault(str(specification.get("ResourceType") or ""), {}).update(tags)
+    return tags_by_kind
 
 
 def requested(context: Context, tags: Mapping[str, str]) -> Context:
     """Return the context with the keys of the tags that a request sets."""
-    found: dict[str, tuple[str, ...]] = {f"aws:requesttag/{k.lower()}": (str(v),) for k, v in tags.items()}
-    return {**context, **found, "aws:tagkeys": tuple(tags)} if tags else context
+    tag_keys: dict[str, tuple[str, ...]] = {f"aws:requesttag/{k.lower()}": (str(v),) for k, v in tags.items()}
+    return {**context, **tag_keys, "aws:tagkeys": tuple(tags)} if tags else context
 
 
 def tagged(backend: Any, resource_id: str, context: Context) -> Context:
     """Return the context with the keys of the tags that a resource has."""
     tags = backend.tags.get(resource_id, {})
-    found = {f"{p}:resourcetag/{k.lower()}": (str(v),) for k, v in tags.items() for p in ("aws", "ec2")}
-    return {**context, **found}
+    tag_keys = {f"{p}:resourcetag/{k.lower()}": (str(v),) for k, v in tags.items() for p in ("aws", "ec2")}
+    return {**context, **tag_keys}
 
 
 def arn(region: str, kind: str, name: str) -> str:

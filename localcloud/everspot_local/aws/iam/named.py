@@ -25,34 +25,34 @@ BOUND_BY = "iam:permissionsboundary"
 """The boundary that a request sets, or that the role has which it is about."""
 
 
-def iam_calls(action: str, asked: Mapping[str, Any], context: Context) -> Iterator[Call]:
-    """Return the permissions that a call of IAM needs. `asked`: its parameters."""
+def iam_calls(action: str, parameters: Mapping[str, Any], context: Context) -> Iterator[Call]:
+    """Return the permissions that a call of IAM needs. `parameters`: its parameters."""
     name = f"iam:{action}"
-    role, profile = asked.get("RoleName"), asked.get("InstanceProfileName")
+    role, profile = parameters.get("RoleName"), parameters.get("InstanceProfileName")
     if profile is not None:
         yield Call(name, f"{_IAM}instance-profile/{profile}", context)
         if action == "AddRoleToInstanceProfile":
             yield Call("iam:PassRole", _role_arn(role), {**context, "iam:passedtoservice": ("ec2.amazonaws.com",)})
     elif role is not None:
-        bound = asked.get("PermissionsBoundary") or _boundary_of(str(role))
-        yield Call(name, _role_arn(role, asked.get("Path")), {**context, BOUND_BY: (bound,)} if bound else context)
+        bound = parameters.get("PermissionsBoundary") or _current_boundary(str(role))
+        yield Call(name, _role_arn(role, parameters.get("Path")), {**context, BOUND_BY: (bound,)} if bound else context)
     elif action == "CreateServiceLinkedRole":
-        service = str(asked.get("AWSServiceName"))
+        service = str(parameters.get("AWSServiceName"))
         arn = f"{_IAM}role/aws-service-role/{service}/AWSServiceRole"
         yield Call(name, arn, {**context, "iam:awsservicename": (service,)})
     else:
-        yield Call(name, _other(asked), context)
+        yield Call(name, _other(parameters), context)
 
 
-def _other(asked: Mapping[str, Any]) -> str:
+def _other(parameters: Mapping[str, Any]) -> str:
     """Return the resource of a call about neither a role nor an instance profile."""
     for parameter in ("PolicyArn", "OpenIDConnectProviderArn"):
-        if asked.get(parameter):
-            return str(asked[parameter])
-    if asked.get("PolicyName"):
-        return f"{_IAM}policy/{asked['PolicyName']}"
-    if asked.get("Url"):
-        return f"{_IAM}oidc-provider/{str(asked['Url']).removeprefix('https://')}"
+        if parameters.get(parameter):
+            return str(parameters[parameter])
+    if parameters.get("PolicyName"):
+        return f"{_IAM}policy/{parameters['PolicyName']}"
+    if parameters.get("Url"):
+        return f"{_IAM}oidc-provider/{str(parameters['Url']).removeprefix('https://')}"
     return "*"
 
 
@@ -63,25 +63,30 @@ def _role_arn(name: object, path: object = None) -> str:
         return f"{_IAM}role{path or '/'}{name}"
 
 
-def _boundary_of(role: str) -> str | None:
+def _current_boundary(role: str) -> str | None:
     try:
-        found = iam_backends[ACCOUNT]["aws"].get_role(role).permissions_boundary_arn
+        boundary = iam_backends[ACCOUNT]["aws"].get_role(role).permissions_boundary_arn
     except NotFoundException:
         return None
-    return str(found) if found else None
+    return str(boundary) if boundary else None
 
 
-def kms_calls(action: str, asked: Mapping[str, Any], region: str, context: Context) -> Iterator[Call]:
+def kms_calls(action: str, parameters: Mapping[str, Any], region: str, context: Context) -> Iterator[Call]:
     """Return the permissions that a call of KMS needs. A ciphertext names its key; calls about an alias need both."""
     name = f"kms:{action}"
-    alias = asked.get("AliasName")
-    key = asked.get("TargetKeyId") or asked.get("KeyId") or alias or _key_of(asked.get("CiphertextBlob"))
+    alias = parameters.get("AliasName")
+    key = (
+        parameters.get("TargetKeyId")
+        or parameters.get("KeyId")
+        or alias
+        or _key_in_ciphertext(parameters.get("CiphertextBlob"))
+    )
     if alias:
         yield Call(name, f"arn:aws:kms:{region}:{ACCOUNT}:{alias}", context)
     yield Call(name, _key_arn(str(key), region) if key else "*", context)
 
 
-def _key_of(ciphertext: object) -> str | None:
+def _key_in_ciphertext(ciphertext: object) -> str | None:
     if not isinstance(ciphertext, str):
         return None
     try:
@@ -102,5 +107,5 @@ def _key_arn(key: str, region: str) -> str:
 
 def s3_control(uri: str) -> str:
     """Return the resource whose tags a request of S3 Control is about: its ARN is in the path."""
-    found = re.search(r"/tags/(arn:[^?]+)", unquote(uri))
-    return found[1] if found else "*"
+    match = re.search(r"/tags/(arn:[^?]+)", unquote(uri))
+    return match[1] if match else "*"

@@ -70,17 +70,17 @@ def _concerns(statement: Mapping[str, Any], call: Call, principal: str | None) -
 
 
 def _names(statement: Mapping[str, Any], element: str, value: str, *, ignore_case: bool = False) -> bool:
-    def found(patterns: Any) -> bool:
+    def matches(patterns: Any) -> bool:
         return any(like(p, value, ignore_case=ignore_case) for p in _list(patterns))
 
     if f"Not{element}" in statement:
-        return not found(statement[f"Not{element}"])
-    return found(statement.get(element, "*"))
+        return not matches(statement[f"Not{element}"])
+    return matches(statement.get(element, "*"))
 
 
 def _is_principal(stated: Any, principal: str) -> bool:
-    named = _list(stated) if not isinstance(stated, Mapping) else [p for ps in stated.values() for p in _list(ps)]
-    return "*" in named or principal in named
+    principals = _list(stated) if not isinstance(stated, Mapping) else [p for ps in stated.values() for p in _list(ps)]
+    return "*" in principals or principal in principals
 
 
 def like(pattern: str, value: str, *, ignore_case: bool = False) -> bool:
@@ -113,25 +113,25 @@ _NEGATED = {
 
 def _conditions_hold(conditions: Mapping[str, Mapping[str, Any]], context: Context) -> bool:
     return all(
-        _holds(operator, tuple(str(w) for w in _list(wanted)), context.get(key.lower()))
+        _is_satisfied(operator, tuple(str(w) for w in _list(values)), context.get(key.lower()))
         for operator, keys in conditions.items()
-        for key, wanted in keys.items()
+        for key, values in keys.items()
     )
 
 
-def _holds(operator: str, wanted: tuple[str, ...], given: tuple[str, ...] | None) -> bool:
+def _is_satisfied(operator: str, values: tuple[str, ...], context_values: tuple[str, ...] | None) -> bool:
     quantifier, _, name = operator.rpartition(":")
     if_exists = name.endswith("IfExists")
     name = name.removesuffix("IfExists")
     if name == "Null":
-        return (given is None) == (wanted[0].lower() == "true")
+        return (context_values is None) == (values[0].lower() == "true")
     negated = name in _NEGATED
     test = _OPERATORS.get(_NEGATED.get(name, name))
     if test is None or quantifier not in ("", "ForAnyValue", "ForAllValues"):
         raise UnknownCondition(f"the local cloud does not know the policy condition {operator}")
-    if given is None:
+    if context_values is None:
         return if_exists or negated or quantifier == "ForAllValues"
-    results = [any(test(w, g) for w in wanted) != negated for g in given]
+    results = [any(test(w, g) for w in values) != negated for g in context_values]
     return all(results) if quantifier == "ForAllValues" or negated else any(results)
 
 

@@ -52,7 +52,7 @@ SQS_ACTIONS = {
 }
 
 
-def calls_of(handler: Any, service: str, action: str, s3_resource: str | None) -> list[Call]:
+def required_calls(handler: Any, service: str, action: str, s3_resource: str | None) -> list[Call]:
     """Return every action on every resource that must be allowed for one request."""
     context = base_context(str(handler.region))
     if service == "s3":
@@ -77,7 +77,7 @@ def calls_of(handler: Any, service: str, action: str, s3_resource: str | None) -
     if service == "sts" and (role := _parameters(handler).get("RoleArn")):
         return [Call(f"sts:{action}", str(role), context)]
     if service == "budgets":
-        action = next((named for start, named in BUDGETS.items() if action.startswith(start)), action)
+        action = next((iam_action for start, iam_action in BUDGETS.items() if action.startswith(start)), action)
     if service == "cloudwatch" and action == "PutMetricData":
         context = {**context, "cloudwatch:namespace": (str(_parameters(handler).get("Namespace") or ""),)}
     return [Call(f"{PREFIXES.get(service, service)}:{action}", "*", context)]
@@ -111,29 +111,31 @@ def _s3(handler: Any, action: str, resource: str, context: Context) -> Iterator[
 
 def _exists(resource: str) -> bool:
     bucket, _, key = resource.rpartition(":")[2].partition("/")
-    found = s3_backends[ACCOUNT]["aws"].buckets.get(bucket)
-    return found is None or found.keys.get(key) is not None
+    fake_bucket = s3_backends[ACCOUNT]["aws"].buckets.get(bucket)
+    return fake_bucket is None or fake_bucket.keys.get(key) is not None
 
 
 def _queue(handler: Any) -> str:
-    asked = _parameters(handler)
-    url = asked.get("QueueUrl") or asked.get("QueueName") or ""
+    parameters = _parameters(handler)
+    url = parameters.get("QueueUrl") or parameters.get("QueueName") or ""
     return f"arn:aws:sqs:{handler.region}:{ACCOUNT}:{str(url).rsplit('/', 1)[-1]}" if url else "*"
 
 
 def _group(handler: Any) -> str:
     """The Auto Scaling group that a call names."""
-    asked = _parameters(handler)
-    name = asked.get("AutoScalingGroupName") or asked.get("Tags.member.1.ResourceId")
+    parameters = _parameters(handler)
+    name = parameters.get("AutoScalingGroupName") or parameters.get("Tags.member.1.ResourceId")
     owner = f"arn:aws:autoscaling:{handler.region}:{ACCOUNT}"
     return f"{owner}:autoScalingGroup:0:autoScalingGroupName/{name}" if name else "*"
 
 
 def _rule(handler: Any) -> str:
     """The rule of EventBridge that a call names."""
-    asked = _parameters(handler)
-    name = asked.get("Rule") or asked.get("Name")
-    return f"arn:aws:events:{handler.region}:{ACCOUNT}:rule/{name}" if name else str(asked.get("ResourceARN") or "*")
+    parameters = _parameters(handler)
+    name = parameters.get("Rule") or parameters.get("Name")
+    return (
+        f"arn:aws:events:{handler.region}:{ACCOUNT}:rule/{name}" if name else str(parameters.get("ResourceARN") or "*")
+    )
 
 
 def _ec2(handler: Any, action: str, context: Context) -> Iterator[Call]:
@@ -144,10 +146,10 @@ def _ec2(handler: Any, action: str, context: Context) -> Iterator[Call]:
         for instance_id in parameters.get("InstanceIds", []):
             yield Call(name, arn(region, "instance", instance_id), tagged(backend, instance_id, context))
     elif action in ("CreateTags", "DeleteTags"):
-        wanted = requested(context, _flat(parameters.get("Tags", [])))
+        tag_context = requested(context, _flat(parameters.get("Tags", [])))
         for resource_id in parameters.get("Resources", []):
             kind = TAGGED_KINDS.get(resource_id.partition("-")[0], "*")
-            yield Call(name, arn(region, kind, resource_id), tagged(backend, resource_id, wanted))
+            yield Call(name, arn(region, kind, resource_id), tagged(backend, resource_id, tag_context))
     elif action == "CreateFleet":
         yield from _create_fleet(handler, context)
     elif action == "RunInstances":
@@ -157,10 +159,10 @@ def _ec2(handler: Any, action: str, context: Context) -> Iterator[Call]:
             yield Call(name, arn(region, "fleet", fleet_id), tagged(backend, fleet_id, context))
     elif action == "CreateLaunchTemplate":
         tags = by_kind(parameters.get("TagSpecifications")).get("launch-template", {})
-        made, template = requested(context, tags), arn(region, "launch-template", "*")
-        yield Call(name, template, made)
+        template_context, template = requested(context, tags), arn(region, "launch-template", "*")
+        yield Call(name, template, template_context)
         if tags:
-            yield Call("ec2:CreateTags", template, {**made, "ec2:createaction": (action,)})
+            yield Call("ec2:CreateTags", template, {**template_context, "ec2:createaction": (action,)})
     elif action in TEMPLATE_CALLS:
         ids = backend.launch_template_name_to_ids
         template_id = parameters.get("LaunchTemplateId") or ids.get(parameters.get("LaunchTemplateName"), "*")
@@ -178,11 +180,11 @@ def _create_fleet(handler: Any, context: Context) -> Iterator[Call]:
     """
     backend, region, request = handler.ec2_backend, handler.region, handler.params
     tags = by_kind(request.get("TagSpecifications"))
-    made = requested(context, tags.get("fleet", {}))
+    fleet_context = requested(context, tags.get("fleet", {}))
     fleet = arn(region, "fleet", "*")
-    yield Call("ec2:CreateFleet", fleet, made)
+    yield Call("ec2:CreateFleet", fleet, fleet_context)
     if tags.get("fleet"):
-        yield Call("ec2:CreateTags", fleet, {**made, "ec2:createaction": ("CreateFleet",)})
+        yield Call("ec2:CreateTags", fleet, {**fleet_context, "ec2:createaction": ("CreateFleet",)})
     for config in request.get("LaunchTemplateConfigs") or []:
         if not config.get("LaunchTemplateSpecification"):
             continue  # which is refused
@@ -198,12 +200,12 @@ def _create_fleet(handler: Any, context: Context) -> Iterator[Call]:
                     yield replace(call, later=request.get("Type") == "instant")
 
 
-def _template(backend: Any, named: dict[str, Any]) -> tuple[Any | None, str]:
+def _template(backend: Any, specification: dict[str, Any]) -> tuple[Any | None, str]:
     """Return the launch template version that a request names, or None, and the template's id, `*` if unknown."""
     try:
-        version = backend._get_template_from_args(named)
+        version = backend._get_template_from_args(specification)
     except EC2ClientError:
-        return None, str(named.get("LaunchTemplateId") or "*")
+        return None, str(specification.get("LaunchTemplateId") or "*")
     return version, str(version.template.id)
 
 
@@ -215,9 +217,9 @@ def _markets(request: dict[str, Any]) -> list[Market]:
 
 def _run_instances(handler: Any, context: Context) -> Iterator[Call]:
     request = handler.params
-    named = request.get("LaunchTemplate")
-    version, template_id = _template(handler.ec2_backend, named) if named else (None, "")
-    if named and version is None:
+    specification = request.get("LaunchTemplate")
+    version, template_id = _template(handler.ec2_backend, specification) if specification else (None, "")
+    if specification and version is None:
         yield Call("ec2:RunInstances", arn(handler.region, "launch-template", template_id), context)
         return
     spot = (request.get("InstanceMarketOptions") or {}).get("MarketType") == "spot"

@@ -89,8 +89,8 @@ def create_policy_version(self: IAMBackend, policy_arn: str, policy_document: st
 
 def attach_role_policy(self: IAMBackend, policy_arn: str, role_name: str) -> None:
     """Attach a managed policy as moto does, within the quota of policies per role."""
-    held = self.get_role(role_name).managed_policies
-    if strict() and policy_arn not in held and len(held) >= ATTACHED:
+    attached = self.get_role(role_name).managed_policies
+    if strict() and policy_arn not in attached and len(attached) >= ATTACHED:
         raise LimitExceededException(f"Cannot exceed quota for PoliciesPerRole: {ATTACHED}")
     _attach(self, policy_arn, role_name)
 
@@ -132,8 +132,8 @@ def check_profile(name: str | None, arn: str | None) -> None:
     if not (name or arn) or not strict():
         return
     profiles: Iterable[Any] = iam_backends[ACCOUNT]["aws"].instance_profiles.values()
-    found = next((p for p in profiles if p.name == name or p.arn == arn), None)
-    if found is None or account.current().market.clock.now() < _usable_from(found):
+    profile = next((p for p in profiles if p.name == name or p.arn == arn), None)
+    if profile is None or account.current().market.clock.now() < _usable_from(profile):
         field, value = ("name", name) if name else ("arn", arn)
         raise EC2ClientError(
             "InvalidParameterValue",
@@ -161,9 +161,9 @@ def _usable_from(profile: Any) -> datetime:
     return profile.everspot_usable_from  # type: ignore[no-any-return]
 
 
-def _fits(text: str, limit: int, said: str) -> None:
+def _fits(text: str, limit: int, message: str) -> None:
     if len("".join(text.split())) > limit:
-        raise LimitExceededException(said)
+        raise LimitExceededException(message)
 
 
 def _boundary(backend: IAMBackend, arn: str | None) -> None:

@@ -34,47 +34,49 @@ _get_caller_identity = TokenResponse.get_caller_identity
 def get_caller_identity(self: TokenResponse) -> ActionResult:
     """Answer GetCallerIdentity for known keys and correctly signed requests."""
     key = self.get_access_key()
-    held = self.backend.get_assumed_role_from_access_key(key)
-    if strict() and held is None and key.startswith(TEMPORARY):
+    assumed_role = self.backend.get_assumed_role_from_access_key(key)
+    if strict() and assumed_role is None and key.startswith(TEMPORARY):
         raise Refused("InvalidClientTokenId", "The security token included in the request is invalid.", 403)
-    if strict() and held is not None:
-        _check(self, held)
+    if strict() and assumed_role is not None:
+        _check(self, assumed_role)
     return _get_caller_identity(self)
 
 
-def _check(handler: Any, held: Any) -> None:
+def _check(handler: Any, assumed_role: Any) -> None:
     headers = {name.lower(): value for name, value in handler.headers.items()}
-    if headers.get("x-amz-security-token") != held.session_token:
+    if headers.get("x-amz-security-token") != assumed_role.session_token:
         raise Refused("InvalidClientTokenId", "The security token included in the request is invalid.", 403)
-    if held.expiration.replace(tzinfo=UTC) <= datetime.now(UTC):
+    if assumed_role.expiration.replace(tzinfo=UTC) <= datetime.now(UTC):
         raise Refused("ExpiredToken", "The security token included in the request is expired", 403)
-    found = _HEADER.fullmatch(headers.get("authorization", ""))
+    authorization = _HEADER.fullmatch(headers.get("authorization", ""))
     stamp = headers.get("x-amz-date", "")
     try:
         at = datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     except ValueError:
-        found = None
-    if found is None:
+        authorization = None
+    if authorization is None:
         raise Refused("IncompleteSignature", "Authorization header requires 'Credential', 'SignedHeaders', 'Signature'")
     if abs(datetime.now(UTC) - at) > FRESH:
         raise Refused("SignatureDoesNotMatch", f"Signature expired: {stamp} is not within {FRESH} of now", 403)
-    if not hmac.compare_digest(_signature(handler, headers, found, stamp, held.secret_access_key), found[6]):
-        said = "The request signature we calculated does not match the signature you provided."
-        raise Refused("SignatureDoesNotMatch", said, 403)
+    if not hmac.compare_digest(
+        _signature(handler, headers, authorization, stamp, assumed_role.secret_access_key), authorization[6]
+    ):
+        message = "The request signature we calculated does not match the signature you provided."
+        raise Refused("SignatureDoesNotMatch", message, 403)
 
 
-def _signature(handler: Any, headers: Mapping[str, str], found: re.Match[str], stamp: str, secret: str) -> str:
-    _, day, region, service, names, _ = found.groups()
+def _signature(handler: Any, headers: Mapping[str, str], authorization: re.Match[str], stamp: str, secret: str) -> str:
+    _, day, region, service, names, _ = authorization.groups()
     parts = urlsplit(handler.uri)
     pairs = sorted((quote(k, safe="-_.~"), quote(v, safe="-_.~")) for k, v in parse_qsl(parts.query, True))
-    told = "".join(f"{name}:{' '.join(headers.get(name, '').split())}\n" for name in names.split(";"))
+    canonical_headers = "".join(f"{name}:{' '.join(headers.get(name, '').split())}\n" for name in names.split(";"))
     # What was sent as a form, moto has as one.
     payload = hashlib.sha256(urlencode(list(handler.form_data.items())).encode()).hexdigest()
     query = "&".join(f"{key}={value}" for key, value in pairs)
-    canonical = "\n".join([handler.method, parts.path or "/", query, told, names, payload])
+    canonical = "\n".join([handler.method, parts.path or "/", query, canonical_headers, names, payload])
     scope = f"{day}/{region}/{service}/aws4_request"
     text = "\n".join(["AWS4-HMAC-SHA256", stamp, scope, hashlib.sha256(canonical.encode()).hexdigest()])
     key = f"AWS4{secret}".encode()
-    for word in (day, region, service, "aws4_request"):
-        key = hmac.new(key, word.encode(), hashlib.sha256).digest()
+    for part in (day, region, service, "aws4_request"):
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()

@@ -43,10 +43,12 @@ _assume_role = TokenResponse.assume_role
 @in_own_words
 def assume_role(self: TokenResponse) -> ActionResult:
     """Answer AssumeRole for principals that the trust policy names. The account's owner may assume every role here."""
-    held = self.backend.get_assumed_role_from_access_key(self.get_access_key())
-    if strict() and held is not None:
-        role = _role(self._get_param("RoleArn"), "AssumeRole", held.arn)
-        _check_trust(role, "AssumeRole", held.role_arn, {}, f"User: {held.arn} is not authorized to perform")
+    assumed_role = self.backend.get_assumed_role_from_access_key(self.get_access_key())
+    if strict() and assumed_role is not None:
+        role = _role(self._get_param("RoleArn"), "AssumeRole", assumed_role.arn)
+        _check_trust(
+            role, "AssumeRole", assumed_role.role_arn, {}, f"User: {assumed_role.arn} is not authorized to perform"
+        )
         _check_duration(self, role)
     return _assume_role(self)
 
@@ -64,14 +66,14 @@ def assume_role_with_web_identity(self: TokenResponse) -> ActionResult:
     }
     _check_trust(role, "AssumeRoleWithWebIdentity", ISSUER, context, "Not authorized to perform")
     duration = _check_duration(self, role)
-    taken = self.backend.assume_role(
+    credentials = self.backend.assume_role(
         region_name=self.region, role_session_name=session, role_arn=arn, policy="", duration=duration, external_id=""
     )
     return ActionResult(
         {
-            "Credentials": taken,
+            "Credentials": credentials,
             "SubjectFromWebIdentityToken": claims["sub"],
-            "AssumedRoleUser": {"AssumedRoleId": taken.user_id, "Arn": taken.arn},
+            "AssumedRoleUser": {"AssumedRoleId": credentials.user_id, "Arn": credentials.arn},
             "Provider": ISSUER,
             "Audience": claims["aud"],
         }
@@ -93,8 +95,8 @@ def _claims(token: str) -> dict[str, Any]:
         now = int(datetime.now(UTC).timestamp())
         if ends > now:
             raise Refused("InvalidIdentityToken", _UNSIGNED) from None
-        said = f"Token expired: current date/time {now} must be before the expiration date/time {ends}"
-        raise Refused("ExpiredTokenException", said) from None
+        message = f"Token expired: current date/time {now} must be before the expiration date/time {ends}"
+        raise Refused("ExpiredTokenException", message) from None
     except ValueError:
         raise Refused("InvalidIdentityToken", _UNSIGNED) from None
     if not claims.get("aud") or not claims.get("sub"):
@@ -105,7 +107,7 @@ def _claims(token: str) -> dict[str, Any]:
 def _key(kid: str) -> bytes:
     """Return Google's public key of an id, as PEM."""
     try:
-        status, body = account.current().machines.neighbour.send("GET", CERTIFICATES)
+        status, body = account.current().machines.second_cloud.send("GET", CERTIFICATES)
     except Silent:
         status, body = 0, b""
     if status != 200:
@@ -119,12 +121,12 @@ def _key(kid: str) -> bytes:
     return numbers.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
-def _role(arn: str, action: str, who: str) -> Any:
-    found = next((role for role in iam_backends[ACCOUNT]["aws"].roles.values() if role.arn == arn), None)
-    if found is None:  # STS does not say whether there is such a role
-        begins = f"User: {who} is not authorized to perform" if who else "Not authorized to perform"
-        raise Refused("AccessDenied", f"{begins}: sts:{action}" + (f" on resource: {arn}" if who else ""), 403)
-    return found
+def _role(arn: str, action: str, caller_arn: str) -> Any:
+    iam_role = next((role for role in iam_backends[ACCOUNT]["aws"].roles.values() if role.arn == arn), None)
+    if iam_role is None:  # STS does not say whether there is such a role
+        begins = f"User: {caller_arn} is not authorized to perform" if caller_arn else "Not authorized to perform"
+        raise Refused("AccessDenied", f"{begins}: sts:{action}" + (f" on resource: {arn}" if caller_arn else ""), 403)
+    return iam_role
 
 
 def _check_trust(role: Any, action: str, principal: str, context: Context, begins: str) -> None:
@@ -139,13 +141,13 @@ def _check_trust(role: Any, action: str, principal: str, context: Context, begin
 
 
 def _check_duration(handler: TokenResponse, role: Any) -> int:
-    asked = int(handler._get_int_param("DurationSeconds", 3600))
-    if asked < SHORTEST:
-        raise Refused("ValidationError", f"Value {asked} at 'durationSeconds' has to be at least {SHORTEST}")
-    if asked > int(role.max_session_duration or 3600):
-        said = "The requested DurationSeconds exceeds the MaxSessionDuration set for this role."
-        raise Refused("ValidationError", said)
-    return asked
+    duration = int(handler._get_int_param("DurationSeconds", 3600))
+    if duration < SHORTEST:
+        raise Refused("ValidationError", f"Value {duration} at 'durationSeconds' has to be at least {SHORTEST}")
+    if duration > int(role.max_session_duration or 3600):
+        message = "The requested DurationSeconds exceeds the MaxSessionDuration set for this role."
+        raise Refused("ValidationError", message)
+    return duration
 
 
 def _bytes(text: str) -> bytes:

@@ -22,7 +22,7 @@ class RoleCredentials:
 
     def __init__(self, region: str) -> None:
         self._region = region
-        self._given: dict[str, tuple[datetime, dict[str, Any]]] = {}
+        self._issued: dict[str, tuple[datetime, dict[str, Any]]] = {}
 
     def role_name(self, instance: LocalInstance) -> str | None:
         """Return the name of the role in the instance's profile, or None if there is none."""
@@ -32,17 +32,17 @@ class RoleCredentials:
         profile = next((p for p in iam_backends[ACCOUNT]["aws"].get_instance_profiles() if p.arn == arn), None)
         return None if profile is None or not profile.roles else str(profile.roles[0].name)
 
-    def of(self, instance: LocalInstance, life: timedelta = LIFE) -> dict[str, Any] | None:
+    def role_credentials(self, instance: LocalInstance, life: timedelta = LIFE) -> dict[str, Any] | None:
         """Return the document of `iam/security-credentials/ROLE`, or None without a role."""
         name = self.role_name(instance)
         if name is None:
             return None
         now = datetime.now(UTC)
-        expires, document = self._given.get(instance.id, (now, {}))
+        expires, document = self._issued.get(instance.id, (now, {}))
         if not document or expires - now < RENEW_BEFORE:
             expires = now + life
             document = self._assume(instance, name, now, expires)
-            self._given[instance.id] = (expires, document)
+            self._issued[instance.id] = (expires, document)
         return document
 
     def _assume(self, instance: LocalInstance, name: str, now: datetime, expires: datetime) -> dict[str, Any]:

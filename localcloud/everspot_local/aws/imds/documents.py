@@ -91,16 +91,16 @@ def _role(credentials: RoleCredentials, instance: LocalInstance, path: str) -> A
     if name is None:
         return None
     if path == "/latest/meta-data/iam/info":
-        found = credentials.of(instance)
+        credentials_document = credentials.role_credentials(instance)
         return {
             "Code": "Success",
-            "LastUpdated": found["LastUpdated"] if found else "",
+            "LastUpdated": credentials_document["LastUpdated"] if credentials_document else "",
             "InstanceProfileArn": instance.profile_arn,
             "InstanceProfileId": "AIPALOCALCLOUD",
         }
     if path == ROLE_PATH:
         return name
-    return credentials.of(instance) if path == f"{ROLE_PATH}/{name}" else None
+    return credentials.role_credentials(instance) if path == f"{ROLE_PATH}/{name}" else None
 
 
 def _identity(instance: LocalInstance, region: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import secrets
 import time
 from typing import Any, Protocol
 
-from everspot_local.machines.doors import Doors, Told
+from everspot_local.machines.doors import DoorResponse, Doors
 
 TOKEN_PATH = "/latest/api/token"  # noqa: S105 - a path
 TTL_HEADER, TOKEN_HEADER = "X-aws-ec2-metadata-token-ttl-seconds", "X-aws-ec2-metadata-token"
@@ -35,7 +35,7 @@ class MetadataServices:
     def __init__(self, source: DocumentSource) -> None:
         self.source = source
         self._tokens: dict[tuple[str, str], float] = {}
-        self._doors = Doors(self._tell, "EC2ws")
+        self._doors = Doors(self._respond, "EC2ws")
 
     def endpoint(self, instance_id: str) -> str:
         """Return the URL of an instance's service, which is opened on first use; for
@@ -57,12 +57,12 @@ class MetadataServices:
         self.reset()
         self._doors.close_all()
 
-    def _tell(self, instance_id: str, method: str, path: str, headers: Any) -> Told:
+    def _respond(self, instance_id: str, method: str, path: str, headers: Any) -> DoorResponse:
         status, body = self.answer(instance_id, method, path.partition("?")[0], headers)
-        told = {"Content-Type": "text/plain"}
+        response_headers = {"Content-Type": "text/plain"}
         if method == "PUT" and status == 200:
-            told[TTL_HEADER] = headers.get(TTL_HEADER, "")
-        return Told(status, body, told)
+            response_headers[TTL_HEADER] = headers.get(TTL_HEADER, "")
+        return DoorResponse(status, body, response_headers)
 
     def answer(self, instance_id: str, method: str, path: str, headers: Any) -> tuple[int, str]:
         """Return status and body of one answer."""
@@ -75,10 +75,10 @@ class MetadataServices:
             return 405, "Method Not Allowed"
         if not self._permitted(instance_id, tokens, headers):
             return 401, "Unauthorized"
-        found = self.source.document(instance_id, path.rstrip("/"))
-        if found is None:
+        document = self.source.document(instance_id, path.rstrip("/"))
+        if document is None:
             return 404, "Not Found"
-        return 200, found if isinstance(found, str) else json.dumps(found)
+        return 200, document if isinstance(document, str) else json.dumps(document)
 
     def _token(self, instance_id: str, method: str, headers: Any) -> tuple[int, str]:
         if method != "PUT":

@@ -16,8 +16,8 @@ def bucket_response_put(handler: S3Response, request: Any, bucket_name: str, que
     """Create a bucket with the tags of the request, which moto ignores."""
     tags: dict[str, str] = {}
     if handler.body and not querystring:
-        asked = xmltodict.parse(handler.body, force_list={"Tag": True}).get("CreateBucketConfiguration") or {}
-        tags = {tag["Key"]: tag["Value"] or "" for tag in (asked.get("Tags") or {}).get("Tag", [])}
+        configuration = xmltodict.parse(handler.body, force_list={"Tag": True}).get("CreateBucketConfiguration") or {}
+        tags = {tag["Key"]: tag["Value"] or "" for tag in (configuration.get("Tags") or {}).get("Tag", [])}
         if strict():
             s3_rules.check_tags(tags, s3_rules.BUCKET_TAGS)
     answer = _bucket_response_put(handler, request, bucket_name, querystring)

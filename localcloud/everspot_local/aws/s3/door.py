@@ -23,24 +23,26 @@ _key_response = S3Response._key_response
 
 def bucket_response(handler: S3Response, request: Any, full_url: str) -> Any:
     """Answer a request about a bucket as moto does, after the checks."""
-    asked = parse_qs(urlsplit(full_url).query, keep_blank_values=True)
-    creating = request.method == "PUT" and not asked
+    query = parse_qs(urlsplit(full_url).query, keep_blank_values=True)
+    creating = request.method == "PUT" and not query
     # Creating a bucket that exists elsewhere, and asking where it is, do not depend on the signature's region.
-    refused = _refused(handler, request, full_url, anywhere=creating or "location" in asked)
+    refused = _refused(handler, request, full_url, anywhere=creating or "location" in query)
     if refused is not None:
         return refused
-    known = _bucket(handler)
+    existing = _bucket(handler)
     try:
         if strict() and request.method == "PUT":
-            _check_bucket_write(handler, request, asked, known)
+            _check_bucket_write(handler, request, query, existing)
         answer = _bucket_response(handler, request, full_url)
     except S3Refused as error:
-        return _answer(request, error.status, error.code, error.message, known.region_name if known else "")
-    if known is None and creating and (made := _bucket(handler)) is not None and strict():
+        return _answer(request, error.status, error.code, error.message, existing.region_name if existing else "")
+    if existing is None and creating and (created := _bucket(handler)) is not None and strict():
         # As every new bucket since April 2023: nothing public, no access control lists.
-        made.public_access_block = PublicAccessBlock(True, True, True, True)
-        ownership: Any = made.ownership_rule or "BucketOwnerEnforced"  # moto calls it a document; it is the rule's name
-        made.ownership_rule = ownership
+        created.public_access_block = PublicAccessBlock(True, True, True, True)
+        ownership: Any = (
+            created.ownership_rule or "BucketOwnerEnforced"
+        )  # moto calls it a document; it is the rule's name
+        created.ownership_rule = ownership
     return answer
 
 
@@ -58,16 +60,16 @@ def key_response(handler: S3Response, request: Any, full_url: str) -> TYPE_RESPO
     return _key_response(handler, request, full_url)
 
 
-def _check_bucket_write(handler: S3Response, request: Any, asked: dict[str, Any], bucket: FakeBucket | None) -> None:
+def _check_bucket_write(handler: S3Response, request: Any, query: dict[str, Any], bucket: FakeBucket | None) -> None:
     if bucket is None:
-        if not asked:
+        if not query:
             s3_rules.check_name(handler.bucket_name)
         return
-    if "policy" in asked:
+    if "policy" in query:
         s3_rules.check_policy(bucket, handler.body.decode("utf-8", "replace"))
-    elif "tagging" in asked:
+    elif "tagging" in query:
         s3_rules.check_tags({k: v or "" for k, v in handler._bucket_tagging_from_body().items()}, s3_rules.BUCKET_TAGS)
-    elif "acl" in asked:
+    elif "acl" in query:
         s3_rules.check_acl(bucket, request.headers.get("x-amz-acl"))
 
 
@@ -98,21 +100,21 @@ def _refused(handler: S3Response, request: Any, full_url: str, *, anywhere: bool
         return None
     if region == bucket.region_name or anywhere:
         return None
-    code, what = "AuthorizationHeaderMalformed", "authorization header"
+    code, signed_part = "AuthorizationHeaderMalformed", "authorization header"
     if "Authorization" not in request.headers:
-        code, what = "AuthorizationQueryParametersError", "X-Amz-Credential parameter"
-    said = f"The {what} is malformed; the region '{region}' is wrong; expecting '{bucket.region_name}'"
-    return _answer(request, 400, code, said, bucket.region_name, f"<Region>{bucket.region_name}</Region>")
+        code, signed_part = "AuthorizationQueryParametersError", "X-Amz-Credential parameter"
+    message = f"The {signed_part} is malformed; the region '{region}' is wrong; expecting '{bucket.region_name}'"
+    return _answer(request, 400, code, message, bucket.region_name, f"<Region>{bucket.region_name}</Region>")
 
 
 def _signed_otherwise(request: Any, full_url: str) -> bool:
     return "Authorization" in request.headers or "Signature=" in full_url
 
 
-def _answer(request: Any, status: int, code: str, said: str, region: str, more: str = "") -> TYPE_RESPONSE:
+def _answer(request: Any, status: int, code: str, message: str, region: str, more: str = "") -> TYPE_RESPONSE:
     """Add the bucket's region to every answer, as S3 does, and leave out the body of answers to HEAD."""
     headers = {"Content-Type": "application/xml", **({"x-amz-bucket-region": region} if region else {})}
     if request.method == "HEAD":
         return status, headers, ""
-    body = f"<Code>{code}</Code><Message>{escape(said)}</Message>{more}<RequestId>local</RequestId>"
+    body = f"<Code>{code}</Code><Message>{escape(message)}</Message>{more}<RequestId>local</RequestId>"
     return status, headers, f'<?xml version="1.0" encoding="UTF-8"?>\n<Error>{body}</Error>'

@@ -22,19 +22,19 @@ def serialized(handler: S3Response, action_result: ActionResult) -> TYPE_RESPONS
     result = action_result.result
     if handler.data.get("Action") != "ListObjectsV2" or not isinstance(result, dict) or not result.get("Contents"):
         return _serialized(handler, action_result)
-    rest = {name: value for name, value in result.items() if name != "Contents"}
-    status, headers, body = _serialized(handler, ActionResult(rest))
+    fields = {name: value for name, value in result.items() if name != "Contents"}
+    status, headers, body = _serialized(handler, ActionResult(fields))
     text = body.decode() if isinstance(body, bytes) else body
-    objects = "".join(_written(one) for one in result["Contents"])
+    objects = "".join(_written(summary) for summary in result["Contents"])
     return status, headers, text.replace(_AFTER, f"{_AFTER}{objects}", 1)
 
 
-def _written(one: Mapping[str, Any]) -> str:
+def _written(summary: Mapping[str, Any]) -> str:
     """Write one object, with its fields in the order of S3's model."""
-    fields = [("Key", one["Key"]), ("LastModified", one["LastModified"]), ("ETag", one["ETag"])]
-    fields += [("ChecksumAlgorithm", algorithm) for algorithm in one.get("ChecksumAlgorithm", ())]
-    fields += [("Size", one["Size"]), ("StorageClass", one["StorageClass"])]
-    owner = one.get("Owner")
+    fields = [("Key", summary["Key"]), ("LastModified", summary["LastModified"]), ("ETag", summary["ETag"])]
+    fields += [("ChecksumAlgorithm", algorithm) for algorithm in summary.get("ChecksumAlgorithm", ())]
+    fields += [("Size", summary["Size"]), ("StorageClass", summary["StorageClass"])]
+    owner = summary.get("Owner")
     text = "".join(_element(name, escape(str(value))) for name, value in fields)
     if owner is not None:
         text += _element("Owner", "".join(_element(name, escape(owner[name])) for name in ("DisplayName", "ID")))

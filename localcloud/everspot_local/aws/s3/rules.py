@@ -70,15 +70,15 @@ def check_body(environ: Mapping[str, Any], headers: Mapping[str, str], data: byt
 
 
 def _check_checksums(headers: Mapping[str, str], data: bytes) -> None:
-    for name, of in CHECKSUMS.items():
+    for name, compute_checksum in CHECKSUMS.items():
         header = f"x-amz-checksum-{name}"
         stated = headers.get(header)
         if stated is None:
             continue
-        made = of(data)
-        if not is_base64(stated, of_bytes=len(base64.b64decode(made))):
+        checksum = compute_checksum(data)
+        if not is_base64(stated, of_bytes=len(base64.b64decode(checksum))):
             raise S3Refused("InvalidRequest", f"Value for {header} header is invalid.")
-        if stated != made:
+        if stated != checksum:
             raise S3Refused("BadDigest", f"The {name.upper()} you specified did not match the calculated checksum.")
 
 
@@ -152,11 +152,11 @@ def check_key(bucket: FakeBucket, headers: Mapping[str, str]) -> None:
         raise S3Refused("KMS.NotFoundException", f"Invalid arn {region}")
     keys = kms_backends[ACCOUNT][region]
     name = key.rpartition(":")[2].removeprefix("key/")
-    found = keys.keys.get((keys.get_key_id_from_alias(name) or "") if name.startswith("alias/") else name)
-    if found is None:
+    kms_key = keys.keys.get((keys.get_key_id_from_alias(name) or "") if name.startswith("alias/") else name)
+    if kms_key is None:
         raise S3Refused("KMS.NotFoundException", f"Key '{key}' does not exist")
-    if not found.enabled:
-        raise S3Refused("KMS.DisabledException", f"{found.arn} is disabled.")
+    if not kms_key.enabled:
+        raise S3Refused("KMS.DisabledException", f"{kms_key.arn} is disabled.")
 
 
 def check_acl(bucket: FakeBucket, canned: str | None) -> None:
@@ -169,8 +169,8 @@ def check_acl(bucket: FakeBucket, canned: str | None) -> None:
 def _default_key(bucket: FakeBucket) -> str | None:
     rule = ((bucket.encryption or {}).get("Rule")) or {}
     rule = rule[0] if isinstance(rule, list) else rule
-    wanted = rule.get("ApplyServerSideEncryptionByDefault") or {}
-    return wanted.get("KMSMasterKeyID")
+    default_rule = rule.get("ApplyServerSideEncryptionByDefault") or {}
+    return default_rule.get("KMSMasterKeyID")
 
 
 def _public(statement: Mapping[str, Any]) -> bool:
@@ -178,8 +178,8 @@ def _public(statement: Mapping[str, Any]) -> bool:
     if statement.get("Effect") != "Allow":
         return False
     stated = statement.get("Principal")
-    named = _list(stated) if not isinstance(stated, Mapping) else [p for ps in stated.values() for p in _list(ps)]
-    return "*" in named and not _fixed(statement.get("Condition", {}))
+    principals = _list(stated) if not isinstance(stated, Mapping) else [p for ps in stated.values() for p in _list(ps)]
+    return "*" in principals and not _fixed(statement.get("Condition", {}))
 
 
 def _fixed(conditions: Mapping[str, Mapping[str, Any]]) -> bool:

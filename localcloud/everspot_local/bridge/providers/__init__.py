@@ -17,8 +17,8 @@ def table(name: str) -> ProviderTable:
     Raises:
         LookupError: there is none; the message names those that there are.
     """
-    known = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    if name not in known:
-        raise LookupError(f"the bridge knows no provider {name!r}; there are {', '.join(known)}")
-    found: ProviderTable = importlib.import_module(f"{__name__}.{name}").TABLE
-    return found
+    provider_names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    if name not in provider_names:
+        raise LookupError(f"the bridge knows no provider {name!r}; there are {', '.join(provider_names)}")
+    provider_table: ProviderTable = importlib.import_module(f"{__name__}.{name}").TABLE
+    return provider_table

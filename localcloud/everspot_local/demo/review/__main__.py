@@ -24,7 +24,7 @@ from everspot_local.demo.checks import Check
 from everspot_local.demo.phases import Phases
 from everspot_local.demo.review.gitea import Gitea, programs
 from everspot_local.demo.review.walk import Walk
-from everspot_local.demo.site import site_of
+from everspot_local.demo.site import load_site
 from everspot_local.demo.world import ROOT, DemoError, DemoWorld
 
 PROGRAMS = ROOT / ".everspot" / "toolchain" / "forge"
@@ -41,7 +41,9 @@ def main() -> int:
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
     phases, checks, code = Phases(console), [], 1
-    world = DemoWorld(site_of("aws"), home=home, time_scale=TIME_SCALE, say=lambda line: _say(console, line))
+    world = DemoWorld(
+        load_site("aws"), home=home, time_scale=TIME_SCALE, print_line=lambda line: _print_line(console, line)
+    )
     walk = Walk(world, phases)
     try:
         _walk(walk)
@@ -57,13 +59,15 @@ def main() -> int:
         stubborn = processes.end_descendants()
     checks = walk.checks
     if code == 0:
-        told = f"{len(stubborn)} had to be ended: {list(stubborn.values())[:3]}" if stubborn else "all ended when asked"
-        checks.append(Check("no process is left", not stubborn, told))
+        summary = (
+            f"{len(stubborn)} had to be ended: {list(stubborn.values())[:3]}" if stubborn else "all ended when asked"
+        )
+        checks.append(Check("no process is left", not stubborn, summary))
         code = 0 if all(check.holds for check in checks) else 1
-    _show(console, checks, phases, kept=code == 0)
+    _show(console, checks, phases, all_passed=code == 0)
     console.print(f"comments, logs and reports: {home}")
     if options.json:
-        sys.stdout.write(json.dumps(_document(checks, phases, kept=code == 0), indent=2) + "\n")
+        sys.stdout.write(json.dumps(_document(checks, phases, all_passed=code == 0), indent=2) + "\n")
     return code
 
 
@@ -72,7 +76,7 @@ def _walk(walk: Walk) -> None:
     if lacking:
         raise DemoError(f"{lacking[0]} is missing: `make review-demo` builds it")
     walk.provision()
-    with Gitea(PROGRAMS, walk.world.home / "forge", walk.given()) as forge:
+    with Gitea(PROGRAMS, walk.world.home / "forge", walk.runner_variables()) as forge:
         walk.settle(forge)
         walk.open()
         walk.push_again()
@@ -84,8 +88,8 @@ def _walk(walk: Walk) -> None:
         walk.keep_secrets()
 
 
-def _show(console: PlainConsole, checks: list[Check], phases: Phases, *, kept: bool) -> None:
-    words = "What was merged is what was reviewed" if kept else "Broken promises"
+def _show(console: PlainConsole, checks: list[Check], phases: Phases, *, all_passed: bool) -> None:
+    words = "What was merged is what was reviewed" if all_passed else "Broken promises"
     table = Table(title=f"{words}: {phases.minutes:.1f} minutes")
     for column in ("promise", "kept", "figure"):
         table.add_column(column)
@@ -95,15 +99,15 @@ def _show(console: PlainConsole, checks: list[Check], phases: Phases, *, kept: b
     console.print(phases.line())
 
 
-def _document(checks: list[Check], phases: Phases, *, kept: bool) -> dict[str, object]:
+def _document(checks: list[Check], phases: Phases, *, all_passed: bool) -> dict[str, object]:
     return {
-        "kept": kept,
+        "kept": all_passed,
         "promises": [asdict(check) for check in checks],
         "seconds": {name: round(seconds, 1) for name, seconds in phases.done},
     }
 
 
-def _say(console: PlainConsole, line: str) -> None:
+def _print_line(console: PlainConsole, line: str) -> None:
     console.print(f"  {line}")
 
 

@@ -87,12 +87,20 @@ host: {{workdir_parent: {folder}/work}}
 
 @dataclass
 class Gitea:
-    """The forge and its runner. `programs`: the folder with `gitea`, `gitea-runner` and `static/`; `given`: what the
-    runner's jobs have in their environment; `passwords`: of its users, by name."""
+    """The forge and its runner.
+
+    Attributes:
+        programs: the folder with `gitea`, `gitea-runner` and `static/`.
+        folder: the forge's own files and logs.
+        runner_variables: environment of the runner's jobs.
+        url: of the forge.
+        token: of the forge's owner.
+        passwords: of its users, by name.
+    """
 
     programs: Path
     folder: Path
-    given: Mapping[str, str] = field(repr=False)
+    runner_variables: Mapping[str, str] = field(repr=False)
     url: str = ""
     token: str = field(default="", repr=False)
     passwords: dict[str, str] = field(default_factory=dict, repr=False)
@@ -122,10 +130,10 @@ class Gitea:
     def user(self, name: str, *options: str) -> str:
         """Create a user; returns a token of that user."""
         self.passwords[name] = secrets.token_urlsafe(16)
-        who = ("--username", name, "--password", self.passwords[name], "--email", f"{name}@forge.test")
-        self._gitea("admin", "user", "create", "--must-change-password=false", *options, *who)
-        made = ("generate-access-token", "--username", name, "--scopes", "all", "--raw")
-        return _token(self._gitea("admin", "user", *made))
+        user_options = ("--username", name, "--password", self.passwords[name], "--email", f"{name}@forge.test")
+        self._gitea("admin", "user", "create", "--must-change-password=false", *options, *user_options)
+        token_options = ("generate-access-token", "--username", name, "--scopes", "all", "--raw")
+        return _token(self._gitea("admin", "user", *token_options))
 
     @property
     def _ini(self) -> Path:
@@ -145,13 +153,25 @@ class Gitea:
 
     def _run_jobs(self) -> None:
         """Register the runner and start it."""
-        (self.folder / "runner.env").write_text("".join(f"{name}={value}\n" for name, value in self.given.items()))
+        (self.folder / "runner.env").write_text(
+            "".join(f"{name}={value}\n" for name, value in self.runner_variables.items())
+        )
         config = self.folder / "runner.yaml"
         config.write_text(_RUNNER.format(folder=self.folder))
         key = _token(self._gitea("actions", "generate-runner-token"))
         program, about = self.programs / "gitea-runner", ("--name", "here", "--labels", LABELS)
-        asked = ("register", "--no-interactive", "--config", config, "--instance", self.url, "--token", key, *about)
-        self._called(program, *asked)
+        register_command = (
+            "register",
+            "--no-interactive",
+            "--config",
+            config,
+            "--instance",
+            self.url,
+            "--token",
+            key,
+            *about,
+        )
+        self._called(program, *register_command)
         self._start("runner", program, "daemon", "--config", config)
 
     def _gitea(self, *words: str) -> str:
@@ -165,17 +185,17 @@ class Gitea:
 
     def _start(self, name: str, *command: str | Path) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
-            given = {**os.environ, **self.given}
-            started = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder, env=given)  # noqa: S603
+            environment = {**os.environ, **self.runner_variables}
+            started = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder, env=environment)  # noqa: S603
         self._children.append(started)
 
     def _wait(self) -> None:
-        until, mine = time.monotonic() + STARTS_IN.total_seconds(), {"Authorization": f"token {self.token}"}
+        until, headers = time.monotonic() + STARTS_IN.total_seconds(), {"Authorization": f"token {self.token}"}
         while time.monotonic() < until:
             if self._children[0].poll() is not None:
                 break
             try:
-                if requests.get(f"{self.url}/api/v1/user", headers=mine, timeout=5).ok:
+                if requests.get(f"{self.url}/api/v1/user", headers=headers, timeout=5).ok:
                     return
             except requests.RequestException:
                 pass
@@ -188,16 +208,16 @@ def programs(folder: Path) -> Sequence[Path]:
     return [folder / "gitea", folder / "gitea-runner", folder / "static" / "options"]
 
 
-def _token(told: str) -> str:
+def _token(output: str) -> str:
     """Find the token in a command's output: on a busy machine it prints warnings of slow queries around it.
 
     Raises:
         DemoError: if there is none.
     """
-    found = [line.strip() for line in told.splitlines() if _TOKEN.fullmatch(line.strip())]
-    if len(found) != 1:
-        raise DemoError(f"no token in {told[-500:]!r}")
-    return found[0]
+    tokens = [line.strip() for line in output.splitlines() if _TOKEN.fullmatch(line.strip())]
+    if len(tokens) != 1:
+        raise DemoError(f"no token in {output[-500:]!r}")
+    return tokens[0]
 
 
 def _free_port() -> int:

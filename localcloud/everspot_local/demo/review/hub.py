@@ -23,8 +23,8 @@ ENDED, WORKS = "completed", "in_progress"
 class ForgeRefused(DemoError):
     """The forge refused a request. `status`: of its answer."""
 
-    def __init__(self, asked: str, status: int, text: str) -> None:
-        super().__init__(f"{asked}: {status} {text[:500]}")
+    def __init__(self, request: str, status: int, text: str) -> None:
+        super().__init__(f"{request}: {status} {text[:500]}")
         self.status = status
 
 
@@ -56,10 +56,10 @@ class Hub:
         answer = requests.request(method, f"{self.url}/api/v1{path}", json=body, headers=headers, timeout=60)
         if not answer.ok:
             raise ForgeRefused(f"{method} {path}", answer.status_code, answer.text)
-        told = answer.headers.get("Content-Type", "").startswith("application/json") and answer.text.strip()
-        return answer.json() if told else answer.text
+        is_json = answer.headers.get("Content-Type", "").startswith("application/json") and answer.text.strip()
+        return answer.json() if is_json else answer.text
 
-    def of(self, method: str, path: str, body: Any = None) -> Any:
+    def repo_call(self, method: str, path: str, body: Any = None) -> Any:
         """Make one request about the repository."""
         return self.call(method, f"/repos/{self.repo}{path}", body)
 
@@ -73,7 +73,7 @@ class Hub:
 
     def open_pull(self, branch: str, title: str) -> int:
         """Open a pull request into main; returns its number."""
-        return int(self.of("POST", "/pulls", {"head": branch, "base": "main", "title": title})["number"])
+        return int(self.repo_call("POST", "/pulls", {"head": branch, "base": "main", "title": title})["number"])
 
     def merge(self, number: int) -> None:
         """Merge a pull request into one commit.
@@ -81,29 +81,29 @@ class Hub:
         Raises:
             ForgeRefused: if the forge does not let it be merged.
         """
-        self.of("POST", f"/pulls/{number}/merge", {"Do": "squash"})
+        self.repo_call("POST", f"/pulls/{number}/merge", {"Do": "squash"})
 
     def comments(self, number: int) -> list[dict[str, Any]]:
         """Return all comments of a pull request or an issue."""
-        return list(self.of("GET", f"/issues/{number}/comments"))
+        return list(self.repo_call("GET", f"/issues/{number}/comments"))
 
     def issues(self, state: str) -> list[dict[str, Any]]:
         """Return the issues in a state, `open` or `closed`."""
-        return list(self.of("GET", f"/issues?type=issues&state={state}"))
+        return list(self.repo_call("GET", f"/issues?type=issues&state={state}"))
 
-    def knows(self, branch: str, revision: str) -> None:
+    def wait_for_push(self, branch: str, revision: str) -> None:
         """Wait until the forge has processed a push, which takes it a second or two."""
-        known = (branch, revision)
-        wait(lambda: known in self.branches().items(), f"the branch {branch} at {revision[:8]}")
+        pushed = (branch, revision)
+        wait(lambda: pushed in self.branches().items(), f"the branch {branch} at {revision[:8]}")
 
     def branches(self) -> dict[str, str]:
         """Return the revision of each branch."""
-        return {str(each["name"]): str(each["commit"]["id"]) for each in self.of("GET", "/branches") or ()}
+        return {str(each["name"]): str(each["commit"]["id"]) for each in self.repo_call("GET", "/branches") or ()}
 
     def fork(self) -> "Hub":
         """Fork the repository as the user of this token, who may read it; returns the fork."""
-        made = self.of("POST", "/forks", {})
-        return Hub(self.url, self.token, str(made["full_name"]))
+        fork = self.repo_call("POST", "/forks", {})
+        return Hub(self.url, self.token, str(fork["full_name"]))
 
     def let_run(self, name: str, password: str, revision: str) -> None:
         """Let the workflow run that a stranger's revision asks for, on its page, as a user who may write."""
@@ -128,8 +128,8 @@ class Hub:
         number of which is smaller."""
 
         def ended() -> list[Any]:
-            mine = [each for each in self._runs(event, revision) if each["id"] > after]
-            return mine if mine and all(each["status"] == ENDED for each in mine) else []
+            runs = [each for each in self._runs(event, revision) if each["id"] > after]
+            return runs if runs and all(each["status"] == ENDED for each in runs) else []
 
         newest = max(wait(ended, f"the {event} run of {revision[:8]}", RUNS_IN), key=lambda each: int(each["id"]))
         jobs = self._jobs(newest["id"])
@@ -139,23 +139,23 @@ class Hub:
 
     def _runs(self, event: str, revision: str) -> list[dict[str, Any]]:
         """The runs of an event, of a revision unless that is empty."""
-        found = self.of("GET", "/actions/runs?limit=50")["workflow_runs"]
-        return [each for each in found if each["event"] == event and revision in ("", each["head_sha"])]
+        runs = self.repo_call("GET", "/actions/runs?limit=50")["workflow_runs"]
+        return [each for each in runs if each["event"] == event and revision in ("", each["head_sha"])]
 
     def _jobs(self, run: int) -> list[dict[str, Any]]:
-        return list(self.of("GET", f"/actions/runs/{run}/jobs")["jobs"])
+        return list(self.repo_call("GET", f"/actions/runs/{run}/jobs")["jobs"])
 
     def _printed(self, job: dict[str, Any]) -> str:
         """What a job printed: nothing, if it was called off before it began."""
         try:
-            return str(self.of("GET", f"/actions/jobs/{job['id']}/logs"))
+            return str(self.repo_call("GET", f"/actions/jobs/{job['id']}/logs"))
         except ForgeRefused as refused:
             if refused.status != 404:
                 raise
             return ""
 
 
-def wait(look: Callable[[], T], what: str, limit: timedelta = timedelta(minutes=2)) -> T:
+def wait(look: Callable[[], T], subject: str, limit: timedelta = timedelta(minutes=2)) -> T:
     """Poll until there is an answer.
 
     Raises:
@@ -164,10 +164,10 @@ def wait(look: Callable[[], T], what: str, limit: timedelta = timedelta(minutes=
     until = time.monotonic() + limit.total_seconds()
     while time.monotonic() < until:
         try:
-            if found := look():
-                return found
+            if answer := look():
+                return answer
         except ForgeRefused as refused:
             if refused.status != 404:
                 raise
         time.sleep(LOOK)
-    raise DemoError(f"waited {limit} for {what}")
+    raise DemoError(f"waited {limit} for {subject}")

@@ -22,7 +22,7 @@ class Tree:
     root: Path
 
     @classmethod
-    def made(cls, root: Path, stacks: Sequence[str]) -> "Tree":
+    def create(cls, root: Path, stacks: Sequence[str]) -> "Tree":
         """Create a repository from a folder that holds the project, with the workflows as they are shipped. Only the
         settings of `stacks` are kept."""
         for path in (root / "stacks").glob("Pulumi.*.yaml"):
@@ -31,9 +31,9 @@ class Tree:
         # Not CI of this repository, whose tests no environment has.
         shutil.copytree(ROOT / ".github", root / ".github", ignore=shutil.ignore_patterns("ci.yml", "*TEMPLATE*"))
         (root / ".gitignore").write_text(IGNORED)
-        found = cls(root)
-        found.git("init", "-q", "-b", "main")
-        return found
+        tree = cls(root)
+        tree.git("init", "-q", "-b", "main")
+        return tree
 
     def git(self, *words: str) -> str:
         """Run git and return its output.
@@ -44,7 +44,7 @@ class Tree:
         command = ["git", *WHO, *words]
         done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False)  # noqa: S603
         if done.returncode:
-            raise DemoError(f"git {next(word for word in words if word[0] != '-')}: {done.stderr[-1500:]}")
+            raise DemoError(f"git {next(argument for argument in words if argument[0] != '-')}: {done.stderr[-1500:]}")
         return done.stdout.strip()
 
     def commit(self, message: str) -> str:
@@ -67,16 +67,16 @@ class Tree:
 
     def push(self, hub: Hub, branch: str) -> str:
         """Push a branch as the user of a token, and wait until the forge knows it; returns its revision."""
-        self._asked(hub, "push", branch)
+        self._run_authenticated(hub, "push", branch)
         revision = self.git("rev-parse", branch)
-        hub.knows(branch, revision)
+        hub.wait_for_push(branch, revision)
         return revision
 
     def fetch(self, hub: Hub, branch: str) -> None:
         """Fetch a branch to FETCH_HEAD."""
-        self._asked(hub, "fetch", branch)
+        self._run_authenticated(hub, "fetch", branch)
 
-    def _asked(self, hub: Hub, verb: str, branch: str) -> None:
+    def _run_authenticated(self, hub: Hub, verb: str, branch: str) -> None:
         """Set git's access to the forge; the token is in no address, which git would print."""
         key = base64.b64encode(f"token:{hub.token}".encode()).decode()
         header = f"http.{hub.url}/.extraheader=Authorization: basic {key}"

@@ -32,13 +32,13 @@ POLICY = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "
 
 @dataclass
 class Walk:
-    """The steps. `ann` writes, `boss` merges; `checks`: the promises so far; `told`: all that was printed or written
+    """The steps. `ann` writes, `boss` merges; `checks`: the promises so far; `texts`: all that was printed or written
     where people read, by what it is."""
 
     world: DemoWorld
     phases: Phases
     checks: list[Check] = field(default_factory=list)
-    told: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
     ann: Hub = field(init=False)
     boss: Hub = field(init=False)
     tree: Tree = field(init=False)
@@ -60,14 +60,18 @@ class Walk:
         rules = self.world.project / "stacks" / "rules.yaml"
         rules.write_text(f"{rules.read_text()}  local:\n    budgetUsdPerMonth: {BUDGET}\n")
 
-    def given(self) -> Mapping[str, str]:
+    def runner_variables(self) -> Mapping[str, str]:
         """Return the environment of a self-hosted runner."""
-        mine = {
+        cloud_variables = {
             name: value for name, value in self.world.env.items() if name.startswith(("AWS_", "PULUMI_", "EVERSPOT_"))
         }
         programs = f"{Path(sys.executable).parent}:{self.world.env['PATH']}"
-        kept = {"EVERSPOT_VENV": sys.prefix, "DEMO_ARTIFACTS": str(self.world.home / "artifacts"), "PATH": programs}
-        return {**mine, **kept, "PYTHONWARNINGS": "ignore"}
+        own_variables = {
+            "EVERSPOT_VENV": sys.prefix,
+            "DEMO_ARTIFACTS": str(self.world.home / "artifacts"),
+            "PATH": programs,
+        }
+        return {**cloud_variables, **own_variables, "PYTHONWARNINGS": "ignore"}
 
     def settle(self, forge: Gitea) -> None:
         """Set up the repository on the forge: its people, its variables, and that a failed check blocks a merge."""
@@ -78,8 +82,8 @@ class Walk:
             for folder in sorted(ACTIONS.iterdir()):
                 self.boss.serve_action(folder.name, folder)
             self.boss.call("POST", "/user/repos", {"name": "fleets", "private": True, "default_branch": "main"})
-            self.boss.of("PUT", "/collaborators/ann", {"permission": "write"})
-            self.tree = Tree.made(self.world.project, STACKS)
+            self.boss.repo_call("PUT", "/collaborators/ann", {"permission": "write"})
+            self.tree = Tree.create(self.world.project, STACKS)
             self.tree.commit("The environments and their review [skip ci]")
             self.tree.push(self.boss, "main")
             values = {
@@ -87,10 +91,10 @@ class Walk:
                 "EVERSPOT_POLICY_SETTINGS": "stacks/rules.yaml",
             }
             for name, value in values.items():
-                self.boss.of("POST", f"/actions/variables/{name}", {"value": value})
+                self.boss.repo_call("POST", f"/actions/variables/{name}", {"value": value})
             checks = {"enable_status_check": True, "status_check_contexts": ["review / comment*"]}
             pushes = {"enable_push": True, "enable_push_whitelist": True, "push_whitelist_usernames": [OWNER]}
-            self.boss.of(
+            self.boss.repo_call(
                 "POST",
                 "/branch_protections",
                 {"rule_name": "main", "block_admin_merge_override": True, **checks, **pushes},
@@ -109,10 +113,12 @@ class Walk:
             self.number = self.ann.open_pull("more", "More of it")
             run, bodies = self._reviewed(head, "first")
         (body,) = bodies or [""]
-        said = all(words in body for words in ("account", "local", "everspot-local-fleet-spot", "$"))
+        is_complete = all(words in body for words in ("account", "local", "everspot-local-fleet-spot", "$"))
         self._check("the review is green", run.good, _ends(run))
         self._check(
-            "it says all in one comment", len(bodies) == 1 and said, f"{len(bodies)} comment, {len(body)} characters"
+            "it says all in one comment",
+            len(bodies) == 1 and is_complete,
+            f"{len(bodies)} comment, {len(body)} characters",
         )
 
     def push_again(self) -> None:
@@ -124,8 +130,8 @@ class Walk:
             overtaken = self.tree.push(self.ann, "more")
             self.boss.begun("pull_request", overtaken)
             run, bodies = self._edited(r"target: 2,", "target: 3,", "Less of it", "second")
-            old = self._kept("overtaken", self.boss.ran("pull_request", overtaken))
-        silent = not any(f"comment: {word}" in old.log for word in ("created", "edited"))
+            old = self._record_run("overtaken", self.boss.ran("pull_request", overtaken))
+        silent = not any(f"comment: {verb}" in old.log for verb in ("created", "edited"))
         self._check("a run that a push overtakes says nothing", silent and not old.good, _ends(old))
         (after,) = self.boss.comments(self.number)
         same = after["id"] == before["id"] and after["body"] != before["body"]
@@ -135,17 +141,17 @@ class Walk:
         """Open a pull request from a fork, which edits a script of the review too."""
         with self.phases.phase("a stranger's pull request, from a fork", "fork"):
             mallory = Hub(forge.url, forge.user("mallory"), self.boss.repo)
-            self.boss.of("PUT", "/collaborators/mallory", {"permission": "read"})
-            theirs = mallory.fork()
+            self.boss.repo_call("PUT", "/collaborators/mallory", {"permission": "read"})
+            fork = mallory.fork()
             self.tree.git("checkout", "-q", "-b", "theirs", "main")
             self.tree.edit("local", r"target: 1,", "target: 5,")
             script = self.tree.root / ".github" / "everspot" / "setup.sh"
             script.write_text(f"#!/usr/bin/env bash\necho {THEIRS}\n")
             self.tree.commit("A stranger's")
-            head = self.tree.push(theirs, "theirs")
+            head = self.tree.push(fork, "theirs")
             number = mallory.open_pull("mallory:theirs", "A stranger's")
             self.boss.let_run(OWNER, forge.passwords[OWNER], head)
-            run = self._kept("fork", self.boss.ran("pull_request", head))
+            run = self._record_run("fork", self.boss.ran("pull_request", head))
             self.tree.git("checkout", "-q", "more")
         ends = {name.rpartition(" ")[2]: end for name, end in run.jobs.items()}
         alone = ends.get("files") == "success" and ends.get("preview") == ends.get("comment") == "skipped"
@@ -160,8 +166,8 @@ class Walk:
         """Push a change that would cost more than the budget: its check fails, and it cannot be merged."""
         with self.phases.phase("a push that would cost more than the budget", "refusal"):
             run, bodies = self._edited(r"target: 3,", "target: 60,", "Very much of it", "third")
-        told = len(bodies) == 1 and RULE in bodies[0]
-        self._check("a broken rule turns the review red", not run.good and told, f"{RULE}; {_ends(run)}")
+        names_rule = len(bodies) == 1 and RULE in bodies[0]
+        self._check("a broken rule turns the review red", not run.good and names_rule, f"{RULE}; {_ends(run)}")
         try:
             self.boss.merge(self.number)
             status = 200
@@ -177,21 +183,25 @@ class Walk:
         with self.phases.phase("merge: what was reviewed is applied", "apply"):
             self.boss.merge(self.number)
             self.tree.git("checkout", "-q", "main")
-            run = self._kept("apply", self.boss.ran("push", self.boss.branches()["main"]))
+            run = self._record_run("apply", self.boss.ran("push", self.boss.branches()["main"]))
             (body,) = self._comments("applied")
-        found = self.world.everspot_json("changes")["changes"]
+        changes = self.world.everspot_json("changes")["changes"]
         self._check("the merge is applied", run.good and self._target() == 3, f"the fleets' target is {self._target()}")
         lines = [f"- ✅ **{name}**: " in body for name in STACKS]
         self._check("the comment says so of each environment", all(lines), f"{sum(lines)} of {len(lines)}")
-        exact = len(found) == 1 and found[0]["digest"] in bodies[0]
+        exact = len(changes) == 1 and changes[0]["digest"] in bodies[0]
         self._check(
-            "what was applied is what was reviewed", exact, f"digest {found[0]['digest'][:12]}" if found else "none"
+            "what was applied is what was reviewed", exact, f"digest {changes[0]['digest'][:12]}" if changes else "none"
         )
-        pull = found[0]["pull_request"] if found else {}
-        cost = [found[0][side]["total"]["expected"] if found and found[0][side] else 0 for side in ("before", "after")]
-        known = pull.get("number") == self.number and pull.get("author") == "ann" and 0 < cost[0] < cost[1]
+        pull = changes[0]["pull_request"] if changes else {}
+        cost = [
+            changes[0][side]["total"]["expected"] if changes and changes[0][side] else 0 for side in ("before", "after")
+        ]
+        is_stored = pull.get("number") == self.number and pull.get("author") == "ann" and 0 < cost[0] < cost[1]
         self._check(
-            "the store keeps what it costs", known, f"#{pull.get('number')}, ${cost[0]:.0f} → ${cost[1]:.0f} a month"
+            "the store keeps what it costs",
+            is_stored,
+            f"#{pull.get('number')}, ${cost[0]:.0f} → ${cost[1]:.0f} a month",
         )
 
     # Past the pull request -------------------------------------------------------------------------------------
@@ -203,7 +213,7 @@ class Walk:
             self.tree.git("reset", "-q", "--hard", "FETCH_HEAD")
             self.tree.edit("local", r"target: 3,", "target: 9,")
             self.tree.commit("Nobody has seen this")
-            run = self._kept("unreviewed", self.boss.ran("push", self.tree.push(self.boss, "main")))
+            run = self._record_run("unreviewed", self.boss.ran("push", self.tree.push(self.boss, "main")))
         stopped = not run.good and "was not reviewed" in run.log and self._target() == 3
         self._check("what was not reviewed is not applied", stopped, f"the fleets' target is still {self._target()}")
 
@@ -214,20 +224,22 @@ class Walk:
             run = self._looked("drift", 0)
             issues = self.boss.issues("open")
         text = "\n".join(issue["body"] for issue in issues)
-        self.told["issue"] = text
-        found = not run.good and len(issues) == 1 and "port 22, from 0.0.0.0/0" in text and arn in text
+        self.texts["issue"] = text
+        reported = not run.good and len(issues) == 1 and "port 22, from 0.0.0.0/0" in text and arn in text
         self._check(
-            "drift that no refresh sees is found", found, ", ".join(issue["title"] for issue in issues) or "no issue"
+            "drift that no refresh sees is found", reported, ", ".join(issue["title"] for issue in issues) or "no issue"
         )
         with self.phases.phase("undone by hand", "undone"):
             run = self._looked("undone", run.id)
-        left = self.boss.issues("open")
-        self._check("its issue is closed once it is undone", run.good and not left, f"{len(left)} issues are open")
+        open_issues = self.boss.issues("open")
+        self._check(
+            "its issue is closed once it is undone", run.good and not open_issues, f"{len(open_issues)} issues are open"
+        )
 
     def keep_secrets(self) -> None:
         """Check that nothing that people can read contains the secret setting."""
         reports = {str(path): path.read_text() for path in (self.world.home / "artifacts").rglob("*") if path.is_file()}
-        texts = {**self.told, **reports}
+        texts = {**self.texts, **reports}
         leaks = [name for name, text in texts.items() if SECRET in text]
         size = sum(map(len, texts.values())) / 1000
         figure = f"0 in {len(texts)} texts of {size:.0f} kB" if not leaks else ", ".join(leaks)
@@ -242,24 +254,24 @@ class Walk:
 
     def _reviewed(self, head: str, name: str) -> tuple[Run, list[str]]:
         """Return the review run of a revision, and the bot's comments then."""
-        run = self._kept(name, self.boss.ran("pull_request", head))
+        run = self._record_run(name, self.boss.ran("pull_request", head))
         return run, self._comments(name)
 
     def _comments(self, name: str) -> list[str]:
-        found = [each["body"] for each in self.boss.comments(self.number) if each["user"]["login"] == BOT]
-        self.told[f"comment {name}"] = "\n".join(found)
-        (self.world.home / f"comment-{name}.md").write_text("\n".join(found))
-        return found
+        bodies = [each["body"] for each in self.boss.comments(self.number) if each["user"]["login"] == BOT]
+        self.texts[f"comment {name}"] = "\n".join(bodies)
+        (self.world.home / f"comment-{name}.md").write_text("\n".join(bodies))
+        return bodies
 
-    def _kept(self, name: str, run: Run) -> Run:
-        self.told[f"log {name}"] = run.log
+    def _record_run(self, name: str, run: Run) -> Run:
+        self.texts[f"log {name}"] = run.log
         (self.world.home / f"run-{name}.log").write_text(run.log)
         return run
 
     def _looked(self, name: str, after: int) -> Run:
         """Return a run of the workflow that detects drift."""
-        self.boss.of("POST", "/actions/workflows/drift.yml/dispatches", {"ref": "main"})
-        return self._kept(name, self.boss.ran("workflow_dispatch", after=after))
+        self.boss.repo_call("POST", "/actions/workflows/drift.yml/dispatches", {"ref": "main"})
+        return self._record_run(name, self.boss.ran("workflow_dispatch", after=after))
 
     @contextmanager
     def _by_hand(self) -> Iterator[str]:
@@ -280,9 +292,9 @@ class Walk:
         fleets: list[dict[str, Any]] = client(self.world.env, "ec2").describe_fleets()["Fleets"]
         return sum(fleet["TargetCapacitySpecification"]["TotalTargetCapacity"] for fleet in fleets)
 
-    def _check(self, name: str, holds: bool, figure: str) -> None:
-        self.checks.append(Check(name, holds, figure))
-        self.world.say(f"{'yes' if holds else 'NO'} {name}: {figure}")
+    def _check(self, name: str, passed: bool, figure: str) -> None:
+        self.checks.append(Check(name, passed, figure))
+        self.world.print_line(f"{'yes' if passed else 'NO'} {name}: {figure}")
 
 
 def _ends(run: Run) -> str:

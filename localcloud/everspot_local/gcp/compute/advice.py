@@ -11,9 +11,9 @@ from typing import Any
 from everspot_core.records import Market
 
 from everspot_local.gcp.answers import invalid, not_here, required
-from everspot_local.gcp.compute.launching import kind_of
+from everspot_local.gcp.compute.launching import find_kind
 from everspot_local.gcp.compute.names import tail
-from everspot_local.gcp.compute.selection import Wanted, choose
+from everspot_local.gcp.compute.selection import RankedTypes, choose
 from everspot_local.gcp.compute.state import Compute
 from everspot_local.gcp.router import Handler, Request
 from everspot_local.machines.machine import EndedBy
@@ -53,7 +53,7 @@ def _capacity(compute: Compute, request: Request) -> Document:
         pool = compute.project.market.pools.get(kind, zone)
         return pool.available(Market.SPOT) if pool is not None else 0
 
-    chosen = choose(shape, 3 * size, Wanted((tuple(kinds),)), zones, available, {})
+    chosen = choose(shape, 3 * size, RankedTypes((tuple(kinds),)), zones, available, {})
     ratio = len(chosen) / size
     scores = {"obtainability": _rating(ratio), "estimatedUptime": _LONG if ratio >= 2 else _SHORT}
     counts: dict[tuple[str, str], int] = {}
@@ -71,14 +71,14 @@ def _capacity(compute: Compute, request: Request) -> Document:
 
 def _kinds(compute: Compute, policy: Mapping[str, Any]) -> dict[str, str]:
     """Return a request's machine types by the catalogue's types that they are with their GPUs."""
-    found: dict[str, str] = {}
+    machine_types: dict[str, str] = {}
     for selection in policy.get("instanceSelections", {}).values():
         for name in selection.get("machineTypes", ()):
-            asked = {"machineType": name, "guestAccelerators": selection.get("guestAccelerators", ())}
-            found[kind_of(compute, asked, "")] = name
-    if not found:
+            properties = {"machineType": name, "guestAccelerators": selection.get("guestAccelerators", ())}
+            machine_types[find_kind(compute, properties, "")] = name
+    if not machine_types:
         raise required("resource.instanceFlexibilityPolicy.instanceSelections")
-    return found
+    return machine_types
 
 
 def _rating(ratio: float) -> float:
@@ -100,15 +100,15 @@ def _history(compute: Compute, request: Request) -> Document:
     zones = [tail(location)] if "zones/" in location else list(compute.project.zones)
     for zone in zones:
         compute.check_zone(zone)
-    kind = kind_of(compute, properties, "")
+    kind = find_kind(compute, properties, "")
     pools = [pool for zone in zones if (pool := compute.project.market.pools.get(kind, zone)) is not None]
-    told: Document = {"machineType": properties["machineType"]}
-    told["location"] = compute.link(f"projects/{compute.name}/{location}" if "zones/" in location else scope)
+    history: Document = {"machineType": properties["machineType"]}
+    history["location"] = compute.link(f"projects/{compute.name}/{location}" if "zones/" in location else scope)
     if "PRICE" in body["types"] and pools:
-        told["priceHistory"] = _prices(compute, pools[0])
+        history["priceHistory"] = _prices(compute, pools[0])
     if "PREEMPTION" in body["types"] and pools:
-        told["preemptionHistory"] = _preemptions(compute, pools)
-    return told
+        history["preemptionHistory"] = _preemptions(compute, pools)
+    return history
 
 
 def _prices(compute: Compute, pool: MarketPool) -> list[Document]:
@@ -128,14 +128,14 @@ def _preemptions(compute: Compute, pools: list[MarketPool]) -> list[Document]:
     stopped running"."""
     now, day = compute.project.market.clock.now(), timedelta(days=1)
     machines = [m for m in compute.project.machines.all.values() if m.pool in pools and m.market is Market.SPOT]
-    found, start = [], compute.project.market.clock.epoch
+    rates, start = [], compute.project.market.clock.epoch
     while start < now:
         end = start + day
         ended = [m for m in machines if m.ended_at is not None and start <= m.ended_at < end]
         rate = sum(m.ended_by is EndedBy.MARKET for m in ended) / len(ended) if ended else 0.0
-        found.append({"interval": _interval(start, min(end, now)), "preemptionRate": round(rate, 4)})
+        rates.append({"interval": _interval(start, min(end, now)), "preemptionRate": round(rate, 4)})
         start = end
-    return found
+    return rates
 
 
 def _interval(start: datetime, end: datetime) -> Document:

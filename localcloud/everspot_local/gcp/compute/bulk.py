@@ -13,10 +13,10 @@ from typing import Any
 from everspot_local.gcp.answers import invalid, not_here, required
 from everspot_local.gcp.compute.collection import merged
 from everspot_local.gcp.compute.instances import template_properties
-from everspot_local.gcp.compute.launching import kind_of, lacking, launch, market_of, stockout
+from everspot_local.gcp.compute.launching import find_kind, lacking, launch, read_market, stockout
 from everspot_local.gcp.compute.names import already_exists, check_name, new_id, tail
 from everspot_local.gcp.compute.properties import checked
-from everspot_local.gcp.compute.selection import Wanted, choose, wanted
+from everspot_local.gcp.compute.selection import RankedTypes, choose, read_ranked_types
 from everspot_local.gcp.compute.state import Compute
 from everspot_local.gcp.compute.vms import Vm
 from everspot_local.gcp.operations import Operation, OperationFailed
@@ -36,7 +36,7 @@ class Bulk:
     names: list[str]
     zones: list[str]
     shape: str
-    asked: Wanted
+    machine_types: RankedTypes
     wrong: list[OperationFailed] = field(default_factory=list)
 
 
@@ -55,7 +55,7 @@ def _insert(compute: Compute, request: Request) -> Document:
     bulk = _read(compute, request, scope)
     never = timedelta(seconds=-1)  # it is done when the instances run, or when it is known that they will not
     operation = compute.operations.begin(
-        "bulkInsert", scope, f"{scope}/instances", "0", request.caller.email, takes=never
+        "bulkInsert", scope, f"{scope}/instances", "0", request.caller.email, duration=never
     )
     operation.document["operationGroupId"] = new_id()
     compute.operations.remember(request.method, request.params, operation)
@@ -69,8 +69,8 @@ def _read(compute: Compute, request: Request, scope: str) -> Bulk:
     if link := body.get("sourceInstanceTemplate"):
         properties = template_properties(compute, link, "resource.sourceInstanceTemplate")
     elif "instanceProperties" not in body:
-        why = "Either sourceInstanceTemplate or instanceProperties must be specified."
-        raise invalid("resource", "", why)
+        message = "Either sourceInstanceTemplate or instanceProperties must be specified."
+        raise invalid("resource", "", message)
     properties = merged(properties, body.get("instanceProperties", {}))
     count = int(body.get("count", 0))
     if not 1 <= count <= MOST:
@@ -83,19 +83,19 @@ def _read(compute: Compute, request: Request, scope: str) -> Bulk:
     if policy is not None and not regional:
         # Discovery document: "supported only for regional bulkInsert requests".
         raise invalid("resource.instanceFlexibilityPolicy", "", "It is supported by regional requests only.")
-    asked = Wanted(())
+    ranked_types = RankedTypes(())
     if policy is not None:
-        asked = wanted(policy.get("instanceSelections", {}), "resource.instanceFlexibilityPolicy")
-        properties["machineType"] = asked.types[0]
+        ranked_types = read_ranked_types(policy.get("instanceSelections", {}), "resource.instanceFlexibilityPolicy")
+        properties["machineType"] = ranked_types.types[0]
     # Held to the rules once before anything is launched, and for each type besides.
-    for kind in asked.types or (properties.get("machineType", ""),):
+    for kind in ranked_types.types or (properties.get("machineType", ""),):
         checked(compute, {**properties, "machineType": kind}, "resource.instanceProperties")
-    if not asked.ranks:
-        asked = Wanted(((tail(properties["machineType"]),),))
+    if not ranked_types.ranks:
+        ranked_types = RankedTypes(((tail(properties["machineType"]),),))
     location = body.get("locationPolicy", {})
     zones = _zones(compute, location) if regional else [tail(scope)]
     names = _names(compute, body, count, zones)
-    return Bulk(properties, count, least, names, zones, location.get("targetShape", "ANY_SINGLE_ZONE"), asked)
+    return Bulk(properties, count, least, names, zones, location.get("targetShape", "ANY_SINGLE_ZONE"), ranked_types)
 
 
 def _zones(compute: Compute, location: Mapping[str, Any]) -> list[str]:
@@ -110,24 +110,24 @@ def _zones(compute: Compute, location: Mapping[str, Any]) -> list[str]:
             denied.add(tail(link))
     for zone in listed:
         compute.check_zone(zone)
-    found = [zone for zone in listed or compute.project.zones if zone not in denied]
-    if not found:
+    allowed = [zone for zone in listed or compute.project.zones if zone not in denied]
+    if not allowed:
         raise invalid("resource.locationPolicy", "", "There is no zone that is allowed.")
-    return found
+    return allowed
 
 
 def _names(compute: Compute, body: Mapping[str, Any], count: int, zones: Sequence[str]) -> list[str]:
-    pattern, given = body.get("namePattern"), body.get("perInstanceProperties", {})
-    if bool(pattern) == bool(given):
-        why = "Exactly one of namePattern and perInstanceProperties must be specified."
-        raise required("resource.namePattern") if not pattern else invalid("resource.namePattern", pattern, why)
+    pattern, per_instance = body.get("namePattern"), body.get("perInstanceProperties", {})
+    if bool(pattern) == bool(per_instance):
+        message = "Exactly one of namePattern and perInstanceProperties must be specified."
+        raise required("resource.namePattern") if not pattern else invalid("resource.namePattern", pattern, message)
     if pattern:
         return _numbered(compute, pattern, count, zones)
-    if len(given) < count:
+    if len(per_instance) < count:
         raise invalid("resource.count", count, "There are fewer entries in perInstanceProperties.")
-    if any(more for more in given.values()):
+    if any(more for more in per_instance.values()):
         raise not_here("resource.perInstanceProperties with anything but names")
-    names = [check_name(name, "resource.perInstanceProperties") for name in given]
+    names = [check_name(name, "resource.perInstanceProperties") for name in per_instance]
     for path, instance in compute.of_kind("instances"):
         if instance["name"] in names and tail(instance["zone"]) in zones:
             raise already_exists(path)
@@ -137,11 +137,11 @@ def _names(compute: Compute, body: Mapping[str, Any], count: int, zones: Sequenc
 def _numbered(compute: Compute, pattern: str, count: int, zones: Sequence[str]) -> list[str]:
     """Return the names of a pattern. Discovery document, `namePattern`: numbers start after the biggest existing
     one."""
-    found = re.fullmatch(r"([^#]*)(#{1,18})([^#]*)", pattern)
-    if found is None:
-        why = "It must contain one continuous sequence of 1 to 18 placeholder characters (#)."
-        raise invalid("resource.namePattern", pattern, why)
-    head, digits, end = found[1], len(found[2]), found[3]
+    placeholders = re.fullmatch(r"([^#]*)(#{1,18})([^#]*)", pattern)
+    if placeholders is None:
+        message = "It must contain one continuous sequence of 1 to 18 placeholder characters (#)."
+        raise invalid("resource.namePattern", pattern, message)
+    head, digits, end = placeholders[1], len(placeholders[2]), placeholders[3]
     used = re.compile(rf"{re.escape(head)}(\d{{{digits}}}){re.escape(end)}")
     numbers = [
         int(match[1])
@@ -158,7 +158,7 @@ def _numbered(compute: Compute, pattern: str, count: int, zones: Sequence[str]) 
 
 def _carry_out(compute: Compute, bulk: Bulk, operation: Operation) -> None:
     """Launch as many instances as there is capacity for, or none if that is fewer than the least."""
-    market = market_of(bulk.properties)
+    market = read_market(bulk.properties)
 
     def available(machine_type: str, zone: str) -> int:
         kind = _kind(compute, bulk, machine_type, zone)
@@ -167,10 +167,10 @@ def _carry_out(compute: Compute, bulk: Bulk, operation: Operation) -> None:
             bulk.wrong.append(problem)
             return 0
         pool = compute.project.market.pools.get(kind, zone)
-        there = pool.available(market) if pool is not None else 0
-        return next((n for n in range(min(there, bulk.count), 0, -1) if _may(compute, kind, market, n)), 0)
+        capacity = pool.available(market) if pool is not None else 0
+        return next((n for n in range(min(capacity, bulk.count), 0, -1) if _may(compute, kind, market, n)), 0)
 
-    chosen = choose(bulk.shape, bulk.count, bulk.asked, bulk.zones, available, {})
+    chosen = choose(bulk.shape, bulk.count, bulk.machine_types, bulk.zones, available, {})
     if len(chosen) < bulk.least:
         _fail(compute, bulk, operation)
         return
@@ -190,7 +190,7 @@ def _of_type(bulk: Bulk, machine_type: str) -> Document:
 
 
 def _kind(compute: Compute, bulk: Bulk, machine_type: str, zone: str) -> str:
-    return kind_of(compute, _of_type(bulk, machine_type), zone)
+    return find_kind(compute, _of_type(bulk, machine_type), zone)
 
 
 def _may(compute: Compute, kind: str, market: Any, count: int) -> bool:
@@ -202,18 +202,20 @@ def _fail(compute: Compute, bulk: Bulk, operation: Operation) -> None:
     the count stands first (slurm-gcp, `resume.py`; SkyPilot, `instance_utils.py`)."""
     words = f"Requested minimum count of {bulk.least} VMs could not be created."
     first = OperationFailed("VM_MIN_COUNT_NOT_REACHED", words, status=400)
-    market = market_of(bulk.properties)
+    market = read_market(bulk.properties)
     reasons = list(bulk.wrong)
-    for machine_type in bulk.asked.types:
+    for machine_type in bulk.machine_types.types:
         for zone in bulk.zones:
             kind = _kind(compute, bulk, machine_type, zone)
             if lacking(compute, kind, zone, market) is None:  # it could give some, and not enough
                 full = (limit(kind, market, bulk.least) for limit in compute.limits)
                 reasons.append(next((each for each in full if each is not None), None) or stockout(compute, kind, zone))
-    found = {(each.code, each.message, str(each.details)): each for each in reasons}
+    distinct = {(each.code, each.message, str(each.details)): each for each in reasons}
     _status(bulk, operation, dict.fromkeys(bulk.zones, 0), failed=True)
     delay = compute.project.market.delays.operation
-    compute.project.market.timeline.after(delay, lambda: compute.operations.finish(operation, [first, *found.values()]))
+    compute.project.market.timeline.after(
+        delay, lambda: compute.operations.finish(operation, [first, *distinct.values()])
+    )
 
 
 def _finish_with(compute: Compute, bulk: Bulk, operation: Operation, launched: list[Vm]) -> None:
@@ -230,12 +232,12 @@ def _finish_with(compute: Compute, bulk: Bulk, operation: Operation, launched: l
         else:
             compute.project.market.timeline.after(timedelta(seconds=1), look)
 
-    slowest = max(compute.project.market.delays_of(vm.machine.pool).pending for vm in launched)
+    slowest = max(compute.project.market.pool_delays(vm.machine.pool).pending for vm in launched)
     compute.project.market.timeline.after(slowest, look)
 
 
 def _status(bulk: Bulk, operation: Operation, zones: Mapping[str, int], *, failed: bool) -> None:
-    told = {
+    locations = {
         f"zones/{zone}": {
             "status": "DONE",
             "targetVmCount": bulk.count if failed or len(zones) == 1 else count,
@@ -245,4 +247,4 @@ def _status(bulk: Bulk, operation: Operation, zones: Mapping[str, int], *, faile
         }
         for zone, count in zones.items()
     }
-    operation.document["instancesBulkInsertOperationMetadata"] = {"perLocationStatus": told}
+    operation.document["instancesBulkInsertOperationMetadata"] = {"perLocationStatus": locations}

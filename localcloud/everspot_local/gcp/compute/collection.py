@@ -41,7 +41,7 @@ class Collection:
 
     def routes(self, compute: Compute) -> dict[str, Handler]:
         """Return handlers for its verbs, by method id."""
-        made = {
+        handlers = {
             "get": self.get,
             "list": self.list,
             "aggregatedList": self.aggregated,
@@ -49,7 +49,7 @@ class Collection:
             "patch": self.patch,
             "delete": self.delete,
         }
-        return {f"compute.{self.resource}.{verb}": _with(made[verb], compute) for verb in self.verbs}
+        return {f"compute.{self.resource}.{verb}": _with(handlers[verb], compute) for verb in self.verbs}
 
     def path(self, compute: Compute, request: Request) -> str:
         """Return the path of the resource that a call names."""
@@ -64,15 +64,15 @@ class Collection:
         """Return the resources of one scope."""
         folder = f"{compute.scope(request.params)}/{self.plural}"
         answer = {"kind": f"compute#{self.kind}List", "id": folder, "selfLink": compute.link(folder)}
-        found = [self.show(compute, f"{folder}/{document['name']}", document) for document in compute.under(folder)]
-        return {**answer, **paged(found, request.params)}
+        items = [self.show(compute, f"{folder}/{document['name']}", document) for document in compute.under(folder)]
+        return {**answer, **paged(items, request.params)}
 
     def aggregated(self, compute: Compute, request: Request) -> Document:
         """Return the resources of all scopes, by scope; a scope without any has a warning (unless it is left out), as
         on Compute."""
         compute.check_project(request.params)
-        found = [(path, self.show(compute, path, document)) for path, document in compute.of_kind(self.plural)]
-        return aggregated(self.plural, self.kind, found, request.params, compute)
+        entries = [(path, self.show(compute, path, document)) for path, document in compute.of_kind(self.plural)]
+        return aggregated(self.plural, self.kind, entries, request.params, compute)
 
     def insert(self, compute: Compute, request: Request) -> Document:
         """Create a resource; it exists at once, and its operation is done after a while."""
@@ -92,8 +92,8 @@ class Collection:
     def replace(self, compute: Compute, request: Request) -> Document:
         """Replace all fields of a resource but those that the API itself adds."""
         before = compute.get(self.path(compute, request))
-        kept = {key: before[key] for key in _OWN if key in before}
-        return self._change(compute, request, "update", {**request.body, **kept})
+        own_fields = {key: before[key] for key in _OWN if key in before}
+        return self._change(compute, request, "update", {**request.body, **own_fields})
 
     def _change(self, compute: Compute, request: Request, kind: str, changed: Document) -> Document:
         if (repeated := compute.operations.repeated(request.method, request.params)) is not None:
@@ -141,7 +141,7 @@ def merged(before: Mapping[str, Any], change: Mapping[str, Any]) -> Document:
     return after
 
 
-def paged(found: list[Document], params: Mapping[str, Any]) -> Document:
+def paged(documents: list[Document], params: Mapping[str, Any]) -> Document:
     """Return one page of the resources that a filter selects, in the order of names, or the newest first where
     `orderBy` asks for it.
 
@@ -153,12 +153,12 @@ def paged(found: list[Document], params: Mapping[str, Any]) -> Document:
     if order not in ("name", "creationTimestamp desc"):
         raise invalid("orderBy", order, "Only name and creationTimestamp desc are supported.")
     if order == "name":
-        kept = sorted((d for d in found if fits(d)), key=lambda d: str(d["name"]))
+        selected = sorted((d for d in documents if fits(d)), key=lambda d: str(d["name"]))
     else:
-        kept = sorted((d for d in found if fits(d)), key=_created, reverse=True)
+        selected = sorted((d for d in documents if fits(d)), key=_created, reverse=True)
     first, size = _first(params.get("pageToken", "")), page_size(params)
-    page: Document = {"items": kept[first : first + size]}
-    if first + size < len(kept):
+    page: Document = {"items": selected[first : first + size]}
+    if first + size < len(selected):
         page["nextPageToken"] = base64.urlsafe_b64encode(f"at:{first + size}".encode()).decode()
     return page
 
@@ -169,11 +169,11 @@ def _created(document: Document) -> str:
 
 
 def aggregated(
-    plural: str, kind: str, found: list[tuple[str, Document]], params: Mapping[str, Any], compute: Compute
+    plural: str, kind: str, entries: list[tuple[str, Document]], params: Mapping[str, Any], compute: Compute
 ) -> Document:
     """Return documents with their paths, in pages over all scopes, by scope."""
     scopes: dict[str, Any] = {}
-    page = paged([{**document, "_scope": _scope_of(path)} for path, document in found], params)
+    page = paged([{**document, "_scope": _scope_in(path)} for path, document in entries], params)
     for document in page.pop("items"):
         scope = document.pop("_scope")
         scopes.setdefault(scope, {plural: []})[plural].append(document)
@@ -197,7 +197,7 @@ def _first(token: str) -> int:
         raise ApiError(400, "invalid", f"Invalid value for field 'pageToken': '{token}'.") from None
 
 
-def _scope_of(path: str) -> str:
+def _scope_in(path: str) -> str:
     """Return `zones/Z`, `regions/R` or `global` of a path."""
     parts = path.split("/")
     return "global" if parts[2] == "global" else "/".join(parts[2:4])

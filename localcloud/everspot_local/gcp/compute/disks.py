@@ -28,9 +28,9 @@ def _aggregated(compute: Compute, request: Request) -> Document:
 
 def _list(compute: Compute, request: Request) -> Document:
     scope = compute.scope(request.params)
-    found = [disk for path, disk in _all(compute) if path.startswith(f"{scope}/")]
+    disks = [disk for path, disk in _all(compute) if path.startswith(f"{scope}/")]
     answer = {"kind": "compute#diskList", "id": f"{scope}/disks", "selfLink": compute.link(f"{scope}/disks")}
-    return {**answer, **paged(found, request.params)}
+    return {**answer, **paged(disks, request.params)}
 
 
 def _all(compute: Compute) -> list[tuple[str, Document]]:

@@ -32,23 +32,23 @@ def matcher(text: str) -> Test:
     tokens = _tokens(text)
     if not tokens:
         return lambda _: True
-    test, rest = _either(tokens, text)
-    if rest:
+    test, remaining = _either(tokens, text)
+    if remaining:
         raise _bad(text)
     return test
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
-    found, at = [], 0
+    tokens, at = [], 0
     stripped = text.strip()
     while at < len(stripped):
         token = _TOKENS.match(stripped, at)
         if token is None:
             raise _bad(text)
         kind = str(token.lastgroup)
-        found.append(("word" if kind == "word" else "text" if kind in ("double", "single") else kind, token[kind]))
+        tokens.append(("word" if kind == "word" else "text" if kind in ("double", "single") else kind, token[kind]))
         at = token.end()
-    return found
+    return tokens
 
 
 def _either(tokens: list[tuple[str, str]], text: str) -> tuple[Test, list[tuple[str, str]]]:
@@ -65,7 +65,7 @@ def _all(tokens: list[tuple[str, str]], text: str) -> tuple[Test, list[tuple[str
     """Read expressions that stand beside each other, with AND or without."""
     tests = []
     while True:
-        test, tokens = _one(tokens, text)
+        test, tokens = _term(tokens, text)
         tests.append(test)
         if tokens and tokens[0] == ("word", "AND"):
             tokens = tokens[1:]
@@ -73,24 +73,24 @@ def _all(tokens: list[tuple[str, str]], text: str) -> tuple[Test, list[tuple[str
             return (lambda d: all(t(d) for t in tests)), tokens
 
 
-def _one(tokens: list[tuple[str, str]], text: str) -> tuple[Test, list[tuple[str, str]]]:
+def _term(tokens: list[tuple[str, str]], text: str) -> tuple[Test, list[tuple[str, str]]]:
     if tokens and tokens[0][0] == "open":
-        test, rest = _either(tokens[1:], text)
-        if not rest or rest[0][0] != "close":
+        test, remaining = _either(tokens[1:], text)
+        if not remaining or remaining[0][0] != "close":
             raise _bad(text)
-        return test, rest[1:]
+        return test, remaining[1:]
     if len(tokens) < 3 or tokens[0][0] != "word" or tokens[2][0] not in ("word", "text"):
         raise _bad(text)
     (_, name), (kind, operator), (_, value) = tokens[:3]
     if kind != "op" and operator not in ("eq", "ne"):
         raise _bad(text)
     # A value may hold colons and more: an unquoted URL or a moment.
-    rest = tokens[3:]
-    while len(rest) >= 2 and rest[0] == ("op", ":") and tokens[2][0] == "word":
-        value, rest = f"{value}:{rest[1][1]}", rest[2:]
+    remaining = tokens[3:]
+    while len(remaining) >= 2 and remaining[0] == ("op", ":") and tokens[2][0] == "word":
+        value, remaining = f"{value}:{remaining[1][1]}", remaining[2:]
     if operator in _ORDERED and _number(value) is None:
         raise _bad(text)
-    return (lambda d: _compare(_field(d, name), operator, value)), rest
+    return (lambda d: _compare(_field(d, name), operator, value)), remaining
 
 
 def _field(document: Any, name: str) -> Any:
@@ -100,12 +100,12 @@ def _field(document: Any, name: str) -> Any:
     return document
 
 
-def _compare(found: Any, operator: str, value: str) -> bool:
+def _compare(field_value: Any, operator: str, value: str) -> bool:
     if operator in ("!=", "ne"):
-        return not _compare(found, "=" if operator == "!=" else "eq", value)
-    if found is None:
+        return not _compare(field_value, "=" if operator == "!=" else "eq", value)
+    if field_value is None:
         return False
-    text = str(found).lower() if isinstance(found, bool) else str(found)
+    text = str(field_value).lower() if isinstance(field_value, bool) else str(field_value)
     if operator == "eq":
         return re.fullmatch(value, text) is not None
     if operator == "=":
@@ -114,8 +114,8 @@ def _compare(found: Any, operator: str, value: str) -> bool:
         return text.lower().startswith(head[:-1]) if head.endswith("*") else text.lower() == head
     if operator == ":":
         return value == "*" or value.lower() in text.lower()
-    left, right = _number(text), _number(value)
-    return left is not None and right is not None and _ORDERED[operator](left, right)
+    field_number, right = _number(text), _number(value)
+    return field_number is not None and right is not None and _ORDERED[operator](field_number, right)
 
 
 def _number(text: str) -> float | None:

@@ -39,12 +39,12 @@ def routes(compute: Compute) -> dict[str, Handler]:
         "deleteInstances": _delete_instances, "recreateInstances": _recreate,
         "applyUpdatesToInstances": _recreate,
     }  # fmt: skip
-    found = GROUPS.routes(compute)
-    found |= {f"compute.regionInstanceGroupManagers.{verb}": _bound(call, compute) for verb, call in calls.items()}
-    found["compute.instanceGroupManagers.aggregatedList"] = _bound(GROUPS.aggregated, compute)
-    found["compute.regionInstanceGroups.get"] = _bound(_plain, compute)
-    found["compute.regionInstanceGroups.listInstances"] = _bound(_plain_instances, compute)
-    return found
+    handlers = GROUPS.routes(compute)
+    handlers |= {f"compute.regionInstanceGroupManagers.{verb}": _bound(call, compute) for verb, call in calls.items()}
+    handlers["compute.instanceGroupManagers.aggregatedList"] = _bound(GROUPS.aggregated, compute)
+    handlers["compute.regionInstanceGroups.get"] = _bound(_plain, compute)
+    handlers["compute.regionInstanceGroups.listInstances"] = _bound(_plain_instances, compute)
+    return handlers
 
 
 def _bound(call: Callable[[Compute, Request], Document], compute: Compute) -> Handler:
@@ -70,8 +70,8 @@ def _once(change: Callable[[Compute, Request], Document]) -> Callable[[Compute, 
 def _group(compute: Compute, request: Request) -> ManagedGroup:
     path = GROUPS.path(compute, request)
     compute.get(path)
-    found: ManagedGroup = compute.groups[path]
-    return found
+    group: ManagedGroup = compute.groups[path]
+    return group
 
 
 @_once
@@ -93,8 +93,8 @@ def _forget(compute: Compute, path: str) -> None:
 @_once
 def _patch(compute: Compute, request: Request) -> Document:
     group, body = _group(compute, request), dict(request.body)
-    given = body.get("fingerprint")
-    if given and given != group.document["fingerprint"]:
+    fingerprint = body.get("fingerprint")
+    if fingerprint and fingerprint != group.document["fingerprint"]:
         raise ApiError(412, "conditionNotMet", "Fingerprint of the resource does not match.")
     if "versions" not in body and "instanceTemplate" in body:
         body["versions"] = [{"instanceTemplate": body["instanceTemplate"]}]
@@ -144,7 +144,7 @@ def _delete(compute: Compute, request: Request) -> Document:
     group = _group(compute, request)
     compute.check_unused(group.path)
     never = timedelta(seconds=-1)
-    operation: Operation = compute.begun(request, "delete", group.path, takes=never)
+    operation: Operation = compute.begun(request, "delete", group.path, duration=never)
     compute.project.market.timeline.after(
         compute.project.market.delays.operation, lambda: _end(compute, group, operation)
     )
@@ -199,32 +199,32 @@ def _members(group: ManagedGroup, request: Request, *, skip: bool) -> list[Group
     if not 1 <= len(links) <= _AT_ONCE:
         raise invalid("instances", "", f"There can be 1 to {_AT_ONCE} instances in a request.")
     by_name = {(member.zone, member.name): member for member in group.members}
-    found = []
+    members = []
     for link in links:
         parts = str(link).split("/")
         member = by_name.get((parts[-3], parts[-1])) if len(parts) >= 4 else None
         if member is not None:
-            found.append(member)
+            members.append(member)
         elif not skip:
             raise invalid("instances", link, "The instance is not a member of the instance group.")
-    return found
+    return members
 
 
 def _managed(compute: Compute, request: Request) -> Document:
     group = _group(compute, request)
-    found = [_member(compute, group, member) for member in group.members]
+    members = [_member(compute, group, member) for member in group.members]
     if group.document["listManagedInstancesResults"] == "PAGELESS":
-        return {"managedInstances": found}
+        return {"managedInstances": members}
     # Discovery document, `listManagedInstances`: pages are told only of groups that are set so.
     size, first = page_size(request.params), int(request.params.get("pageToken", "0") or 0)
-    page: Document = {"managedInstances": found[first : first + size]}
-    return {**page, **({"nextPageToken": str(first + size)} if first + size < len(found) else {})}
+    page: Document = {"managedInstances": members[first : first + size]}
+    return {**page, **({"nextPageToken": str(first + size)} if first + size < len(members) else {})}
 
 
 def _member(compute: Compute, group: ManagedGroup, member: GroupMember) -> Document:
     zone = member.zone or tail(group.document["distributionPolicy"]["zones"][0]["zone"])
     vm = member.vm if member.vm is not None and compute.vms.get(member.vm.path) is member.vm else None
-    told: Document = {
+    document: Document = {
         "instance": compute.link(f"projects/{compute.name}/zones/{zone}/instances/{member.name}"),
         "name": member.name,
         "currentAction": member.action,
@@ -232,17 +232,17 @@ def _member(compute: Compute, group: ManagedGroup, member: GroupMember) -> Docum
         "version": {"instanceTemplate": member.template or group.document["instanceTemplate"]},
     }
     if vm is not None:
-        told |= {"id": vm.machine.id, "instanceStatus": vm.status}
+        document |= {"id": vm.machine.id, "instanceStatus": vm.status}
         if group.document.get("instanceFlexibilityPolicy"):
-            told["propertiesFromFlexibilityPolicy"] = {"machineType": member.machine_type}
+            document["propertiesFromFlexibilityPolicy"] = {"machineType": member.machine_type}
     if member.failed:
         errors = [{"code": f.code, "message": f.message, "errorDetails": f.details} for f in member.failed]
-        told["lastAttempt"] = {"errors": {"errors": errors}}
+        document["lastAttempt"] = {"errors": {"errors": errors}}
     policies = group.document["autoHealingPolicies"]
     if policies and vm is not None:
         state = "UNKNOWN" if member.healthy is None else "HEALTHY" if member.healthy else "UNHEALTHY"
-        told["instanceHealth"] = [{"healthCheck": policies[0]["healthCheck"], "detailedHealthState": state}]
-    return told
+        document["instanceHealth"] = [{"healthCheck": policies[0]["healthCheck"], "detailedHealthState": state}]
+    return document
 
 
 def _errors(compute: Compute, request: Request) -> Document:
@@ -253,11 +253,11 @@ def _plain(compute: Compute, request: Request) -> Document:
     """Return the group of instances that a managed group holds."""
     path = f"{compute.scope(request.params)}/{GROUPS.plural}/{request.params['instanceGroup']}"
     document = compute.get(path)
-    told = {"kind": "compute#instanceGroup", "id": document["id"], "name": document["name"]}
+    identity = {"kind": "compute#instanceGroup", "id": document["id"], "name": document["name"]}
     alive = sum(member.vm is not None for member in compute.groups[path].members)
     shared = {"creationTimestamp": document["creationTimestamp"], "region": document["region"]}
     return {
-        **told,
+        **identity,
         **shared,
         "size": alive,
         "selfLink": document["instanceGroup"],
@@ -268,11 +268,11 @@ def _plain(compute: Compute, request: Request) -> Document:
 def _plain_instances(compute: Compute, request: Request) -> Document:
     path = f"{compute.scope(request.params)}/{GROUPS.plural}/{request.params['instanceGroup']}"
     compute.get(path)
-    there = [m.vm for m in compute.groups[path].members if m.vm is not None and m.vm.path in compute.vms]
-    wanted = request.body.get("instanceState", "ALL")
-    found = [{"instance": compute.link(vm.path), "status": vm.status} for vm in there]
+    vms = [m.vm for m in compute.groups[path].members if m.vm is not None and m.vm.path in compute.vms]
+    state_filter = request.body.get("instanceState", "ALL")
+    items = [{"instance": compute.link(vm.path), "status": vm.status} for vm in vms]
     return {"kind": "compute#regionInstanceGroupsListInstances",
-            "items": [item for item in found if wanted == "ALL" or item["status"] == "RUNNING"]}  # fmt: skip
+            "items": [item for item in items if state_filter == "ALL" or item["status"] == "RUNNING"]}  # fmt: skip
 
 
 def _shown(compute: Compute, path: str, document: Document) -> Document:
@@ -290,8 +290,8 @@ def _shown(compute: Compute, path: str, document: Document) -> Document:
 
 
 def _camel(action: str) -> str:
-    head, *rest = action.lower().split("_")
-    return head + "".join(part.capitalize() for part in rest)
+    head, *tail = action.lower().split("_")
+    return head + "".join(part.capitalize() for part in tail)
 
 
 GROUPS = Collection(

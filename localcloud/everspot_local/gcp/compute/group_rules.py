@@ -10,7 +10,7 @@ from typing import Any
 from everspot_local.gcp.answers import invalid, not_here, required
 from everspot_local.gcp.compute.machine_types import machine_types
 from everspot_local.gcp.compute.names import tail
-from everspot_local.gcp.compute.selection import wanted
+from everspot_local.gcp.compute.selection import read_ranked_types
 from everspot_local.gcp.compute.state import Compute, fingerprint
 
 Document = dict[str, Any]
@@ -65,8 +65,8 @@ def completed(compute: Compute, scope: str, body: Document) -> Document:
 
 def _version(body: Mapping[str, Any], template: str) -> Document:
     """Return the only version of a group, which covers its whole size and has no size of its own."""
-    given: Mapping[str, Any] = next(iter(body.get("versions", ())), {})
-    return {**{name: value for name, value in given.items() if name != "targetSize"}, "instanceTemplate": template}
+    version: Mapping[str, Any] = next(iter(body.get("versions", ())), {})
+    return {**{name: value for name, value in version.items() if name != "targetSize"}, "instanceTemplate": template}
 
 
 def _template(compute: Compute, body: Mapping[str, Any]) -> str:
@@ -93,17 +93,17 @@ def _check_flexibility(compute: Compute, policy: Mapping[str, Any] | None, shape
     if policy is None:
         return
     field = "resource.instanceFlexibilityPolicy"
-    asked = wanted(policy.get("instanceSelections", {}), field)
+    ranked_types = read_ranked_types(policy.get("instanceSelections", {}), field)
     for name, selection in policy.get("instanceSelections", {}).items():
         if more := sorted(set(selection) - {"machineTypes", "rank"}):
             raise not_here(f"{field}.instanceSelections[{name}].{more[0]}")
-    for kind in asked.types:
+    for kind in ranked_types.types:
         if kind not in machine_types(compute.project.market.pools.catalogue):
             raise invalid(field, kind, f"Machine type with name '{kind}' does not exist.")
     if shape not in _FLEXIBLE:
         # As met: "Instance flexibility policy is supported only for RMIGs with target shapes …"
-        why = "Instance flexibility policy is supported only for RMIGs with target shapes ANY, ANY_SINGLE_ZONE and "
-        raise invalid("resource.distributionPolicy.targetShape", shape, f"{why}BALANCED.")
+        message = "Instance flexibility policy is supported only for RMIGs with target shapes ANY, ANY_SINGLE_ZONE and "
+        raise invalid("resource.distributionPolicy.targetShape", shape, f"{message}BALANCED.")
 
 
 def _update(policy: Mapping[str, Any], shape: str, zones: int) -> Document:
@@ -114,24 +114,26 @@ def _update(policy: Mapping[str, Any], shape: str, zones: int) -> Document:
     }  # fmt: skip
     if shape != "EVEN" and whole["instanceRedistributionType"] == "PROACTIVE":
         # Compute Engine, "Set the target distribution shape": proactive redistribution has to be off for other shapes.
-        why = f"Proactive instance redistribution must be disabled for target shape {shape}."
-        raise invalid("resource.updatePolicy.instanceRedistributionType", "PROACTIVE", why)
+        message = f"Proactive instance redistribution must be disabled for target shape {shape}."
+        raise invalid("resource.updatePolicy.instanceRedistributionType", "PROACTIVE", message)
     for name in ("maxSurge", "maxUnavailable"):
-        given = whole.get(name, {})
-        if "percent" in given:
+        limit = whole.get(name, {})
+        if "percent" in limit:
             raise not_here(f"resource.updatePolicy.{name}.percent")
-        fixed = int(given.get("fixed", 0 if name == "maxSurge" and whole["replacementMethod"] == "RECREATE" else zones))
+        fixed = int(limit.get("fixed", 0 if name == "maxSurge" and whole["replacementMethod"] == "RECREATE" else zones))
         if 0 < fixed < zones:
             # As met: https://github.com/world-federation-of-advertisers/cross-media-measurement/pull/4139
-            why = f"Fixed updatePolicy.{name} for regional managed instance group has to be either 0 or at least equal "
-            raise invalid(f"resource.updatePolicy.{name}.fixed", fixed, f"{why}to the number of zones.")
+            message = (
+                f"Fixed updatePolicy.{name} for regional managed instance group has to be either 0 or at least equal "
+            )
+            raise invalid(f"resource.updatePolicy.{name}.fixed", fixed, f"{message}to the number of zones.")
         whole[name] = {"fixed": fixed, "calculated": fixed}
     if not whole["maxSurge"]["fixed"] and not whole["maxUnavailable"]["fixed"]:
-        why = "maxSurge and maxUnavailable must not both be 0."
-        raise invalid("resource.updatePolicy", "", why)
+        message = "maxSurge and maxUnavailable must not both be 0."
+        raise invalid("resource.updatePolicy", "", message)
     if whole["replacementMethod"] == "RECREATE" and whole["maxSurge"]["fixed"]:
-        why = "maxSurge must be 0 with the replacement method RECREATE."
-        raise invalid("resource.updatePolicy.maxSurge", whole["maxSurge"]["fixed"], why)
+        message = "maxSurge must be 0 with the replacement method RECREATE."
+        raise invalid("resource.updatePolicy.maxSurge", whole["maxSurge"]["fixed"], message)
     return whole
 
 
@@ -143,8 +145,8 @@ def _lifecycle(policy: Mapping[str, Any], shape: str) -> Document:
     moves = policy.get("onRepair", {}).get("allowChangingZone", "NO")
     if moves == "YES" and (shape not in ("ANY", "BALANCED") or whole["forceUpdateOnRepair"] != "YES"):
         # Release notes of 2026-07-21: of regional groups with these shapes, and with updates forced on repair.
-        why = "Changing the zone on repair needs target shape ANY or BALANCED, and forceUpdateOnRepair=YES."
-        raise invalid("resource.instanceLifecyclePolicy.onRepair.allowChangingZone", "YES", why)
+        message = "Changing the zone on repair needs target shape ANY or BALANCED, and forceUpdateOnRepair=YES."
+        raise invalid("resource.instanceLifecyclePolicy.onRepair.allowChangingZone", "YES", message)
     return {**whole, "onRepair": {"allowChangingZone": moves}}
 
 
@@ -152,7 +154,7 @@ def _healing(compute: Compute, policies: Any) -> list[Document]:
     if len(policies) > 1:
         # Discovery document, `autoHealingPolicies`: "You can specify only one autohealing policy".
         raise invalid("resource.autoHealingPolicies", "", "Only one autohealing policy can be specified.")
-    found = []
+    checked_policies = []
     for policy in policies:
         delay = int(policy.get("initialDelaySec", 0))
         if not 0 <= delay <= 3600:
@@ -161,5 +163,5 @@ def _healing(compute: Compute, policies: Any) -> list[Document]:
         if not check:
             raise required("resource.autoHealingPolicies[0].healthCheck")
         path = compute.referred(check, "healthChecks", "resource.autoHealingPolicies[0].healthCheck")
-        found.append({"healthCheck": compute.link(path), "initialDelaySec": delay})
-    return found
+        checked_policies.append({"healthCheck": compute.link(path), "initialDelaySec": delay})
+    return checked_policies

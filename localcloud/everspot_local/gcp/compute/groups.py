@@ -11,10 +11,10 @@ from datetime import timedelta
 from typing import Any
 
 from everspot_local.gcp.answers import ApiError
-from everspot_local.gcp.compute.launching import kind_of, lacking, launch, market_of
+from everspot_local.gcp.compute.launching import find_kind, lacking, launch, read_market
 from everspot_local.gcp.compute.members import GroupMember, without_repeats
 from everspot_local.gcp.compute.names import moment, tail
-from everspot_local.gcp.compute.selection import Wanted, choose, wanted
+from everspot_local.gcp.compute.selection import RankedTypes, choose, read_ranked_types
 from everspot_local.gcp.compute.state import Compute
 from everspot_local.gcp.compute.vms import Vm
 from everspot_local.gcp.operations import OperationFailed
@@ -80,7 +80,7 @@ class ManagedGroup:
     def let_go(self, member: GroupMember) -> None:
         """Delete a member and its instance; the group then forgets it."""
         member.action = "DELETING"
-        if (vm := self._there(member)) is None:
+        if (vm := self._existing_vm(member)) is None:
             self._forget(member)
         else:
             self._delete(member, vm)
@@ -90,7 +90,7 @@ class ManagedGroup:
         if member.leaving or member.action == "RECREATING":
             return
         member.action = "RECREATING"
-        if (vm := self._there(member)) is not None:
+        if (vm := self._existing_vm(member)) is not None:
             self._delete(member, vm)
         else:
             member.vm = None
@@ -120,7 +120,7 @@ class ManagedGroup:
         rests = all(m.action == "NONE" and (m.running or not repairs) for m in self.members)
         return rests and len(self.members) == self.size
 
-    def _there(self, member: GroupMember) -> Vm | None:
+    def _existing_vm(self, member: GroupMember) -> Vm | None:
         """Return a member's instance if it exists, running or stopped."""
         vm = member.vm
         return vm if vm is not None and self.compute.vms.get(vm.path) is vm else None
@@ -138,27 +138,27 @@ class ManagedGroup:
         if member.action == "CREATING" or document["instanceLifecyclePolicy"]["forceUpdateOnRepair"] == "YES":
             member.template = document["instanceTemplate"]
         properties = self._properties(member.template)
-        asked = self._asked(properties)
+        ranked_types = self._ranked_types(properties)
         zones = [tail(zone["zone"]) for zone in document["distributionPolicy"]["zones"]]
         if member.zone and document["instanceLifecyclePolicy"]["onRepair"]["allowChangingZone"] != "YES":
             zones = [member.zone]
         problems: list[OperationFailed] = []
 
         def available(machine_type: str, zone: str) -> int:
-            kind = kind_of(self.compute, {**properties, "machineType": machine_type}, zone)
-            problem = lacking(self.compute, kind, zone, market_of(properties))
+            kind = find_kind(self.compute, {**properties, "machineType": machine_type}, zone)
+            problem = lacking(self.compute, kind, zone, read_market(properties))
             if problem is not None:
                 problems.append(problem)
                 return 0
             pool = self.compute.project.market.pools.get(kind, zone)
-            return pool.available(market_of(properties)) if pool is not None else 0
+            return pool.available(read_market(properties)) if pool is not None else 0
 
         present: dict[str, int] = {}
         for other in self.members:
             if other.vm is not None and other is not member:
                 present[other.zone] = present.get(other.zone, 0) + 1
         shape = document["distributionPolicy"]["targetShape"]
-        chosen = choose(shape, 1, asked, zones, available, present)
+        chosen = choose(shape, 1, ranked_types, zones, available, present)
         if not chosen:
             self._note(member, problems)
             return
@@ -179,7 +179,7 @@ class ManagedGroup:
             self._note(member, [OperationFailed("INTERNAL_ERROR", str(operation.document["name"]))])
             return
         member.vm, member.failed, member.unhealthy, member.healthy = vm, [], 0, None
-        pending = self.compute.project.market.delays_of(vm.machine.pool).pending
+        pending = self.compute.project.market.pool_delays(vm.machine.pool).pending
         self._later(pending, lambda: self._started(member, vm))
 
     def _started(self, member: GroupMember, vm: Vm) -> None:
@@ -191,15 +191,15 @@ class ManagedGroup:
 
     def _properties(self, template: str) -> Document:
         """Return a template's properties; if it was deleted meanwhile, the group's own template counts."""
-        kept = self.compute.resources.get(self.compute.path(template))
-        kept = kept or self.compute.get(self.compute.path(self.document["instanceTemplate"]))
-        return dict(kept["properties"])
+        template_document = self.compute.resources.get(self.compute.path(template))
+        template_document = template_document or self.compute.get(self.compute.path(self.document["instanceTemplate"]))
+        return dict(template_document["properties"])
 
-    def _asked(self, properties: Mapping[str, Any]) -> Wanted:
+    def _ranked_types(self, properties: Mapping[str, Any]) -> RankedTypes:
         policy = self.document.get("instanceFlexibilityPolicy")
         if policy is not None:
-            return wanted(policy["instanceSelections"], "resource.instanceFlexibilityPolicy")
-        return Wanted(((tail(properties["machineType"]),),))
+            return read_ranked_types(policy["instanceSelections"], "resource.instanceFlexibilityPolicy")
+        return RankedTypes(((tail(properties["machineType"]),),))
 
     def _note(self, member: GroupMember, problems: list[OperationFailed]) -> None:
         """Record an error, for the member and for the list of errors."""
@@ -222,15 +222,15 @@ class ManagedGroup:
     def _delete(self, member: GroupMember, vm: Vm) -> None:
         operations, scope = self.compute.operations, vm.path.rpartition("/instances/")[0]
         never = timedelta(seconds=-1)  # it is done when the instance is gone
-        vm.delete(operations.begin("delete", scope, vm.path, vm.machine.id, AGENT, takes=never))
-        self._gone(member, vm.machine)
+        vm.delete(operations.begin("delete", scope, vm.path, vm.machine.id, AGENT, duration=never))
+        self._after_end(member, vm.machine)
 
-    def _gone(self, member: GroupMember, machine: Machine) -> None:
+    def _after_end(self, member: GroupMember, machine: Machine) -> None:
         """Wait until the instance is gone; then forget the member, or create it again."""
         if member.vm is None or member.vm.machine is not machine or member not in self.members:
             return
-        if self._there(member) is not None:
-            self._later(_TRY_OUT, lambda: self._gone(member, machine))
+        if self._existing_vm(member) is not None:
+            self._later(_TRY_OUT, lambda: self._after_end(member, machine))
         elif member.leaving:
             self._forget(member)
         elif member.action == "RECREATING":
@@ -273,10 +273,10 @@ class ManagedGroup:
             self.recreate(member)
 
     def _new_name(self) -> str:
-        taken = {member.name for member in self.members}
+        used_names = {member.name for member in self.members}
         while True:
             end = "".join(self._draw.choice(_LETTERS) for _ in range(4))
-            if (name := f"{self.document['baseInstanceName']}-{end}") not in taken:
+            if (name := f"{self.document['baseInstanceName']}-{end}") not in used_names:
                 return name
 
     def _later(self, delay: timedelta, call: Callable[[], object]) -> None:

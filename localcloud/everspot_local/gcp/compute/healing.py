@@ -47,21 +47,21 @@ class Healing:
         clock = self._compute.project.market.clock
         for member in group.members:
             vm = member.vm
-            if check is None or vm is None or not member.running or not self._asked(vm, policy):
+            if check is None or vm is None or not member.running or not self._is_due(vm, policy):
                 continue
-            threading.Thread(target=self._ask, args=(group, member, vm, dict(check)), daemon=True).start()
+            threading.Thread(target=self._probe, args=(group, member, vm, dict(check)), daemon=True).start()
         interval = timedelta(seconds=int(check["checkIntervalSec"]) if check else 5)
         self._compute.project.market.timeline.after(max(interval, _APART * clock.scale), lambda: self._round(group))
 
-    def _asked(self, vm: Vm, policy: Document) -> bool:
+    def _is_due(self, vm: Vm, policy: Document) -> bool:
         """Return whether a machine runs programs that have had their time to boot."""
         project = self._compute.project
-        boot = project.market.delays_of(vm.machine.pool).boot
+        boot = project.market.pool_delays(vm.machine.pool).boot
         delay = max(timedelta(seconds=int(policy["initialDelaySec"])), self.patience * project.market.clock.scale)
         grown = project.market.clock.now() >= vm.machine.launched_at + boot + delay
         return grown and project.machines.processes.pid(vm.machine.id) is not None
 
-    def _ask(self, group: ManagedGroup, member: GroupMember, vm: Vm, check: Document) -> None:
+    def _probe(self, group: ManagedGroup, member: GroupMember, vm: Vm, check: Document) -> None:
         """Check a member in a thread of its own, which does not hold the lock while it waits."""
         well = answers(vm.health_address, check)
         with self._compute.project.market.lock:

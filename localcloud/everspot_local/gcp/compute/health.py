@@ -38,8 +38,8 @@ def _check(_compute: Compute, _scope: str, body: Document) -> Document:
     }  # fmt: skip
     if whole["timeoutSec"] > whole["checkIntervalSec"]:
         # API reference, healthChecks: "It is invalid for timeoutSec to have greater value than checkIntervalSec".
-        why = "timeoutSec must not be greater than checkIntervalSec."
-        raise invalid("resource.timeoutSec", whole["timeoutSec"], why)
+        message = "timeoutSec must not be greater than checkIntervalSec."
+        raise invalid("resource.timeoutSec", whole["timeoutSec"], message)
     for name, low, high in (
         ("checkIntervalSec", 1, 300),
         ("timeoutSec", 1, 300),
@@ -51,11 +51,11 @@ def _check(_compute: Compute, _scope: str, body: Document) -> Document:
     return {**whole, _KINDS[kind]: _how(kind, body.get(_KINDS[kind], {}))}
 
 
-def _how(kind: str, given: Document) -> Document:
+def _how(kind: str, settings: Document) -> Document:
     usual = {"proxyHeader": "NONE", "port": 80, **({"requestPath": "/"} if kind == "HTTP" else {})}
-    if not 1 <= int(given.get("port", 80)) <= 65535:
-        raise invalid(f"resource.{_KINDS[kind]}.port", given["port"], "Must be between 1 and 65535.")
-    return {**usual, **given}
+    if not 1 <= int(settings.get("port", 80)) <= 65535:
+        raise invalid(f"resource.{_KINDS[kind]}.port", settings["port"], "Must be between 1 and 65535.")
+    return {**usual, **settings}
 
 
 _VERBS = ("get", "list", "insert", "patch", "delete")

@@ -38,8 +38,8 @@ def routes(compute: Compute) -> dict[str, Handler]:
 
     def listed(request: Request) -> Document:
         project = request.params["project"]
-        found = [_document(compute, *entry) for entry in _PUBLIC.items() if entry[0][0] == project]
-        return {"kind": "compute#imageList", "id": f"projects/{project}/global/images", "items": found}
+        items = [_document(compute, *entry) for entry in _PUBLIC.items() if entry[0][0] == project]
+        return {"kind": "compute#imageList", "id": f"projects/{project}/global/images", "items": items}
 
     def path(request: Request) -> str:
         compute.check_project(request.params)
@@ -72,10 +72,10 @@ def find(compute: Compute, link: str) -> Document:
     """
     text = link if "projects/" in link or link.startswith("global/") else f"global/images/{link}"
     path = compute.path(text)
-    found = re.fullmatch(r"projects/([^/]+)/global/images/(family/)?([^/]+)", path)
-    if found is None:
+    link_match = re.fullmatch(r"projects/([^/]+)/global/images/(family/)?([^/]+)", path)
+    if link_match is None:
         raise ApiError(400, "invalid", f"Invalid value for field 'sourceImage': '{link}'. The URL is malformed.")
-    project, by_family, name = found.groups()
+    project, by_family, name = link_match.groups()
     for (owner, family), image in _PUBLIC.items():
         if owner == project and name == (family if by_family else image[0]):
             document = _document(compute, (owner, family), image)

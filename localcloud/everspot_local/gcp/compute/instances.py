@@ -28,8 +28,8 @@ def routes(compute: Compute) -> dict[str, Handler]:
         "setDeletionProtection": _protect, "simulateMaintenanceEvent": _maintain,
         "getSerialPortOutput": _console,
     }  # fmt: skip
-    found = INSTANCES.routes(compute)
-    return found | {f"compute.instances.{verb}": _bound(call, compute) for verb, call in calls.items()}
+    handlers = INSTANCES.routes(compute)
+    return handlers | {f"compute.instances.{verb}": _bound(call, compute) for verb, call in calls.items()}
 
 
 def _bound(call: Any, compute: Compute) -> Handler:
@@ -71,7 +71,7 @@ def _delete(compute: Compute, request: Request) -> Document:
             400, "invalidResourceUsage", "Invalid resource usage: 'Resource cannot be deleted if it's protected "
             "against deletion. Disable deletion protection before deleting the resource.'.",
         )  # fmt: skip
-    operation = compute.begun(request, "delete", path, takes=NEVER)
+    operation = compute.begun(request, "delete", path, duration=NEVER)
     compute.vms[path].delete(operation)
     return operation.document
 
@@ -88,11 +88,11 @@ def _set_labels(compute: Compute, request: Request) -> Document:
 def _set_metadata(compute: Compute, request: Request) -> Document:
     path = INSTANCES.path(compute, request)
     instance = compute.get(path)
-    given = {"items": request.body.get("items", [])}
-    check_metadata(given, "metadata")
+    metadata = {"items": request.body.get("items", [])}
+    check_metadata(metadata, "metadata")
     if request.body.get("fingerprint") != instance["metadata"]["fingerprint"]:
         raise _stale("Supplied fingerprint does not match current metadata fingerprint.")
-    instance["metadata"] = {"kind": "compute#metadata", **given, "fingerprint": fingerprint((path, given))}
+    instance["metadata"] = {"kind": "compute#metadata", **metadata, "fingerprint": fingerprint((path, metadata))}
     compute.project.metadata.changed(instance["id"])
     return compute.begun(request, "setMetadata", path).document
 
@@ -125,14 +125,14 @@ def _console(compute: Compute, request: Request) -> Document:
     instance, start = compute.get(path), int(request.params.get("start", 0))
     log = compute.project.machines.processes.folder(instance["id"]) / "console.log"
     text = log.read_bytes() if log.is_file() else b""
-    told = {"kind": "compute#serialPortOutput", "contents": text[start:].decode(errors="replace")}
-    return {**told, "start": str(min(start, len(text))), "next": str(len(text)), "selfLink": instance["selfLink"]}
+    document = {"kind": "compute#serialPortOutput", "contents": text[start:].decode(errors="replace")}
+    return {**document, "start": str(min(start, len(text))), "next": str(len(text)), "selfLink": instance["selfLink"]}
 
 
-def _check_fingerprint(given: str | None, value: Any, what: str) -> None:
+def _check_fingerprint(supplied: str | None, value: Any, subject: str) -> None:
     """Refuse a stale fingerprint with 412 conditionNotMet (Compute API, `labelFingerprint`)."""
-    if given != fingerprint(value):
-        raise _stale(f"{what} fingerprint either invalid or resource labels have changed")
+    if supplied != fingerprint(value):
+        raise _stale(f"{subject} fingerprint either invalid or resource labels have changed")
 
 
 def _stale(message: str) -> ApiError:
@@ -144,8 +144,8 @@ def _nothing(_compute: Compute, scope: str, _body: Document) -> Document:
 
 
 def _show(compute: Compute, path: str, _document: Document) -> Document:
-    found: Document = compute.vms[path].shown()
-    return found
+    document: Document = compute.vms[path].shown()
+    return document
 
 
 INSTANCES = Collection(

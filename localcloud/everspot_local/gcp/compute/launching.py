@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from everspot_core.records import Market
 
-from everspot_local.gcp.compute.machine_types import accelerator_of, catalogue_type, machine_type_of
+from everspot_local.gcp.compute.machine_types import accelerator_name, catalogue_type, machine_type_name
 from everspot_local.gcp.compute.names import check_name, tail
 from everspot_local.gcp.compute.properties import checked
 from everspot_local.gcp.compute.state import Compute, fingerprint
@@ -24,14 +24,14 @@ _RESERVED = 4
 """VPC, "Unusable addresses in IPv4 subnet ranges": the first two and the last two."""
 
 
-def kind_of(compute: Compute, properties: Mapping[str, Any], zone: str) -> str:
+def find_kind(compute: Compute, properties: Mapping[str, Any], zone: str) -> str:
     """Return the catalogue's type of the requested properties in a zone."""
     catalogue = compute.project.market.pools.catalogue
     attached = properties.get("guestAccelerators", ())
     return catalogue_type(catalogue, properties["machineType"], attached, zone, "resource")
 
 
-def market_of(properties: Mapping[str, Any]) -> Market:
+def read_market(properties: Mapping[str, Any]) -> Market:
     """Return the market, Spot or on-demand, of the requested properties."""
     spot = properties.get("scheduling", {}).get("provisioningModel") == "SPOT"
     return Market.SPOT if spot else Market.ON_DEMAND
@@ -43,18 +43,18 @@ def lacking(compute: Compute, kind: str, zone: str, market: Market, count: int =
         if (forbidden := limit(kind, market, count)) is not None:
             return forbidden
     pool = compute.project.market.pools.get(kind, zone)
-    if pool is None or pool.price_of(market) is None:
+    if pool is None or pool.hourly_usd(market) is None:
         # As met where a zone lacks a type: the same words as for an instance that names it.
-        name = machine_type_of(kind)
-        why = f"Machine type with name '{name}' does not exist in zone '{zone}'."
-        return OperationFailed("RESOURCE_NOT_FOUND", why, status=404)
+        name = machine_type_name(kind)
+        message = f"Machine type with name '{name}' does not exist in zone '{zone}'."
+        return OperationFailed("RESOURCE_NOT_FOUND", message, status=404)
     return None if pool.available(market) >= count else stockout(compute, kind, zone)
 
 
 def stockout(compute: Compute, kind: str, zone: str) -> OperationFailed:
     """Return the error for a zone without capacity of a type. Words: Compute Engine, "Troubleshoot resource
     availability errors"."""
-    name = machine_type_of(kind)
+    name = machine_type_name(kind)
     where = f"projects/{compute.name}/zones/{zone}"
     short = f"The zone '{where}' does not have enough resources available to fulfill the request."
     message = f"{short}  '(resource type:compute)'."
@@ -77,8 +77,8 @@ def stockout(compute: Compute, kind: str, zone: str) -> OperationFailed:
 
 
 def _attached(compute: Compute, kind: str) -> str:
-    found = compute.project.market.pools.catalogue.types[kind]
-    return f"{accelerator_of(found)}:{found.gpus}" if found.gpus else ""
+    instance_type = compute.project.market.pools.catalogue.types[kind]
+    return f"{accelerator_name(instance_type)}:{instance_type.gpus}" if instance_type.gpus else ""
 
 
 def launch(
@@ -109,7 +109,7 @@ def launch(
     properties = checked(compute, properties, "resource", zone)
     scope = f"projects/{compute.name}/zones/{zone}"
     path = f"{scope}/instances/{name}"
-    kind, market = kind_of(compute, properties, zone), market_of(properties)
+    kind, market = find_kind(compute, properties, zone), read_market(properties)
     problem = lacking(compute, kind, zone, market) or _no_address(compute, properties)
     if path not in compute.resources and problem is not None:
         failed = compute.operations.begin("insert", scope, path, "0", user, work=_raiser(problem))
@@ -119,7 +119,7 @@ def launch(
     vm = Vm(compute, path, cast(MarketPool, compute.project.market.pools.get(kind, zone)), fleet)
     vm.disk_labels = tuple(dict(disk.get("initializeParams", {}).get("labels", {})) for disk in properties["disks"])
     never = timedelta(seconds=-1)  # it is done when the instance runs
-    vm.beginning = compute.operations.begin("insert", scope, path, vm.machine.id, user, takes=never)
+    vm.beginning = compute.operations.begin("insert", scope, path, vm.machine.id, user, duration=never)
     vm.beginning.document.update({"operationGroupId": group} if group else {})
     compute.project.machines.launch(vm.machine)
     return vm.beginning, vm
@@ -135,23 +135,23 @@ def _raiser(problem: OperationFailed) -> Callable[[], None]:
 def _instance(compute: Compute, path: str, zone: str, name: str, properties: Mapping[str, Any], kind: str) -> Document:
     """Return the document of a new instance."""
     here = f"projects/{compute.name}/zones/{zone}"
-    found = compute.project.market.pools.catalogue.types[kind]
+    instance_type = compute.project.market.pools.catalogue.types[kind]
     accelerators = [
         {
-            "acceleratorType": compute.link(f"{here}/acceleratorTypes/{accelerator_of(found)}"),
-            "acceleratorCount": found.gpus,
+            "acceleratorType": compute.link(f"{here}/acceleratorTypes/{accelerator_name(instance_type)}"),
+            "acceleratorCount": instance_type.gpus,
         }
     ]
-    kept = {key: value for key, value in properties.items() if key not in ("name", "params", "zone")}
+    retained = {key: value for key, value in properties.items() if key not in ("name", "params", "zone")}
     metadata = properties.get("metadata", {})
     return {
         "cpuPlatform": "Unknown CPU Platform",
         "startRestricted": False,
         "deletionProtection": False,
         "canIpForward": False,
-        **kept,
-        "machineType": compute.link(f"{here}/machineTypes/{machine_type_of(kind)}"),
-        "guestAccelerators": accelerators if found.gpus else None,
+        **retained,
+        "machineType": compute.link(f"{here}/machineTypes/{machine_type_name(kind)}"),
+        "guestAccelerators": accelerators if instance_type.gpus else None,
         "disks": [_disk(compute, here, name, disk) for disk in properties["disks"]],
         "networkInterfaces": [
             {**interface, "networkIP": _address(compute, interface["subnetwork"])}
@@ -165,15 +165,15 @@ def _instance(compute: Compute, path: str, zone: str, name: str, properties: Map
 
 def _disk(compute: Compute, here: str, name: str, disk: Mapping[str, Any]) -> Document:
     """Return an attached disk; what it was created from is no longer shown."""
-    given = disk.get("initializeParams", {})
+    initial = disk.get("initializeParams", {})
     label = name if disk["boot"] else f"{name}-{disk['index']}"
-    size = given.get("diskSizeGb") or disk.get("diskSizeGb") or "10"
-    made = {"source": compute.link(f"{here}/disks/{given.get('diskName', label)}"), "diskSizeGb": size}
-    kept = {key: value for key, value in disk.items() if key not in _NOT_KEPT}
-    return {"deviceName": f"persistent-disk-{disk['index']}", **kept, **made}
+    size = initial.get("diskSizeGb") or disk.get("diskSizeGb") or "10"
+    created = {"source": compute.link(f"{here}/disks/{initial.get('diskName', label)}"), "diskSizeGb": size}
+    retained = {key: value for key, value in disk.items() if key not in _NOT_KEPT}
+    return {"deviceName": f"persistent-disk-{disk['index']}", **retained, **created}
 
 
-def _taken(compute: Compute, subnetwork: str) -> set[str]:
+def _used_addresses(compute: Compute, subnetwork: str) -> set[str]:
     return {
         interface["networkIP"]
         for _, instance in compute.of_kind("instances")
@@ -185,15 +185,15 @@ def _taken(compute: Compute, subnetwork: str) -> set[str]:
 def _address(compute: Compute, subnetwork: str) -> str:
     """Return the first free address of a subnetwork."""
     block = ipaddress.IPv4Network(compute.get(compute.path(subnetwork))["ipCidrRange"])
-    taken = _taken(compute, subnetwork)
-    return next(str(block[n]) for n in range(2, block.num_addresses - 2) if str(block[n]) not in taken)
+    used_addresses = _used_addresses(compute, subnetwork)
+    return next(str(block[n]) for n in range(2, block.num_addresses - 2) if str(block[n]) not in used_addresses)
 
 
 def _no_address(compute: Compute, properties: Mapping[str, Any]) -> OperationFailed | None:
     """Return the error for a subnetwork without a free address. Compute Engine, "Troubleshoot VM creation"."""
     subnetwork = properties["networkInterfaces"][0]["subnetwork"]
     block = ipaddress.IPv4Network(compute.get(compute.path(subnetwork))["ipCidrRange"])
-    if len(_taken(compute, subnetwork)) < block.num_addresses - _RESERVED:
+    if len(_used_addresses(compute, subnetwork)) < block.num_addresses - _RESERVED:
         return None
     path = compute.path(subnetwork)
     return OperationFailed("IP_SPACE_EXHAUSTED", f"IP space of '{path}' is exhausted. ({tail(path)})", status=400)

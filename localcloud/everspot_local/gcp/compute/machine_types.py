@@ -21,19 +21,19 @@ _ATTACHED = {"nvidia-tesla-t4": "t4", "nvidia-tesla-v100": "v100"}
 """How the catalogue names those that are attached to a machine type that has none."""
 
 
-def accelerator_of(kind: InstanceType) -> str:
+def accelerator_name(kind: InstanceType) -> str:
     """Return the name of a catalogue type's accelerator type; empty if it has none."""
     return ACCELERATORS.get((kind.gpu or "", int(kind.gpu_memory_gib)), "")
 
 
-def machine_type_of(catalogue_type: str) -> str:
+def machine_type_name(catalogue_type: str) -> str:
     """Return the name of a catalogue type's machine type."""
     return catalogue_type.partition("+")[0]
 
 
 def machine_types(catalogue: Catalogue) -> dict[str, InstanceType]:
     """Return the machine types by name, each with a catalogue's type that has its resources."""
-    return {machine_type_of(name): kind for name, kind in reversed(list(catalogue.types.items()))}
+    return {machine_type_name(name): kind for name, kind in reversed(list(catalogue.types.items()))}
 
 
 def catalogue_type(
@@ -53,14 +53,14 @@ def catalogue_type(
     """
     name, where = tail(machine_type), f" in zone '{zone}'" if zone else ""
     if name not in machine_types(catalogue):
-        why = f"Machine type with name '{name}' does not exist{where}."
-        raise invalid(f"{field}.machineType", machine_type, why)
+        message = f"Machine type with name '{name}' does not exist{where}."
+        raise invalid(f"{field}.machineType", machine_type, message)
     own = catalogue.types.get(name)
     if not accelerators:
         if own is None:
             # The catalogue sells this machine type with GPUs alone.
-            why = f"Machine type with name '{name}' does not exist{where} without accelerators."
-            raise invalid(f"{field}.machineType", machine_type, why)
+            message = f"Machine type with name '{name}' does not exist{where} without accelerators."
+            raise invalid(f"{field}.machineType", machine_type, message)
         return name
     return _with_accelerators(catalogue, name, own, accelerators, f"{field}.guestAccelerators")
 
@@ -68,19 +68,21 @@ def catalogue_type(
 def _with_accelerators(
     catalogue: Catalogue, name: str, own: InstanceType | None, accelerators: Iterable[Mapping[str, Any]], field: str
 ) -> str:
-    asked = [(tail(str(a.get("acceleratorType", ""))), int(a.get("acceleratorCount", 0))) for a in accelerators]
-    for kind, count in asked:
+    accelerator_counts = [
+        (tail(str(a.get("acceleratorType", ""))), int(a.get("acceleratorCount", 0))) for a in accelerators
+    ]
+    for kind, count in accelerator_counts:
         if kind not in ACCELERATORS.values():
             raise invalid(f"{field}[0].acceleratorType", kind, "The referenced accelerator type does not exist.")
         if count < 1:
             raise invalid(f"{field}[0].acceleratorCount", count, "The count must be at least 1.")
-    if len(asked) > 1:
+    if len(accelerator_counts) > 1:
         raise invalid(field, "", "Only one accelerator type can be attached to an instance.")
-    ((kind, count),) = asked
-    if own is not None and own.gpus and (accelerator_of(own), own.gpus) == (kind, count):
+    ((kind, count),) = accelerator_counts
+    if own is not None and own.gpus and (accelerator_name(own), own.gpus) == (kind, count):
         return name
-    found = catalogue.types.get(f"{name}+{_ATTACHED.get(kind, '')}")
-    if found is None or found.gpus != count:
+    instance_type = catalogue.types.get(f"{name}+{_ATTACHED.get(kind, '')}")
+    if instance_type is None or instance_type.gpus != count:
         # As met: "[n1-standard-8, nvidia-l4] features are not compatible for creating instance."
         raise invalid(field, kind, f"[{name}, {kind}x{count}] features are not compatible for creating instance.")
-    return found.name
+    return instance_type.name

@@ -47,8 +47,8 @@ def check_labels(labels: Mapping[str, str] | None, field: str = "resource.labels
         raise invalid(field, "", f"The number of labels must not exceed {_LABELS_AT_MOST}.")
     for key, value in (labels or {}).items():
         if not _is_label(key) or not key[:1].isalpha():
-            why = f"Label key '{key}' violates format constraints. The key must start with a lowercase character. "
-            raise invalid(field, "", why + _WORDS.format("key"))
+            message = f"Label key '{key}' violates format constraints. The key must start with a lowercase character. "
+            raise invalid(field, "", message + _WORDS.format("key"))
         if value and not _is_label(value):
             raise invalid(field, "", f"Label value '{value}' violates format constraints. {_WORDS.format('value')}")
 
@@ -64,7 +64,7 @@ def tail(link: str) -> str:
     return link.rstrip("/").rpartition("/")[2]
 
 
-def path_of(link: str, scope: str) -> str:
+def resource_path(link: str, scope: str) -> str:
     """Return a resource's path (`projects/…`) from any form of link that Compute accepts.
 
     Args:
@@ -74,8 +74,8 @@ def path_of(link: str, scope: str) -> str:
     Raises:
         ApiError: for any other form.
     """
-    if found := re.search(r"(?:^|/)(projects/.+)$", link):
-        return found[1]
+    if match := re.search(r"(?:^|/)(projects/.+)$", link):
+        return match[1]
     if link.startswith(("global/", "regions/", "zones/")):
         return f"{scope}/{link}"
     raise invalid("resource", link, "The URL is malformed.")
@@ -98,8 +98,8 @@ def already_exists(path: str) -> ApiError:
 
 def in_use(path: str, by: str) -> ApiError:
     """Return Compute's error for a resource that another one still uses."""
-    word = re.sub(r"([A-Z])", r"_\1", path.split("/")[-2]).lower()
-    word = f"{word[:-3]}y" if word.endswith("ies") else word.removesuffix("s")
+    noun = re.sub(r"([A-Z])", r"_\1", path.split("/")[-2]).lower()
+    noun = f"{noun[:-3]}y" if noun.endswith("ies") else noun.removesuffix("s")
     return ApiError(
-        400, "resourceInUseByAnotherResource", f"The {word} resource '{path}' is already being used by '{by}'"
+        400, "resourceInUseByAnotherResource", f"The {noun} resource '{path}' is already being used by '{by}'"
     )

@@ -20,13 +20,13 @@ _NETWORKS = "NETWORKS"
 
 def routes(compute: Compute) -> dict[str, Handler]:
     """Return handlers by method id."""
-    found: dict[str, Handler] = {}
+    handlers: dict[str, Handler] = {}
     for collection in (NETWORKS, SUBNETWORKS, FIREWALLS, ROUTERS):
-        found |= collection.routes(compute)
-    found["compute.subnetworks.setPrivateIpGoogleAccess"] = lambda request: _set_access(compute, request)
-    found["compute.firewalls.update"] = lambda request: FIREWALLS.replace(compute, request)
-    found["compute.routers.update"] = lambda request: ROUTERS.replace(compute, request)
-    return found
+        handlers |= collection.routes(compute)
+    handlers["compute.subnetworks.setPrivateIpGoogleAccess"] = lambda request: _set_access(compute, request)
+    handlers["compute.firewalls.update"] = lambda request: FIREWALLS.replace(compute, request)
+    handlers["compute.routers.update"] = lambda request: ROUTERS.replace(compute, request)
+    return handlers
 
 
 def _network(compute: Compute, scope: str, body: Document) -> Document:
@@ -51,9 +51,9 @@ def _network(compute: Compute, scope: str, body: Document) -> Document:
 
 def _show_network(compute: Compute, path: str, network: Document) -> Document:
     """Return a network with its present subnetworks."""
-    mine = [d["selfLink"] for p, d in compute.of_kind("subnetworks") if compute.path(d["network"]) == path]
+    subnetworks = [d["selfLink"] for p, d in compute.of_kind("subnetworks") if compute.path(d["network"]) == path]
     with_id = compute.link(f"{path.rpartition('/')[0]}/{network['id']}")
-    return {**network, "selfLinkWithId": with_id, "subnetworks": mine}
+    return {**network, "selfLinkWithId": with_id, "subnetworks": subnetworks}
 
 
 def _subnetwork(compute: Compute, scope: str, body: Document) -> Document:
@@ -65,11 +65,11 @@ def _subnetwork(compute: Compute, scope: str, body: Document) -> Document:
     if block.prefixlen > _SMALLEST:
         raise invalid("resource.ipCidrRange", str(block), f"The range must be at least a /{_SMALLEST}.")
     path = f"{scope}/subnetworks/{body['name']}"
-    for other, there in compute.of_kind("subnetworks"):
-        same = compute.path(there["network"]) == network
-        if other != path and same and block.overlaps(ipaddress.ip_network(there["ipCidrRange"])):
+    for other, existing in compute.of_kind("subnetworks"):
+        same = compute.path(existing["network"]) == network
+        if other != path and same and block.overlaps(ipaddress.ip_network(existing["ipCidrRange"])):
             # As met: https://github.com/hashicorp/terraform-provider-google/issues/11366
-            where = f"conflicts with existing subnetwork '{there['name']}' in region '{compute.project.region}'"
+            where = f"conflicts with existing subnetwork '{existing['name']}' in region '{compute.project.region}'"
             raise ApiError(400, "invalid", f"Invalid IPCidrRange: {block} {where}.")
     added = {
         "privateIpGoogleAccess": False, "purpose": "PRIVATE", "stackType": "IPV4_ONLY", "enableFlowLogs": False,
@@ -87,8 +87,8 @@ def _set_access(compute: Compute, request: Request) -> Document:
 def _firewall(compute: Compute, _scope: str, body: Document) -> Document:
     if bool(body.get("allowed")) == bool(body.get("denied")):
         # API reference, firewalls: "Exactly one of allowed or denied".
-        why = "Exactly one of allowed and denied must be specified."
-        raise invalid("resource", "", why)
+        message = "Exactly one of allowed and denied must be specified."
+        raise invalid("resource", "", message)
     network = compute.referred(body.get("network", "global/networks/default"), "networks", "resource.network")
     inward = body.get("direction", "INGRESS") == "INGRESS"
     wrong = [name for name in (_OUTWARD if inward else _INWARD) if body.get(name)]
@@ -125,8 +125,8 @@ def _nat(compute: Compute, nat: Mapping[str, Any], index: int) -> Document:
             raise required(f"{field}.{name}")
     listed = nat["sourceSubnetworkIpRangesToNat"] == "LIST_OF_SUBNETWORKS"
     if listed != bool(nat.get("subnetworks")):
-        why = "Subnetworks are specified with LIST_OF_SUBNETWORKS, and only with it."
-        raise invalid(f"{field}.subnetworks", "", why)
+        message = "Subnetworks are specified with LIST_OF_SUBNETWORKS, and only with it."
+        raise invalid(f"{field}.subnetworks", "", message)
     for subnetwork in nat.get("subnetworks", ()):
         compute.referred(subnetwork.get("name", ""), "subnetworks", f"{field}.subnetworks")
     if nat.get("natIpAllocateOption") == "MANUAL_ONLY" or nat.get("natIps"):

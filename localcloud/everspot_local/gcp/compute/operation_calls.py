@@ -39,14 +39,14 @@ def routes(compute: Compute) -> dict[str, Handler]:
 
     def everywhere(request: Request) -> Document:
         compute.check_project(request.params)
-        found = [(_path(each), each) for each in operations.under(f"projects/{PROJECT}")]
-        return aggregated("operations", "operation", found, request.params, compute)
+        entries = [(_path(each), each) for each in operations.under(f"projects/{PROJECT}")]
+        return aggregated("operations", "operation", entries, request.params, compute)
 
-    found: dict[str, Handler] = {"compute.globalOperations.aggregatedList": everywhere}
+    handlers: dict[str, Handler] = {"compute.globalOperations.aggregatedList": everywhere}
     for kind in ("global", "region", "zone"):
         verbs: dict[str, Handler] = {"get": get, "wait": wait, "list": listed, "delete": delete}
-        found |= {f"compute.{kind}Operations.{verb}": handler for verb, handler in verbs.items()}
-    return found
+        handlers |= {f"compute.{kind}Operations.{verb}": handler for verb, handler in verbs.items()}
+    return handlers
 
 
 def _path(operation: Document) -> str:

@@ -10,7 +10,7 @@ from everspot_core.catalogue import InstanceType
 
 from everspot_local.gcp.answers import missing
 from everspot_local.gcp.compute.collection import aggregated, paged
-from everspot_local.gcp.compute.machine_types import accelerator_of, machine_type_of, machine_types
+from everspot_local.gcp.compute.machine_types import accelerator_name, machine_type_name, machine_types
 from everspot_local.gcp.compute.state import Compute
 from everspot_local.gcp.project import NUMBER
 from everspot_local.gcp.router import Handler, Request
@@ -48,9 +48,9 @@ def _region(compute: Compute) -> Document:
     name = compute.project.region
     path = f"projects/{compute.name}/regions/{name}"
     zones = [compute.link(f"projects/{compute.name}/zones/{zone}") for zone in compute.project.zones]
-    told = {"kind": "compute#region", "id": "1210", "name": name, "description": name, "status": "UP"}
+    identity = {"kind": "compute#region", "id": "1210", "name": name, "description": name, "status": "UP"}
     return {
-        **told,
+        **identity,
         "creationTimestamp": _SINCE,
         "selfLink": compute.link(path),
         "zones": zones,
@@ -70,9 +70,15 @@ def _regions(compute: Compute, request: Request) -> Document:
 
 def _zone(compute: Compute, zone: str) -> Document:
     region = compute.link(f"projects/{compute.name}/regions/{compute.project.region}")
-    told = {"kind": "compute#zone", "id": str(2210 + ord(zone[-1])), "name": zone, "description": zone, "status": "UP"}
+    identity = {
+        "kind": "compute#zone",
+        "id": str(2210 + ord(zone[-1])),
+        "name": zone,
+        "description": zone,
+        "status": "UP",
+    }
     link = compute.link(f"projects/{compute.name}/zones/{zone}")
-    return {**told, "creationTimestamp": _SINCE, "region": region, "selfLink": link, "supportsPzs": False}
+    return {**identity, "creationTimestamp": _SINCE, "region": region, "selfLink": link, "supportsPzs": False}
 
 
 def _one_zone(compute: Compute, request: Request) -> Document:
@@ -82,20 +88,20 @@ def _one_zone(compute: Compute, request: Request) -> Document:
 
 def _zones(compute: Compute, request: Request) -> Document:
     compute.check_project(request.params)
-    found = [_zone(compute, zone) for zone in compute.project.zones]
-    return {"kind": "compute#zoneList", "id": "zones", **paged(found, request.params)}
+    zones = [_zone(compute, zone) for zone in compute.project.zones]
+    return {"kind": "compute#zoneList", "id": "zones", **paged(zones, request.params)}
 
 
 def _sold(compute: Compute, zone: str) -> dict[str, InstanceType]:
     """Return the machine types of a zone by name."""
     pools = compute.project.market.pools
-    there = {machine_type_of(name) for name in pools.catalogue.types if pools.offers(name, zone)}
-    return {name: kind for name, kind in machine_types(pools.catalogue).items() if name in there}
+    sold_names = {machine_type_name(name) for name in pools.catalogue.types if pools.offers(name, zone)}
+    return {name: kind for name, kind in machine_types(pools.catalogue).items() if name in sold_names}
 
 
 def _type(compute: Compute, zone: str, name: str, kind: InstanceType) -> Document:
     link = compute.link(f"projects/{compute.name}/zones/{zone}/machineTypes/{name}")
-    own = [{"guestAcceleratorType": accelerator_of(kind), "guestAcceleratorCount": kind.gpus}]
+    own = [{"guestAcceleratorType": accelerator_name(kind), "guestAcceleratorCount": kind.gpus}]
     return {
         "kind": "compute#machineType", "id": str(10**6 + sum(map(ord, name))), "name": name, "zone": zone,
         "guestCpus": kind.vcpus, "memoryMb": int(kind.memory_gib * 1024), "isSharedCpu": False,
@@ -115,15 +121,15 @@ def _one_type(compute: Compute, request: Request) -> Document:
 def _types(compute: Compute, request: Request) -> Document:
     compute.scope(request.params)
     zone = request.params["zone"]
-    found = [_type(compute, zone, name, kind) for name, kind in _sold(compute, zone).items()]
-    return {"kind": "compute#machineTypeList", "id": "machineTypes", **paged(found, request.params)}
+    types = [_type(compute, zone, name, kind) for name, kind in _sold(compute, zone).items()]
+    return {"kind": "compute#machineTypeList", "id": "machineTypes", **paged(types, request.params)}
 
 
 def _all_types(compute: Compute, request: Request) -> Document:
     compute.check_project(request.params)
-    found = [
+    entries = [
         (f"projects/{compute.name}/zones/{zone}/machineTypes/{name}", _type(compute, zone, name, kind))
         for zone in compute.project.zones
         for name, kind in _sold(compute, zone).items()
     ]
-    return aggregated("machineTypes", "machineType", found, request.params, compute)
+    return aggregated("machineTypes", "machineType", entries, request.params, compute)

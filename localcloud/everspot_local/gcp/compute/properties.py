@@ -9,7 +9,7 @@ from typing import Any
 
 from everspot_local.gcp.answers import ApiError, invalid, missing, not_here, required
 from everspot_local.gcp.compute import images
-from everspot_local.gcp.compute.machine_types import catalogue_type, machine_type_of
+from everspot_local.gcp.compute.machine_types import catalogue_type, machine_type_name
 from everspot_local.gcp.compute.names import NAME, check_labels
 from everspot_local.gcp.compute.scheduling import completed
 from everspot_local.gcp.compute.state import Compute
@@ -63,7 +63,7 @@ def checked(compute: Compute, body: Mapping[str, Any], field: str, zone: str = "
         if not re.fullmatch(NAME, tag):
             raise invalid(f"{field}.tags.items", tag, f"Must be a match of regex '{NAME}'")
     _check_accounts(compute, body.get("serviceAccounts", ()), field)
-    disks = _disks(compute, body.get("disks", ()), machine_type_of(kind.name), kind.arch, f"{field}.disks")
+    disks = _disks(compute, body.get("disks", ()), machine_type_name(kind.name), kind.arch, f"{field}.disks")
     interfaces = _interfaces(compute, body.get("networkInterfaces", ()), f"{field}.networkInterfaces")
     return {**body, "scheduling": scheduling, "disks": disks, "networkInterfaces": interfaces}
 
@@ -85,14 +85,14 @@ def check_metadata(metadata: Mapping[str, Any], field: str) -> None:
     Raises:
         ApiError: for the first entry that breaks them.
     """
-    seen: set[str] = set()
+    keys: set[str] = set()
     for item in metadata.get("items", ()):
         key, value = str(item.get("key", "")), str(item.get("value", ""))
         if not _KEY.fullmatch(key):
             raise invalid(f"{field}.items.key", key, "Must be a match of regex '[a-zA-Z0-9-_]{1,128}'")
-        if key in seen:
+        if key in keys:
             raise invalid(field, key, f"Duplicate key '{key}'.")
-        seen.add(key)
+        keys.add(key)
         if len(value.encode()) > _VALUE_AT_MOST:
             raise invalid(f"{field}.items.value", "", "Metadata value is too long: it can have 262144 bytes at most.")
     total = sum(len(f"{i.get('key', '')}{i.get('value', '')}".encode()) for i in metadata.get("items", ()))
@@ -117,42 +117,42 @@ def _disks(
 ) -> list[Document]:
     if not disks or not disks[0].get("boot"):
         raise invalid(field, "", "Boot disk must be the first disk attached to the instance.")
-    found = []
+    checked_disks = []
     for index, disk in enumerate(disks):
         here = f"{field}[{index}]"
-        given = disk.get("initializeParams", {})
-        if disk.get("source") or not given:
+        initial = disk.get("initializeParams", {})
+        if disk.get("source") or not initial:
             raise not_here(f"disks that exist already: give {here}.initializeParams")
         if index and disk.get("boot"):
             raise invalid(f"{here}.boot", True, "Only the first disk can be the boot disk.")
-        kind = str(given.get("diskType", "pd-standard")).rpartition("/")[2]
+        kind = str(initial.get("diskType", "pd-standard")).rpartition("/")[2]
         if kind not in _DISK_TYPES:
             raise invalid(
                 f"{here}.initializeParams.diskType", kind, "The referenced diskType resource cannot be found."
             )
         if disk.get("boot") and kind not in _BOOTED_FROM.get(machine_type.partition("-")[0], _DISK_TYPES):
             # As met: "[pd-standard] features and [instance-type c3-…] are not compatible for creating instance."
-            why = f"[{kind}, {machine_type}] features are not compatible for creating instance."
-            raise invalid(f"{here}.initializeParams.diskType", kind, why)
+            message = f"[{kind}, {machine_type}] features are not compatible for creating instance."
+            raise invalid(f"{here}.initializeParams.diskType", kind, message)
         if disk.get("boot"):
-            _check_image(compute, given, disk, arch, f"{here}.initializeParams")
+            _check_image(compute, initial, disk, arch, f"{here}.initializeParams")
         plain = {"index": index, "mode": "READ_WRITE", "type": "PERSISTENT", "kind": "compute#attachedDisk"}
-        found.append({**plain, "interface": "SCSI", "autoDelete": False, "boot": False, **disk})
-    return found
+        checked_disks.append({**plain, "interface": "SCSI", "autoDelete": False, "boot": False, **disk})
+    return checked_disks
 
 
-def _check_image(compute: Compute, given: Mapping[str, Any], disk: Mapping[str, Any], arch: str, field: str) -> None:
-    if not given.get("sourceImage"):
+def _check_image(compute: Compute, initial: Mapping[str, Any], disk: Mapping[str, Any], arch: str, field: str) -> None:
+    if not initial.get("sourceImage"):
         raise required(f"{field}.sourceImage")
-    image = images.find(compute, given["sourceImage"])
+    image = images.find(compute, initial["sourceImage"])
     images.check_usable(image, f"{field}.sourceImage")
-    asked = given.get("diskSizeGb") or disk.get("diskSizeGb")
-    if asked is not None and int(asked) < int(image["diskSizeGb"]):
-        why = f"Requested disk size cannot be smaller than the image size ({image['diskSizeGb']} GB)"
-        raise invalid(f"{field}.diskSizeGb", asked, why)
+    size_gib = initial.get("diskSizeGb") or disk.get("diskSizeGb")
+    if size_gib is not None and int(size_gib) < int(image["diskSizeGb"]):
+        message = f"Requested disk size cannot be smaller than the image size ({image['diskSizeGb']} GB)"
+        raise invalid(f"{field}.diskSizeGb", size_gib, message)
     if image["architecture"] != arch.upper():
-        why = f"The image's architecture {image['architecture']} does not fit the machine type's {arch.upper()}."
-        raise invalid(f"{field}.sourceImage", given["sourceImage"], why)
+        message = f"The image's architecture {image['architecture']} does not fit the machine type's {arch.upper()}."
+        raise invalid(f"{field}.sourceImage", initial["sourceImage"], message)
 
 
 def _interfaces(compute: Compute, interfaces: Sequence[Mapping[str, Any]], field: str) -> list[Document]:
@@ -160,20 +160,22 @@ def _interfaces(compute: Compute, interfaces: Sequence[Mapping[str, Any]], field
         raise invalid(field, "", "At least one network interface is required.")
     if len(interfaces) > 1:
         raise not_here("more than one network interface")
-    given = interfaces[0]
-    if wrong := sorted(set(given) - {"network", "subnetwork", "accessConfigs", "nicType", "stackType", "name", "kind"}):
+    interface = interfaces[0]
+    if wrong := sorted(
+        set(interface) - {"network", "subnetwork", "accessConfigs", "nicType", "stackType", "name", "kind"}
+    ):
         raise not_here(f"{field}[0].{wrong[0]}")
-    if not given.get("subnetwork"):
-        compute.referred(given.get("network") or "global/networks/default", "networks", f"{field}[0].network")
+    if not interface.get("subnetwork"):
+        compute.referred(interface.get("network") or "global/networks/default", "networks", f"{field}[0].network")
         # As met: https://github.com/hashicorp/terraform-provider-google/issues/5369
         raise ApiError(
             400, "invalid", f"Invalid value for field '{field}[0]': ''. Subnetwork should be specified for custom "
             "subnetmode network",
         )  # fmt: skip
-    subnetwork = compute.referred(given["subnetwork"], "subnetworks", f"{field}[0].subnetwork")
+    subnetwork = compute.referred(interface["subnetwork"], "subnetworks", f"{field}[0].subnetwork")
     network = compute.get(subnetwork)["network"]
-    if given.get("network") and compute.path(given["network"]) != compute.path(network):
-        why = "Specified subnetwork does not belong to the specified network."
-        raise invalid(f"{field}[0].subnetwork", given["subnetwork"], why)
-    kept = {"name": "nic0", "stackType": "IPV4_ONLY", "kind": "compute#networkInterface", **given}
-    return [{**kept, "network": network, "subnetwork": compute.link(subnetwork)}]
+    if interface.get("network") and compute.path(interface["network"]) != compute.path(network):
+        message = "Specified subnetwork does not belong to the specified network."
+        raise invalid(f"{field}[0].subnetwork", interface["subnetwork"], message)
+    completed = {"name": "nic0", "stackType": "IPV4_ONLY", "kind": "compute#networkInterface", **interface}
+    return [{**completed, "network": network, "subnetwork": compute.link(subnetwork)}]

@@ -21,8 +21,8 @@ class QuotaDesk:
     def __init__(self, compute: Compute) -> None:
         self._compute = compute
         compute.limits.append(self.beyond)
-        compute.quotas = self.told
-        compute.global_quotas = self.told_globally
+        compute.quotas = self.describe_regional
+        compute.global_quotas = self.describe_global
 
     def beyond(self, kind: str, market: Market, count: int) -> OperationFailed | None:
         """Return the error if so many more machines would exceed a quota; None if they would not."""
@@ -37,19 +37,19 @@ class QuotaDesk:
 
     def used(self, metric: str) -> float:
         """Return how much of a quota the living machines use."""
-        found = 0.0
+        usage = 0.0
         for machine in self._compute.project.machines.living():
             if metric in self._metrics(machine.pool.instance_type, machine.market):
-                found += self._units(machine.pool.instance_type)
+                usage += self._units(machine.pool.instance_type)
         if metric == "NETWORKS":
-            found = sum(1 for _ in self._compute.of_kind("networks"))
-        return found
+            usage = sum(1 for _ in self._compute.of_kind("networks"))
+        return usage
 
-    def told(self) -> list[Document]:
+    def describe_regional(self) -> list[Document]:
         """Return the region's quotas as the region shows them."""
         return [self._document(code) for code in self._codes() if code not in (ALL_REGIONS, "NETWORKS")]
 
-    def told_globally(self) -> list[Document]:
+    def describe_global(self) -> list[Document]:
         """Return the project's quotas."""
         return [self._document(code) for code in (ALL_REGIONS, "NETWORKS")]
 
@@ -71,8 +71,8 @@ class QuotaDesk:
         return [metric for metric in (chosen, ALL_REGIONS if gpus else "") if metric]
 
     def _units(self, kind: str) -> float:
-        found = self._compute.project.market.pools.catalogue.types[kind]
-        return float(found.gpus or found.vcpus)
+        instance_type = self._compute.project.market.pools.catalogue.types[kind]
+        return float(instance_type.gpus or instance_type.vcpus)
 
     def _exceeded(self, metric: str, limit: float) -> OperationFailed:
         """Return the error for an exceeded quota. As met in operations:

@@ -51,11 +51,11 @@ def _check_together(scheduling: Mapping[str, Any], field: str, *, spot: bool, gp
         raise invalid(f"{field}.preemptible", True, "Scheduling must have preemptible be false for standard VMs.")
     # The words of both: https://github.com/percona/mongo_terraform_ansible/issues/39, and as met in many modules.
     if spot and scheduling.get("automaticRestart"):
-        why = "Scheduling must have preemptible be false when AutomaticRestart is true."
-        raise invalid(f"{field}.preemptible", True, why)
+        message = "Scheduling must have preemptible be false when AutomaticRestart is true."
+        raise invalid(f"{field}.preemptible", True, message)
     if spot and scheduling.get("onHostMaintenance", "TERMINATE") != "TERMINATE":
-        why = "Scheduling must have preemptible be false when OnHostMaintenance isn't TERMINATE."
-        raise invalid(f"{field}.preemptible", True, why)
+        message = "Scheduling must have preemptible be false when OnHostMaintenance isn't TERMINATE."
+        raise invalid(f"{field}.preemptible", True, message)
     if gpus and not spot and scheduling.get("onHostMaintenance", "MIGRATE") != "TERMINATE":
         # Compute Engine, "GPU instances must terminate for host maintenance events".
         raise ApiError(400, "unsupportedOperation", "Instances with guest accelerators do not support live migration.")
@@ -67,33 +67,33 @@ def _check_times(scheduling: Mapping[str, Any], field: str, *, spot: bool) -> No
         # Discovery document, `Scheduling.preemptionNoticeDuration`: "for Spot VMs only".
         raise invalid(f"{field}.preemptionNoticeDuration", notice, "It can be set for Spot VMs only.")
     if notice not in NOTICES:
-        why = "The preemption notice duration must be 0 or 120 seconds."
-        raise invalid(f"{field}.preemptionNoticeDuration", notice, why)
+        message = "The preemption notice duration must be 0 or 120 seconds."
+        raise invalid(f"{field}.preemptionNoticeDuration", notice, message)
     if "maxRunDuration" in scheduling and "terminationTime" in scheduling:
-        why = "Only one of maxRunDuration and terminationTime can be specified."
-        raise invalid(f"{field}.maxRunDuration", "", why)
+        message = "Only one of maxRunDuration and terminationTime can be specified."
+        raise invalid(f"{field}.maxRunDuration", "", message)
     longest = duration(scheduling.get("maxRunDuration"))
     if "maxRunDuration" in scheduling and not SHORTEST_RUN <= longest <= LONGEST_RUN:
-        why = "The max run duration must be between 30 seconds and 120 days."
-        raise invalid(f"{field}.maxRunDuration", longest, why)
+        message = "The max run duration must be between 30 seconds and 120 days."
+        raise invalid(f"{field}.maxRunDuration", longest, message)
     limited = "maxRunDuration" in scheduling or "terminationTime" in scheduling
     if scheduling.get("instanceTerminationAction") and not spot and not limited:
-        why = "Termination action can be specified for Spot VMs and for VMs with a limited run time only."
-        raise invalid(f"{field}.instanceTerminationAction", scheduling["instanceTerminationAction"], why)
+        message = "Termination action can be specified for Spot VMs and for VMs with a limited run time only."
+        raise invalid(f"{field}.instanceTerminationAction", scheduling["instanceTerminationAction"], message)
 
 
 def duration(value: Mapping[str, Any] | None) -> timedelta:
     """Convert a `Duration` of the API; None becomes zero."""
-    given = value or {}
-    return timedelta(seconds=int(given.get("seconds", 0)), microseconds=int(given.get("nanos", 0)) // 1000)
+    fields = value or {}
+    return timedelta(seconds=int(fields.get("seconds", 0)), microseconds=int(fields.get("nanos", 0)) // 1000)
 
 
-def notice_of(scheduling: Mapping[str, Any]) -> timedelta:
+def notice_period(scheduling: Mapping[str, Any]) -> timedelta:
     """Return how long before the ACPI signal a Spot instance gets its notice."""
     return duration(scheduling.get("preemptionNoticeDuration"))
 
 
-def end_of(scheduling: Mapping[str, Any], running_at: datetime) -> datetime | None:
+def run_limit(scheduling: Mapping[str, Any], running_at: datetime) -> datetime | None:
     """Return when an instance reaches its longest run time; None without a limit."""
     if "maxRunDuration" in scheduling:
         return running_at + duration(scheduling["maxRunDuration"])

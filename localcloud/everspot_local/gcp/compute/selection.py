@@ -19,7 +19,7 @@ Available = Callable[[str, str], int]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RankedTypes:
     """Machine types by rank, the lowest first; those of one rank are equal."""
 
     ranks: tuple[tuple[str, ...], ...]
@@ -30,14 +30,14 @@ class Wanted:
         return tuple(kind for rank in self.ranks for kind in rank)
 
 
-def wanted(policy: Mapping[str, Mapping[str, Any]], field: str) -> Wanted:
+def read_ranked_types(policy: Mapping[str, Mapping[str, Any]], field: str) -> RankedTypes:
     """Return the machine types of a policy's `instanceSelections`.
 
     Raises:
         ApiError: for a policy that Compute Engine does not take.
     """
     by_rank: dict[int, list[str]] = {}
-    seen: set[str] = set()
+    selected: set[str] = set()
     for name, selection in policy.items():
         here = f"{field}.instanceSelections[{name}]"
         types = selection.get("machineTypes") or []
@@ -47,73 +47,78 @@ def wanted(policy: Mapping[str, Mapping[str, Any]], field: str) -> Wanted:
         if rank < 0:
             raise invalid(f"{here}.rank", rank, "The rank must not be negative.")
         for kind in types:
-            if kind in seen:
+            if kind in selected:
                 raise invalid(f"{here}.machineTypes", kind, "A machine type can be in one instance selection only.")
             if "/" in kind:
                 raise invalid(f"{here}.machineTypes", kind, "Machine types are given by name.")
             if kind.startswith(_NO_FLEXIBILITY):
                 raise ApiError(400, "unsupportedOperation", f"Machine type {kind} is not supported by flexibility.")
-            seen.add(kind)
+            selected.add(kind)
         by_rank.setdefault(rank, []).extend(types)
-    if not policy or max(len(policy), len(seen)) > SELECTIONS_AT_MOST:
-        why = f"There can be 1 to {SELECTIONS_AT_MOST} instance selections, with as many machine types in all."
-        raise invalid(f"{field}.instanceSelections", "", why)
-    return Wanted(tuple(tuple(by_rank[rank]) for rank in sorted(by_rank)))
+    if not policy or max(len(policy), len(selected)) > SELECTIONS_AT_MOST:
+        message = f"There can be 1 to {SELECTIONS_AT_MOST} instance selections, with as many machine types in all."
+        raise invalid(f"{field}.instanceSelections", "", message)
+    return RankedTypes(tuple(tuple(by_rank[rank]) for rank in sorted(by_rank)))
 
 
 def choose(
-    shape: str, count: int, asked: Wanted, zones: Sequence[str], available: Available, present: Mapping[str, int]
+    shape: str,
+    count: int,
+    ranked_types: RankedTypes,
+    zones: Sequence[str],
+    available: Available,
+    present: Mapping[str, int],
 ) -> list[tuple[str, str]]:
     """Return a zone and a machine type for each of so many instances, or of as many as can be had.
 
     Args:
         shape: ANY, BALANCED, ANY_SINGLE_ZONE or EVEN.
         count: how many more.
-        asked: machine types by rank.
+        ranked_types: machine types by rank.
         zones: that are allowed.
         available: what a zone would give of a type.
         present: how many there are already, by zone; counted where they are to be spread.
     """
     if shape == "ANY_SINGLE_ZONE":
-        held = [zone for zone in zones if present.get(zone)]
-        fills = [_fill(count, asked, (zone,), available) for zone in held or zones]
+        occupied = [zone for zone in zones if present.get(zone)]
+        fills = [_fill(count, ranked_types, (zone,), available) for zone in occupied or zones]
         # Most instances first; of equals those of better ranks.
-        return max(fills, key=lambda fill: (len(fill), -sum(_rank(asked, kind) for _, kind in fill)), default=[])
+        return max(fills, key=lambda fill: (len(fill), -sum(_rank(ranked_types, kind) for _, kind in fill)), default=[])
     if shape in ("BALANCED", "EVEN"):
-        return _spread(count, asked, zones, available, present)
-    return _fill(count, asked, zones, available)
+        return _spread(count, ranked_types, zones, available, present)
+    return _fill(count, ranked_types, zones, available)
 
 
-def _fill(count: int, asked: Wanted, zones: Sequence[str], available: Available) -> list[tuple[str, str]]:
+def _fill(count: int, ranked_types: RankedTypes, zones: Sequence[str], available: Available) -> list[tuple[str, str]]:
     """Choose by rank; within one rank, the pool with most capacity first."""
-    found: list[tuple[str, str]] = []
-    for rank in asked.ranks:
+    placements: list[tuple[str, str]] = []
+    for rank in ranked_types.ranks:
         pools = sorted(((available(kind, zone), zone, kind) for kind in rank for zone in zones), key=lambda p: -p[0])
-        for there, zone, kind in pools:
-            found += [(zone, kind)] * min(there, count - len(found))
-    return found
+        for capacity, zone, kind in pools:
+            placements += [(zone, kind)] * min(capacity, count - len(placements))
+    return placements
 
 
 def _spread(
-    count: int, asked: Wanted, zones: Sequence[str], available: Available, present: Mapping[str, int]
+    count: int, ranked_types: RankedTypes, zones: Sequence[str], available: Available, present: Mapping[str, int]
 ) -> list[tuple[str, str]]:
     """Choose one after the other, each in the zone that has fewest and has capacity."""
-    held = {zone: present.get(zone, 0) for zone in zones}
-    taken: dict[tuple[str, str], int] = {}
-    found: list[tuple[str, str]] = []
+    counts = {zone: present.get(zone, 0) for zone in zones}
+    used: dict[tuple[str, str], int] = {}
+    placements: list[tuple[str, str]] = []
 
-    def left(kind: str, zone: str) -> int:
-        return available(kind, zone) - taken.get((zone, kind), 0)
+    def remaining(kind: str, zone: str) -> int:
+        return available(kind, zone) - used.get((zone, kind), 0)
 
     for _ in range(count):
-        for zone in sorted(zones, key=lambda z: held[z]):
-            if one := _fill(1, asked, (zone,), left):
-                found += one
-                held[zone] += 1
-                taken[one[0]] = taken.get(one[0], 0) + 1
+        for zone in sorted(zones, key=lambda z: counts[z]):
+            if placement := _fill(1, ranked_types, (zone,), remaining):
+                placements += placement
+                counts[zone] += 1
+                used[placement[0]] = used.get(placement[0], 0) + 1
                 break
-    return found
+    return placements
 
 
-def _rank(asked: Wanted, kind: str) -> int:
-    return next(n for n, rank in enumerate(asked.ranks) if kind in rank)
+def _rank(ranked_types: RankedTypes, kind: str) -> int:
+    return next(n for n, rank in enumerate(ranked_types.ranks) if kind in rank)

@@ -11,7 +11,7 @@ from typing import Any
 from everspot_core.records import Market
 
 from everspot_local.gcp.answers import ApiError, missing
-from everspot_local.gcp.compute.names import already_exists, in_use, moment, new_id, path_of, tail
+from everspot_local.gcp.compute.names import already_exists, in_use, moment, new_id, resource_path, tail
 from everspot_local.gcp.operations import Operation, OperationFailed, Operations
 from everspot_local.gcp.project import PROJECT, Project
 
@@ -50,7 +50,7 @@ class Compute:
 
     def path(self, link: str) -> str:
         """Return the path of a resource from any form of a link to it."""
-        return path_of(link, f"projects/{PROJECT}")
+        return resource_path(link, f"projects/{PROJECT}")
 
     def scope(self, params: Mapping[str, Any]) -> str:
         """Return where a call's resources are: `projects/P/zones/Z`, `projects/P/regions/R` or `projects/P/global`.
@@ -115,7 +115,7 @@ class Compute:
         """
         if path in self.resources:
             raise already_exists(path)
-        made = {
+        document = {
             **body,
             "kind": f"compute#{kind}",
             "id": new_id(),
@@ -125,9 +125,9 @@ class Compute:
         }
         place = path.split("/")
         if place[2] in ("regions", "zones"):
-            made[place[2][:-1]] = self.link("/".join(place[:4]))
-        self.resources[path] = made
-        return made
+            document[place[2][:-1]] = self.link("/".join(place[:4]))
+        self.resources[path] = document
+        return document
 
     def under(self, folder: str) -> list[Document]:
         """Return the resources of a folder (`projects/P/zones/Z/instances`), by name."""
@@ -163,14 +163,14 @@ def fingerprint(value: Any) -> str:
 
 def _references(value: Any) -> set[str]:
     """Return the paths of all links in a resource."""
-    found: set[str] = set()
+    paths: set[str] = set()
     if isinstance(value, dict):
         for key, part in value.items():
             if key not in _NO_REFERENCES:
-                found |= _references(part)
+                paths |= _references(part)
     elif isinstance(value, list):
         for part in value:
-            found |= _references(part)
+            paths |= _references(part)
     elif isinstance(value, str) and "projects/" in value:
-        found.add(value[value.index("projects/") :])
-    return found
+        paths.add(value[value.index("projects/") :])
+    return paths

@@ -29,8 +29,8 @@ def _template(compute: Compute, _scope: str, body: Document) -> Document:
         # Discovery document, `InstanceProperties.machineType`: "only accepts a machine type name".
         raise not_here("machine types of a template by a URL; Google answers INTERNAL_ERROR")
     metadata = properties.get("metadata", {})
-    told = {"kind": "compute#metadata", "fingerprint": fingerprint(metadata), **metadata}
-    return {**body, "properties": {**properties, "metadata": told}}
+    with_defaults = {"kind": "compute#metadata", "fingerprint": fingerprint(metadata), **metadata}
+    return {**body, "properties": {**properties, "metadata": with_defaults}}
 
 
 GLOBAL = Collection(

@@ -59,7 +59,7 @@ class Vm:
             datetime.fromisoformat(self.document["creationTimestamp"]).astimezone(UTC),  # it costs from the moment told
             self,
             fleet,
-            notice=scheduling.notice_of(rules) + soft if spot else None,
+            notice=scheduling.notice_period(rules) + soft if spot else None,
             off_before=soft if spot else timedelta(),
             shutdown=soft if spot or not soft else STANDARD_SHUTDOWN,
             costs_to_the_last=True,
@@ -76,7 +76,7 @@ class Vm:
         """Return the status that the API shows."""
         machine, market = self.machine, self.compute.project.market
         if machine.phase is MachinePhase.PENDING:
-            early = market.clock.now() < machine.launched_at + market.delays_of(machine.pool).pending / 2
+            early = market.clock.now() < machine.launched_at + market.pool_delays(machine.pool).pending / 2
             return "PROVISIONING" if early else "STAGING"
         if machine.phase is MachinePhase.RUNNING:
             return "STOPPING" if machine.told_off else "RUNNING"
@@ -133,7 +133,7 @@ class Vm:
         self.document["lastStartTimestamp"] = moment(at)
         if self.beginning is not None:
             self.compute.operations.finish(self.beginning)
-        limit = scheduling.end_of(self.document["scheduling"], at)
+        limit = scheduling.run_limit(self.document["scheduling"], at)
         if limit is not None:
             self.document["resourceStatus"] = {"scheduling": {"terminationTimestamp": moment(limit)}}
             self.compute.project.market.timeline.at(limit, self._time_is_up)
@@ -148,21 +148,21 @@ class Vm:
         operations = self.compute.operations
         if self.beginning is not None and not self.beginning.done:
             # As met: https://github.com/scylladb/scylla-cluster-tests/issues/2790
-            taken = OperationFailed("PREEMPTED", "Instance failed to start due to preemption.", status=409)
-            operations.finish(self.beginning, [taken] if by is EndedBy.MARKET else None)
+            preempted = OperationFailed("PREEMPTED", "Instance failed to start due to preemption.", status=409)
+            operations.finish(self.beginning, [preempted] if by is EndedBy.MARKET else None)
         if by is not None and by in SYSTEM_ENDS:
             kind, message = SYSTEM_ENDS[by]
             scope = self.path.rpartition("/instances/")[0]
             never = timedelta(seconds=-1)  # it is finished when the machine has ended
-            told = operations.begin(kind, scope, self.path, self.machine.id, SYSTEM, takes=never)
-            told.document["statusMessage"] = message
-            self.ends.append(told)
+            operation = operations.begin(kind, scope, self.path, self.machine.id, SYSTEM, duration=never)
+            operation.document["statusMessage"] = message
+            self.ends.append(operation)
 
     def _end(self, at: datetime) -> None:
         self.document["lastStopTimestamp"] = moment(at)
-        taken = self.machine.ended_by in (EndedBy.MARKET, EndedBy.LIMIT)
+        reclaimed = self.machine.ended_by in (EndedBy.MARKET, EndedBy.LIMIT)
         self.compute.project.metadata.close(self.machine.id)
-        if self._deleted or (taken and scheduling.deleted_at_end(self.document["scheduling"])):
+        if self._deleted or (reclaimed and scheduling.deleted_at_end(self.document["scheduling"])):
             self._forget(at)
         else:
             self._finish(at)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from everspot_local.gcp.refusals import absent, bad, exhausted, taken, unready
+from everspot_local.gcp.refusals import absent, bad, exhausted, exists_already, unready
 
 AT_MOST = 100
 SEEN_AFTER = timedelta(seconds=10)
@@ -43,7 +43,7 @@ class ServiceAccount:
 
     email: str
     unique_id: str
-    made: datetime
+    created: datetime
     display_name: str = ""
     description: str = ""
     disabled: bool = False
@@ -80,16 +80,16 @@ class Accounts:
                            " characters: lower case letters, digits and hyphens, beginning with a letter.")  # fmt: skip
         email = f"{account_id}@{self._project}.iam.gserviceaccount.com"
         if any(account.email == email for account in self._living()):
-            raise taken(f"Service account {account_id} already exists within project projects/"
+            raise exists_already(f"Service account {account_id} already exists within project projects/"
                            f"{self._project}.")  # fmt: skip
         if len(self._living()) >= AT_MOST:
             raise exhausted("Maximum number of service accounts on project reached.")
         _check_words(body)
         self._count += 1
-        made = ServiceAccount(email, str(10**20 + self._count), self._now(), body.get("displayName", ""),
+        service_account = ServiceAccount(email, str(10**20 + self._count), self._now(), body.get("displayName", ""),
                        body.get("description", ""))  # fmt: skip
-        self._accounts.append(made)
-        return made
+        self._accounts.append(service_account)
+        return service_account
 
     def find(self, name: str) -> ServiceAccount:
         """Return an account by its email or unique id.
@@ -98,14 +98,14 @@ class Accounts:
             ApiError: 404, also for an account that is too new to be found.
         """
         for account in self._living():
-            if name in (account.email, account.unique_id) and self._seen(account):
+            if name in (account.email, account.unique_id) and self._is_visible(account):
                 return account
         raise absent(f"Unknown service account: {name}" if "@" not in name else "Service account"
                        f" projects/{self._project}/serviceAccounts/{name} does not exist.")  # fmt: skip
 
-    def known(self, email: str) -> bool:
+    def exists(self, email: str) -> bool:
         """Return whether the rest of the cloud finds an account with this email, Google's own included."""
-        return email in self._agents or any(a.email == email and self._seen(a) for a in self._living())
+        return email in self._agents or any(a.email == email and self._is_visible(a) for a in self._living())
 
     def service_used(self, agent: str) -> None:
         """Create the agent of a Google service that is used for the first time. `agent`: its email."""
@@ -123,7 +123,7 @@ class Accounts:
 
     def all(self) -> list[ServiceAccount]:
         """Return the accounts that the API shows: those that are not deleted, and old enough to be found."""
-        return [account for account in self._living() if self._seen(account)]
+        return [account for account in self._living() if self._is_visible(account)]
 
     def change(self, account: ServiceAccount, body: Mapping[str, Any], fields: set[str]) -> ServiceAccount:
         """Change an account's display name, its description, or both, as `fields` names them. What the body does not
@@ -160,7 +160,7 @@ class Accounts:
 
     def document(self, account: ServiceAccount) -> dict[str, Any]:
         """Return the account as the API shows it."""
-        told = {
+        document = {
             "name": f"projects/{self._project}/serviceAccounts/{account.email}",
             "projectId": self._project,
             "uniqueId": account.unique_id,
@@ -171,13 +171,13 @@ class Accounts:
             "etag": base64.b64encode(f"{account.revision:04d}".encode()).decode(),
             "disabled": account.disabled,
         }
-        return {key: value for key, value in told.items() if value}
+        return {key: value for key, value in document.items() if value}
 
     def _living(self) -> list[ServiceAccount]:
         return [account for account in self._accounts if account.deleted is None]
 
-    def _seen(self, account: ServiceAccount) -> bool:
-        return self._now() >= account.made + self._late
+    def _is_visible(self, account: ServiceAccount) -> bool:
+        return self._now() >= account.created + self._late
 
 
 def _check_words(body: Mapping[str, Any]) -> None:

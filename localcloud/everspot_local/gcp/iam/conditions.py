@@ -44,7 +44,7 @@ def check_expression(expression: str) -> None:
     compiled(expression)
 
 
-def holds(expression: str, values: Values) -> bool:
+def is_true(expression: str, values: Values) -> bool:
     """Return whether a condition is true. `values`: the request's attributes; an expression that needs another one
     grants nothing."""
     try:
@@ -62,38 +62,38 @@ def compiled(expression: str, attributes: tuple[str, ...] = _ATTRIBUTES) -> Node
     """
     parser = _ExpressionParser(_tokens(expression), attributes)
     node = parser.either()
-    if parser.left:
-        raise BadExpression(f"unexpected {parser.left[0][1]!r}")
+    if parser.remaining:
+        raise BadExpression(f"unexpected {parser.remaining[0][1]!r}")
     if parser.operators > OPERATORS_AT_MOST:
         raise BadExpression(f"{parser.operators} logical operators; at most {OPERATORS_AT_MOST} are allowed")
     return node
 
 
 def _tokens(expression: str) -> list[tuple[str, str]]:
-    found, at = list[tuple[str, str]](), 0
+    tokens, at = list[tuple[str, str]](), 0
     while expression[at:].strip():
         match = _TOKEN.match(expression, at)
         if match is None:
             raise BadExpression(f"not understood from {expression[at : at + 20].strip()!r} on")
-        found.append((str(match.lastgroup), match[str(match.lastgroup)]))
+        tokens.append((str(match.lastgroup), match[str(match.lastgroup)]))
         at = match.end()
-    return found
+    return tokens
 
 
 @dataclass
 class _ExpressionParser:
-    left: list[tuple[str, str]]
+    remaining: list[tuple[str, str]]
     attributes: tuple[str, ...]
     operators: int = field(default=0)
 
     def either(self) -> Node:
-        parts = [self._both()]
+        parts = [self._conjunction()]
         while self._take("||"):
             self.operators += 1
-            parts.append(self._both())
+            parts.append(self._conjunction())
         return parts[0] if len(parts) == 1 else lambda values: _decide(parts, values, deciding=True)
 
-    def _both(self) -> Node:
+    def _conjunction(self) -> Node:
         parts = [self._compared()]
         while self._take("&&"):
             self.operators += 1
@@ -101,12 +101,12 @@ class _ExpressionParser:
         return parts[0] if len(parts) == 1 else lambda values: _decide(parts, values, deciding=False)
 
     def _compared(self) -> Node:
-        one = self._unary()
-        sign = self.left[0][1] if self.left else ""
+        operand = self._unary()
+        sign = self.remaining[0][1] if self.remaining else ""
         if sign not in _COMPARISONS:
-            return one
-        self.left.pop(0)
-        return _applied(_COMPARISONS[sign], [one, self._unary()], sign)
+            return operand
+        self.remaining.pop(0)
+        return _applied(_COMPARISONS[sign], [operand, self._unary()], sign)
 
     def _unary(self) -> Node:
         if self._take("!"):
@@ -120,14 +120,14 @@ class _ExpressionParser:
             name = self._name()
             if name not in _METHODS:
                 raise BadExpression(f"{name} is not known; known are {', '.join(_METHODS)}")
-            method, given = _METHODS[name], self._arguments()
-            node = _applied(method, [node, *given], name)
+            method, arguments = _METHODS[name], self._arguments()
+            node = _applied(method, [node, *arguments], name)
         return node
 
     def _primary(self) -> Node:
-        if not self.left:
+        if not self.remaining:
             raise BadExpression("it ends too early")
-        kind, token = self.left.pop(0)
+        kind, token = self.remaining.pop(0)
         if kind == "text":
             text = re.sub(r"\\(.)", r"\1", token[1:-1])
             return lambda _values: text
@@ -140,9 +140,9 @@ class _ExpressionParser:
         if token == "[":  # noqa: S105 - a bracket
             parts = self._until("]")
             return lambda values: [part(values) for part in parts]
-        return self._named(token)
+        return self._identifier(token)
 
-    def _named(self, name: str) -> Node:
+    def _identifier(self, name: str) -> Node:
         if name in ("true", "false"):
             return lambda _values: name == "true"
         if name == "timestamp":
@@ -167,13 +167,13 @@ class _ExpressionParser:
         return parts
 
     def _name(self) -> str:
-        if not self.left or self.left[0][0] != "name":
+        if not self.remaining or self.remaining[0][0] != "name":
             raise BadExpression("a name is missing after a full stop")
-        return self.left.pop(0)[1]
+        return self.remaining.pop(0)[1]
 
     def _take(self, sign: str) -> bool:
-        if self.left and self.left[0] == ("sign", sign):
-            self.left.pop(0)
+        if self.remaining and self.remaining[0] == ("sign", sign):
+            self.remaining.pop(0)
             return True
         return False
 
@@ -196,10 +196,10 @@ def _decide(parts: Sequence[Node], values: Values, *, deciding: bool) -> bool:
     return not deciding
 
 
-def _applied(function: Callable[..., Any], given: list[Node], name: str) -> Node:
+def _applied(function: Callable[..., Any], arguments: list[Node], name: str) -> Node:
     def node(values: Values) -> Any:
         try:
-            return function(*(part(values) for part in given))
+            return function(*(part(values) for part in arguments))
         except (TypeError, AttributeError, ValueError):
             raise Undefined(name) from None
 
@@ -226,28 +226,28 @@ def _timestamp(text: str) -> datetime:
     return moment
 
 
-def _in(one: Any, other: Any) -> bool:
+def _in(element: Any, other: Any) -> bool:
     if not isinstance(other, list):
         raise Undefined("no list")
-    return one in other
+    return element in other
 
 
 def _extract(text: str, template: str) -> str:
     """Return the text at the place of `{name}` in the template; empty where the text does not fit ("Extracting
     values")."""
-    before, _, rest = template.partition("{")
-    after = rest.partition("}")[2]
-    _, found, tail = text.partition(before)
-    if before and not found:
+    before, _, remainder = template.partition("{")
+    after = remainder.partition("}")[2]
+    _, separator, tail = text.partition(before)
+    if before and not separator:
         return ""
-    value, found, _ = tail.partition(after) if after else (tail, "", "")
-    return value if found or not after else ""
+    value, separator, _ = tail.partition(after) if after else (tail, "", "")
+    return value if separator or not after else ""
 
 
-def _less(one: Any, other: Any) -> bool:
-    if type(one) is not type(other):
+def _less(operand: Any, other: Any) -> bool:
+    if type(operand) is not type(other):
         raise Undefined("values of different types")
-    return bool(one < other)
+    return bool(operand < other)
 
 
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {

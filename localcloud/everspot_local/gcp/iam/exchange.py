@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 from everspot_local.gcp.answers import Reply
 from everspot_local.gcp.callers import LIFE, ApiCaller, Sessions
 from everspot_local.gcp.iam.conditions import Undefined
-from everspot_local.gcp.iam.pools import SUBJECT, IdentityPools, Kept
+from everspot_local.gcp.iam.pools import SUBJECT, IdentityPools, PoolEntry
 from everspot_local.gcp.router import Handler, Request
 
 AWS_REQUEST = "urn:ietf:params:aws:token-type:aws4_request"
@@ -55,10 +55,10 @@ class Exchange:
 
     def _token(self, request: Request) -> Reply:
         try:
-            told, status = self._exchanged(request.body), 200
+            answer, status = self._exchanged(request.body), 200
         except Refusal as refusal:
-            told, status = {"error": refusal.code, "error_description": str(refusal)}, 400
-        return Reply(json.dumps(told).encode(), status, "application/json; charset=UTF-8")
+            answer, status = {"error": refusal.code, "error_description": str(refusal)}, 400
+        return Reply(json.dumps(answer).encode(), status, "application/json; charset=UTF-8")
 
     def _exchanged(self, body: Mapping[str, Any]) -> dict[str, Any]:
         if body.get("grantType") != GRANT:
@@ -73,17 +73,17 @@ class Exchange:
                 'The target service indicated by the "audience" parameters is invalid. This might either be because the'
                 " pool or provider is disabled or deleted or because it doesn't exist.",
             )
-        if not provider.told.get("aws"):
+        if not provider.fields.get("aws"):
             raise Refusal("invalid_grant", "Tokens of other issuers than AWS are not verified here.")
         if body.get("subjectTokenType") != AWS_REQUEST:
             raise Refusal("invalid_request", f"Invalid subjectTokenType for a provider of AWS: it is {AWS_REQUEST}.")
         assertion = self._asserted(str(body.get("subjectToken") or ""), audience)
         caller = _federated(provider, assertion)
         token = self._sessions.token(caller, datetime.now(UTC))
-        left = int((token.expires - datetime.now(UTC)).total_seconds())
+        remaining_seconds = int((token.expires - datetime.now(UTC)).total_seconds())
         return {
             "access_token": token.text, "issued_token_type": ACCESS, "token_type": "Bearer",
-            "expires_in": min(left, int(LIFE.total_seconds())),
+            "expires_in": min(remaining_seconds, int(LIFE.total_seconds())),
         }  # fmt: skip
 
     def _asserted(self, subject: str, audience: str) -> dict[str, str]:
@@ -110,24 +110,24 @@ class Exchange:
         if status != 200:
             code = next((e.text for e in tree.iter() if e.tag.endswith("Code")), "")
             raise Refusal("invalid_grant", f"Received invalid AWS response of type: {code}.")
-        said = {each.tag.rpartition("}")[2].lower(): each.text or "" for each in tree.iter()}
-        return {f"assertion.{name}": said[name] for name in ("arn", "account", "userid")}
+        identity = {each.tag.rpartition("}")[2].lower(): each.text or "" for each in tree.iter()}
+        return {f"assertion.{name}": identity[name] for name in ("arn", "account", "userid")}
 
 
-def _federated(provider: Kept, assertion: Mapping[str, str]) -> ApiCaller:
+def _federated(provider: PoolEntry, assertion: Mapping[str, str]) -> ApiCaller:
     """Return the caller that the signer is here.
 
     Raises:
         Refusal: if the provider does not take them.
     """
-    if assertion["assertion.account"] != provider.told["aws"]["accountId"]:
+    if assertion["assertion.account"] != provider.fields["aws"]["accountId"]:
         raise Refusal("unauthorized_client", "The AWS account of the credential is not the provider's.")
     try:
         attributes = {name: str(node(assertion)) for name, node in provider.mapping.items()}
-        taken = provider.condition is None or provider.condition({**assertion, **attributes}) is True
+        accepted = provider.condition is None or provider.condition({**assertion, **attributes}) is True
     except Undefined as error:
         raise Refusal("invalid_grant", f"An attribute cannot be mapped: {error}.") from None
-    if not taken:
+    if not accepted:
         raise Refusal("unauthorized_client", "The given credential is rejected by the attribute condition.")
     subject = attributes[SUBJECT]
     if not 0 < len(subject.encode()) <= SUBJECT_BYTES:

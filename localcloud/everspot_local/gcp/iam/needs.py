@@ -48,19 +48,19 @@ class Needs:
         if method.startswith("compute.") and params.get("project") != self._project:
             return []  # images that everybody may see; of all else the method itself knows nothing there
         permissions = PERMISSIONS.get(method, (method,))
-        resource = self._named(method, params, body)
-        found = [Need(permission, resource) for permission in permissions]
-        return list(dict.fromkeys([*found, *self._more(method, params, body)]))
+        resource = self._target(method, params, body)
+        needs = [Need(permission, resource) for permission in permissions]
+        return list(dict.fromkeys([*needs, *self._more(method, params, body)]))
 
-    def _named(self, method: str, params: Document, body: Document) -> str:
-        product, _, rest = method.partition(".")
-        verb = rest.rpartition(".")[2]
+    def _target(self, method: str, params: Document, body: Document) -> str:
+        product, _, tail = method.partition(".")
+        verb = tail.rpartition(".")[2]
         if product == "storage":
             return self._in_storage(params, verb)
         if product == "compute":
-            return self._in_compute(rest.partition(".")[0], verb, params, body)
-        told = ("name", "resource", "topic", "subscription", "sinkName", "parent", "project", "projectId")
-        name = next((str(params[key]) for key in told if key in params), "")
+            return self._in_compute(tail.partition(".")[0], verb, params, body)
+        name_keys = ("name", "resource", "topic", "subscription", "sinkName", "parent", "project", "projectId")
+        name = next((str(params[key]) for key in name_keys if key in params), "")
         if name.startswith("billingAccounts/"):  # the account's own policy decides, and never the project's
             return "/".join(name.split("/")[:2])
         if product == "cloudresourcemanager" or verb == "list" or not name.startswith("projects/"):
@@ -75,8 +75,8 @@ class Needs:
         name = params.get("object") or params.get("destinationObject") or params.get("name")
         if not bucket:
             return self._top()
-        held = f"projects/_/buckets/{bucket}"
-        return f"{held}/objects/{name}" if name and verb != "list" else held
+        bucket_path = f"projects/_/buckets/{bucket}"
+        return f"{bucket_path}/objects/{name}" if name and verb != "list" else bucket_path
 
     def _in_compute(self, kind: str, verb: str, params: Document, body: Document) -> str:
         if verb in _LISTS or kind in ("projects", "zones", "regions", "advice"):
@@ -90,8 +90,8 @@ class Needs:
         if method in _OF_NETWORK or method == "compute.firewalls.delete":
             network = body.get("network") or self._top() + "/global/networks/default"
             if method == "compute.firewalls.delete":
-                held = self._resource(self._in_compute("firewalls", "delete", params, body)) or {}
-                network = held.get("network") or network
+                firewall = self._resource(self._in_compute("firewalls", "delete", params, body)) or {}
+                network = firewall.get("network") or network
             yield Need("compute.networks.updatePolicy", _path(network, self._project))
         elif method in ("compute.instanceTemplates.insert", "compute.regionInstanceTemplates.insert"):
             yield from self._acting(body.get("properties") or {})
@@ -116,7 +116,7 @@ class Needs:
         path = _path(link, self._project)
         yield Need("compute.instanceTemplates.useReadOnly", path)
         properties = (self._resource(path) or {}).get("properties") or {}
-        yield from self._made(properties, self._top(), params)
+        yield from self._instance_needs(properties, self._top(), params)
 
     def _launch(self, params: Document, body: Document) -> Iterator[Need]:
         """Return the needs of a launch in each zone that the instances may be placed in."""
@@ -125,16 +125,16 @@ class Needs:
         if link:
             path = _path(str(link), self._project)
             yield Need("compute.instanceTemplates.useReadOnly", path)
-            held = (self._resource(path) or {}).get("properties") or {}
-            properties = {**held, **{key: value for key, value in properties.items() if value}}
-        asked = (body.get("locationPolicy") or {}).get("locations") or {}
-        denied = {key.rpartition("/")[2] for key, value in asked.items() if value.get("preference") == "DENY"}
+            template_properties = (self._resource(path) or {}).get("properties") or {}
+            properties = {**template_properties, **{key: value for key, value in properties.items() if value}}
+        locations = (body.get("locationPolicy") or {}).get("locations") or {}
+        denied = {key.rpartition("/")[2] for key, value in locations.items() if value.get("preference") == "DENY"}
         zones = [params["zone"]] if "zone" in params else [zone for zone in self._zones() if zone not in denied]
         for name in _instance_names(body):
             for zone in zones:
-                yield from self._made(properties, f"{self._top()}/zones/{zone}/instances/{name}", params)
+                yield from self._instance_needs(properties, f"{self._top()}/zones/{zone}/instances/{name}", params)
 
-    def _made(self, properties: Document, instance: str, params: Document) -> Iterator[Need]:
+    def _instance_needs(self, properties: Document, instance: str, params: Document) -> Iterator[Need]:
         """Return the needs of an instance with these properties."""
         yield Need("compute.instances.create", instance)
         new = [disk for disk in properties.get("disks") or [] if disk.get("initializeParams") or not disk.get("source")]
@@ -187,8 +187,8 @@ def _path(link: str, project: str, region: str = "") -> str:
 
 
 def _templates(body: Document) -> list[str]:
-    named = [body.get("instanceTemplate"), *(v.get("instanceTemplate") for v in body.get("versions") or [])]
-    return [str(link) for link in dict.fromkeys(named) if link]
+    links = [body.get("instanceTemplate"), *(v.get("instanceTemplate") for v in body.get("versions") or [])]
+    return [str(link) for link in dict.fromkeys(links) if link]
 
 
 def _instance_names(body: Document) -> list[str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from everspot_local.gcp.iam.conditions import BadExpression, Values, check_expression, holds
+from everspot_local.gcp.iam.conditions import BadExpression, Values, check_expression, is_true
 from everspot_local.gcp.iam.predefined import BASIC
 from everspot_local.gcp.refusals import aborted, bad
 
@@ -39,7 +39,7 @@ class Directory:
 
 
 @dataclass
-class _Kept:
+class _PolicyHistory:
     """Policies of one resource, each with the time from which it has effect; the last one is what is read."""
 
     since: list[tuple[datetime, Policy]] = field(default_factory=list)
@@ -51,16 +51,16 @@ class Policies:
 
     def __init__(self, now: Callable[[], datetime], directory: Directory, project: str, late: timedelta) -> None:
         self._now, self._directory, self._project, self._late = now, directory, project, late
-        self._kept: dict[str, _Kept] = {}
+        self._histories: dict[str, _PolicyHistory] = {}
         self._count = 0
 
     def begin(self, resource: str, bindings: Sequence[Mapping[str, Any]]) -> None:
         """Set the first policy of a new resource, in effect at once."""
-        self._kept[resource] = _Kept([(self._now(), self._stamped([dict(b) for b in bindings], 1))])
+        self._histories[resource] = _PolicyHistory([(self._now(), self._stamped([dict(b) for b in bindings], 1))])
 
     def forget(self, resource: str) -> None:
         """Delete the policies of a deleted resource."""
-        self._kept.pop(resource, None)
+        self._histories.pop(resource, None)
 
     def read(self, resource: str, version: int = 1) -> Policy:
         """Return what getIamPolicy answers.
@@ -73,8 +73,8 @@ class Policies:
         """
         if version not in (0, 1, 3):
             raise bad(f"Invalid requested policy version: {version}. Must be 0, 1 or 3.")
-        kept = self._kept.get(resource)
-        policy = copy.deepcopy(kept.since[-1][1] if kept else EMPTY)
+        history = self._histories.get(resource)
+        policy = copy.deepcopy(history.since[-1][1] if history else EMPTY)
         if version < 3 and policy["version"] == 3:
             policy["version"] = 1
             for binding in policy["bindings"]:
@@ -91,8 +91,8 @@ class Policies:
         Raises:
             ApiError: 409 where another write came between; 400 for what IAM does not take.
         """
-        held = self._kept.get(resource)
-        before = held.since[-1][1] if held else EMPTY
+        previous = self._histories.get(resource)
+        before = previous.since[-1][1] if previous else EMPTY
         etag = policy.get("etag")
         if etag and etag != before["etag"]:
             raise aborted("There were concurrent policy changes. Please retry the whole read-modify-"
@@ -101,12 +101,12 @@ class Policies:
         bindings = _merged(policy.get("bindings") or [])
         version = int(policy.get("version") or 1)
         self._check(bindings, version, convenience)
-        made = self._stamped(bindings, 3 if any("condition" in b for b in bindings) else 1)
-        kept = self._kept.setdefault(resource, _Kept())
+        stamped = self._stamped(bindings, 3 if any("condition" in b for b in bindings) else 1)
+        history = self._histories.setdefault(resource, _PolicyHistory())
         now = self._now()
-        while len(kept.since) > 1 and kept.since[1][0] <= now:
-            kept.since.pop(0)
-        kept.since.append((now + self._late, made))
+        while len(history.since) > 1 and history.since[1][0] <= now:
+            history.since.pop(0)
+        history.since.append((now + self._late, stamped))
         return self.read(resource, 3)
 
     def allows(self, member: str, permission: str, resources: Sequence[str], values: Values) -> bool:
@@ -114,40 +114,40 @@ class Policies:
         return any(
             permission in (self._directory.permissions(binding["role"]) or ())
             and self._names(binding, member)
-            and ("condition" not in binding or holds(binding["condition"]["expression"], values))
+            and ("condition" not in binding or is_true(binding["condition"]["expression"], values))
             for resource in resources
             for binding in self._effective(resource)
         )
 
-    def gone(self, email: str, unique_id: str) -> None:
+    def mark_deleted(self, email: str, unique_id: str) -> None:
         """Rename a deleted service account in its grants: they remain for its id, not for its name."""
         old, new = f"serviceAccount:{email}", f"deleted:serviceAccount:{email}?uid={unique_id}"
-        for kept in self._kept.values():
-            for _, policy in kept.since:
+        for history in self._histories.values():
+            for _, policy in history.since:
                 for binding in policy.get("bindings", ()):
                     binding["members"] = [new if member == old else member for member in binding["members"]]
 
     def back(self, email: str, unique_id: str) -> None:
         """Restore the grants of an undeleted service account."""
         old, new = f"deleted:serviceAccount:{email}?uid={unique_id}", f"serviceAccount:{email}"
-        for kept in self._kept.values():
-            for _, policy in kept.since:
+        for history in self._histories.values():
+            for _, policy in history.since:
                 for binding in policy.get("bindings", ()):
                     binding["members"] = [new if member == old else member for member in binding["members"]]
 
     def _effective(self, resource: str) -> Sequence[Mapping[str, Any]]:
-        kept, now = self._kept.get(resource), self._now()
-        found = [policy for since, policy in kept.since if since <= now] if kept else []
-        return found[-1].get("bindings", ()) if found else ()
+        history, now = self._histories.get(resource), self._now()
+        effective = [policy for since, policy in history.since if since <= now] if history else []
+        return effective[-1].get("bindings", ()) if effective else ()
 
     def _names(self, binding: Mapping[str, Any], member: str) -> bool:
-        for named in binding["members"]:
-            kind, _, of = named.partition(":")
-            if named == member or named in _ANYBODY:
+        for bound_member in binding["members"]:
+            kind, _, project_id = bound_member.partition(":")
+            if bound_member == member or bound_member in _ANYBODY:
                 return True
-            if kind in _OF_PROJECT and of == self._project:
-                held = self._effective(f"projects/{self._project}")
-                if any(b["role"] == _OF_PROJECT[kind] and member in b["members"] for b in held):
+            if kind in _OF_PROJECT and project_id == self._project:
+                bindings = self._effective(f"projects/{self._project}")
+                if any(b["role"] == _OF_PROJECT[kind] and member in b["members"] for b in bindings):
                     return True
         return False
 
@@ -195,14 +195,14 @@ def _condition_problems(condition: Mapping[str, Any], role: str, version: int) -
     return wrong
 
 
-def _merged(given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _merged(bindings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return bindings as IAM stores them: one for each role and condition, each member once, none without members."""
-    kept: dict[tuple[str, str], dict[str, Any]] = {}
-    for binding in given:
+    by_role: dict[tuple[str, str], dict[str, Any]] = {}
+    for binding in bindings:
         condition = {k: v for k, v in (binding.get("condition") or {}).items() if v}
         key = (str(binding.get("role", "")), str(sorted(condition.items())))
-        there = kept.setdefault(key, {"role": key[0], "members": []})
-        there["members"] = list(dict.fromkeys([*there["members"], *(binding.get("members") or [])]))
+        entry = by_role.setdefault(key, {"role": key[0], "members": []})
+        entry["members"] = list(dict.fromkeys([*entry["members"], *(binding.get("members") or [])]))
         if condition:
-            there["condition"] = condition
-    return [binding for binding in kept.values() if binding["members"]]
+            entry["condition"] = condition
+    return [binding for binding in by_role.values() if binding["members"]]

@@ -10,17 +10,19 @@ from everspot_local.gcp.refusals import bad
 from everspot_local.gcp.router import Handler, Request
 
 Document = dict[str, Any]
-Held = Callable[[ApiCaller, str, str], bool]
+HasPermission = Callable[[ApiCaller, str, str], bool]
 """Whether a caller has a permission on a resource."""
 
 
-def policy_routes(prefix: str, policies: Policies, held: Held, find: Callable[[str], str]) -> Mapping[str, Handler]:
+def policy_routes(
+    prefix: str, policies: Policies, has_permission: HasPermission, find: Callable[[str], str]
+) -> Mapping[str, Handler]:
     """Return the three methods of one kind of resource.
 
     Args:
         prefix: of the methods' ids, such as `pubsub.projects.topics`.
         policies: where the policies lie.
-        held: who has what.
+        has_permission: who has what.
         find: the full name of a resource that is there, by what the path says; raises `ApiError` for one that is not.
     """
 
@@ -36,9 +38,9 @@ def policy_routes(prefix: str, policies: Policies, held: Held, find: Callable[[s
 
     def test(request: Request) -> Document:
         resource = find(request.params["resource"])
-        asked = request.body.get("permissions") or []
-        if any("*" in permission for permission in asked):
+        permissions = request.body.get("permissions") or []
+        if any("*" in permission for permission in permissions):
             raise bad("Permissions with wildcards are not allowed.")
-        return {"permissions": [name for name in asked if held(request.caller, name, resource)]}
+        return {"permissions": [name for name in permissions if has_permission(request.caller, name, resource)]}
 
     return {f"{prefix}.getIamPolicy": read, f"{prefix}.setIamPolicy": write, f"{prefix}.testIamPermissions": test}

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from everspot_local.gcp.iam.conditions import BadExpression, Node, compiled
-from everspot_local.gcp.refusals import absent, bad, taken, unready
+from everspot_local.gcp.refusals import absent, bad, exists_already, unready
 from everspot_local.gcp.router import Handler, Request
 from everspot_local.market.clock import stamp
 
@@ -44,11 +44,11 @@ CLAIMS = tuple(
 
 
 @dataclass
-class Kept:
+class PoolEntry:
     """A pool or a provider. `deleted`: when it was deleted, or None."""
 
     name: str
-    told: Document
+    fields: Document
     deleted: datetime | None = None
     mapping: Mapping[str, Node] = field(default_factory=dict)
     condition: Node | None = None
@@ -56,7 +56,7 @@ class Kept:
     @property
     def usable(self) -> bool:
         """Return whether its proofs are accepted."""
-        return self.deleted is None and not self.told.get("disabled")
+        return self.deleted is None and not self.fields.get("disabled")
 
 
 class IdentityPools:
@@ -64,17 +64,17 @@ class IdentityPools:
 
     def __init__(self, now: Callable[[], datetime], project: str, number: str) -> None:
         self._now, self._project, self._number = now, project, number
-        self._kept: dict[str, Kept] = {}
+        self._entries: dict[str, PoolEntry] = {}
         self._operations: dict[str, Document] = {}
 
     def routes(self) -> Mapping[str, Handler]:
         """Return handlers by method id."""
-        found: dict[str, Handler] = {}
+        handlers: dict[str, Handler] = {}
         for kind, create, change in (
             (_POOLS, self._create_pool, _COMMON),
             (f"{_POOLS}.providers", self._create_provider, _CHANGED),
         ):
-            found |= {
+            handlers |= {
                 f"{kind}.create": create,
                 f"{kind}.get": lambda r: self._document(self._find(r.params["name"])),
                 f"{kind}.list": self._list,
@@ -86,14 +86,14 @@ class IdentityPools:
                 ),
             }
         # The provider reads them of each pool; there are none of pools that take proofs.
-        found[f"{_POOLS}.listAttestationRules"] = self._no_rules
-        return found
+        handlers[f"{_POOLS}.listAttestationRules"] = self._no_rules
+        return handlers
 
-    def usable(self, provider: str) -> Kept | None:
+    def usable(self, provider: str) -> PoolEntry | None:
         """Return the provider of this name if its proofs are accepted."""
-        pool = self._kept.get(provider.partition("/providers/")[0])
-        found = self._kept.get(provider)
-        return found if found is not None and pool is not None and pool.usable and found.usable else None
+        pool = self._entries.get(provider.partition("/providers/")[0])
+        entry = self._entries.get(provider)
+        return entry if entry is not None and pool is not None and pool.usable and entry.usable else None
 
     def _create_pool(self, request: Request) -> Document:
         return self._create(request, "workloadIdentityPools", request.params.get("workloadIdentityPoolId"), _COMMON)
@@ -108,119 +108,126 @@ class IdentityPools:
         if own is None or not _ID.fullmatch(own) or own.startswith("gcp-"):
             raise bad(f"{own!r} is no id: it must be 4-32 characters [a-z0-9-], and not begin with gcp-.")
         name = f"{self._numbered(request.params['parent'])}/{kind}/{own}"
-        there = self._kept.get(name)
-        if there is not None and (there.deleted is None or self._now() < there.deleted + KEPT):
-            raise taken("Requested entity already exists")
-        told = {key: value for key, value in request.body.items() if key in fields}
-        made = Kept(name, told)
+        existing = self._entries.get(name)
+        if existing is not None and (existing.deleted is None or self._now() < existing.deleted + KEPT):
+            raise exists_already("Requested entity already exists")
+        entry_fields = {key: value for key, value in request.body.items() if key in fields}
+        entry = PoolEntry(name, entry_fields)
         if kind == "providers":
-            _read_provider(made)
-        _check_words(told)
-        self._kept[name] = made
-        return self._operation(made)
+            _read_provider(entry)
+        _check_words(entry_fields)
+        self._entries[name] = entry
+        return self._operation(entry)
 
     def _patch(self, fields: set[str], request: Request) -> Document:
-        found = self._living(request.params["name"])
-        named = {name.strip().split(".")[0] for name in str(request.params.get("updateMask") or "").split(",")}
-        if unknown := sorted(named - fields):
+        current = self._living(request.params["name"])
+        masked = {name.strip().split(".")[0] for name in str(request.params.get("updateMask") or "").split(",")}
+        if unknown := sorted(masked - fields):
             raise bad(f"The update mask names fields that cannot be changed: {', '.join(unknown)}.")
-        changed = Kept(found.name, {**found.told, **{name: request.body.get(name) for name in named}})
-        if "/providers/" in found.name:
+        changed = PoolEntry(current.name, {**current.fields, **{name: request.body.get(name) for name in masked}})
+        if "/providers/" in current.name:
             _read_provider(changed)
-        _check_words(changed.told)
-        self._kept[found.name] = changed
+        _check_words(changed.fields)
+        self._entries[current.name] = changed
         return self._operation(changed)
 
     def _delete(self, request: Request) -> Document:
-        found = self._living(request.params["name"])
-        found.deleted = self._now()
-        return self._operation(found)
+        entry = self._living(request.params["name"])
+        entry.deleted = self._now()
+        return self._operation(entry)
 
     def _undelete(self, request: Request) -> Document:
-        found = self._find(request.params["name"])
-        if found.deleted is None:
-            raise unready(f"{found.name} is not deleted.")
-        found.deleted = None
-        return self._operation(found)
+        entry = self._find(request.params["name"])
+        if entry.deleted is None:
+            raise unready(f"{entry.name} is not deleted.")
+        entry.deleted = None
+        return self._operation(entry)
 
     def _list(self, request: Request) -> Document:
         parent, providers = self._numbered(request.params["parent"]), request.method.startswith(f"{_POOLS}.providers")
-        word = "workloadIdentityPoolProviders" if providers else "workloadIdentityPools"
+        field_name = "workloadIdentityPoolProviders" if providers else "workloadIdentityPools"
         begins = f"{parent}/{'providers' if providers else 'workloadIdentityPools'}/"
-        own = [each for name, each in self._kept.items() if name.startswith(begins) and "/" not in name[len(begins) :]]
+        own = [
+            each for name, each in self._entries.items() if name.startswith(begins) and "/" not in name[len(begins) :]
+        ]
         shown = [each for each in own if each.deleted is None or request.params.get("showDeleted")]
-        return {word: [self._document(each) for each in shown]}
+        return {field_name: [self._document(each) for each in shown]}
 
     def _no_rules(self, request: Request) -> Document:
         self._find(request.params["resource"])
         return {}
 
-    def _find(self, name: str) -> Kept:
-        found = self._kept.get(self._numbered(name))
-        if found is None or (found.deleted is not None and self._now() >= found.deleted + KEPT):
+    def _find(self, name: str) -> PoolEntry:
+        entry = self._entries.get(self._numbered(name))
+        if entry is None or (entry.deleted is not None and self._now() >= entry.deleted + KEPT):
             raise absent("Requested entity was not found.")
-        return found
+        return entry
 
-    def _living(self, name: str) -> Kept:
-        found = self._find(name)
-        if found.deleted is not None:
-            raise unready(f"{found.name} is deleted.")
-        return found
+    def _living(self, name: str) -> PoolEntry:
+        entry = self._find(name)
+        if entry.deleted is not None:
+            raise unready(f"{entry.name} is deleted.")
+        return entry
 
-    def _document(self, kept: Kept) -> Document:
-        expires = {} if kept.deleted is None else {"expireTime": stamp(kept.deleted + KEPT)}
-        return {"name": kept.name, "state": "ACTIVE" if kept.deleted is None else "DELETED", **kept.told, **expires}
+    def _document(self, entry: PoolEntry) -> Document:
+        expires = {} if entry.deleted is None else {"expireTime": stamp(entry.deleted + KEPT)}
+        return {
+            "name": entry.name,
+            "state": "ACTIVE" if entry.deleted is None else "DELETED",
+            **entry.fields,
+            **expires,
+        }
 
-    def _operation(self, kept: Kept) -> Document:
+    def _operation(self, entry: PoolEntry) -> Document:
         """Return a change as an operation: in progress in its answer, and done when it is read."""
-        name = f"{kept.name}/operations/{len(self._operations) + 1}"
-        self._operations[name] = {"name": name, "done": True, "response": self._document(kept)}
+        name = f"{entry.name}/operations/{len(self._operations) + 1}"
+        self._operations[name] = {"name": name, "done": True, "response": self._document(entry)}
         return {"name": name}
 
     def _numbered(self, name: str) -> str:
         return name.replace(f"projects/{self._project}/", f"projects/{self._number}/", 1)
 
 
-def _read_provider(made: Kept) -> None:
-    told, oidc = made.told, made.told.get("oidc")
-    if bool(told.get("aws")) == bool(oidc):
+def _read_provider(provider: PoolEntry) -> None:
+    fields, oidc = provider.fields, provider.fields.get("oidc")
+    if bool(fields.get("aws")) == bool(oidc):
         raise bad("A provider is one of aws and oidc. Others are not known here.")
     claims, usual = (MAPPED, {SUBJECT: "assertion.arn"}) if not oidc else (CLAIMS, {})
-    _check_issuer(told) if oidc else _check_account(told)
-    mapping = told.get("attributeMapping") or usual
+    _check_issuer(fields) if oidc else _check_account(fields)
+    mapping = fields.get("attributeMapping") or usual
     if SUBJECT not in mapping:
         raise bad(f"attributeMapping: a mapping of {SUBJECT} is required.")
     if unknown := sorted(key for key in mapping if not _KEY.fullmatch(key)):
         raise bad(f"attributeMapping: {', '.join(unknown)} is no attribute.")
     try:
-        made.mapping = {key: compiled(text, claims) for key, text in mapping.items()}
-        condition = told.get("attributeCondition")
-        made.condition = compiled(condition, (*claims, *mapping)) if condition else None
+        provider.mapping = {key: compiled(text, claims) for key, text in mapping.items()}
+        condition = fields.get("attributeCondition")
+        provider.condition = compiled(condition, (*claims, *mapping)) if condition else None
     except BadExpression as error:
         raise bad(f"An expression cannot be evaluated: {error}.") from None
 
 
-def _check_account(told: Document) -> None:
-    account = told["aws"].get("accountId", "")
+def _check_account(fields: Document) -> None:
+    account = fields["aws"].get("accountId", "")
     if not _ACCOUNT.fullmatch(account):
         raise bad(f"{account!r} is no AWS account id: twelve digits.")
 
 
-def _check_issuer(told: Document) -> None:
+def _check_issuer(fields: Document) -> None:
     """Refuse a public issuer of tokens without a condition that limits them (IAM documentation, "Configure Workload
     Identity Federation with deployment pipelines")."""
-    issuer, audiences = str(told["oidc"].get("issuerUri", "")), told["oidc"].get("allowedAudiences") or []
+    issuer, audiences = str(fields["oidc"].get("issuerUri", "")), fields["oidc"].get("allowedAudiences") or []
     if not issuer.startswith("https://"):
         raise bad("oidc.issuerUri: it must be an https URL.")
     if len(audiences) > _AUDIENCES_AT_MOST or any(len(each) > _AUDIENCE_AT_MOST for each in audiences):
         raise bad(f"oidc.allowedAudiences: at most {_AUDIENCES_AT_MOST} of {_AUDIENCE_AT_MOST} characters.")
-    if issuer == GITHUB and "assertion." not in str(told.get("attributeCondition") or ""):
+    if issuer == GITHUB and "assertion." not in str(fields.get("attributeCondition") or ""):
         raise bad("The attribute condition must reference one of the provider's claims.")
 
 
-def _check_words(told: Document) -> None:
+def _check_words(fields: Document) -> None:
     for name, most in _LIMITS.items():
-        if len(str(told.get(name) or "")) > most:
+        if len(str(fields.get(name) or "")) > most:
             raise bad(f"Invalid {name}: it must be at most {most} characters.")
 
 

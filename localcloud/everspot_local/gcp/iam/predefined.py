@@ -21,7 +21,7 @@ _OBJECT_USER = (
 )
 
 
-def _all_of(*kinds: str) -> tuple[str, ...]:
+def _all_permissions(*kinds: str) -> tuple[str, ...]:
     return tuple(sorted(name for name in KNOWN if name.startswith(tuple(f"{kind}." for kind in kinds))))
 
 
@@ -46,7 +46,9 @@ PREDEFINED: dict[str, frozenset[str]] = {
         "roles/owner": KNOWN,
         "roles/editor": _editing(),
         "roles/viewer": _reading(),
-        "roles/billing.costsManager": ("billing.accounts.get", "billing.accounts.list", *_all_of("billing.budgets")),
+        "roles/billing.costsManager": (
+            "billing.accounts.get", "billing.accounts.list", *_all_permissions("billing.budgets"),
+        ),
         "roles/billing.viewer": (
             "billing.accounts.get", "billing.accounts.getIamPolicy", "billing.accounts.list", "billing.budgets.get",
             "billing.budgets.list",
@@ -59,11 +61,13 @@ PREDEFINED: dict[str, frozenset[str]] = {
             "cloudkms.cryptoKeyVersions.useToDecrypt", "cloudkms.cryptoKeyVersions.useToEncrypt",
             "cloudkms.locations.get", "cloudkms.locations.list", "resourcemanager.projects.get",
         ),
-        "roles/compute.admin": (*_PROJECT, *_all_of("compute")),
+        "roles/compute.admin": (*_PROJECT, *_all_permissions("compute")),
         "roles/compute.instanceAdmin.v1": (
             *_PROJECT,
-            *_all_of("compute.instances", "compute.disks", "compute.instanceTemplates", "compute.instanceGroups",
-                     "compute.instanceGroupManagers", "compute.zoneOperations", "compute.regionOperations"),
+            *_all_permissions(
+                "compute.instances", "compute.disks", "compute.instanceTemplates", "compute.instanceGroups",
+                "compute.instanceGroupManagers", "compute.zoneOperations", "compute.regionOperations",
+            ),
             *(p for p in _reading() if p.startswith("compute.")), "compute.networks.use", "compute.subnetworks.use",
             "compute.subnetworks.useExternalIp", "compute.images.useReadOnly",
         ),
@@ -101,8 +105,8 @@ PREDEFINED: dict[str, frozenset[str]] = {
             "monitoring.metricDescriptors.list", "monitoring.monitoredResourceDescriptors.get",
             "monitoring.monitoredResourceDescriptors.list", "monitoring.timeSeries.create",
         ),
-        "roles/pubsub.admin": (*_PROJECT, *_all_of("pubsub")),
-        "roles/pubsub.editor": (*_PROJECT, *(p for p in _all_of("pubsub") if "IamPolicy" not in p)),
+        "roles/pubsub.admin": (*_PROJECT, *_all_permissions("pubsub")),
+        "roles/pubsub.editor": (*_PROJECT, *(p for p in _all_permissions("pubsub") if "IamPolicy" not in p)),
         "roles/pubsub.publisher": ("pubsub.topics.publish",),
         "roles/pubsub.subscriber": (
             "pubsub.snapshots.seek", "pubsub.subscriptions.consume", "pubsub.topics.attachSubscription",
@@ -116,7 +120,7 @@ PREDEFINED: dict[str, frozenset[str]] = {
             *_PROJECT, "secretmanager.secrets.get", "secretmanager.secrets.getIamPolicy",
             "secretmanager.secrets.list", "secretmanager.versions.get", "secretmanager.versions.list",
         ),
-        "roles/storage.admin": (*_PROJECT, *_all_of("storage")),
+        "roles/storage.admin": (*_PROJECT, *_all_permissions("storage")),
         "roles/storage.bucketViewer": ("storage.buckets.get", "storage.buckets.list"),
         "roles/storage.legacyBucketOwner": (
             "storage.buckets.get", "storage.buckets.getIamPolicy", "storage.buckets.setIamPolicy",

@@ -14,7 +14,7 @@ from typing import Any
 
 from everspot_local.gcp.iam.permissions import KNOWN, NOT_IN_PROJECT_ROLES
 from everspot_local.gcp.iam.predefined import PREDEFINED
-from everspot_local.gcp.refusals import aborted, absent, bad, exhausted, taken, unready
+from everspot_local.gcp.refusals import aborted, absent, bad, exhausted, exists_already, unready
 
 AT_MOST = 300
 PERMISSIONS_AT_MOST = 3000
@@ -73,17 +73,17 @@ class Roles:
         if not _ID.fullmatch(role_id):
             raise bad(f"The role_id {role_id!r} must be 3 to 64 letters, digits, underscores"
                            " and full stops.")  # fmt: skip
-        held = self._roles.get(role_id)
-        if held is not None and held.deleted is not None:
+        existing = self._roles.get(role_id)
+        if existing is not None and existing.deleted is not None:
             raise unready(f"You can't create a role_id ({role_id}) which has been marked"
                            " for deletion.")  # fmt: skip
-        if held is not None:
-            raise taken(f"A role named {role_id} in projects/{self._project} already exists.")
+        if existing is not None:
+            raise exists_already(f"A role named {role_id} in projects/{self._project} already exists.")
         if len(self._roles) >= AT_MOST:
             raise exhausted(f"Maximum number of roles reached. Maximum is: {AT_MOST}")
-        made = _filled(Role(role_id), body, {"title", "description", "includedPermissions", "stage"})
-        self._roles[role_id] = made
-        return made
+        role = _filled(Role(role_id), body, {"title", "description", "includedPermissions", "stage"})
+        self._roles[role_id] = role
+        return role
 
     def find(self, role_id: str) -> Role:
         """Return a role, deleted or not.
@@ -143,7 +143,7 @@ class Roles:
 
     def document(self, role: Role, *, full: bool = True) -> dict[str, Any]:
         """Return the role as the API shows it. `full`: with its permissions."""
-        told = {
+        document = {
             "name": f"projects/{self._project}/roles/{role.id}",
             "title": role.title,
             "description": role.description,
@@ -152,7 +152,7 @@ class Roles:
             "etag": role.etag,
             "deleted": role.deleted is not None,
         }
-        return {key: value for key, value in told.items() if value}
+        return {key: value for key, value in document.items() if value}
 
     def _forget(self) -> None:
         now = self._now()

@@ -12,7 +12,7 @@ from everspot_local.gcp.answers import not_here
 from everspot_local.gcp.callers import LIFE, ApiCaller, Sessions
 from everspot_local.gcp.iam.accounts import Accounts, ServiceAccount
 from everspot_local.gcp.iam.policies import Policies
-from everspot_local.gcp.iam.policy_calls import Held, policy_routes
+from everspot_local.gcp.iam.policy_calls import HasPermission, policy_routes
 from everspot_local.gcp.iam.predefined import PREDEFINED
 from everspot_local.gcp.iam.roles import Roles
 from everspot_local.gcp.refusals import absent, bad
@@ -26,9 +26,11 @@ _ACCOUNTS, _ROLES = "iam.projects.serviceAccounts", "iam.projects.roles"
 class IamApi:
     """The IAM API of a project."""
 
-    def __init__(self, project: str, accounts: Accounts, roles: Roles, policies: Policies, held: Held) -> None:
+    def __init__(
+        self, project: str, accounts: Accounts, roles: Roles, policies: Policies, has_permission: HasPermission
+    ) -> None:
         self._project, self._accounts, self._roles = project, accounts, roles
-        self._policies, self._held = policies, held
+        self._policies, self._has_permission = policies, has_permission
 
     def routes(self) -> Mapping[str, Handler]:
         """Return handlers by method id."""
@@ -50,13 +52,15 @@ class IamApi:
                 self._roles.undelete(self._role(r), r.body.get("etag"))
             ),
             "iam.roles.get": _predefined,
-            **policy_routes(_ACCOUNTS, self._policies, self._held, self._full),
+            **policy_routes(_ACCOUNTS, self._policies, self._has_permission, self._full),
         }
 
     def _create_account(self, request: Request) -> Document:
         self._check_project(request.params["name"])
-        made = self._accounts.create(str(request.body.get("accountId") or ""), request.body.get("serviceAccount") or {})
-        return self._accounts.document(made)
+        account = self._accounts.create(
+            str(request.body.get("accountId") or ""), request.body.get("serviceAccount") or {}
+        )
+        return self._accounts.document(account)
 
     def _patch_account(self, request: Request) -> Document:
         fields = {name.strip() for name in str(request.body.get("updateMask") or "").split(",") if name.strip()}
@@ -64,14 +68,14 @@ class IamApi:
             raise bad(f"The update mask names fields that cannot be changed: {', '.join(sorted(unknown))}.")
         if not fields:
             raise bad("The update mask is missing.")
-        named = {"displayName" if name == "display_name" else name for name in fields}
-        told = request.body.get("serviceAccount") or {}
-        return self._accounts.document(self._accounts.change(self._account(request), told, named))
+        field_names = {"displayName" if name == "display_name" else name for name in fields}
+        account_fields = request.body.get("serviceAccount") or {}
+        return self._accounts.document(self._accounts.change(self._account(request), account_fields, field_names))
 
     def _delete_account(self, request: Request) -> Document:
         account = self._account(request)
         self._accounts.delete(account)
-        self._policies.gone(account.email, account.unique_id)
+        self._policies.mark_deleted(account.email, account.unique_id)
         return {}
 
     def _undelete_account(self, request: Request) -> Document:
@@ -92,8 +96,8 @@ class IamApi:
 
     def _create_role(self, request: Request) -> Document:
         self._check_project(request.params["parent"])
-        made = self._roles.create(str(request.body.get("roleId") or ""), request.body.get("role") or {})
-        return self._roles.document(made)
+        role = self._roles.create(str(request.body.get("roleId") or ""), request.body.get("role") or {})
+        return self._roles.document(role)
 
     def _patch_role(self, request: Request) -> Document:
         mask = str(request.params.get("updateMask") or "title,description,includedPermissions,stage")
@@ -102,8 +106,8 @@ class IamApi:
 
     def _list_roles(self, request: Request) -> Document:
         full = request.params.get("view") == "FULL"
-        found = self._roles.all(deleted=bool(request.params.get("showDeleted")))
-        return {"roles": [self._roles.document(role, full=full) for role in found]}
+        roles = self._roles.all(deleted=bool(request.params.get("showDeleted")))
+        return {"roles": [self._roles.document(role, full=full) for role in roles]}
 
     def _role(self, request: Request) -> Any:
         return self._roles.find(request.params["name"].rpartition("/")[2])
@@ -127,7 +131,7 @@ def credentials_routes(accounts: Accounts, sessions: Sessions) -> Mapping[str, H
     def generate(request: Request) -> Document:
         life = _checked_token(request)
         email = accounts.find(request.params["name"].rpartition("/")[2]).email
-        token = sessions.made(ApiCaller(email), datetime.now(UTC), life)
+        token = sessions.issue(ApiCaller(email), datetime.now(UTC), life)
         return {"accessToken": token.text, "expireTime": stamp(token.expires)}
 
     return {"iamcredentials.projects.serviceAccounts.generateAccessToken": generate}
@@ -144,18 +148,18 @@ def _checked_token(request: Request) -> timedelta:
         faults.append(f"name: {request.params['name']} has to begin with projects/-/")
     if not body.get("scope"):
         faults.append("scope: at least one is needed")
-    asked = str(body.get("lifetime") or f"{LIFE.total_seconds():.0f}s")
-    read = re.fullmatch(r"(\d+(?:\.\d+)?)s", asked)
+    lifetime = str(body.get("lifetime") or f"{LIFE.total_seconds():.0f}s")
+    read = re.fullmatch(r"(\d+(?:\.\d+)?)s", lifetime)
     life = timedelta(seconds=float(read[1])) if read else timedelta()
     if not timedelta() < life <= LIFE:
-        faults.append(f"lifetime: {asked} has to be more than 0s and at most {LIFE.total_seconds():.0f}s")
+        faults.append(f"lifetime: {lifetime} has to be more than 0s and at most {LIFE.total_seconds():.0f}s")
     if faults:
         raise bad(f"Request contains an invalid argument. {'; '.join(faults)}")
     return life
 
 
 def resource_manager_routes(
-    project: str, number: str, policies: Policies, held: Held, created: str
+    project: str, number: str, policies: Policies, has_permission: HasPermission, created: str
 ) -> Mapping[str, Handler]:
     """Return handlers of the Resource Manager API, which has the project and its policy."""
 
@@ -172,7 +176,7 @@ def resource_manager_routes(
         }  # fmt: skip
 
     prefix = "cloudresourcemanager.projects"
-    return {f"{prefix}.get": get, **policy_routes(prefix, policies, held, find)}
+    return {f"{prefix}.get": get, **policy_routes(prefix, policies, has_permission, find)}
 
 
 def resource_manager_v3_routes(routes: Mapping[str, Handler], project: str, number: str) -> Mapping[str, Handler]:

@@ -30,54 +30,54 @@ def parsed(text: str) -> Matches:
     if len(text) > LENGTH:
         raise bad(f"The filter is too long: at most {LENGTH} characters.")
     parser = _FilterParser(_tokens(text))
-    if not parser.left:
+    if not parser.remaining:
         return lambda _entry: True
-    matches = parser.all_of()
-    if parser.left:
-        raise _unparseable(parser.left[0])
+    matches = parser.conjunction()
+    if parser.remaining:
+        raise _unparseable(parser.remaining[0])
     return matches
 
 
 def _tokens(text: str) -> list[str]:
-    found, at = list[str](), 0
+    tokens, at = list[str](), 0
     while text[at:].strip():
         match = _TOKEN.match(text, at)
         if match is None:
             raise _unparseable(text[at : at + 20].strip())
         if match.lastgroup:
-            found.append(match[match.lastgroup])
+            tokens.append(match[match.lastgroup])
         at = match.end()
-    return found
+    return tokens
 
 
 class _FilterParser:
     def __init__(self, tokens: list[str]) -> None:
-        self.left = tokens
+        self.remaining = tokens
 
-    def all_of(self) -> Matches:
-        parts = [self._any_of()]
-        while self.left and self.left[0] != ")":
-            if self.left[0] == "AND":
-                self.left.pop(0)
-            parts.append(self._any_of())
+    def conjunction(self) -> Matches:
+        parts = [self._disjunction()]
+        while self.remaining and self.remaining[0] != ")":
+            if self.remaining[0] == "AND":
+                self.remaining.pop(0)
+            parts.append(self._disjunction())
         return parts[0] if len(parts) == 1 else lambda entry: all(part(entry) for part in parts)
 
-    def _any_of(self) -> Matches:
-        parts = [self._one()]
-        while self.left and self.left[0] == "OR":
-            self.left.pop(0)
-            parts.append(self._one())
+    def _disjunction(self) -> Matches:
+        parts = [self._term()]
+        while self.remaining and self.remaining[0] == "OR":
+            self.remaining.pop(0)
+            parts.append(self._term())
         return parts[0] if len(parts) == 1 else lambda entry: any(part(entry) for part in parts)
 
-    def _one(self) -> Matches:
+    def _term(self) -> Matches:
         token = self._next()
         if token in ("NOT", "-"):
-            inner = self._one()
+            inner = self._term()
             return lambda entry: not inner(entry)
         if token == "(":  # noqa: S105 - a parenthesis
-            found = self.all_of()
+            grouped = self.conjunction()
             self._close()
-            return found
+            return grouped
         return self._comparison(token)
 
     def _comparison(self, field: str) -> Matches:
@@ -94,20 +94,20 @@ class _FilterParser:
         return lambda entry: any(test(_at(entry, path), value) for value in values)
 
     def _values(self) -> list[str]:
-        if self.left[:1] != ["("]:
+        if self.remaining[:1] != ["("]:
             return [_value(self._next())]
-        self.left.pop(0)
+        self.remaining.pop(0)
         values = [_value(self._next())]
-        while self.left and self.left[0] == "OR":
-            self.left.pop(0)
+        while self.remaining and self.remaining[0] == "OR":
+            self.remaining.pop(0)
             values.append(_value(self._next()))
         self._close()
         return values
 
     def _next(self) -> str:
-        if not self.left:
+        if not self.remaining:
             raise bad("Unparseable filter: syntax error at its end")
-        return self.left.pop(0)
+        return self.remaining.pop(0)
 
     def _close(self) -> None:
         if self._next() != ")":

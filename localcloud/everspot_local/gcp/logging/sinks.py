@@ -15,7 +15,7 @@ from typing import Any
 
 from everspot_local.gcp.answers import ApiError, not_here
 from everspot_local.gcp.logging.filters import parsed
-from everspot_local.gcp.refusals import absent, bad, exhausted, taken
+from everspot_local.gcp.refusals import absent, bad, exhausted, exists_already
 from everspot_local.market.clock import stamp
 
 log = logging.getLogger(__name__)
@@ -64,19 +64,19 @@ class Sinks:
                 f"Sink identifiers are 1 to 100 letters, digits, underscores, hyphens and full stops, not {name!r}."
             )
         if name in self._sinks:
-            raise taken(f"Sink {name} already exists")
+            raise exists_already(f"Sink {name} already exists")
         if len(self._sinks) >= AT_MOST:
             raise exhausted(f"The project has the {AT_MOST} sinks that it may have.")
         _check(body)
         now = stamp(self._now())
-        told = {key: value for key, value in body.items() if value not in (None, "") and key in _KNOWN}
-        made = {
-            **told, "writerIdentity": self._own if unique else _SHARED, "createTime": now, "updateTime": now,
+        fields = {key: value for key, value in body.items() if value not in (None, "") and key in _KNOWN}
+        sink = {
+            **fields, "writerIdentity": self._own if unique else _SHARED, "createTime": now, "updateTime": now,
             "resourceName": f"projects/{self._project}/sinks/{name}",
         }  # fmt: skip
-        self._sinks[name] = made
-        self._used(str(made["writerIdentity"]).removeprefix("serviceAccount:"))
-        return made
+        self._sinks[name] = sink
+        self._used(str(sink["writerIdentity"]).removeprefix("serviceAccount:"))
+        return sink
 
     def get(self, name: str) -> Document:
         """Return a sink."""
@@ -90,14 +90,14 @@ class Sinks:
 
     def update(self, name: str, body: Mapping[str, Any], mask: set[str], *, unique: bool) -> Document:
         """Change a sink."""
-        held = self.get(name)
+        current = self.get(name)
         fields = mask or _UPDATED
-        changed = {key: value for key, value in held.items() if key not in fields}
+        changed = {key: value for key, value in current.items() if key not in fields}
         changed |= {key: body[key] for key in fields if body.get(key) not in (None, "") and key in _KNOWN}
         _check({**changed, "exclusions": body.get("exclusions"), "includeChildren": body.get("includeChildren")})
-        if held["writerIdentity"] != _SHARED and not unique:
+        if current["writerIdentity"] != _SHARED and not unique:
             raise bad("The uniqueWriterIdentity of a sink cannot be changed from true to false.")
-        changed["writerIdentity"] = self._own if unique else held["writerIdentity"]
+        changed["writerIdentity"] = self._own if unique else current["writerIdentity"]
         changed["updateTime"] = stamp(self._now())
         self._sinks[name] = changed
         self._used(str(changed["writerIdentity"]).removeprefix("serviceAccount:"))
@@ -134,14 +134,14 @@ def _check(body: Mapping[str, Any]) -> None:
         raise not_here(f"{', '.join(unknown)} of sinks")
     destination = str(body.get("destination") or "")
     if not _TOPIC.fullmatch(destination):
-        known = destination.partition("/")[0] in (
+        is_google_product = destination.partition("/")[0] in (
             "storage.googleapis.com",
             "bigquery.googleapis.com",
             "logging.googleapis.com",
         )
         raise (
             not_here(f"the destination {destination} of sinks")
-            if known
+            if is_google_product
             else bad(f"Invalid destination: {destination!r}")
         )
     if len(str(body.get("description") or "")) > 8000:

@@ -62,18 +62,18 @@ class Values:
 
     def _accounts(self, vm: Vm) -> Tree:
         """Return the instance's account by its email and as `default`; an empty folder without one."""
-        found: dict[str, Any] = {}
+        accounts: dict[str, Any] = {}
         for account in vm.document.get("serviceAccounts", ()):
             email = account.get("email") or "default"
             if email == "default":
                 email = f"{NUMBER}-compute@developer.gserviceaccount.com"
-            told = {
+            document = {
                 "aliases": ["default"], "email": email, "scopes": account["scopes"],
                 "token": Secret(ApiCaller(email, vm.machine.id)),
                 "identity": Identity(email, self._claims(vm)),
             }  # fmt: skip
-            found |= {email: told, "default": told}
-        return found
+            accounts |= {email: document, "default": document}
+        return accounts
 
     def _claims(self, vm: Vm) -> Tree:
         """Return what a token in the form `full` says of its instance."""
@@ -134,12 +134,12 @@ def _scheduling(rules: Tree) -> Tree:
 
 def find(tree: Tree, path: str) -> Any:
     """Return the value at a path; None if there is none. A folder is a mapping."""
-    found: Any = tree
+    value: Any = tree
     for part in (part for part in path.split("/") if part):
-        if not isinstance(found, Mapping) or part not in found:
+        if not isinstance(value, Mapping) or part not in value:
             return None
-        found = found[part]
-    return found
+        value = value[part]
+    return value
 
 
 def text(value: Any) -> str:
@@ -154,14 +154,14 @@ def text(value: Any) -> str:
 def recursive(value: Any, name: str = "") -> Any:
     """Return a value with all its contents for JSON: numbered folders as lists, other names in camel case."""
     if isinstance(value, Mapping):
-        told = {key: part for key, part in value.items() if not isinstance(part, Secret)}
-        if told and all(key.isdigit() for key in told):
-            return [recursive(told[key]) for key in sorted(told, key=int)]
+        visible = {key: part for key, part in value.items() if not isinstance(part, Secret)}
+        if visible and all(key.isdigit() for key in visible):
+            return [recursive(visible[key]) for key in sorted(visible, key=int)]
         own = name in _FREE_KEYS
-        return {key if own else _camel(key): recursive(part, key) for key, part in told.items()}
+        return {key if own else _camel(key): recursive(part, key) for key, part in visible.items()}
     return value
 
 
 def _camel(name: str) -> str:
-    head, *rest = name.split("-")
-    return head + "".join(part.capitalize() for part in rest)
+    head, *tail = name.split("-")
+    return head + "".join(part.capitalize() for part in tail)

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote
 
 from everspot_local.gcp.metadata.documents import Identity, Secret, Values, find, recursive, text
-from everspot_local.machines.doors import Doors, Told
+from everspot_local.machines.doors import DoorResponse, Doors
 from everspot_local.market.market import LocalMarket
 
 ROOT = "/computeMetadata/v1"
@@ -33,7 +33,7 @@ class MetadataServers:
 
     def __init__(self, values: Values, market: LocalMarket) -> None:
         self._values, self._market = values, market
-        self._doors = Doors(self._tell, _SERVER)
+        self._doors = Doors(self._respond, _SERVER)
         self._change = threading.Condition()
         self._changes = 0
 
@@ -62,64 +62,66 @@ class MetadataServers:
         self.reset()
         self._doors.close_all()
 
-    def _tell(self, instance_id: str, method: str, path: str, headers: Any) -> Told:
+    def _respond(self, instance_id: str, method: str, path: str, headers: Any) -> DoorResponse:
         if headers.get("Metadata-Flavor", "").lower() != "google" or headers.get("X-Forwarded-For"):
             if path.partition("?")[0] == "/":  # by this programs find out whether there is a server at all
-                return Told(200, "computeMetadata/\n", {**_FLAVOR, "Content-Type": "application/text"})
-            return Told(403, "Your client does not have permission to get this URL.", {**_FLAVOR, **_HTML})
+                return DoorResponse(200, "computeMetadata/\n", {**_FLAVOR, "Content-Type": "application/text"})
+            return DoorResponse(403, "Your client does not have permission to get this URL.", {**_FLAVOR, **_HTML})
         if method != "GET":
-            return Told(405, "Method Not Allowed", {**_FLAVOR, **_HTML})
+            return DoorResponse(405, "Method Not Allowed", {**_FLAVOR, **_HTML})
         place, _, query = path.partition("?")
         if place.rstrip("/") == "" or place.rstrip("/") == "/computeMetadata":
-            return Told(200, "computeMetadata/\n" if place == "/" else "v1/\n", {**_FLAVOR, **_TEXT})
+            return DoorResponse(200, "computeMetadata/\n" if place == "/" else "v1/\n", {**_FLAVOR, **_TEXT})
         if place != ROOT and not place.startswith(f"{ROOT}/"):
             return _nothing(place)
         return self._read(instance_id, unquote(place.removeprefix(ROOT)), parse_qs(query, keep_blank_values=True))
 
-    def _read(self, instance_id: str, place: str, asked: dict[str, list[str]]) -> Told:
-        wait = asked.get("wait_for_change", ["false"])[0].lower() == "true"
-        told = self._look(instance_id, place, asked)
-        if not wait or told.status != 200:
-            return told
-        last = asked.get("last_etag", [told.headers["ETag"]])[0]
-        patience = min(float(asked.get("timeout_sec", [_LONGEST_WAIT])[0]), _LONGEST_WAIT)
-        return self._wait(instance_id, place, asked, last, patience)
+    def _read(self, instance_id: str, place: str, query: dict[str, list[str]]) -> DoorResponse:
+        wait = query.get("wait_for_change", ["false"])[0].lower() == "true"
+        response = self._look(instance_id, place, query)
+        if not wait or response.status != 200:
+            return response
+        last = query.get("last_etag", [response.headers["ETag"]])[0]
+        patience = min(float(query.get("timeout_sec", [_LONGEST_WAIT])[0]), _LONGEST_WAIT)
+        return self._wait(instance_id, place, query, last, patience)
 
-    def _wait(self, instance_id: str, place: str, asked: dict[str, list[str]], last: str, patience: float) -> Told:
+    def _wait(
+        self, instance_id: str, place: str, query: dict[str, list[str]], last: str, patience: float
+    ) -> DoorResponse:
         """Return the value once it differs from the last one, or as it is when the timeout is over."""
         # Not while holding the condition: who changes something holds the market's lock, which looking needs.
         end = time.monotonic() + patience
         while True:
-            seen = self._changes
-            told = self._look(instance_id, place, asked)
-            if told.status != 200 or told.headers["ETag"] != last or time.monotonic() >= end:
-                return told
+            version = self._changes
+            response = self._look(instance_id, place, query)
+            if response.status != 200 or response.headers["ETag"] != last or time.monotonic() >= end:
+                return response
             with self._change:
-                if self._changes == seen:
+                if self._changes == version:
                     self._change.wait(end - time.monotonic())
 
-    def _look(self, instance_id: str, place: str, asked: dict[str, list[str]]) -> Told:
+    def _look(self, instance_id: str, place: str, query: dict[str, list[str]]) -> DoorResponse:
         with self._market.lock:
             tree = self._values.tree(instance_id)
             value = None if tree is None else find(tree, place)
             if isinstance(value, Identity):
-                audience = asked.get("audience", [""])[0]
+                audience = query.get("audience", [""])[0]
                 if not audience:
-                    return Told(400, "non-empty audience parameter required\n", {**_FLAVOR, **_TEXT})
-                full = asked.get("format", [""])[0] == "full"
-                return _told(self._values.identity(value, audience, full=full), _TEXT)
+                    return DoorResponse(400, "non-empty audience parameter required\n", {**_FLAVOR, **_TEXT})
+                full = query.get("format", [""])[0] == "full"
+                return _ok(self._values.identity(value, audience, full=full), _TEXT)
             if isinstance(value, Secret):
-                return _told(self._values.token(value.caller), _JSON)
+                return _ok(self._values.token(value.caller), _JSON)
         if value is None:
             return _nothing(place)
-        deep = asked.get("recursive", ["false"])[0].lower() == "true"
-        form = asked.get("alt", ["json" if deep else "text"])[0]
+        deep = query.get("recursive", ["false"])[0].lower() == "true"
+        form = query.get("alt", ["json" if deep else "text"])[0]
         if isinstance(value, dict) and not deep and not place.endswith("/"):
             # As the real one: a folder without a slash at its end is redirected to where it is.
-            return Told(301, "", {**_FLAVOR, "Location": f"{ROOT}{place}/"})
+            return DoorResponse(301, "", {**_FLAVOR, "Location": f"{ROOT}{place}/"})
         if form == "json":
-            return _told(json.dumps(recursive(value, place.rstrip("/").rpartition("/")[2])), _JSON)
-        return _told(text(value), _TEXT)
+            return _ok(json.dumps(recursive(value, place.rstrip("/").rpartition("/")[2])), _JSON)
+        return _ok(text(value), _TEXT)
 
 
 _TEXT = {"Content-Type": "application/text"}
@@ -127,10 +129,10 @@ _JSON = {"Content-Type": "application/json"}
 _HTML = {"Content-Type": "text/html; charset=UTF-8"}
 
 
-def _told(body: str, kind: dict[str, str]) -> Told:
+def _ok(body: str, kind: dict[str, str]) -> DoorResponse:
     etag = hashlib.sha256(body.encode()).hexdigest()[:16]
-    return Told(200, body, {**_FLAVOR, **kind, "ETag": etag})
+    return DoorResponse(200, body, {**_FLAVOR, **kind, "ETag": etag})
 
 
-def _nothing(place: str) -> Told:
-    return Told(404, f"The requested URL {place} was not found on this server.", {**_FLAVOR, **_HTML})
+def _nothing(place: str) -> DoorResponse:
+    return DoorResponse(404, f"The requested URL {place} was not found on this server.", {**_FLAVOR, **_HTML})

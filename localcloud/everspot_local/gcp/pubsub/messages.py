@@ -24,10 +24,10 @@ class Message:
 
     def document(self) -> dict[str, Any]:
         """Return the message as the API shows it."""
-        told: dict[str, Any] = {"messageId": self.id, "publishTime": stamp(self.published)}
+        document: dict[str, Any] = {"messageId": self.id, "publishTime": stamp(self.published)}
         if self.data:
-            told["data"] = self.data
-        return {**told, "attributes": dict(self.attributes)} if self.attributes else told
+            document["data"] = self.data
+        return {**document, "attributes": dict(self.attributes)} if self.attributes else document
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ NONE = Backoff(timedelta(), timedelta())
 
 
 @dataclass
-class _Held:
+class _Delivery:
     message: Message
     ack_id: str = ""
     until: datetime | None = None
@@ -59,39 +59,39 @@ class _Held:
 class Backlog:
     """A subscription's messages that are not delivered yet, or delivered and not acknowledged."""
 
-    held: dict[str, _Held] = field(default_factory=dict)
+    deliveries: dict[str, _Delivery] = field(default_factory=dict)
 
     def add(self, message: Message) -> None:
         """Add a message to deliver."""
-        self.held[message.id] = _Held(message)
+        self.deliveries[message.id] = _Delivery(message)
 
     def expire(self, now: datetime, retention: timedelta) -> None:
         """Drop messages that are older than the subscription's retention."""
-        for name in [n for n, held in self.held.items() if held.message.published + retention <= now]:
-            del self.held[name]
+        for name in [n for n, delivery in self.deliveries.items() if delivery.message.published + retention <= now]:
+            del self.deliveries[name]
 
     def pull(self, most: int, now: datetime, deadline: timedelta, backoff: Backoff = NONE) -> list[tuple[str, Message]]:
         """Return messages that nobody else holds, each with its ack id. `backoff`: the delay of one that was delivered
         before ("Handle message failures", retry policy)."""
-        given: list[tuple[str, Message]] = []
-        for held in self.held.values():
-            if len(given) >= most:
+        pulled: list[tuple[str, Message]] = []
+        for delivery in self.deliveries.values():
+            if len(pulled) >= most:
                 break
-            if held.until is None or held.until + backoff.after(held.attempts) <= now:
-                held.ack_id, held.until = secrets.token_urlsafe(24), now + deadline
-                held.attempts += 1
-                given.append((held.ack_id, held.message))
-        return given
+            if delivery.until is None or delivery.until + backoff.after(delivery.attempts) <= now:
+                delivery.ack_id, delivery.until = secrets.token_urlsafe(24), now + deadline
+                delivery.attempts += 1
+                pulled.append((delivery.ack_id, delivery.message))
+        return pulled
 
     def spent(self, now: datetime, most: int) -> list[tuple[Message, int]]:
         """Return messages that were delivered as often as allowed and that nobody holds, each with its number of
         deliveries."""
-        over = [h for h in self.held.values() if h.attempts >= most and h.until is not None and h.until <= now]
-        return [(held.message, held.attempts) for held in over]
+        over = [h for h in self.deliveries.values() if h.attempts >= most and h.until is not None and h.until <= now]
+        return [(delivery.message, delivery.attempts) for delivery in over]
 
     def attempts(self, message: Message) -> int:
         """Return how often a message was delivered."""
-        return self.held[message.id].attempts
+        return self.deliveries[message.id].attempts
 
     def acknowledge(self, ack_ids: list[str]) -> None:
         """Remove messages, so that they are not delivered again.
@@ -99,11 +99,11 @@ class Backlog:
         An id that is over may work or not (reference of `acknowledge`); here it works until the message is delivered
         anew.
         """
-        for name in [n for n, held in self.held.items() if held.ack_id in ack_ids]:
-            del self.held[name]
+        for name in [n for n, delivery in self.deliveries.items() if delivery.ack_id in ack_ids]:
+            del self.deliveries[name]
 
     def extend(self, ack_ids: list[str], now: datetime, deadline: timedelta) -> None:
         """Set a new deadline; zero returns the message at once."""
-        for held in self.held.values():
-            if held.ack_id in ack_ids:
-                held.until = now + deadline
+        for delivery in self.deliveries.values():
+            if delivery.ack_id in ack_ids:
+                delivery.until = now + deadline

@@ -5,7 +5,7 @@ from typing import Any
 
 from everspot_local.gcp.answers import not_here
 from everspot_local.gcp.iam.policies import Policies
-from everspot_local.gcp.iam.policy_calls import Held, policy_routes
+from everspot_local.gcp.iam.policy_calls import HasPermission, policy_routes
 from everspot_local.gcp.pubsub.service import PubSub
 from everspot_local.gcp.router import Handler, Request
 
@@ -13,7 +13,7 @@ Document = dict[str, Any]
 _TOPICS, _SUBSCRIPTIONS = "pubsub.projects.topics", "pubsub.projects.subscriptions"
 
 
-def routes(pubsub: PubSub, policies: Policies, held: Held) -> Mapping[str, Handler]:
+def routes(pubsub: PubSub, policies: Policies, has_permission: HasPermission) -> Mapping[str, Handler]:
     """Return handlers by method id."""
 
     def delete_topic(request: Request) -> Document:
@@ -42,14 +42,14 @@ def routes(pubsub: PubSub, policies: Policies, held: Held) -> Mapping[str, Handl
 
     def topic_names(request: Request) -> Document:
         topic = pubsub.topic(request.params["topic"])["name"]
-        found = [n for n, s in sorted(pubsub.subscriptions.items()) if s.document["topic"] == topic]
-        return {"subscriptions": found}
+        names = [n for n, s in sorted(pubsub.subscriptions.items()) if s.document["topic"] == topic]
+        return {"subscriptions": names}
 
     return {
         f"{_TOPICS}.create": lambda r: pubsub.create_topic(r.params["name"], r.body),
         f"{_TOPICS}.delete": delete_topic,
         f"{_TOPICS}.get": lambda r: pubsub.topic(r.params["topic"]),
-        f"{_TOPICS}.list": lambda r: {"topics": _of(pubsub.topics, r)},
+        f"{_TOPICS}.list": lambda r: {"topics": _list_documents(pubsub.topics, r)},
         f"{_TOPICS}.patch": lambda r: pubsub.patch_topic(r.params["name"], r.body.get("topic") or {}, _mask(r)),
         f"{_TOPICS}.publish": lambda r: {"messageIds": pubsub.publish(r.params["topic"], r.body.get("messages") or [])},
         f"{_TOPICS}.subscriptions.list": topic_names,
@@ -58,22 +58,24 @@ def routes(pubsub: PubSub, policies: Policies, held: Held) -> Mapping[str, Handl
         f"{_SUBSCRIPTIONS}.delete": delete_subscription,
         f"{_SUBSCRIPTIONS}.get": lambda r: pubsub.subscription(r.params["subscription"]).document,
         f"{_SUBSCRIPTIONS}.list": lambda r: {
-            "subscriptions": _of({n: s.document for n, s in pubsub.subscriptions.items()}, r)
+            "subscriptions": _list_documents({n: s.document for n, s in pubsub.subscriptions.items()}, r)
         },
         f"{_SUBSCRIPTIONS}.modifyAckDeadline": modify,
         f"{_SUBSCRIPTIONS}.patch": lambda r: pubsub.patch_subscription(
             r.params["name"], r.body.get("subscription") or {}, _mask(r)
         ),
         f"{_SUBSCRIPTIONS}.pull": pull,
-        **policy_routes(_TOPICS, policies, held, lambda name: str(pubsub.topic(name)["name"])),
-        **policy_routes(_SUBSCRIPTIONS, policies, held, lambda name: str(pubsub.subscription(name).document["name"])),
+        **policy_routes(_TOPICS, policies, has_permission, lambda name: str(pubsub.topic(name)["name"])),
+        **policy_routes(
+            _SUBSCRIPTIONS, policies, has_permission, lambda name: str(pubsub.subscription(name).document["name"])
+        ),
     }
 
 
-def _of(found: Mapping[str, Document], request: Request) -> list[Document]:
+def _list_documents(documents: Mapping[str, Document], request: Request) -> list[Document]:
     if request.params.get("pageToken"):
         raise not_here("pages of topics and subscriptions")
-    return [found[name] for name in sorted(found) if name.startswith(f"{request.params['project']}/")]
+    return [documents[name] for name in sorted(documents) if name.startswith(f"{request.params['project']}/")]
 
 
 def _mask(request: Request) -> list[str]:

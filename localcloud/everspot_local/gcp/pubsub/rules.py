@@ -93,10 +93,10 @@ def span(text: str) -> timedelta:
     return timedelta(seconds=float(match[1]))
 
 
-def _check_fields(body: Mapping[str, Any], known: set[str], what: str) -> None:
-    unknown = sorted(name for name, value in body.items() if value and name not in known)
+def _check_fields(body: Mapping[str, Any], supported: set[str], kind: str) -> None:
+    unknown = sorted(name for name, value in body.items() if value and name not in supported)
     if unknown:
-        raise not_here(f"{', '.join(unknown)} of {what}")
+        raise not_here(f"{', '.join(unknown)} of {kind}")
 
 
 def _check_name(full: str) -> None:

@@ -22,7 +22,7 @@ from everspot_local.gcp.pubsub.rules import (
     check_topic,
     span,
 )
-from everspot_local.gcp.refusals import absent, bad, taken
+from everspot_local.gcp.refusals import absent, bad, exists_already
 
 GONE = "_deleted-topic_"
 """The topic of a subscription whose topic has been deleted."""
@@ -90,13 +90,13 @@ class PubSub:
         Raises:
             ApiError: for a name that is taken, or what Pub/Sub refuses.
         """
-        made = {**_said(body), "name": name}
-        check_topic(made)
+        topic = {**_set_fields(body), "name": name}
+        check_topic(topic)
         with self._ready:
             if name in self.topics:
-                raise taken(f"Resource already exists in the project (resource={_short(name)}).")
-            self.topics[name] = made
-        return made
+                raise exists_already(f"Resource already exists in the project (resource={_short(name)}).")
+            self.topics[name] = topic
+        return topic
 
     def topic(self, name: str) -> dict[str, Any]:
         """Return a topic."""
@@ -122,18 +122,18 @@ class PubSub:
 
     def create_subscription(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Create a subscription."""
-        made = _with_defaults({**_said(body), "name": name})
-        check_subscription(made)
-        if not made.get("topic"):
+        subscription = _with_defaults({**_set_fields(body), "name": name})
+        check_subscription(subscription)
+        if not subscription.get("topic"):
             raise bad("You have not specified a topic for the subscription.")
         with self._ready:
             if name in self.subscriptions:
-                raise taken(f"Resource already exists in the project (resource={_short(name)}).")
-            self.topic(made["topic"])
-            self._check_dead_letters(made)
-            self.subscriptions[name] = Subscription(made)
+                raise exists_already(f"Resource already exists in the project (resource={_short(name)}).")
+            self.topic(subscription["topic"])
+            self._check_dead_letters(subscription)
+            self.subscriptions[name] = Subscription(subscription)
         self._used()
-        return made
+        return subscription
 
     def subscription(self, name: str) -> Subscription:
         """Return a subscription.
@@ -151,11 +151,11 @@ class PubSub:
         Raises:
             ApiError: for a subscription that does not exist, a field that cannot change, or what Pub/Sub refuses.
         """
-        there = self.subscription(name)
-        changed = _with_defaults(_masked(there.document, body, mask, _FIXED))
+        subscription = self.subscription(name)
+        changed = _with_defaults(_masked(subscription.document, body, mask, _FIXED))
         check_subscription(changed)
         self._check_dead_letters(changed)
-        there.document = changed
+        subscription.document = changed
         return changed
 
     def delete_subscription(self, name: str) -> None:
@@ -168,37 +168,39 @@ class PubSub:
         self.topic(topic)
         check_messages(messages)
         with self._ready:
-            made = [self._message(message) for message in messages]
+            stored = [self._message(message) for message in messages]
             for subscription in self.subscriptions.values():
                 if subscription.document["topic"] == topic:
-                    for message in made:
+                    for message in stored:
                         subscription.backlog.add(message)
             self._ready.notify_all()
-        return [message.id for message in made]
+        return [message.id for message in stored]
 
     def pull(self, name: str, most: int, *, wait: bool) -> list[dict[str, Any]]:
         """Return messages that nobody else holds. `wait`: wait for the first one, as long as a pull waits."""
         if most <= 0:
             raise bad("You have passed an invalid maximum number of messages to the server (max_messages="
                       f"{most}). It must be a positive number.")  # fmt: skip
-        left = self._to_real(WAIT).total_seconds() if wait else 0.0
+        remaining = self._to_real(WAIT).total_seconds() if wait else 0.0
         with self._ready:
             while True:
-                there = self.subscription(name)
+                subscription = self.subscription(name)
                 self._forward()
-                there.backlog.expire(self._now(), there.retention)
-                found = there.backlog.pull(min(most, 1000), self._now(), there.deadline, there.backoff)
-                if found or left <= 0:
-                    return [_received(there, ack_id, message) for ack_id, message in found]
-                step = min(left, 0.25)  # a deadline that passes is no notification
+                subscription.backlog.expire(self._now(), subscription.retention)
+                pulled = subscription.backlog.pull(
+                    min(most, 1000), self._now(), subscription.deadline, subscription.backoff
+                )
+                if pulled or remaining <= 0:
+                    return [_received(subscription, ack_id, message) for ack_id, message in pulled]
+                step = min(remaining, 0.25)  # a deadline that passes is no notification
                 self._ready.wait(step)
-                left -= step
+                remaining -= step
 
     def acknowledge(self, name: str, ack_ids: list[str]) -> None:
         """Remove messages, so that they are not delivered again."""
-        there = self._with_ids(name, ack_ids)
+        subscription = self._with_ids(name, ack_ids)
         with self._ready:
-            there.backlog.acknowledge(ack_ids)
+            subscription.backlog.acknowledge(ack_ids)
 
     def modify(self, name: str, ack_ids: list[str], seconds: int) -> None:
         """Set the time that is left to acknowledge messages. After 0 seconds, they are delivered again at once.
@@ -206,11 +208,11 @@ class PubSub:
         Raises:
             ApiError: for a subscription that does not exist, no ids, or seconds other than 0 to 600.
         """
-        there = self._with_ids(name, ack_ids)
+        subscription = self._with_ids(name, ack_ids)
         if not 0 <= seconds <= 600:
             raise bad(f"Invalid ack deadline given (deadline={seconds}): it must be 0 to 600 seconds.")
         with self._ready:
-            there.backlog.extend(ack_ids, self._now(), timedelta(seconds=seconds))
+            subscription.backlog.extend(ack_ids, self._now(), timedelta(seconds=seconds))
             self._ready.notify_all()
 
     def _check_dead_letters(self, document: Mapping[str, Any]) -> None:
@@ -220,28 +222,32 @@ class PubSub:
     def _forward(self) -> None:
         """Publish messages that no subscriber could handle to the dead-letter topics. Where Pub/Sub's account may not,
         the message stays and is delivered again."""
-        for name, there in self.subscriptions.items():
-            topic, most = there.dead_letters or ("", 0)
+        for name, subscription in self.subscriptions.items():
+            topic, most = subscription.dead_letters or ("", 0)
             if topic in self.topics and self._may_forward(name, topic):
-                for message, attempts in there.backlog.spent(self._now(), most):
-                    del there.backlog.held[message.id]
-                    self.publish(topic, [_forwarded(message, attempts, there.document)])
+                for message, attempts in subscription.backlog.spent(self._now(), most):
+                    del subscription.backlog.deliveries[message.id]
+                    self.publish(topic, [_forwarded(message, attempts, subscription.document)])
 
     def _with_ids(self, name: str, ack_ids: list[str]) -> Subscription:
-        there = self.subscription(name)
+        subscription = self.subscription(name)
         if not ack_ids:
             raise bad("You have not specified an ack ID in the request.")
-        return there
+        return subscription
 
-    def _message(self, given: Mapping[str, Any]) -> Message:
+    def _message(self, fields: Mapping[str, Any]) -> Message:
         self._count += 1
-        return Message(str(self._count), given.get("data") or "", given.get("attributes") or {}, self._now())
+        return Message(str(self._count), fields.get("data") or "", fields.get("attributes") or {}, self._now())
 
 
-def _received(there: Subscription, ack_id: str, message: Message) -> dict[str, Any]:
-    told: dict[str, Any] = {"ackId": ack_id, "message": message.document()}
+def _received(subscription: Subscription, ack_id: str, message: Message) -> dict[str, Any]:
+    received: dict[str, Any] = {"ackId": ack_id, "message": message.document()}
     # "If a DeadLetterPolicy is not set on the subscription, this will be 0" (pubsub.v1.json), which is not said.
-    return {**told, "deliveryAttempt": there.backlog.attempts(message)} if there.dead_letters else told
+    return (
+        {**received, "deliveryAttempt": subscription.backlog.attempts(message)}
+        if subscription.dead_letters
+        else received
+    )
 
 
 def _forwarded(message: Message, attempts: int, source: Mapping[str, Any]) -> dict[str, Any]:
@@ -258,21 +264,26 @@ def _forwarded(message: Message, attempts: int, source: Mapping[str, Any]) -> di
 
 def _with_defaults(body: dict[str, Any]) -> dict[str, Any]:
     """Return a subscription with Pub/Sub's defaults (descriptions in pubsub.v1.json)."""
-    made = {key: value for key, value in body.items() if value not in (None, "", [], {}, False) or key in _EMPTY_SAID}
-    made["ackDeadlineSeconds"] = body.get("ackDeadlineSeconds") or 10
-    made["messageRetentionDuration"] = body.get("messageRetentionDuration") or _seconds(RETENTION_DEFAULT)
-    if "expirationPolicy" not in made:
-        made["expirationPolicy"] = {"ttl": _seconds(EXPIRY_DEFAULT)}
-    made["expirationPolicy"] = Present({k: v for k, v in (made["expirationPolicy"] or {}).items() if v})
-    if "pushConfig" in made:
-        made["pushConfig"] = Present(made["pushConfig"])
-    if "retryPolicy" in made:
-        made["retryPolicy"] = {"minimumBackoff": "10s", "maximumBackoff": "600s", **made["retryPolicy"]}
-    if "deadLetterPolicy" in made:
-        dead = made["deadLetterPolicy"]
-        made["deadLetterPolicy"] = {**dead, "maxDeliveryAttempts": dead.get("maxDeliveryAttempts") or ATTEMPTS_LEAST}
-    made["state"] = "ACTIVE"
-    return made
+    subscription = {
+        key: value for key, value in body.items() if value not in (None, "", [], {}, False) or key in _EMPTY_SAID
+    }
+    subscription["ackDeadlineSeconds"] = body.get("ackDeadlineSeconds") or 10
+    subscription["messageRetentionDuration"] = body.get("messageRetentionDuration") or _seconds(RETENTION_DEFAULT)
+    if "expirationPolicy" not in subscription:
+        subscription["expirationPolicy"] = {"ttl": _seconds(EXPIRY_DEFAULT)}
+    subscription["expirationPolicy"] = Present({k: v for k, v in (subscription["expirationPolicy"] or {}).items() if v})
+    if "pushConfig" in subscription:
+        subscription["pushConfig"] = Present(subscription["pushConfig"])
+    if "retryPolicy" in subscription:
+        subscription["retryPolicy"] = {"minimumBackoff": "10s", "maximumBackoff": "600s", **subscription["retryPolicy"]}
+    if "deadLetterPolicy" in subscription:
+        dead = subscription["deadLetterPolicy"]
+        subscription["deadLetterPolicy"] = {
+            **dead,
+            "maxDeliveryAttempts": dead.get("maxDeliveryAttempts") or ATTEMPTS_LEAST,
+        }
+    subscription["state"] = "ACTIVE"
+    return subscription
 
 
 _EMPTY_SAID = ("expirationPolicy", "pushConfig")
@@ -283,17 +294,17 @@ def _seconds(duration: timedelta) -> str:
     return f"{int(duration.total_seconds())}s"
 
 
-def _said(body: Mapping[str, Any]) -> dict[str, Any]:
+def _set_fields(body: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in body.items() if value is not None}
 
 
-def _masked(held: Mapping[str, Any], body: Mapping[str, Any], mask: list[str], fixed: set[str]) -> dict[str, Any]:
+def _masked(current: Mapping[str, Any], body: Mapping[str, Any], mask: list[str], fixed: set[str]) -> dict[str, Any]:
     if not mask:
         raise bad("The update_mask in the request is missing or empty.")
     names = {name.split(".")[0] for name in mask}
     if names & fixed:
         raise bad(f"Invalid update_mask provided: {', '.join(sorted(names & fixed))} cannot be changed.")
-    return {**{k: v for k, v in held.items() if k not in names}, **{k: body[k] for k in names if k in body}}
+    return {**{k: v for k, v in current.items() if k not in names}, **{k: body[k] for k in names if k in body}}
 
 
 def _short(name: str) -> str:

@@ -58,12 +58,12 @@ def check_bucket(body: Mapping[str, Any]) -> None:
 
 def location(name: str) -> tuple[str, str]:
     """Return a location in the form of answers, with its type."""
-    told = (name or "US").upper()
-    if told in MULTI:
-        return told, "multi-region"
-    if not _REGION.fullmatch(told):
+    code = (name or "US").upper()
+    if code in MULTI:
+        return code, "multi-region"
+    if not _REGION.fullmatch(code):
         raise invalid("location", name, "The specified location constraint is not valid.")
-    return told, "region"
+    return code, "region"
 
 
 def _on(value: Any) -> bool:
@@ -95,10 +95,10 @@ def _check_rule(rule: Mapping[str, Any]) -> None:
     kind = action.get("type")
     if kind not in _ACTIONS:
         raise invalid("lifecycle.rule.action.type", kind or "", f"It must be one of {', '.join(sorted(_ACTIONS))}.")
-    given = {name for name, value in conditions.items() if value not in (None, [], "")}
-    if not given:
+    condition_names = {name for name, value in conditions.items() if value not in (None, [], "")}
+    if not condition_names:
         raise bad("A lifecycle management rule must have at least one condition.")
-    wrong = given - (_OF_ABORT if kind == "AbortIncompleteMultipartUpload" else _CONDITIONS)
+    wrong = condition_names - (_OF_ABORT if kind == "AbortIncompleteMultipartUpload" else _CONDITIONS)
     if wrong:
         raise bad(f"The action {kind} does not take the conditions {', '.join(sorted(wrong))}.")
     if kind == "SetStorageClass" and action.get("storageClass") not in CLASSES:

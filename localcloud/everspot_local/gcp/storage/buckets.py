@@ -59,13 +59,13 @@ class BucketDocuments:
             raise ApiError(400, "required", "Required field 'name' not specified")
         check_bucket(body)
         where, kind = location(str(body.get("location") or ""))
-        made = self._filled({**_clean(body), "location": where, "locationType": kind}, {})
+        bucket = self._filled({**_clean(body), "location": where, "locationType": kind}, {})
         with translated():
             self._pace()
             self._objects.make_bucket(name)
-        self._documents[name] = made
-        self._keep(made)
-        return made
+        self._documents[name] = bucket
+        self._keep(bucket)
+        return bucket
 
     def get(self, name: str) -> Document:
         """Return a bucket."""
@@ -79,17 +79,17 @@ class BucketDocuments:
 
     def patch(self, name: str, body: Mapping[str, Any], metageneration: str | None) -> Document:
         """Change the named fields; null removes a field, or a label."""
-        held = self.get(name)
-        self.check_metageneration(held, metageneration)
-        merged = _patched(held, body)
-        return self._changed_to(name, held, merged)
+        current = self.get(name)
+        self.check_metageneration(current, metageneration)
+        merged = _patched(current, body)
+        return self._changed_to(name, current, merged)
 
     def update(self, name: str, body: Mapping[str, Any], metageneration: str | None) -> Document:
         """Replace all changeable fields."""
-        held = self.get(name)
-        self.check_metageneration(held, metageneration)
-        told = ("name", "location", "locationType", "storageClass")
-        return self._changed_to(name, held, {**{k: held[k] for k in told}, **_clean(body)})
+        current = self.get(name)
+        self.check_metageneration(current, metageneration)
+        fixed_fields = ("name", "location", "locationType", "storageClass")
+        return self._changed_to(name, current, {**{k: current[k] for k in fixed_fields}, **_clean(body)})
 
     def delete(self, name: str, metageneration: str | None) -> None:
         """Delete a bucket, which must be empty."""
@@ -105,80 +105,82 @@ class BucketDocuments:
         Raises:
             ApiError: for a bucket that does not exist, has no such policy, or has changed since it was read.
         """
-        held = self.get(name)
-        self.check_metageneration(held, metageneration)
-        if "retentionPolicy" not in held:
+        current = self.get(name)
+        self.check_metageneration(current, metageneration)
+        if "retentionPolicy" not in current:
             raise bad("The bucket has no retention policy.")
-        changed = copy.deepcopy(held)
+        changed = copy.deepcopy(current)
         changed["retentionPolicy"]["isLocked"] = True
-        return self._changed_to(name, held, changed)
+        return self._changed_to(name, current, changed)
 
-    def check_metageneration(self, held: Document, wanted: str | None) -> None:
+    def check_metageneration(self, current: Document, expected: str | None) -> None:
         """Refuse a change of a bucket that has changed since it was read."""
-        if wanted is not None and str(wanted) != held["metageneration"]:
+        if expected is not None and str(expected) != current["metageneration"]:
             raise ApiError(412, "conditionNotMet", "At least one of the pre-conditions you specified did not hold.")
 
-    def _changed_to(self, name: str, held: Document, merged: Document) -> Document:
+    def _changed_to(self, name: str, current: Document, merged: Document) -> Document:
         check_bucket(merged)
         for fixed in ("name", "location"):
-            if str(merged.get(fixed, held[fixed])).upper() != held[fixed].upper():
+            if str(merged.get(fixed, current[fixed])).upper() != current[fixed].upper():
                 raise invalid(fixed, merged[fixed], "It cannot be changed.")
-        made = self._filled({**merged, "location": held["location"], "locationType": held["locationType"]}, held)
-        _check_locks(held, made, self._now())
-        self._documents[name] = made
-        self._keep(made)
-        return made
+        changed = self._filled(
+            {**merged, "location": current["location"], "locationType": current["locationType"]}, current
+        )
+        _check_locks(current, changed, self._now())
+        self._documents[name] = changed
+        self._keep(changed)
+        return changed
 
-    def _filled(self, body: Document, held: Document) -> Document:
+    def _filled(self, body: Document, current: Document) -> Document:
         """Return a bucket with the fields that Cloud Storage adds."""
         now, name = stamp(self._now()), body["name"]
         key = (body.get("encryption") or {}).get("defaultKmsKeyName")
         if key and not self._key_usable(key):
             raise ApiError(403, "forbidden", "Permission denied on Cloud KMS key. Please ensure that your Cloud Storage"
                            " service account has been authorized to use this key.")  # fmt: skip
-        made = {**body, "kind": "storage#bucket", "id": name, "projectNumber": self._number}
-        made["selfLink"] = f"{self._url()}/b/{name}"
-        made["metageneration"] = str(int(held.get("metageneration", "0")) + 1)
-        made["etag"] = base64.b64encode(made["metageneration"].encode()).decode()
-        made["timeCreated"], made["updated"] = held.get("timeCreated", now), now
-        made.setdefault("storageClass", "STANDARD")
-        made.setdefault("rpo", "DEFAULT")
-        made["softDeletePolicy"] = self._soft(body, held)
-        made["iamConfiguration"] = self._access(body, held)
-        if made.get("retentionPolicy"):
-            before = held.get("retentionPolicy", {})
-            made["retentionPolicy"] = {"effectiveTime": before.get("effectiveTime", now), **made["retentionPolicy"]}
-        return {key: value for key, value in made.items() if value not in (None, {}, [])}
+        bucket = {**body, "kind": "storage#bucket", "id": name, "projectNumber": self._number}
+        bucket["selfLink"] = f"{self._url()}/b/{name}"
+        bucket["metageneration"] = str(int(current.get("metageneration", "0")) + 1)
+        bucket["etag"] = base64.b64encode(bucket["metageneration"].encode()).decode()
+        bucket["timeCreated"], bucket["updated"] = current.get("timeCreated", now), now
+        bucket.setdefault("storageClass", "STANDARD")
+        bucket.setdefault("rpo", "DEFAULT")
+        bucket["softDeletePolicy"] = self._soft(body, current)
+        bucket["iamConfiguration"] = self._access(body, current)
+        if bucket.get("retentionPolicy"):
+            before = current.get("retentionPolicy", {})
+            bucket["retentionPolicy"] = {"effectiveTime": before.get("effectiveTime", now), **bucket["retentionPolicy"]}
+        return {key: value for key, value in bucket.items() if value not in (None, {}, [])}
 
-    def _soft(self, body: Document, held: Document) -> Document:
-        given = (body.get("softDeletePolicy") or {}).get("retentionDurationSeconds")
-        seconds = str(SOFT_DEFAULT if given is None else given)
-        before = held.get("softDeletePolicy", {})
+    def _soft(self, body: Document, current: Document) -> Document:
+        seconds_text = (body.get("softDeletePolicy") or {}).get("retentionDurationSeconds")
+        seconds = str(SOFT_DEFAULT if seconds_text is None else seconds_text)
+        before = current.get("softDeletePolicy", {})
         if before.get("retentionDurationSeconds") == seconds:
             return dict(before)
         return {"retentionDurationSeconds": seconds, "effectiveTime": stamp(self._now())}
 
-    def _access(self, body: Document, held: Document) -> Document:
-        given = body.get("iamConfiguration") or {}
-        uniform = dict(given.get("uniformBucketLevelAccess") or {"enabled": False})
-        before = (held.get("iamConfiguration") or {}).get("uniformBucketLevelAccess") or {}
+    def _access(self, body: Document, current: Document) -> Document:
+        iam = body.get("iamConfiguration") or {}
+        uniform = dict(iam.get("uniformBucketLevelAccess") or {"enabled": False})
+        before = (current.get("iamConfiguration") or {}).get("uniformBucketLevelAccess") or {}
         uniform = {"enabled": bool(uniform.get("enabled"))}
         if uniform["enabled"]:
             uniform["lockedTime"] = before.get("lockedTime") or stamp(self._now() + LOCKED_AFTER)
-        prevention = given.get("publicAccessPrevention") or "inherited"
+        prevention = iam.get("publicAccessPrevention") or "inherited"
         return {
             "uniformBucketLevelAccess": uniform, "bucketPolicyOnly": dict(uniform),
             "publicAccessPrevention": "inherited" if prevention == "unspecified" else prevention,
         }  # fmt: skip
 
-    def _keep(self, made: Document) -> None:
+    def _keep(self, bucket: Document) -> None:
         def seconds(part: str, field: str) -> timedelta:
-            return timedelta(seconds=int((made.get(part) or {}).get(field) or 0))
+            return timedelta(seconds=int((bucket.get(part) or {}).get(field) or 0))
 
         self._objects.keep(
-            made["name"],
+            bucket["name"],
             Keeping(
-                versions=bool((made.get("versioning") or {}).get("enabled")),
+                versions=bool((bucket.get("versioning") or {}).get("enabled")),
                 soft=seconds("softDeletePolicy", "retentionDurationSeconds"),
                 hold=seconds("retentionPolicy", "retentionPeriod"),
             ),
@@ -211,17 +213,17 @@ def translated() -> Iterator[None]:
         yield
     except StorageRefused as error:
         reason = _SPECIAL.get(error.code, _REASONS.get(error.status, "invalid"))
-        told = error.details if error.status == 404 and error.details else error.message
-        raise ApiError(error.status, reason, told) from None
+        message = error.details if error.status == 404 and error.details else error.message
+        raise ApiError(error.status, reason, message) from None
 
 
-def _check_locks(held: Document, made: Document, now: datetime) -> None:
-    before, after = held.get("retentionPolicy", {}), made.get("retentionPolicy", {})
+def _check_locks(current: Document, changed: Document, now: datetime) -> None:
+    before, after = current.get("retentionPolicy", {}), changed.get("retentionPolicy", {})
     if before.get("isLocked") and int(after.get("retentionPeriod", 0)) < int(before["retentionPeriod"]):
         raise ApiError(403, "forbidden", "Cannot reduce retention duration of a locked Retention Policy for bucket"
-                       f" '{held['name']}'.")  # fmt: skip
-    uniform = held["iamConfiguration"]["uniformBucketLevelAccess"]
-    still = made["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]
+                       f" '{current['name']}'.")  # fmt: skip
+    uniform = current["iamConfiguration"]["uniformBucketLevelAccess"]
+    still = changed["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]
     if uniform["enabled"] and not still and stamp(now) >= uniform["lockedTime"]:
         raise ApiError(412, "conditionNotMet", "Cannot disable uniform bucket-level access: it is locked.")
 
@@ -230,14 +232,14 @@ def _clean(body: Mapping[str, Any]) -> Document:
     return {key: value for key, value in body.items() if value is not None}
 
 
-def _patched(held: Mapping[str, Any], body: Mapping[str, Any]) -> Document:
+def _patched(current: Mapping[str, Any], body: Mapping[str, Any]) -> Document:
     """Apply a JSON merge patch: null removes, objects are merged, everything else is replaced."""
-    made = dict(held)
+    patched = dict(current)
     for key, value in body.items():
         if value is None:
-            made.pop(key, None)
-        elif isinstance(value, Mapping) and isinstance(made.get(key), Mapping):
-            made[key] = _patched(made[key], value)
+            patched.pop(key, None)
+        elif isinstance(value, Mapping) and isinstance(patched.get(key), Mapping):
+            patched[key] = _patched(patched[key], value)
         else:
-            made[key] = _patched({}, value) if isinstance(value, Mapping) else value
-    return made
+            patched[key] = _patched({}, value) if isinstance(value, Mapping) else value
+    return patched

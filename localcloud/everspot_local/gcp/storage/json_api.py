@@ -79,22 +79,22 @@ class JsonApi:
     def _insert_bucket(self, request: Request) -> Document:
         self._check_project(request)
         _refuse_unknown(request)
-        made = self._buckets.insert(request.body)
-        self._policies.begin(_bucket_name(made["name"]), self._first_policy(made))
-        return made
+        bucket = self._buckets.insert(request.body)
+        self._policies.begin(_bucket_name(bucket["name"]), self._first_policy(bucket))
+        return bucket
 
-    def _first_policy(self, made: Document) -> list[Document]:
+    def _first_policy(self, bucket: Document) -> list[Document]:
         """Return a new bucket's policy for the project's owners, editors and viewers ("IAM roles for Cloud
         Storage")."""
         owners = [f"projectEditor:{self._project[0]}", f"projectOwner:{self._project[0]}"]
         viewers = [f"projectViewer:{self._project[0]}"]
         kinds = ["Bucket"]
-        if made["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]:
+        if bucket["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]:
             kinds.append("Object")
         return [
-            {"role": f"roles/storage.legacy{kind}{who}", "members": members}
+            {"role": f"roles/storage.legacy{kind}{role_suffix}", "members": members}
             for kind in kinds
-            for who, members in (("Owner", owners), ("Reader", viewers))
+            for role_suffix, members in (("Owner", owners), ("Reader", viewers))
         ]
 
     def _list_buckets(self, request: Request) -> Document:
@@ -109,33 +109,33 @@ class JsonApi:
     def _read_policy(self, request: Request) -> Document:
         name = request.params["bucket"]
         self._buckets.get(name)
-        return self._told(name, self._policies.read(_bucket_name(name), _version(request)))
+        return self._policy_document(name, self._policies.read(_bucket_name(name), _version(request)))
 
     def _write_policy(self, request: Request) -> Document:
         name = request.params["bucket"]
-        held = self._buckets.get(name)
+        bucket = self._buckets.get(name)
         members = {m for b in request.body.get("bindings") or [] for m in b.get("members") or []}
-        prevention = held["iamConfiguration"]["publicAccessPrevention"]
+        prevention = bucket["iamConfiguration"]["publicAccessPrevention"]
         if prevention == "enforced" and members & {"allUsers", "allAuthenticatedUsers"}:
             raise ApiError(412, "conditionNotMet", "The member bindings allUsers and allAuthenticatedUsers are not"
                            " allowed since public access prevention is enforced.")  # fmt: skip
         conditional = any(b.get("condition") for b in request.body.get("bindings") or [])
-        if conditional and not held["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]:
+        if conditional and not bucket["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]:
             raise ApiError(412, "conditionNotMet", "Conditions on bucket policies need uniform bucket-level access.")
-        return self._told(name, self._policies.write(_bucket_name(name), request.body, convenience=True))
+        return self._policy_document(name, self._policies.write(_bucket_name(name), request.body, convenience=True))
 
-    def _told(self, name: str, policy: Document) -> Document:
+    def _policy_document(self, name: str, policy: Document) -> Document:
         return {"kind": "storage#policy", "resourceId": _bucket_name(name), **policy}
 
     def _test(self, request: Request) -> Document:
         name = request.params["bucket"]
         self._buckets.get(name)
-        asked = request.params.get("permissions", [])
+        permissions = request.params.get("permissions", [])
         chain = (_bucket_name(name), f"projects/{self._project[0]}")
         values = {"resource.name": chain[0], "resource.type": "storage.googleapis.com/Bucket"}
         owner = request.caller.owner
-        held = [p for p in asked if owner or self._policies.allows(request.caller.member, p, chain, values)]
-        return {"kind": "storage#testIamPermissionsResponse", "permissions": held}
+        granted = [p for p in permissions if owner or self._policies.allows(request.caller.member, p, chain, values)]
+        return {"kind": "storage#testIamPermissionsResponse", "permissions": granted}
 
     def _list(self, request: Request) -> Document:
         _refuse_unknown(request)
@@ -143,10 +143,10 @@ class JsonApi:
         self._buckets.get(bucket)
         if params.get("softDeleted") or params.get("versions"):
             others = self._objects.others(bucket, soft_deleted=bool(params.get("softDeleted")))
-            found = [(n, s) for n, s in others if n.startswith(params.get("prefix", ""))]
+            matching = [(n, s) for n, s in others if n.startswith(params.get("prefix", ""))]
             if params.get("versions"):
-                found += list(self._objects.page(bucket, params.get("prefix", ""), "", "", PAGE).objects.items())
-            items = [self._object(bucket, n, s) for n, s in sorted(found, key=lambda f: (f[0], f[1].generation))]
+                matching += list(self._objects.page(bucket, params.get("prefix", ""), "", "", PAGE).objects.items())
+            items = [self._object(bucket, n, s) for n, s in sorted(matching, key=lambda f: (f[0], f[1].generation))]
             return {"kind": "storage#objects", "items": items}
         with translated():
             page = self._objects.page(
@@ -164,30 +164,31 @@ class JsonApi:
     def _get(self, request: Request) -> Document | Reply:
         _refuse_unknown(request, _CONDITIONS)
         bucket, name = request.params["bucket"], request.params["object"]
-        asked = next((value for key, value in request.headers.items() if key.lower() == "range"), None)
+        range_header = next((value for key, value in request.headers.items() if key.lower() == "range"), None)
         with translated():
-            found = self._objects.get(bucket, name, _number(request, "generation"))
+            stored = self._objects.get(bucket, name, _number(request, "generation"))
             generation, not_generation, metageneration, not_metageneration = (_number(request, c) for c in _CONDITIONS)
-            Conditions(generation, not_generation, metageneration, not_metageneration).check(found)
+            Conditions(generation, not_generation, metageneration, not_metageneration).check(stored)
             if request.params.get("alt") == "media":
-                read = ranged(found.data, asked)
-                headers = {"ETag": found.etag, "X-Goog-Generation": str(found.generation), **read.headers}
-                return Reply(read.data, read.status, found.content_type, headers)
-        return self._object(bucket, name, found)
+                read = ranged(stored.data, range_header)
+                headers = {"ETag": stored.etag, "X-Goog-Generation": str(stored.generation), **read.headers}
+                return Reply(read.data, read.status, stored.content_type, headers)
+        return self._object(bucket, name, stored)
 
     def _insert(self, request: Request) -> Document:
         _refuse_unknown(request)
         bucket = request.params["bucket"]
         self._buckets.get(bucket)
-        told, data = _uploaded(request)
-        name = request.params.get("name") or told.get("name")
+        metadata, data = _uploaded(request)
+        name = request.params.get("name") or metadata.get("name")
         if not name:
             raise ApiError(400, "required", "Required")
         with translated():
-            check_digests(data, request.headers, told)
+            check_digests(data, request.headers, metadata)
             stored = self._objects.put(
                 bucket, name, data, _number(request, "ifGenerationMatch"),
-                content_type=told.get("contentType") or "application/octet-stream", metadata=told.get("metadata") or {},
+                content_type=metadata.get("contentType") or "application/octet-stream",
+                metadata=metadata.get("metadata") or {},
             )  # fmt: skip
         return self._object(bucket, name, stored)
 
@@ -197,11 +198,11 @@ class JsonApi:
             raise not_here(f"changes of {', '.join(unknown)} of objects")
         bucket, name = request.params["bucket"], request.params["object"]
         with translated():
-            found = self._objects.get(bucket, name)
-            kept = {**found.metadata, **(request.body.get("metadata") or {})}
+            current = self._objects.get(bucket, name)
+            metadata = {**current.metadata, **(request.body.get("metadata") or {})}
             stored = self._objects.change(
-                bucket, name, content_type=request.body.get("contentType") or found.content_type,
-                metadata={key: value for key, value in kept.items() if value is not None},
+                bucket, name, content_type=request.body.get("contentType") or current.content_type,
+                metadata={key: value for key, value in metadata.items() if value is not None},
             )  # fmt: skip
         return self._object(bucket, name, stored)
 
@@ -226,19 +227,19 @@ class JsonApi:
 
     def _restore(self, request: Request) -> Document:
         bucket, name = request.params["bucket"], request.params["object"]
-        wanted = _number(request, "generation")
+        generation = _number(request, "generation")
         for key, stored in self._objects.others(bucket, soft_deleted=True):
-            if key == name and stored.generation == wanted:
+            if key == name and stored.generation == generation:
                 with translated():
-                    made = self._objects.put(
+                    restored = self._objects.put(
                         bucket, name, stored.data, None, content_type=stored.content_type, metadata=stored.metadata
                     )
-                return self._object(bucket, name, made)
+                return self._object(bucket, name, restored)
         raise ApiError(404, "notFound", f"No such object: {bucket}/{name}")
 
     def _object(self, bucket: str, name: str, stored: Stored) -> Document:
         digest = stored.etag.strip('"')
-        told: Document = {
+        document: Document = {
             "kind": "storage#object", "id": f"{bucket}/{name}/{stored.generation}", "name": name, "bucket": bucket,
             "selfLink": f"{self._buckets.get(bucket)['selfLink']}/o/{name.replace('/', '%2F')}",
             "generation": str(stored.generation), "metageneration": str(stored.metageneration),
@@ -248,10 +249,10 @@ class JsonApi:
         }  # fmt: skip
         hold = self._buckets.get(bucket).get("retentionPolicy")
         if hold:
-            told["retentionExpirationTime"] = stamp(stored.at + timedelta(seconds=int(hold["retentionPeriod"])))
+            document["retentionExpirationTime"] = stamp(stored.at + timedelta(seconds=int(hold["retentionPeriod"])))
         if len(digest) == 32:  # that of a multipart upload is no MD5
-            told["md5Hash"] = base64.b64encode(bytes.fromhex(digest)).decode()
-        return told
+            document["md5Hash"] = base64.b64encode(bytes.fromhex(digest)).decode()
+        return document
 
     def _check_project(self, request: Request) -> None:
         if request.params.get("project") not in self._project:
@@ -274,8 +275,8 @@ def _integer(value: Any) -> int | None:
     return None if value is None else int(value)
 
 
-def _refuse_unknown(request: Request, known: Collection[str] = ()) -> None:
-    if unknown := [name for name in _UNKNOWN if name not in known and request.params.get(name)]:
+def _refuse_unknown(request: Request, supported: Collection[str] = ()) -> None:
+    if unknown := [name for name in _UNKNOWN if name not in supported and request.params.get(name)]:
         raise not_here(f"{', '.join(unknown)} of {request.method}")
 
 
@@ -293,6 +294,6 @@ def _uploaded(request: Request) -> tuple[Document, bytes]:
     parts = parsed.get_payload()
     if not isinstance(parts, list) or len(parts) != 2:
         raise bad("Multipart upload body must have exactly 2 parts.")
-    told = json.loads(parts[0].get_payload(decode=True))  # type: ignore[union-attr,arg-type]
+    metadata = json.loads(parts[0].get_payload(decode=True))  # type: ignore[union-attr,arg-type]
     data = parts[1].get_payload(decode=True)  # type: ignore[union-attr]
-    return {"contentType": parts[1].get_content_type(), **told}, bytes(data)  # type: ignore[union-attr]
+    return {"contentType": parts[1].get_content_type(), **metadata}, bytes(data)  # type: ignore[union-attr]

@@ -38,7 +38,7 @@ class Keeping:
 
 
 @dataclass
-class Held:
+class BucketContents:
     """A bucket: live objects by name, when each was written last, and what is no more live."""
 
     objects: dict[str, Stored] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from typing import Any
 
 from everspot_core.clock import Clock
 
-from everspot_local.gcp.storage.kept import Held, Keeping, Page, StorageRefused, Stored, UnfinishedUpload
+from everspot_local.gcp.storage.kept import BucketContents, Keeping, Page, StorageRefused, Stored, UnfinishedUpload
 
 WRITE_EVERY = timedelta(seconds=1)
 """Between two writes to the same name."""
@@ -38,7 +38,7 @@ class Objects:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._buckets: dict[str, Held] = {}
+        self._buckets: dict[str, BucketContents] = {}
         self._uploads: dict[str, UnfinishedUpload] = {}
         self._count = int(clock.now().timestamp() * 1_000_000)
         self._lock = threading.RLock()
@@ -51,13 +51,13 @@ class Objects:
             if name in self._buckets:
                 raise StorageRefused(409, "BucketAlreadyOwnedByYou", "Your previous request to create the named bucket"
                               " succeeded and you already own it.")  # fmt: skip
-            self._buckets[name] = Held()
+            self._buckets[name] = BucketContents()
 
     def drop_bucket(self, name: str) -> None:
         """Delete a bucket, which must be empty. Soft deleted objects do not count."""
         with self._lock:
-            there = self._bucket(name)
-            if there.objects or there.past:
+            bucket = self._bucket(name)
+            if bucket.objects or bucket.past:
                 raise StorageRefused(409, "BucketNotEmpty", "The bucket you tried to delete is not empty.")
             del self._buckets[name]
 
@@ -75,58 +75,62 @@ class Objects:
         """Return the noncurrent versions of a bucket's objects, or with `soft_deleted` the deleted ones that are still
         kept."""
         with self._lock:
-            there, now = self._bucket(bucket), self._clock.now()
-            there.deleted = [d for d in there.deleted if (d[1].ended or now) + there.keeping.soft > now]
-            return list(there.deleted if soft_deleted else there.past)
+            contents, now = self._bucket(bucket), self._clock.now()
+            contents.deleted = [d for d in contents.deleted if (d[1].ended or now) + contents.keeping.soft > now]
+            return list(contents.deleted if soft_deleted else contents.past)
 
     def get(self, bucket: str, key: str, generation: int | None = None) -> Stored:
         """Return an object. `generation`: this version of it, live or not; None for the live one."""
         with self._lock:
-            there = self._bucket(bucket)
-            found = there.objects.get(key)
+            contents = self._bucket(bucket)
+            stored = contents.objects.get(key)
             if generation is not None:
-                versions = [*there.past, (key, found)] if found else there.past
-                found = next((s for name, s in versions if name == key and s.generation == generation), None)
-        if found is None:
+                versions = [*contents.past, (key, stored)] if stored else contents.past
+                stored = next((s for name, s in versions if name == key and s.generation == generation), None)
+        if stored is None:
             raise StorageRefused(
                 404, "NoSuchKey", "The specified key does not exist.", f"No such object: {bucket}/{key}"
             )
-        return found
+        return stored
 
-    def put(self, bucket: str, key: str, data: bytes, wanted: int | None, **told: Any) -> Stored:
+    def put(self, bucket: str, key: str, data: bytes, if_generation: int | None, **attributes: Any) -> Stored:
         """Write an object.
 
-        `wanted`: the generation that it must have now; 0 if it must not exist, None if either will do. `told`: its type
-        and metadata.
+        Args:
+            bucket: name of the bucket.
+            key: name of the object.
+            data: contents.
+            if_generation: the required current generation; 0 if the object must not exist, None for any state.
+            attributes: content type and metadata.
         """
         with self._lock:
-            self._write(bucket, key, wanted)
-            made = self._store(bucket, key, data, hashlib.md5(data, usedforsecurity=False).hexdigest())
-            if told:
-                made = self._buckets[bucket].objects[key] = replace(made, **told)
-            return made
+            self._write(bucket, key, if_generation)
+            stored = self._store(bucket, key, data, hashlib.md5(data, usedforsecurity=False).hexdigest())
+            if attributes:
+                stored = self._buckets[bucket].objects[key] = replace(stored, **attributes)
+            return stored
 
-    def delete(self, bucket: str, key: str, wanted: int | None, generation: int | None = None) -> None:
+    def delete(self, bucket: str, key: str, if_generation: int | None, generation: int | None = None) -> None:
         """Delete an object, which stays as a noncurrent version where versions are kept.
 
-        `generation`: this version alone, which then does not stay. `wanted`: as of `put`.
+        `generation`: this version alone, which then does not stay. `if_generation`: as of `put`.
         """
         with self._lock:
-            there, found = self._bucket(bucket), self.get(bucket, key, generation)
-            if (key, found) in there.past:
-                there.past.remove((key, found))
-                self._end(there, key, found, for_good=True)
+            contents, stored = self._bucket(bucket), self.get(bucket, key, generation)
+            if (key, stored) in contents.past:
+                contents.past.remove((key, stored))
+                self._end(contents, key, stored, for_good=True)
                 return
-            self._write(bucket, key, wanted)
-            del there.objects[key]
-            self._end(there, key, found, for_good=generation is not None)
+            self._write(bucket, key, if_generation)
+            del contents.objects[key]
+            self._end(contents, key, stored, for_good=generation is not None)
 
-    def change(self, bucket: str, key: str, **told: Any) -> Stored:
+    def change(self, bucket: str, key: str, **attributes: Any) -> Stored:
         """Change an object's type or metadata; its generation stays."""
         with self._lock:
-            found = self.get(bucket, key)
+            stored = self.get(bucket, key)
             self._pace(self._bucket(bucket), bucket, key)
-            changed = replace(found, metageneration=found.metageneration + 1, **told)
+            changed = replace(stored, metageneration=stored.metageneration + 1, **attributes)
             self._bucket(bucket).objects[key] = changed
             return changed
 
@@ -135,20 +139,20 @@ class Objects:
         with self._lock:
             objects = dict(self._bucket(bucket).objects)
         names = sorted((n for n in objects if n.startswith(prefix) and n > after), key=str.encode)
-        found, prefixes, last = dict[str, Stored](), list[str](), ""
+        objects_in_page, prefixes, last = dict[str, Stored](), list[str](), ""
         for name in names:
             folder = _folder(name, prefix, delimiter)
             if folder and (folder in prefixes or folder <= after):
                 last = name
                 continue
-            if len(found) + len(prefixes) >= min(most, PAGE):
-                return Page(found, tuple(prefixes), last)
+            if len(objects_in_page) + len(prefixes) >= min(most, PAGE):
+                return Page(objects_in_page, tuple(prefixes), last)
             if folder:
                 prefixes.append(folder)
             else:
-                found[name] = objects[name]
+                objects_in_page[name] = objects[name]
             last = name
-        return Page(found, tuple(prefixes), "")
+        return Page(objects_in_page, tuple(prefixes), "")
 
     def begin(self, bucket: str, key: str) -> str:
         """Begin a multipart upload; return its id."""
@@ -172,17 +176,19 @@ class Objects:
     def complete(self, upload: str, numbers: list[int]) -> tuple[str, Stored]:
         """Make an object of these parts, replacing any object of its name; return name and object."""
         with self._lock:
-            there = self._upload(upload)
-            if not numbers or numbers != sorted(set(numbers)) or not set(numbers) <= set(there.parts):
+            parts_upload = self._upload(upload)
+            if not numbers or numbers != sorted(set(numbers)) or not set(numbers) <= set(parts_upload.parts):
                 raise StorageRefused(400, "InvalidPart", "One or more of the specified parts could not be found.")
-            parts = [there.parts[n] for n in numbers]
+            parts = [parts_upload.parts[n] for n in numbers]
             if any(len(part) < PART_AT_LEAST for part in parts[:-1]):
                 raise StorageRefused(
                     400, "EntityTooSmall", "Your proposed upload is smaller than the minimum object size."
                 )
-            self._write(there.bucket, there.key, None)
+            self._write(parts_upload.bucket, parts_upload.key, None)
             del self._uploads[upload]
-            return there.key, self._store(there.bucket, there.key, b"".join(parts), f"-{self._next():x}")
+            return parts_upload.key, self._store(
+                parts_upload.bucket, parts_upload.key, b"".join(parts), f"-{self._next():x}"
+            )
 
     def abort(self, upload: str) -> None:
         """Abort a multipart upload."""
@@ -195,7 +201,7 @@ class Objects:
         with self._lock:
             return iter([u.key for u in self._uploads.values()])
 
-    def _bucket(self, name: str) -> Held:
+    def _bucket(self, name: str) -> BucketContents:
         if name not in self._buckets:
             raise StorageRefused(404, "NoSuchBucket", "The specified bucket does not exist.")
         return self._buckets[name]
@@ -205,49 +211,49 @@ class Objects:
             raise StorageRefused(404, "NoSuchUpload", "The requested upload was not found.")
         return self._uploads[upload]
 
-    def _write(self, bucket: str, key: str, wanted: int | None) -> None:
+    def _write(self, bucket: str, key: str, if_generation: int | None) -> None:
         """Refuse a write whose precondition fails, that the retention policy forbids, or that comes too soon after the
         last one."""
-        there = self._bucket(bucket)
+        contents = self._bucket(bucket)
         _check_key(key)
-        held = there.objects.get(key)
-        if wanted is not None and wanted != (held.generation if held is not None else 0):
+        current = contents.objects.get(key)
+        if if_generation is not None and if_generation != (current.generation if current is not None else 0):
             raise StorageRefused(
                 412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold.",
                 "x-goog-if-generation-match",
             )  # fmt: skip
-        if held is not None and held.at + there.keeping.hold > self._clock.now():
+        if current is not None and current.at + contents.keeping.hold > self._clock.now():
             raise StorageRefused(
                 403, "RetentionPolicyNotMet", f"Object '{bucket}/{key}' is subject to bucket's retention policy and"
-                f" cannot be deleted or overwritten until {held.at + there.keeping.hold:%Y-%m-%dT%H:%M:%SZ}.",
+                f" cannot be deleted or overwritten until {current.at + contents.keeping.hold:%Y-%m-%dT%H:%M:%SZ}.",
             )  # fmt: skip
-        self._pace(there, bucket, key)
+        self._pace(contents, bucket, key)
 
-    def _pace(self, there: Held, bucket: str, key: str) -> None:
+    def _pace(self, contents: BucketContents, bucket: str, key: str) -> None:
         now = self._clock.monotonic()
-        if key in there.written and now - there.written[key] < WRITE_EVERY:
+        if key in contents.written and now - contents.written[key] < WRITE_EVERY:
             raise StorageRefused(
                 429, "SlowDown", "The object exceeded the rate limit for object mutation operations (create, update,"
                 " and delete). Please reduce your request rate.", f"{bucket}/{key}",
             )  # fmt: skip
-        there.written[key] = now
+        contents.written[key] = now
 
     def _store(self, bucket: str, key: str, data: bytes, etag: str) -> Stored:
-        made = Stored(data, self._next(), f'"{etag}"', self._clock.now())
-        there = self._buckets[bucket]
-        before = there.objects.get(key)
-        there.objects[key] = made
+        stored = Stored(data, self._next(), f'"{etag}"', self._clock.now())
+        contents = self._buckets[bucket]
+        before = contents.objects.get(key)
+        contents.objects[key] = stored
         if before is not None:
-            self._end(there, key, before)
-        return made
+            self._end(contents, key, before)
+        return stored
 
-    def _end(self, there: Held, key: str, stored: Stored, *, for_good: bool = False) -> None:
+    def _end(self, contents: BucketContents, key: str, stored: Stored, *, for_good: bool = False) -> None:
         """Retain or delete an object that is no longer live."""
         ended = replace(stored, ended=self._clock.now())
-        if there.keeping.versions and not for_good:
-            there.past.append((key, ended))
-        elif there.keeping.soft:
-            there.deleted.append((key, ended))
+        if contents.keeping.versions and not for_good:
+            contents.past.append((key, ended))
+        elif contents.keeping.soft:
+            contents.deleted.append((key, ended))
 
     def _next(self) -> int:
         self._count += 1
@@ -262,5 +268,5 @@ def _check_key(key: str) -> None:
 
 def _folder(name: str, prefix: str, delimiter: str) -> str:
     """Return the prefix that a listing with a delimiter shows in place of a name; empty for the name itself."""
-    head, found, _ = name[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")
-    return f"{prefix}{head}{delimiter}" if found else ""
+    head, separator, _ = name[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")
+    return f"{prefix}{head}{delimiter}" if separator else ""

@@ -63,19 +63,19 @@ class Answered:
     headers: Mapping[str, str]
 
 
-def ranged(data: bytes, asked: str | None) -> Answered:
+def ranged(data: bytes, range_header: str | None) -> Answered:
     """Return what a read of `data` with this Range answers. A Range that is not understood is no Range.
 
     Raises:
         StorageRefused: 416 if there is nothing of it, 501 for several ranges, which this stand-in does not serve.
     """
     whole = Answered(200, data, {"Accept-Ranges": "bytes"})
-    wanted = parse_range_header(asked) if asked else None
-    if wanted is None or wanted.units != "bytes":
+    requested = parse_range_header(range_header) if range_header else None
+    if requested is None or requested.units != "bytes":
         return whole
-    if len(wanted.ranges) > 1:
+    if len(requested.ranges) > 1:
         raise StorageRefused(501, "NotImplemented", "The requested operation is not implemented.", "several ranges")
-    ((begin, end),) = wanted.ranges
+    ((begin, end),) = requested.ranges
     begin = max(0, len(data) + begin) if begin < 0 else begin  # of the end; of all that there is, if it is less
     end = len(data) if end is None else min(end, len(data))
     if begin >= end:
@@ -89,16 +89,16 @@ def check_length(environ: Mapping[str, Any]) -> None:
         raise StorageRefused(411, "MissingContentLength", "You must provide the Content-Length HTTP header.")
 
 
-def check_digests(data: bytes, headers: Mapping[str, str], told: Mapping[str, Any] | None = None) -> None:
+def check_digests(data: bytes, headers: Mapping[str, str], metadata: Mapping[str, Any] | None = None) -> None:
     """Refuse what is not what its sender says it is, by Content-MD5, x-goog-hash, or the fields `md5Hash` and `crc32c`
     of the object. `headers`: by names in any case."""
-    given = {name.lower(): value for name, value in headers.items()}
-    stated = [("md5", given["content-md5"])] if given.get("content-md5") else []
-    for part in filter(None, (each.strip() for each in given.get("x-goog-hash", "").split(","))):
+    lowered = {name.lower(): value for name, value in headers.items()}
+    stated = [("md5", lowered["content-md5"])] if lowered.get("content-md5") else []
+    for part in filter(None, (each.strip() for each in lowered.get("x-goog-hash", "").split(","))):
         kind, _, value = part.partition("=")
         stated.append((kind.lower(), value))
-    stated += [(kind, str(told[name])) for kind, name in (("md5", "md5Hash"), ("crc32c", "crc32c"))
-               if told and told.get(name)]  # fmt: skip
+    stated += [(kind, str(metadata[name])) for kind, name in (("md5", "md5Hash"), ("crc32c", "crc32c"))
+               if metadata and metadata.get(name)]  # fmt: skip
     for kind, value in stated:
         if kind == "md5" and md5_fault(value, data):
             raise StorageRefused(

@@ -54,12 +54,12 @@ class XmlApi:
         return response(environ, start_response)
 
     def _let_in(self, request: Request) -> None:
-        told = request.headers.get("Authorization", "")
-        if not told.startswith("Bearer "):
+        authorization = request.headers.get("Authorization", "")
+        if not authorization.startswith("Bearer "):
             raise StorageRefused(401, "AuthenticationRequired", "Authentication required.")
         bucket, _, key = request.path.lstrip("/").partition("/")
         if self._enter is not None and bucket:
-            self._enter(told, _method(request, key), {"bucket": bucket, **({"object": key} if key else {})})
+            self._enter(authorization, _method(request, key), {"bucket": bucket, **({"object": key} if key else {})})
 
     def _unseen(self, request: Request) -> StorageRefused:
         """Return the error for an object that is missing. Who may not list is not told that it is, but denied access
@@ -114,21 +114,23 @@ class XmlApi:
     def _read(self, request: Request, bucket: str, key: str) -> Response:
         stored = self._objects.get(bucket, key, request.args.get("generation", type=int))
         _conditions(request).check(stored)
-        found = ranged(stored.data, request.headers.get("Range"))
+        ranged_read = ranged(stored.data, request.headers.get("Range"))
         headers = _headers(stored)
-        headers.extend(found.headers)
-        return Response(found.data, status=found.status, headers=headers, mimetype="application/octet-stream")
+        headers.extend(ranged_read.headers)
+        return Response(
+            ranged_read.data, status=ranged_read.status, headers=headers, mimetype="application/octet-stream"
+        )
 
     def _write(self, request: Request, bucket: str, key: str) -> Response:
         if any(name in request.headers for name in _NOT_FOR_WRITES):
             raise StorageRefused(
                 501, "NotImplemented", "A header you provided implies functionality that is not implemented."
             )
-        stored = self._objects.put(bucket, key, _body(request), _wanted(request))
+        stored = self._objects.put(bucket, key, _body(request), _condition(request))
         return Response(status=200, headers=_headers(stored))
 
     def _delete(self, request: Request, bucket: str, key: str) -> Response:
-        self._objects.delete(bucket, key, _wanted(request))
+        self._objects.delete(bucket, key, _condition(request))
         return Response(status=204)
 
     def _of_upload(self, request: Request, bucket: str, key: str) -> Response:
@@ -138,8 +140,8 @@ class XmlApi:
             )
         if "uploads" in request.args and request.method == "POST":
             upload = self._objects.begin(bucket, key)
-            named = f"<Bucket>{escape(bucket)}</Bucket><Key>{escape(key)}</Key>"
-            return _xml("InitiateMultipartUploadResult", f"{named}<UploadId>{upload}</UploadId>")
+            location = f"<Bucket>{escape(bucket)}</Bucket><Key>{escape(key)}</Key>"
+            return _xml("InitiateMultipartUploadResult", f"{location}<UploadId>{upload}</UploadId>")
         upload = request.args.get("uploadId", "")
         if request.method == "PUT":
             etag = self._objects.part(upload, request.args.get("partNumber", 0, type=int), _body(request))
@@ -150,8 +152,8 @@ class XmlApi:
         if request.method != "POST":
             raise StorageRefused(501, "NotImplemented", "The requested operation is not implemented.")
         name, stored = self._objects.complete(upload, _part_numbers(request.get_data()))
-        named = f"<Bucket>{escape(bucket)}</Bucket><Key>{escape(name)}</Key><ETag>{escape(stored.etag)}</ETag>"
-        return _xml("CompleteMultipartUploadResult", named, _headers(stored))
+        location = f"<Bucket>{escape(bucket)}</Bucket><Key>{escape(name)}</Key><ETag>{escape(stored.etag)}</ETag>"
+        return _xml("CompleteMultipartUploadResult", location, _headers(stored))
 
 
 def _denied(error: ApiError) -> StorageRefused:
@@ -170,18 +172,18 @@ def _method(request: Request, key: str) -> str:
     return f"storage.objects.{verbs.get(request.method, 'get')}"
 
 
-def _wanted(request: Request, name: str = _CONDITION) -> int | None:
-    told = request.headers.get(name)
-    if told is None:
+def _condition(request: Request, name: str = _CONDITION) -> int | None:
+    text = request.headers.get(name)
+    if text is None:
         return None
-    if not told.isdigit():
+    if not text.isdigit():
         raise StorageRefused(400, "InvalidArgument", "Invalid argument.", f"{name} must be a number.")
-    return int(told)
+    return int(text)
 
 
 def _conditions(request: Request) -> Conditions:
     return Conditions(
-        generation=_wanted(request), metageneration=_wanted(request, "x-goog-if-metageneration-match"),
+        generation=_condition(request), metageneration=_condition(request, "x-goog-if-metageneration-match"),
         etags=request.if_match, not_etags=request.if_none_match,
         modified_since=request.if_modified_since, unmodified_since=request.if_unmodified_since,
     )  # fmt: skip
@@ -194,8 +196,8 @@ def _body(request: Request) -> bytes:
     return data
 
 
-def _refuse_unknown(request: Request, known: set[str]) -> None:
-    unknown = sorted(set(request.args) - known)
+def _refuse_unknown(request: Request, supported: set[str]) -> None:
+    unknown = sorted(set(request.args) - supported)
     if unknown:
         raise StorageRefused(501, "NotImplemented", "The requested operation is not implemented.", ", ".join(unknown))
 
@@ -232,7 +234,7 @@ def _xml(root: str, body: str, headers: Headers | None = None, status: int = 200
 
 
 def _refusal(refused: StorageRefused) -> Response:
-    told = f"<Code>{refused.code}</Code><Message>{escape(refused.message)}</Message>"
+    elements = f"<Code>{refused.code}</Code><Message>{escape(refused.message)}</Message>"
     if refused.details:
-        told += f"<Details>{escape(refused.details)}</Details>"
-    return _xml("Error", told, status=refused.status)
+        elements += f"<Details>{escape(refused.details)}</Details>"
+    return _xml("Error", elements, status=refused.status)

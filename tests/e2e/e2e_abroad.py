@@ -27,8 +27,8 @@ def main(folder: Path, home: str, control_url: str) -> None:
         live.store.write_manifest(live.store.manifest().model_copy(update={"federation": (peer,)}))
         print(json.dumps({"endpoint": live.cloud.endpoint, "clock": live.cloud.market.clock.variable}), flush=True)
         for line in sys.stdin:
-            asked = json.loads(line)
-            print(json.dumps(json.loads(everspot("report", asked["job"], "--json"))), flush=True)
+            request = json.loads(line)
+            print(json.dumps(json.loads(everspot("report", request["job"], "--json"))), flush=True)
 
 
 class Abroad:
@@ -42,9 +42,9 @@ class Abroad:
             self._process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
             )
-        told = self._answer()
-        self.endpoint = str(told["endpoint"])
-        self.epoch = int(told["clock"].partition("@")[2])
+        hello = self._answer()
+        self.endpoint = str(hello["endpoint"])
+        self.epoch = int(hello["clock"].partition("@")[2])
 
     @property
     def environment(self) -> dict[str, str]:

@@ -82,5 +82,5 @@ class ElasticLive(LiveCluster):
             {"Name": "tag-key", "Values": ["everspot:launch"]},
         ]
         pages = self.client("ec2").get_paginator("describe_instances").paginate(Filters=filters)
-        found = {i["InstanceId"]: i for page in pages for r in page["Reservations"] for i in r["Instances"]}
-        return {name: i for name, i in found.items() if not states or i["State"]["Name"] in states}
+        instances = {i["InstanceId"]: i for page in pages for r in page["Reservations"] for i in r["Instances"]}
+        return {name: i for name, i in instances.items() if not states or i["State"]["Name"] in states}

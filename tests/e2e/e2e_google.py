@@ -72,8 +72,8 @@ class GoogleLive:
         )
         boot = ("/usr/bin/env", *words, sys.executable, *self.agent(PROCESSORS))
         self.folder = folder
-        told = Options(state_dir=folder, cloud="gcp", scale=self.scale, boot_command=boot, epoch=self.epoch)
-        self.cloud = LocalCloud(told)
+        options = Options(state_dir=folder, cloud="gcp", scale=self.scale, boot_command=boot, epoch=self.epoch)
+        self.cloud = LocalCloud(options)
         self._before = dict(os.environ)
 
     def agent(self, cpus: int) -> tuple[str, ...]:
@@ -104,7 +104,11 @@ class GoogleLive:
         self.do("POST", f"regions/{REGION}/subnetworks", subnet)
         manifest = self.manifest(Role.AGENT)
         idle = with_idle_limit(manifest.to_json().decode(), self.own_idle_limit)
-        self.do("POST", f"regions/{REGION}/instanceTemplates", {"name": "e2e", "properties": self._of(idle)})
+        self.do(
+            "POST",
+            f"regions/{REGION}/instanceTemplates",
+            {"name": "e2e", "properties": self._instance_properties(idle)},
+        )
         elastic = Elastic(
             types=list(self.types), markets=list(Market), max_instances=self.max_instances,
             max_usd_per_hour=self.max_usd_per_hour, zones=dict(self.only), idle_limit=self.idle_limit,
@@ -113,7 +117,7 @@ class GoogleLive:
         )  # fmt: skip
         declared = {"elastic": elastic, "shared_instances": self.shared}
         Store.open(*URLS, clock=self.clock).write_manifest(manifest.model_copy(update=declared))
-        properties = self._of(self.manifest(Role.SCHEDULER).to_json().decode(), role=Role.SCHEDULER)
+        properties = self._instance_properties(self.manifest(Role.SCHEDULER).to_json().decode(), role=Role.SCHEDULER)
         zone = f"{REGION}-a"
         properties["machineType"] = f"zones/{zone}/machineTypes/{KIND}"
         self.do("POST", f"zones/{zone}/instances", {"name": "scheduler", **properties})
@@ -125,8 +129,8 @@ class GoogleLive:
             self.api.call("PUT", "pubsub", name, body={"topic": topic, "ackDeadlineSeconds": 60})
         self.queue = subscription
         sink = {"name": "e2e", "destination": f"pubsub.googleapis.com/{topic}", "filter": LOG_FILTER}
-        made = self._logging(f"v2/{PROJECT}/sinks?uniqueWriterIdentity=true", sink)
-        bindings = [{"role": "roles/pubsub.publisher", "members": [made["writerIdentity"]]}]
+        sink_answer = self._logging(f"v2/{PROJECT}/sinks?uniqueWriterIdentity=true", sink)
+        bindings = [{"role": "roles/pubsub.publisher", "members": [sink_answer["writerIdentity"]]}]
         self.api.post("pubsub", f"{topic}:setIamPolicy", {"policy": {"bindings": bindings}})
 
     def _logging(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -146,7 +150,7 @@ class GoogleLive:
     def stand(self, kind: str) -> str:
         """A group of one Spot instance of a type, which gets no notice but what all do; the group's name."""
         manifest = self.manifest(Role.AGENT, timedelta(0)).to_json().decode()
-        properties = {**self._of(manifest), "machineType": kind, "scheduling": SPOT}
+        properties = {**self._instance_properties(manifest), "machineType": kind, "scheduling": SPOT}
         template = f"regions/{REGION}/instanceTemplates"
         self.do("POST", template, {"name": "standing", "properties": properties})
         group = {
@@ -161,7 +165,7 @@ class GoogleLive:
         """The id of a Spot instance of the cluster that somebody makes by hand."""
         zone = f"{REGION}-a"
         kind = f"zones/{zone}/machineTypes/{KIND}"
-        properties = self._of(self.manifest(Role.AGENT).to_json().decode())
+        properties = self._instance_properties(self.manifest(Role.AGENT).to_json().decode())
         self.do(
             "POST", f"zones/{zone}/instances", {"name": name, **properties, "machineType": kind, "scheduling": SPOT}
         )
@@ -170,10 +174,10 @@ class GoogleLive:
     def member(self, group: str) -> tuple[str, str] | None:
         """Name and id of a group's only instance, once it runs."""
         path = f"{PROJECT}/regions/{REGION}/instanceGroupManagers/{group}/listManagedInstances"
-        (one,) = self.api.call("POST", "compute", path)["managedInstances"]
-        return (one["name"], one["id"]) if one.get("instanceStatus") == "RUNNING" else None
+        (managed,) = self.api.call("POST", "compute", path)["managedInstances"]
+        return (managed["name"], managed["id"]) if managed.get("instanceStatus") == "RUNNING" else None
 
-    def _of(self, manifest: str, role: Role = Role.AGENT) -> dict[str, Any]:
+    def _instance_properties(self, manifest: str, role: Role = Role.AGENT) -> dict[str, Any]:
         image = "projects/debian-cloud/global/images/family/debian-12"
         return {
             "machineType": KIND,
@@ -209,11 +213,11 @@ class GoogleLive:
         job = JobSubmission(job_id=f"{name}-1", spec=spec, submitted_at=self.clock.now())
         return self.store.submit(job, folder).job_id
 
-    def toy(self, name: str, trace: Path, every: int = 1_000_000, **fields: Any) -> str:
+    def toy(self, name: str, trace: Path, checkpoint_every: int = 1_000_000, **fields: Any) -> str:
         """A job without end whose steps are of one second of the market; its id is its name. `trace`: where it notes
-        its steps; `every`: after so many it checkpoints by itself."""
+        its steps; `checkpoint_every`: after so many it checkpoints by itself."""
         env = {
-            "TOY_STEPS": "1000000", "TOY_STEP_SECONDS": str(1 / self.scale), "TOY_EVERY": str(every),
+            "TOY_STEPS": "1000000", "TOY_STEP_SECONDS": str(1 / self.scale), "TOY_EVERY": str(checkpoint_every),
             "TOY_TRACE": str(trace),
         }  # fmt: skip
         words = {"name": name, "entrypoint": ["toy_train.py"], "code": str(PROGRAMS / "toy"), "env": env}
@@ -231,8 +235,8 @@ class GoogleLive:
     def agents(self) -> dict[str, dict[str, Any]]:
         """Launched instances that there are, by id."""
         answer = self.api.get("compute", f"{PROJECT}/aggregated/instances")
-        found = [i for scope in (answer.get("items") or {}).values() for i in scope.get("instances") or ()]
-        return {i["id"]: i for i in found if LAUNCH_LABEL in i["labels"]}
+        instances = [i for scope in (answer.get("items") or {}).values() for i in scope.get("instances") or ()]
+        return {i["id"]: i for i in instances if LAUNCH_LABEL in i["labels"]}
 
     def owner(self, job: str) -> str | None:
         record = self.store.records.get(job)
@@ -245,23 +249,23 @@ class GoogleLive:
             return None
         return record.value.owner
 
-    def events_of(self, job: str, *kinds: EventKind) -> list[Event]:
+    def list_events(self, job: str, *kinds: EventKind) -> list[Event]:
         return [e for e in self.store.events(job) if e.kind in kinds]
 
     def ended(self, job: str) -> JobState | None:
         record = self.store.records.get(job)
         return record.value.state if record is not None and record.value.state.final else None
 
-    def until(self, what: Callable[[], T | None], limit: timedelta = timedelta(seconds=240)) -> T:
+    def until(self, condition: Callable[[], T | None], limit: timedelta = timedelta(seconds=240)) -> T:
         """Wait until it is there; with what everybody last said if it never is."""
         end = time.monotonic() + limit.total_seconds()
         while time.monotonic() < end:
-            if found := what():
-                return found
+            if value := condition():
+                return value
             time.sleep(0.3)
         logs = sorted(self.folder.glob("instances/*/console.log"))
-        said = "\n".join(f"--- {log.parent.name}\n{log.read_text()[-3000:]}" for log in logs)
-        raise AssertionError(f"it did not come in {limit}; consoles:\n{said}")
+        consoles = "\n".join(f"--- {log.parent.name}\n{log.read_text()[-3000:]}" for log in logs)
+        raise AssertionError(f"it did not come in {limit}; consoles:\n{consoles}")
 
 
 def everspot(*arguments: str) -> str:

@@ -64,9 +64,11 @@ class LiveCluster:
         boot = ("/usr/bin/env", *words, sys.executable, *self.agent(cpus))
         self.folder = folder
         # What has ended is looked at until the test is over, however long a busy machine takes.
-        told = Delays(remembered=timedelta(days=1))
+        delays = Delays(remembered=timedelta(days=1))
         self.cloud = LocalCloud(
-            Options(state_dir=folder, region=REGION, scale=self.scale, boot_command=boot, iam_enforce=True, delays=told)
+            Options(
+                state_dir=folder, region=REGION, scale=self.scale, boot_command=boot, iam_enforce=True, delays=delays
+            )
         )
         self.events = events
         self.generation = generation
@@ -180,13 +182,13 @@ class LiveCluster:
         """What `up` does with a new image or setting and a new target: the template, the fleet, cluster.json."""
         self.generation = generation
         ec2 = self.client("ec2")
-        made = ec2.create_launch_template_version(
+        answer = ec2.create_launch_template_version(
             LaunchTemplateName="e2e-agent", LaunchTemplateData=self._template_data(Role.AGENT, "c6i.large")
         )
         (fleet,) = ec2.describe_fleets()["Fleets"]
         (config,) = fleet["LaunchTemplateConfigs"]
         template = config["LaunchTemplateSpecification"]["LaunchTemplateId"]
-        version = str(made["LaunchTemplateVersion"]["VersionNumber"])
+        version = str(answer["LaunchTemplateVersion"]["VersionNumber"])
         specification = {"LaunchTemplateId": template, "Version": version}
         ec2.modify_fleet(
             FleetId=fleet["FleetId"],
@@ -201,11 +203,11 @@ class LiveCluster:
         """One instance more, of another type, from the agents' template."""
         ec2 = self.client("ec2")
         subnet = ec2.describe_subnets()["Subnets"][0]["SubnetId"]
-        made = ec2.run_instances(
+        answer = ec2.run_instances(
             LaunchTemplate={"LaunchTemplateName": "e2e-agent", "Version": "$Latest"},
             InstanceType=kind, SubnetId=subnet, MinCount=1, MaxCount=1,
         )  # fmt: skip
-        return str(made["Instances"][0]["InstanceId"])
+        return str(answer["Instances"][0]["InstanceId"])
 
     def _fleet(self) -> None:
         subnets = {s["AvailabilityZone"]: s["SubnetId"] for s in self.client("ec2").describe_subnets()["Subnets"]}
@@ -249,13 +251,13 @@ class LiveCluster:
         job = JobSubmission(job_id=name, spec=spec, submitted_at=self.clock.now())
         return self.store.submit(job, PROGRAMS / "toy").job_id
 
-    def until(self, what: Callable[[], T | None], limit: timedelta = timedelta(seconds=900)) -> T:
+    def until(self, condition: Callable[[], T | None], limit: timedelta = timedelta(seconds=900)) -> T:
         """Wait until it is there; with what everybody last said if it never is."""
         end = time.monotonic() + limit.total_seconds()
         while time.monotonic() < end:
-            found = what()
-            if found:
-                return found
+            value = condition()
+            if value:
+                return value
             time.sleep(0.3)
         raise AssertionError(f"it did not come in {limit}; consoles:\n{self.consoles()}")
 
@@ -270,7 +272,7 @@ class LiveCluster:
         record = self.store.records.get(job)
         return record.value.state if record is not None and record.value.state.final else None
 
-    def events_of(self, job: str, *kinds: EventKind) -> list[Event]:
+    def list_events(self, job: str, *kinds: EventKind) -> list[Event]:
         return [e for e in self.store.events(job) if e.kind in kinds]
 
     def consoles(self) -> str:

@@ -51,10 +51,10 @@ class Starts:
     job: timedelta
 
     @classmethod
-    def measured(cls, rounds: int = 2, beside: int = 2) -> "Starts":
+    def measured(cls, rounds: int = 2, concurrent: int = 2) -> "Starts":
         """By what is imported, and what the scheduler, the agent and the store take to hear of each other beside."""
-        agent = _seconds("import everspot_train.agent.main", rounds, beside)
-        job = _seconds("import everspot_store, everspot_train.rundir", rounds, beside)
+        agent = _seconds("import everspot_train.agent.main", rounds, concurrent)
+        job = _seconds("import everspot_store, everspot_train.rundir", rounds, concurrent)
         return cls(timedelta(seconds=agent) + REPORTS, timedelta(seconds=job + 0.8))
 
     def scale(self, workload: Workload) -> float:
@@ -63,16 +63,16 @@ class Starts:
         return min(FASTEST, launch / (SPARE * self.agent), setup / (SPARE * self.job))
 
 
-def _seconds(code: str, rounds: int, beside: int) -> float:
+def _seconds(code: str, rounds: int, concurrent: int) -> float:
     """Of a process that imports something, the middle one."""
 
-    def one(_: int) -> float:
+    def time_import(_: int) -> float:
         began = time.monotonic()
         subprocess.run([sys.executable, "-c", code], check=True)
         return time.monotonic() - began
 
-    with ThreadPoolExecutor(beside) as pool:
-        return statistics.median(pool.map(one, range(rounds * beside)))
+    with ThreadPoolExecutor(concurrent) as pool:
+        return statistics.median(pool.map(time_import, range(rounds * concurrent)))
 
 
 def of_cloud(path: Path, cloud: str, folder: Path) -> Path:
@@ -88,18 +88,18 @@ def of_cloud(path: Path, cloud: str, folder: Path) -> Path:
     for trace in content["traces"].values():
         trace["file"] = str(path.resolve().parent / trace["file"])
     folder.mkdir(parents=True, exist_ok=True)
-    made = folder / f"{path.stem}-{cloud}.yaml"
-    made.write_text(yaml.safe_dump(content))
-    return made
+    target = folder / f"{path.stem}-{cloud}.yaml"
+    target.write_text(yaml.safe_dump(content))
+    return target
 
 
 def _usd(name: str, market: str) -> float:
     """An hour of a type on Google Cloud, in all zones."""
-    known = builtin().on_demand(name, GOOGLE_REGION)
+    price = builtin().on_demand(name, GOOGLE_REGION)
     if market == Market.SPOT:
-        known = (builtin().spot_range(name, GOOGLE_REGION) or (None,))[0]
-    assert known is not None, name
-    return known.usd_per_hour
+        price = (builtin().spot_range(name, GOOGLE_REGION) or (None,))[0]
+    assert price is not None, name
+    return price.usd_per_hour
 
 
 @dataclass(frozen=True)
@@ -121,24 +121,24 @@ def live_through(
     cloud: str = "aws",
     scale: float | None = None,
     fastest: float = FASTEST,
-    tell: Callable[[str], None] = lambda words: None,
+    report: Callable[[str], None] = lambda words: None,
 ) -> Lived:
     """Live through a workload's file of a cloud, as fast as this machine can, by `scale` or as measured and at most
     `fastest`; again at half the speed where it did not keep up."""
     workload, _ = read(path)
     scale = min(fastest, Starts.measured().scale(workload)) if scale is None else scale
     for number in range(ROUNDS):
-        tell(f"{len(workload.jobs)} jobs, {scale:.0f} times as fast as the world")
+        report(f"{len(workload.jobs)} jobs, {scale:.0f} times as fast as the world")
         with WORKLOADS[cloud](folder / str(number), path, scale) as live:
-            began = live.play(tell)
-            found = Lived(scale, began, tuple(live.behind()), live.account(), live.bill(), live.records())
-        tell(str(found.account))
-        for words in found.behind:
-            tell(f"this machine did not keep up: {words}")
-        if not found.behind:
+            began = live.play(report)
+            lived = Lived(scale, began, tuple(live.behind()), live.account(), live.bill(), live.records())
+        report(str(lived.account))
+        for words in lived.behind:
+            report(f"this machine did not keep up: {words}")
+        if not lived.behind:
             break
         scale /= 2
-    return found
+    return lived
 
 
 class LiveWorkload(Paced, ElasticLive):

@@ -96,13 +96,13 @@ class Paced(ABC):
         self.only = {name: sorted({p.zone for p in fleet.pools if p.instance_type == name}) for name in self.types}
         self.own_idle_limit = "30m"  # a net that nothing falls into: what ends them is the scheduler
         self.jobs: dict[str, str] = {}
-        self.going = list[str]()
+        self.running_jobs = list[str]()
 
     def agent(self, cpus: int | None) -> tuple[str, ...]:
-        rest = (hours(self.workload.fleet.launch_hours) - BOOT) / self.scale - REPORTS
-        return "-c", AGENT.format(cpus=cpus or 2, seconds=rest.total_seconds())
+        remaining = (hours(self.workload.fleet.launch_hours) - BOOT) / self.scale - REPORTS
+        return "-c", AGENT.format(cpus=cpus or 2, seconds=remaining.total_seconds())
 
-    def play(self, tell: Callable[[str], None] = lambda words: None) -> datetime:
+    def play(self, report: Callable[[str], None] = lambda words: None) -> datetime:
         """Begin the market's course, submit every job when it arrives, wait until all are over and nothing runs; when
         it began."""
         self._begin()
@@ -111,20 +111,20 @@ class Paced(ABC):
             wait = began + hours(job.arrival_hours) - self.clock.now()
             time.sleep(max(0.0, self.clock.to_real(wait).total_seconds()))
             self._submit(job)
-            tell(f"{self._hours(began):5.2f} h: {job.id}")
+            report(f"{self._hours(began):5.2f} h: {job.id}")
         limit = self.clock.to_real(hours(self.workload.horizon_hours))
         self.until(self._all_over, limit)
-        tell(f"{self._hours(began):5.2f} h: all jobs are over")
+        report(f"{self._hours(began):5.2f} h: all jobs are over")
         self.until(lambda: not self.running() or None, limit)
-        tell(f"{self._hours(began):5.2f} h: nothing runs any more")
+        report(f"{self._hours(began):5.2f} h: nothing runs any more")
         return began
 
     def _all_over(self) -> bool:
         """Whether every job has ended: the last of those that are not known to have is asked for, and no other, since
         whoever waits asks several times a second, and this machine has to answer."""
-        while self.going and self.ended(self.going[-1]):
-            self.going.pop()
-        return not self.going
+        while self.running_jobs and self.ended(self.running_jobs[-1]):
+            self.running_jobs.pop()
+        return not self.running_jobs
 
     def _hours(self, began: datetime) -> float:
         return (self.clock.now() - began) / timedelta(hours=1)
@@ -160,31 +160,33 @@ class Paced(ABC):
         deadline = None if job.deadline_hours is None else now + hours(job.deadline_hours)
         submission = JobSubmission(job_id=f"{job.id}-1", spec=spec, submitted_at=now, deadline_at=deadline)
         self.jobs[job.id] = self.store.submit(submission, code).job_id
-        self.going.append(self.jobs[job.id])
+        self.running_jobs.append(self.jobs[job.id])
 
     def behind(self) -> list[str]:
         """In what this machine did not keep up with its market: such a run says nothing about a plan."""
-        fleet, found = self.workload.fleet, list[str]()
+        fleet, problems = self.workload.fleet, list[str]()
         history, records = self.history(), self.records()
-        known = [a for events in history.values() for a in attempts(events)]
-        launches = {name: one.value.launched_at for name, one in self.store.launches.scan().items()}
+        all_attempts = [a for events in history.values() for a in attempts(events)]
+        launches = {name: launch.value.launched_at for name, launch in self.store.launches.scan().items()}
         boots = [r.booted_at - launches[n] for n, r in records.items() if r.role is Role.AGENT and n in launches]
-        setups = [a.training_at - a.start for a in known if a.training_at is not None]
+        setups = [a.training_at - a.start for a in all_attempts if a.training_at is not None]
         starts = (("launch", boots, fleet.launch_hours), ("set-up", setups, fleet.setup_hours))
-        for what, taken, told in (s for s in starts if s[1]):
+        for subject, durations, promised_hours in (s for s in starts if s[1]):
             for which, bound, late in (
-                ("the middle", LATE, statistics.median(taken)),
-                ("the longest", LATEST, max(taken)),
+                ("the middle", LATE, statistics.median(durations)),
+                ("the longest", LATEST, max(durations)),
             ):
-                if late > (1 + bound) * hours(told):
-                    found.append(f"{which} {what} took {late.total_seconds():.0f} s instead of {told * 3600:.0f}")
-        if lost := [f"{a.job_id} on {a.instance_id}" for a in known if a.reason is Reason.LOST]:
-            found.append(f"a notice was too short for {', '.join(lost)}")
+                if late > (1 + bound) * hours(promised_hours):
+                    problems.append(
+                        f"{which} {subject} took {late.total_seconds():.0f} s instead of {promised_hours * 3600:.0f}"
+                    )
+        if lost := [f"{a.job_id} on {a.instance_id}" for a in all_attempts if a.reason is Reason.LOST]:
+            problems.append(f"a notice was too short for {', '.join(lost)}")
         for beat in (b.value for b in self.store.schedulers.scan().values()):
             tick = (beat.updated_at - beat.started_at) / max(1, beat.ticks)
             if tick.total_seconds() > fleet.tick_seconds:
-                found.append(f"a tick took {tick.total_seconds():.0f} s")
-        return found
+                problems.append(f"a tick took {tick.total_seconds():.0f} s")
+        return problems
 
     # What came of it ----------------------------------------------------------------------------------------------
 
@@ -195,7 +197,7 @@ class Paced(ABC):
         return self.store.events_by_job(list(self.jobs.values()))
 
     def records(self) -> dict[str, InstanceRecord]:
-        return {name: found.value for name, found in self.store.instances.scan().items()}
+        return {name: document.value for name, document in self.store.instances.scan().items()}
 
     def bill(self) -> Bill:
         """As the report computes it."""
@@ -207,8 +209,8 @@ class Paced(ABC):
         reader.close()
         launches, ends = self.store.launches.scan(), self.store.ends.scan()
         return bill(
-            [found.value for found in launches.values()],
-            [found.value for found in ends.values()],
+            [document.value for document in launches.values()],
+            [document.value for document in ends.values()],
             self.store.prices(),
             self.history(),
             builtin(),

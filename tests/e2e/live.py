@@ -75,33 +75,33 @@ def promised_lives(run: WorkloadRun) -> list[Life]:
     for a in run.attempts:
         for name in a.instances:
             spans.setdefault(name, []).append(Span(a.began_at, a.works_from, a.worked_until, a.ended_at))
-    found = []
+    lives = []
     for m in run.machines:
         ended = m.ended_at or run.ended_at
         free = (
             m.interrupted and m.pool.market is Market.SPOT and (ended - m.launched_at) / HOUR < fleet.free_within_hours
         )
-        mine = tuple(spans.get(m.instance_id, ()))
-        found.append(Life(m.pool, m.usd_per_hour, m.launched_at, m.ready_at, ended, free, mine))
-    return found
+        own_spans = tuple(spans.get(m.instance_id, ()))
+        lives.append(Life(m.pool, m.usd_per_hour, m.launched_at, m.ready_at, ended, free, own_spans))
+    return lives
 
 
 def lived_lives(bill: Bill, records: Mapping[str, InstanceRecord], usd: dict[PoolKey, float]) -> list[Life]:
     """Of a cluster, by its ledger and its events."""
-    held: dict[str, list[Attempt]] = {}
+    attempts_by_instance: dict[str, list[Attempt]] = {}
     for attempt in (a for job in bill.jobs for a in job.attempts if a.instance_id is not None):
-        held.setdefault(attempt.instance_id or "", []).append(attempt)
-    found = []
-    for one in (i for i in bill.instances if i.launch.role is Role.AGENT):
-        launch, record = one.launch, records.get(one.launch.instance_id)
+        attempts_by_instance.setdefault(attempt.instance_id or "", []).append(attempt)
+    lives = []
+    for instance in (i for i in bill.instances if i.launch.role is Role.AGENT):
+        launch, record = instance.launch, records.get(instance.launch.instance_id)
         key = PoolKey(launch.instance_type, launch.zone, launch.market)
         spans = tuple(
-            Span(a.start, a.training_at, a.notice_at or a.end or one.end, a.end or one.end)
-            for a in held.get(launch.instance_id, [])
+            Span(a.start, a.training_at, a.notice_at or a.end or instance.end, a.end or instance.end)
+            for a in attempts_by_instance.get(launch.instance_id, [])
         )
-        ready = record.booted_at if record is not None else one.end
-        found.append(Life(key, usd[key], launch.launched_at, ready, one.end, one.free, spans))
-    return found
+        ready = record.booted_at if record is not None else instance.end
+        lives.append(Life(key, usd[key], launch.launched_at, ready, instance.end, instance.free, spans))
+    return lives
 
 
 def parts(lives: Iterable[Life]) -> dict[str, float]:
@@ -113,27 +113,27 @@ def parts(lives: Iterable[Life]) -> dict[str, float]:
 
 
 def table(rows: Sequence[tuple[str, object, object]]) -> Table:
-    made = Table(title="promised and lived")
-    made.add_column("")
+    comparison = Table(title="promised and lived")
+    comparison.add_column("")
     for column in ("simulated", "lived"):
-        made.add_column(column, justify="right")
+        comparison.add_column(column, justify="right")
     for row in rows:
-        made.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row))
-    return made
+        comparison.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row))
+    return comparison
 
 
 def rows(
-    told: tuple[Account, Account], lives: tuple[list[Life], list[Life]], over: tuple[float, float]
+    accounts: tuple[Account, Account], lives: tuple[list[Life], list[Life]], over: tuple[float, float]
 ) -> list[tuple[str, object, object]]:
     """What stands side by side."""
-    first, second = told
+    first, second = accounts
     spent = [parts(side) for side in lives]
-    found: list[tuple[str, object, object]] = [("dollars", first.usd, second.usd)]
-    found += [(f"  {part}", *(side.get(part, 0.0) for side in spent)) for part in PARTS]
+    table_rows: list[tuple[str, object, object]] = [("dollars", first.usd, second.usd)]
+    table_rows += [(f"  {part}", *(side.get(part, 0.0) for side in spent)) for part in PARTS]
     for market in Market:
         paid = [sum(sum(x.parts().values()) for x in s if x.pool.market is market and not x.free) for s in lives]
-        found.append((f"  {market.value}", *paid))
-    found += [
+        table_rows.append((f"  {market.value}", *paid))
+    table_rows += [
         ("idle part of the dollars", first.idle_usd_share, second.idle_usd_share),
         ("instances", *(len(side) for side in lives)),
         ("attempts", *(sum(len(x.spans) for x in side) for side in lives)),
@@ -144,7 +144,7 @@ def rows(
         ("  of", _names(first.failovers), _names(second.failovers)),
         ("hours to the end", *over),
     ]
-    return found
+    return table_rows
 
 
 def _names(jobs: Iterable[str]) -> str:
@@ -157,30 +157,30 @@ def main() -> int:
     options.add_argument("--cloud", choices=sorted(WORKLOADS), default="aws", help="whose local cloud")
     options.add_argument("--workload", type=Path, default=HERE / "workloads/long.yaml")
     options.add_argument("--scale", type=float, help="seconds of market time in a second; by default as measured here")
-    given = options.parse_args()
+    arguments = options.parse_args()
     console, began = Console(), time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="everspot-live-"))
-    path = of_cloud(given.workload, given.cloud, folder)
+    path = of_cloud(arguments.workload, arguments.cloud, folder)
     workload, traces = read(path)
     run = simulate(workload, traces)
     lived = live_through(
-        path, folder, cloud=given.cloud, scale=given.scale,
-        tell=lambda words: console.print(f"  {words}", highlight=False),
+        path, folder, cloud=arguments.cloud, scale=arguments.scale,
+        report=lambda words: console.print(f"  {words}", highlight=False),
     )  # fmt: skip
-    told = of_run(run), lived.account
+    accounts = of_run(run), lived.account
     usd = {key: offer.usd_per_hour for key, offer in workload.fleet.offers().items()}
     lives = promised_lives(run), lived_lives(lived.bill, lived.records, usd)
     over = (run.ended_at - run.began_at) / HOUR, max(x.ended_at - lived.began for x in lives[1]) / HOUR
-    console.print(table(rows(told, lives, over)))
-    found = differences(*told)
-    for difference in found:
+    console.print(table(rows(accounts, lives, over)))
+    difference_lines = differences(*accounts)
+    for difference in difference_lines:
         console.print(difference, style="red", highlight=False)
     console.print(f"in {(time.monotonic() - began) / 60:.1f} minutes", highlight=False)
-    if found:
+    if difference_lines:
         console.print(f"logs and books: {folder}", highlight=False)
     else:
         shutil.rmtree(folder, ignore_errors=True)
-    return 1 if found else 0
+    return 1 if difference_lines else 0
 
 
 if __name__ == "__main__":

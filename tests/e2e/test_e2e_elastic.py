@@ -12,8 +12,8 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ElasticLive]:
-    with ElasticLive(tmp_path_factory.mktemp("elastic"), cpus=2) as made:
-        yield made
+    with ElasticLive(tmp_path_factory.mktemp("elastic"), cpus=2) as cluster:
+        yield cluster
 
 
 def test_jobs_come_instances_follow_and_when_they_are_over_nothing_runs(live: ElasticLive, tmp_path: Path) -> None:
@@ -23,16 +23,16 @@ def test_jobs_come_instances_follow_and_when_they_are_over_nothing_runs(live: El
     assert {live.ended(job) for job in jobs} == {JobState.SUCCEEDED}
     launched = live.agents()
     assert len(launched) == 2
-    gone = live.until(lambda: len(live.agents("terminated")) == 2 and live.agents())
-    assert {i["StateReason"]["Code"] for i in gone.values()} == {"Client.UserInitiatedShutdown"}
-    assert {i["InstanceLifecycle"] for i in gone.values()} == {"spot"}
-    assert {i["Placement"]["AvailabilityZone"] for i in gone.values()} <= set(live.places)
-    (intent,) = (found.value for found in live.store.launching.scan().values())
+    terminated = live.until(lambda: len(live.agents("terminated")) == 2 and live.agents())
+    assert {i["StateReason"]["Code"] for i in terminated.values()} == {"Client.UserInitiatedShutdown"}
+    assert {i["InstanceLifecycle"] for i in terminated.values()} == {"spot"}
+    assert {i["Placement"]["AvailabilityZone"] for i in terminated.values()} <= set(live.places)
+    (intent,) = (document.value for document in live.store.launching.scan().values())
     assert sorted(intent.jobs) == sorted(jobs)
     assert {i.instance_id for i in intent.outcome.instances} == set(launched)
     live.until(lambda: set(launched) <= set(live.store.ends.scan()) or None)
     assert not any(end.value.interrupted for end in live.store.ends.scan().values())
-    assert len([e for job in jobs for e in live.events_of(job, EventKind.LOST, EventKind.INTERRUPTED)]) == 0
+    assert len([e for job in jobs for e in live.list_events(job, EventKind.LOST, EventKind.INTERRUPTED)]) == 0
     calls = live.calls()
     assert {c["checked"][0]["action"] for c in calls if c["checked"]} >= {"ec2:CreateFleet", "ec2:TerminateInstances"}
     assert [call for call in calls if not call["allowed"]] == []
@@ -43,7 +43,7 @@ def test_a_job_that_loses_its_instance_has_another_one_launched(live: ElasticLiv
     job = live.program("taken", tmp_path)
     first = live.until(lambda: owner(live, job))
     live.cloud.do("interrupt", instance=first)
-    second = live.until(lambda: (found := owner(live, job)) != first and found)
+    second = live.until(lambda: (current := owner(live, job)) != first and current)
     assert live.until(lambda: live.ended(job)) is JobState.SUCCEEDED
     assert {first, second} <= set(live.agents())
     live.until(lambda: not live.agents("pending", "running") or None)
@@ -55,8 +55,8 @@ def test_small_jobs_that_may_share_are_served_by_one_launch(live: ElasticLive, t
     jobs = [live.program(name, tmp_path, resources=small) for name in ("left", "right")]
     assert {live.until(lambda job=job: live.ended(job)) for job in jobs} == {JobState.SUCCEEDED}
     (launched,) = set(live.agents()) - before
-    given = [live.events_of(job, EventKind.ASSIGNED) for job in jobs]
-    assert [(e.instance_id, e.data["share"]) for (e,) in given] == [(launched, 0.5)] * 2
+    assignments = [live.list_events(job, EventKind.ASSIGNED) for job in jobs]
+    assert [(e.instance_id, e.data["share"]) for (e,) in assignments] == [(launched, 0.5)] * 2
     live.until(lambda: not live.agents("pending", "running") or None)
 
 

@@ -27,9 +27,9 @@ class Home(GoogleLive):
 
 @pytest.fixture(scope="module")
 def abroad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Abroad]:
-    made = Abroad(tmp_path_factory.mktemp("abroad"), HOME, URLS[0])
-    yield made
-    made.close()
+    abroad = Abroad(tmp_path_factory.mktemp("abroad"), HOME, URLS[0])
+    yield abroad
+    abroad.close()
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +41,11 @@ def home(abroad: Abroad, tmp_path_factory: pytest.TempPathFactory) -> Iterator[H
             patch.setenv(name, value)
         patch.setattr(Home, "variables", abroad.environment)
         patch.setattr(Home, "epoch", abroad.epoch)  # one market time
-        with Home(folder) as made:
-            patch.setenv("EVERSPOT_CLOCK", made.cloud.market.clock.variable)
+        with Home(folder) as home:
+            patch.setenv("EVERSPOT_CLOCK", home.cloud.market.clock.variable)
             peer = Peer(name=abroad.name, cloud="aws", control_url=abroad.control_url, egress_usd_per_gb=0.12)
-            made.store.write_manifest(made.store.manifest().model_copy(update={"federation": (peer,)}))
-            yield made
+            home.store.write_manifest(home.store.manifest().model_copy(update={"federation": (peer,)}))
+            yield home
 
 
 def toy(home: GoogleLive) -> str:
@@ -60,7 +60,7 @@ def toy(home: GoogleLive) -> str:
     return home.store.submit(job, PROGRAMS / "toy").job_id
 
 
-def visit_of(home: GoogleLive) -> str:
+def first_visit_id(home: GoogleLive) -> str:
     """The id of its first visit."""
     origin = Origin(cluster=home.store.manifest().cluster, control_url=home.store.manifest().control_url)
     return visit_id(origin, "moves", home.store.jobs.get("moves").value.submitted_at, 1)
@@ -77,20 +77,22 @@ def test_in_a_drought_a_job_moves_to_the_other_cloud_with_its_checkpoint_and_end
     assert home.until(lambda: home.ended(job)) is JobState.SUCCEEDED
     record = home.store.records.get(job).value
     (trip,) = record.trips
-    assert (trip.cluster, trip.visit, trip.end) == (abroad.name, visit_of(home), TripEnd.ENDED)
+    assert (trip.cluster, trip.visit, trip.end) == (abroad.name, first_visit_id(home), TripEnd.ENDED)
     assert record.progress.step == STEPS and trip.sent_bytes > 0 and trip.brought_bytes > 0
     steps = [json.loads(line)["step"] for line in (home.folder / "moves.jsonl").read_text().splitlines()]
     assert sorted(set(steps)) == list(range(STEPS)), "no step is missing"
     again = next((n for n in range(1, len(steps)) if steps[n] <= steps[n - 1]), None)  # None: it had just saved
-    there = steps[again:]
-    assert again is None or (there[0] % EVERY == 0 and there[0] > 0), "it went on from its newest checkpoint"
-    assert there == list(range(there[0], STEPS)), "and there it lost nothing"
-    assert [len(home.events_of(job, kind)) for kind in (EventKind.DEPARTED, EventKind.RETURNED)] == [1, 1]
+    steps_abroad = steps[again:]
+    assert again is None or (steps_abroad[0] % EVERY == 0 and steps_abroad[0] > 0), (
+        "it went on from its newest checkpoint"
+    )
+    assert steps_abroad == list(range(steps_abroad[0], STEPS)), "and there it lost nothing"
+    assert [len(home.list_events(job, kind)) for kind in (EventKind.DEPARTED, EventKind.RETURNED)] == [1, 1]
 
 
 def test_both_reports_add_up(home: GoogleLive, abroad: Abroad) -> None:
-    here, there = json.loads(everspot("report", "moves", "--json")), abroad.report(visit_of(home))
-    assert here["abroad_usd"] == pytest.approx(there["jobs_cost_usd"], abs=0.001) and here["abroad_usd"] > 0
+    here, host = json.loads(everspot("report", "moves", "--json")), abroad.report(first_visit_id(home))
+    assert here["abroad_usd"] == pytest.approx(host["jobs_cost_usd"], abs=0.001) and here["abroad_usd"] > 0
     (row,) = here["jobs"]
     assert row["egress_usd"] == pytest.approx(sum(t["egress_usd"] for t in row["trips"]), abs=1e-6)
     assert here["cost_usd"] > 0
@@ -108,10 +110,10 @@ def test_a_dry_run_prices_both_clouds_by_what_their_schedulers_publish(home: Goo
     file = home.folder / "priced.yaml"
     words = {"name": "priced", "entrypoint": ["toy_train.py"], "code": str(PROGRAMS / "toy")}
     file.write_text(json.dumps(words | {"expected_duration": "10h", "clouds": ["aws", "gcp"]}))
-    here, there = json.loads(everspot("submit", str(file), "--dry-run", "--json"))["clusters"]
-    assert [(row["cluster"], row["cloud"], row["problem"]) for row in (here, there)] == [
+    here, host = json.loads(everspot("submit", str(file), "--dry-run", "--json"))["clusters"]
+    assert [(row["cluster"], row["cloud"], row["problem"]) for row in (here, host)] == [
         (HOME, "gcp", None), (abroad.name, "aws", None),
     ]  # fmt: skip
-    for row in (here, there):  # ten hours of work and a changeover, at the prices of the local market
+    for row in (here, host):  # ten hours of work and a changeover, at the prices of the local market
         assert 10 * row["usd_per_hour"] < row["expected_usd"] and row["usd_per_hour"] > 0
-    assert there["capacity_now"] and there["prices_at"] is not None
+    assert host["capacity_now"] and host["prices_at"] is not None

@@ -27,22 +27,22 @@ EVERY = 10
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GoogleLive]:
     """Three jobs run, each on an instance of its own: launched Spot, on demand, and of a group."""
     folder = tmp_path_factory.mktemp("google")
-    with GoogleLive(folder) as made, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EVERSPOT_CLOCK", made.cloud.market.clock.variable)  # the command reckons in the market's time
-        made.stand(STANDING)
-        made.toy("held", folder / "held.jsonl", resources={"vcpus": 6})  # more than what is launched has
-        made.toy("noticed", folder / "noticed.jsonl")
-        made.toy("broken", folder / "broken.jsonl", every=EVERY, priority="critical")
-        yield made
+    with GoogleLive(folder) as cluster, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EVERSPOT_CLOCK", cluster.cloud.market.clock.variable)  # the command reckons in the market's time
+        cluster.stand(STANDING)
+        cluster.toy("held", folder / "held.jsonl", resources={"vcpus": 6})  # more than what is launched has
+        cluster.toy("noticed", folder / "noticed.jsonl")
+        cluster.toy("broken", folder / "broken.jsonl", checkpoint_every=EVERY, priority="critical")
+        yield cluster
 
 
 def again(live: GoogleLive, job: str, owner: str, number: int = 1) -> Interruption | None:
     """The interruption of a job that was on an instance, once it trains again: its last of so many."""
-    found = interruptions(attempts(live.store.events(job)))
-    if len(found) < number or found[-1].resumed_step is None:
+    history = interruptions(attempts(live.store.events(job)))
+    if len(history) < number or history[-1].resumed_step is None:
         return None
-    assert found[-1].attempt.instance_id == owner
-    return found[-1]
+    assert history[-1].attempt.instance_id == owner
+    return history[-1]
 
 
 def executed(live: GoogleLive, job: str) -> list[int]:
@@ -55,10 +55,10 @@ def test_a_notice_is_used_to_the_last_step_and_the_job_goes_on_elsewhere(live: G
     assert first.isdecimal() and first in live.agents()
     live.cloud.do("interrupt", instance=first)
     moved = live.until(lambda: again(live, "noticed", first))
-    (left,) = live.events_of("noticed", EventKind.INTERRUPTED)
+    (interruption,) = live.list_events("noticed", EventKind.INTERRUPTED)
     assert (moved.attempt.reason, moved.steps_redone) == (Reason.NOTICE, 0)
-    assert moved.resumed_step == left.data["step"] == left.data["durable_step"] >= 5
-    assert 0 < float(left.data["notice_to_durable_seconds"]) < 120
+    assert moved.resumed_step == interruption.data["step"] == interruption.data["durable_step"] >= 5
+    assert 0 < float(interruption.data["notice_to_durable_seconds"]) < 120
     second = live.until(lambda: live.trains("noticed", moved.resumed_step + 5))
     assert second != first and second in live.agents()
     steps = executed(live, "noticed")
@@ -73,11 +73,11 @@ def test_thirty_seconds_are_enough_and_a_group_repairs_what_was_taken_by_its_nam
     assert live.until(lambda: live.trains("held", steps=5)) == vm
     live.cloud.do("interrupt", instance=vm)
     moved = live.until(lambda: again(live, "held", vm))
-    (left,) = live.events_of("held", EventKind.INTERRUPTED)
+    (interruption,) = live.list_events("held", EventKind.INTERRUPTED)
     # The machine is being switched off as soon as it is told: whichever the agent hears first.
     assert moved.attempt.reason in (Reason.NOTICE, Reason.SHUTDOWN) and moved.steps_redone == 0
-    assert moved.resumed_step == left.data["step"] == left.data["durable_step"] >= 5
-    assert 0 < float(left.data["notice_to_durable_seconds"]) < 30
+    assert moved.resumed_step == interruption.data["step"] == interruption.data["durable_step"] >= 5
+    assert 0 < float(interruption.data["notice_to_durable_seconds"]) < 30
     assert live.member("standing") == (name, moved.resumed_on) and moved.resumed_on != vm
     steps = executed(live, "held")
     assert steps == list(range(len(steps))), "each step once"
@@ -124,9 +124,9 @@ def test_a_drain_stops_every_job_at_a_checkpoint_and_nothing_that_was_launched_i
     everspot("drain")
     live.until(lambda: not live.agents())
     for job, owner in owners.items():
-        left = live.events_of(job, EventKind.INTERRUPTED)[-1]
-        assert (left.instance_id, left.data["reason"]) == (owner, Reason.DRAIN)
-        assert left.data["step"] == left.data["durable_step"]
+        interruption = live.list_events(job, EventKind.INTERRUPTED)[-1]
+        assert (interruption.instance_id, interruption.data["reason"]) == (owner, Reason.DRAIN)
+        assert interruption.data["step"] == interruption.data["durable_step"]
         assert live.store.records.get(job).value.state is JobState.PENDING
     live.until(lambda: set(owners.values()) <= set(live.store.ends.scan()) or None)
     assert not any(live.store.ends.get(name).value.interrupted for name in owners.values())
@@ -141,11 +141,13 @@ def test_the_bill_is_the_markets_own_sum_to_the_cent(live: GoogleLive) -> None:
     log = live.folder / "market.jsonl"
     words = [sys.executable, AUDIT, log, "--cloud", "gcp", "--until", report["as_of"], "--json"]
     audit = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
-    mine = {i["instance_id"]: i["cost_usd"] for i in report["instances"]}
-    assert mine == pytest.approx({i["id"]: i["cost"] for i in audit["instances"]}, abs=0.005)
+    costs = {i["instance_id"]: i["cost_usd"] for i in report["instances"]}
+    assert costs == pytest.approx({i["id"]: i["cost"] for i in audit["instances"]}, abs=0.005)
     assert report["cost_usd"] == pytest.approx(audit["total_usd"], abs=0.005) and report["cost_usd"] > 0
-    taken = {name for name, end in live.store.ends.scan().items() if end.value.interrupted}
-    ran = {i["id"]: i["seconds"] for i in audit["instances"] if i["id"] in taken}
-    assert len(taken) == 3 and {i["market"] for i in audit["instances"] if i["id"] in taken} == {Market.SPOT}
+    interrupted = {name for name, end in live.store.ends.scan().items() if end.value.interrupted}
+    ran = {i["id"]: i["seconds"] for i in audit["instances"] if i["id"] in interrupted}
+    assert len(interrupted) == 3 and {i["market"] for i in audit["instances"] if i["id"] in interrupted} == {
+        Market.SPOT
+    }
     # On a busy machine the early one may have been noticed after its first minute, which alone is free.
-    assert {name for name in taken if mine[name] == 0} == {name for name, seconds in ran.items() if seconds < 60}
+    assert {name for name in interrupted if costs[name] == 0} == {name for name, seconds in ran.items() if seconds < 60}

@@ -12,9 +12,9 @@ import pytest
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
 
-def processes_of(place: Path) -> list[str]:
+def list_processes(place: Path) -> list[str]:
     """Command lines of living processes that name a folder, in their words or in their environment."""
-    found = []
+    commands = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
@@ -23,8 +23,8 @@ def processes_of(place: Path) -> list[str]:
             except OSError:
                 continue
             if str(place) in words or str(place) in where:
-                found.append(words)
-    return found
+                commands.append(words)
+    return commands
 
 
 def at_work(out: Path) -> bool:
@@ -49,11 +49,11 @@ def test_nothing_is_left_after_an_interrupt(tmp_path: Path, number: signal.Signa
         while not at_work(out):
             assert time.monotonic() < end and demo.poll() is None
             time.sleep(0.1)
-        assert len(processes_of(out)) >= 3
+        assert len(list_processes(out)) >= 3
         if number is signal.SIGINT:
             os.killpg(demo.pid, number)  # as a terminal does it: to everyone in the foreground
         else:
             demo.send_signal(number)
-        told = demo.stdout.read()
-    assert demo.returncode == 128 + number, told
-    assert processes_of(out) == []
+        output = demo.stdout.read()
+    assert demo.returncode == 128 + number, output
+    assert list_processes(out) == []

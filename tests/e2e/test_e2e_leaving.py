@@ -29,8 +29,8 @@ def ended(live: LiveCluster) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
     """One cluster, which the tests below lead from one state to the next."""
-    with LiveCluster(tmp_path_factory.mktemp("e2e"), agent_env=PLAIN, generation="g1") as made:
-        yield made
+    with LiveCluster(tmp_path_factory.mktemp("e2e"), agent_env=PLAIN, generation="g1") as cluster:
+        yield cluster
 
 
 def test_a_lower_target_frees_the_idle_instance_and_leaves_the_busy_one(live: LiveCluster) -> None:
@@ -38,9 +38,9 @@ def test_a_lower_target_frees_the_idle_instance_and_leaves_the_busy_one(live: Li
     live.until(lambda: len(live.store.instances.scan()) == 2 or None)
     busy = live.until(lambda: live.trains(job))
     live.declare("g1", target=1)
-    gone = live.until(lambda: ended(live))
-    assert gone == {next(n for n in agents(live) if n != busy): "Client.InstanceInitiatedShutdown"}
-    assert reasons(live, *gone) == [Reason.RELEASE]
+    ended_states = live.until(lambda: ended(live))
+    assert ended_states == {next(n for n in agents(live) if n != busy): "Client.InstanceInitiatedShutdown"}
+    assert reasons(live, *ended_states) == [Reason.RELEASE]
     record = live.store.records.get(job).value
     assert (record.owner, record.preemptions) == (busy, 0)
     assert len(agents(live)) == 2  # nothing was launched in its place
@@ -49,20 +49,20 @@ def test_a_lower_target_frees_the_idle_instance_and_leaves_the_busy_one(live: Li
 def test_a_machine_with_fewer_gpus_than_its_type_gets_no_job_and_leaves(live: LiveCluster) -> None:
     """The one other instance is busy: the job that comes then has the broken one, or none, to wait for."""
     broken = live.launch("g4dn.xlarge")  # the machine below all of this has none to show
-    why = "0 of the 1 GPUs that its type has are seen"
+    reason = "0 of the 1 GPUs that its type has are seen"
     # It is cordoned for a moment only: whoever asks late is told the same of it.
-    assert why in live.until(lambda: row_of(broken, "CORDONED", "ENDED"))["detail"]
+    assert reason in live.until(lambda: find_row(broken, "CORDONED", "ENDED"))["detail"]
     job = live.submit_toy("second", steps=1_000_000, seconds=1)
     assert live.until(lambda: ended(live).get(broken)) == "Client.InstanceInitiatedShutdown"
     assert reasons(live, broken) == [Reason.CORDON]
     fault = live.store.faults.get(broken).value
     assert (fault.kind, fault.instance_type) == (FaultKind.GPUS, "g4dn.xlarge")
-    assert why in live.until(lambda: row_of(broken, "ENDED"))["detail"]
+    assert reason in live.until(lambda: find_row(broken, "ENDED"))["detail"]
     checks = json.loads(everspot_says("doctor", "--json"))["checks"]
     (check,) = (c for c in checks if c["name"] == "faults")
     assert check["verdict"] == "warn"
     assert broken in check["detail"]
-    assert why in check["detail"]
+    assert reason in check["detail"]
 
     assert live.trains(job) is None
     live.declare("g1", target=2)
@@ -76,9 +76,9 @@ def test_a_new_generation_replaces_the_idle_instance_by_itself_and_the_busy_one_
     before = set(ended(live))
     job = "walked"
     busy = live.until(lambda: live.trains(job))
-    (idle,) = live.until(lambda: idle_of(live, "g1"))
+    (idle,) = live.until(lambda: idle_instances(live, "g1"))
     live.declare("g2", target=2)
-    (fresh,) = live.until(lambda: idle_of(live, "g2"))
+    (fresh,) = live.until(lambda: idle_instances(live, "g2"))
     assert set(ended(live)) - before == {idle}
     assert reasons(live, idle) == [Reason.ROLL]
     record = live.store.records.get(job).value
@@ -96,7 +96,7 @@ def test_a_new_generation_replaces_the_idle_instance_by_itself_and_the_busy_one_
     assert json.loads(everspot("roll", "--show", "--json"))["old"] == []
 
 
-def row_of(name: str, *states: str) -> dict[str, Any] | None:
+def find_row(name: str, *states: str) -> dict[str, Any] | None:
     """An instance as `everspot instances` shows it, once it is in one of these states."""
     rows = json.loads(everspot("instances", "--all", "--json"))
     return next((row for row in rows if row["instance_id"] == name and row["state"] in states), None)
@@ -104,11 +104,11 @@ def row_of(name: str, *states: str) -> dict[str, Any] | None:
 
 def resumed(live: LiveCluster, job: str) -> Interruption | None:
     """The one interruption of a job, once it trains again."""
-    (found,) = interruptions(attempts(live.store.events(job))) or [None]
-    return found if found is not None and found.resumed_step is not None else None
+    (interruption,) = interruptions(attempts(live.store.events(job))) or [None]
+    return interruption if interruption is not None and interruption.resumed_step is not None else None
 
 
-def idle_of(live: LiveCluster, generation: str) -> list[str] | None:
+def idle_instances(live: LiveCluster, generation: str) -> list[str] | None:
     """The instances of a generation that wait for a job, once there is one."""
     alive = [doc.value for doc in live.store.instances.scan().values()]
     return [i.instance_id for i in alive if i.generation == generation and i.state is InstanceState.READY] or None

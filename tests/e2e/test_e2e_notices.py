@@ -16,25 +16,25 @@ def interrupted_once(live: LiveCluster) -> tuple[dict[str, Any], dict[str, Any],
     first = live.until(lambda: live.trains(job, steps=5))
     live.cloud.do("interrupt", instance=first)
     assert live.until(lambda: live.ended(job)) is JobState.SUCCEEDED
-    owners = [e.instance_id for e in live.events_of(job, EventKind.STARTED)]
+    owners = [e.instance_id for e in live.list_events(job, EventKind.STARTED)]
     assert owners[0] == first
     assert len(owners) == 2 and owners[1] != first
-    (notice,) = live.events_of(job, EventKind.NOTICE)
-    (left,) = live.events_of(job, EventKind.INTERRUPTED)
-    training = live.events_of(job, EventKind.TRAINING)
-    assert training[1].data["from_step"] == left.data["step"] == left.data["durable_step"] >= 5
-    return left.data, training[1].data, str(notice.data["source"])
+    (notice,) = live.list_events(job, EventKind.NOTICE)
+    (interruption,) = live.list_events(job, EventKind.INTERRUPTED)
+    training = live.list_events(job, EventKind.TRAINING)
+    assert training[1].data["from_step"] == interruption.data["step"] == interruption.data["durable_step"] >= 5
+    return interruption.data, training[1].data, str(notice.data["source"])
 
 
 def test_the_queue_alone_is_enough(tmp_path: Path) -> None:
     with LiveCluster(tmp_path, agent_env={"EVERSPOT_NOTICE_SOURCES": "queue"} | PLAIN) as live:
-        left, _, source = interrupted_once(live)
+        interruption, _, source = interrupted_once(live)
     assert source == "queue"
-    assert 0 < float(left["notice_to_durable_seconds"]) < 120
+    assert 0 < float(interruption["notice_to_durable_seconds"]) < 120
 
 
 def test_the_metadata_service_alone_is_enough(tmp_path: Path) -> None:
     with LiveCluster(tmp_path, agent_env={"EVERSPOT_NOTICE_SOURCES": "metadata"} | PLAIN, events=False) as live:
-        left, _, source = interrupted_once(live)
+        interruption, _, source = interrupted_once(live)
     assert source == "metadata"
-    assert 0 < float(left["notice_to_durable_seconds"]) < 120
+    assert 0 < float(interruption["notice_to_durable_seconds"]) < 120

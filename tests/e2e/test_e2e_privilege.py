@@ -38,10 +38,10 @@ NEEDED_ON_AWS = {
     },
     **{
         (
-            f"ec2:{asked}",
+            f"ec2:{call_name}",
             "*",
         ): "docs/scheduler.md, Elastic capacity: how likely spot is to be had, asked for where it may be launched"
-        for asked in ("GetSpotPlacementScores", "DescribeAvailabilityZones")
+        for call_name in ("GetSpotPlacementScores", "DescribeAvailabilityZones")
     },
     ("s3:PutObject", "control/jobs/*"): "docs/jobs.md, every: the next run of a series, of which this run has none",
     ("s3:PutObject", "faults/*"): "the record of an instance that was of no use, of which this run has none",
@@ -81,7 +81,7 @@ def submit_code(folder: Path, steps: int) -> str:
 
 def restored(live: LiveCluster, job: str) -> int:
     """How often a trainer has gone on from a checkpoint."""
-    return sum(bool(event.data["restored"]) for event in live.events_of(job, EventKind.TRAINING))
+    return sum(bool(event.data["restored"]) for event in live.list_events(job, EventKind.TRAINING))
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def travelled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[
         job = live.submit_toy("walked", steps=1_000_000, seconds=1, checkpoint={"steps": 100})
         first = live.until(lambda: live.trains(job, steps=150))
         everspot("interrupt", job)
-        live.until(lambda: live.events_of(job, EventKind.INTERRUPTED) or None)
+        live.until(lambda: live.list_events(job, EventKind.INTERRUPTED) or None)
         live.until(lambda: restored(live, job) == 1)
         second = live.until(lambda: live.trains(job))
         assert second != first
@@ -103,7 +103,7 @@ def travelled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[
         assert live.until(lambda: live.ended(own)) is JobState.SUCCEEDED
         assert len((own_folder / "digest").read_text()) == 64
         everspot("drain", "--wait")
-        drilled, *_, drained = live.events_of(job, EventKind.INTERRUPTED)
+        drilled, *_, drained = live.list_events(job, EventKind.INTERRUPTED)
         assert all(event.data["durable_step"] == event.data["step"] for event in (drilled, drained))
         calls = live.calls()
     refused = [c for c in calls if not c["allowed"]]

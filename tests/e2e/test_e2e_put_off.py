@@ -17,15 +17,15 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
-    with LiveCluster(tmp_path_factory.mktemp("e2e"), agent_env=PLAIN) as made, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EVERSPOT_CLOCK", made.cloud.market.clock.variable)  # the command reckons in the market's time
-        yield made
+    with LiveCluster(tmp_path_factory.mktemp("e2e"), agent_env=PLAIN) as cluster, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EVERSPOT_CLOCK", cluster.cloud.market.clock.variable)  # the command reckons in the market's time
+        yield cluster
 
 
 def budget(*arguments: str) -> dict[str, Any]:
     rows = json.loads(everspot("budget", *arguments, "--team", "vision", "--json"))["budgets"]
-    found: dict[str, Any] = next(row for row in rows if (row["period"], row["unit"]) == ("month", "dollars"))
-    return found
+    monthly: dict[str, Any] = next(row for row in rows if (row["period"], row["unit"]) == ("month", "dollars"))
+    return monthly
 
 
 def test_a_job_at_its_teams_cap_checkpoints_and_waits_and_goes_on_when_it_is_raised(live: LiveCluster) -> None:
@@ -35,15 +35,15 @@ def test_a_job_at_its_teams_cap_checkpoints_and_waits_and_goes_on_when_it_is_rai
     assert budget("set", "--per", "month", "--dollars", f"{spent:.9f}")["cap"] == pytest.approx(spent)
 
     def put_off() -> Any:
-        found = live.store.records.get(job).value
-        return found if found.state is JobState.PENDING else None
+        current = live.store.records.get(job).value
+        return current if current.state is JobState.PENDING else None
 
     record = live.until(put_off)
     assert (record.last_reason, record.errors) == (Reason.CAP, 0)
-    (told,) = (e for e in live.events_of(job, EventKind.INTERRUPTED) if e.data["reason"] == "cap")
-    left = told.data["step"]
-    assert told.data["durable_step"] == left >= record.progress.step > 0, "no step is done again"
-    waits = live.until(lambda: (found := live.store.notes.waiting()) and found.jobs.get(job))
+    (interruption,) = (e for e in live.list_events(job, EventKind.INTERRUPTED) if e.data["reason"] == "cap")
+    last_step = interruption.data["step"]
+    assert interruption.data["durable_step"] == last_step >= record.progress.step > 0, "no step is done again"
+    waits = live.until(lambda: (waiting := live.store.notes.waiting()) and waiting.jobs.get(job))
     assert waits.why == "team-budget"
     (row,) = (r for r in json.loads(everspot("jobs", "--json")) if r["job_id"] == job)
     assert row["waits_because"].startswith("team vision has spent $")
@@ -51,12 +51,12 @@ def test_a_job_at_its_teams_cap_checkpoints_and_waits_and_goes_on_when_it_is_rai
     over = budget()
     assert spent <= over["spent"] < 2 * spent + 0.01, "it is held within a tick or two"
     budget("set", "--per", "month", "--dollars", "1000")
-    live.until(lambda: live.trains(job, left + 10))
+    live.until(lambda: live.trains(job, last_step + 10))
     history = attempts(live.store.events(job))
     capped = [n for n, attempt in enumerate(history) if attempt.reason is Reason.CAP]
     assert len(capped) == 1, [(a.reason, a.last_step) for a in history]
     assert not history[capped[0]].interrupted
-    assert history[capped[0] + 1].from_step == left
+    assert history[capped[0] + 1].from_step == last_step
     everspot("cancel", job)
     assert live.until(lambda: live.ended(job)) is JobState.CANCELLED
 
@@ -89,8 +89,8 @@ def test_a_job_begins_when_the_one_before_it_is_done_and_finds_its_outputs(live:
     assert live.until(lambda: live.ended(ids["reads"])) is JobState.SUCCEEDED
     log = b"".join(chunk.data for chunk in live.store.read_logs(ids["reads"])).decode()
     assert "found seven" in log
-    (ended,) = live.events_of(ids["writes"], EventKind.FINISHED)
-    (began,) = live.events_of(ids["reads"], EventKind.ASSIGNED)
+    (ended,) = live.list_events(ids["writes"], EventKind.FINISHED)
+    (began,) = live.list_events(ids["reads"], EventKind.ASSIGNED)
     assert ended.at <= began.at
 
     following = f"{ids['writes']}-2"

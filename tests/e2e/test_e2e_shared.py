@@ -25,8 +25,8 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
 
 
 def owners(live: LiveCluster, least: int) -> set[str] | None:
-    found = {live.trains(name, steps=least) for name in NAMES}
-    return {name for name in found if name} if None not in found else None
+    instance_ids = {live.trains(name, steps=least) for name in NAMES}
+    return {name for name in instance_ids if name} if None not in instance_ids else None
 
 
 def test_four_jobs_share_an_instance_and_go_on_together_elsewhere(live: LiveCluster, tmp_path: Path) -> None:
@@ -34,16 +34,16 @@ def test_four_jobs_share_an_instance_and_go_on_together_elsewhere(live: LiveClus
     for name in NAMES:
         live.submit_toy(name, STEPS, 0.6, traces[name], resources=PART)
     (first,) = live.until(lambda: owners(live, 1))
-    told = live.store.instances.get(first)
-    assert told is not None and {r.job_id for r in told.value.residents} <= set(NAMES)
+    instance = live.store.instances.get(first)
+    assert instance is not None and {r.job_id for r in instance.value.residents} <= set(NAMES)
     live.cloud.do("interrupt", instance=first)
     for name in NAMES:
-        live.until(lambda name=name: len(live.events_of(name, EventKind.TRAINING)) == 2)
-        (left,) = live.events_of(name, EventKind.INTERRUPTED)
-        again = live.events_of(name, EventKind.TRAINING)[1]
-        assert again.data["from_step"] == left.data["step"] == left.data["durable_step"]
-        assert left.data["reason"] == Reason.NOTICE and again.instance_id != first
-    ends = [live.events_of(name, EventKind.INTERRUPTED)[0].at for name in NAMES]
+        live.until(lambda name=name: len(live.list_events(name, EventKind.TRAINING)) == 2)
+        (interruption,) = live.list_events(name, EventKind.INTERRUPTED)
+        again = live.list_events(name, EventKind.TRAINING)[1]
+        assert again.data["from_step"] == interruption.data["step"] == interruption.data["durable_step"]
+        assert interruption.data["reason"] == Reason.NOTICE and again.instance_id != first
+    ends = [live.list_events(name, EventKind.INTERRUPTED)[0].at for name in NAMES]
     assert max(ends) - min(ends) < timedelta(minutes=2), "all within the notice"
     # One of them is cancelled on the way; the others end as if nothing had been.
     live.until(lambda: live.trains("d"))
@@ -57,8 +57,8 @@ def test_four_jobs_share_an_instance_and_go_on_together_elsewhere(live: LiveClus
 
 def test_the_bill_of_the_instance_is_its_jobs_shares_and_the_rest(live: LiveCluster) -> None:
     report = json.loads(everspot("report", "--json"))
-    told = [e.data["share"] for name in NAMES for e in live.events_of(name, EventKind.ASSIGNED)]
-    assert told == [0.25] * 8
+    shares = [e.data["share"] for name in NAMES for e in live.list_events(name, EventKind.ASSIGNED)]
+    assert shares == [0.25] * 8
     jobs = {job["job_id"]: job for job in report["jobs"]}
     for name in NAMES:
         hours = jobs[name]["job_duration_seconds"] / 3600

@@ -32,7 +32,7 @@ from engine_plugins import Plugins  # noqa: E402
 class Run:
     """What a run of the engine said, and what it did or would do by resource name; what stays the same is left out."""
 
-    told: str
+    output: str
     changes: dict[str, str]
 
 
@@ -50,7 +50,7 @@ class Rig:
     plugins: Plugins
     stacks: set[str] = field(default_factory=set)
     outputs: dict[str, Any] = field(default_factory=dict)
-    asked: dict[str, set[str]] = field(default_factory=lambda: {"preview": set(), "deploy": set()})
+    requested_actions: dict[str, set[str]] = field(default_factory=lambda: {"preview": set(), "deploy": set()})
 
     @contextmanager
     def noted(self, kind: str) -> Iterator[None]:
@@ -62,12 +62,12 @@ class Rig:
         finally:
             with book.open("rb") as calls:
                 calls.seek(before)
-                self.asked[kind] |= {c["action"] for line in calls for c in json.loads(line)["checked"]}
+                self.requested_actions[kind] |= {c["action"] for line in calls for c in json.loads(line)["checked"]}
 
     def unlisted(self, lists: Any = deployers) -> set[str]:
         """What the engine asked so far that a deployer is not said to need. `lists`: of the cloud, AWS's by default."""
         deploy = lists.PREVIEW | lists.DEPLOY | lists.ACCOUNT
-        return (self.asked["preview"] - lists.PREVIEW) | (self.asked["deploy"] - deploy)
+        return (self.requested_actions["preview"] - lists.PREVIEW) | (self.requested_actions["deploy"] - deploy)
 
     def pulumi(self, *arguments: str, stack: str) -> str:
         """What a command of the engine says of a stack, which is made where there is none.
@@ -92,22 +92,22 @@ class Rig:
         file = self.project / "stacks" / f"Pulumi.{stack}.yaml"
         content = yaml.safe_load(file.read_text())
         *path, last = name.split(".")
-        found = content["config"]["everspot:cluster"]
+        section = content["config"]["everspot:cluster"]
         for step in path:
-            found = found.setdefault(step, {})
-        found[last] = yaml.safe_load(value) if isinstance(value, str) else value
+            section = section.setdefault(step, {})
+        section[last] = yaml.safe_load(value) if isinstance(value, str) else value
         if value is None:
-            del found[last]
+            del section[last]
         file.write_text(yaml.safe_dump(content, sort_keys=False))
 
     def up(self, stack: str = "local", *options: str) -> Run:
         """Deploy, without a preview unless it is among the options; `outputs` are the stack's then."""
         first = () if "--yes" in options else ("--yes", "--skip-preview")
         with self.noted("deploy"):
-            told, events = self._watched("up", *first, "--parallel=64", *options, stack=stack)
+            output, events = self._watched("up", *first, "--parallel=64", *options, stack=stack)
         ends = [event["resOutputsEvent"]["metadata"] for event in events if "resOutputsEvent" in event]
         *_, self.outputs = [end["new"]["outputs"] for end in ends if end["type"] == "pulumi:pulumi:Stack"]
-        return Run(told, _changes(events))
+        return Run(output, _changes(events))
 
     def destroy(self, stack: str = "local") -> None:
         with self.noted("deploy"):
@@ -115,8 +115,8 @@ class Rig:
 
     def preview(self, stack: str = "local") -> Run:
         with self.noted("preview"):
-            told, events = self._watched("preview", stack=stack)
-        return Run(told, _changes(events))
+            output, events = self._watched("preview", stack=stack)
+        return Run(output, _changes(events))
 
     def refused(self, stack: str = "local") -> str:
         """What a preview says that is refused: sentences for the one who wrote the settings."""
@@ -128,8 +128,8 @@ class Rig:
     def _watched(self, *arguments: str, stack: str) -> tuple[str, list[dict[str, Any]]]:
         log = self.project / "events.jsonl"
         log.unlink(missing_ok=True)
-        told = self.pulumi(*arguments, "--color=never", f"--event-log={log}", stack=stack)
-        return told, [json.loads(line) for line in log.read_text().splitlines()]
+        output = self.pulumi(*arguments, "--color=never", f"--event-log={log}", stack=stack)
+        return output, [json.loads(line) for line in log.read_text().splitlines()]
 
     def client(self, service: str) -> Any:
         return boto3.client(
@@ -148,8 +148,8 @@ class Rig:
 
     def fleet(self, market: str = "spot") -> dict[str, Any]:
         """The fleet of one market, `spot` or `onDemand`, as EC2 describes it."""
-        (found,) = self.client("ec2").describe_fleets(FleetIds=[self.outputs[f"{market}FleetId"]])["Fleets"]
-        return dict(found)
+        (fleet,) = self.client("ec2").describe_fleets(FleetIds=[self.outputs[f"{market}FleetId"]])["Fleets"]
+        return dict(fleet)
 
     def total(self, market: str) -> int:
         """The target of one market's fleet, in units."""
@@ -157,8 +157,8 @@ class Rig:
 
     def agents(self) -> dict[str, str]:
         """State by instance id of every agent that was ever launched."""
-        mine = [{"Name": "tag:everspot:role", "Values": ["agent"]}]
-        reservations = self.client("ec2").describe_instances(Filters=mine)["Reservations"]
+        agent_filter = [{"Name": "tag:everspot:role", "Values": ["agent"]}]
+        reservations = self.client("ec2").describe_instances(Filters=agent_filter)["Reservations"]
         return {i["InstanceId"]: i["State"]["Name"] for r in reservations for i in r["Instances"]}
 
     def wait(self, check: Callable[[], bool]) -> None:
@@ -180,15 +180,15 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """A local cloud whose instances run nothing, and the stacks, of which none is up."""
     home = copied(tmp_path_factory.mktemp("engine"))
     standing_only(home / "stacks" / "Pulumi.local.yaml")
-    with running(home, "aws") as found:
-        yield found
+    with running(home, "aws") as running_rig:
+        yield running_rig
 
 
 @pytest.fixture(scope="module")
 def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """The same with Google's local cloud, which holds service accounts to what they are granted."""
-    with running(copied(tmp_path_factory.mktemp("engine-gcp")), "gcp", "--iam-enforce") as found:
-        yield found
+    with running(copied(tmp_path_factory.mktemp("engine-gcp")), "gcp", "--iam-enforce") as running_rig:
+        yield running_rig
 
 
 def copied(home: Path) -> Path:
@@ -246,10 +246,10 @@ def local(arguments: list[str]) -> str:
 @pytest.fixture
 def restored(rig: Rig) -> Iterator[Callable[[], None]]:
     """Puts the settings back after a test that changed them."""
-    kept = {path: path.read_text() for path in (rig.project / "stacks").glob("Pulumi.*.yaml")}
+    original = {path: path.read_text() for path in (rig.project / "stacks").glob("Pulumi.*.yaml")}
 
     def restore() -> None:
-        for path, text in kept.items():
+        for path, text in original.items():
             path.write_text(text)
 
     yield restore

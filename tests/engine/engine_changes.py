@@ -28,6 +28,6 @@ def keep_change(env: Mapping[str, str], control: str) -> None:
     store.changes.add(change)
 
 
-def kept_changes(env: Mapping[str, str], control: str) -> list[str]:
+def stored_change_digests(env: Mapping[str, str], control: str) -> list[str]:
     """The digests of the changes that are kept."""
     return [change.digest for change in open_store(env, control).changes.all()]

@@ -56,10 +56,10 @@ def check_federation(rig: Any, peers: list[dict[str, Any]]) -> None:
     }
     inside = dict.fromkeys(rig.outputs["subnetIds"], nat["NatGatewayId"])
     assert ways == {**inside, nat["SubnetId"]: gateway["InternetGatewayId"]}
-    mine = [{"Name": "vpc-id", "Values": [rig.outputs["vpcId"]]}]
+    vpc_filter = [{"Name": "vpc-id", "Values": [rig.outputs["vpcId"]]}]
     out = {
         group["GroupId"]
-        for group in ec2.describe_security_groups(Filters=mine)["SecurityGroups"]
+        for group in ec2.describe_security_groups(Filters=vpc_filter)["SecurityGroups"]
         for rule in group["IpPermissionsEgress"]
         for block in rule["IpRanges"]
         if block["CidrIp"] == "0.0.0.0/0"
@@ -74,14 +74,14 @@ def check_federation(rig: Any, peers: list[dict[str, Any]]) -> None:
 def scheduler_template(rig: Any) -> str:
     """The id of the launch template of the scheduler's group."""
     groups = rig.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
-    (found,) = [g for g in groups if g["AutoScalingGroupName"] == rig.outputs["schedulerGroup"]]
-    return str(found["LaunchTemplate"]["LaunchTemplateId"])
+    (group,) = [g for g in groups if g["AutoScalingGroupName"] == rig.outputs["schedulerGroup"]]
+    return str(group["LaunchTemplate"]["LaunchTemplateId"])
 
 
 def launched_with(rig: Any, launch_template: str) -> set[str]:
     """The security groups of what a launch template launches."""
-    asked = {"LaunchTemplateId": launch_template, "Versions": ["$Latest"]}
-    (version,) = rig.client("ec2").describe_launch_template_versions(**asked)["LaunchTemplateVersions"]
+    query = {"LaunchTemplateId": launch_template, "Versions": ["$Latest"]}
+    (version,) = rig.client("ec2").describe_launch_template_versions(**query)["LaunchTemplateVersions"]
     (nic,) = version["LaunchTemplateData"]["NetworkInterfaces"]
     return set(nic["Groups"])
 

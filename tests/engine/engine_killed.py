@@ -69,14 +69,18 @@ def end_language_hosts(project: Path) -> None:
 def settled(rig: Any, present: Callable[[], set[str]]) -> set[str]:
     """What the killed update has left, at least one thing, once no more of it comes: the provider carries out what it
     was asked for before."""
-    seen: list[set[str]] = []
+    history: list[set[str]] = []
 
     def steady() -> bool:
-        seen.append(present())
-        return bool(seen[-1]) and len(seen) > STEADY and all(one == seen[-1] for one in seen[-STEADY:])
+        history.append(present())
+        return (
+            bool(history[-1])
+            and len(history) > STEADY
+            and all(snapshot == history[-1] for snapshot in history[-STEADY:])
+        )
 
     rig.wait(steady)
-    return seen[-1]
+    return history[-1]
 
 
 @contextmanager
@@ -95,8 +99,8 @@ def scheduling(store: Store, cloud: Cloud) -> Iterator[None]:
 
 def anomalies(store: Store) -> dict[str, str]:
     """What the scheduler found to belong to no stack, in its words."""
-    found = store.notes.anomalies()
-    return {a.subject: a.words for a in found.open if a.kind == "orphaned-capacity"} if found is not None else {}
+    document = store.notes.anomalies()
+    return {a.subject: a.words for a in document.open if a.kind == "orphaned-capacity"} if document is not None else {}
 
 
 def pending(rig: Any, stack: str) -> set[str]:

@@ -30,9 +30,9 @@ class Plugins:
             process = subprocess.Popen(
                 [command], env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
             )
-            told: IO[str] | None = process.stdout
-            assert told is not None
-            self._running[key] = process, int(told.readline())
+            stdout: IO[str] | None = process.stdout
+            assert stdout is not None
+            self._running[key] = process, int(stdout.readline())
         return {**env, "PULUMI_DEBUG_PROVIDERS": f"{self.cloud}:{self._running[key][1]}"}
 
     def close(self) -> None:

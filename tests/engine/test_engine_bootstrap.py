@@ -15,7 +15,7 @@ import boto3
 import pytest
 import yaml
 from botocore.exceptions import ClientError
-from engine_changes import DIGEST, keep_change, kept_changes
+from engine_changes import DIGEST, keep_change, stored_change_digests
 from everspot.aws import deployers
 from everspot.repository import ReviewPart
 from everspot_store import StoreError
@@ -44,15 +44,15 @@ class Walk:
     def follow(self, *titles: str) -> None:
         """Run the commands of some steps in one shell, as an administrator."""
         commands = [line for step in self.steps if step["title"] in titles for line in step["commands"]]
-        said = "\n".join(line for line in commands if not line.startswith("test "))
-        said = said.replace(STATE, self.state).replace("pulumi up", "pulumi up --yes --skip-preview --parallel=64")
+        script = "\n".join(line for line in commands if not line.startswith("test "))
+        script = script.replace(STATE, self.state).replace("pulumi up", "pulumi up --yes --skip-preview --parallel=64")
         done = subprocess.run(
-            ["bash", "-ec", said], cwd=self.rig.project, env=self.rig.plugins.attached(self.rig.env),
+            ["bash", "-ec", script], cwd=self.rig.project, env=self.rig.plugins.attached(self.rig.env),
             capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def taken(self, role: str) -> dict[str, str]:
+    def role_environment(self, role: str) -> dict[str, str]:
         """The environment of whoever has taken a role."""
         answer = self.rig.client("sts").assume_role(RoleArn=role, RoleSessionName="job")["Credentials"]
         names = {"AWS_ACCESS_KEY_ID": "AccessKeyId", "AWS_SECRET_ACCESS_KEY": "SecretAccessKey"}
@@ -61,7 +61,7 @@ class Walk:
 
     def job(self, part: ReviewPart) -> dict[str, str]:
         """The environment of a job."""
-        return self.taken(f"arn:aws:iam::{ACCOUNT}:role/everspot-bootstrap-{part.value}")
+        return self.role_environment(f"arn:aws:iam::{ACCOUNT}:role/everspot-bootstrap-{part.value}")
 
     def pulumi(self, part: ReviewPart, *words: str, stack: str = "dev") -> str:
         """What the engine says to a job.
@@ -69,15 +69,15 @@ class Walk:
         Raises:
             CommandError: if it fails.
         """
-        given = [*words, "--color=never", "--non-interactive", "--stack", stack]
-        return self.rig.engine.run(given, str(self.rig.project), self.job(part)).stdout
+        arguments = [*words, "--color=never", "--non-interactive", "--stack", stack]
+        return self.rig.engine.run(arguments, str(self.rig.project), self.job(part)).stdout
 
     def called(self, part: ReviewPart) -> set[str]:
         """What a part's jobs have called so far."""
         book = (self.rig.project / "local" / "calls.jsonl").read_text().splitlines()
         calls = [json.loads(line) for line in book]
-        mine = [call for call in calls if f"/everspot-bootstrap-{part.value}/" in call["principal"]]
-        return {each["action"] for call in mine for each in call["checked"]}
+        own_calls = [call for call in calls if f"/everspot-bootstrap-{part.value}/" in call["principal"]]
+        return {each["action"] for call in own_calls for each in call["checked"]}
 
     def client(self, env: dict[str, str], service: str) -> Any:
         return boto3.client(
@@ -107,16 +107,16 @@ def walk(tmp_path_factory: pytest.TempPathFactory, on_local_cloud: Callable[...,
 
 
 def refused(client: Any, call: str, **words: Any) -> str:
-    with pytest.raises(ClientError) as told:
+    with pytest.raises(ClientError) as caught:
         getattr(client, call)(**words)
-    return str(told.value.response["Error"]["Code"])
+    return str(caught.value.response["Error"]["Code"])
 
 
 def test_the_bootstrap_is_applied_and_its_state_moved_by_the_commands_that_init_says(walk: Walk) -> None:
     walk.follow("Bootstrap", "Move the state", "Make the stacks", "Account")
     assert not (walk.rig.project / ".state").exists()  # after a preview that found no change
-    kept = walk.rig.client("s3").get_bucket_versioning(Bucket=f"everspot-state-{ACCOUNT}")
-    assert kept["Status"] == "Enabled"
+    versioning = walk.rig.client("s3").get_bucket_versioning(Bucket=f"everspot-state-{ACCOUNT}")
+    assert versioning["Status"] == "Enabled"
     settings = yaml.safe_load((walk.rig.project / "stacks/Pulumi.dev.yaml").read_text())
     assert settings["secretsprovider"].startswith("awskms:///alias/everspot-state") and settings["encryptedkey"]
 
@@ -138,7 +138,7 @@ def test_what_was_applied_is_kept_in_the_control_bucket_by_the_role_that_applied
         with pytest.raises(StoreError):
             keep_change(walk.job(part), control)
     keep_change(walk.job(ReviewPart.DEPLOY), control)
-    assert kept_changes(walk.job(ReviewPart.PREVIEW), control) == [DIGEST]
+    assert stored_change_digests(walk.job(ReviewPart.PREVIEW), control) == [DIGEST]
 
 
 def test_the_bill_is_split_by_tags_a_day_after_their_first_use(walk: Walk) -> None:
@@ -167,8 +167,8 @@ def test_drift_is_looked_for_in_all_stacks_the_bootstrap_too(walk: Walk) -> None
         words, cwd=walk.rig.project, env=walk.job(ReviewPart.DRIFT), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(done.stdout)["environments"]
-    assert [(each["environment"], each["drifted"], each["not_looked_at"]) for each in found] == [
+    environments = json.loads(done.stdout)["environments"]
+    assert [(each["environment"], each["drifted"], each["not_looked_at"]) for each in environments] == [
         ("bootstrap", False, []), ("account", False, []), ("dev", False, []),
     ]  # fmt: skip
 
@@ -187,8 +187,8 @@ def test_a_deployment_makes_no_role_without_the_boundary_and_undoes_nothing_of_t
     env = walk.job(ReviewPart.DEPLOY)
     iam, s3, kms = (walk.client(env, service) for service in ("iam", "s3", "kms"))
     trust = json.dumps({"Version": "2012-10-17", "Statement": []})
-    made = {"RoleName": "everspot-free", "AssumeRolePolicyDocument": trust}
-    assert refused(iam, "create_role", **made) == "AccessDenied"
+    role = {"RoleName": "everspot-free", "AssumeRolePolicyDocument": trust}
+    assert refused(iam, "create_role", **role) == "AccessDenied"
     agent = next(r["RoleName"] for r in walk.rig.client("iam").list_roles()["Roles"] if "-agent-" in r["RoleName"])
     assert refused(iam, "delete_role_permissions_boundary", RoleName=agent) == "AccessDenied"
     own = "everspot-bootstrap-preview"
@@ -196,12 +196,12 @@ def test_a_deployment_makes_no_role_without_the_boundary_and_undoes_nothing_of_t
     assert refused(iam, "create_policy_version", PolicyArn=BOUNDARY, PolicyDocument=trust) == "AccessDenied"
     bucket = f"everspot-state-{ACCOUNT}"
     assert refused(s3, "put_bucket_policy", Bucket=bucket, Policy=trust) == "AccessDenied"
-    mine = ".pulumi/stacks/everspot/bootstrap.json"
-    assert refused(s3, "put_object", Bucket=bucket, Key=mine, Body=b"{}") == "AccessDenied"
+    state_key = ".pulumi/stacks/everspot/bootstrap.json"
+    assert refused(s3, "put_object", Bucket=bucket, Key=state_key, Body=b"{}") == "AccessDenied"
     ec2 = walk.client(env, "ec2")
     data = {"InstanceType": "g6.xlarge"}
-    theirs = walk.rig.client("ec2").create_launch_template(LaunchTemplateName="web", LaunchTemplateData=data)
-    template = theirs["LaunchTemplate"]["LaunchTemplateId"]
+    foreign_template = walk.rig.client("ec2").create_launch_template(LaunchTemplateName="web", LaunchTemplateData=data)
+    template = foreign_template["LaunchTemplate"]["LaunchTemplateId"]
     version = {"LaunchTemplateId": template, "LaunchTemplateData": data}
     assert refused(ec2, "create_launch_template_version", **version) == "UnauthorizedOperation"
     tags = [{"Key": "everspot:cluster", "Value": "everspot-dev"}]
@@ -216,7 +216,7 @@ def test_what_a_deployment_makes_never_reaches_the_state_whatever_its_policies_s
     assert iam.get_role(RoleName=agent["RoleName"])["Role"]["PermissionsBoundary"]["PermissionsBoundaryArn"] == BOUNDARY
     everything = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
     iam.put_role_policy(RoleName=agent["RoleName"], PolicyName="more", PolicyDocument=json.dumps(everything))
-    env = walk.taken(agent["Arn"])
+    env = walk.role_environment(agent["Arn"])
     s3, ssm = walk.client(env, "s3"), walk.client(env, "ssm")
     for name in ("/web/password", "/everspot/wandb"):
         walk.rig.client("ssm").put_parameter(Name=name, Value="x", Type="String")

@@ -47,8 +47,8 @@ def test_an_instances_root_volume_is_as_large_as_its_image(rig: Any) -> None:
     ec2 = rig.client("ec2")
     (image,) = ec2.describe_images(ImageIds=[rig.outputs["imageId"]])["Images"]
     sizes = [m["Ebs"]["VolumeSize"] for m in image["BlockDeviceMappings"] if m["DeviceName"] == image["RootDeviceName"]]
-    asked = {"LaunchTemplateId": rig.outputs["launchTemplateId"], "Versions": ["$Default"]}
-    (version,) = ec2.describe_launch_template_versions(**asked)["LaunchTemplateVersions"]
+    query = {"LaunchTemplateId": rig.outputs["launchTemplateId"], "Versions": ["$Default"]}
+    (version,) = ec2.describe_launch_template_versions(**query)["LaunchTemplateVersions"]
     launched = version["LaunchTemplateData"]["BlockDeviceMappings"]
     assert [(m["DeviceName"], m["Ebs"]["VolumeSize"]) for m in launched] == [(image["RootDeviceName"], *sizes)]
 
@@ -70,19 +70,19 @@ def test_without_the_workaround_a_second_up_would_replace_the_fleet_and_change_n
     # AWS answers its own key by ARN, once one had been chosen.
     assert ec2.get_ebs_default_kms_key_id()["KmsKeyId"].startswith("arn:aws:kms:")
     program = rig.project / "stacks" / "__main__.py"
-    kept = program.read_text()
-    program.write_text("import everspot.aws.fleet\neverspot.aws.fleet.ignored_changes = lambda *_: []\n" + kept)
+    original = program.read_text()
+    program.write_text("import everspot.aws.fleet\neverspot.aws.fleet.ignored_changes = lambda *_: []\n" + original)
     try:
-        seen = rig.preview()
+        run = rig.preview()
     finally:
-        program.write_text(kept)
-    assert seen.changes.pop(SPOT) in REPLACED
-    assert seen.changes.pop("everspot-local-declared") == "update"  # which names the fleets
-    assert seen.changes == {}
+        program.write_text(original)
+    assert run.changes.pop(SPOT) in REPLACED
+    assert run.changes.pop("everspot-local-declared") == "update"  # which names the fleets
+    assert run.changes == {}
     # It costs what its parts cost while nothing runs: the endpoints of the new network among them.
-    assert re.search(r"nothing running: at least \$0\.[01]\d\d \(scheduler .*, 6 interface endpoints", seen.told)
-    assert "elastic: nothing" in seen.told
-    assert "customer key" not in seen.told and "quotas do not hold" not in seen.told
+    assert re.search(r"nothing running: at least \$0\.[01]\d\d \(scheduler .*, 6 interface endpoints", run.output)
+    assert "elastic: nothing" in run.output
+    assert "customer key" not in run.output and "quotas do not hold" not in run.output
 
 
 # What is declared beside the standing fleets, by what declares it.
@@ -91,8 +91,8 @@ ELASTIC = {"everspot-local-elastic", "everspot-local-elastic-template", "everspo
 
 def cluster_json(rig: Any) -> dict[str, Any]:
     bucket = rig.outputs["controlUrl"].removeprefix("s3://").partition("?")[0]
-    found = rig.client("s3").get_object(Bucket=bucket, Key="cluster.json")["Body"].read()
-    return dict(json.loads(found))
+    body = rig.client("s3").get_object(Bucket=bucket, Key="cluster.json")["Body"].read()
+    return dict(json.loads(body))
 
 
 def sized(rig: Any, target: int, base: int, percentage: int) -> None:
@@ -114,8 +114,8 @@ def template(rig: Any) -> Any:
 
 def run_still(rig: Any, agents: set[str]) -> bool:
     """Whether these agents are there, and every agent that ever ran is running still."""
-    found = rig.agents()
-    return agents <= set(found) and set(found.values()) <= {"pending", "running"}
+    states = rig.agents()
+    return agents <= set(states) and set(states.values()) <= {"pending", "running"}
 
 
 def test_sizes_change_in_place_while_capacity_monitoring_and_peers_come_and_touch_nothing_that_runs(rig: Any) -> None:
@@ -126,17 +126,17 @@ def test_sizes_change_in_place_while_capacity_monitoring_and_peers_come_and_touc
     rig.settings("capacity.elastic", {"maxInstances": 8, "maxUsdPerHour": 1})
     rig.settings("monitoring.topicArn", topic)
     rig.settings("federation", PEERS)
-    assert NAT_COST in rig.preview().told
+    assert NAT_COST in rig.preview().output
     changes = rig.up().changes
     assert changes[SPOT] == changes[ON_DEMAND] == "update" and set(changes.values()) <= {"update", "create"}
     assert fleet_ids(rig) == ids
     assert (rig.total("onDemand"), rig.total("spot")) == (5, 3)
     assert template(rig) == launches  # no new version: a size is nothing that an instance is launched with
-    found = cluster_json(rig)
-    check_elastic(rig, found["elastic"])
-    assert found["generation"] == before["generation"]
-    check_monitoring(rig, found["monitoring"], topic)
-    check_federation(rig, found["federation"])
+    manifest = cluster_json(rig)
+    check_elastic(rig, manifest["elastic"])
+    assert manifest["generation"] == before["generation"]
+    check_monitoring(rig, manifest["monitoring"], topic)
+    check_federation(rig, manifest["federation"])
     rig.wait(lambda: len(rig.agents()) >= 5 + 4)  # on Spot nothing was ended
     assert run_still(rig, agents)
 
@@ -257,10 +257,10 @@ def test_destroy_leaves_nothing(rig: Any) -> None:
     assert rig.client("sqs").list_queues().get("QueueUrls", []) == []
     assert rig.client("events").list_rules()["Rules"] == []
     assert rig.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"] == []
-    mine = [r for r in rig.client("iam").list_roles()["Roles"] if r["RoleName"].startswith("everspot")]
-    assert mine == []
+    roles = [r for r in rig.client("iam").list_roles()["Roles"] if r["RoleName"].startswith("everspot")]
+    assert roles == []
 
 
 def test_whoever_deploys_needs_nothing_that_is_not_in_the_table(rig: Any) -> None:
-    assert {"cloudwatch:PutMetricAlarm", "ec2:ModifyFleet"} <= rig.asked["deploy"]
+    assert {"cloudwatch:PutMetricAlarm", "ec2:ModifyFleet"} <= rig.requested_actions["deploy"]
     assert rig.unlisted() == set()

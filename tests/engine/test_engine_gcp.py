@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from engine_changes import DIGEST, keep_change, kept_changes
+from engine_changes import DIGEST, keep_change, stored_change_digests
 from everspot.gcp import deployers
 from everspot.repository import ReviewPart
 from everspot_clouds.base.drift import KeptResource
@@ -59,7 +59,7 @@ def declare(google: Any, **changes: Any) -> None:
     path.write_text(yaml.safe_dump(content, sort_keys=False))
 
 
-def ask(google: Any, path: str, verb: str = "GET", body: Any = None, token: str = OWNER_TOKEN) -> Any:
+def request_json(google: Any, path: str, verb: str = "GET", body: Any = None, token: str = OWNER_TOKEN) -> Any:
     """What the cloud says for itself, without Pulumi."""
     url, data = google.env["EVERSPOT_GCP_ENDPOINT"] + path, None if body is None else json.dumps(body).encode()
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
@@ -70,20 +70,21 @@ def ask(google: Any, path: str, verb: str = "GET", body: Any = None, token: str 
 
 def listed(google: Any, path: str) -> list[Any]:
     """A list's items, whatever the product calls them."""
-    return next((found for found in ask(google, path).values() if isinstance(found, list)), [])
+    return next((items for items in request_json(google, path).values() if isinstance(items, list)), [])
 
 
-def named(google: Any, path: str, part: str) -> set[str]:
+def list_names(google: Any, path: str, part: str) -> set[str]:
     """The names of a list's items that have a part in them."""
     return {item["name"] for item in listed(google, path) if part in item["name"]}
 
 
 def homes(google: Any, part: str) -> set[str]:
     """The subnetworks of what the templates with a part in their names launch."""
-    found = (
-        ask(google, f"{REGIONAL}/instanceTemplates/{n}") for n in named(google, f"{REGIONAL}/instanceTemplates", part)
+    templates = (
+        request_json(google, f"{REGIONAL}/instanceTemplates/{n}")
+        for n in list_names(google, f"{REGIONAL}/instanceTemplates", part)
     )
-    nics = [nic for template in found for nic in template["properties"]["networkInterfaces"]]
+    nics = [nic for template in templates for nic in template["properties"]["networkInterfaces"]]
     assert nics
     return {nic["subnetwork"].rpartition("/")[2] for nic in nics}
 
@@ -103,20 +104,20 @@ def drift(google: Any) -> list[tuple[str, dict[str, Any]]]:
 @contextmanager
 def acting(google: Any, part: ReviewPart) -> Iterator[None]:
     """What runs within is a job's: its account was made by the bootstrap."""
-    email, kept = f"everspot-{part.value}@{PROJECT}.iam.gserviceaccount.com", dict(google.env)
+    email, original = f"everspot-{part.value}@{PROJECT}.iam.gserviceaccount.com", dict(google.env)
     path = f"/iamcredentials/v1/projects/-/serviceAccounts/{email}:generateAccessToken"
-    token = ask(google, path, "POST", {"scope": ["cloud-platform"]})["accessToken"]
+    token = request_json(google, path, "POST", {"scope": ["cloud-platform"]})["accessToken"]
     google.env.update(GOOGLE_OAUTH_ACCESS_TOKEN=token, GOOGLE_BEARER_TOKEN=token)
     try:
         yield
     finally:
-        google.env.update(kept)
+        google.env.update(original)
 
 
 def granted(google: Any, resource: str, permission: str) -> None:
     """Wait until who acts has a permission: a grant takes effect within two minutes of Google's time."""
-    asked, token = {"permissions": [permission]}, google.env["GOOGLE_BEARER_TOKEN"]
-    google.wait(lambda: ask(google, f"{resource}:testIamPermissions", "POST", asked, token).get("permissions"))
+    query, token = {"permissions": [permission]}, google.env["GOOGLE_BEARER_TOKEN"]
+    google.wait(lambda: request_json(google, f"{resource}:testIamPermissions", "POST", query, token).get("permissions"))
 
 
 def preview(google: Any) -> Any:
@@ -133,34 +134,36 @@ def up(google: Any, *options: str) -> Any:
 
 def bindings(google: Any) -> set[tuple[str, str]]:
     """Who has which role on the project."""
-    found = ask(google, f"/resourcemanager/v1/projects/{PROJECT}:getIamPolicy", "POST", {}).get("bindings", [])
-    return {(binding["role"], member) for binding in found for member in binding["members"]}
+    policy_bindings = request_json(google, f"/resourcemanager/v1/projects/{PROJECT}:getIamPolicy", "POST", {}).get(
+        "bindings", []
+    )
+    return {(binding["role"], member) for binding in policy_bindings for member in binding["members"]}
 
 
-def there(google: Any) -> dict[str, set[str]]:
+def snapshot(google: Any) -> dict[str, set[str]]:
     """The names of what the project has, by list."""
-    return {path: named(google, path, "") for path in LISTS}
+    return {path: list_names(google, path, "") for path in LISTS}
 
 
-def found_beside_the_state(google: Any) -> None:
+def check_drift_beside_state(google: Any) -> None:
     """The second look: it finds nothing in what the provider has made, and what was added by hand until it is gone."""
     state = json.loads(google.pulumi("stack", "export", stack=STACK))
-    kept = KeptResource.of_state(state)
+    resource = KeptResource.of_state(state)
     with acting(google, ReviewPart.DRIFT), pytest.MonkeyPatch.context() as patch:
         for name, value in google.env.items():
             patch.setenv(name, value)
-        assert added_by_hand("gcp", kept) == []
+        assert added_by_hand("gcp", resource) == []
         (cluster,) = declared_clusters(state)
         assert find_orphans(cluster, known_ids(state), SystemClock.from_environment()) == []
         (network,) = listed(google, f"{GLOBAL}/networks")
         door = {"name": "by-hand", "network": network["selfLink"], "sourceRanges": ["0.0.0.0/0"],
                 "allowed": [{"IPProtocol": "tcp", "ports": ["22"]}]}  # fmt: skip
-        ask(google, f"{GLOBAL}/firewalls", "POST", door)
-        google.wait(lambda: named(google, f"{GLOBAL}/firewalls", "by-hand"))
-        (seen,) = added_by_hand("gcp", kept)
-        assert (seen.kind, seen.what) == ("firewall rule", "by-hand allows tcp 22 from 0.0.0.0/0")
-        ask(google, f"{GLOBAL}/firewalls/by-hand", "DELETE")
-        google.wait(lambda: not named(google, f"{GLOBAL}/firewalls", "by-hand"))
+        request_json(google, f"{GLOBAL}/firewalls", "POST", door)
+        google.wait(lambda: list_names(google, f"{GLOBAL}/firewalls", "by-hand"))
+        (addition,) = added_by_hand("gcp", resource)
+        assert (addition.kind, addition.what) == ("firewall rule", "by-hand allows tcp 22 from 0.0.0.0/0")
+        request_json(google, f"{GLOBAL}/firewalls/by-hand", "DELETE")
+        google.wait(lambda: not list_names(google, f"{GLOBAL}/firewalls", "by-hand"))
 
 
 def test_a_bootstrap_is_made_as_soon_as_its_key_may_be_used_and_then_nothing_changes(google: Any) -> None:
@@ -177,8 +180,8 @@ def test_a_bootstrap_is_made_as_soon_as_its_key_may_be_used_and_then_nothing_cha
             assert "Permission denied on Cloud KMS key" in str(late)
             time.sleep(1)
     assert google.outputs["stateUrl"] == f"gs://everspot-state-{PROJECT}"
-    found = ask(google, f"/iam/v1/{google.outputs['identityProvider']}")
-    assert found["attributeCondition"].startswith("assertion.repository_id == ")
+    identity_provider = request_json(google, f"/iam/v1/{google.outputs['identityProvider']}")
+    assert identity_provider["attributeCondition"].startswith("assertion.repository_id == ")
     (budget,) = listed(google, f"/billingbudgets/v1/{BILLING}/budgets")
     assert budget["amount"]["specifiedAmount"] == {"currencyCode": "USD", "units": "1000", "nanos": 500000000}
     for part in ReviewPart:
@@ -193,12 +196,14 @@ def test_drift_of_the_bootstrap_is_seen_once_its_job_may_see_the_billing_account
     with acting(google, ReviewPart.DRIFT), pytest.raises(CommandError, match=r"billing\.budgets\.get|Budget"):
         google.pulumi(*words, stack="gcp-bootstrap")
     member = f"serviceAccount:everspot-drift@{PROJECT}.iam.gserviceaccount.com"
-    seen = {"policy": {"bindings": [{"role": "roles/billing.viewer", "members": [member]}]}}
-    ask(google, f"/cloudbilling/v1/{BILLING}:setIamPolicy", "POST", seen)
+    viewer = {"policy": {"bindings": [{"role": "roles/billing.viewer", "members": [member]}]}}
+    request_json(google, f"/cloudbilling/v1/{BILLING}:setIamPolicy", "POST", viewer)
     with acting(google, ReviewPart.DRIFT):
         granted(google, f"/cloudbilling/v1/{BILLING}", "billing.budgets.get")
         google.pulumi(*words, stack="gcp-bootstrap")
-    for asked_so_far in google.asked.values():  # a bootstrap is made by its project's owner, who may do everything
+    for (
+        asked_so_far
+    ) in google.requested_actions.values():  # a bootstrap is made by its project's owner, who may do everything
         asked_so_far.clear()
 
 
@@ -210,35 +215,35 @@ def keep_change_and_read_it(google: Any, control: str) -> None:
     with acting(google, ReviewPart.DEPLOY):
         keep_change(google.env, control)
     with acting(google, ReviewPart.PREVIEW):
-        assert kept_changes(google.env, control) == [DIGEST]
+        assert stored_change_digests(google.env, control) == [DIGEST]
 
 
 def test_a_cluster_comes_up_stays_is_put_right_changes_in_place_and_goes(google: Any) -> None:
-    before, bound = there(google), bindings(google)
-    told = preview(google).told
-    assert "An hour of the cluster, at list prices of europe-west4" in told
-    made = up(google).changes
-    assert made[f"{NAME}-fleet-spot"] == "create" and len(made) >= 50
+    before, bound = snapshot(google), bindings(google)
+    output = preview(google).output
+    assert "An hour of the cluster, at list prices of europe-west4" in output
+    created = up(google).changes
+    assert created[f"{NAME}-fleet-spot"] == "create" and len(created) >= 50
     out = google.outputs
     keep_change_and_read_it(google, out["controlUrl"])
     bucket, group = f"/storage/v1/b/{out['controlUrl'].removeprefix('gs://')}", out["spotGroup"]
-    labels = ask(google, bucket)["labels"]
+    labels = request_json(google, bucket)["labels"]
     assert labels.items() >= {"project": "everspot", "goog-pulumi-provisioned": "true"}.items()
     # What the API has and upstream's release has not: asked for, and read back, so that the next plan is empty.
-    templates = named(google, f"{REGIONAL}/instanceTemplates", "-spot-")
-    (spot,) = (ask(google, f"{REGIONAL}/instanceTemplates/{name}") for name in templates)
+    templates = list_names(google, f"{REGIONAL}/instanceTemplates", "-spot-")
+    (spot,) = (request_json(google, f"{REGIONAL}/instanceTemplates/{name}") for name in templates)
     assert spot["properties"]["scheduling"]["preemptionNoticeDuration"]["seconds"] == "120"
     # A second one changes nothing, and nothing is found to have drifted.
     up(google, "--refresh", "--expect-no-changes")
-    found_beside_the_state(google)
+    check_drift_beside_state(google)
 
-    firewalls = named(google, f"{GLOBAL}/firewalls", "")
-    ask(google, f"{GLOBAL}/firewalls/{min(firewalls)}", "DELETE")
-    ask(google, bucket, "PATCH", {"labels": {"team": "mine"}})
-    ask(google, f"{REGIONAL}/instanceGroupManagers/{group}/resize?size=3", "POST")
-    found = drift(google)
-    assert sorted(op for op, _ in found) == ["create", "update", "update"]
-    assert {path for _, diff in found for path in diff} == {"labels.team", "targetSize"}
+    firewalls = list_names(google, f"{GLOBAL}/firewalls", "")
+    request_json(google, f"{GLOBAL}/firewalls/{min(firewalls)}", "DELETE")
+    request_json(google, bucket, "PATCH", {"labels": {"team": "mine"}})
+    request_json(google, f"{REGIONAL}/instanceGroupManagers/{group}/resize?size=3", "POST")
+    operations = drift(google)
+    assert sorted(op for op, _ in operations) == ["create", "update", "update"]
+    assert {path for _, diff in operations for path in diff} == {"labels.team", "targetSize"}
 
     capacity = google.declared(STACK)["capacity"]
     declare(google, capacity={**capacity, "standing": {"target": 3, "onDemandBase": 1}})
@@ -246,11 +251,11 @@ def test_a_cluster_comes_up_stays_is_put_right_changes_in_place_and_goes(google:
     assert changed.items() >= {f"{NAME}-fleet-spot": "update", f"{NAME}-manifest": "update"}.items()
     # The rule and the labels are put right; the component tells a preview of its types and sizes.
     assert sorted(changed.values()) == ["create", *["update"] * 4] and changed[f"{NAME}-fleet"] == "update"
-    assert ask(google, bucket)["labels"] == labels
+    assert request_json(google, bucket)["labels"] == labels
     # Mended with the same digits behind its name or with others: as many as before, of the same kinds.
-    again = named(google, f"{GLOBAL}/firewalls", "")
+    again = list_names(google, f"{GLOBAL}/firewalls", "")
     assert {name.rpartition("-")[0] for name in again} == {name.rpartition("-")[0] for name in firewalls}
-    assert ask(google, f"{REGIONAL}/instanceGroupManagers/{group}")["targetSize"] == 2
+    assert request_json(google, f"{REGIONAL}/instanceGroupManagers/{group}")["targetSize"] == 2
 
     # What a cluster may have besides, so that all that deployers need is asked for once.
     more = {"monitoring": {}, "flowLogs": True, "iapSsh": True, "federation": [PEER]}
@@ -262,7 +267,7 @@ def test_a_cluster_comes_up_stays_is_put_right_changes_in_place_and_goes(google:
     peer = f"{NAME}-peer-{PEER['name']}"
     assert {changed[name] for name in (f"{NAME}-peers", f"{peer}-provider", peer, f"{peer}-user")} == {"create"}
     assert google.outputs["spotGroup"] == group
-    after = named(google, f"{REGIONAL}/instanceTemplates", "-spot-")
+    after = list_names(google, f"{REGIONAL}/instanceTemplates", "-spot-")
     assert len(after) == 1 and not after & templates
     assert preview(google).changes == {} and drift(google) == []
     # The way out to the peer is the scheduler's: its subnetwork, in which no agent is, is all that NAT serves.
@@ -279,7 +284,7 @@ def test_a_cluster_comes_up_stays_is_put_right_changes_in_place_and_goes(google:
     with acting(google, ReviewPart.DEPLOY):
         google.destroy(STACK)
     assert json.loads(google.pulumi("stack", "export", stack=STACK))["deployment"].get("resources", []) == []
-    assert there(google) == before and bindings(google) == bound
+    assert snapshot(google) == before and bindings(google) == bound
 
 
 def test_a_project_is_set_up_and_deployers_need_exactly_what_is_listed(google: Any) -> None:
@@ -296,4 +301,4 @@ def test_a_project_is_set_up_and_deployers_need_exactly_what_is_listed(google: A
         google.destroy("gcp-account")
     assert google.unlisted(deployers) == set()
     listed = deployers.PREVIEW | deployers.DEPLOY | deployers.ACCOUNT
-    assert listed - google.asked["preview"] - google.asked["deploy"] == set()
+    assert listed - google.requested_actions["preview"] - google.requested_actions["deploy"] == set()

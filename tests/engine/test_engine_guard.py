@@ -38,8 +38,8 @@ def test_destroy_is_refused_while_jobs_run_and_nothing_is_gone(tmp_path: Path, m
     (tmp_path / "state").mkdir()
     store = Store.open(url, url)
     runs = JobRecord(job_id="fashion-1", state=JobState.RUNNING, changed_at=datetime(2026, 1, 1, tzinfo=UTC))
-    kept = store.records.create("fashion-1", runs)
-    assert kept is not None
+    record_version = store.records.create("fashion-1", runs)
+    assert record_version is not None
     (tmp_path / "Pulumi.yaml").write_text("name: guarded\nruntime: python\n")
     (tmp_path / "__main__.py").write_text(PROGRAM.format(url=url, on=True))
     env = {
@@ -70,7 +70,10 @@ def test_destroy_is_refused_while_jobs_run_and_nothing_is_gone(tmp_path: Path, m
     (tmp_path / "__main__.py").write_text(PROGRAM.format(url=url, on=True))
     pulumi(*UP)
     # Drained: what waits is no reason. Forced works too, which the environment of the destroy says.
-    assert store.records.replace("fashion-1", kept, runs.model_copy(update={"state": JobState.PENDING})) is not None
+    assert (
+        store.records.replace("fashion-1", record_version, runs.model_copy(update={"state": JobState.PENDING}))
+        is not None
+    )
     pulumi(*DESTROY, "--run-program")
     assert resources(pulumi("stack", "export")) == []
     assert FORCE == "EVERSPOT_FORCE_DESTROY"

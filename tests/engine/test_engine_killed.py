@@ -50,13 +50,13 @@ def test_a_killed_update_is_shown_and_nothing_is_made_twice(rig: Any, capsys: py
         done = apply(engine, "local", "d" * 64, Workflow(SystemClock.from_environment().now()))
         assert (done.word, CLEAR in done.said) == (Applied.REFUSED, True)
         assert active_fleets(rig) == orphans
-        seen = drift(engine, "local")
-        assert {one.name for one in seen.pending} >= interrupted
-        assert {one.resource.name for one in seen.orphans} >= orphans
+        drift_report = drift(engine, "local")
+        assert {entry.name for entry in drift_report.pending} >= interrupted
+        assert {entry.resource.name for entry in drift_report.orphans} >= orphans
         checks = doctor(capsys, "--stack", "local")
         assert checks["pending operations"][0]["verdict"] == "fail"
-        told = " ".join(check["detail"] for check in checks["orphans"])
-        assert all(fleet in told for fleet in orphans)
+        details = " ".join(check["detail"] for check in checks["orphans"])
+        assert all(fleet in details for fleet in orphans)
 
 
 def test_what_an_update_made_twice_is_found_with_its_cost_and_goes_down(
@@ -68,28 +68,30 @@ def test_what_an_update_made_twice_is_found_with_its_cost_and_goes_down(
     most = sum(f["TargetCapacitySpecification"]["TotalTargetCapacity"] for f in described(rig))
     rig.wait(lambda: len([state for state in rig.agents().values() if state == "running"]) == most)
     with at_home(rig):
-        seen = drift(Engine.find(rig.project), "local")
-        found = {one.resource.name: one for one in seen.orphans}
-        assert orphans <= set(found) and not active_fleets(rig) - orphans & set(found)
-        assert all(found[fleet].usd_per_hour and found[fleet].parts for fleet in orphans)
-        assert sum(len(found[fleet].parts) for fleet in orphans) == most - 5
-        others = [one for name, one in found.items() if name not in orphans]
-        assert {one.resource.kind for one in others} <= {"Auto Scaling group"}
-        assert all("scheduler" in one.sentence for one in others)
+        drift_report = drift(Engine.find(rig.project), "local")
+        orphans_by_name = {orphan.resource.name: orphan for orphan in drift_report.orphans}
+        assert orphans <= set(orphans_by_name) and not active_fleets(rig) - orphans & set(orphans_by_name)
+        assert all(orphans_by_name[fleet].usd_per_hour and orphans_by_name[fleet].parts for fleet in orphans)
+        assert sum(len(orphans_by_name[fleet].parts) for fleet in orphans) == most - 5
+        others = [orphan for name, orphan in orphans_by_name.items() if name not in orphans]
+        assert {orphan.resource.kind for orphan in others} <= {"Auto Scaling group"}
+        assert all("scheduler" in orphan.sentence for orphan in others)
         for options in (("--stack", "local"), ("--store", rig.outputs["controlUrl"])):
             checks = doctor(capsys, *options)
-            told = " ".join(check["detail"] for check in checks["orphans"])
-            assert all(name in told for name in found) and len(checks["orphans"]) == len(found), options
+            shown = " ".join(check["detail"] for check in checks["orphans"])
+            assert all(name in shown for name in orphans_by_name) and len(checks["orphans"]) == len(orphans_by_name), (
+                options
+            )
             assert {check["verdict"] for check in checks["orphans"]} == {"fail"}
         store = Store.open(rig.outputs["controlUrl"])
         with scheduling(store, AwsCloud.open(store.manifest(), store.clock)):
             rig.wait(lambda: set(anomalies(store)) >= orphans)
         unusual = anomalies(store)
-        assert not set(unusual) - set(found) and all("an hour" in words for words in unusual.values())
+        assert not set(unusual) - set(orphans_by_name) and all("an hour" in words for words in unusual.values())
         assert everspot("down", "--stack", "local", "--yes") == 0
-        told = capsys.readouterr()
-        assert all(fleet in told.err for fleet in orphans)
-        assert "everspot-local is down; nothing of it is left that runs." in told.out
+        output = capsys.readouterr()
+        assert all(fleet in output.err for fleet in orphans)
+        assert "everspot-local is down; nothing of it is left that runs." in output.out
     assert active_fleets(rig) == set()
     assert not {"pending", "running"} & set(rig.agents().values())
     assert rig.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"] == []
@@ -105,8 +107,8 @@ def test_a_first_update_that_was_killed_goes_down_without_a_second_one(
     with at_home(rig):
         assert everspot("down", "--stack", "local", "--yes") == 0, capsys.readouterr().err
     assert active_fleets(rig) == set() and pending(rig, "local") == set()
-    mine = [{"Name": "tag:everspot:cluster", "Values": ["everspot-local"]}]
-    assert rig.client("ec2").describe_vpcs(Filters=mine)["Vpcs"] == []
+    cluster_filter = [{"Name": "tag:everspot:cluster", "Values": ["everspot-local"]}]
+    assert rig.client("ec2").describe_vpcs(Filters=cluster_filter)["Vpcs"] == []
 
 
 def test_a_cluster_whose_image_was_deregistered_is_named_so_and_goes_down(
@@ -120,12 +122,12 @@ def test_a_cluster_whose_image_was_deregistered_is_named_so_and_goes_down(
     assert "imageId: the image cannot be described" in refused and "everspot cluster down" in refused
     with at_home(rig):
         everspot("--store", rig.outputs["controlUrl"], "--json", "doctor")
-        found = [c for c in json.loads(capsys.readouterr().out)["checks"] if c["name"] == "image"]
-        assert [(c["verdict"], image in c["detail"], "not exist" in c["detail"]) for c in found] == [
+        image_checks = [c for c in json.loads(capsys.readouterr().out)["checks"] if c["name"] == "image"]
+        assert [(c["verdict"], image in c["detail"], "not exist" in c["detail"]) for c in image_checks] == [
             ("fail", True, True)
         ]
         assert everspot("down", "--stack", "local", "--yes") == 0
-        told = capsys.readouterr()
-    assert "The program deleted nothing: destroying the stack by its state alone." in told.err
-    assert "everspot-local is down" in told.out and active_fleets(rig) == set()
+        output = capsys.readouterr()
+    assert "The program deleted nothing: destroying the stack by its state alone." in output.err
+    assert "everspot-local is down" in output.out and active_fleets(rig) == set()
     assert json.loads(rig.pulumi("stack", "export", stack="local"))["deployment"].get("resources", []) == []

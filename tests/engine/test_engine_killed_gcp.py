@@ -11,7 +11,7 @@ from everspot_review.drift import drift
 from everspot_review.engine import Engine
 from everspot_review.previewing import Revisions, preview
 from everspot_review.report import Foreseen
-from test_engine_gcp import GLOBAL, NAME, REGIONAL, STACK, ask, declare, named
+from test_engine_gcp import GLOBAL, NAME, REGIONAL, STACK, declare, list_names, request_json
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 GROUPS = f"{REGIONAL}/instanceGroupManagers"
@@ -20,7 +20,7 @@ ACTION = "compute.instanceGroupManagers.create"
 
 def test_a_killed_update_s_groups_are_found_and_go_down(google: Any, capsys: pytest.CaptureFixture[str]) -> None:
     kill_update_at(google, ACTION, STACK)
-    orphans = settled(google, lambda: named(google, GROUPS, ""))
+    orphans = settled(google, lambda: list_names(google, GROUPS, ""))
     roots = {name.rpartition("-")[0] for name in orphans}
     interrupted = pending(google, STACK)
     assert roots == interrupted & {f"{NAME}-{end}" for end in ("fleet-spot", "fleet-on-demand", "scheduler-group")}
@@ -28,25 +28,25 @@ def test_a_killed_update_s_groups_are_found_and_go_down(google: Any, capsys: pyt
         report = preview(Engine.find(google.project), STACK, Revisions())
         assert report.outcome is Foreseen.FAILED and "--clear-pending-creates" in report.errors[0]
         everspot("--stack", STACK, "--json", "doctor")
-        told = " ".join(c["detail"] for c in json.loads(capsys.readouterr().out)["checks"] if c["name"] == "orphans")
-        assert all(name in told for name in orphans)
+        details = " ".join(c["detail"] for c in json.loads(capsys.readouterr().out)["checks"] if c["name"] == "orphans")
+        assert all(name in details for name in orphans)
     google.up(STACK)  # as the engine itself would, which only warns
-    assert len(named(google, GROUPS, "") - orphans) == 3
-    running = orphans - named(google, GROUPS, "fleet-spot")  # the stack has no instances on Spot
+    assert len(list_names(google, GROUPS, "") - orphans) == 3
+    running = orphans - list_names(google, GROUPS, "fleet-spot")  # the stack has no instances on Spot
     with at_home(google):
         look = lambda: drift(Engine.find(google.project), STACK).orphans  # noqa: E731
         google.wait(lambda: {o.resource.name for o in look() if o.parts} == running)
-        seen = drift(Engine.find(google.project), STACK)
-        found = {one.resource.name: one for one in seen.orphans}
-        groups = {name for name, one in found.items() if one.resource.kind == "instance group"}
-        made_before = {name.rpartition("-")[0] for name in set(found) - groups}  # templates, a moment before
-        assert groups == orphans and seen.found and made_before <= interrupted
-        assert {name for name, one in found.items() if one.usd_per_hour} == running
-        assert all("scheduler" in found[name].sentence for name in running if "scheduler" in name)
-        assert all(f"--project {PROJECT}" in one.command for one in found.values())
+        drift_report = drift(Engine.find(google.project), STACK)
+        orphans_by_name = {orphan.resource.name: orphan for orphan in drift_report.orphans}
+        groups = {name for name, orphan in orphans_by_name.items() if orphan.resource.kind == "instance group"}
+        made_before = {name.rpartition("-")[0] for name in set(orphans_by_name) - groups}  # templates, a moment before
+        assert groups == orphans and drift_report.found and made_before <= interrupted
+        assert {name for name, orphan in orphans_by_name.items() if orphan.usd_per_hour} == running
+        assert all("scheduler" in orphans_by_name[name].sentence for name in running if "scheduler" in name)
+        assert all(f"--project {PROJECT}" in orphan.command for orphan in orphans_by_name.values())
         assert everspot("down", "--stack", STACK, "--yes") == 0, capsys.readouterr().err
         assert f"{NAME} is down; nothing of it is left that runs." in capsys.readouterr().out
-    assert named(google, GROUPS, "") == set() and pending(google, STACK) == set()
+    assert list_names(google, GROUPS, "") == set() and pending(google, STACK) == set()
 
 
 @pytest.mark.nightly
@@ -66,14 +66,14 @@ def test_a_cluster_whose_image_was_deleted_is_named_so_and_goes_down(
 ) -> None:
     declare(google, guardJobs=True)
     google.up(STACK)
-    ask(google, f"{GLOBAL}/images/everspot", "DELETE")
+    request_json(google, f"{GLOBAL}/images/everspot", "DELETE")
     google.wait(lambda: "imageFamily: there is no image yet" in google.refused(STACK))
     assert "`everspot cluster down` destroys a cluster whose image is gone" in google.refused(STACK)
     with at_home(google):
         everspot("--store", google.outputs["controlUrl"], "--json", "doctor")
-        found = [c for c in json.loads(capsys.readouterr().out)["checks"] if c["name"] == "image"]
-        assert [(c["verdict"], "images/everspot, of" in c["detail"]) for c in found] == [("fail", True)]
+        image_checks = [c for c in json.loads(capsys.readouterr().out)["checks"] if c["name"] == "image"]
+        assert [(c["verdict"], "images/everspot, of" in c["detail"]) for c in image_checks] == [("fail", True)]
         assert everspot("down", "--stack", STACK, "--yes") == 0
-        told = capsys.readouterr()
-    assert "The program deleted nothing: destroying the stack by its state alone." in told.err
-    assert f"{NAME} is down" in told.out and named(google, GROUPS, "") == set()
+        output = capsys.readouterr()
+    assert "The program deleted nothing: destroying the stack by its state alone." in output.err
+    assert f"{NAME} is down" in output.out and list_names(google, GROUPS, "") == set()

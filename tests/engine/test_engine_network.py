@@ -36,10 +36,10 @@ def test_an_existing_network_is_looked_at_before_anything_is_made_in_it(rig: Any
     inside = {"VpcId": vpc, "VpcEndpointType": "Interface", "SubnetIds": subnets, "PrivateDnsEnabled": True}
     endpoint(rig, "ec2", **inside)
     written(rig, "existing", zones=None, vpcId=vpc, subnetIds=subnets)
-    told = rig.refused("existing")
-    assert f"subnetIds[0]: {subnets[0]} cannot reach sqs: the VPC has no interface endpoint with private DNS" in told
-    assert f"{subnets[0]} cannot reach S3" not in told and "cannot reach ec2" not in told
-    assert f"subnetIds[1]: {subnets[1]} cannot reach S3: its route table" in told
+    message = rig.refused("existing")
+    assert f"subnetIds[0]: {subnets[0]} cannot reach sqs: the VPC has no interface endpoint with private DNS" in message
+    assert f"{subnets[0]} cannot reach S3" not in message and "cannot reach ec2" not in message
+    assert f"subnetIds[1]: {subnets[1]} cannot reach S3: its route table" in message
     for service in ("sqs", "monitoring"):
         endpoint(rig, service, **inside)
     key = rig.client("kms").create_key()["KeyMetadata"]["Arn"]
@@ -48,16 +48,16 @@ def test_an_existing_network_is_looked_at_before_anything_is_made_in_it(rig: Any
     capacity = {**rig.declared()["capacity"], "elastic": {"maxInstances": 8, "maxUsdPerHour": 1}}
     topic = {"topicArn": rig.client("sns").create_topic(Name="alarms")["TopicArn"]}
     written(rig, "existing", zones=None, vpcId=vpc, subnetIds=subnets[:1], capacity=capacity, monitoring=topic)
-    seen = rig.preview("existing")
-    assert "everspot-existing-network-blocks" in seen.changes
-    assert "everspot-existing-network-vpc" not in seen.changes
-    assert "nothing running: $0.031 (scheduler t3.small $0.023, monitoring $0.009)" in seen.told
-    assert "standing: $" in seen.told
-    assert "elastic: up to $1.00 more (maxUsdPerHour; 8 instances of m6i.xlarge at" in seen.told
-    assert f"The account's quotas do not hold 4 units on spot: {SPOT_QUOTA} (All Standard (A, C, D, H" in seen.told
-    assert "has 2 vCPUs left for 1 of them. Ask for 8 vCPUs of" in seen.told
-    assert f"The account's default key for EBS is the customer key {key}: " in seen.told
-    assert "need a grant on it, or no instance starts. The account stack makes it, with this key among" in seen.told
+    run = rig.preview("existing")
+    assert "everspot-existing-network-blocks" in run.changes
+    assert "everspot-existing-network-vpc" not in run.changes
+    assert "nothing running: $0.031 (scheduler t3.small $0.023, monitoring $0.009)" in run.output
+    assert "standing: $" in run.output
+    assert "elastic: up to $1.00 more (maxUsdPerHour; 8 instances of m6i.xlarge at" in run.output
+    assert f"The account's quotas do not hold 4 units on spot: {SPOT_QUOTA} (All Standard (A, C, D, H" in run.output
+    assert "has 2 vCPUs left for 1 of them. Ask for 8 vCPUs of" in run.output
+    assert f"The account's default key for EBS is the customer key {key}: " in run.output
+    assert "need a grant on it, or no instance starts. The account stack makes it, with this key among" in run.output
 
 
 def endpoint(rig: Any, service: str, **how: Any) -> None:
@@ -66,26 +66,28 @@ def endpoint(rig: Any, service: str, **how: Any) -> None:
 
 def test_a_missing_image_says_in_one_sentence_what_to_run(rig: Any) -> None:
     written(rig, "imageless", imageId=None, imageParameter="/everspot/image/none")
-    told = rig.refused("imageless")
-    assert "there is no image yet: the parameter /everspot/image/none cannot be read" in told
-    assert "packer build -var region=REGION" in told
+    message = rig.refused("imageless")
+    assert "there is no image yet: the parameter /everspot/image/none cannot be read" in message
+    assert "packer build -var region=REGION" in message
 
 
 def test_missing_credentials_are_told_in_one_sentence(rig: Any) -> None:
     env = {**rig.env, "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
-    told = dataclasses.replace(rig, env=env).refused()
-    assert "AWS cannot be asked: credentials or the region are missing" in told
+    message = dataclasses.replace(rig, env=env).refused()
+    assert "AWS cannot be asked: credentials or the region are missing" in message
 
 
 def test_bad_settings_are_told_all_at_once(rig: Any) -> None:
     standing = {"target": 5, "onDemandBase": 50}
     written(rig, "bad", vpcCidr="10.0.0.0/30", capacity={**rig.declared()["capacity"], "standing": standing})
-    told = rig.refused("bad")
-    assert "capacity.standing.onDemandBase: 50 is above the target" in told
-    assert "vpcCidr: 10.0.0.0/30 has to lie" in told
+    message = rig.refused("bad")
+    assert "capacity.standing.onDemandBase: 50 is above the target" in message
+    assert "vpcCidr: 10.0.0.0/30 has to lie" in message
 
 
 def test_a_preview_over_an_existing_network_asks_for_nothing_that_is_not_in_the_table(rig: Any) -> None:
-    assert {"ec2:DescribeRouteTables", "ec2:DescribeVpcEndpoints", "ec2:DescribeSubnets"} <= rig.asked["preview"]
-    assert {"ec2:GetEbsDefaultKmsKeyId", "ec2:DescribeInstanceTypeOfferings"} <= rig.asked["preview"]
+    assert {"ec2:DescribeRouteTables", "ec2:DescribeVpcEndpoints", "ec2:DescribeSubnets"} <= rig.requested_actions[
+        "preview"
+    ]
+    assert {"ec2:GetEbsDefaultKmsKeyId", "ec2:DescribeInstanceTypeOfferings"} <= rig.requested_actions["preview"]
     assert rig.unlisted() == set()

@@ -60,11 +60,11 @@ def test_replacing_a_fleet_says_what_it_does_to_running_jobs_and_waits_for_them(
     rig.settings("protect", False)
     with pytest.raises(automation.CommandError) as refused:
         rig.up("local", "--yes")  # which begins with a preview
-    told = str(refused.value)
-    assert f"{SPOT}: replaced or deleted, it ends its instances; 1 job runs on its instances now: vision-1. " in told
-    assert "agents get SIGTERM and 80 s to checkpoint, which EC2 does not promise" in told
-    assert "speech-1" not in told and f"{ON_DEMAND}: replaced" not in told
-    assert "1 job would be ended: vision-1. `everspot cluster drain --wait`" in told
+    message = str(refused.value)
+    assert f"{SPOT}: replaced or deleted, it ends its instances; 1 job runs on its instances now: vision-1. " in message
+    assert "agents get SIGTERM and 80 s to checkpoint, which EC2 does not promise" in message
+    assert "speech-1" not in message and f"{ON_DEMAND}: replaced" not in message
+    assert "1 job would be ended: vision-1. `everspot cluster drain --wait`" in message
     assert rig.fleet()["FleetState"] == "active"
     assert {f["FleetId"] for f in rig.client("ec2").describe_fleets()["Fleets"]} == set(fleets)  # nothing was made
     vision()
@@ -128,7 +128,7 @@ def launched(rig: Any, manifest: Manifest, token: str, store: Store | None = Non
     assert not answer.errors
     if intents is not None:
         intents.settle(intent, answer.instances, answer.errors)
-    return [one.instance_id for one in answer.instances]
+    return [instance.instance_id for instance in answer.instances]
 
 
 @contextmanager
@@ -165,8 +165,8 @@ def test_nothing_is_left_of_a_cluster_that_was_taken_down(
     assert "the stack account declares no cluster" in capsys.readouterr().err
     with scheduling(manifest, store):
         assert everspot("down", "--stack", "local", "--yes") == 0
-    told = capsys.readouterr()
-    assert not any(name in told.err for name in ids), "the scheduler has released them"
+    output = capsys.readouterr()
+    assert not any(name in output.err for name in ids), "the scheduler has released them"
     for words in (
         "Drained: 0 jobs",
         "Not released within 1m: ",
@@ -174,18 +174,18 @@ def test_nothing_is_left_of_a_cluster_that_was_taken_down(
         "Ending them directly.",
         "Destroying stack local.",
     ):
-        assert words in told.err
-    assert f"{CLUSTER} is down; nothing of it is left that runs." in told.out
+        assert words in output.err
+    assert f"{CLUSTER} is down; nothing of it is left that runs." in output.out
     ec2 = rig.client("ec2")
-    mine = [{"Name": "tag:everspot:cluster", "Values": [CLUSTER]}]
-    alive = [*mine, {"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]}]
+    cluster_filter = [{"Name": "tag:everspot:cluster", "Values": [CLUSTER]}]
+    alive = [*cluster_filter, {"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]}]
     assert ec2.describe_instances(Filters=alive)["Reservations"] == []
-    assert ec2.describe_volumes(Filters=mine)["Volumes"] == []
+    assert ec2.describe_volumes(Filters=cluster_filter)["Volumes"] == []
     assert [f for f in ec2.describe_fleets()["Fleets"] if f["FleetState"] == "active"] == []
     assert rig.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"] == []
     assert everspot("down", "--stack", "local", "--yes") == 3  # and once more there is nothing to take down
     rig.destroy("account")
-    assert {"ec2:CreateFleet", "iam:PassRole", "s3:PutEncryptionConfiguration"} <= rig.asked["deploy"]
+    assert {"ec2:CreateFleet", "iam:PassRole", "s3:PutEncryptionConfiguration"} <= rig.requested_actions["deploy"]
     assert rig.unlisted() == set()
 
 
@@ -199,7 +199,7 @@ def test_what_stands_of_a_cluster_is_told_by_its_tag(rig: Any, at_home: None) ->
     tags = [{"ResourceType": "volume", "Tags": [{"Key": "everspot:cluster", "Value": "lost"}]}]
     volume = ec2.create_volume(AvailabilityZone=zone, Size=8, VolumeType="gp3", TagSpecifications=tags)["VolumeId"]
     try:
-        (found,) = site.left()
-        assert (found.kind, found.name, found.ending, found.kept) == ("volume", volume, False, False)
+        (leftover,) = site.left()
+        assert (leftover.kind, leftover.name, leftover.ending, leftover.kept) == ("volume", volume, False, False)
     finally:
         ec2.delete_volume(VolumeId=volume)

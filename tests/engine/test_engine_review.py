@@ -23,16 +23,16 @@ PLANTED = "hunter2-of-the-planted-secret"
 @pytest.fixture(scope="module")
 def desk(rig: Any, tmp_path_factory: pytest.TempPathFactory) -> Desk:
     """The stack as it was applied, with a secret among its settings, in a git repository with the workflows."""
-    found = Desk(rig.project, tmp_path_factory.mktemp("review") / "engine", dict(rig.env))
-    found.engine.mkdir()
-    found.write(".gitignore", "local/\n.venv\nevents.jsonl\n")
+    desk = Desk(rig.project, tmp_path_factory.mktemp("review") / "engine", dict(rig.env))
+    desk.engine.mkdir()
+    desk.write(".gitignore", "local/\n.venv\nevents.jsonl\n")
     rig.up("account")
     rig.pulumi("config", "set", "--secret", "--path", "everspot:cluster.tags.Note", PLANTED, stack="local")
     rig.up()
-    found.git("init", "-q", "-b", "main")
-    shipped(found)
-    found.commit("what is there")
-    return found
+    desk.git("init", "-q", "-b", "main")
+    shipped(desk)
+    desk.commit("what is there")
+    return desk
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +41,10 @@ def hub(desk: Desk) -> Iterator[Double]:
         yield server
 
 
-def given(rig: Any) -> dict[str, str]:
+def runner_environment(rig: Any) -> dict[str, str]:
     """What a runner of one's own has in its environment."""
-    kept = {name: value for name, value in rig.env.items() if name.startswith(("AWS_", "PULUMI_", "EVERSPOT_"))}
-    return {**kept, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+    inherited = {name: value for name, value in rig.env.items() if name.startswith(("AWS_", "PULUMI_", "EVERSPOT_"))}
+    return {**inherited, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 
 
 def test_a_change_is_commented_and_applied_as_it_was_reviewed(rig: Any, desk: Desk, hub: Double) -> None:
@@ -52,15 +52,15 @@ def test_a_change_is_commented_and_applied_as_it_was_reviewed(rig: Any, desk: De
     desk.git("checkout", "-q", "-b", "more")
     rig.settings("capacity.standing.target", 7)
     head = desk.commit("more of it")
-    seen = act(desk, hub, "review", "pull_request", of_pull(hub, desk), **given(rig))
-    assert seen.code == 0, seen.log
+    review = act(desk, hub, "review", "pull_request", of_pull(hub, desk), **runner_environment(rig))
+    assert review.code == 0, review.log
     (comment,) = (each["body"] for each in hub.comments)
     assert "everspot-local-fleet-spot" in comment and "$" in comment
     desk.git("checkout", "-q", "-B", "main", "more")
     hub.merged_as[head] = 7
     hub.runs = [{"id": RUN, "path": ".github/workflows/apply.yml", "status": "in_progress"}]
     event = {"before": base, "after": head, "ref": "refs/heads/main", "repository": {"full_name": "boss/fleets"}}
-    done = act(desk, hub, "apply", "push", event, **given(rig))
+    done = act(desk, hub, "apply", "push", event, **runner_environment(rig))
     assert done.code == 0, done.log
     fleets = rig.client("ec2").describe_fleets()["Fleets"]
     targets = [fleet["TargetCapacitySpecification"]["TotalTargetCapacity"] for fleet in fleets]
@@ -68,7 +68,7 @@ def test_a_change_is_commented_and_applied_as_it_was_reviewed(rig: Any, desk: De
     assert (sum(targets), "✅ **local**: updated" in comment) == (7, True)
     artifacts = [path.read_text() for path in (desk.engine.parent / "artifacts").rglob("*") if path.is_file()]
     assert len(artifacts) == 2
-    assert [PLANTED in text for text in (comment, seen.log, done.log, *artifacts)] == [False] * 5
+    assert [PLANTED in text for text in (comment, review.log, done.log, *artifacts)] == [False] * 5
 
 
 def test_what_is_changed_by_hand_is_found_by_both_looks(rig: Any, desk: Desk, hub: Double) -> None:
@@ -84,12 +84,12 @@ def test_what_is_changed_by_hand_is_found_by_both_looks(rig: Any, desk: Desk, hu
     fleet = ec2.describe_fleets()["Fleets"][0]
     more = fleet["TargetCapacitySpecification"]["TotalTargetCapacity"] + 1
     ec2.modify_fleet(FleetId=fleet["FleetId"], TargetCapacitySpecification={"TotalTargetCapacity": more})
-    done = desk.run("drift", "local", "--issue", "--json", **given(rig))
-    (found,) = json.loads(done.stdout)["environments"]
-    (moved,) = found["resources"]
+    done = desk.run("drift", "local", "--issue", "--json", **runner_environment(rig))
+    (environment,) = json.loads(done.stdout)["environments"]
+    (moved,) = environment["resources"]
     assert done.returncode == 7
     assert [each["path"] for each in moved["changes"]] == ["targetCapacitySpecification.totalTargetCapacity"]
-    assert sorted((each["kind"], each["what"]) for each in found["added"]) == [
+    assert sorted((each["kind"], each["what"]) for each in environment["added"]) == [
         ("attached policy", arn), ("ingress rule", "tcp, port 22, from 0.0.0.0/0"),
     ]  # fmt: skip
     (issue,) = hub.issues

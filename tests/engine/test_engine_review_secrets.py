@@ -88,24 +88,26 @@ PLANTED = {
 def desk(rig: Any, tmp_path_factory: pytest.TempPathFactory) -> Desk:
     """A project of its own upon the local cloud, with the first version of its secrets applied."""
     here = tmp_path_factory.mktemp("planted")
-    found = Desk(here / "tree", here / "engine", dict(rig.env))
-    found.engine.mkdir()
+    desk = Desk(here / "tree", here / "engine", dict(rig.env))
+    desk.engine.mkdir()
     options = f"{{name: python, options: {{virtualenv: {sys.prefix}}}}}"
-    found.write("Pulumi.yaml", f"name: planted\nruntime: {options}\n")
-    found.write("__main__.py", PROGRAM.replace("MARKED", str(MARKED)))
-    found.write("Pulumi.dev.yaml", json.dumps({"config": SETTINGS}))
-    found.env |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
-    rig.engine.run(["stack", "init", "dev"], str(found.root), found.env)
-    version_of(found, rig, 1)
-    rig.engine.run(["up", "--yes", "--skip-preview", "--stack", "dev"], str(found.root), found.env)
-    found.git("init", "-q", "-b", "main")
-    found.commit("what is there")
-    return found
+    desk.write("Pulumi.yaml", f"name: planted\nruntime: {options}\n")
+    desk.write("__main__.py", PROGRAM.replace("MARKED", str(MARKED)))
+    desk.write("Pulumi.dev.yaml", json.dumps({"config": SETTINGS}))
+    desk.env |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+    rig.engine.run(["stack", "init", "dev"], str(desk.root), desk.env)
+    plant_version(desk, rig, 1)
+    rig.engine.run(["up", "--yes", "--skip-preview", "--stack", "dev"], str(desk.root), desk.env)
+    desk.git("init", "-q", "-b", "main")
+    desk.commit("what is there")
+    return desk
 
 
-def version_of(desk: Desk, rig: Any, version: int) -> None:
+def plant_version(desk: Desk, rig: Any, version: int) -> None:
     """Give the stack one version of all that is planted."""
-    pairs = [word for n in range(MARKED) for word in ("--secret", f"planted:s{n}={text(f'marked {version}.{n}')}")]
+    pairs = [
+        argument for n in range(MARKED) for argument in ("--secret", f"planted:s{n}={text(f'marked {version}.{n}')}")
+    ]
     rig.engine.run(["config", "set-all", "--stack", "dev", *pairs], str(desk.root), desk.env)
     desk.write("plain.json", json.dumps(plain(version)))
 
@@ -117,15 +119,17 @@ def hub(desk: Desk) -> Iterator[Double]:
 
 
 def leaks(texts: dict[str, str]) -> list[str]:
-    return sorted(f"{what} in {where}" for where, told in texts.items() for what, it in PLANTED.items() if it in told)
+    return sorted(
+        f"{secret} in {where}" for where, content in texts.items() for secret, it in PLANTED.items() if it in content
+    )
 
 
 def test_no_planted_secret_is_told_by_any_command(rig: Any, desk: Desk, hub: Double) -> None:
-    version_of(desk, rig, 2)
+    plant_version(desk, rig, 2)
     hub.head = head = desk.commit("other secrets")
     hub.merged_as[head] = 7
     reports, summary = desk.engine / "reports", desk.engine / "summary.md"
-    given, texts = {"GITHUB_STEP_SUMMARY": str(summary)}, dict[str, str]()
+    variables, texts = {"GITHUB_STEP_SUMMARY": str(summary)}, dict[str, str]()
     commands = {
         "preview": ["preview", "dev", "--policy", "everspot-policy", "--out", str(reports)],
         "comment": ["comment", str(reports), "--number", "7", "--head", head],
@@ -138,7 +142,7 @@ def test_no_planted_secret_is_told_by_any_command(rig: Any, desk: Desk, hub: Dou
         if name == "drift":
             queue = rig.client("sqs").list_queues(QueueNamePrefix="queue")["QueueUrls"][0]
             rig.client("sqs").tag_queue(QueueUrl=queue, Tags={"Note": "by hand"})
-        done = desk.run(*words, **given)
+        done = desk.run(*words, **variables)
         codes[name], texts[f"log of {name}"] = done.returncode, done.stdout + done.stderr
     texts |= {f"comment {n}": each["body"] for n, each in enumerate(hub.comments)}
     texts |= {f"issue {n}": each["title"] + each["body"] for n, each in enumerate(hub.issues)}

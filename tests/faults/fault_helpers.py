@@ -234,8 +234,8 @@ class World:
         raise AssertionError(f"not done after {turns} turns: {[r.value for r in self.store.records.scan().values()]}")
 
     def record(self, job_id: str) -> JobRecord | None:
-        found = self.store.records.get(job_id)
-        return found.value if found else None
+        document = self.store.records.get(job_id)
+        return document.value if document else None
 
     def finished(self, *job_ids: str) -> bool:
         records = [self.record(job_id) for job_id in job_ids]

@@ -96,7 +96,7 @@ def test_no_object_is_rewritten_more_often_than_every_five_seconds(world: World)
             if key in last:
                 gaps.setdefault(key, []).append(at.total_seconds() - last[key])
             last[key] = at.total_seconds()
-    instances = [gap for key, found in gaps.items() if key.startswith("instances/") for gap in found]
+    instances = [gap for key, key_gaps in gaps.items() if key.startswith("instances/") for gap in key_gaps]
     renewals = gaps[f"records/{JOBS[0]}.json"][:-1]
     assert len(instances) > 10
     assert len(renewals) > 5

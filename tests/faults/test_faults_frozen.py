@@ -49,9 +49,9 @@ def test_an_owner_that_wakes_up_late_changes_nothing(quick_path: Path, seed: int
     for _ in range(300):
         owner.turn(world.dice)
     after = world.keys()
-    mine = f"control/instances/{owner.name}.json"
+    own_key = f"control/instances/{owner.name}.json"
     in_flight = {f"control/{late[0]}", f"data/{late[0]}"}
-    overwritten = {key for key in before if key in after and after[key] != before[key]} - {mine}
+    overwritten = {key for key in before if key in after and after[key] != before[key]} - {own_key}
     deleted = set(before) - set(after)
     added = set(after) - set(before)
     assert overwritten == set()

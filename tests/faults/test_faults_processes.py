@@ -34,14 +34,14 @@ def cluster(tmp_path: Path, limits: Limits):  # type: ignore[no-untyped-def]
     cluster.close()
 
 
-def trainer_of(agent: Proc) -> int:
+def trainer_pid(agent: Proc) -> int:
     """The first process of the training tree."""
     children = Path(f"/proc/{agent.popen.pid}/task/{agent.popen.pid}/children").read_text().split()
     assert len(children) == 1
     return int(children[0])
 
 
-def owner_of(cluster: Cluster, job_id: str) -> str:
+def wait_for_owner(cluster: Cluster, job_id: str) -> str:
     record = cluster.wait_state(job_id, JobState.RUNNING)
     assert record.owner is not None
     return record.owner
@@ -91,7 +91,7 @@ def test_an_agent_killed_alone_takes_its_trainer_along_and_the_job_goes_on(clust
     cluster.start_scheduler()
     cluster.submit("job-1", env=TOY_ENV)
     cluster.wait_steps(27)
-    victim = agents[owner_of(cluster, "job-1")]
+    victim = agents[wait_for_owner(cluster, "job-1")]
 
     victim.popen.kill()
     eventually("its trainer is dead too", lambda: not victim.tree())
@@ -109,7 +109,7 @@ def test_a_training_process_killed_alone_is_an_error_that_is_tried_again(cluster
     cluster.submit("job-1", env=TOY_ENV, retries={"errors": 1, "backoff": "1s"})
     cluster.wait_steps(25)
 
-    os.kill(trainer_of(agent), signal.SIGKILL)
+    os.kill(trainer_pid(agent), signal.SIGKILL)
     record = cluster.wait_state("job-1", JobState.SUCCEEDED)
 
     check(cluster, "job-1")
@@ -125,7 +125,7 @@ def test_a_whole_machine_killed_loses_at_most_one_checkpoint_interval(cluster: C
         cluster.submit(job, env=TOY_ENV)
     cluster.wait_steps(60)
 
-    agents[owner_of(cluster, "job-1")].signal_tree(signal.SIGKILL)
+    agents[wait_for_owner(cluster, "job-1")].signal_tree(signal.SIGKILL)
     cluster.wait_state("job-1", JobState.SUCCEEDED)
     cluster.wait_state("job-2", JobState.SUCCEEDED)
 
@@ -174,7 +174,7 @@ def test_a_machine_stopped_past_its_lease_and_continued_changes_nothing(cluster:
     scheduler = cluster.start_scheduler()
     cluster.submit("job-1", env={**TOY_ENV, "TOY_STEPS": "260"})
     cluster.wait_steps(30)
-    name = owner_of(cluster, "job-1")
+    name = wait_for_owner(cluster, "job-1")
     victim = agents[name]
 
     # A part whose upload has begun is written when it wakes, under its own epoch (test_faults_frozen.py): not here.
@@ -191,10 +191,12 @@ def test_a_machine_stopped_past_its_lease_and_continued_changes_nothing(cluster:
     before, executed = cluster.keys(), len(cluster.trace())
     victim.signal_tree(signal.SIGCONT)
     eventually("its training process is over", lambda: victim.tree() == [victim.popen.pid])
-    eventually("the agent is well", lambda: cluster.keys()[f"control/instances/{name}.json"] != before[mine(name)])
+    eventually(
+        "the agent is well", lambda: cluster.keys()[f"control/instances/{name}.json"] != before[instance_key(name)]
+    )
     after = cluster.keys()
 
-    assert {key for key in before if after.get(key) != before[key]} == {mine(name)}
+    assert {key for key in before if after.get(key) != before[key]} == {instance_key(name)}
     assert set(after) == set(before)
     # The step that it was stopped in may end in its own memory; a next one is not begun.
     overrun = cluster.trace()[executed:]
@@ -205,7 +207,7 @@ def test_a_machine_stopped_past_its_lease_and_continued_changes_nothing(cluster:
     check(cluster, "job-1", 260, but=overrun)
 
 
-def mine(name: str) -> str:
+def instance_key(name: str) -> str:
     return f"control/instances/{name}.json"
 
 

@@ -37,7 +37,7 @@ def submit(cluster: Cluster, job_id: str) -> Path:
     return out
 
 
-def step_of(cluster: Cluster, job_id: str) -> int:
+def furthest_step(cluster: Cluster, job_id: str) -> int:
     """The furthest step that the program printed, on whichever machine."""
     steps = [0]
     for agent in cluster.agents:
@@ -53,7 +53,7 @@ def test_a_notice_and_a_sigkill_leave_the_weights_of_the_undisturbed_run(cluster
     rough = submit(cluster, "job-rough")
     first = start(cluster, "i-1")
     cluster.assign("job-rough", "i-1")
-    eventually("a dozen steps", lambda: step_of(cluster, "job-rough") >= 12, SLOW)
+    eventually("a dozen steps", lambda: furthest_step(cluster, "job-rough") >= 12, SLOW)
 
     mapped = {pid: "libtorch" in Path(f"/proc/{pid}/maps").read_text() for pid in first.tree()}
     assert mapped.pop(first.popen.pid) is False, "the agent has imported torch"

@@ -19,7 +19,7 @@ def checkout(tmp_path):
 
 
 @pytest.fixture
-def ask(checkout):
+def run_setup(checkout):
     """Runs a piece of set-up in a process of its own and returns what it says."""
 
     def run(code, **env):

@@ -32,7 +32,12 @@ PROGRAMS = {
 def run(*words: object, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON"))}
     return subprocess.run(
-        [str(word) for word in words], cwd=cwd, env={**plain, **env}, capture_output=True, text=True, check=False
+        [str(argument) for argument in words],
+        cwd=cwd,
+        env={**plain, **env},
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -79,12 +84,12 @@ def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_every_file_of_every_room(wheel: Path) -> None:
     rooms = {room: f"{room}/everspot" for room in ROOMS}
-    wanted = {name.partition("/")[2] for name in tracked() for start in rooms.values() if name.startswith(start)}
-    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert held == wanted
-    packages = {name.split("/")[0] for name in held}
+    expected = {name.partition("/")[2] for name in tracked() for start in rooms.values() if name.startswith(start)}
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert packed == expected
+    packages = {name.split("/")[0] for name in packed}
     assert len(packages) == len(ROOMS)
-    assert {f"{package}/py.typed" for package in packages} <= held
+    assert {f"{package}/py.typed" for package in packages} <= packed
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +100,7 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "venv/bin"
 
 
-def test_every_program_is_spoken_of() -> None:
+def test_every_program_is_documented() -> None:
     assert set(PROJECT["project"]["scripts"]) == set(PROGRAMS)
 
 
@@ -117,10 +122,10 @@ def test_a_program_without_its_extra_names_it(bare: Path, program: str, extra: s
 
 
 def test_the_sentence_names_what_is_missing_and_nothing_else() -> None:
-    asked = ["numpy>=2", 'rich>=14; extra == "cli"', 'pyyaml>=6; extra == "cli"', "torch==2; extra == 'image'"]
-    assert lacking(asked, "cli", {"rich"}.__contains__) == ["pyyaml"]
-    assert lacking(asked, "image", {"rich"}.__contains__) == ["torch"]
-    assert lacking(asked, "cli", lambda _: True) == []
+    requirements = ["numpy>=2", 'rich>=14; extra == "cli"', 'pyyaml>=6; extra == "cli"', "torch==2; extra == 'image'"]
+    assert lacking(requirements, "cli", {"rich"}.__contains__) == ["pyyaml"]
+    assert lacking(requirements, "image", {"rich"}.__contains__) == ["torch"]
+    assert lacking(requirements, "cli", lambda _: True) == []
     assert sentence("everspot", "cli", ["rich", "pyyaml"]) == (
         "everspot needs rich, pyyaml, which are not installed: pip install 'everspot[cli]'"
     )

@@ -51,14 +51,17 @@ def trimmed(folder, **changed):
 def test_the_copy_has_the_services_in_use_the_notice_and_the_clouds_time(tmp_path):
     assert trimmed(tmp_path) == ""
     google = tmp_path / "out/google"
-    kept = (google / "provider/provider_register_services.go").read_text()
-    assert [name for name in SERVICES if f"/{name}" not in kept] == ["spanner"]
+    registered = (google / "provider/provider_register_services.go").read_text()
+    assert [name for name in SERVICES if f"/{name}" not in registered] == ["spanner"]
     for name, text in SOURCE.items():
         if "compute/" in name:
-            found = (google / name).read_text()
-            ours = text.count("max_run_duration") + text.count("maxRunDuration")
-            assert found.count("preemption_notice_duration") + found.count("preemptionNoticeDuration") == ours
-            assert found.count("max_run_duration") == text.count("max_run_duration")
+            trimmed_text = (google / name).read_text()
+            expected_count = text.count("max_run_duration") + text.count("maxRunDuration")
+            assert (
+                trimmed_text.count("preemption_notice_duration") + trimmed_text.count("preemptionNoticeDuration")
+                == expected_count
+            )
+            assert trimmed_text.count("max_run_duration") == text.count("max_run_duration")
     waits = [google / name for name in SOURCE if "tpg" in name or "account" in name]
     assert [path.read_text().count("MarketTime(") for path in waits] == [2, 4, 1]
     assert "func MarketTime(" in (google / "transport/market_time.go").read_text()
@@ -67,7 +70,7 @@ def test_the_copy_has_the_services_in_use_the_notice_and_the_clouds_time(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "said"),
+    ("file", "text", "problem"),
     [
         ("provider_register_services", "\n", "names no ['billingbudgets', 'compute', 'kms'"),
         ("compute_instance_helpers", SEND, "0 times, not once"),
@@ -78,6 +81,6 @@ def test_the_copy_has_the_services_in_use_the_notice_and_the_clouds_time(tmp_pat
         ("config", 'const AttributionKey = "goog-terraform-provisioned"\n', "0 times, not 1"),
     ],
 )
-def test_another_form_of_the_source_stops_the_build(tmp_path, file, text, said):
-    told = trimmed(tmp_path, **{file: text})
-    assert "UnknownForm" in told and said in told
+def test_another_form_of_the_source_stops_the_build(tmp_path, file, text, problem):
+    output = trimmed(tmp_path, **{file: text})
+    assert "UnknownForm" in output and problem in output

@@ -48,31 +48,31 @@ def archive(path, **files):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_an_official_engine_is_taken_only_with_the_sum_that_is_published(ask, checkout, place):
+def test_an_official_engine_is_taken_only_with_the_sum_that_is_published(run_setup, checkout, place):
     url, folder = place
-    name = ask("import engine; p, m = engine.system('x64'); "
+    name = run_setup("import engine; p, m = engine.system('x64'); "
                "print(engine.RELEASE.format(version=engine.VERSION, system=p, machine=m))").strip()  # fmt: skip
     digest = archive(folder / name, pulumi__pulumi="#!/bin/sh\n", pulumi__pulumi_language_python="#!/bin/sh\n")
     code = f"import engine; engine.PLACE = {url!r}; engine.official()"
     target = checkout / ".everspot/toolchain/bin/pulumi"
 
-    assert "checksums.txt: File not found" in ask(code)
+    assert "checksums.txt: File not found" in run_setup(code)
     sums = folder / f"pulumi-{re.search(r'[0-9.]+[0-9]', name)[0]}-checksums.txt"
     sums.write_text(f"{'0' * 64}  {name}\n")
-    assert digest in ask(code) and not target.exists()
+    assert digest in run_setup(code) and not target.exists()
     sums.write_text(f"{digest}  another-{name}\n")
-    assert "none at all is published" in ask(code) and not target.exists()
+    assert "none at all is published" in run_setup(code) and not target.exists()
     sums.write_text(f"{'0' * 64}  another\n{digest}  {name}\n")
-    assert ask(code) == "" and target.exists()
+    assert run_setup(code) == "" and target.exists()
     assert (checkout / ".everspot/toolchain/bin/pulumi-language-python").stat().st_mode & 0o111
 
 
-def test_the_official_plugin_is_taken_where_it_can_be_had_and_needs_no_bridge(ask, checkout, place):
+def test_the_official_plugin_is_taken_where_it_can_be_had_and_needs_no_bridge(run_setup, checkout, place):
     url, folder = place
     archive(folder / "plugin.tar.gz", pulumi_resource_aws='#!/bin/sh\necho "proxy=$HTTP_PROXY $*"\n')
     code = f"import provider; provider.RELEASE = '{url}/plugin.tar.gz'; print(provider.AWS.make())\n"
     code += "print(provider.AWS.official_in_place(), all(p.exists() for p in provider.AWS.products()))"
-    text = ask(code)
+    text = run_setup(code)
     assert "the official plugin" in text and "True True" in text
 
     def started(**env):
@@ -86,19 +86,19 @@ def test_the_official_plugin_is_taken_where_it_can_be_had_and_needs_no_bridge(as
 
     # Something else than the plugin, such as a portal's page, is none; then the build is tried, here without Go.
     (folder / "plugin.tar.gz").write_text("<html>Sign in</html>")
-    text = ask(code, PATH=str(checkout))
+    text = run_setup(code, PATH=str(checkout))
     assert "not an archive" in text and "Go compiler" in text
     (folder / "plugin.tar.gz").write_bytes(archive_bytes(folder)[:-20])
-    assert "not an archive" in ask(code, PATH=str(checkout))
+    assert "not an archive" in run_setup(code, PATH=str(checkout))
 
 
-def test_each_cloud_has_a_plugin_of_its_own_by_the_version_that_is_pinned(ask, checkout, place):
+def test_each_cloud_has_a_plugin_of_its_own_by_the_version_that_is_pinned(run_setup, checkout, place):
     url, folder = place
     code = f"import provider; provider.RELEASE = '{url}/{{name}}-{{version}}.tar.gz'; print(provider.GCP.make())\n"
     code += "print(provider.GCP.official_in_place(), provider.AWS.official_in_place(), provider.GCP.version())"
     version = re.search(r"pulumi-gcp==([\d.]+)", (checkout / "pyproject.toml").read_text())[1]
     archive(folder / f"gcp-{version}.tar.gz", pulumi_resource_gcp='#!/bin/sh\necho "$*"\n')
-    text = ask(code)
+    text = run_setup(code)
     assert f"the official plugin {version}" in text and f"True False {version}" in text
     plugins = checkout / ".everspot/toolchain/plugins"
     assert [p.name for p in sorted(plugins.glob("pulumi-*"))] == ["pulumi-resource-gcp"]
@@ -106,7 +106,7 @@ def test_each_cloud_has_a_plugin_of_its_own_by_the_version_that_is_pinned(ask, c
     assert started.stdout == "a b c\n"
     # Where it cannot be had: what is built instead, and how long that takes, is said before it begins.
     (folder / f"gcp-{version}.tar.gz").unlink()
-    text = ask(code, PATH=str(checkout))
+    text = run_setup(code, PATH=str(checkout))
     assert "building the upstream provider, about 4 minutes the first time" in text and "Go compiler" in text
 
 
@@ -115,15 +115,15 @@ def archive_bytes(folder):
     return (folder / "whole.tar.gz").read_bytes()
 
 
-def test_a_place_that_does_not_answer_is_given_up_soon(ask):
+def test_a_place_that_does_not_answer_is_given_up_soon(run_setup):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/x"
         began = time.monotonic()
-        text = ask(f"import downloads, pathlib; downloads.CONNECT_SECONDS = 0.5; "
+        text = run_setup(f"import downloads, pathlib; downloads.CONNECT_SECONDS = 0.5; "
                    f"downloads.fetch({url!r}, pathlib.Path('x'))")  # fmt: skip
     assert "Unreachable" in text and "timed out" in text
     assert time.monotonic() - began < 9, "not in the time that was set"
-    assert float(ask("import downloads; print(downloads.CONNECT_SECONDS)")) <= 10
+    assert float(run_setup("import downloads; print(downloads.CONNECT_SECONDS)")) <= 10
 
 
 FAKED = """
@@ -152,13 +152,13 @@ sys.exit(plan.main(CLOUDS))
 """
 
 
-def test_only_the_step_whose_product_or_source_is_gone_is_done_again(ask, checkout):
-    def made(*clouds):
-        return sorted(re.findall(r"([\w-]+): MADE", ask(FAKED.replace("CLOUDS", repr(clouds)))))
+def test_only_the_step_whose_product_or_source_is_gone_is_done_again(run_setup, checkout):
+    def made_steps(*clouds):
+        return sorted(re.findall(r"([\w-]+): MADE", run_setup(FAKED.replace("CLOUDS", repr(clouds)))))
 
     everything = ["dataset", "engine", "provider", "stubs", "venv"]
-    assert made() == everything
-    assert made() == []
+    assert made_steps() == everything
+    assert made_steps() == []
     tools = checkout / ".everspot/toolchain"
     for path, step in (
         (tools / "bin/pulumi", "engine"),
@@ -170,30 +170,30 @@ def test_only_the_step_whose_product_or_source_is_gone_is_done_again(ask, checko
         (checkout / ".everspot/stamps/engine", "engine"),
     ):
         path.unlink()
-        assert made() == [step], path
+        assert made_steps() == [step], path
     (checkout / "tools/constraints.txt").write_text("")
-    assert made() == ["venv"]
+    assert made_steps() == ["venv"]
     # Another cloud's provider is had when it is asked for, and never else.
-    assert made("aws") == []
-    assert made("aws", "gcp") == ["provider-gcp"]
+    assert made_steps("aws") == []
+    assert made_steps("aws", "gcp") == ["provider-gcp"]
     (checkout / "tools/upstream_google/trim.py").write_text("")
-    assert made() == []
-    assert made("gcp") == ["provider-gcp"]
+    assert made_steps() == []
+    assert made_steps("gcp") == ["provider-gcp"]
 
 
-def test_one_clouds_provider_is_had_without_the_others(ask):
-    text = ask(FAKED.replace("CLOUDS", "['gcp']"))
+def test_one_clouds_provider_is_had_without_the_others(run_setup):
+    text = run_setup(FAKED.replace("CLOUDS", "['gcp']"))
     assert sorted(re.findall(r"([\w-]+): MADE", text)) == ["dataset", "engine", "provider-gcp", "stubs", "venv"]
 
 
-def test_a_cloud_that_there_is_not_is_named_before_anything_is_done(ask, checkout):
-    text = ask(FAKED.replace("CLOUDS", "['aws', 'gpc']"))
+def test_a_cloud_that_there_is_not_is_named_before_anything_is_done(run_setup, checkout):
+    text = run_setup(FAKED.replace("CLOUDS", "['aws', 'gpc']"))
     assert "no cloud gpc; there are aws, gcp" in text and "MADE" not in text
     assert not (checkout / ".everspot").exists()
 
 
 @pytest.mark.parametrize(
-    ("target", "clouds", "said"),
+    ("target", "clouds", "printed"),
     [
         ("demo", "gcp", "tools/setup gcp\n.venv/bin/python -m everspot_local.demo --cloud gcp"),
         ("demo", "aws gcp", "demo plays on one cloud, with CLOUD=aws or CLOUD=gcp"),
@@ -204,13 +204,13 @@ def test_a_cloud_that_there_is_not_is_named_before_anything_is_done(ask, checkou
         ("bench", "gcp", "bench plays on AWS, with CLOUD=aws, and not on gcp"),
     ],
 )
-def test_make_sets_up_the_cloud_that_is_played_on(target, clouds, said):
+def test_make_sets_up_the_cloud_that_is_played_on(target, clouds, printed):
     command = ["make", "-n", target, f"CLOUD={clouds}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert said in done.stdout + done.stderr and (done.returncode == 0) == ("plays on" not in said)
+    assert printed in done.stdout + done.stderr and (done.returncode == 0) == ("plays on" not in printed)
 
 
-def test_a_step_that_did_not_make_its_product_is_not_taken_for_done(ask):
+def test_a_step_that_did_not_make_its_product_is_not_taken_for_done(run_setup):
     code = """
 import pathlib
 from problems import Missing
@@ -221,11 +221,11 @@ try:
 except Missing as error:
     print(error, (STAMPS / "x").exists())
 """
-    text = ask(code)
+    text = run_setup(code)
     assert "absent is still not there" in text and text.strip().endswith("False")
 
 
-def test_without_network_and_without_go_it_says_both_and_fails(ask, checkout):
+def test_without_network_and_without_go_it_says_both_and_fails(run_setup, checkout):
     done = subprocess.run(
         [sys.executable, str(checkout / "tools/setup")],
         cwd=checkout,
@@ -247,13 +247,13 @@ def test_without_network_and_without_go_it_says_both_and_fails(ask, checkout):
     assert not (checkout / ".everspot/stamps").exists()
 
 
-def test_the_constraints_name_every_package_that_is_installed(ask):
-    lines = ask("import environment as e; print(e.CONSTRAINTS.read_text()); print('==='); "
+def test_the_constraints_name_every_package_that_is_installed(run_setup):
+    lines = run_setup("import environment as e; print(e.CONSTRAINTS.read_text()); print('==='); "
                 "print(*e.requirements(), sep='\\n')")  # fmt: skip
-    pinned, wanted = (part.strip().splitlines() for part in lines.split("===\n", 1))
+    pinned, requirements = (part.strip().splitlines() for part in lines.split("===\n", 1))
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+]+", line) for line in pinned)
     versions = {canonicalize_name(n): v for n, v in (line.split("==") for line in pinned)}
-    needed, queue = set(), [(Requirement(r), "") for r in wanted]
+    needed, queue = set(), [(Requirement(r), "") for r in requirements]
     while queue:
         requirement, extra = queue.pop()
         name = canonicalize_name(requirement.name)
@@ -276,8 +276,10 @@ def test_python_starts_without_looking_for_the_project(tmp_path):
         "import sys; print(*(name for name in sys.modules if name.startswith('__editable__')))\n"
         "import everspot_core; print(everspot_core.__file__)"
     )
-    told = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    loaded, place = told.splitlines()
+    output = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout
+    loaded, place = output.splitlines()
     assert "__editable__" not in loaded
     assert Path(place).is_relative_to(ROOT / "core")
 
@@ -299,5 +301,5 @@ print(environment.install_requirements(["pip"]), *commands)
     ("broken", "expected"),
     [("", "uv pip-uv uv"), ("pip-uv", "pip pip-uv pip"), ("uv", "pip pip-uv uv pip")],
 )
-def test_packages_are_installed_by_uv_and_by_pip_where_uv_fails(ask, broken, expected):
-    assert ask(f"BROKEN = {broken!r}{INSTALL}").strip() == expected
+def test_packages_are_installed_by_uv_and_by_pip_where_uv_fails(run_setup, broken, expected):
+    assert run_setup(f"BROKEN = {broken!r}{INSTALL}").strip() == expected

@@ -24,9 +24,11 @@ class Paced(Toy):
     def restore(self) -> None:
         context = self.context
         history = self.store.events(context.job_id, brief=True)
-        given = max((e.at for e in history if e.kind is EventKind.ASSIGNED and e.epoch == context.epoch), default=None)
-        if given is not None:
-            begins = given + timedelta(seconds=float(os.environ["PACED_SETUP"]))
+        assigned_at = max(
+            (e.at for e in history if e.kind is EventKind.ASSIGNED and e.epoch == context.epoch), default=None
+        )
+        if assigned_at is not None:
+            begins = assigned_at + timedelta(seconds=float(os.environ["PACED_SETUP"]))
             self.clock.sleep(self.clock.to_real(begins - self.clock.now()))
         super().restore()
 

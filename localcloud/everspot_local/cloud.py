@@ -37,8 +37,8 @@ class Handler(WSGIRequestHandler):
     wbufsize = 1 << 20  # bytes; larger answers are to questions, which may be asked again
 
     def make_environ(self) -> dict[str, Any]:
-        """Return the request's WSGI environment. Whoever waits for "100 Continue", which is written by then, gets it
-        before the request's body is read."""
+        """Return the request's WSGI environment. A caller that waits for "100 Continue", which is written by then, gets
+        it before the request's body is read."""
         self.wfile.flush()
         return super().make_environ()
 
@@ -61,7 +61,7 @@ class LocalCloud:
         catalogue: instance types and prices, by default the one that comes with Everspot.
 
     Raises:
-        RuntimeError: if this process has a cloud of which there can be one at a time.
+        RuntimeError: if this process already has a cloud of a kind that allows one per process.
     """
 
     def __init__(self, options: Options, *, port: int = 0, catalogue: Catalogue | None = None) -> None:

@@ -171,7 +171,7 @@ def replay(
     state_dir: StateDir = HERE,
     as_json: AsJson = False,
 ) -> None:
-    """Let pools give and cost from now on what a workload's or a trace's say, which begins anew at its end."""
+    """Set pools' depths and prices from a workload or a trace from now on; it starts again at its end."""
     from everspot_local.controls.courses import load  # the other commands need not wait for numpy
 
     try:
@@ -214,7 +214,7 @@ def down(state_dir: StateDir = HERE, as_json: AsJson = False) -> None:
     _print(json.dumps({"stopped": running is not None}) if as_json else "down" if running else "nothing was up")
 
 
-_UsageError: Any = typer.BadParameter.__mro__[1]  # of click, or of the copy of it that typer brings
+_UsageError: Any = typer.BadParameter.__mro__[1]  # of click, or of the copy that typer contains
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The clouds that the local cloud can be, each imported only when it is requested: a command answers without any."""
+"""The providers that the local cloud stands in for, each imported on first use, so that commands start fast."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -13,7 +13,7 @@ from everspot_local.options import CLOUDS, Options
 
 
 class Side(Protocol):
-    """One cloud in front of the market and its machines. `calls`: the journal of the calls that it gets."""
+    """One provider in front of the market and its machines. `calls`: the journal of its API calls."""
 
     machines: Machines
     calls: Journal
@@ -41,7 +41,7 @@ def open_side(options: Options) -> Side:
     """Return the cloud of these settings, with nothing in it.
 
     Raises:
-        RuntimeError: if this process has one already of which there can be one at a time.
+        RuntimeError: if this process already has a cloud of a kind that allows one per process.
     """
     return cast(Side, _part(options.cloud, "assembly").open_side(options))
 
@@ -56,12 +56,12 @@ def quotas(cloud: str, values: Mapping[str, float]) -> Quotas:
 
 
 def owner(cloud: str, url: str, region: str) -> dict[str, str]:
-    """Return the environment by which the account's owner finds the services at a URL."""
+    """Return the environment that points the account's owner to the services at a URL."""
     return cast(dict[str, str], _part(cloud, "environment").owner(url, region))
 
 
 def abroad(cloud: str, url: str) -> dict[str, str]:
-    """Return the environment by which programs of another cloud find the services at a URL.
+    """Return the environment that points programs of another cloud to the services at a URL.
 
     Raises:
         ValueError: for a cloud that is unknown.

@@ -1,9 +1,9 @@
-"""Stands in for what moto's Cost Explorer lacks: monitors of unusual costs, who is told, and cost tags.
+"""Adds to moto's Cost Explorer what it lacks: anomaly monitors, anomaly subscriptions and cost allocation tags.
 
-It looks at no costs and tells nobody. A tag is known to the bill once an instance that is still told of has carried it
-for as long as the market's delay `billed` says; AWS needs a charge with the tag, and says up to 24 hours (Billing User
-Guide, "Activating user-defined cost allocation tags"). The words of the refusals are those that people met: AWS's
-reference names the codes alone.
+It examines no costs and notifies nobody. A tag becomes billable once an instance has carried it for the market's delay
+`billed`; the instance must still be described. AWS needs a charge with the tag, and documents up to 24 hours (Billing
+User Guide, "Activating user-defined cost allocation tags"). The texts of the refusals come from users' reports, since
+AWS's reference documents only the codes.
 """
 
 import json
@@ -49,7 +49,7 @@ def create_anomaly_monitor(self: CostExplorerResponse) -> str:
 
 
 def get_anomaly_monitors(self: CostExplorerResponse) -> str:
-    """GetAnomalyMonitors, all at once.
+    """GetAnomalyMonitors, in a single page.
 
     Raises:
         Refused: UnknownMonitorException.
@@ -99,7 +99,7 @@ def create_anomaly_subscription(self: CostExplorerResponse) -> str:
 
 
 def get_anomaly_subscriptions(self: CostExplorerResponse) -> str:
-    """GetAnomalySubscriptions, all at once.
+    """GetAnomalySubscriptions, in a single page.
 
     Raises:
         Refused: UnknownSubscriptionException.
@@ -135,7 +135,7 @@ def delete_anomaly_subscription(self: CostExplorerResponse) -> str:
 
 
 def list_cost_allocation_tags(self: CostExplorerResponse) -> str:
-    """ListCostAllocationTags: those that the bill knows, all at once."""
+    """ListCostAllocationTags: all billable tags, in a single page."""
     request, active = json.loads(self.body), _stored_documents(self, "active")
     tags = [
         {"TagKey": key, "Type": "UserDefined", "Status": "Active" if key in active else "Inactive"}
@@ -147,10 +147,10 @@ def list_cost_allocation_tags(self: CostExplorerResponse) -> str:
 
 
 def update_cost_allocation_tags_status(self: CostExplorerResponse) -> str:
-    """UpdateCostAllocationTagsStatus, of tags that the bill knows.
+    """UpdateCostAllocationTagsStatus, of billable tags.
 
     Raises:
-        Refused: ValidationException, naming those that it does not know.
+        Refused: ValidationException, naming the unknown tags.
     """
     entries, active = json.loads(self.body)["CostAllocationTagsStatus"], _stored_documents(self, "active")
     _need(1 <= len(entries) <= MOST_TAGS, f"1 to {MOST_TAGS} tags can be changed at once")

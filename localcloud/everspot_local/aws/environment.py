@@ -1,13 +1,13 @@
-"""The environment by which AWS's SDKs find the local cloud."""
+"""The environment variables that point AWS's SDKs to the local cloud."""
 
 
 def endpoints(url: str, region: str) -> dict[str, str]:
-    """Return the variables by which every program finds the services, whoever runs it."""
+    """Return the variables that point any program to the services."""
     return {"AWS_ENDPOINT_URL": url, "AWS_REGION": region, "AWS_DEFAULT_REGION": region}
 
 
 def abroad(url: str) -> dict[str, str]:
-    """Return the variables by which programs of another cloud find the services; buckets' names say their regions."""
+    """Return the variables for programs of another cloud. They name no region: S3 URLs carry it."""
     return {"AWS_ENDPOINT_URL": url}
 
 

@@ -114,8 +114,8 @@ def _joined(path: str, name: str) -> str:
 
 @lru_cache(maxsize=512)
 def _compiled(pattern: str) -> re.Pattern[str] | None:
-    """Return a pattern of the model, which is in Java's syntax, for Python; None if there is none or Python cannot
-    express it."""
+    """Convert a pattern of the model from Java's syntax to Python's; None for an empty pattern or one that Python
+    cannot express."""
     try:
         return re.compile(re.sub(r"\\p\{([LNZ])\}", lambda m: _NAMES[m[1]], pattern)) if pattern else None
     except re.error:

@@ -1,4 +1,4 @@
-"""Splits the lists of IAM and S3 into pages where moto gives all at once.
+"""Splits the lists of IAM and S3 into pages where moto returns everything.
 
 IAM: 100 entries a page unless MaxItems says otherwise (each List action). S3: ListBuckets gives up to 10,000 and a
 continuation token. The other lists of IAM, SQS, EventBridge and S3 have their pages from moto.

@@ -14,7 +14,7 @@ from everspot_local.aws.refusals import Refused
 from everspot_local.aws.strict import strict
 
 # One endpoint for all regions, or a few that serve all: STS has regional ones too, and takes either here; price lists
-# are to be had in us-east-1, eu-central-1 and ap-south-1 only; budgets and Cost Explorer lie in us-east-1.
+# are served in us-east-1, eu-central-1 and ap-south-1 only; budgets and Cost Explorer in us-east-1.
 GLOBAL = {"budgets", "ce", "iam", "sts", "pricing"}
 _SCOPE = re.compile(r"Credential=[^/,\s]+/\d{8}/([^/]+)/([^/]+)/aws4_request")
 _QUERY_SCOPE = re.compile(r"[^/]+/\d{8}/([^/]+)/[^/]+/aws4_request")

@@ -1,5 +1,5 @@
-"""Corrects two answers of moto's SQS, which make the upstream provider wait for ever or plan changes that are none, and
-refuses what SQS refuses of a queue's name, tags and attributes.
+"""Corrects two answers of moto's SQS, which make the upstream provider wait forever or plan changes that change
+nothing, and refuses what SQS refuses of a queue's name, tags and attributes.
 
 Names of deleted queues are kept in market time, like all of the cloud's own delays.
 """

@@ -1,7 +1,7 @@
 """Decides whether the local cloud enforces the clouds' own rules: sizes, names, limits, quotas, delays.
 
-It does not hold the rules themselves: each lies beside the service whose rule it is, and asks here first. Every one is
-listed in docs/local-cloud.md with the cloud's own error code, where the cloud says so, and its test.
+It does not contain the rules: each rule is in the module of its service, and calls `strict` first. Every rule is listed
+in docs/local-cloud.md with the cloud's own error code, where the cloud documents it, and its test.
 """
 
 from everspot_local.aws import account

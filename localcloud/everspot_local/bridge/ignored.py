@@ -1,4 +1,4 @@
-"""`ignoreChanges`: the prior values are put into a configuration at the paths whose changes are to be ignored."""
+"""`ignoreChanges`: puts the prior values into a configuration at the ignored paths."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Names: which upstream type a Pulumi token means, and which property is which attribute.
 
-The rule is the one by which the official plugins are generated: camelCase for snake_case, lists and sets in the plural
+The rule is that of the generator of the official plugins: camelCase for snake_case, lists and sets in the plural
 unless they hold at most one item (then the item stands alone). Each name that the rule yields is looked up in the
 installed SDK; one that is not found there, or found twice, raises `NameMismatch`: a wrong rule fails loudly.
 """

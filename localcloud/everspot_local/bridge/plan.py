@@ -152,7 +152,7 @@ def pulumi_path(node: Node, steps: Sequence[Step]) -> str:
 
 
 def value_at(value: Any, steps: Sequence[Step]) -> Any:
-    """Return the part of an upstream value at a path, None where there is none and unknown inside an unknown."""
+    """Return the part of an upstream value at a path: None where it is missing, unknown inside an unknown."""
     for step in steps:
         if is_unknown(value):
             return UNKNOWN

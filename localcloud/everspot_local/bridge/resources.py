@@ -117,7 +117,7 @@ class ProviderResources:
         return [(pulumi_path(mapping.node, d.path), d.text) for d in diagnostics(answer.diagnostics) if d.error]
 
     def plan(self, mapping: Mapping, prior: ResourceState, config: dict[str, Any]) -> Plan:
-        """Ask upstream what it would do to bring a resource from its prior state to a configuration.
+        """Return upstream's plan from a resource's prior state to a configuration.
 
         Raises:
             BridgeError: it refuses.
@@ -142,7 +142,7 @@ class ProviderResources:
     def config(
         self, mapping: Mapping, inputs: dict[str, Any], prior: ResourceState, ignored: Sequence[str] = ()
     ) -> dict[str, Any]:
-        """Return the configuration of some inputs, with the prior values where changes are to be ignored."""
+        """Return the configuration of some inputs, with the prior values where changes are ignored."""
         config: dict[str, Any] = to_upstream(mapping.node, inputs)
         if prior.value is not None:
             ignore(mapping.node, config, prior.value, ignored)

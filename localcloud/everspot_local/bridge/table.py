@@ -24,7 +24,7 @@ class ProviderTable:
     """One provider.
 
     `package`: first word of its tokens. `prefix`: first word of its upstream types. `sdk`: its SDK's Python package.
-    `binary`: the upstream provider's program. `plugin`: the name by which the engine looks for this one.
+    `binary`: the upstream provider's program. `plugin`: the plugin name that the engine looks for.
     """
 
     package: str

@@ -255,7 +255,7 @@ class Upstream:
         target = f"unix:{address}" if network == "unix" else address
         channel = grpc.insecure_channel(target, options=CHANNEL)
         if network == "unix":
-            # The socket's name is for finding it once; whoever is killed could not remove it from /tmp later.
+            # The socket's name is needed for one connection; a killed process could not remove it from /tmp later.
             try:
                 grpc.channel_ready_future(channel).result(START_LIMIT.total_seconds())
             except grpc.FutureTimeoutError:

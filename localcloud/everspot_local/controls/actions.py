@@ -50,10 +50,10 @@ class Actions:
             raise ValueError(f"action {name}: {str(error).partition('() ')[2]}") from None
 
     def interrupt(self, instance: str, notice: bool = True, rebalance: Any = None, lead: Any = None) -> dict[str, Any]:
-        """Take an instance back: a Spot instance after the usual notice, any instance at once if `notice` is false.
+        """Reclaim an instance: a Spot instance after the usual notice, any instance immediately if `notice` is false.
 
-        `instance`: an id, or `oldest`, `newest` or a pool's name, which mean a Spot instance. `rebalance`: recommend
-        to leave, and give notice so much later. `lead`: another length of the notice.
+        `instance`: an id, or `oldest`, `newest` or a pool's name, which mean a Spot instance. `rebalance`: send a
+        rebalance recommendation, and give notice this long after it. `lead`: length of the notice.
         """
         machine = self._pick(instance)
         if not notice:

@@ -1,7 +1,8 @@
-"""Courses of pools, from a moment on and without end: past its last tick each begins anew, as in the simulator.
+"""Replays schedules of pools' depths and prices. After its last tick a schedule starts again, as in the simulator.
 
-A market that takes instances away says so before: a pool falls by the time of a `notice` sooner than its course, so
-that what is taken is gone when the course falls, and nothing is given that would be taken back within that time.
+A market that reclaims instances gives notice first: a pool's depth falls one `notice` earlier than its schedule. So the
+reclaimed instances have ended when the schedule falls, and no instance is launched that would be reclaimed within the
+notice.
 """
 
 from collections.abc import Callable
@@ -99,7 +100,7 @@ class Replay:
         self._play(steps, course.gap * len(course.data), at, 0, lambda n: self._depth(course.pool, n, course.market))
 
     def _play_prices(self, course: Course, at: datetime) -> None:
-        if course.market is Market.SPOT:  # on-demand prices stand in the catalogue
+        if course.market is Market.SPOT:  # on-demand prices come from the catalogue
             steps = [(course.gap * tick, usd) for tick, usd in enumerate(course.prices)]
             self._play(steps, course.gap * len(course.prices), at, 0, lambda usd: self._price(course.pool, usd))
 

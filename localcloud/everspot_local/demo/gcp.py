@@ -48,8 +48,8 @@ def leftovers(env: Environment, cluster: str) -> list[str]:
 
 
 def launched(env: Environment) -> list[str]:
-    """Return the instances that the scheduler launched for jobs and that have not ended, with those that are stopped:
-    only a deleted one costs nothing."""
+    """Return the instances that the scheduler launched for jobs and that are not deleted. Stopped instances count,
+    because only deleted ones cost nothing."""
     return [item["name"] for item in _everywhere(env, "instances") if LAUNCH_LABEL in item.get("labels", {})]
 
 

@@ -50,7 +50,7 @@ def descendants(root: int | None = None) -> dict[int, str]:
 
 
 def end_descendants(grace: timedelta = timedelta(seconds=5)) -> dict[int, str]:
-    """Ask every descendant to end, then kill those that do not; return these."""
+    """Terminate every descendant, then kill the remaining ones; return the killed ones."""
     _signal_all(signal.SIGTERM)
     until = time.monotonic() + grace.total_seconds()
     while descendants() and time.monotonic() < until:

@@ -1,5 +1,5 @@
-"""The demonstration's events: four jobs, one of which waits out a drought, two interruptions with notice, one without,
-a sweep."""
+"""The demonstration's events: four jobs, a drought that one of them waits out, two interruptions with notice, one
+without, and a sweep."""
 
 import time
 from collections.abc import Callable
@@ -121,7 +121,7 @@ def interrupt(story: Story, job: dict[str, Any]) -> str:
 
 
 def kill(story: Story, job: dict[str, Any]) -> str:
-    """End the job's instance at once, as when its host fails."""
+    """End the job's instance immediately, as when its host fails."""
     story.world.local("interrupt", job["owner"], "--no-notice")
     return f"{job['owner']} dies at once"
 

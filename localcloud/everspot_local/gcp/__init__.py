@@ -1,1 +1,1 @@
-"""What of Google Cloud the local cloud stands in for."""
+"""The parts of Google Cloud that the local cloud stands in for."""

@@ -29,7 +29,7 @@ class GcpSide:
         """Return the region's zones by name; here an id is the name.
 
         Raises:
-            ValueError: for a region of which the catalogue names no zone.
+            ValueError: for a region without zones in the catalogue.
         """
         catalogue = builtin()
         zones = {zone for kind in catalogue.offered(region) for zone in catalogue.zones(kind, region)}

@@ -43,7 +43,7 @@ class ApiCaller:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Return all names by which policies may mean the caller."""
+        """Return all names that policies may use for the caller."""
         return self.principals or (self._policy_member,)
 
     @property
@@ -80,7 +80,7 @@ class Sessions:
         return token
 
     def issue(self, caller: ApiCaller, now: datetime, life: timedelta = LIFE) -> Token:
-        """Make a token for a caller, beside those that it has. `now`, `life`: real time."""
+        """Create another token for a caller. `now`, `life`: real time."""
         token = Token(f"ya29.{secrets.token_urlsafe(40)}", caller, now + life)
         self._tokens[token.text] = token
         return token

@@ -131,7 +131,7 @@ def document(name: str) -> dict[str, Any]:
     """Return a discovery document by its name.
 
     Raises:
-        FileNotFoundError: if the package that brings them is not installed, or has none of that name.
+        FileNotFoundError: if the package with the documents is not installed, or has no document of that name.
     """
     spec = importlib.util.find_spec("googleapiclient")
     if spec is None or spec.origin is None:

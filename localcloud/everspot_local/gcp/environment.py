@@ -1,4 +1,4 @@
-"""The environment by which the provider, Google's clients and Everspot's own programs find the local cloud.
+"""The environment variables that point the provider, Google's clients and Everspot's programs to the local cloud.
 
 The provider reads one variable for each product. Others that look alike (`GOOGLE_IAM_CUSTOM_ENDPOINT`) have no effect:
 service accounts and custom roles go by that of IAM_BETA.
@@ -24,13 +24,12 @@ XML = "/xml"
 
 
 def endpoints(url: str) -> dict[str, str]:
-    """Return the variables by which every program finds the services, whoever runs it. obstore has a variable of its
-    own."""
+    """Return the variables that point any program to the services. obstore has a variable of its own."""
     return {"EVERSPOT_GCP_ENDPOINT": url, "GOOGLE_BASE_URL": f"{url}{XML}"}
 
 
 def abroad(url: str) -> dict[str, str]:
-    """Return the variables by which programs of another cloud find the services."""
+    """Return the variables that point programs of another cloud to the services."""
     return endpoints(url)
 
 

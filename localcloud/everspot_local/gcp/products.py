@@ -1,7 +1,7 @@
 """Puts together the services of a project beside Compute Engine: storage, Pub/Sub, identities, logging, secrets, keys,
 monitoring; and holds every call to the policies.
 
-What they keep is made anew when the project is emptied; the doors to it stay.
+Their state is created again when the project is emptied; the routes to it stay.
 """
 
 import json

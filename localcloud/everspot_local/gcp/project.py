@@ -1,6 +1,6 @@
 """Stands in for the one Google Cloud project that the local cloud is, which its services share.
 
-It has one region. Nothing of it is global to the process: whoever needs it is handed it.
+It has one region. It is no global of the process: its users get it as an argument.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ NUMBER = "100000000001"
 
 @dataclass(frozen=True)
 class Need:
-    """A permission that a call needs, and of which resource: the part of its URL that begins with `projects/`."""
+    """A permission that a call needs on a resource: the part of the resource's URL from `projects/` on."""
 
     permission: str
     resource: str

@@ -1,10 +1,10 @@
 """Stands in for Compute Engine's rate quotas: so many requests a minute of each group of methods.
 
-Source: "Compute Engine rate quotas and system limits". They are the project's, whoever asks. A group is filled up
-again when a minute of the clock begins, and not little by little; a request beyond it is refused with 403,
-rateLimitExceeded. Minutes are market time, as everything is that asks in turns: a local cloud twelve times as fast is
-asked twelve times as often. The table of that page has more groups, and counts global methods and those of each region
-apart; here they count together, with the usual 1,500 requests. Other products have such quotas too, which are not here.
+Source: "Compute Engine rate quotas and system limits". They apply to the project, for all callers together. A
+group is refilled when a minute of the clock begins, not continuously; a request beyond it is refused with 403,
+rateLimitExceeded. Minutes are market time, because polling programs use market time: a local cloud twelve times as fast
+gets twelve times as many requests. The table of that page has more groups, and counts global methods and the methods of
+each region separately; here they count together, with the usual 1,500 requests. Other products' quotas are missing.
 """
 
 import threading

@@ -1,7 +1,7 @@
 """Stands in for Google's validation of requests: bodies by the schemas of the official discovery documents.
 
-It cannot know what a schema does not say: what excludes what, and what is required besides; those rules lie beside the
-resources they are of.
+A schema does not say which fields exclude each other, or which are required for other reasons; those rules are in the
+modules of the resources.
 """
 
 import json
@@ -31,7 +31,7 @@ class Body:
     Args:
         schemas: of the API, by name.
         schema: of the body.
-        method: id of the method, by which schemas say what it requires.
+        method: id of the method; schemas name required fields by it.
         empties: whether what is empty counts as said, as on APIs newer than Compute.
         patch: whether it changes what is there: what is empty counts as said, and nothing is required.
     """
@@ -89,8 +89,8 @@ class Body:
         for key, part in value.items():
             inner = properties.get(key, more)
             if inner is None:
-                # A name that is unknown says nothing if its value does: the provider sends a router's `initialNatIps`
-                # so, of which Compute knows nothing, and is taken (resource_compute_router_nat.go).
+                # An unknown name with an empty value is accepted: the provider sends a router's `initialNatIps` like
+                # this, which Compute's schema lacks (resource_compute_router_nat.go).
                 if part is not None and part != []:
                     bad.append(_unknown(key, path))
                 continue

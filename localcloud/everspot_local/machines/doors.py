@@ -1,6 +1,7 @@
-"""An HTTP server for each machine, on a port of its own, opened on first use; only the machine is told of it.
+"""An HTTP server for each machine, on its own port, opened on first use. Only the machine gets the address.
 
-It takes one request a connection and knows nothing of what is asked; and who knows a machine's port gets its answers.
+A server takes one request per connection and does not interpret it. Any process that connects to a machine's port gets
+that machine's answers.
 """
 
 import contextlib

@@ -6,8 +6,8 @@ machines from one another: no containers, no cgroups, one user.
 
 Its standard input is the power cord: `T` asks the boot command to end (SIGTERM), and what it started no sooner than it
 does itself, as systemd does with the unit of Everspot's image (`KillMode=mixed`). `K` or the end of input kills all
-processes at once, which is also what happens when the local cloud itself dies. When the boot command ends, the machine
-is off.
+processes immediately, which also happens when the local cloud itself dies. When the boot command ends, the machine is
+off.
 """
 
 import contextlib

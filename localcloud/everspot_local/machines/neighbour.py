@@ -1,7 +1,7 @@
 """Stands in for the internet between two clouds: another local cloud, in a process of its own.
 
-Two of them know nothing of each other until they are introduced (`everspot-local meet`), where real ones go by names.
-Nothing but what one cloud asks of another passes here; what machines send goes its own way.
+Two local clouds do not know each other until `everspot-local meet` introduces them; real clouds find each other by DNS
+names. Only requests of one cloud to the other pass here; machines send their own requests directly.
 """
 
 import urllib.error
@@ -20,8 +20,12 @@ class Silent(RuntimeError):
 
 @dataclass
 class SecondCloud:
-    """The other cloud. `endpoint`: URL of all of its services; empty while there is none. `variables`: by which
-    machines here find them."""
+    """The other cloud.
+
+    Attributes:
+        endpoint: URL of all of its services; empty without another cloud.
+        variables: environment that points machines here to those services.
+    """
 
     endpoint: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)

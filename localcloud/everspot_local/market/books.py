@@ -1,6 +1,6 @@
 """Writes the market's own records: launches, ends and prices, one JSON object per line.
 
-It does not compute a bill; whoever wants one reads these lines and nothing else.
+It computes no bill; a bill is computed from these lines and nothing else.
 """
 
 import json
@@ -13,7 +13,7 @@ from everspot_local.market.clock import stamp
 
 
 class Journal:
-    """An append-only file with one JSON object per line, each flushed at once."""
+    """An append-only file with one JSON object per line, each flushed immediately."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -58,8 +58,8 @@ class MarketLog(Journal):
         self.write(line if usd is None else {**line, "usd_per_hour": usd})
 
     def end(self, instance: str, interrupted: bool, at: datetime) -> None:
-        """Record that an instance costs no more. `interrupted`: whether the market took it back, or its user or itself
-        ended it."""
+        """Record the end of an instance's costs. `interrupted`: True if the market reclaimed it, False if its user or
+        the instance itself ended it."""
         self.write({"event": "end", "at": stamp(at), "id": instance, "interrupted": interrupted})
 
     def price(self, kind: str, zone: str, usd: float, at: datetime) -> None:

@@ -1,7 +1,7 @@
 """Market time, which runs faster than this machine's time by a factor.
 
-It does not touch the time of this machine, by which services tell when an object or a message was written and when
-credentials expire: those stay real, since the waits of real programs on them are real.
+It leaves the machine's time alone. Services use the machine's time for the writes of objects and messages and for the
+expiry of credentials, because real programs wait for these in real time.
 """
 
 import time
@@ -11,7 +11,7 @@ from everspot_core.documents import format_duration
 
 CLOCK_VARIABLE = "EVERSPOT_CLOCK"
 TOGETHER = 5
-"""Real seconds by which clocks may differ: half of the shortest lease, by which programs judge."""
+"""Real seconds that two clocks may differ by: half of the shortest lease."""
 
 
 class MarketClock:
@@ -35,7 +35,7 @@ class MarketClock:
 
     @property
     def variable(self) -> str:
-        """Return the value of `EVERSPOT_CLOCK`, by which machines' programs keep the same time."""
+        """Return the value of `EVERSPOT_CLOCK`, which sets the time of the machines' programs."""
         return f"{self.scale:g}@{self._epoch}"
 
     def now(self) -> datetime:

@@ -8,27 +8,27 @@ from typing import Any
 from everspot_core.documents import parse_duration
 
 OF_A_POOL = ("pending", "boot", "visible")
-"""Those that may differ from pool to pool: a larger machine or image takes its time."""
+"""Delays that may differ by pool: larger machines and images take longer."""
 
 
 @dataclass(frozen=True)
 class Delays:
-    """How long a cloud takes for what it does by itself, in market time."""
+    """The durations of a cloud's own actions, in market time."""
 
     submit: timedelta = timedelta(seconds=2)  # a fleet request until its first launches
     pending: timedelta = timedelta(seconds=8)  # launch until `running`
     boot: timedelta = timedelta(seconds=20)  # launch until the image's boot command starts
     shutdown: timedelta = timedelta(seconds=30)  # SIGTERM until SIGKILL, when a user terminates an instance
-    replace: timedelta = timedelta(seconds=15)  # the end of a fleet's instance until its replacement is asked for
-    retry: timedelta = timedelta(seconds=30)  # a fleet that lacks capacity, until it asks again
+    replace: timedelta = timedelta(seconds=15)  # the end of a fleet's instance until its replacement is requested
+    retry: timedelta = timedelta(seconds=30)  # a fleet that lacks capacity, until it tries again
     heal: timedelta = timedelta(seconds=30)  # the end of a group's instance until its replacement
     notice: timedelta = timedelta(seconds=120)  # interruption notice until the instance is taken
     walk: timedelta = timedelta(seconds=600)  # from one price to the next
     access: timedelta = timedelta(seconds=120)  # a change of a policy until it has effect
-    visible: timedelta = timedelta(seconds=3)  # launch until every description tells of the instance
+    visible: timedelta = timedelta(seconds=3)  # launch until every description shows the instance
     operation: timedelta = timedelta(seconds=3)  # a change that is answered before it is done, until it is
     found: timedelta = timedelta()  # the answer that begins an operation until a read of the operation finds it
-    remembered: timedelta = timedelta(hours=1)  # the end of an instance until no description tells of it
+    remembered: timedelta = timedelta(hours=1)  # the end of an instance until no description shows it
     billed: timedelta = timedelta(hours=24)  # the first use of a tag until the bill knows it
 
     def changed(self, overrides: Mapping[str, Any]) -> "Delays":

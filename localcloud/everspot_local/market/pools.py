@@ -31,7 +31,7 @@ class MarketPool:
     dry_until: dict[Market, datetime] = field(default_factory=dict)
     prices: list[tuple[datetime, float]] = field(default_factory=list)
     scripted: bool = False  # its price does not walk by itself
-    delays: dict[str, Any] = field(default_factory=dict)  # those that are not the market's, by name
+    delays: dict[str, Any] = field(default_factory=dict)  # overrides of the market's delays, by name
 
     @property
     def name(self) -> str:

@@ -1,6 +1,6 @@
 """Scheduled calls: one thread carries out what is due.
 
-It does not carry out two things at once, and it keeps nothing across a restart.
+It carries out one call at a time, and it keeps nothing across a restart.
 """
 
 import heapq
@@ -50,7 +50,7 @@ class Timeline:
             self._generation += 1
 
     def at(self, moment: datetime, call: Callable[[], None]) -> None:
-        """Schedule a call at a moment of market time, or at once if it has passed."""
+        """Schedule a call at a moment of market time, or immediately if that has passed."""
         with self._wake:
             heapq.heappush(self._due, (moment, next(self._order), call))
             self._wake.notify()

@@ -37,9 +37,13 @@ class Launching(Protocol):
 
 @dataclass
 class _Plan:
-    """What a set of overrides would launch, each by its position in the request, and why it is not more.
+    """The planned launches of a set of overrides, and the errors that limit them.
 
-    `refused`: ways of which an error tells.
+    Attributes:
+        ways: positions of the overrides in the request.
+        placements: the planned launches.
+        errors: one for each override that cannot launch its part.
+        refused: overrides that already have an error.
     """
 
     ways: list[int]
@@ -135,7 +139,7 @@ class Attempt:
         return allocate(request, views)
 
     def _check(self, way: int, market: Market, planned: list[Placement]) -> EC2ClientError | None:
-        """Return the error of one more launch by an override, after those that are planned."""
+        """Return the error of one more launch by an override, in addition to the planned launches."""
         override, key = self._fleet.overrides[way], (way, market)
         try:
             if key not in self._passed:

@@ -30,7 +30,7 @@ _OVERRIDE = {
 class Override:
     """One way to launch: a position in the request, and what to launch by it.
 
-    `fault`: what is wrong with it, of which an `instant` fleet tells when it launches; its zone may be unknown then.
+    `fault`: the override's error, which an `instant` fleet reports at its launch; the zone may be unknown then.
     """
 
     launch_template: dict[str, Any]
@@ -140,7 +140,7 @@ class _Reader:
         try:
             return [self.backend.get_subnet(subnet_id).availability_zone], None
         except EC2ClientError as error:
-            # What a launch refuses an `instant` fleet tells of the override, as of an image that does not exist.
+            # An `instant` fleet reports launch errors for each override, for example a missing image.
             if not self.instant:
                 raise
             return [str(override.get("AvailabilityZone") or "")], error

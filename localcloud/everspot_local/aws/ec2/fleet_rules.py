@@ -55,7 +55,7 @@ class Tokens:
 
 
 def check_deletion(backend: Any, fleet_ids: list[str]) -> None:
-    """Refuse a call that names more fleets than EC2 deletes at once; none of them is deleted then."""
+    """Refuse a call that names more fleets than EC2 deletes in one call; none of them is deleted then."""
     instant = sum(1 for i in fleet_ids if (fleet := backend.fleets.get(i)) is not None and fleet.type == "instant")
     for is_instant, count in ((True, instant), (False, len(fleet_ids) - instant)):
         if strict() and count > MOST_DELETED[is_instant]:

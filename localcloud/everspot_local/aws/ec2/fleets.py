@@ -77,7 +77,7 @@ class LocalFleet(TaggedEC2Resource):
         self.configs = configs
 
     def begin(self) -> None:
-        """Launch at once if the fleet is `instant`, and else shortly after the answer."""
+        """Launch immediately if the fleet is `instant`, else shortly after the answer."""
         if self.type == "instant":
             self.state = "active"
             self._launch(*self._missing())
@@ -87,7 +87,7 @@ class LocalFleet(TaggedEC2Resource):
 
     @property
     def deleted(self) -> bool:
-        """Return whether the fleet is deleted and launches no more."""
+        """Return whether the fleet is deleted, so that it launches nothing."""
         return self.state.startswith("deleted")
 
     def living(self, market: Market | None = None) -> list[Member]:
@@ -142,7 +142,7 @@ class LocalFleet(TaggedEC2Resource):
         try:
             satisfied = self._reach_targets()
         except Exception:
-            log.exception("fleet %s could not be brought to its targets and asks again", self.id)
+            log.exception("fleet %s could not reach its targets and tries again", self.id)
         if self.type == "maintain" and not satisfied:
             self._ask_later(account.current().market.delays.retry)
 

@@ -77,7 +77,7 @@ def load(backend: Any, make: Callable[[], None]) -> None:
 def _copied(image: LocalAmi, backend: Any) -> LocalAmi:
     """Copy an image and its snapshot to another EC2 backend, or to none yet.
 
-    The volume that the snapshot was made from is not copied: moto deletes it at once, and only its size is read.
+    The volume that the snapshot was made from is not copied: moto deletes it immediately, and only its size is read.
     """
     duplicate, snapshot = copy.copy(image), copy.copy(image.ebs_snapshot)
     duplicate.ebs_snapshot = snapshot

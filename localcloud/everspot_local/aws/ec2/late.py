@@ -2,7 +2,7 @@
 some seconds after its launch. Ids that cannot be any instance's are refused as such.
 
 EC2 Developer Guide, "Eventual consistency in the Amazon EC2 API": an id that RunInstances or CreateFleet has just
-answered may not be found yet. Only descriptions of instances lag here; that one ends is told at once.
+answered may not be found yet. Only descriptions of new instances lag here; the end of an instance shows immediately.
 """
 
 import re

@@ -120,11 +120,11 @@ class LocalEC2Backend(EC2Backend):
         quota_rules.check_vcpus(kwargs["instance_type"], market, count)
 
     def describe_instances(self, filters: Any = None) -> list[Reservation]:
-        """Describe instances as moto does, without those that are too new to be shown."""
+        """Describe instances as moto does, except instances that are too new to be shown."""
         return late.only_visible(super().describe_instances(filters))
 
     def describe_instance_status(self, instance_ids: list[str], include_all_instances: bool, filters: Any) -> list[Any]:
-        """Describe the status of instances as moto does, without those that are too new to be shown."""
+        """Describe the status of instances as moto does, except instances that are too new to be shown."""
         statuses = super().describe_instance_status(instance_ids, include_all_instances, filters)
         return [instance for instance in statuses if late.visible(instance)]
 
@@ -198,7 +198,7 @@ class LocalEC2Backend(EC2Backend):
 
     def reset(self) -> None:
         """Do nothing. moto calls this just before it discards the whole backend and makes a new one on demand; moto's
-        own method would make everything anew, which takes longer than most requests together."""
+        own method would create everything again, which takes longer than most requests together."""
 
     def create_launch_template(
         self, name: str, description: str, template_data: dict[str, Any], tag_spec: dict[str, Any]
@@ -211,7 +211,7 @@ class LocalEC2Backend(EC2Backend):
         return super().create_launch_template(name, description, template_data, tag_spec)
 
     def create_tags(self, resource_ids: list[str], tags: dict[str, str]) -> bool:
-        """Set tags as moto does, also of a launch template, of which moto describes only the tags it was created with.
+        """Set tags as moto does, also on launch templates: moto describes only the tags that a template started with.
 
         CreateTags: "Adds or overwrites only the specified tags" (Amazon EC2 API Reference).
         """

@@ -1,4 +1,4 @@
-"""Splits answers into pages where moto gives all at once, so that clients that do not follow NextToken see one page.
+"""Splits answers into pages where moto returns everything, so that clients that ignore NextToken see one page.
 
 Page sizes: 1,000 at most, as the API reference says of most Describe actions, and by default; DescribeInstanceTypes
 gives 100. With ids there are no pages: EC2 refuses MaxResults beside them.

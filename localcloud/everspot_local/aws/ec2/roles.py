@@ -4,7 +4,7 @@ EC2 Fleet needs its role for fleets of the types `request` and `maintain`, and e
 it is launched (EC2 User Guide, "EC2 Fleet prerequisites" and "Service-linked role for Spot Instances": who uses the API
 "must ensure that these roles exist"). An `instant` fleet says so of the override: as met, with the whole answer, in
 https://github.com/aws/karpenter-provider-aws/pull/7998. EC2 may create a role that is missing in the name of a caller
-with iam:CreateServiceLinkedRole; this one never does: whoever wants fleets or Spot instances declares the roles first.
+with iam:CreateServiceLinkedRole; this one never does: users of fleets or Spot instances declare the roles first.
 """
 
 from moto.core.exceptions import ServiceException

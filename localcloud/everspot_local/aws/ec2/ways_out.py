@@ -14,7 +14,7 @@ from moto.ec2.models.nat_gateways import NatGateway
 
 def check_nat_gateway(backend: Any, params: dict[str, Any]) -> None:
     """Check CreateNatGateway. EC2 creates a public NAT gateway without an internet gateway, which then fails with this
-    code; here it is refused at once."""
+    code; here it is refused immediately."""
     vpc_id = backend.get_subnet(str(params.get("SubnetId") or "")).vpc_id
     if params.get("ConnectivityType") != "private" and not any(_attached(backend, vpc_id)):
         raise EC2ClientError("Gateway.NotAttached", f"Network {vpc_id} has no Internet gateway attached")

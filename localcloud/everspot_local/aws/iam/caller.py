@@ -43,7 +43,7 @@ class Caller:
         return self.bound()
 
     def _decide(self, call: Call) -> PolicyDecision:
-        """Return the decision of policies and boundary, of which both have to allow a call (IAM user guide,
+        """Return the decision of policies and boundary; both have to allow a call (IAM user guide,
         "Permissions boundaries for IAM entities")."""
         verdict = decide(self._documents, call)
         if verdict is PolicyDecision.ALLOW and self._boundary is not None:

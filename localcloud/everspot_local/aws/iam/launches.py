@@ -1,6 +1,6 @@
 """Stands in for the Service Authorization Reference on RunInstances: what a launch is checked for, by resource.
 
-Each resource has the keys by which policies usually tell launches apart: the launch template
+Each resource has the condition keys that policies usually use to distinguish launches: the launch template
 (`ec2:LaunchTemplate`, `ec2:IsLaunchTemplateResource`), tags of what exists (`aws:ResourceTag`), tags of what is made
 (`aws:RequestTag`, `aws:TagKeys`), the instance's type, market, zone, profile and metadata options.
 """

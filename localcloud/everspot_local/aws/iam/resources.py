@@ -192,7 +192,7 @@ def _create_fleet(handler: Any, context: Context) -> Iterator[Call]:
         template = arn(region, "launch-template", template_id)
         yield Call("ec2:CreateFleet", template, tagged(backend, template_id, context))
         if version is None:
-            continue  # which is said to whoever may know
+            continue  # the launch itself reports the missing version
         for override in config.get("Overrides") or [{}]:
             for market in _markets(request):
                 launch = Launch(version.template.id, version.data, override, market, tags, FLEET_TAGS_BY)

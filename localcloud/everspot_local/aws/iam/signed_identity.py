@@ -1,4 +1,4 @@
-"""Stands in for GetCallerIdentity of the Security Token Service, on which other clouds rely.
+"""Stands in for GetCallerIdentity of the Security Token Service, which other clouds rely on.
 
 Here alone the signature of a request is checked (Signature Version 4, "Elements of an AWS API request signature"): a
 signed request is handed on as a proof, and each of its headers counts. That holds for roles' credentials; the owner's

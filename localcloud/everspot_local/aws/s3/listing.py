@@ -1,7 +1,7 @@
 """Stands in for how S3 writes a list of objects: the same text as moto's, in a fraction of the time.
 
-A cluster's scheduler lists its store several times a second, and moto reads and writes every object's time anew, with a
-parser of all ways in which people write times.
+A cluster's scheduler lists its store several times a second, and moto parses and formats every object's time each
+time, with a parser that accepts any date format.
 """
 
 from collections.abc import Mapping

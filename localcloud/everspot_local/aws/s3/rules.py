@@ -23,7 +23,7 @@ TAKEN = frozenset(
     {"backup", "bucket", "checkpoints", "datasets", "everspot", "ml-data", "my-bucket", "mybucket", "terraform-state",
      "test-bucket", "training"}
 )  # fmt: skip
-"""Bucket names that stand for all those that other accounts own."""
+"""Bucket names that other accounts own: a sample of common names."""
 
 BUCKET_TAGS, OBJECT_TAGS = 50, 10
 _SHA256_DIGITS = 64
@@ -48,7 +48,7 @@ class S3Refused(S3ClientError):
 
 
 def check_body(environ: Mapping[str, Any], headers: Mapping[str, str], data: bytes) -> None:
-    """Refuse a body of which nobody said where it ends, or that is not what its sender says it is ("Error responses":
+    """Refuse a body without a length, or one that does not match its digests ("Error responses":
     MissingContentLength, InvalidDigest, BadDigest, XAmzContentSHA256Mismatch; "PutObject" of each `x-amz-checksum-…`).
     CRC64NVME is not looked at, nor is a body that is sent in signed pieces, with the checksum behind it."""
     if length_is_missing(environ):
@@ -160,7 +160,7 @@ def check_key(bucket: FakeBucket, headers: Mapping[str, str]) -> None:
 
 
 def check_acl(bucket: FakeBucket, canned: str | None) -> None:
-    """Refuse access control lists where they are disabled, except those that grant nothing to others."""
+    """Refuse access control lists where they are disabled, except lists that grant nothing to others."""
     ownership: Any = bucket.ownership_rule  # moto calls it a document; it is the rule's name
     if canned and canned not in ("private", "bucket-owner-full-control") and ownership == "BucketOwnerEnforced":
         raise S3Refused("AccessControlListNotSupported", "The bucket does not allow ACLs")

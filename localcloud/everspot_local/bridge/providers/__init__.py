@@ -7,7 +7,7 @@ import pkgutil
 
 from everspot_local.bridge.table import ProviderTable
 
-# The provider of a plugin that names none, as those that set-up wrote before it named one.
+# The provider of plugins that name no provider, as older set-ups wrote them.
 USUAL = "aws"
 
 
@@ -15,7 +15,7 @@ def table(name: str) -> ProviderTable:
     """Return a provider's table.
 
     Raises:
-        LookupError: there is none; the message names those that there are.
+        LookupError: for an unknown provider; the message names the known ones.
     """
     provider_names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     if name not in provider_names:

@@ -124,8 +124,7 @@ class Hub:
         wait(jobs, f"a job of {revision[:8]}")
 
     def ran(self, event: str, revision: str = "", after: int = 0) -> Run:
-        """Return the newest run of an event, once it has ended. `revision`: which the run is about; `after`: a run, the
-        number of which is smaller."""
+        """Return the newest run of an event, once it has ended. `revision`: of the run; `after`: id of an older run."""
 
         def ended() -> list[Any]:
             runs = [each for each in self._runs(event, revision) if each["id"] > after]

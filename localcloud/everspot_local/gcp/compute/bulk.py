@@ -1,7 +1,7 @@
-"""Stands in for bulk creation: many instances at once, in zones and of types that the cloud chooses.
+"""Stands in for bulk creation: many instances in one request, in zones and of types that the cloud chooses.
 
-Zones are weighed as `selection` says. A zone that is not named in the policy is allowed, as `gcloud compute instances
-bulk create` tells of it; at most 1,000 instances a request.
+`selection` chooses the zones. Zones that the policy does not name are allowed, as documented for `gcloud compute
+instances bulk create`. A request has at most 1,000 instances.
 """
 
 import re
@@ -99,7 +99,7 @@ def _read(compute: Compute, request: Request, scope: str) -> Bulk:
 
 
 def _zones(compute: Compute, location: Mapping[str, Any]) -> list[str]:
-    """Return the region's zones without those that are denied."""
+    """Return the region's zones except the denied ones."""
     listed = [tail(str(each.get("zone", ""))) for each in location.get("zones", ())]
     denied = set()
     for link, rules in location.get("locations", {}).items():

@@ -75,7 +75,7 @@ class Collection:
         return aggregated(self.plural, self.kind, entries, request.params, compute)
 
     def insert(self, compute: Compute, request: Request) -> Document:
-        """Create a resource; it exists at once, and its operation is done after a while."""
+        """Create a resource; it exists immediately, and its operation is done after a while."""
         if (repeated := compute.operations.repeated(request.method, request.params)) is not None:
             return repeated.document
         scope = compute.scope(request.params)
@@ -90,7 +90,7 @@ class Collection:
         return self._change(compute, request, "patch", merged(before, request.body))
 
     def replace(self, compute: Compute, request: Request) -> Document:
-        """Replace all fields of a resource but those that the API itself adds."""
+        """Replace all fields of a resource except the fields that the API itself adds."""
         before = compute.get(self.path(compute, request))
         own_fields = {key: before[key] for key in _OWN if key in before}
         return self._change(compute, request, "update", {**request.body, **own_fields})

@@ -62,7 +62,7 @@ def _either(tokens: list[tuple[str, str]], text: str) -> tuple[Test, list[tuple[
 
 
 def _all(tokens: list[tuple[str, str]], text: str) -> tuple[Test, list[tuple[str, str]]]:
-    """Read expressions that stand beside each other, with AND or without."""
+    """Parse a sequence of expressions, with AND or without."""
     tests = []
     while True:
         test, tokens = _term(tokens, text)

@@ -193,8 +193,7 @@ def _recreate(compute: Compute, request: Request) -> Document:
 
 
 def _members(group: ManagedGroup, request: Request, *, skip: bool) -> list[GroupMember]:
-    """Return the members that a request names. A name that is no member's fails the whole request, unless it is to be
-    skipped."""
+    """Return the members that a request names. An unknown name fails the whole request, unless `skip` is set."""
     links = request.body.get("instances", ())
     if not 1 <= len(links) <= _AT_ONCE:
         raise invalid("instances", "", f"There can be 1 to {_AT_ONCE} instances in a request.")

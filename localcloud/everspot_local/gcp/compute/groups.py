@@ -1,8 +1,8 @@
 """Stands in for what a regional managed instance group does by itself: it creates, repairs, replaces and deletes
 instances.
 
-It keeps its size: what failed or was taken comes again, under the same name with a new id, for as long as it takes. It
-does not move instances to even out its zones, nor does it start or resume any.
+A group keeps its size: it creates failed and reclaimed instances again, under the same name with a new id, until it
+succeeds. It does not move instances to balance its zones, and it does not start or resume instances.
 """
 
 import random
@@ -23,7 +23,7 @@ from everspot_local.machines.machine import Machine
 
 Document = dict[str, Any]
 AGENT = f"{NUMBER}@cloudservices.gserviceaccount.com"
-"""The account by which Google acts for groups ("Service agents")."""
+"""Google's service agent for groups ("Service agents")."""
 _LETTERS = "bcdfghjklmnpqrstvwxz0123456789"
 _TRY_OUT = timedelta(seconds=1)
 ERRORS_AT_MOST = 50
@@ -247,7 +247,7 @@ class ManagedGroup:
             self._done()
 
     def _superfluous(self, staying: list[GroupMember]) -> list[GroupMember]:
-        """Order members by who is deleted first: those that do not exist yet, then the youngest."""
+        """Order members by who is deleted first: members without an instance, then the youngest."""
         young = list(reversed(staying))
         return sorted(young, key=lambda member: member.running)
 

@@ -1,8 +1,7 @@
-"""Stands in for the health checks of groups that heal themselves: checks each member, and repairs those that do not
-answer.
+"""Stands in for the health checks of autohealing groups: checks each member, and repairs members that do not answer.
 
-Who asks and answers are real programs, so they are given real time: a second between two questions at least, and a
-while to boot. Of machines that run nothing no health is known. It asks for status 200, and reads no answers.
+The programs that answer are real, so they get real time: at least a second between two checks, and a while to boot.
+Machines without programs have no known health. A check needs status 200, and ignores the answer's body.
 """
 
 import http.client

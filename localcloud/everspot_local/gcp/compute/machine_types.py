@@ -1,6 +1,6 @@
 """Stands in for Compute Engine's machine and accelerator types: those of the market's catalogue, and no others.
 
-A catalogue's type is a machine type with the GPUs that it is sold with: `g2-standard-4` brings its own,
+A catalogue's type is a machine type with the GPUs that it is sold with: `g2-standard-4` includes its own,
 `n1-standard-8+t4` is an n1-standard-8 with one attached. It knows no custom machine types.
 """
 
@@ -18,7 +18,7 @@ ACCELERATORS = {
 }  # fmt: skip
 """By GPU and its memory in GiB. Compute Engine, "GPU machine types"."""
 _ATTACHED = {"nvidia-tesla-t4": "t4", "nvidia-tesla-v100": "v100"}
-"""How the catalogue names those that are attached to a machine type that has none."""
+"""Suffixes in the catalogue of GPUs that are attached to a machine type without its own."""
 
 
 def accelerator_name(kind: InstanceType) -> str:

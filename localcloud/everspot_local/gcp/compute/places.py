@@ -1,6 +1,6 @@
 """Stands in for Compute Engine's descriptions of the project, its region, zones and machine types.
 
-It knows no other region, no custom machine types, and tells of the project no more quotas than two.
+It has no other region, no custom machine types, and shows only two quotas of the project.
 """
 
 from collections.abc import Callable

@@ -17,14 +17,20 @@ from everspot_local.gcp.project import PROJECT, Project
 
 Document = dict[str, Any]
 _NO_REFERENCES = {"selfLink", "selfLinkWithId", "metadata", "region", "zone", "machineType"}
-"""Fields whose links keep nothing from being deleted."""
+"""Fields whose links do not block a deletion."""
 
 
 class Compute:
-    """The project's Compute Engine. Called with the market's lock held. `vms`, `groups`: its instances and groups by
-    their paths. `limits`: each tells what forbids so many more machines of a catalogue's type in a market. `quotas`,
-    `global_quotas`: as the region and the project tell them. `images_gone`: paths of deleted images; `deprecations`:
-    of images, by their paths, as images.deprecate set them.
+    """The project's Compute Engine. Its methods are called with the market's lock held.
+
+    Attributes:
+        vms: instances by path.
+        groups: managed groups by path.
+        limits: each returns the error that forbids so many more machines of a catalogue type in a market, or None.
+        quotas: returns the quotas of the region.
+        global_quotas: returns the quotas of the project.
+        images_gone: paths of deleted images.
+        deprecations: deprecation status of images by path, as images.deprecate set it.
     """
 
     name = PROJECT

@@ -1,8 +1,8 @@
 """Stands in for service accounts: created, visible after a delay, disabled, deleted and restored.
 
-It does not make keys: nothing of ours has one. Sources (IAM documentation): "Create service accounts" (ids; a new
-account is not found everywhere at once), "Delete and undelete service accounts" (30 days), "Quotas and limits" (100 in
-a project); and terraform-provider-google, resource_google_service_account.go, which waits ten seconds for that reason.
+It creates no keys: Everspot uses none. Sources (IAM documentation): "Create service accounts" (ids; a new account takes
+a while to be found everywhere), "Delete and undelete service accounts" (30 days), "Quotas and limits" (100 in a
+project); and terraform-provider-google, resource_google_service_account.go, which waits ten seconds for that reason.
 """
 
 import base64
@@ -19,7 +19,7 @@ AT_MOST = 100
 SEEN_AFTER = timedelta(seconds=10)
 """From creation until every part of the cloud finds an account."""
 KEPT = timedelta(days=30)
-"""From deletion until an account cannot be brought back."""
+"""From deletion until an account cannot be restored."""
 NAME_BYTES, DESCRIPTION_BYTES = 100, 256
 _ID = re.compile(r"[a-z]([-a-z0-9]{4,28}[a-z0-9])")
 _LOGGING, _PUBSUB = (f"service-{{n}}@gcp-sa-{name}.iam.gserviceaccount.com" for name in ("logging", "pubsub"))
@@ -122,7 +122,7 @@ class Accounts:
         return email in self._agents or any(a.email == email and not a.disabled for a in self._living())
 
     def all(self) -> list[ServiceAccount]:
-        """Return the accounts that the API shows: those that are not deleted, and old enough to be found."""
+        """Return the accounts that the API shows: all that are not deleted and old enough to be found."""
         return [account for account in self._living() if self._is_visible(account)]
 
     def change(self, account: ServiceAccount, body: Mapping[str, Any], fields: set[str]) -> ServiceAccount:
@@ -141,7 +141,7 @@ class Accounts:
         return account
 
     def delete(self, account: ServiceAccount) -> None:
-        """Delete an account; its name is free at once."""
+        """Delete an account; its name is free immediately."""
         account.deleted = self._now()
 
     def undelete(self, unique_id: str) -> ServiceAccount:

@@ -1,4 +1,4 @@
-"""The needs of a call: the permissions of its method, on which resource each is checked, and what its body adds.
+"""The needs of a call: the permissions of its method, the resource of each check, and the needs of its body.
 
 The resource of a list, and of what is made by a name that the path does not have, is the project, as in the cloud's
 own refusals ("Required 'compute.instances.list' permission for 'projects/P'"). Sources of what bodies add: "Create and

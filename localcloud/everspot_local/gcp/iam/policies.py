@@ -55,7 +55,7 @@ class Policies:
         self._count = 0
 
     def begin(self, resource: str, bindings: Sequence[Mapping[str, Any]]) -> None:
-        """Set the first policy of a new resource, in effect at once."""
+        """Set the first policy of a new resource, which takes effect immediately."""
         self._histories[resource] = _PolicyHistory([(self._now(), self._stamped([dict(b) for b in bindings], 1))])
 
     def forget(self, resource: str) -> None:

@@ -85,7 +85,7 @@ class IdentityPools:
                     self._operations.get(r.params["name"]) or _nothing(r.params["name"])
                 ),
             }
-        # The provider reads them of each pool; there are none of pools that take proofs.
+        # The provider reads them for each pool; pools that accept proofs have none.
         handlers[f"{_POOLS}.listAttestationRules"] = self._no_rules
         return handlers
 

@@ -1,5 +1,6 @@
-"""Stands in for IAM's predefined roles: those that a training cluster is given or refused, as far as their permissions
-are of products that the local cloud has.
+"""Stands in for IAM's predefined roles that a training cluster is granted or refused.
+
+Their permissions are limited to products that the local cloud has.
 
 Source: "IAM roles and permissions index". A role that is not here is refused when it is granted, which is the local
 cloud's own limit and is said so.

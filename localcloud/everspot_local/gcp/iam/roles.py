@@ -1,6 +1,6 @@
 """Stands in for custom roles of a project, which are deleted in two steps and keep their id for 37 days.
 
-Sources (IAM documentation): "Create and manage custom roles" (stages; a deleted role can be brought back for 7 days,
+Sources (IAM documentation): "Create and manage custom roles" (stages; a deleted role can be restored for 7 days,
 then its id stays taken for 30 more), "Quotas and limits"; the words for an id that is taken, as met:
 github.com/terraform-google-modules/terraform-google-bastion-host/issues/14.
 """

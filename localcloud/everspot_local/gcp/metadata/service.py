@@ -1,7 +1,7 @@
 """Stands in for the metadata server of Compute Engine: one for each instance, on a port of its own.
 
 It serves `/computeMetadata/v1/` alone: with the header `Metadata-Flavor`, never to what was forwarded, as text or JSON,
-at once or when something has changed since an ETag. Waits are of real seconds. It sets no attributes of guests.
+immediately or when something has changed since an ETag. Waits are of real seconds. It sets no attributes of guests.
 Source: Compute Engine documentation, "View and query VM metadata".
 """
 

@@ -50,7 +50,7 @@ class _Delivery:
     message: Message
     ack_id: str = ""
     until: datetime | None = None
-    """Until when it is, or was, with a subscriber; None: with none so far."""
+    """End of the latest ack deadline; None before the first delivery."""
     attempts: int = 0
     """How often it was delivered."""
 
@@ -96,14 +96,13 @@ class Backlog:
     def acknowledge(self, ack_ids: list[str]) -> None:
         """Remove messages, so that they are not delivered again.
 
-        An id that is over may work or not (reference of `acknowledge`); here it works until the message is delivered
-        anew.
+        An expired id may work or not (reference of `acknowledge`); here it works until the message is delivered again.
         """
         for name in [n for n, delivery in self.deliveries.items() if delivery.ack_id in ack_ids]:
             del self.deliveries[name]
 
     def extend(self, ack_ids: list[str], now: datetime, deadline: timedelta) -> None:
-        """Set a new deadline; zero returns the message at once."""
+        """Set a new deadline; zero returns the message immediately."""
         for delivery in self.deliveries.values():
             if delivery.ack_id in ack_ids:
                 delivery.until = now + deadline

@@ -1,8 +1,8 @@
 """Stands in for Pub/Sub's topics and subscriptions: what is published reaches every subscription that is there then.
 
-It keeps nothing of a topic for subscriptions that come later, and has no snapshots. Names of deleted topics and
-subscriptions are free at once. A message that was delivered as often as a dead-letter policy says goes to that policy's
-topic when anybody pulls next; in the cloud this is best effort ("Handle message failures", dead-letter topics).
+It keeps no messages of a topic for later subscriptions, and has no snapshots. Names of deleted topics and subscriptions
+are free immediately. A message that reached its dead-letter policy's number of deliveries goes to that topic at
+the next pull; in the cloud this is best effort ("Handle message failures", dead-letter topics).
 """
 
 import threading
@@ -203,7 +203,7 @@ class PubSub:
             subscription.backlog.acknowledge(ack_ids)
 
     def modify(self, name: str, ack_ids: list[str], seconds: int) -> None:
-        """Set the time that is left to acknowledge messages. After 0 seconds, they are delivered again at once.
+        """Set the time that remains to acknowledge messages. With 0 seconds, they are delivered again immediately.
 
         Raises:
             ApiError: for a subscription that does not exist, no ids, or seconds other than 0 to 600.

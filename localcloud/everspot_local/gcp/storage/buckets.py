@@ -29,7 +29,7 @@ class BucketDocuments:
     """The buckets of a project as documents, over the same objects as the XML API. Methods raise `ApiError`.
 
     Args:
-        objects: what lies in them.
+        objects: contents of the buckets.
         now: market time.
         number: of the project.
         url: of the JSON API.

@@ -44,7 +44,7 @@ class JsonApi:
     def routes(self) -> Mapping[str, Handler]:
         """Return handlers by method id."""
         return {
-            # There are none; whoever deletes a bucket with its objects looks for them first.
+            # Always empty; the provider lists them before it deletes a bucket with its objects.
             "storage.anywhereCaches.list": lambda r: {
                 "kind": "storage#anywhereCaches", "items": [] if self._buckets.get(r.params["bucket"]) else None,
             },

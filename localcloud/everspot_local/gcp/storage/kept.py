@@ -1,4 +1,4 @@
-"""What Cloud Storage keeps of objects, and how it refuses: values alone, without rules."""
+"""Cloud Storage's values: objects, buckets' contents and refusals, without rules."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ class Keeping:
 
 @dataclass
 class BucketContents:
-    """A bucket: live objects by name, when each was written last, and what is no more live."""
+    """A bucket: live objects by name, when each was last written, and objects that are no longer live."""
 
     objects: dict[str, Stored] = field(default_factory=dict)
     written: dict[str, timedelta] = field(default_factory=dict)

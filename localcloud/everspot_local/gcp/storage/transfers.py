@@ -84,7 +84,7 @@ def ranged(data: bytes, range_header: str | None) -> Answered:
 
 
 def check_length(environ: Mapping[str, Any]) -> None:
-    """Refuse a body of which nobody said where it ends."""
+    """Refuse a body without a length."""
     if length_is_missing(environ):
         raise StorageRefused(411, "MissingContentLength", "You must provide the Content-Length HTTP header.")
 

@@ -57,7 +57,7 @@ def test_a_destroy_that_was_killed_goes_on_with_down(google: Any, capsys: pytest
         assert drift(Engine.find(google.project), STACK).found
         assert everspot("down", "--stack", STACK, "--yes") == 0, capsys.readouterr().err
         assert f"{NAME} is down; nothing of it is left that runs." in capsys.readouterr().out
-    assert named(google, GROUPS, "") == set() and pending(google, STACK) == set()
+    assert list_names(google, GROUPS, "") == set() and pending(google, STACK) == set()
 
 
 @pytest.mark.nightly

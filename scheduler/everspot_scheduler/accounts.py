@@ -46,13 +46,13 @@ class Accounts:
         self._store = store
         self._pace, self._budgets = Pace(READ_EVERY), Budgets()
         self._loaded = False
-        self._known: dict[str, Sequence[Event]] = {}
+        self._read_events: dict[str, Sequence[Event]] = {}
         self._claims: dict[str, dict[str, list[Tenure]]] = defaultdict(dict)
         self._accounts: dict[str, _Account] = {}
         self._over: dict[tuple[date, str], Amount] = {}  # of the instances below, together
         self._done: set[str] = set()
 
-    def look(self, seen: Observation, ledger: Ledger) -> tuple[Purse, ...]:
+    def look(self, observation: Observation, ledger: Ledger) -> tuple[Purse, ...]:
         """Every cap with the amount spent of it until now.
 
         Raises:
@@ -61,9 +61,9 @@ class Accounts:
         self._read()
         if not any(self._budgets.limits()):
             return ()
-        return purses(self._budgets, self.days(seen, ledger), self._store.clock.now())
+        return purses(self._budgets, self.days(observation, ledger), self._store.clock.now())
 
-    def days(self, seen: Observation, ledger: Ledger) -> dict[tuple[date, str], Amount]:
+    def days(self, observation: Observation, ledger: Ledger) -> dict[tuple[date, str], Amount]:
         """What each team has spent on each day of this month until now.
 
         Raises:
@@ -71,11 +71,11 @@ class Accounts:
         """
         now = self._store.clock.now()
         month = Period.MONTH.begin(now)
-        self._hear(seen, ledger, month, now)
+        self._hear(observation, ledger, month, now)
         total = {key: amount for key, amount in self._over.items() if key[0] >= month.date()}
         self._over = dict(total)
         for name in ledger.launches.keys() - self._done:
-            add(total, self._of(name, ledger, month, now))
+            add(total, self._instance_spending(name, ledger, month, now))
         return total
 
     def _read(self) -> None:
@@ -86,47 +86,51 @@ class Accounts:
         except BadDocument as error:  # what was known holds: a cap that cannot be read is no reason to spend more
             _log.error("%s: the budgets that were read last count", error)
 
-    def _hear(self, seen: Observation, ledger: Ledger, month: datetime, now: datetime) -> None:
+    def _hear(self, observation: Observation, ledger: Ledger, month: datetime, now: datetime) -> None:
         """Learn from the jobs' events who held which instance."""
         if not self._loaded:
             for dossier in self._store.archive.scan(month, now).values():
                 self._claim(dossier.submission, dossier.record, dossier.events)
             self._loaded = True
-        begun = [d.value for name, d in seen.records.items() if d.value.epoch > 0 and name in seen.jobs]
-        histories = ledger.histories.of(begun)
+        begun = [d.value for name, d in observation.records.items() if d.value.epoch > 0 and name in observation.jobs]
+        histories = ledger.histories.read(begun)
         for record in begun:
             events = histories[record.job_id]
-            if self._known.get(record.job_id) is not events:
-                self._claim(seen.jobs[record.job_id].value, record, events)
-        self._known = dict(histories)
+            if self._read_events.get(record.job_id) is not events:
+                self._claim(observation.jobs[record.job_id].value, record, events)
+        self._read_events = dict(histories)
 
     def _claim(self, submission: JobSubmission, record: JobRecord | None, events: Iterable[Event]) -> None:
         """Note which instances the job has held. Its record may know the end of the last tenure before its events
         do."""
         job, team = submission.job_id, submission.spec.tags.get("Team", "")
-        left = record.changed_at if record is not None and not record.state.owned else _OPEN
-        held: dict[str, list[Tenure]] = defaultdict(list)
+        released_at = record.changed_at if record is not None and not record.state.owned else _OPEN
+        tenures_by_instance: dict[str, list[Tenure]] = defaultdict(list)
         for attempt in attempts(events):
             if attempt.instance_id is not None:
-                held[attempt.instance_id].append(Tenure(team, attempt.start, attempt.end or left, attempt.share))
-        for instance, holds in held.items():
+                tenures_by_instance[attempt.instance_id].append(
+                    Tenure(team, attempt.start, attempt.end or released_at, attempt.share)
+                )
+        for instance, tenures in tenures_by_instance.items():
             if instance not in self._done:
-                self._claims[instance][job] = holds
+                self._claims[instance][job] = tenures
 
-    def _of(self, name: str, ledger: Ledger, month: datetime, now: datetime) -> dict[tuple[date, str], Amount]:
+    def _instance_spending(
+        self, name: str, ledger: Ledger, month: datetime, now: datetime
+    ) -> dict[tuple[date, str], Amount]:
         """What an instance has cost since the month began."""
         launch, ended = ledger.launches[name], ledger.ends.get(name)
         if ended is not None and ended.ended_at < month:
             self._close(name)
             return {}
         account = self._accounts.setdefault(name, _Account({}, max(month, launch.launched_at)))
-        holds = in_order(hold for own in self._claims.get(name, {}).values() for hold in own)
+        tenures = in_order(hold for own in self._claims.get(name, {}).values() for hold in own)
         kind = ledger.catalogue.types.get(launch.instance_type)
         gpus = kind.gpus if kind is not None else 0
         book, rules, settled = ledger.prices(), ledger.billing, now - SETTLED
         if settled - account.until >= SETTLED or (ended is not None and ended.ended_at < settled):
             until = max(account.until, settled)
-            before = spending(launch, ended, holds, gpus=gpus, book=book, rules=rules, since=account.until, now=until)
+            before = spending(launch, ended, tenures, gpus=gpus, book=book, rules=rules, since=account.until, now=until)
             add(account.spent, before)
             account.until = until
             self._thin_out(name, until)
@@ -135,7 +139,7 @@ class Accounts:
             add(self._over, account.spent)
             return account.spent
         total = dict(account.spent)
-        add(total, spending(launch, ended, holds, gpus=gpus, book=book, rules=rules, since=account.until, now=now))
+        add(total, spending(launch, ended, tenures, gpus=gpus, book=book, rules=rules, since=account.until, now=now))
         return total
 
     def _close(self, name: str) -> None:
@@ -145,8 +149,8 @@ class Accounts:
 
     def _thin_out(self, name: str, until: datetime) -> None:
         """Forget tenures that had ended by then: they are in the account."""
-        mine = self._claims.get(name, {})
-        for job in list(mine):
-            mine[job] = [hold for hold in mine[job] if hold.end > until]
-            if not mine[job]:
-                del mine[job]
+        tenures_by_job = self._claims.get(name, {})
+        for job in list(tenures_by_job):
+            tenures_by_job[job] = [hold for hold in tenures_by_job[job] if hold.end > until]
+            if not tenures_by_job[job]:
+                del tenures_by_job[job]

@@ -60,22 +60,22 @@ class Actor:
         self._store, self._history, self._faults = store, history, faults
         self._dropped: set[str] = set()
 
-    def forget_dropped(self, seen: Observation) -> None:
-        """Remove from `seen` the drills that this scheduler has carried out already."""
-        self._dropped &= set(seen.drills)
+    def forget_dropped(self, observation: Observation) -> None:
+        """Remove from `observation` the drills that this scheduler has carried out already."""
+        self._dropped &= set(observation.drills)
         for name in self._dropped:
-            del seen.drills[name]
+            del observation.drills[name]
 
-    def carry_out(self, action: Deed, seen: Observation) -> ActionResult:
-        """Carry the action out if everything still is as it was observed. The new versions go into `seen`."""
-        outcome = self._do(action, seen)
+    def carry_out(self, action: Deed, observation: Observation) -> ActionResult:
+        """Carry the action out if everything still is as it was observed. The new versions go into `observation`."""
+        outcome = self._do(action, observation)
         if outcome is ActionResult.DONE:
             _log.info("%s", say(action))
         elif outcome is ActionResult.LOST:
             _log.info("overtaken: %s", say(action))
         return outcome
 
-    def carry_out_all(self, actions: Sequence[Deed], seen: Observation) -> list[ActionResult]:
+    def carry_out_all(self, actions: Sequence[Deed], observation: Observation) -> list[ActionResult]:
         """Carry out all actions and return their results in order.
 
         Actions on different instances run in parallel, those on one instance one after the other. Jobs that are put
@@ -85,193 +85,199 @@ class Actor:
         for n, action in enumerate(actions):
             by_instance[getattr(action, "instance_id", "") or f"-{n}"].append(n)
         groups = list(by_instance.values())
-        done = side_by_side(lambda group: self._carry_out_group([actions[n] for n in group], seen), groups)
+        done = side_by_side(lambda group: self._carry_out_group([actions[n] for n in group], observation), groups)
         results = {
-            n: result for group, of in zip(groups, done, strict=True) for n, result in zip(group, of, strict=True)
+            n: result
+            for group, group_results in zip(groups, done, strict=True)
+            for n, result in zip(group, group_results, strict=True)
         }
         return [results[n] for n in range(len(actions))]
 
-    def _carry_out_group(self, actions: list[Deed], seen: Observation) -> list[ActionResult]:
+    def _carry_out_group(self, actions: list[Deed], observation: Observation) -> list[ActionResult]:
         placed = [a for a in actions if isinstance(a, Assign)]
-        lost = len(placed) > 1 and not self._write_orders(placed, seen)
-        return [ActionResult.LOST if lost and a in placed else self.carry_out(a, seen) for a in actions]
+        lost = len(placed) > 1 and not self._write_orders(placed, observation)
+        return [ActionResult.LOST if lost and a in placed else self.carry_out(a, observation) for a in actions]
 
-    def _do(self, action: Deed, seen: Observation) -> ActionResult:
+    def _do(self, action: Deed, observation: Observation) -> ActionResult:
         match action:
             case Assign():
-                return self._assign(action, seen)
+                return self._assign(action, observation)
             case Complete():
-                return self._second_half(action.job_id, action.instance_id, seen)
+                return self._second_half(action.job_id, action.instance_id, observation)
             case Void():
-                return self._void(action, seen)
+                return self._void(action, observation)
             case Clear():
-                return self._clear(action, seen)
+                return self._clear(action, observation)
             case Restore():
-                return self._restore(action, seen)
+                return self._restore(action, observation)
             case Stop():
-                return self._stop(action, seen)
+                return self._stop(action, observation)
             case Cordon():
-                return self._cordon(action, seen)
+                return self._cordon(action, observation)
             case Leave():
-                return self._leave(action, seen)
+                return self._leave(action, observation)
             case Expire():
-                return self._expire(action, seen)
+                return self._expire(action, observation)
             case Finish():
-                return self._finish(action, seen)
+                return self._finish(action, observation)
             case DropDrills():
-                return self._drop_drills(action.job_id, action.drills, seen)
+                return self._drop_drills(action.job_id, action.drills, observation)
             case Release():
-                return self._release(action, seen)
+                return self._release(action, observation)
             case Refuse():
-                return self._refuse(action, seen)
+                return self._refuse(action, observation)
             case Hold() | Stay():
                 return ActionResult.IDLE  # `waiting` writes down why a job waits
             case _:
                 assert_never(action)
 
-    def _assign(self, action: Assign, seen: Observation) -> ActionResult:
-        found = seen.assignments.get(action.instance_id)
-        given = found.value.of(action.job_id) if found is not None else None
-        written = given is not None and given.epoch == action.epoch  # with those that it was put beside
-        if not written and not self._write_orders([action], seen):
+    def _assign(self, action: Assign, observation: Observation) -> ActionResult:
+        document = observation.assignments.get(action.instance_id)
+        seat = document.value.of(action.job_id) if document is not None else None
+        written = seat is not None and seat.epoch == action.epoch  # with those that it was put beside
+        if not written and not self._write_orders([action], observation):
             return ActionResult.LOST
-        return self._second_half(action.job_id, action.instance_id, seen)
+        return self._second_half(action.job_id, action.instance_id, observation)
 
-    def _write_orders(self, actions: Sequence[Assign | Restore], seen: Observation) -> bool:
+    def _write_orders(self, actions: Sequence[Assign | Restore], observation: Observation) -> bool:
         """Name the jobs in the assignment of their instance, all by one write."""
-        found = seen.assignments.get(actions[0].instance_id)
-        old = given = found.value if found is not None else None
+        document = observation.assignments.get(actions[0].instance_id)
+        old = assignment = document.value if document is not None else None
         now = self._store.clock.now()
         for action in actions:
-            given = self._named(action, given, seen, now)
+            assignment = self._with_job(action, assignment, observation, now)
             if isinstance(action, Restore):
-                given = seats.restored(given, old, action.job_id, action.epoch)
-            if given is None:
+                assignment = seats.restored(assignment, old, action.job_id, action.epoch)
+            if assignment is None:
                 return False
-        return given is not None and self._write_assignment(given, seen)
+        return assignment is not None and self._write_assignment(assignment, observation)
 
     @staticmethod
-    def _named(action: Assign | Restore, old: Assignment | None, seen: Observation, now: datetime) -> Assignment | None:
+    def _with_job(
+        action: Assign | Restore, old: Assignment | None, observation: Observation, now: datetime
+    ) -> Assignment | None:
         """The assignment with the job added; None if there is no room for it."""
         if not action.beside:
             return seats.give(old, action.instance_id, action.job_id, action.epoch, now)
-        there, job = seen.instances.get(action.instance_id), seen.jobs.get(action.job_id)
-        if there is None or job is None:
+        instance, job = observation.instances.get(action.instance_id), observation.jobs.get(action.job_id)
+        if instance is None or job is None:
             return None
-        return seats.seat(old, there.value, action.job_id, action.epoch, job.value.spec.resources, now)
+        return seats.seat(old, instance.value, action.job_id, action.epoch, job.value.spec.resources, now)
 
-    def _second_half(self, job_id: str, instance_id: str, seen: Observation) -> ActionResult:
-        old = seen.records.get(job_id)
+    def _second_half(self, job_id: str, instance_id: str, observation: Observation) -> ActionResult:
+        old = observation.records.get(job_id)
         record = lease.assign(old.value if old else None, job_id, instance_id, self._store.clock.now())
-        if not self.write_record(record, seen):
+        if not self.write_record(record, observation):
             return ActionResult.LOST
-        there = seen.instances.get(instance_id)
-        self._history.assigned(record, seen.assignments[instance_id].value, there.value if there else None)
+        instance = observation.instances.get(instance_id)
+        self._history.assigned(record, observation.assignments[instance_id].value, instance.value if instance else None)
         return ActionResult.DONE
 
-    def _void(self, action: Void, seen: Observation) -> ActionResult:
+    def _void(self, action: Void, observation: Observation) -> ActionResult:
         now = self._store.clock.now()
-        old = seen.records.get(action.job_id)
+        old = observation.records.get(action.job_id)
         record = old.value if old else lease.pending(action.job_id, now)
         spent = record.model_copy(update={"epoch": action.epoch, "beat": 0, "changed_at": now})
-        return _result(self.write_record(spent, seen))
+        return _result(self.write_record(spent, observation))
 
-    def _clear(self, action: Clear, seen: Observation) -> ActionResult:
-        old = seen.assignments[action.instance_id].value
+    def _clear(self, action: Clear, observation: Observation) -> ActionResult:
+        old = observation.assignments[action.instance_id].value
         without = seats.strike(old, action.job_id, action.epoch, self._store.clock.now())
-        return _result(self._write_assignment(without, seen))
+        return _result(self._write_assignment(without, observation))
 
-    def _restore(self, action: Restore, seen: Observation) -> ActionResult:
+    def _restore(self, action: Restore, observation: Observation) -> ActionResult:
         """Name the job again. An order to leave stays, and on a cordoned instance the job is told to stop at once."""
-        return _result(self._write_orders([action], seen))
+        return _result(self._write_orders([action], observation))
 
-    def _stop(self, action: Stop, seen: Observation) -> ActionResult:
-        old, now = seen.assignments[action.instance_id].value, self._store.clock.now()
-        told = seats.stop(old, action.job_id, action.epoch, action.reason, action.deadline, now)
-        if not self._write_assignment(told, seen):
+    def _stop(self, action: Stop, observation: Observation) -> ActionResult:
+        old, now = observation.assignments[action.instance_id].value, self._store.clock.now()
+        assignment = seats.stop(old, action.job_id, action.epoch, action.reason, action.deadline, now)
+        if not self._write_assignment(assignment, observation):
             return ActionResult.LOST
-        self._drop_drills(action.job_id, action.drills, seen)
+        self._drop_drills(action.job_id, action.drills, observation)
         return ActionResult.DONE
 
-    def _cordon(self, action: Cordon, seen: Observation) -> ActionResult:
-        found, now = seen.assignments.get(action.instance_id), self._store.clock.now()
-        told = seats.cordon(found.value if found else None, action.instance_id, action.deadline, now)
-        return _result(self._write_assignment(told, seen))
+    def _cordon(self, action: Cordon, observation: Observation) -> ActionResult:
+        document, now = observation.assignments.get(action.instance_id), self._store.clock.now()
+        assignment = seats.cordon(document.value if document else None, action.instance_id, action.deadline, now)
+        return _result(self._write_assignment(assignment, observation))
 
-    def _leave(self, action: Leave, seen: Observation) -> ActionResult:
+    def _leave(self, action: Leave, observation: Observation) -> ActionResult:
         """Write the fault first, because the record of an instance that has left does not say why."""
         if action.fault is not None:
-            self._faults.note(seen.instances[action.instance_id].value, action.fault, because(action))
-        found, now = seen.assignments.get(action.instance_id), self._store.clock.now()
-        told = seats.leave(found.value if found else None, action.instance_id, action.reason, now)
-        return _result(self._write_assignment(told, seen))
+            self._faults.note(observation.instances[action.instance_id].value, action.fault, because(action))
+        document, now = observation.assignments.get(action.instance_id), self._store.clock.now()
+        assignment = seats.leave(document.value if document else None, action.instance_id, action.reason, now)
+        return _result(self._write_assignment(assignment, observation))
 
-    def _release(self, action: Release, seen: Observation) -> ActionResult:
+    def _release(self, action: Release, observation: Observation) -> ActionResult:
         """Write the order to leave, on the assignment that was seen without a job. The releaser ends the instance
         then."""
-        found, now = seen.assignments.get(action.instance_id), self._store.clock.now()
-        old = found.value if found else None
+        document, now = observation.assignments.get(action.instance_id), self._store.clock.now()
+        old = document.value if document else None
         if old is not None and (old.order is Order.LEAVE or old.jobs):
             return ActionResult.IDLE
-        told = seats.leave(old, action.instance_id, Reason.RELEASE, now)
-        return _result(self._write_assignment(told, seen))
+        assignment = seats.leave(old, action.instance_id, Reason.RELEASE, now)
+        return _result(self._write_assignment(assignment, observation))
 
-    def _refuse(self, action: Refuse, seen: Observation) -> ActionResult:
-        return self._close(action.job_id, action.epoch, EventKind.FAILED, Reason.INFEASIBLE, because(action), seen)
+    def _refuse(self, action: Refuse, observation: Observation) -> ActionResult:
+        return self._close(
+            action.job_id, action.epoch, EventKind.FAILED, Reason.INFEASIBLE, because(action), observation
+        )
 
-    def _expire(self, action: Expire, seen: Observation) -> ActionResult:
-        held = seen.records[action.job_id].value
+    def _expire(self, action: Expire, observation: Observation) -> ActionResult:
+        lost_record = observation.records[action.job_id].value
         ended, now = action.why is Why.INSTANCE_GONE, self._store.clock.now()
-        record = lease.expire(held, now, f"lost on {action.instance_id}: {because(action)}", ended=ended)
-        if not self.write_record(record, seen):
+        record = lease.expire(lost_record, now, f"lost on {action.instance_id}: {because(action)}", ended=ended)
+        if not self.write_record(record, observation):
             return ActionResult.LOST
         cause = "terminated" if ended else "expired"
         self._history.lost(record, action.epoch, cause)
         return ActionResult.DONE
 
-    def _finish(self, action: Finish, seen: Observation) -> ActionResult:
+    def _finish(self, action: Finish, observation: Observation) -> ActionResult:
         kind = EventKind.CANCELLED if action.state is JobState.CANCELLED else EventKind.FAILED
-        return self._close(action.job_id, action.epoch, kind, action.reason, because(action), seen)
+        return self._close(action.job_id, action.epoch, kind, action.reason, because(action), observation)
 
     def _close(
-        self, job_id: str, epoch: int, kind: EventKind, reason: Reason, detail: str, seen: Observation
+        self, job_id: str, epoch: int, kind: EventKind, reason: Reason, detail: str, observation: Observation
     ) -> ActionResult:
         """End a waiting job. The event comes first: its reason stays true, whoever carries the end out."""
         now = self._store.clock.now()
-        self._history.tell(kind, job_id, epoch, now, None, reason=reason.value, message=detail)
-        old = seen.records.get(job_id)
+        self._history.write(kind, job_id, epoch, now, None, reason=reason.value, message=detail)
+        old = observation.records.get(job_id)
         record = lease.close(old.value if old else None, job_id, reason, now, detail)
-        return _result(self.write_record(record, seen))
+        return _result(self.write_record(record, observation))
 
-    def _drop_drills(self, job_id: str, drills: tuple[str, ...], seen: Observation) -> ActionResult:
+    def _drop_drills(self, job_id: str, drills: tuple[str, ...], observation: Observation) -> ActionResult:
         """Delete fulfilled requests. If the store refuses that, at least this scheduler does not repeat them."""
         for name in (f"{job_id}/{drill_id}" for drill_id in drills):
             self._dropped.add(name)
-            seen.drills.pop(name, None)
+            observation.drills.pop(name, None)
             try:
                 self._store.drills.delete(name)
             except StoreDenied as error:
                 _log.critical("drill %s cannot be taken away: this role must be allowed to: %s", name, error)
         return ActionResult.DONE if drills else ActionResult.IDLE
 
-    def write_record(self, record: JobRecord, seen: Observation) -> bool:
-        """Write a record if it still is as it was observed. The new version goes into `seen`."""
+    def write_record(self, record: JobRecord, observation: Observation) -> bool:
+        """Write a record if it still is as it was observed. The new version goes into `observation`."""
         name, table = record.job_id, self._store.records
-        old = seen.records.get(name)
+        old = observation.records.get(name)
         written = table.create(name, record) if old is None else table.replace(name, old, record)
         if written is None:
             return False
-        seen.records[name] = written
-        seen.written.add(name)
+        observation.records[name] = written
+        observation.written.add(name)
         return True
 
-    def _write_assignment(self, given: Assignment, seen: Observation) -> bool:
-        name, table = given.instance_id, self._store.assignments
-        old = seen.assignments.get(name)
-        written = table.create(name, given) if old is None else table.replace(name, old, given)
+    def _write_assignment(self, assignment: Assignment, observation: Observation) -> bool:
+        name, table = assignment.instance_id, self._store.assignments
+        old = observation.assignments.get(name)
+        written = table.create(name, assignment) if old is None else table.replace(name, old, assignment)
         if written is None:
             return False
-        seen.assignments[name] = written
+        observation.assignments[name] = written
         return True
 
 

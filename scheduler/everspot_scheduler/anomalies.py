@@ -61,16 +61,18 @@ class AnomalyWatch:
     def __init__(self, store: Store, scheduler_id: str, accounts: Accounts, declaration: Declaration) -> None:
         self._store, self._accounts, self._declaration = store, accounts, declaration
         clock, now = store.clock, store.clock.now()
-        self._pace, self._spent_pace = (Pace(max(LEAST, clock.to_real(every))) for every in (LOOK_EVERY, SPENT_EVERY))
+        self._pace, self._spent_pace = (
+            Pace(max(LEAST, clock.to_real(interval))) for interval in (LOOK_EVERY, SPENT_EVERY)
+        )
         self._spent_pace.called(clock.monotonic())  # a scheduler that starts has more urgent things to read
-        self._known = Anomalies(scheduler_id=scheduler_id, updated_at=now)
-        self._written = self._known
+        self._anomalies = Anomalies(scheduler_id=scheduler_id, updated_at=now)
+        self._written = self._anomalies
         self._spending = DailySpending(updated_at=now)
 
     @property
     def unusual(self) -> Unusual:
         """What is not as usual now, by the thresholds that are declared now."""
-        return Unusual(self._declaration.manifest.anomalies or USUAL, self._known.open)
+        return Unusual(self._declaration.manifest.anomalies or USUAL, self._anomalies.open)
 
     def load(self) -> None:
         """Read what the last scheduler has written.
@@ -79,16 +81,18 @@ class AnomalyWatch:
             StoreError: if it could not be asked.
         """
         try:
-            found, spending = self._store.notes.anomalies(), self._store.notes.spending()
+            anomalies, spending = self._store.notes.anomalies(), self._store.notes.spending()
         except BadDocument as error:
             _log.error("%s: it is written anew", error)
             return
-        if found is not None:
-            self._known = self._written = found.model_copy(update={"scheduler_id": self._known.scheduler_id})
+        if anomalies is not None:
+            self._anomalies = self._written = anomalies.model_copy(
+                update={"scheduler_id": self._anomalies.scheduler_id}
+            )
         self._spending = spending or self._spending
 
     def look(
-        self, view: ClusterView, seen: Observation, ledger: Ledger, described: Iterable[CloudInstance] = ()
+        self, view: ClusterView, observation: Observation, ledger: Ledger, described: Iterable[CloudInstance] = ()
     ) -> None:
         """Look for anomalies if it is due. `view`: of the last plan of the tick; `described`: the cluster's instances
         as the cloud describes them."""
@@ -97,21 +101,21 @@ class AnomalyWatch:
             return
         try:
             if self._spent_pace.take(monotonic):
-                self._add_up(seen, ledger)
-            self._follow([*self._found(view, ledger), *self._orphaned(described, ledger)])
+                self._add_up(observation, ledger)
+            self._follow([*self._find_anomalies(view, ledger), *self._orphaned(described, ledger)])
         except StoreError as error:  # notes for people: what the tick has yet to record comes first
             _log.error("what is not as usual is not written down, and is tried again later: %s", error)
 
-    def _add_up(self, seen: Observation, ledger: Ledger) -> None:
+    def _add_up(self, observation: Observation, ledger: Ledger) -> None:
         days: dict[date, dict[str, float]] = defaultdict(dict)
-        for (day, team), amount in self._accounts.days(seen, ledger).items():
+        for (day, team), amount in self._accounts.days(observation, ledger).items():
             days[day][team] = round(amount.dollars, 6)
         before = self._spending
         self._spending = before.with_days(days, self._store.clock.now())
         if self._spending.days != before.days:
             self._store.notes.write_spending(self._spending)
 
-    def _found(self, view: ClusterView, ledger: Ledger) -> list[Finding]:
+    def _find_anomalies(self, view: ClusterView, ledger: Ledger) -> list[Finding]:
         now, beyond = self._store.clock.now(), self.unusual.beyond
         agents = [i for i in view.instances if not i.gone and i.record is not None and i.record.role is Role.AGENT]
         return [
@@ -130,20 +134,24 @@ class AnomalyWatch:
             return []
         if declared is None:
             return []
-        standing = [_standing(one, ledger) for one in described if one.phase is Phase.ALIVE and not one.launch]
+        standing = [
+            _standing(instance, ledger)
+            for instance in described
+            if instance.phase is Phase.ALIVE and not instance.launch
+        ]
         return orphaned_capacity(standing, declared.capacity, self._store.clock.now())
 
-    def _follow(self, found: list[Finding]) -> None:
+    def _follow(self, findings: list[Finding]) -> None:
         now = self._store.clock.now()
-        before = {(a.kind, a.subject) for a in self._known.open}
-        self._known = self._known.followed(found, now)
-        for anomaly in self._known.open:
+        before = {(a.kind, a.subject) for a in self._anomalies.open}
+        self._anomalies = self._anomalies.followed(findings, now)
+        for anomaly in self._anomalies.open:
             if (anomaly.kind, anomaly.subject) not in before:
                 _log.warning("%s: %s", anomaly.kind, anomaly.words)
-        if (self._known.open, self._known.over) != (self._written.open, self._written.over):
-            self._known = self._known.model_copy(update={"updated_at": now})
-            self._store.notes.write_anomalies(self._known)
-            self._written = self._known
+        if (self._anomalies.open, self._anomalies.over) != (self._written.open, self._written.over):
+            self._anomalies = self._anomalies.model_copy(update={"updated_at": now})
+            self._store.notes.write_anomalies(self._anomalies)
+            self._written = self._anomalies
 
 
 def _standing(instance: CloudInstance, ledger: Ledger) -> StandingInstance:

@@ -14,17 +14,17 @@ class Asides:
     def __init__(self) -> None:
         self._doubts: dict[str, str] = {}
 
-    def do(self, what: str, call: Callable[[], object]) -> None:
+    def do(self, subject: str, call: Callable[[], object]) -> None:
         """Do it. An error, which stored figures that make no sense may lead to, is logged once as long as it stays the
-        same. `what`: for the log."""
+        same. `subject`: for the log."""
         try:
             call()
         except StoreError:
             raise
         except Exception as error:
-            said = f"{type(error).__name__}: {error}"
-            if self._doubts.get(what) != said:
-                self._doubts[what] = said
-                _log.exception("%s cannot be told, and the tick goes on", what)
+            message = f"{type(error).__name__}: {error}"
+            if self._doubts.get(subject) != message:
+                self._doubts[subject] = message
+                _log.exception("%s cannot be told, and the tick goes on", subject)
         else:
-            self._doubts.pop(what, None)
+            self._doubts.pop(subject, None)

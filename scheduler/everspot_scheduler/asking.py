@@ -10,7 +10,7 @@ from everspot_core.clock import Clock
 from everspot_store import StoreDenied, StoreMissing, StoreUnavailable
 
 from everspot_scheduler.elastic.desk import Desk
-from everspot_scheduler.elastic.groups import pools_of
+from everspot_scheduler.elastic.groups import launchable_pools
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.pace import Pace
@@ -26,7 +26,7 @@ class Asking:
         self._cloud, self._clock = cloud, clock
         seconds = timedelta(seconds=1)
         self._instances = Pace(max(5 * seconds, 2 * tick))
-        self._told = Pace(max(5 * seconds, 2 * tick))
+        self._ends_pace = Pace(max(5 * seconds, 2 * tick))
         self._prices = Pace(max(15 * seconds, 6 * tick))
         self._scores = Pace(max(ASK_EVERY, 6 * tick))
         self._ends = Pace(tick / 2)
@@ -39,24 +39,24 @@ class Asking:
             now = self._clock.monotonic()
             facts.describe(self._cloud.instances(), now, facts.ends.values())
 
-        if self._ask(self._instances, call, "describing instances", urgent=urgent):
-            told = "reading how instances ended"
-            self._ask(self._told, lambda: facts.tell_ends(self._cloud.ends()), told, urgent=True)
+        if self._call_cloud(self._instances, call, "describing instances", urgent=urgent):
+            description = "reading how instances ended"
+            self._call_cloud(self._ends_pace, lambda: facts.tell_ends(self._cloud.ends()), description, urgent=True)
 
     def prices(self, ledger: Ledger, desk: Desk) -> None:
         """Ask for the spot prices of pools in use and of those that may be launched, if it is due."""
         elastic = desk.declared
-        watched = [(p.instance_type, p.zone) for p in pools_of(elastic)] if elastic is not None else []
-        self._ask(self._prices, lambda: ledger.note_prices(self._cloud, watched), "reading spot prices")
+        watched = [(p.instance_type, p.zone) for p in launchable_pools(elastic)] if elastic is not None else []
+        self._call_cloud(self._prices, lambda: ledger.note_prices(self._cloud, watched), "reading spot prices")
 
-    def scores(self, scores: Scores, wanted: tuple[Iterable[InstanceType], int] | None) -> None:
+    def scores(self, scores: Scores, request: tuple[Iterable[InstanceType], int] | None) -> None:
         """Ask for the placement scores that are wanted, if any are."""
-        if wanted is not None:
-            self._ask(self._scores, lambda: scores.ask(self._cloud, wanted), "asking for placement scores")
+        if request is not None:
+            self._call_cloud(self._scores, lambda: scores.refresh(self._cloud, request), "asking for placement scores")
 
     def end(self, desk: Desk, names: list[str]) -> None:
         """Ask to end these instances, if it is due."""
-        self._ask(self._ends, lambda: desk.end(names), "ending instances")
+        self._call_cloud(self._ends, lambda: desk.end(names), "ending instances")
 
     def acknowledge(self, messages: Iterable[Message]) -> None:
         """Delete these messages from the queue. A message that could not be deleted comes again, which does no harm."""
@@ -65,7 +65,7 @@ class Asking:
         except Exception as error:
             self._trouble("deleting messages", error)
 
-    def _ask(self, pace: Pace, call: Callable[[], None], what: str, *, urgent: bool = False) -> bool:
+    def _call_cloud(self, pace: Pace, call: Callable[[], None], description: str, *, urgent: bool = False) -> bool:
         """Make a call if it is due, and return whether it was made and answered. Errors of the store are raised; those
         of the cloud are logged and slow the pace."""
         now = self._clock.monotonic()
@@ -80,15 +80,15 @@ class Asking:
             raise
         except Exception as error:
             pace.throttled()
-            self._trouble(what, error)
+            self._trouble(description, error)
             return False
 
-    def _trouble(self, what: str, error: Exception) -> None:
+    def _trouble(self, description: str, error: Exception) -> None:
         """Log an error of the cloud at the level that its kind calls for."""
         match self._cloud.trouble(error):
             case Trouble.CREDENTIALS:
-                _log.critical("%s failed for want of credentials or permission: %s", what, error)
+                _log.critical("%s failed for want of credentials or permission: %s", description, error)
             case Trouble.REQUEST:
-                _log.error("%s failed: %s", what, error, exc_info=error)
+                _log.error("%s failed: %s", description, error, exc_info=error)
             case trouble:
-                _log.warning("%s failed (%s): %s", what, trouble.value, error)
+                _log.warning("%s failed (%s): %s", description, trouble.value, error)

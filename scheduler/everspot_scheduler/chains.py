@@ -20,7 +20,7 @@ class Chains:
         self._store = store
         self._ended: dict[str, JobState | None] = {}
 
-    def of(self, seen: Observation) -> Mapping[str, Standing]:
+    def predecessor_states(self, observation: Observation) -> Mapping[str, Standing]:
         """For each waiting job the jobs that it comes after. Jobs that come after none are left out.
 
         Raises:
@@ -28,14 +28,15 @@ class Chains:
         """
         waiting = {
             name: job.value.after
-            for name, job in seen.jobs.items()
-            if job.value.after and (name not in seen.records or seen.records[name].value.state is JobState.PENDING)
+            for name, job in observation.jobs.items()
+            if job.value.after
+            and (name not in observation.records or observation.records[name].value.state is JobState.PENDING)
         }
-        wanted = {earlier.job_id for after in waiting.values() for earlier in after}
-        self._ended = {job: state for job, state in self._ended.items() if job in wanted}
-        known = {job: state for job in wanted if (state := _state(job, seen)) is not None}
-        self._ask_archive(wanted - set(known) - set(self._ended))
-        standing = self._ended | known
+        predecessors = {earlier.job_id for after in waiting.values() for earlier in after}
+        self._ended = {job: state for job, state in self._ended.items() if job in predecessors}
+        states = {job: state for job in predecessors if (state := _state(job, observation)) is not None}
+        self._ask_archive(predecessors - set(states) - set(self._ended))
+        standing = self._ended | states
         return {
             name: tuple((earlier.name, standing[earlier.job_id]) for earlier in after)
             for name, after in waiting.items()
@@ -46,9 +47,9 @@ class Chains:
         if not jobs:
             return
         keys = self._store.archive.keys()
-        found = self._store.archive.read(keys[job] for job in jobs if job in keys)
+        dossiers = self._store.archive.read(keys[job] for job in jobs if job in keys)
         for job in jobs:
-            record = found[job].record if job in found else None
+            record = dossiers[job].record if job in dossiers else None
             if job in keys and record is None:
                 _log.error("%s cannot be read in the archive: what comes after it waits", job)
                 self._ended[job] = JobState.PENDING
@@ -56,8 +57,8 @@ class Chains:
                 self._ended[job] = record.state if record is not None else None
 
 
-def _state(job: str, seen: Observation) -> JobState | None:
+def _state(job: str, observation: Observation) -> JobState | None:
     """The job's state; None if it has left the tables, or was never there."""
-    if job in seen.records:
-        return seen.records[job].value.state
-    return JobState.PENDING if job in seen.jobs or job in seen.unreadable_jobs else None
+    if job in observation.records:
+        return observation.records[job].value.state
+    return JobState.PENDING if job in observation.jobs or job in observation.unreadable_jobs else None

@@ -33,7 +33,7 @@ class ChangeoverLog:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known = Changeovers(updated_at=store.clock.now())
+        self._samples = Changeovers(updated_at=store.clock.now())
         self._own: dict[str, deque[Measurement]] = {}
         self._pace, self._changed = Pace(WRITE_EVERY), False
         self._learn()
@@ -45,34 +45,40 @@ class ChangeoverLog:
             StoreError: if it could not be asked.
         """
         try:
-            found = self._store.notes.changeovers()
+            changeovers = self._store.notes.changeovers()
         except BadDocument as error:
             _log.error("%s: changeovers are measured anew", error)
             return
-        if found is not None:
-            self._known = found
+        if changeovers is not None:
+            self._samples = changeovers
             self._learn()
 
-    def look(self, seen: Observation, ledger: Ledger, desk: Desk) -> None:
+    def look(self, observation: Observation, ledger: Ledger, desk: Desk) -> None:
         """Measure the attempts that have ended since the last look, and write the document if it is due.
 
         Raises:
             StoreError: if the events could not be read; the next look reads them again.
         """
-        counted = {name: epoch for name, epoch in self._known.counted.items() if name in seen.records}
-        new = {name: found.value for name, found in seen.records.items() if _has_more(found.value, counted)}
+        counted = {name: epoch for name, epoch in self._samples.counted.items() if name in observation.records}
+        new = {
+            name: document.value for name, document in observation.records.items() if _has_more(document.value, counted)
+        }
         some = dict(sorted(new.items())[:AT_ONCE])
         if some:
             events = self._store.events_by_job(list(some))
-            found = [m for name, r in some.items() for m in self._measure(r, events[name], counted, seen, ledger, desk)]
+            document = [
+                m
+                for name, r in some.items()
+                for m in self._measure(r, events[name], counted, observation, ledger, desk)
+            ]
             counted |= {name: _over(record) for name, record in some.items()}
-            update = {"counted": counted, "times": added(self._known.times, found)}
-            self._known, self._changed = self._known.model_copy(update=update), True
+            update = {"counted": counted, "times": added(self._samples.times, document)}
+            self._samples, self._changed = self._samples.model_copy(update=update), True
             self._learn()
-        self._own = {name: own for name, own in self._own.items() if name in seen.records}
+        self._own = {name: own for name, own in self._own.items() if name in observation.records}
         self._write()
 
-    def of(self, job_id: str) -> Changeover | None:
+    def for_job(self, job_id: str) -> Changeover | None:
         """The estimate of a changeover of this job; None if nothing has been measured yet."""
         own = self._own.get(job_id)
         return self._experience.whole(own=own) if own else self._usual
@@ -92,8 +98,8 @@ class ChangeoverLog:
 
     def _learn(self) -> None:
         self._by_pool: dict[PoolKey, Changeover] = {}
-        self._experience = Experience(self._known.times)
-        measured = any(t.seconds for t in self._known.times)
+        self._experience = Experience(self._samples.times)
+        measured = any(t.seconds for t in self._samples.times)
         self._usual = self._experience.whole() if measured else None
         self._lasting = self._experience.lasting() if measured else None
 
@@ -102,18 +108,18 @@ class ChangeoverLog:
         record: JobRecord,
         events: list[Event],
         counted: dict[str, int],
-        seen: Observation,
+        observation: Observation,
         ledger: Ledger,
         desk: Desk,
     ) -> list[Measurement]:
         epochs = range(counted.get(record.job_id, 0) + 1, _over(record) + 1)
         names = {e.instance_id for e in events if e.instance_id is not None}
-        arrivals = {name: _arrival(name, seen, ledger, desk) for name in names}
+        arrivals = {name: _arrival(name, observation, ledger, desk) for name in names}
         day = timedelta(days=1)  # long enough that rounding does not matter
-        found = measurements(events, epochs, arrivals, day / self._store.clock.to_real(day))
+        samples = measurements(events, epochs, arrivals, day / self._store.clock.to_real(day))
         if not record.state.final:
-            self._own.setdefault(record.job_id, deque(maxlen=OWN)).extend(found)
-        return found
+            self._own.setdefault(record.job_id, deque(maxlen=OWN)).extend(samples)
+        return samples
 
     def _write(self) -> None:
         clock = self._store.clock
@@ -121,7 +127,7 @@ class ChangeoverLog:
             return
         self._pace.called(clock.monotonic())
         try:
-            self._store.notes.write_changeovers(self._known.model_copy(update={"updated_at": clock.now()}))
+            self._store.notes.write_changeovers(self._samples.model_copy(update={"updated_at": clock.now()}))
             self._changed = False
         except StoreError as error:  # a note for the next scheduler: what is planned and recorded now comes first
             _log.error("what changeovers took is not written down, and is tried again later: %s", error)
@@ -136,11 +142,11 @@ def _has_more(record: JobRecord, counted: dict[str, int]) -> bool:
     return _over(record) > counted.get(record.job_id, 0)
 
 
-def _arrival(name: str, seen: Observation, ledger: Ledger, desk: Desk) -> Arrival:
-    place, launch, there = desk.launched.get(name), ledger.launches.get(name), seen.instances.get(name)
+def _arrival(name: str, observation: Observation, ledger: Ledger, desk: Desk) -> Arrival:
+    place, launch, instance = desk.launched.get(name), ledger.launches.get(name), observation.instances.get(name)
     return Arrival(
         job_id=place.job_id if place is not None else None,
         asked_at=place.made_at if place is not None else None,
         launched_at=launch.launched_at if launch is not None else None,
-        booted_at=there.value.booted_at if there is not None else None,
+        booted_at=instance.value.booted_at if instance is not None else None,
     )

@@ -58,23 +58,23 @@ class Declaration:
         if not self._pace.take(now):
             return False
         try:
-            found = self._store.read_manifest()
+            document = self._store.read_manifest()
             roll = self._store.roll_request()
         except BadDocument as error:
             _log.error("%s", error)
             return False
         self._rolls_to = roll.generation if roll is not None else ""
-        if found is None or found.etag == self._etag:
+        if document is None or document.etag == self._etag:
             return False
-        if self.manifest.standing != found.value.standing:
+        if self.manifest.standing != document.value.standing:
             self._since, self._standing_since, self._stranger = now, self._store.clock.now(), ""
-        if self.manifest.generation != found.value.generation or self._etag is None:
+        if self.manifest.generation != document.value.generation or self._etag is None:
             self._generation_since = self._store.clock.now()
         if self._etag is not None:
-            _log.info("cluster.json has changed: generation %s", found.value.generation or "unnamed")
+            _log.info("cluster.json has changed: generation %s", document.value.generation or "unnamed")
         for problem in self._store.left_out_of_manifest():
             _log.warning("cluster.json: %s: left out", problem)
-        self._etag, self.manifest = found.etag, found.value
+        self._etag, self.manifest = document.etag, document.value
         return True
 
     def standing(self, instances: Iterable[InstanceView]) -> Standing | None:
@@ -108,8 +108,8 @@ class Declaration:
         clock, launched, market = self._store.clock, _launched(instance), _market(instance)
         if clock.to_real(launched - BOOT - self._standing_since) < self._settling:
             return False
-        held = (i for i in agents if _market(i) is market and _stays(i) and _launched(i) <= launched - BOOT)
-        return sum(weight(standing, i) for i in held) >= _target(standing, market)
+        longstanding = (i for i in agents if _market(i) is market and _stays(i) and _launched(i) <= launched - BOOT)
+        return sum(weight(standing, i) for i in longstanding) >= _target(standing, market)
 
     def generation(self, instances: Iterable[InstanceView]) -> str:
         """The generation by which instances are to be replaced.
@@ -117,18 +117,18 @@ class Declaration:
         It is empty if instances of a market that were launched long after it was declared have another one, and none
         there has it, because replacing them would then never end.
         """
-        wanted = self.manifest.generation
+        declared = self.manifest.generation
         agents = [i for i in instances if _is_agent(i) and i.record is not None and i.record.generation]
-        right = {_market(i) for i in agents if _generation(i) == wanted}
+        right = {_market(i) for i in agents if _generation(i) == declared}
         since = self._generation_since + BOOT
         wrong = [i for i in agents if _market(i) not in right and _launched(i) > since]
-        if wanted and wrong and self._doubted != wanted:
-            self._doubted = wanted
+        if declared and wrong and self._doubted != declared:
+            self._doubted = declared
             _log.error(
                 "%s was launched with generation %s, cluster.json says %s: nothing is replaced for its generation",
-                wrong[0].instance_id, _generation(wrong[0]), wanted,
+                wrong[0].instance_id, _generation(wrong[0]), declared,
             )  # fmt: skip
-        return "" if wrong else wanted
+        return "" if wrong else declared
 
     def rolling(self) -> bool:
         """Whether busy instances are to be replaced too, by the request to roll."""

@@ -56,14 +56,14 @@ class Facts:
         while len(self.waiting) > _REMEMBERED:
             del self.waiting[next(iter(self.waiting))]
 
-    def understand(self, known: Callable[[str], bool]) -> None:
+    def understand(self, is_known: Callable[[str], bool]) -> None:
         """Learn from the waiting messages about instances of this cluster."""
         for message, _ in self.waiting.values():
-            if message.kind is MessageKind.CAPACITY or not known(message.instance_id):
+            if message.kind is MessageKind.CAPACITY or not is_known(message.instance_id):
                 continue
             self._learn(message)
 
-    def told(self, notices: Mapping[str, datetime]) -> None:
+    def record_notices(self, notices: Mapping[str, datetime]) -> None:
         """Learn when instances say that they got notice. A cloud's message may come later, or only at the end."""
         for name, at in notices.items():
             self.warned_at.setdefault(name, at)
@@ -86,18 +86,18 @@ class Facts:
             case _:
                 pass
 
-    def wants_description(self, known: Callable[[str], bool]) -> bool:
+    def wants_description(self, is_known: Callable[[str], bool]) -> bool:
         """Whether a waiting message tells of a change, after the last description, that a new one would explain.
 
         Messages about unknown instances wait for it without hurrying it: in a shared account there may be many.
         """
         changes = (MessageKind.LAUNCHED, MessageKind.ENDING, MessageKind.ENDED)
         return any(
-            message.kind in changes and self._newer(received) and known(message.instance_id)
+            message.kind in changes and self._newer(received) and is_known(message.instance_id)
             for message, received in self.waiting.values()
         )
 
-    def acknowledgeable(self, known: Callable[[str], bool], written: Callable[[Message], bool]) -> list[Message]:
+    def acknowledgeable(self, is_known: Callable[[str], bool], written: Callable[[Message], bool]) -> list[Message]:
         """Take out the messages that may be deleted from the queue.
 
         They are the ones whose meaning is written, and those about instances that a later description does not know:
@@ -108,7 +108,7 @@ class Facts:
             if message.kind is MessageKind.CAPACITY:
                 _log.warning("the fleet could not launch: %s", message.text)
                 over = True
-            elif not known(message.instance_id):
+            elif not is_known(message.instance_id):
                 over = not self._newer(received)
             else:
                 over = written(message)
@@ -129,7 +129,7 @@ class Facts:
         self.unknown = {name for name in reported if not self.may_exist(name)}
         return not self.unknown <= self.missed
 
-    def gone(self, instance_id: str) -> bool:
+    def is_gone(self, instance_id: str) -> bool:
         """Whether the instance has ended, by the cloud."""
         described = self.described.get(instance_id)
         # What is still described although its end is told is on its way: its cloud takes a while to be done with it.

@@ -18,12 +18,12 @@ class Faults:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.known: dict[str, FaultRecord] = {}
+        self.records: dict[str, FaultRecord] = {}
         self._cleared: set[str] = set()
 
     def load(self) -> None:
         """Read what earlier schedulers have written."""
-        self.known = {name: found.value for name, found in self._store.faults.scan().items()}
+        self.records = {name: document.value for name, document in self._store.faults.scan().items()}
 
     def note(self, instance: InstanceRecord, kind: FaultKind, detail: str, image: str = "") -> None:
         """Write a fault of an instance that has reported."""
@@ -52,8 +52,8 @@ class Faults:
             late: Whether an instance lives, or has lived, for longer than the boot deadline.
         """
         for name, instance in facts.described.items():
-            asked = name in reported or name in self.known or name in self._cleared
-            if asked or instance.role is not Role.AGENT or not late(instance):
+            checked = name in reported or name in self.records or name in self._cleared
+            if checked or instance.role is not Role.AGENT or not late(instance):
                 continue
             if instance.phase is not Phase.ALIVE and instance.interrupted is None:
                 continue  # who ended it is not known yet
@@ -72,9 +72,9 @@ class Faults:
 
     def _write(self, fault: FaultRecord) -> None:
         name = fault.instance_id
-        if name not in self.known:
+        if name not in self.records:
             self._store.faults.create(name, fault)  # None: another scheduler was first
-            self.known[name] = fault
+            self.records[name] = fault
             _log.warning("%s is of no use (%s): %s", name, fault.kind.value, fault.detail)
 
 

@@ -26,26 +26,26 @@ class Heads:
         self._read: dict[str, int] = {}
         self._ahead: dict[str, int] = {}
 
-    def ahead(self, seen: Observation) -> Mapping[str, int]:
+    def ahead(self, observation: Observation) -> Mapping[str, int]:
         """Return, by job, the epoch of each head that is ahead of its record.
 
         Raises:
             StoreError: if the store failed.
         """
-        readable = seen.jobs.keys() - seen.unreadable_jobs
-        waiting = {name: _epoch(name, seen) for name in readable if _waits(name, seen)}
+        readable = observation.jobs.keys() - observation.unreadable_jobs
+        waiting = {name: _epoch(name, observation) for name in readable if _waits(name, observation)}
         self._read = {name: epoch for name, epoch in self._read.items() if waiting.get(name) == epoch}
         self._ahead = {name: epoch for name, epoch in self._ahead.items() if name in self._read}
-        unread = sorted(waiting.keys() - self._read.keys(), key=lambda name: (not _was_lost(name, seen), name))
+        unread = sorted(waiting.keys() - self._read.keys(), key=lambda name: (not _was_lost(name, observation), name))
         names = unread[:AT_ONCE]
-        for name, epoch in zip(names, side_by_side(self._epoch_of, names), strict=True):
+        for name, epoch in zip(names, side_by_side(self._head_epoch, names), strict=True):
             self._read[name] = waiting[name]
             if epoch is not None and epoch > waiting[name] and self._is_current(name, waiting[name]):
                 _log.error("the checkpoints of %s are of epoch %d, its record is of %d", name, epoch, waiting[name])
                 self._ahead[name] = epoch
         return self._ahead
 
-    def _epoch_of(self, name: str) -> int | None:
+    def _head_epoch(self, name: str) -> int | None:
         try:
             head = self._store.heads.get(name)
         except BadDocument as error:  # whoever gets the job says so
@@ -59,13 +59,13 @@ class Heads:
         return (record.value.epoch if record is not None else 0) == epoch
 
 
-def _waits(name: str, seen: Observation) -> bool:
-    return name not in seen.records or seen.records[name].value.state is JobState.PENDING
+def _waits(name: str, observation: Observation) -> bool:
+    return name not in observation.records or observation.records[name].value.state is JobState.PENDING
 
 
-def _epoch(name: str, seen: Observation) -> int:
-    return seen.records[name].value.epoch if name in seen.records else 0
+def _epoch(name: str, observation: Observation) -> int:
+    return observation.records[name].value.epoch if name in observation.records else 0
 
 
-def _was_lost(name: str, seen: Observation) -> bool:
-    return name in seen.records and seen.records[name].value.last_reason is Reason.LOST
+def _was_lost(name: str, observation: Observation) -> bool:
+    return name in observation.records and observation.records[name].value.last_reason is Reason.LOST

@@ -15,9 +15,9 @@ class Histories:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: dict[str, tuple[_Standing, list[Event]]] = {}
+        self._histories: dict[str, tuple[_Standing, list[Event]]] = {}
 
-    def of(self, records: Iterable[JobRecord]) -> Mapping[str, list[Event]]:
+    def read(self, records: Iterable[JobRecord]) -> Mapping[str, list[Event]]:
         """The events of these jobs. A job's list is the same object as long as it has no new events.
 
         If an owner has taken a job back, its events are read until they say so, which is a little after the record
@@ -26,22 +26,22 @@ class Histories:
         Raises:
             StoreError: if they could not be read.
         """
-        wanted = list(records)
-        side_by_side(self._read, [r for r in wanted if self._has_more(r)])
-        return {r.job_id: self._known[r.job_id][1] for r in wanted}
+        requested = list(records)
+        side_by_side(self._read, [r for r in requested if self._has_more(r)])
+        return {r.job_id: self._histories[r.job_id][1] for r in requested}
 
     def forget(self, but: Collection[str]) -> None:
         """Forget the events of all other jobs."""
-        for job in self._known.keys() - set(but):
-            del self._known[job]
+        for job in self._histories.keys() - set(but):
+            del self._histories[job]
 
     def _has_more(self, record: JobRecord) -> bool:
         """Whether the job may have new events since they were read."""
-        standing, events = self._known.get(record.job_id, (None, []))
+        standing, events = self._histories.get(record.job_id, (None, []))
         return standing != _standing(record) or (record.state.owned and _seems_lost(record.epoch, events))
 
     def _read(self, record: JobRecord) -> None:
-        self._known[record.job_id] = _standing(record), self._store.events(record.job_id, brief=True)
+        self._histories[record.job_id] = _standing(record), self._store.events(record.job_id, brief=True)
 
 
 def _standing(record: JobRecord) -> _Standing:
@@ -51,6 +51,6 @@ def _standing(record: JobRecord) -> _Standing:
 
 def _seems_lost(epoch: int, events: Iterable[Event]) -> bool:
     """Whether, by its events, this ownership was lost and not taken back since."""
-    mine = [e for e in events if e.epoch == epoch]
-    lost = max((e.at for e in mine if e.kind is EventKind.LOST), default=None)
-    return lost is not None and not any(e.data.get("reclaimed") and e.at >= lost for e in mine)
+    own_events = [e for e in events if e.epoch == epoch]
+    lost = max((e.at for e in own_events if e.kind is EventKind.LOST), default=None)
+    return lost is not None and not any(e.data.get("reclaimed") and e.at >= lost for e in own_events)

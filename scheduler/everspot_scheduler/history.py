@@ -26,9 +26,9 @@ class History:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._told: set[tuple[str, int, EventKind]] = set()
+        self._written: set[tuple[str, int, EventKind]] = set()
 
-    def tell(
+    def write(
         self, kind: EventKind, job_id: str, epoch: int, at: datetime, instance_id: str | None, **data: JsonValue
     ) -> None:
         """Write an event unless it has been written.
@@ -37,7 +37,7 @@ class History:
             StoreError: if the store could not be asked. `make_up` comes back to it.
         """
         key = (job_id, epoch, kind)
-        if key in self._told:
+        if key in self._written:
             return
         event = Event(
             job_id=job_id,
@@ -51,13 +51,13 @@ class History:
         )
         with suppress(KeyTaken):
             self._store.append_event(event)
-        self._told.add(key)
+        self._written.add(key)
 
-    def assigned(self, record: JobRecord, given: Assignment | None, instance: InstanceRecord | None) -> None:
+    def assigned(self, record: JobRecord, assignment: Assignment | None, instance: InstanceRecord | None) -> None:
         """Write that the job was given to `record.owner` under `record.epoch`. The moment is the assignment's if it
         still names that epoch."""
-        told = given.of(record.job_id) if given is not None else None
-        at = told.changed_at if told is not None and told.epoch == record.epoch else record.changed_at
+        seat_order = assignment.of(record.job_id) if assignment is not None else None
+        at = seat_order.changed_at if seat_order is not None and seat_order.epoch == record.epoch else record.changed_at
         data: dict[str, JsonValue] = {}
         if instance is not None:
             data = {
@@ -65,23 +65,23 @@ class History:
                 "zone": instance.zone,
                 "market": instance.market.value,
             }
-        for seat in given.seats if given is not None else ():
+        for seat in assignment.seats if assignment is not None else ():
             if (seat.job_id, seat.epoch) == (record.job_id, record.epoch):
                 data |= {"share": seat.share, "gpus": len(seat.gpus)}
-        self.tell(EventKind.ASSIGNED, record.job_id, record.epoch, at, record.owner, **data)
+        self.write(EventKind.ASSIGNED, record.job_id, record.epoch, at, record.owner, **data)
 
     def lost(self, record: JobRecord, epoch: int, cause: str) -> None:
         """Write that the job was taken from `record.last_owner`."""
         step = record.progress.step
         at = record.changed_at
-        self.tell(EventKind.LOST, record.job_id, epoch, at, record.last_owner, cause=cause, step=step)
+        self.write(EventKind.LOST, record.job_id, epoch, at, record.last_owner, cause=cause, step=step)
 
     def departed(self, record: JobRecord) -> None:
         """Write that the job was sent to another cluster. `record`: as long as it is away."""
         away = record.away
         if away is not None:
             data: dict[str, JsonValue] = {"cluster": away.cluster, "visit": away.visit, "message": away.why}
-            self.tell(EventKind.DEPARTED, record.job_id, record.epoch, away.since, None, **data)
+            self.write(EventKind.DEPARTED, record.job_id, record.epoch, away.since, None, **data)
 
     def returned(self, record: JobRecord, trip: Trip) -> None:
         """Write that a trip of the job has ended. `record`: while the job is away."""
@@ -89,21 +89,28 @@ class History:
             "cluster": trip.cluster, "visit": trip.visit, "end": trip.end.value, "message": trip.why, "step": trip.step,
             "usd": trip.usd, "egress_usd": round(trip.egress_usd, 6),
         }  # fmt: skip
-        self.tell(EventKind.RETURNED, record.job_id, record.epoch, trip.until, None, **data)
+        self.write(EventKind.RETURNED, record.job_id, record.epoch, trip.until, None, **data)
 
-    def make_up(self, seen: Observation) -> None:
+    def make_up(self, observation: Observation) -> None:
         """Write the events that the records imply and that this scheduler has not written itself."""
-        records = [found.value for found in seen.records.values()]
-        self._told = {told for told in self._told if told[0] in seen.records}
-        begun = [r for r in records if r.state.owned and (r.job_id, r.epoch, EventKind.ASSIGNED) not in self._told]
-        side_by_side(lambda record: self._make_up_assigned(record, seen), begun)
+        records = [document.value for document in observation.records.values()]
+        self._written = {key for key in self._written if key[0] in observation.records}
+        begun = [r for r in records if r.state.owned and (r.job_id, r.epoch, EventKind.ASSIGNED) not in self._written]
+        side_by_side(lambda record: self._make_up_assigned(record, observation), begun)
         # An epoch that was spent without an owner has had no beat, and lost nothing.
         lost = [r for r in records if r.state is JobState.PENDING and r.last_reason is Reason.LOST and r.beat > 0]
         side_by_side(
             lambda record: self.lost(record, record.epoch, "expired"),
-            [r for r in lost if (r.job_id, r.epoch, EventKind.LOST) not in self._told],
+            [r for r in lost if (r.job_id, r.epoch, EventKind.LOST) not in self._written],
         )
 
-    def _make_up_assigned(self, record: JobRecord, seen: Observation) -> None:
-        given, there = seen.assignments.get(record.owner or ""), seen.instances.get(record.owner or "")
-        self.assigned(record, given.value if given is not None else None, there.value if there is not None else None)
+    def _make_up_assigned(self, record: JobRecord, observation: Observation) -> None:
+        assignment, instance = (
+            observation.assignments.get(record.owner or ""),
+            observation.instances.get(record.owner or ""),
+        )
+        self.assigned(
+            record,
+            assignment.value if assignment is not None else None,
+            instance.value if instance is not None else None,
+        )

@@ -122,10 +122,10 @@ class Ledger:
 
     def _note_end(self, instance: CloudInstance, facts: Facts) -> None:
         """Write the end once it is known when and by whom, or when the grace for that has passed."""
-        name, told = instance.instance_id, facts.ends.get(instance.instance_id)
-        if told is not None and instance.phase is Phase.ENDED:
-            moment = instance.ended_at or told.ended_at
-            self.write_end(name, moment, interrupted=told.interrupted, source="describe")
+        name, cloud_end = instance.instance_id, facts.ends.get(instance.instance_id)
+        if cloud_end is not None and instance.phase is Phase.ENDED:
+            moment = instance.ended_at or cloud_end.ended_at
+            self.write_end(name, moment, interrupted=cloud_end.interrupted, source="describe")
             return
         ended_at, source = instance.ended_at, "describe"
         if ended_at is None and name in facts.ended_at:
@@ -144,16 +144,16 @@ class Ledger:
         Without the cloud's report this waits for a grace, since a description may lag behind a launch that another
         scheduler wrote. It also waits while heartbeats come: an instance that lost its tag, or was left out of an
         answer, lives and costs money."""
-        if (told := facts.ends.get(name)) is not None:
-            self.write_end(name, told.ended_at, interrupted=told.interrupted, source="describe")
+        if (cloud_end := facts.ends.get(name)) is not None:
+            self.write_end(name, cloud_end.ended_at, interrupted=cloud_end.interrupted, source="describe")
             return
-        found = self._store.instances.read([name]).get(name)
-        if not self.is_forgotten(name, found.etag if found is not None else "", facts):
+        heartbeat = self._store.instances.read([name]).get(name)
+        if not self.is_forgotten(name, heartbeat.etag if heartbeat is not None else "", facts):
             return
-        if found is None and name not in facts.ended_at:  # how long it cost money is known to nobody
+        if heartbeat is None and name not in facts.ended_at:  # how long it cost money is known to nobody
             self.write_end(name, self.launches[name].launched_at, interrupted=False, source=UNKNOWN)
             return
-        at = facts.ended_at[name] if found is None else facts.ended_at.get(name, found.value.updated_at)
+        at = facts.ended_at[name] if heartbeat is None else facts.ended_at.get(name, heartbeat.value.updated_at)
         self.write_end(name, at, interrupted=False, source="observed")
 
     def is_forgotten(self, name: str, beat: str, facts: Facts) -> bool:
@@ -174,8 +174,8 @@ class Ledger:
         end = EndRecord(instance_id=name, ended_at=ended_at, interrupted=interrupted, source=source)
         if self._store.ends.create(name, end) is None:
             try:
-                found = self._store.ends.get(name)
-                end = found.value if found is not None else end
+                earlier = self._store.ends.get(name)
+                end = earlier.value if earlier is not None else end
             except BadDocument as error:  # it stays for people to look at; scheduling goes on with what is known here
                 _log.error("%s", error)
         self.ends[name] = end
@@ -192,13 +192,13 @@ class Ledger:
             if launch.market is not Market.SPOT:
                 continue
             end = self.ends.get(launch.instance_id)
-            known = self._priced.get(pool)
-            if end is not None and known is not None and end.ended_at < known - OVERLAP:
+            priced_at = self._priced.get(pool)
+            if end is not None and priced_at is not None and end.ended_at < priced_at - OVERLAP:
                 continue
-            begin = launch.launched_at if known is None else max(launch.launched_at, known - OVERLAP)
+            begin = launch.launched_at if priced_at is None else max(launch.launched_at, priced_at - OVERLAP)
             since[pool] = min(begin, since.get(pool, begin))
-        if beside := sorted(set(watched) - set(since)):
-            for point in cloud.spot_prices(beside, now - OVERLAP):
+        if other_pools := sorted(set(watched) - set(since)):
+            for point in cloud.spot_prices(other_pools, now - OVERLAP):
                 self._keep_latest(point)
         if not since:
             return
@@ -266,8 +266,8 @@ class Ledger:
         """
         prices, now = self.prices(), self._store.clock.now()
         begun = {s.job_id: (s, r) for s, r in jobs if r is not None and r.epoch > 0}
-        histories = self.histories.of(r for _, r in begun.values())
-        found = {}
+        histories = self.histories.read(r for _, r in begun.values())
+        spent_by_job = {}
         for job, (submission, _) in begun.items():
             used = spent_by(
                 histories[job],
@@ -279,8 +279,8 @@ class Ledger:
                 catalogue=self.catalogue,
                 rules=self.billing,
             )
-            found[job] = Spent(dollars=used.dollars, gpu_hours=used.gpu_hours)
-        return found
+            spent_by_job[job] = Spent(dollars=used.dollars, gpu_hours=used.gpu_hours)
+        return spent_by_job
 
 
 def _key(point: PricePoint) -> tuple[str, str, Market, datetime]:

@@ -57,7 +57,7 @@ from everspot_scheduler.scores import Scores
 from everspot_scheduler.spent import SpentMeter
 from everspot_scheduler.unseen import note_unseen
 from everspot_scheduler.usage import UsageMeter
-from everspot_scheduler.view import Known, Viewer, notices
+from everspot_scheduler.view import PlanInputs, Viewer, notices
 from everspot_scheduler.waiting import Waits
 from everspot_scheduler.watch.keeper import CloudKeeper
 from everspot_scheduler.watch.watch import Watch, Watcher
@@ -130,8 +130,8 @@ class Scheduler:
 
     def _wait(self, until: timedelta, stopped: Callable[[], bool]) -> None:
         clock = self._store.clock
-        while not stopped() and (left := until - clock.monotonic()) > timedelta(0):
-            clock.sleep(min(left, NAP))
+        while not stopped() and (remaining := until - clock.monotonic()) > timedelta(0):
+            clock.sleep(min(remaining, NAP))
             if self._receive() or self._newcomers.come():
                 return
 
@@ -152,36 +152,38 @@ class Scheduler:
         if self._declaration.refresh():
             elastic = self._desk.declared
             self._ledger.declare(self._declaration.types, elastic.types if elastic is not None else ())
-        seen = self._observer.look()
-        self._actor.forget_dropped(seen)
-        self._ledger.histories.forget(seen.records)
+        observation = self._observer.look()
+        self._actor.forget_dropped(observation)
+        self._ledger.histories.forget(observation.records)
 
-        def known(name: str) -> bool:
-            mine = name in self._ledger.launches or name in self._desk.launched
-            return mine or name in self._facts.described or name in seen.instances
+        def is_known(name: str) -> bool:
+            launched = name in self._ledger.launches or name in self._desk.launched
+            return launched or name in self._facts.described or name in observation.instances
 
-        urgent = self._facts.wants_newcomers(seen.instances) or self._facts.wants_description(known)
+        urgent = self._facts.wants_newcomers(observation.instances) or self._facts.wants_description(is_known)
         self._asking.instances(self._facts, urgent=urgent)
-        self._facts.understand(known)
-        self._facts.told(notices(seen))
-        self._desk.look(seen)
-        self._decide(seen)
+        self._facts.understand(is_known)
+        self._facts.record_notices(notices(observation))
+        self._desk.look(observation)
+        self._decide(observation)
         self._ledger.note_instances(self._facts)
-        note_unseen(self._ledger, self._store.clock, self._facts, seen.instances, self._desk.launched)
-        self._faults.look_for_silent(self._facts, seen.instances, self._late)
+        note_unseen(self._ledger, self._store.clock, self._facts, observation.instances, self._desk.launched)
+        self._faults.look_for_silent(self._facts, observation.instances, self._late)
         self._asking.prices(self._ledger, self._desk)
-        wanted = self._scores.wanted(self._desk.declared, len(self._waits), seen.owned(), self._ledger.catalogue)
-        self._asking.scores(self._scores, wanted)
-        self._acknowledge(seen, known)
-        self._asides.do("notifications", lambda: self._notifier.look(seen, self._anomalies.unusual.open))
-        self._changeovers.look(seen, self._ledger, self._desk)
-        self._repeats.go_on(seen)  # before the runs that have ended leave the tables
-        self._retirement.retire(seen, self._facts, self._ledger)
+        score_request = self._scores.score_request(
+            self._desk.declared, len(self._waits), observation.owned(), self._ledger.catalogue
+        )
+        self._asking.scores(self._scores, score_request)
+        self._acknowledge(observation, is_known)
+        self._asides.do("notifications", lambda: self._notifier.look(observation, self._anomalies.unusual.open))
+        self._changeovers.look(observation, self._ledger, self._desk)
+        self._repeats.go_on(observation)  # before the runs that have ended leave the tables
+        self._retirement.retire(observation, self._facts, self._ledger)
         self._heartbeat()
-        coming = self._desk.coming(seen.instances)
-        self._newcomers.seen(seen, coming=coming)
-        quiet = seen.digest() == self._digest and not coming
-        self._quiet, self._digest = self._quiet + 1 if quiet else 0, seen.digest()
+        coming = self._desk.coming(observation.instances)
+        self._newcomers.record_observation(observation, coming=coming)
+        quiet = observation.digest() == self._digest and not coming
+        self._quiet, self._digest = self._quiet + 1 if quiet else 0, observation.digest()
 
     def _load(self) -> None:
         """Read what earlier schedulers have written, once, and the price table when it is due."""
@@ -199,77 +201,77 @@ class Scheduler:
         lived = (instance.ended_at or self._store.clock.now()) - instance.launched_at
         return self._store.clock.to_real(lived) >= self._declaration.limits.boot_deadline
 
-    def _decide(self, seen: Observation) -> None:
+    def _decide(self, observation: Observation) -> None:
         """Plan and act until nothing changes, a race is lost, or the rounds are used up."""
-        self._history.make_up(seen)
-        self._spent.look(seen)
-        self._federation.look(seen, {job: (s.dollars, s.gpu_hours) for job, s in self._spent.jobs.items()})
-        known = self._known(seen)
-        holds, launches = list[Hold](), list[Launch]()
+        self._history.make_up(observation)
+        self._spent.look(observation)
+        self._federation.look(observation, {job: (s.dollars, s.gpu_hours) for job, s in self._spent.jobs.items()})
+        inputs = self._plan_inputs(observation)
+        waiting, launches = list[Hold](), list[Launch]()
         for _ in range(_ROUNDS):
-            view = self._viewer.view(seen, known)
+            view = self._viewer.view(observation, inputs)
             actions = self._plan(view)
-            holds = [a for a in actions if isinstance(a, Hold)]
+            waiting = [a for a in actions if isinstance(a, Hold)]
             launches = [a for a in actions if isinstance(a, Launch)]
             acting = [a for a in actions if not isinstance(a, Hold | Launch)]
-            outcomes = self._actor.carry_out_all(acting, seen)
+            outcomes = self._actor.carry_out_all(acting, observation)
             done = [a for a, outcome in zip(acting, outcomes, strict=True) if outcome is ActionResult.DONE]
             if ActionResult.LOST in outcomes or not any(isinstance(action, _FREEING) for action in done):
                 break
         self._desk.launch(launches, Tariff(view))
-        self._desk.release(seen, lambda names: self._asking.end(self._desk, names))
+        self._desk.release(observation, lambda names: self._asking.end(self._desk, names))
         self._federation.choose(view, actions)
-        aside = self._asides.do
-        aside("why jobs wait", lambda: self._waits.note([*holds, *launches], self._desk.note))
-        aside("the state of pools", lambda: self._fleet_note.note(view))
-        aside("the figures", lambda: self._count(view, holds))
-        aside("what is not as usual", lambda: self._look_for_anomalies(view, seen))
+        best_effort = self._asides.do
+        best_effort("why jobs wait", lambda: self._waits.note([*waiting, *launches], self._desk.note))
+        best_effort("the state of pools", lambda: self._fleet_note.note(view))
+        best_effort("the figures", lambda: self._count(view, waiting))
+        best_effort("what is not as usual", lambda: self._look_for_anomalies(view, observation))
         self._watch.launches(self._desk.settled())
 
-    def _look_for_anomalies(self, view: ClusterView, seen: Observation) -> None:
-        self._anomalies.look(view, seen, self._ledger, self._facts.described.values())
+    def _look_for_anomalies(self, view: ClusterView, observation: Observation) -> None:
+        self._anomalies.look(view, observation, self._ledger, self._facts.described.values())
 
-    def _count(self, view: ClusterView, holds: Sequence[Hold]) -> None:
-        self._watch.look(view, holds, self._facts, self._ledger, self._anomalies.unusual)
+    def _count(self, view: ClusterView, waiting: Sequence[Hold]) -> None:
+        self._watch.look(view, waiting, self._facts, self._ledger, self._anomalies.unusual)
 
     def _plan(self, view: ClusterView) -> Sequence[Action | StandingAction]:
         """The actions of `plan` if anything is or may be launched, else those of `plan_standing`."""
         now = self._store.clock.now()
         return plan(view, now) if self._desk.active else plan_standing(view, now)
 
-    def _known(self, seen: Observation) -> Known:
+    def _plan_inputs(self, observation: Observation) -> PlanInputs:
         """The plan's input beside the documents that were just read."""
         pools = self._pools.look(self._facts, self._ledger, self._desk, self._store.clock.now())
-        waiting = (job.value for name, job in seen.jobs.items() if not _is_final(seen, name))
-        return Known(
+        waiting = (job.value for name, job in observation.jobs.items() if not _is_final(observation, name))
+        return PlanInputs(
             facts=self._facts,
             ledger=self._ledger,
-            faults=self._faults.known,
+            faults=self._faults.records,
             spent=self._spent.jobs,
-            losses=self._losses.of(seen.records),
-            usage=self._usage.count(seen, self._ledger, pools),
+            losses=self._losses.preemption_times(observation.records),
+            usage=self._usage.count(observation, self._ledger, pools),
             pools=pools,
-            purses=self._accounts.look(seen, self._ledger),
+            purses=self._accounts.look(observation, self._ledger),
             unions=self._pools.unions(choices(waiting, pools), pools) if self._desk.active else {},
             desk=self._desk,
             changeovers=self._changeovers,
-            head_epochs=self._heads.ahead(seen),
-            after=self._chains.of(seen),
+            head_epochs=self._heads.ahead(observation),
+            after=self._chains.predecessor_states(observation),
         )
 
-    def _acknowledge(self, seen: Observation, known: Callable[[str], bool]) -> None:
+    def _acknowledge(self, observation: Observation, is_known: Callable[[str], bool]) -> None:
         """Delete the messages whose meaning is in the store from the queue."""
-        owned = seen.owned()
+        owned = observation.owned()
 
         def written(message: Message) -> bool:
             name = message.instance_id
             ended = name in self._ledger.ends and name not in owned
             if message.kind is MessageKind.WARNING:
-                given = seen.assignments.get(name)
-                return ended or self._facts.gone(name) or (given is not None and given.value.cordoned)
+                assignment = observation.assignments.get(name)
+                return ended or self._facts.is_gone(name) or (assignment is not None and assignment.value.cordoned)
             return ended if message.kind in (MessageKind.ENDING, MessageKind.ENDED) else True
 
-        done = self._facts.acknowledgeable(known, written)
+        done = self._facts.acknowledgeable(is_known, written)
         if done:
             self._asking.acknowledge(done)
 
@@ -291,5 +293,5 @@ class Scheduler:
             self._store.schedulers.put(beat.scheduler_id, beat)
 
 
-def _is_final(seen: Observation, job: str) -> bool:
-    return job in seen.records and seen.records[job].value.state.final
+def _is_final(observation: Observation, job: str) -> bool:
+    return job in observation.records and observation.records[job].value.state.final

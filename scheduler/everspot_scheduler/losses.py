@@ -19,24 +19,26 @@ class Losses:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: dict[str, tuple[int, tuple[datetime, ...]]] = {}
+        self._times_by_job: dict[str, tuple[int, tuple[datetime, ...]]] = {}
 
-    def of(self, records: Mapping[str, Versioned[JobRecord]]) -> dict[str, tuple[datetime, ...]]:
+    def preemption_times(self, records: Mapping[str, Versioned[JobRecord]]) -> dict[str, tuple[datetime, ...]]:
         """The times at which waiting jobs that may fail over lost spot instances, oldest first, by job.
 
         Raises:
             StoreError: if the events could not be read.
         """
-        wanted = {
-            name: found.value
-            for name, found in records.items()
-            if found.value.preemptions >= PREEMPTIONS and not found.value.state.owned and not found.value.state.final
+        candidates = {
+            name: document.value
+            for name, document in records.items()
+            if document.value.preemptions >= PREEMPTIONS
+            and not document.value.state.owned
+            and not document.value.state.final
         }
-        self._known = {name: known for name, known in self._known.items() if name in records}
-        for name, record in wanted.items():
-            if name not in self._known or self._known[name][0] != record.epoch:
-                self._known[name] = (record.epoch, self._read(name))
-        return {name: self._known[name][1] for name in wanted}
+        self._times_by_job = {name: entry for name, entry in self._times_by_job.items() if name in records}
+        for name, record in candidates.items():
+            if name not in self._times_by_job or self._times_by_job[name][0] != record.epoch:
+                self._times_by_job[name] = (record.epoch, self._read(name))
+        return {name: self._times_by_job[name][1] for name in candidates}
 
     def _read(self, job_id: str) -> tuple[datetime, ...]:
         history = attempts(self._store.events(job_id, brief=True))

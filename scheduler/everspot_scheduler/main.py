@@ -39,8 +39,8 @@ def main(argv: list[str] | None = None) -> int:
     scheduler_id = options.id or f"scheduler-{secrets.token_hex(4)}"
     _log.info("%s begins for cluster %s on %s", scheduler_id, manifest.cluster, manifest.control_url)
     try:
-        with watchers(_metrics(options, manifest)) as told:
-            scheduler = Scheduler(store, manifest, cloud, scheduler_id, options.instance, told)
+        with watchers(_metrics(options, manifest)) as metric_watchers:
+            scheduler = Scheduler(store, manifest, cloud, scheduler_id, options.instance, metric_watchers)
             if options.once:
                 scheduler.tick()
             else:
@@ -73,11 +73,11 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
 def _stop_on_signals() -> threading.Event:
     stop = threading.Event()
 
-    def ask(number: int, frame: FrameType | None) -> None:
+    def request_stop(number: int, frame: FrameType | None) -> None:
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, ask)
+        signal.signal(number, request_stop)
     return stop
 
 

@@ -21,18 +21,20 @@ class Newcomers:
 
     def __init__(self, store: Store, tick_every: timedelta) -> None:
         self._store, self._tick_every = store, tick_every
-        self._seen: Observation | None = None
+        self._observation: Observation | None = None
         self._coming = False
         self._jobs, self._instances = Pace(tick_every), Pace(tick_every / LOOKS)
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._looked_at = store.clock.monotonic()
 
-    def seen(self, seen: Observation, *, coming: bool) -> None:
+    def record_observation(self, observation: Observation, *, coming: bool) -> None:
         """Note the observation of a tick that has ended. `coming`: whether a launched instance has not reported yet."""
         now = self._store.clock.monotonic()
         took = now - self._looked_at
-        self._seen, self._coming = seen, coming
-        self._told = {name for name in self._told if name not in seen.jobs and name not in seen.instances}
+        self._observation, self._coming = observation, coming
+        self._reported = {
+            name for name in self._reported if name not in observation.jobs and name not in observation.instances
+        }
         # Whose ticks take long does not tick all the time.
         self._jobs, self._instances = Pace(self._tick_every), Pace(max(self._tick_every / LOOKS, took))
         for pace in (self._jobs, self._instances):
@@ -40,21 +42,21 @@ class Newcomers:
 
     def come(self) -> bool:
         """Whether there is a newcomer, each reported once. If the store does not answer, the next tick reports that."""
-        seen, now = self._seen, self._store.clock.monotonic()
+        observation, now = self._observation, self._store.clock.monotonic()
         self._looked_at = now
-        if seen is None:
+        if observation is None:
             return False
         try:
             if self._coming and self._instances.take(now):
-                return self._new(self._store.instances.etags(), seen.instances)
+                return self._new(self._store.instances.etags(), observation.instances)
             if self._jobs.take(now):
-                return self._new(self._store.jobs.etags(), seen.jobs)
+                return self._new(self._store.jobs.etags(), observation.jobs)
         except StoreError:
-            self._seen = None
+            self._observation = None
         return False
 
-    def _new(self, listed: dict[str, str], seen: Container[str]) -> bool:
+    def _new(self, listed: dict[str, str], observed_names: Container[str]) -> bool:
         """Whether a listed name is new. A document that cannot be read is in no observation, so its name is kept."""
-        found = {name for name in listed if name not in seen and name not in self._told}
-        self._told |= found
-        return bool(found)
+        new_names = {name for name in listed if name not in observed_names and name not in self._reported}
+        self._reported |= new_names
+        return bool(new_names)

@@ -31,36 +31,40 @@ class Notifier:
 
     def __init__(self, store: Store, declaration: Declaration, cloud: Cloud) -> None:
         self._store, self._declaration, self._cloud = store, declaration, cloud
-        self._told: set[str] | None = None
+        self._sent: set[str] | None = None
         self._since: dict[Occasion, datetime] = {}
         self._was_off = False
         self._failed: dict[str, tuple[int, timedelta]] = {}
         self._sending: dict[str, Future[None]] = {}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="everspot-notify")
 
-    def look(self, seen: Observation, anomalies: Sequence[Anomaly] = ()) -> None:
+    def look(self, observation: Observation, anomalies: Sequence[Anomaly] = ()) -> None:
         """Record what was sent since the last look, and send what is due. `anomalies`: all that are open."""
         settings = self._declaration.manifest.notifications
         if settings is None or (settings.topic_arn is None and settings.webhook_secret_arn is None):
             self._since, self._was_off = {}, True
             return
-        if self._told is None:
-            self._told = {key for key in self._store.sent_notices.scan() if not key.startswith(SINCE)}
+        if self._sent is None:
+            self._sent = {key for key in self._store.sent_notices.scan() if not key.startswith(SINCE)}
         self._begin(settings.on)
-        self._collect(self._told)
+        self._collect(self._sent)
         jobs = [
-            (job.value, seen.records[name].value if name in seen.records else None)
-            for name, job in sorted(seen.jobs.items())
-            if name not in seen.unreadable_jobs
+            (job.value, observation.records[name].value if name in observation.records else None)
+            for name, job in sorted(observation.jobs.items())
+            if name not in observation.unreadable_jobs
         ]
         now, cluster = self._store.clock.now(), self._declaration.manifest.cluster
         unusual = due_anomalies(cluster, anomalies, self._since)
-        self._forget(seen, {found.key for found in unusual}, self._told)
-        for found in [*unusual, *due(cluster, jobs, now, self._since)]:
+        self._forget(observation, {notification.key for notification in unusual}, self._sent)
+        for notification in [*unusual, *due(cluster, jobs, now, self._since)]:
             if len(self._sending) >= AT_ONCE:
                 return
-            if found.key not in self._told and found.key not in self._sending and self._may_try(found):
-                self._sending[found.key] = self._pool.submit(self._send, settings, found)
+            if (
+                notification.key not in self._sent
+                and notification.key not in self._sending
+                and self._may_try(notification)
+            ):
+                self._sending[notification.key] = self._pool.submit(self._send, settings, notification)
 
     def close(self) -> None:
         """Send nothing more. It does not wait for what is being sent; the next scheduler sends that again."""
@@ -71,34 +75,34 @@ class Notifier:
         notifications on would hear of every job that the tables still hold."""
         for occasion in set(on) - set(self._since):
             key, now = f"{SINCE}{occasion.value}", self._store.clock.now()
-            there = None if self._was_off else self._told_already(key)
-            if there is None:
+            since = None if self._was_off else self._sent_record(key)
+            if since is None:
                 self._store.sent_notices.put(key, Request(at=now))
-            self._since[occasion] = there.at if there is not None else now
+            self._since[occasion] = since.at if since is not None else now
         for occasion in set(self._since) - set(on):
             self._store.sent_notices.delete(f"{SINCE}{occasion.value}")
             del self._since[occasion]
         self._was_off = False
 
-    def _told_already(self, key: str) -> Request | None:
+    def _sent_record(self, key: str) -> Request | None:
         """The record of this key; None: there is none that can be read."""
         try:
-            found = self._store.sent_notices.get(key)
+            document = self._store.sent_notices.get(key)
         except BadDocument as error:  # it may come twice, and stops no tick
             _log.error("%s: it is written anew", error)
             return None
-        return found.value if found is not None else None
+        return document.value if document is not None else None
 
-    def _send(self, settings: Notifications, found: Notification) -> None:
+    def _send(self, settings: Notifications, notification: Notification) -> None:
         """Send it, unless another scheduler has sent it meanwhile: two may overlap for a while."""
-        if self._told_already(found.key) is None:
-            self._cloud.notify(settings, found.subject, found.text, found.data)
+        if self._sent_record(notification.key) is None:
+            self._cloud.notify(settings, notification.subject, notification.text, notification.data)
 
-    def _may_try(self, found: Notification) -> bool:
-        tries, last = self._failed.get(found.key, (0, timedelta()))
+    def _may_try(self, notification: Notification) -> bool:
+        tries, last = self._failed.get(notification.key, (0, timedelta()))
         return tries == 0 or self._store.clock.monotonic() - last >= FIRST_WAIT * 2 ** (tries - 1)
 
-    def _collect(self, told: set[str]) -> None:
+    def _collect(self, sent_keys: set[str]) -> None:
         for key, sent in [(key, sent) for key, sent in self._sending.items() if sent.done()]:
             del self._sending[key]
             error = sent.exception()
@@ -111,14 +115,16 @@ class Notifier:
                 _log.error("notification %s given up after %d tries: %s", key, TRIES, error)
             note = "" if error is None else f"not sent: {type(error).__name__}"
             self._store.sent_notices.create(key, Request(at=self._store.clock.now(), note=note))
-            told.add(key)
+            sent_keys.add(key)
             self._failed.pop(key, None)
 
-    def _forget(self, seen: Observation, unusual: set[str], told: set[str]) -> None:
+    def _forget(self, observation: Observation, unusual: set[str], sent_keys: set[str]) -> None:
         """Delete the records about jobs that have left the tables, since these are not notified again, and about
         anomalies that are over, since these may come again."""
-        gone = {key for key in told if not key.startswith(ANOMALY) and key.partition("/")[0] not in seen.jobs}
-        over = {key for key in told if key.startswith(ANOMALY)} - unusual
-        for key in over if seen.unreadable_jobs else gone | over:
+        ended = {
+            key for key in sent_keys if not key.startswith(ANOMALY) and key.partition("/")[0] not in observation.jobs
+        }
+        over = {key for key in sent_keys if key.startswith(ANOMALY)} - unusual
+        for key in over if observation.unreadable_jobs else ended | over:
             self._store.sent_notices.delete(key)
-            told.discard(key)
+            sent_keys.discard(key)

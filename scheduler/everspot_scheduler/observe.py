@@ -57,9 +57,9 @@ class Observation:
     def digest(self) -> int:
         """A hash that changes with everything that may call for a decision, but not with heartbeats and progress."""
         states = frozenset((name, r.value.state, r.value.epoch) for name, r in self.records.items())
-        told = frozenset((name, a.etag) for name, a in self.assignments.items())
+        assignments = frozenset((name, a.etag) for name, a in self.assignments.items())
         requests = (frozenset(self.cancels), frozenset(self.drills), self.draining)
-        return hash((states, told, requests, frozenset(self.jobs), frozenset(self.instances)))
+        return hash((states, assignments, requests, frozenset(self.jobs), frozenset(self.instances)))
 
 
 class Observer:
@@ -120,11 +120,11 @@ class Observer:
         return self._store.instances.etags(), before, self._store.clock.monotonic()
 
     def _read_beats(
-        self, listed: Mapping[str, str], given: Mapping[str, Versioned[Assignment]], waiting: bool
+        self, listed: Mapping[str, str], assignments: Mapping[str, Versioned[Assignment]], waiting: bool
     ) -> dict[str, Versioned[InstanceRecord]]:
         """The heartbeats: the newest ones, but of instances without a job only recent ones while no job waits."""
         now, unread = self._store.clock.monotonic(), BEATS_UNREAD * self._declaration.limits.beat_every
-        busy = {name for name, a in given.items() if _takes_no_other(a.value, waiting)}
+        busy = {name for name, a in assignments.items() if _takes_no_other(a.value, waiting)}
         changed = [name for name in busy & self._read.keys() & listed.keys() if self._read[name] != listed[name]]
         # One that wrote between its listing and its reading, at its first, has no moment yet at which it was current.
         later = set(sorted(changed, key=lambda name: self._read_at.get(name, timedelta.min))[BUSY_READS:])
@@ -134,11 +134,11 @@ class Observer:
                 return name in later
             return not waiting and name in self._read_at and now - self._read_at[name] < unread
 
-        found = self._store.instances.documents(listed, keep=keep)
-        self._read = {name: doc.etag for name, doc in found.items()}
-        current = {name: now for name, doc in found.items() if doc.etag == listed[name]}
-        self._read_at = {name: at for name, at in self._read_at.items() if name in found} | current
-        return found
+        beats = self._store.instances.documents(listed, keep=keep)
+        self._read = {name: doc.etag for name, doc in beats.items()}
+        current = {name: now for name, doc in beats.items() if doc.etag == listed[name]}
+        self._read_at = {name: at for name, at in self._read_at.items() if name in beats} | current
+        return beats
 
     def _draining(self) -> bool:
         try:
@@ -148,9 +148,9 @@ class Observer:
             return True
 
 
-def _takes_no_other(given: Assignment, waiting: bool) -> bool:
+def _takes_no_other(assignment: Assignment, waiting: bool) -> bool:
     """Whether an instance has work, and no job could be put on it: beside seats there may be room for one."""
-    return (given.job_id is not None and given.order is Order.RUN) or (bool(given.seats) and not waiting)
+    return (assignment.job_id is not None and assignment.order is Order.RUN) or (bool(assignment.seats) and not waiting)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ QUIET_FACTOR = 2
 class Pace:
     """Says when the next call is due, by the monotonic clock. Throttling doubles the interval, success restores it."""
 
-    def __init__(self, every: timedelta) -> None:
-        self._every = every
+    def __init__(self, interval: timedelta) -> None:
+        self._interval = interval
         self._factor = 1
         self._last: timedelta | None = None
 
@@ -20,7 +20,7 @@ class Pace:
         """Whether to call now. An urgent call may come after a fifth of the interval, unless we were throttled."""
         if self._last is None:
             return True
-        interval = self._every * self._factor
+        interval = self._interval * self._factor
         return now - self._last >= (interval / 5 if urgent and self._factor == 1 else interval)
 
     def take(self, now: timedelta) -> bool:

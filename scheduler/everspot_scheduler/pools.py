@@ -25,7 +25,7 @@ from everspot_core.schedule import Behaviour, PoolKey, PoolView
 
 from everspot_scheduler.changeovers import ChangeoverLog
 from everspot_scheduler.elastic.desk import Desk
-from everspot_scheduler.elastic.groups import pools_of
+from everspot_scheduler.elastic.groups import launchable_pools
 from everspot_scheduler.elastic.refusals import REST_MOST
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
@@ -39,12 +39,18 @@ _log = logging.getLogger(__name__)
 
 
 class _Event(NamedTuple):
-    """An event of a pool. `change`: of the number of living instances. `taken`: the cloud took one. `refused`: the pool
-    had no capacity."""
+    """An event of a pool.
+
+    Attributes:
+        at: When it happened.
+        change: The change of the number of living instances.
+        interrupted: Whether the cloud took an instance.
+        refused: Whether the pool had no capacity.
+    """
 
     at: datetime
     change: int
-    taken: bool
+    interrupted: bool
     refused: bool
 
 
@@ -89,7 +95,7 @@ class Pools:
         elastic = desk.declared
         if elastic is None:
             return tuple(self._standing(ledger, now))
-        return tuple(self._elastic(pools_of(elastic), elastic.max_prices, ledger, desk, now))
+        return tuple(self._elastic(launchable_pools(elastic), elastic.max_prices, ledger, desk, now))
 
     def unions(
         self, choices: Iterable[frozenset[PoolKey]], views: Iterable[PoolView]
@@ -99,16 +105,16 @@ class Pools:
         `views`: the plan's views of all pools.
         """
         up = {v.key: v.behaviour.since for v in views if v.behaviour.up}
-        found = {}
+        behaviours = {}
         for choice in choices:
             if choice not in self._unions:
                 self._unions[choice] = self._together(choice)
-            one = self._unions[choice]
+            behaviour = self._unions[choice]
             since = min((at for key in choice if (at := up.get(key)) is not None), default=None)
-            if not one.up and since is not None:
-                one = one.presumed(max(since, one.since or since))
-            found[choice] = one
-        return found
+            if not behaviour.up and since is not None:
+                behaviour = behaviour.presumed(max(since, behaviour.since or since))
+            behaviours[choice] = behaviour
+        return behaviours
 
     def _changed(self, facts: Facts, ledger: Ledger) -> set[PoolKey]:
         """The pools with a new launch, warning or end."""
@@ -119,8 +125,8 @@ class Pools:
         news = launched | (ledger.ends.keys() - self._ended) | (facts.warned_at.keys() - self._warned)
         self._launched |= launched
         self._ended, self._warned = set(ledger.ends), set(facts.warned_at)
-        found = (ledger.launches[name] for name in news if name in ledger.launches)
-        return {_key(launch) for launch in found if launch.role is Role.AGENT}
+        launches = (ledger.launches[name] for name in news if name in ledger.launches)
+        return {_key(launch) for launch in launches if launch.role is Role.AGENT}
 
     def _refused(self, desk: Desk) -> set[PoolKey]:
         """The pools with new refusals. Old ones stay here after their intents are deleted."""
@@ -138,10 +144,10 @@ class Pools:
         pool.behaviour, pool.noticed_at, pool.live = Behaviour(), None, 0
         for event in pool.events:
             pool.live += event.change
-            up = _says(event, pool.live)
+            up = _availability_after(event, pool.live)
             if up is not None:
                 pool.behaviour = pool.behaviour.seen(up, event.at)
-            if event.taken:
+            if event.interrupted:
                 pool.noticed_at = event.at
         pool.last = pool.events[-1].at if pool.events else None
 
@@ -150,14 +156,14 @@ class Pools:
             ((event, key) for key in choice if key in self._pools for event in self._pools[key].events),
             key=lambda e: (e[0].at, -e[0].change),
         )
-        found, live, up = Behaviour(), dict.fromkeys(choice, 0), dict.fromkeys(choice, False)
+        behaviour, live, up = Behaviour(), dict.fromkeys(choice, 0), dict.fromkeys(choice, False)
         for event, key in events:
             live[key] += event.change
-            said = _says(event, live[key])
-            if said is not None:
-                up[key] = said
-                found = found.seen(any(up.values()), event.at)
-        return found
+            is_up = _availability_after(event, live[key])
+            if is_up is not None:
+                up[key] = is_up
+                behaviour = behaviour.seen(any(up.values()), event.at)
+        return behaviour
 
     def _standing(self, ledger: Ledger, now: datetime) -> Iterator[PoolView]:
         for key, pool in sorted(self._pools.items()):
@@ -173,17 +179,17 @@ class Pools:
                 _log.error("%s in %s (%s) has no known price: nothing is launched there", *key)
                 self._priceless.add(key)
             dear = key.market is Market.SPOT and most is not None and usd is not None and usd > most
-            asked = not dear and desk.resting(key, now) is None
+            available = not dear and desk.resting(key, now) is None
             pool = self._pools.get(key) or _Pool()
-            if asked:
+            if available:
                 pool = replace(pool, behaviour=self._presumed(key, pool, now))
-            yield from self._view(key, pool, None if asked else 0, desk.refusals.dry.get(key, ()), ledger)
+            yield from self._view(key, pool, None if available else 0, desk.refusals.dry.get(key, ()), ledger)
 
     def _presumed(self, key: PoolKey, pool: _Pool, now: datetime) -> Behaviour:
         """The pool's behaviour with the presumption. A pool without any event is up since the first look at it."""
-        first, known = self._first.setdefault(key, now), pool.behaviour
+        first, behaviour = self._first.setdefault(key, now), pool.behaviour
         since = first if pool.last is None else pool.last + PRESUMED
-        return known if since > now else known.presumed(since)
+        return behaviour if since > now else behaviour.presumed(since)
 
     def _view(
         self, key: PoolKey, pool: _Pool, available: int | None, refused_at: tuple[datetime, ...], ledger: Ledger
@@ -199,7 +205,7 @@ class Pools:
             available=available,
             reserved=False,
             behaviour=pool.behaviour,
-            placement_score=self._scores.of(key),
+            placement_score=self._scores.score(key),
             refused_at=refused_at,
             noticed_at=pool.noticed_at,
             changeover=self._changeovers.to(key),
@@ -215,13 +221,13 @@ def choices(jobs: Iterable[JobSubmission], pools: Iterable[PoolView]) -> set[fro
     }
 
 
-def _says(event: _Event, live: int) -> bool | None:
+def _availability_after(event: _Event, live: int) -> bool | None:
     """Whether the pool is up or down from an event on, after which `live` instances run; None: it does not show."""
     if event.refused:
         return False
     if event.change > 0:
         return True
-    return False if event.taken and not live else None
+    return False if event.interrupted and not live else None
 
 
 def _lives(launches: Iterable[LaunchRecord], facts: Facts, ledger: Ledger) -> Iterator[_Event]:

@@ -24,9 +24,9 @@ class Repeats:
 
     def __init__(self, store: Store, scheduler_id: str) -> None:
         self._store, self._id = store, scheduler_id
-        self._made: set[str] = set()
+        self._repeated: set[str] = set()
 
-    def go_on(self, seen: Observation) -> None:
+    def go_on(self, observation: Observation) -> None:
         """Submit the next runs of series whose last run has ended. A cancelled run ends its series, and so does one
         that did not run because a job that it comes after had failed.
 
@@ -34,28 +34,30 @@ class Repeats:
             StoreError: if the store failed; the next tick tries again.
         """
         ended = {
-            name: (seen.jobs[name].value, found.value)
-            for name, found in seen.records.items()
-            if found.value.state.final and name in seen.jobs and seen.jobs[name].value.series is not None
+            name: (observation.jobs[name].value, document.value)
+            for name, document in observation.records.items()
+            if document.value.state.final
+            and name in observation.jobs
+            and observation.jobs[name].value.series is not None
         }
-        self._made &= set(ended)
+        self._repeated &= set(ended)
         for name, (submission, record) in ended.items():
-            if name in self._made or name in seen.cancels or _over(submission, record):
+            if name in self._repeated or name in observation.cancels or _over(submission, record):
                 continue
             assert submission.series is not None  # noqa: S101 - as just seen
-            if not self._is_there(submission.series, seen):
+            if not self._is_there(submission.series, observation):
                 self._submit(submission, record)
-            self._made.add(name)
+            self._repeated.add(name)
 
-    def _is_there(self, series: Series, seen: Observation) -> bool:
+    def _is_there(self, series: Series, observation: Observation) -> bool:
         following = next_id(series)
-        return following in seen.jobs or following in self._store.archive.keys()  # noqa: SIM118 - a method
+        return following in observation.jobs or following in self._store.archive.keys()  # noqa: SIM118 - a method
 
     def _submit(self, last: JobSubmission, record: JobRecord) -> None:
         events = self._store.events(last.job_id, brief=True)
-        told = next((e.data.get("metrics") for e in events if e.kind is EventKind.FINISHED), None)
-        said = told.items() if isinstance(told, dict) else ()
-        numbers = {k: number_told(v, -float_info.max, float_info.max) for k, v in said}
+        metrics = next((e.data.get("metrics") for e in events if e.kind is EventKind.FINISHED), None)
+        reported = metrics.items() if isinstance(metrics, dict) else ()
+        numbers = {k: number_told(v, -float_info.max, float_info.max) for k, v in reported}
         last_word = {k: v for k, v in numbers.items() if v is not None}
         following = next_run(last, {**record.progress.metrics, **last_word}, self._store.clock.now())
         if following is None or self._store.jobs.create(following.job_id, following) is None:

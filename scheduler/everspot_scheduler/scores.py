@@ -22,9 +22,9 @@ class Scores:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._known: dict[tuple[str, str], tuple[int, datetime]] = {}
+        self._scores: dict[tuple[str, str], tuple[int, datetime]] = {}
 
-    def wanted(
+    def score_request(
         self, elastic: Elastic | None, waiting: int, busy: Collection[str], catalogue: Catalogue
     ) -> tuple[list[InstanceType], int] | None:
         """The types and the number of instances to ask about; None if no scores are needed.
@@ -36,17 +36,17 @@ class Scores:
         types = [catalogue.types[name] for name in elastic.types if name in catalogue.types]
         return types, min(waiting, elastic.max_instances)
 
-    def ask(self, cloud: Cloud, wanted: tuple[Iterable[InstanceType], int]) -> None:
+    def refresh(self, cloud: Cloud, request: tuple[Iterable[InstanceType], int]) -> None:
         """Ask for the scores of these types, so many instances of each group at once. Raises the cloud's errors."""
-        types, count = wanted
+        types, count = request
         for group in groups(types):
             for score in cloud.placement_scores(group, count):
                 for name in group:
-                    self._known[name, score.zone] = score.score, score.at
+                    self._scores[name, score.zone] = score.score, score.at
 
-    def of(self, pool: PoolKey) -> int | None:
+    def score(self, pool: PoolKey) -> int | None:
         """The score of a pool, 1 to 10; None if there is none, if it is old, or if the pool is not spot."""
-        score, at = self._known.get((pool.instance_type, pool.zone), (None, None))
+        score, at = self._scores.get((pool.instance_type, pool.zone), (None, None))
         if pool.market is not Market.SPOT or at is None or self._clock.now() - at > BELIEVED:
             return None
         return score

@@ -21,20 +21,22 @@ class Speeds:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._known: dict[str, Mapping[str, float]] = {}
+        self._speeds: dict[str, Mapping[str, float]] = {}
 
-    def of(self, submission: JobSubmission, record: JobRecord | None, instance_type: str | None) -> Mapping[str, float]:
+    def read(
+        self, submission: JobSubmission, record: JobRecord | None, instance_type: str | None
+    ) -> Mapping[str, float]:
         """The known speeds of the job, by type. `instance_type`: the type on which its record's progress was made."""
-        known, job = self._known.get(submission.job_id, _NONE), submission.job_id
+        speeds, job = self._speeds.get(submission.job_id, _NONE), submission.job_id
         speed = self._measured(submission, record)
-        if speed is None or instance_type is None or known.get(instance_type) == speed:
-            return known
-        self._known[job] = MappingProxyType({**known, instance_type: speed})
-        return self._known[job]
+        if speed is None or instance_type is None or speeds.get(instance_type) == speed:
+            return speeds
+        self._speeds[job] = MappingProxyType({**speeds, instance_type: speed})
+        return self._speeds[job]
 
     def forget(self, jobs: Container[str]) -> None:
         """Forget all jobs but these."""
-        self._known = {name: known for name, known in self._known.items() if name in jobs}
+        self._speeds = {name: speeds for name, speeds in self._speeds.items() if name in jobs}
 
     def _measured(self, submission: JobSubmission, record: JobRecord | None) -> float | None:
         expected = submission.spec.expected_duration

@@ -26,16 +26,16 @@ class SpentMeter:
         self._pace = Pace(max(READ_EVERY, 2 * tick))
         self.jobs: dict[str, Spent] = {}
 
-    def look(self, seen: Observation) -> None:
+    def look(self, observation: Observation) -> None:
         """Read what the jobs have used, if it is due."""
         if not self._pace.take(self._clock.monotonic()):
             return
         limited = []
-        for name, job in seen.jobs.items():
+        for name, job in observation.jobs.items():
             budget = job.value.spec.budget
-            state = seen.records[name].value.state if name in seen.records else JobState.PENDING
+            state = observation.records[name].value.state if name in observation.records else JobState.PENDING
             if not state.final and (budget.dollars is not None or budget.gpu_hours is not None):
-                limited.append((job.value, seen.records[name].value if name in seen.records else None))
+                limited.append((job.value, observation.records[name].value if name in observation.records else None))
         abroad = {job.job_id: used(record.trips) for job, record in limited if record is not None}
         self.jobs = {job: _sum(own, abroad[job]) for job, own in self._ledger.spent(limited).items()}
 

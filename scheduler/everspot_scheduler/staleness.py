@@ -32,21 +32,23 @@ class Staleness:
 
     def __init__(self, longest: timedelta | None = None) -> None:
         """`longest`: the most that counts between two looks; None: all of it counts."""
-        self._seen: dict[str, _Seen] = {}
+        self._last_change: dict[str, _Seen] = {}
         self._last = timedelta(0)
         self._longest = longest
 
     def observe(self, documents: Mapping[str, HasEtag], before: timedelta, after: timedelta) -> None:
         """Note all documents, read between two moments of the monotonic clock. Absent ones are forgotten."""
         blind = max(before - self._last - self._longest, timedelta(0)) if self._longest is not None else timedelta(0)
-        seen = {}
+        changes = {}
         for name, document in documents.items():
-            known = self._seen.get(name)
-            same = known is not None and known.etag == document.etag
-            since = min(known.since + blind, before) if known is not None and same else after
-            seen[name] = _Seen(document.etag, since)
-        self._seen, self._last = seen, before
+            last_change = self._last_change.get(name)
+            same = last_change is not None and last_change.etag == document.etag
+            since = min(last_change.since + blind, before) if last_change is not None and same else after
+            changes[name] = _Seen(document.etag, since)
+        self._last_change, self._last = changes, before
 
     def stale(self, limit: timedelta) -> frozenset[str]:
         """The documents that had stood still for `limit` at least when they were last read."""
-        return frozenset(name for name, seen in self._seen.items() if self._last - seen.since >= limit)
+        return frozenset(
+            name for name, last_change in self._last_change.items() if self._last - last_change.since >= limit
+        )

@@ -11,7 +11,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def side_by_side(call: Callable[[T], R], things: Sequence[T], *, alone: int = ALONE) -> list[R]:
+def side_by_side(call: Callable[[T], R], items: Sequence[T], *, alone: int = ALONE) -> list[R]:
     """The results of the calls, in order. All calls are made, even if one fails.
 
     `alone`: up to this many calls are made one after the other.
@@ -19,7 +19,7 @@ def side_by_side(call: Callable[[T], R], things: Sequence[T], *, alone: int = AL
     Raises:
         The exception of the first call that failed.
     """
-    if len(things) <= alone:
-        return [call(thing) for thing in things]
-    with ThreadPoolExecutor(min(AT_ONCE, len(things)), thread_name_prefix="everspot-act") as pool:
-        return list(pool.map(call, things))
+    if len(items) <= alone:
+        return [call(item) for item in items]
+    with ThreadPoolExecutor(min(AT_ONCE, len(items)), thread_name_prefix="everspot-act") as pool:
+        return list(pool.map(call, items))

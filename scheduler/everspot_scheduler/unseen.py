@@ -36,19 +36,21 @@ def note_unseen(
     the agents' heartbeats; `launched`: the instances by the answers to launches."""
     unseen = (beats.keys() | launched.keys()) - ledger.launches.keys() - facts.described.keys()
     for name in sorted(unseen):
-        found, place = beats.get(name), launched.get(name)
-        if found is not None:
-            if name in facts.ends or ledger.is_forgotten(name, found.etag, facts):  # its end is noted like others'
-                _write(ledger, _by_its_word(found.value, place))
+        heartbeat, place = beats.get(name), launched.get(name)
+        if heartbeat is not None:
+            if name in facts.ends or ledger.is_forgotten(name, heartbeat.etag, facts):  # its end is noted like others'
+                _write(ledger, _launch_from_heartbeat(heartbeat.value, place))
         elif place is not None and (end := _end(name, place, clock, facts)) is not None:
-            _write(ledger, _by_its_launch(name, place, end.ended_at))
+            _write(ledger, _launch_from_intent(name, place, end.ended_at))
             ledger.write_end(name, end.ended_at, interrupted=end.interrupted, source=end.source)
 
 
 def _end(name: str, place: Place, clock: Clock, facts: Facts) -> EndRecord | None:
     """The end of an instance that never reported; None while it may still come."""
-    if (told := facts.ends.get(name)) is not None:
-        return EndRecord(instance_id=name, ended_at=told.ended_at, interrupted=told.interrupted, source="describe")
+    if (cloud_end := facts.ends.get(name)) is not None:
+        return EndRecord(
+            instance_id=name, ended_at=cloud_end.ended_at, interrupted=cloud_end.interrupted, source="describe"
+        )
     if name in facts.ended_at:
         return EndRecord(instance_id=name, ended_at=facts.ended_at[name], interrupted=False, source="event")
     described_at, now = facts.described_at, clock.now()
@@ -62,12 +64,14 @@ def _write(ledger: Ledger, launch: LaunchRecord) -> None:
     ledger.note_catalogue_price(launch)
 
 
-def _by_its_word(told: InstanceRecord, place: Place | None) -> LaunchRecord:
-    fields = {key: getattr(told, key) for key in ("instance_id", "instance_type", "zone", "market", "role")}
-    return LaunchRecord(**fields, launched_at=_launched_at(place, told.booted_at) if place else told.booted_at)
+def _launch_from_heartbeat(heartbeat: InstanceRecord, place: Place | None) -> LaunchRecord:
+    fields = {key: getattr(heartbeat, key) for key in ("instance_id", "instance_type", "zone", "market", "role")}
+    return LaunchRecord(
+        **fields, launched_at=_launched_at(place, heartbeat.booted_at) if place else heartbeat.booted_at
+    )
 
 
-def _by_its_launch(name: str, place: Place, ended_at: datetime) -> LaunchRecord:
+def _launch_from_intent(name: str, place: Place, ended_at: datetime) -> LaunchRecord:
     pool = place.pool
     return LaunchRecord(
         instance_id=name,

@@ -38,30 +38,30 @@ class UsageMeter:
             StoreError: if it could not be asked.
         """
         try:
-            found = self._store.notes.usage()
+            usage = self._store.notes.usage()
         except BadDocument as error:
             _log.error("%s: it is added up anew", error)
             return
-        if found is not None:
-            self._dollars = {team: used for team, used in found.dollars.items() if 0 <= used <= MOST}
-            self._at = found.at
-            if ignored := sorted(set(found.dollars) - set(self._dollars)):
+        if usage is not None:
+            self._dollars = {team: used for team, used in usage.dollars.items() if 0 <= used <= MOST}
+            self._at = usage.at
+            if ignored := sorted(set(usage.dollars) - set(self._dollars)):
                 _log.error("usage.json has sums of dollars that cannot be, of %s: added up anew", ", ".join(ignored))
 
-    def count(self, seen: Observation, ledger: Ledger, pools: tuple[PoolView, ...]) -> Mapping[str, float]:
+    def count(self, observation: Observation, ledger: Ledger, pools: tuple[PoolView, ...]) -> Mapping[str, float]:
         """The dollars by team, with all use until now. They are stored when it is due."""
         now, rates = self._store.clock.now(), Rates(pools, ledger.types())
         span = max(now - self._at, timedelta(0))
         keep = 0.5 ** (span / HALF_LIFE)
         dollars = {team: used * keep for team, used in self._dollars.items()}
-        for name, found in seen.records.items():
-            record, job = found.value, seen.jobs.get(name)
-            there = seen.instances.get(record.owner or "")
-            if not record.state.owned or job is None or there is None:
+        for name, document in observation.records.items():
+            record, job = document.value, observation.jobs.get(name)
+            instance = observation.instances.get(record.owner or "")
+            if not record.state.owned or job is None or instance is None:
                 continue
-            held = min(span, max(now - (record.assigned_at or now), timedelta(0)))
+            held_for = min(span, max(now - (record.assigned_at or now), timedelta(0)))
             team = job.value.spec.tags.get("Team", "")
-            used = rates.of(there.value) * (held / timedelta(hours=1)) * _share(record, seen)
+            used = rates.of(instance.value) * (held_for / timedelta(hours=1)) * _share(record, observation)
             dollars[team] = dollars.get(team, 0.0) + used
         self._dollars, self._at = dollars, now
         self._write()
@@ -76,7 +76,7 @@ class UsageMeter:
             _log.error("what teams have used is not written down, and is tried again later: %s", error)
 
 
-def _share(record: JobRecord, seen: Observation) -> float:
+def _share(record: JobRecord, observation: Observation) -> float:
     """The job's share of its instance: 1, or the share of its seat."""
-    given = seen.assignments.get(record.owner or "")
-    return given.value.share(record.job_id) if given is not None else 1.0
+    assignment = observation.assignments.get(record.owner or "")
+    return assignment.value.share(record.job_id) if assignment is not None else 1.0

@@ -39,7 +39,7 @@ _UNSPENT = Spent(dollars=0.0, gpu_hours=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class PlanInputs:
     """What a scheduler knows in a tick beside the documents that it has just read.
 
     - `spent`: by job, for those whose budget needs it.
@@ -75,45 +75,45 @@ class Viewer:
         self._speeds = Speeds(clock)
         self._jobs: dict[str, JobView] = {}
 
-    def view(self, seen: Observation, known: Known) -> ClusterView:
+    def view(self, observation: Observation, inputs: PlanInputs) -> ClusterView:
         """The plan's view of the cluster now.
 
         A job whose submission or record cannot be read, or makes no sense, is left out, and so is an instance whose
         assignment cannot be read or names such a job. Otherwise they would look like a waiting job and a free instance.
         """
-        facts, declared = known.facts, self._declaration
-        names = set(seen.instances) | set(seen.assignments) | set(facts.warned)
-        names |= {name for name in known.desk.launched if name not in known.ledger.ends}
-        busy = {n for n, given in seen.assignments.items() if given.value.jobs}
-        names -= known.desk.strangers() - busy
-        names -= seen.unreadable_assignments
-        jobs, unclear = self._job_views(seen, known)
-        names -= {n for n, given in seen.assignments.items() if unclear.intersection(given.value.jobs)}
+        facts, declared = inputs.facts, self._declaration
+        names = set(observation.instances) | set(observation.assignments) | set(facts.warned)
+        names |= {name for name in inputs.desk.launched if name not in inputs.ledger.ends}
+        busy = {n for n, assignment in observation.assignments.items() if assignment.value.jobs}
+        names -= inputs.desk.strangers() - busy
+        names -= observation.unreadable_assignments
+        jobs, unclear = self._job_views(observation, inputs)
+        names -= {n for n, assignment in observation.assignments.items() if unclear.intersection(assignment.value.jobs)}
         agents = (i for i in facts.described.values() if i.phase is Phase.ALIVE and i.role is Role.AGENT)
         alive = (i for i in agents if not i.launch)  # launched instances are counted one by one
-        renewing, noticed = seen.renewing(), _noticed(seen)
-        instances = tuple(_instance(n, seen, known, renewing, noticed.get(n)) for n in sorted(names))
+        renewing, noticed = observation.renewing(), _noticed(observation)
+        instances = tuple(_instance(n, observation, inputs, renewing, noticed.get(n)) for n in sorted(names))
         return ClusterView(
             jobs=jobs,
             instances=instances,
-            draining=seen.draining,
-            types=known.ledger.types(),
+            draining=observation.draining,
+            types=inputs.ledger.types(),
             limits=declared.limits,
-            pools=known.pools if known.desk.declared is not None or not known.desk.active else (),
-            unions=known.unions,
-            usage=known.usage,
+            pools=inputs.pools if inputs.desk.declared is not None or not inputs.desk.active else (),
+            unions=inputs.unions,
+            usage=inputs.usage,
             shares=declared.manifest.shares,
             tick=self._tick(),
             shared=declared.manifest.shared_instances,
             standing=declared.standing(instances),
             generation=declared.generation(instances),
             rolling=declared.rolling(),
-            booting=sum(i.instance_id not in seen.instances for i in alive),
-            faults=tuple(known.faults.values()),
-            idle_limit=known.desk.idle_limit,
-            cap=known.desk.cap,
-            purses=known.purses,
-            lasting_changeover=known.changeovers.lasting,
+            booting=sum(i.instance_id not in observation.instances for i in alive),
+            faults=tuple(inputs.faults.values()),
+            idle_limit=inputs.desk.idle_limit,
+            cap=inputs.desk.cap,
+            purses=inputs.purses,
+            lasting_changeover=inputs.changeovers.lasting,
         )
 
     def _tick(self) -> timedelta:
@@ -121,20 +121,20 @@ class Viewer:
         day = timedelta(days=1)  # long enough that rounding does not matter
         return QUIET_FACTOR * self._declaration.limits.tick_every * (day / self._clock.to_real(day))
 
-    def _job_views(self, seen: Observation, known: Known) -> tuple[tuple[JobView, ...], set[str]]:
+    def _job_views(self, observation: Observation, inputs: PlanInputs) -> tuple[tuple[JobView, ...], set[str]]:
         """The views of jobs, and the names of those that are left out because they cannot be read or make no sense."""
         drills: dict[str, list[Drill]] = defaultdict(list)
-        for name, request in seen.drills.items():
+        for name, request in observation.drills.items():
             job_id, _, drill_id = name.partition("/")
             drills[job_id].append(Drill(drill_id=drill_id, at=request.value.at))
-        self._speeds.forget(seen.jobs)
+        self._speeds.forget(observation.jobs)
         views: dict[str, JobView] = {}
-        unclear = set(seen.unreadable_jobs)
-        for name, job in seen.jobs.items():
+        unclear = set(observation.unreadable_jobs)
+        for name, job in observation.jobs.items():
             if name in unclear:
                 continue
             try:
-                views[name] = self._job(name, job.value, seen, drills, known)
+                views[name] = self._job(name, job.value, observation, drills, inputs)
             except Exception:  # no job's documents may keep all others from being planned
                 _log.exception("job %s is left out of the plan: what is written of it makes no sense", name)
                 unclear.add(name)
@@ -142,25 +142,30 @@ class Viewer:
         return tuple(views.values()), unclear
 
     def _job(
-        self, name: str, submission: JobSubmission, seen: Observation, drills: Mapping[str, list[Drill]], known: Known
+        self,
+        name: str,
+        submission: JobSubmission,
+        observation: Observation,
+        drills: Mapping[str, list[Drill]],
+        inputs: PlanInputs,
     ) -> JobView:
         """The view of the job. It is the same object as long as nothing has changed, since there are many jobs."""
-        record = seen.records[name].value if name in seen.records else None
+        record = observation.records[name].value if name in observation.records else None
         before = self._jobs.get(name)
-        speeds = self._speeds.of(submission, record, self._type_of(record, seen, known))
+        speeds = self._speeds.read(submission, record, self._instance_type(record, observation, inputs))
         view = JobView(
             submission=submission,
             record=record,
-            stale=name in seen.stale_records and name not in seen.written,
-            cancel=name in seen.cancels,
+            stale=name in observation.stale_records and name not in observation.written,
+            cancel=name in observation.cancels,
             drills=tuple(sorted(drills[name], key=lambda d: d.drill_id)) if name in drills else (),
-            spent=known.spent.get(name, _UNSPENT),
-            after=known.after.get(name, ()),
+            spent=inputs.spent.get(name, _UNSPENT),
+            after=inputs.after.get(name, ()),
             nodes=1,  # a job file asks for one instance
             outlook=None,  # what the author expects, less the steps that are done
-            head_epoch=known.head_epochs.get(name),
-            changeover=known.changeovers.of(name),
-            preempted_at=known.losses.get(name, ()),
+            head_epoch=inputs.head_epochs.get(name),
+            changeover=inputs.changeovers.for_job(name),
+            preempted_at=inputs.losses.get(name, ()),
             measured=_measured(record),
             speeds=speeds,
             measured_speeds=frozenset(speeds),
@@ -168,21 +173,23 @@ class Viewer:
         return before if before is not None and _same(before, view) else view
 
     @staticmethod
-    def _type_of(record: JobRecord | None, seen: Observation, known: Known) -> str | None:
+    def _instance_type(record: JobRecord | None, observation: Observation, inputs: PlanInputs) -> str | None:
         """The type of the instance that holds the job, or held it last."""
         name = (record.owner or record.last_owner or "") if record is not None else ""
-        if name in seen.instances:
-            return seen.instances[name].value.instance_type
-        launch = known.ledger.launches.get(name)
+        if name in observation.instances:
+            return observation.instances[name].value.instance_type
+        launch = inputs.ledger.launches.get(name)
         return launch.instance_type if launch is not None else None
 
 
 def _measured(record: JobRecord | None) -> Measured | None:
     """What the job's agents measured. They measure memory, not processors."""
-    told = record.progress if record is not None else None
-    if told is None or (told.memory_gib is None and told.gpu_memory_gib is None):
+    progress = record.progress if record is not None else None
+    if progress is None or (progress.memory_gib is None and progress.gpu_memory_gib is None):
         return None
-    return Measured(vcpus=None, memory_gib=told.memory_gib, gpu_memory_gib=told.gpu_memory_gib, mixed=told.mixed)
+    return Measured(
+        vcpus=None, memory_gib=progress.memory_gib, gpu_memory_gib=progress.gpu_memory_gib, mixed=progress.mixed
+    )
 
 
 def _same(before: JobView, now: JobView) -> bool:
@@ -197,50 +204,60 @@ def _same(before: JobView, now: JobView) -> bool:
     )
 
 
-def notices(seen: Observation) -> dict[str, datetime]:
+def notices(observation: Observation) -> dict[str, datetime]:
     """When instances got interruption notices, by their heartbeats and by the jobs that they gave back for them."""
-    records = (found.value for found in seen.instances.values())
-    said = {r.instance_id: r.notice for r in records if r.notice is not None}
-    return _noticed(seen) | {n: told.seen_at for n, told in said.items() if told.kind is NoticeKind.INTERRUPTION}
+    records = (document.value for document in observation.instances.values())
+    by_instance = {r.instance_id: r.notice for r in records if r.notice is not None}
+    return _noticed(observation) | {
+        n: notice.seen_at for n, notice in by_instance.items() if notice.kind is NoticeKind.INTERRUPTION
+    }
 
 
-def _noticed(seen: Observation) -> dict[str, datetime]:
+def _noticed(observation: Observation) -> dict[str, datetime]:
     """When instances gave a job back because the cloud takes them, by their jobs' records.
 
     A heartbeat may come seconds after that, and an agent reports the notice with the next one. A cloud without messages
     ahead of an end says nothing until then.
     """
-    records = (found.value for found in seen.records.values())
-    told = [r for r in records if r.last_reason is Reason.NOTICE and r.owner is None and r.last_owner is not None]
-    return {r.last_owner: r.changed_at for r in sorted(told, key=lambda r: r.changed_at) if r.last_owner is not None}
+    records = (document.value for document in observation.records.values())
+    noticed_records = [
+        r for r in records if r.last_reason is Reason.NOTICE and r.owner is None and r.last_owner is not None
+    ]
+    return {
+        r.last_owner: r.changed_at
+        for r in sorted(noticed_records, key=lambda r: r.changed_at)
+        if r.last_owner is not None
+    }
 
 
-def _instance(name: str, seen: Observation, known: Known, renewing: set[str], noticed: datetime | None) -> InstanceView:
+def _instance(
+    name: str, observation: Observation, inputs: PlanInputs, renewing: set[str], noticed: datetime | None
+) -> InstanceView:
     """`noticed`: see `_noticed`. What the instance itself has reported since then counts instead; both times are of its
     own clock."""
-    facts, ledger = known.facts, known.ledger
-    record = seen.instances[name].value if name in seen.instances else None
+    facts, ledger = inputs.facts, inputs.ledger
+    record = observation.instances[name].value if name in observation.instances else None
     unreported = noticed is not None and (record is None or record.updated_at <= noticed)
     last_word = record is not None and record.state is InstanceState.GONE
     forgotten = name in ledger.ends and name not in facts.described
-    launch, place = ledger.launches.get(name), known.desk.launched.get(name)
-    given = seen.assignments[name].value if name in seen.assignments else None
+    launch, place = ledger.launches.get(name), inputs.desk.launched.get(name)
+    assignment = observation.assignments[name].value if name in observation.assignments else None
     return InstanceView(
         instance_id=name,
-        known=known.desk.by_hand or place is not None or facts.may_exist(name),
+        known=inputs.desk.by_hand or place is not None or facts.may_exist(name),
         record=record,
-        assignment=given,
-        stale=name in seen.stale_instances and name not in renewing,
-        gone=facts.gone(name) or last_word or forgotten or (record is None and known.desk.gone(name)),
+        assignment=assignment,
+        stale=name in observation.stale_instances and name not in renewing,
+        gone=facts.is_gone(name) or last_word or forgotten or (record is None and inputs.desk.is_gone(name)),
         ending=facts.ending(name) or unreported,
         rebalance=name in facts.rebalance,
         deadline=_taken_at(record) or facts.warned.get(name),
         launched_for=place.job_id if place is not None else None,
         # All of one launch began at once, whatever the seconds between them: a gang is known by that.
         launched_at=place.made_at if place is not None else launch.launched_at if launch is not None else None,
-        idle_since=_idle_since(record, given),
-        pool=place.pool if place is not None else _pool_of(launch),
-        residents=tuple(s.job_id for s in given.seats) if given is not None else (),
+        idle_since=_idle_since(record, assignment),
+        pool=place.pool if place is not None else _launch_pool(launch),
+        residents=tuple(s.job_id for s in assignment.seats) if assignment is not None else (),
     )
 
 
@@ -250,12 +267,12 @@ def _taken_at(record: InstanceRecord | None) -> datetime | None:
     return notice.action_at if notice is not None and notice.kind is NoticeKind.INTERRUPTION else None
 
 
-def _pool_of(launch: LaunchRecord | None) -> PoolKey | None:
+def _launch_pool(launch: LaunchRecord | None) -> PoolKey | None:
     return PoolKey(launch.instance_type, launch.zone, launch.market) if launch is not None else None
 
 
-def _idle_since(record: InstanceRecord | None, given: Assignment | None) -> datetime | None:
+def _idle_since(record: InstanceRecord | None, assignment: Assignment | None) -> datetime | None:
     """Since when it has had no job: since its agent began, or since its last job was struck out."""
-    if record is None or (given is not None and given.jobs):
+    if record is None or (assignment is not None and assignment.jobs):
         return None
-    return record.booted_at if given is None else max(record.booted_at, given.changed_at)
+    return record.booted_at if assignment is None else max(record.booted_at, assignment.changed_at)

@@ -35,21 +35,21 @@ class Waits:
             StoreError: if it could not be asked.
         """
         try:
-            found = self._store.notes.waiting()
+            waiting = self._store.notes.waiting()
         except BadDocument as error:
             _log.error("%s: it is written anew", error)
-            found = None
-        self._now = dict(found.jobs) if found is not None else {}
-        self._written = dict(self._now) if found is not None else None
+            waiting = None
+        self._now = dict(waiting.jobs) if waiting is not None else {}
+        self._written = dict(self._now) if waiting is not None else None
 
-    def note(self, holds: Iterable[Hold | Launch], more: Callable[[str], str] = lambda job: "") -> None:
+    def note(self, waiting: Iterable[Hold | Launch], more: Callable[[str], str] = lambda job: "") -> None:
         """Set the jobs that wait now. Changes are logged and written; a failed write is tried again later.
 
         `more`: a further sentence about a waiting job, such as on its last launch, or nothing.
         """
         before, now = self._now, self._store.clock.now()
         self._now = {}
-        for hold in holds:
+        for hold in waiting:
             wait, words = before.get(hold.job_id), _words(hold, more(hold.job_id))
             if wait is None or wait.why != hold.why.value:
                 _log.info("%s", say(hold))
@@ -57,9 +57,9 @@ class Waits:
         self._write()
 
     def _write(self) -> None:
-        known = self._written
+        written = self._written
         # A job that waits no more need not be struck out: its record tells.
-        news = known is None or any(known.get(job) != wait for job, wait in self._now.items())
+        news = written is None or any(written.get(job) != wait for job, wait in self._now.items())
         monotonic = self._store.clock.monotonic()
         if not news or not self._pace.due(monotonic):
             return
@@ -77,15 +77,15 @@ class Waits:
 def _wait(before: Wait | None, hold: Hold | Launch, words: str, now: datetime) -> Wait:
     """The entry of a waiting job. `since` stays as long as the reason is the same, even if its figures change. The
     entry of a back-off stays as it is, because its seconds only run down."""
-    found = before if before is not None and before.why == hold.why.value else None
-    if found is not None and hold.why is Why.BACK_OFF:
-        return found
+    earlier = before if before is not None and before.why == hold.why.value else None
+    if earlier is not None and hold.why is Why.BACK_OFF:
+        return earlier
     pool = hold.ranked[0] if isinstance(hold, Launch) else hold.waits_for
     begins = None if isinstance(hold, Launch) else hold.on_demand_at
     return Wait(
         why=hold.why.value,
         words=words,
-        since=found.since if found is not None else now,
+        since=earlier.since if earlier is not None else now,
         waits_for=WaitPool(instance_type=pool.instance_type, zone=pool.zone, market=pool.market) if pool else None,
         on_demand_at=begins.replace(microsecond=0) if begins is not None else None,
     )

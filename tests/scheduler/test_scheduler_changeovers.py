@@ -65,15 +65,15 @@ def test_nothing_is_counted_twice_neither_by_the_same_scheduler_nor_by_the_next(
 
 def test_the_plan_uses_measured_changeovers(cluster: Cluster) -> None:
     log = ChangeoverLog(cluster.store)
-    assert (log.of("j"), log.to(PoolKey("t", "z", Market.SPOT))) == (None, None)
+    assert (log.for_job("j"), log.to(PoolKey("t", "z", Market.SPOT))) == (None, None)
     times = [PartTimes(part="boot", instance_type="t", zone="z", market="spot", seconds=[2000.0] * 9)]
     cluster.store.notes.write_changeovers(Changeovers(updated_at=cluster.clock.now(), times=times))
     log.load()
-    changeover = log.of("j")
+    changeover = log.for_job("j")
     assert changeover is not None
     assert changeover.expected > timedelta(seconds=1500)
     assert changeover.upper > timedelta(seconds=2000)
-    assert log.of("k") is changeover  # a thousand jobs ask
+    assert log.for_job("k") is changeover  # a thousand jobs ask
     pools = [PoolKey(kind, "z", Market.SPOT) for kind in ("t", "other")]
     slow, usual = (log.to(pool) for pool in pools)
     assert slow is not None and usual is not None
@@ -101,7 +101,7 @@ def test_a_jobs_own_data_counts_for_its_next_changeover_and_for_no_others(cluste
     cluster.run(20)
     assert cluster.store.records.get("j").value.state is JobState.PENDING
     log = looking(cluster)
-    own, others = log.of("j"), log.of("k")
+    own, others = log.for_job("j"), log.for_job("k")
     assert own is not None and others is not None
     assert own.expected < others.expected  # it takes 40 s where a minute is expected, and restores in one
 

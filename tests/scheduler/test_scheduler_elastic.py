@@ -10,7 +10,7 @@ from everspot_core.launching import LaunchTrouble
 from everspot_core.ledger import PricePoint
 from everspot_core.records import EventKind, Market, Reason, Role
 from everspot_core.schedule import Launch, PoolKey, Why
-from everspot_scheduler.elastic.groups import groups, pools_of
+from everspot_scheduler.elastic.groups import groups, launchable_pools
 from everspot_store import Bucket, ManualClock, Store
 from everspot_store.testing import MemoryBackend
 from scheduler_helpers import folder_store
@@ -181,7 +181,7 @@ def test_a_type_is_launched_only_in_the_zones_that_are_said_to_have_it():
     declared = elastic(
         types=["c6i.large", "m6i.large"], places=subnets, zones={"m6i.large": ["us-east-1b", "us-east-1c"]}
     )
-    pools = {(pool.instance_type, pool.zone) for pool in pools_of(declared)}
+    pools = {(pool.instance_type, pool.zone) for pool in launchable_pools(declared)}
     assert pools == {("c6i.large", "us-east-1a"), ("c6i.large", "us-east-1b"), ("m6i.large", "us-east-1b")}
     # What was planned before the declaration changed is not asked for any more.
     planned = Launch(

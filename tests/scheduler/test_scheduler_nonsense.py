@@ -58,7 +58,7 @@ def test_what_stands_in_a_record_already_is_read_and_is_unknown(cluster: Cluster
 def test_a_job_of_which_no_view_can_be_made_is_left_out_alone(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look = Speeds.of
+    look = Speeds.read
 
     def broken(self, submission, record, instance_type):
         if submission.job_id == "a":

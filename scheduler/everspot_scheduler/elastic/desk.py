@@ -12,8 +12,8 @@ from everspot_core.schedule import Cap, Launch, PoolKey, Tariff
 from everspot_store import Store
 
 from everspot_scheduler.declaration import Declaration
-from everspot_scheduler.elastic.groups import pools_of
-from everspot_scheduler.elastic.intents import Intents, Place, version_of
+from everspot_scheduler.elastic.groups import launchable_pools
+from everspot_scheduler.elastic.intents import Intents, Place, version_name
 from everspot_scheduler.elastic.launcher import Launcher
 from everspot_scheduler.elastic.refusals import IN_A_ROW, PoolRefusal, Refusals
 from everspot_scheduler.elastic.releaser import Releaser, is_ours, is_stranger
@@ -42,7 +42,7 @@ class Desk:
         self._releaser = Releaser(cloud, self._intents, store.clock)
         self.refusals = Refusals(cloud.quota_of)
         self._quota_of = cloud.quota_of
-        self._told, self._learnt, self._unpriced = False, 0, False
+        self._warned_by_hand, self._learnt, self._unpriced = False, 0, False
 
     @property
     def by_hand(self) -> bool:
@@ -54,9 +54,9 @@ class Desk:
         """The declared elastic capacity; None if nothing may be launched."""
         elastic = self._declaration.manifest.elastic
         if elastic is not None and self._by_hand:
-            if not self._told:
+            if not self._warned_by_hand:
                 _log.error("cluster.json declares elastic capacity, and this cluster's cloud has none to launch")
-            self._told = True
+            self._warned_by_hand = True
             return None
         return elastic
 
@@ -86,14 +86,14 @@ class Desk:
         elastic = self.declared
         return timedelta(0) if elastic is None else elastic.idle_limit
 
-    def look(self, seen: Observation) -> None:
+    def look(self, observation: Observation) -> None:
         """Read the intents, and settle those without an outcome."""
         self._unpriced = self._knows_no_price()
         if not self.active and not any(i.launch for i in self._facts.described.values()):
             return
         self._intents.look()
-        asking = self.declared is not None and not seen.draining
-        self._launcher.settle(self._facts.described.values(), asking=asking)
+        repeat_requests = self.declared is not None and not observation.draining
+        self._launcher.settle(self._facts.described.values(), repeat_requests=repeat_requests)
         self._learn()
 
     def launch(self, launches: list[Launch], tariff: Tariff) -> None:
@@ -112,21 +112,21 @@ class Desk:
     def _living(self) -> Iterator[PoolKey]:
         """The pool of each instance that counts towards the cap: those launched, those of intents that cannot be read,
         and strangers, which cost money until they have ended."""
-        yield from (place.pool for name, place in self.launched.items() if not self.gone(name))
-        for one in self._facts.described.values():
-            if is_ours(one, self._intents) and one.instance_id not in self.launched:
-                yield PoolKey(one.instance_type, one.zone, one.market)
+        yield from (place.pool for name, place in self.launched.items() if not self.is_gone(name))
+        for instance in self._facts.described.values():
+            if is_ours(instance, self._intents) and instance.instance_id not in self.launched:
+                yield PoolKey(instance.instance_type, instance.zone, instance.market)
 
     def _learn(self) -> None:
         if self._learnt != self._intents.edition:
             self.refusals.learn(self._intents.settled())
             self._learnt = self._intents.edition
 
-    def release(self, seen: Observation, end: Callable[[list[str]], None]) -> None:
+    def release(self, observation: Observation, end: Callable[[list[str]], None]) -> None:
         """End the instances that are due, through `end`. Then delete the intents that are not needed any more."""
         if not self.active:
             return
-        names = self._releaser.due(seen, self._facts, self._ledger.ends)
+        names = self._releaser.due(observation, self._facts, self._ledger.ends)
         if names:
             end(names)
         ended = [name for name in self.launched if name in self._ledger.ends]
@@ -140,11 +140,11 @@ class Desk:
     def version(self) -> str:
         """The template and its version that launches use now; empty where nothing may be launched."""
         elastic = self.declared
-        return "" if elastic is None else version_of(elastic.template, elastic.template_version)
+        return "" if elastic is None else version_name(elastic.template, elastic.template_version)
 
-    def gone(self, name: str) -> bool:
+    def is_gone(self, name: str) -> bool:
         """Whether a launched instance has ended, as far as is known."""
-        return name in self._ledger.ends or self._facts.gone(name) or self._unseen(name)
+        return name in self._ledger.ends or self._facts.is_gone(name) or self._unseen(name)
 
     def strangers(self) -> set[str]:
         """The instances that no intent names: they get no job, and will be ended."""
@@ -161,7 +161,7 @@ class Desk:
         if self._unpriced:
             return "no price is known of any pool, so nothing is launched"
         elastic = self.declared
-        wrong = self.refusals.for_good(pools_of(elastic), self.version) if elastic is not None else None
+        wrong = self.refusals.for_good(launchable_pools(elastic), self.version) if elastic is not None else None
         if wrong is not None:
             return f"every launch is refused until the stack is corrected: {wrong.code} {wrong.message}".strip()
         last = self.refusals.by_job.get(job_id)
@@ -172,19 +172,19 @@ class Desk:
     def _knows_no_price(self) -> bool:
         """Whether something may be launched, and no pool has a known price."""
         elastic, price = self.declared, self._ledger.usd_per_hour
-        return elastic is not None and all(price(pool) is None for pool in pools_of(elastic))
+        return elastic is not None and all(price(pool) is None for pool in launchable_pools(elastic))
 
     def coming(self, reported: Iterable[str]) -> bool:
         """Whether a launched instance has not reported yet."""
-        there = set(reported)
-        return any(name not in there and not self.gone(name) for name in self.launched)
+        reported_names = set(reported)
+        return any(name not in reported_names and not self.is_gone(name) for name in self.launched)
 
     def _unseen(self, name: str) -> bool:
         """Whether the cloud said that it launched the instance, and has not described it since."""
         place = self.launched.get(name)
-        known = name in self._facts.described or name in self._ledger.launches
+        described = name in self._facts.described or name in self._ledger.launches
         clock, described_at = self._store.clock, self._facts.described_at
-        if place is None or known or described_at is None or clock.monotonic() - described_at > LATELY:
+        if place is None or described or described_at is None or clock.monotonic() - described_at > LATELY:
             return False
         return clock.to_real(clock.now() - place.settled_at) >= UNSEEN
 

@@ -30,10 +30,10 @@ class Group:
         return self.pools[0].market
 
 
-def pools_of(elastic: Elastic) -> list[PoolKey]:
+def launchable_pools(elastic: Elastic) -> list[PoolKey]:
     """Every pool in which instances may be launched."""
-    every = (PoolKey(t, z, market) for t in elastic.types for z in sorted(elastic.places) for market in elastic.markets)
-    return [pool for pool in every if elastic.offers(pool.instance_type, pool.zone, pool.market)]
+    pools = (PoolKey(t, z, market) for t in elastic.types for z in sorted(elastic.places) for market in elastic.markets)
+    return [pool for pool in pools if elastic.offers(pool.instance_type, pool.zone, pool.market)]
 
 
 def groups(launches: Iterable[Launch], elastic: Elastic) -> list[Group]:
@@ -44,12 +44,12 @@ def groups(launches: Iterable[Launch], elastic: Elastic) -> list[Group]:
         gang = launch.job_id if launch.count > 1 else ""
         if pools:
             alike[pools, launch.ordered, gang] += [launch.job_id] * launch.count
-    found = list[Group]()
+    requests = list[Group]()
     for (pools, ordered, gang), jobs in alike.items():
         size = len(jobs) if gang else AT_ONCE
         for first in range(0, len(jobs), size):
-            found.append(Group(tuple(jobs[first : first + size]), pools, ordered, whole=bool(gang)))
-    return found
+            requests.append(Group(tuple(jobs[first : first + size]), pools, ordered, whole=bool(gang)))
+    return requests
 
 
 def launch_pools(pools: Iterable[PoolKey], places: Mapping[str, str], prices: Mapping[str, float]) -> list[LaunchPool]:

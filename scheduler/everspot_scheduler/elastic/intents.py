@@ -50,7 +50,7 @@ class Intents:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.mark = hashlib.sha256(store.control.url.partition("?")[0].encode()).hexdigest()[:MARK]
-        self._found: dict[str, Versioned[LaunchIntent]] = {}
+        self._documents: dict[str, Versioned[LaunchIntent]] = {}
         self._newest = 0
         self.launched: dict[str, Place] = {}
         self.unreadable = False
@@ -58,27 +58,27 @@ class Intents:
 
     def look(self) -> None:
         """Read the changes: one listing, and one read for each new version."""
-        table, before = self._store.launching, {name: found.etag for name, found in self._found.items()}
-        self._found = table.scan()
+        table, before = self._store.launching, {name: document.etag for name, document in self._documents.items()}
+        self._documents = table.scan()
         self.unreadable = bool(table.unreadable)
-        self._newest = max([self._newest, *(_number(name) for name in {*self._found, *table.unreadable})])
-        if {name: found.etag for name, found in self._found.items()} != before:
+        self._newest = max([self._newest, *(_number(name) for name in {*self._documents, *table.unreadable})])
+        if {name: document.etag for name, document in self._documents.items()} != before:
             self.launched = {name: place for intent in self.settled() for name, place in _places(intent)}
             self.edition += 1
 
     def __bool__(self) -> bool:
         """Whether there are any intents."""
-        return bool(self._found) or self.unreadable
+        return bool(self._documents) or self.unreadable
 
     def settled(self) -> Iterator[LaunchIntent]:
         """The intents with an outcome, oldest first."""
-        return (found.value for _, found in sorted(self._found.items()) if found.value.outcome is not None)
+        return (document.value for _, document in sorted(self._documents.items()) if document.value.outcome is not None)
 
     def unsettled(self) -> list[LaunchIntent]:
         """The intents without an outcome, oldest first."""
-        return [found.value for _, found in sorted(self._found.items()) if found.value.outcome is None]
+        return [document.value for _, document in sorted(self._documents.items()) if document.value.outcome is None]
 
-    def knows(self, token: str) -> bool:
+    def has_pending(self, token: str) -> bool:
         """Whether an intent without outcome has this token: its instances are not strangers."""
         return any(intent.token == token for intent in self.unsettled())
 
@@ -95,21 +95,21 @@ class Intents:
         written = self._store.launching.create(intent.name, intent)
         if written is None:
             return False
-        self._found[intent.name] = written
+        self._documents[intent.name] = written
         self._newest = max(self._newest, intent.seq)
         self.edition += 1
         return True
 
     def settle(self, intent: LaunchIntent, brought: Iterable[Launched], errors: Iterable[LaunchError]) -> LaunchIntent:
         """Write an intent's outcome, and return the intent as it then is in the store: the first outcome counts."""
-        found = {i.instance_id: i for i in brought}
-        jobs = place_jobs(intent, tuple(found))
+        instances = {i.instance_id: i for i in brought}
+        jobs = place_jobs(intent, tuple(instances))
         outcome = LaunchOutcome(
             instances=tuple(
                 LaunchedInstance(
                     instance_id=name,
-                    instance_type=found[name].instance_type,
-                    zone=found[name].zone,
+                    instance_type=instances[name].instance_type,
+                    zone=instances[name].zone,
                     market=intent.market,
                     job_id=job,
                 )
@@ -118,11 +118,11 @@ class Intents:
             errors=tuple(errors),
             settled_at=self._store.clock.now(),
         )
-        old = self._found[intent.name]
+        old = self._documents[intent.name]
         written = self._store.launching.replace(intent.name, old, intent.settled(outcome))
         if written is None:
             written = self._store.launching.read([intent.name]).get(intent.name, old)
-        self._found[intent.name] = written
+        self._documents[intent.name] = written
         self.edition += 1
         self.launched |= dict(_places(written.value))
         return written.value
@@ -138,30 +138,30 @@ class Intents:
         idle = [i for i in self.settled() if all(x.instance_id in over for x in _outcome(i).instances)]
         old = [i for i in idle if i.seq != self._newest and now - _outcome(i).settled_at >= FORGET_AFTER]
         spare = len(old) - MOST
-        gone = [i for n, i in enumerate(old) if n < spare or not _telling(i, now, version)]
-        side_by_side(lambda intent: self._store.launching.delete(intent.name), gone)
-        for intent in gone:
-            del self._found[intent.name]
+        deletable = [i for n, i in enumerate(old) if n < spare or not _still_informative(i, now, version)]
+        side_by_side(lambda intent: self._store.launching.delete(intent.name), deletable)
+        for intent in deletable:
+            del self._documents[intent.name]
 
 
-def version_of(template: str, version: str) -> str:
+def version_name(template: str, version: str) -> str:
     """The name of a version of a template."""
     return f"{template}:{version}"
 
 
-def _telling(intent: LaunchIntent, now: datetime, version: str) -> bool:
+def _still_informative(intent: LaunchIntent, now: datetime, version: str) -> bool:
     outcome = _outcome(intent)
     if any(e.kind.for_good for e in outcome.errors):
-        return version_of(intent.template, intent.template_version) == version
+        return version_name(intent.template, intent.template_version) == version
     return bool(outcome.errors) and now - outcome.settled_at < REMEMBERED
 
 
 def _places(intent: LaunchIntent) -> Iterator[tuple[str, Place]]:
     if intent.outcome is None:
         return
-    for one in intent.outcome.instances:
-        pool = PoolKey(one.instance_type, one.zone, one.market)
-        yield one.instance_id, Place(one.job_id, pool, intent.made_at, intent.outcome.settled_at)
+    for instance in intent.outcome.instances:
+        pool = PoolKey(instance.instance_type, instance.zone, instance.market)
+        yield instance.instance_id, Place(instance.job_id, pool, intent.made_at, intent.outcome.settled_at)
 
 
 def _outcome(intent: LaunchIntent) -> LaunchOutcome:

@@ -40,8 +40,8 @@ class Launcher:
         self._pace = Pace(tick / 2)
         self.trouble = ""
 
-    def settle(self, described: Iterable[CloudInstance], *, asking: bool) -> None:
-        """Settle every intent without an outcome, or repeat its request. `asking`: whether launches are still
+    def settle(self, described: Iterable[CloudInstance], *, repeat_requests: bool) -> None:
+        """Settle every intent without an outcome, or repeat its request. `repeat_requests`: whether launches are still
         wanted."""
         open_intents = self._intents.unsettled()
         if not open_intents:
@@ -49,9 +49,9 @@ class Launcher:
         here = list(described)
         now, again = self._store.clock.now(), list[LaunchIntent]()
         for intent in open_intents:
-            found = [_launched(i) for i in here if i.launch == intent.token]
-            if len(found) >= intent.count or not asking or now - intent.made_at >= STALE:
-                self._settle(intent, LaunchAnswer(), found)
+            launched = [_launched(i) for i in here if i.launch == intent.token]
+            if len(launched) >= intent.count or not repeat_requests or now - intent.made_at >= STALE:
+                self._settle(intent, LaunchAnswer(), launched)
             else:
                 again.append(intent)
         if again and self._pace.due(self._store.clock.monotonic()):
@@ -62,17 +62,17 @@ class Launcher:
         clock = self._store.clock
         if not launches or self._intents.unsettled() or not self._pace.due(clock.monotonic()):
             return
-        made = list[LaunchIntent]()
+        written_intents = list[LaunchIntent]()
         for group in groups(launches, elastic):
             group_room = room.cut(group, price)
-            if group_room is None or len(made) >= REQUESTS_AT_ONCE:
+            if group_room is None or len(written_intents) >= REQUESTS_AT_ONCE:
                 continue
             intent = self._draft(*group_room, elastic)
             if not self._intents.create(intent):
                 _log.info("overtaken: launch %d was written by another scheduler", intent.seq)
                 break
-            made.append(intent)
-        self._request(made, ())
+            written_intents.append(intent)
+        self._request(written_intents, ())
 
     def _draft(self, group: Group, usd_per_hour: float, elastic: Elastic) -> LaunchIntent:
         return LaunchIntent(
@@ -95,7 +95,7 @@ class Launcher:
         if not intents:
             return
         self._pace.called(self._store.clock.monotonic())
-        answers = side_by_side(self._ask, intents, alone=1)
+        answers = side_by_side(self._launch, intents, alone=1)
         self.trouble = ""
         for intent, answer in zip(intents, answers, strict=True):
             if isinstance(answer, LaunchAnswer):
@@ -107,7 +107,7 @@ class Launcher:
         else:
             self._pace.throttled()
 
-    def _ask(self, intent: LaunchIntent) -> LaunchAnswer | Exception:
+    def _launch(self, intent: LaunchIntent) -> LaunchAnswer | Exception:
         try:
             return self._cloud.launch(intent)
         except Exception as error:
@@ -119,14 +119,14 @@ class Launcher:
         _log.log(level, "launch %d got no answer (%s) and is asked again: %s", intent.seq, kind.value, error)
         self.trouble = f"launch {intent.seq} got no answer ({kind.value}) and is asked again"
 
-    def _settle(self, intent: LaunchIntent, answer: LaunchAnswer, found: Iterable[Launched]) -> None:
+    def _settle(self, intent: LaunchIntent, answer: LaunchAnswer, described: Iterable[Launched]) -> None:
         """Write the outcome from both the answer and the description, because either may lag behind the other."""
-        brought = {i.instance_id: i for i in answer.instances} | {i.instance_id: i for i in found}
+        brought = {i.instance_id: i for i in answer.instances} | {i.instance_id: i for i in described}
         settled = self._intents.settle(intent, brought.values(), answer.errors)
-        _tell(settled)
+        _log_outcome(settled)
 
 
-def _tell(intent: LaunchIntent) -> None:
+def _log_outcome(intent: LaunchIntent) -> None:
     outcome = intent.outcome
     if outcome is None:
         return
@@ -136,10 +136,10 @@ def _tell(intent: LaunchIntent) -> None:
         level = logging.CRITICAL
     elif kinds & {LaunchTrouble.REQUEST, LaunchTrouble.QUOTA}:
         level = logging.ERROR
-    told = (f"{e.instance_type} {e.zone} {e.kind.value}: {e.code} {e.message}".strip() for e in outcome.errors)
+    errors = (f"{e.instance_type} {e.zone} {e.kind.value}: {e.code} {e.message}".strip() for e in outcome.errors)
     # The cloud may have chosen another of the pools than the plan named first.
     came = (f"{i.instance_id} {i.instance_type} in {i.zone}" for i in outcome.instances)
-    words = "; ".join((*came, *told))
+    words = "; ".join((*came, *errors))
     _log.log(
         level, "launch %d (%s) brought %d of %d instances%s", intent.seq, intent.market.value, len(outcome.instances),
         intent.count, f": {words}" if words else "",

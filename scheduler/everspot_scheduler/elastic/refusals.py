@@ -16,7 +16,7 @@ from everspot_core.launching import LaunchIntent, LaunchTrouble
 from everspot_core.market import Market
 from everspot_core.schedule import PoolKey
 
-from everspot_scheduler.elastic.intents import version_of
+from everspot_scheduler.elastic.intents import version_name
 
 REST, REST_MOST = timedelta(minutes=1), timedelta(minutes=8)
 """Market time for which a pool rests after its first refusal, and at most; it doubles with each refusal in a row."""
@@ -54,32 +54,32 @@ class Refusals:
         `dry` then has, by pool, the times of its capacity refusals, oldest first. `by_job` has the last refusal of each
         job whose last launch brought it no instance.
         """
-        found: dict[PoolKey, list[PoolRefusal]] = defaultdict(list)
+        by_pool: dict[PoolKey, list[PoolRefusal]] = defaultdict(list)
         self._by_quota, self._succeeded, self.by_job = {}, {}, {}
         for intent in intents:
             outcome = intent.outcome
             if outcome is None:
                 continue
-            served = [one.job_id for one in outcome.instances]
-            for one in outcome.instances:
-                pool = PoolKey(one.instance_type, one.zone, one.market)
+            served = [instance.job_id for instance in outcome.instances]
+            for instance in outcome.instances:
+                pool = PoolKey(instance.instance_type, instance.zone, instance.market)
                 self._succeeded[pool] = outcome.settled_at
                 self._by_quota.pop(self._quota(pool), None)
-                self.by_job.pop(one.job_id, None)
+                self.by_job.pop(instance.job_id, None)
             full: dict[str, PoolRefusal] = {}
             for error in outcome.errors:
-                version = version_of(intent.template, intent.template_version)
+                version = version_name(intent.template, intent.template_version)
                 refusal = PoolRefusal(outcome.settled_at, error.kind, error.code, error.message, version)
                 for pool in _pools(intent, error.instance_type, error.zone):
-                    found[pool].append(refusal)
+                    by_pool[pool].append(refusal)
                     if error.kind is LaunchTrouble.QUOTA:
                         full[self._quota(pool)] = refusal
                 self.by_job |= dict.fromkeys(set(intent.jobs) - set(served), refusal)
             for name, refusal in full.items():
                 _, row = self._by_quota.get(name, (None, 0))
                 self._by_quota[name] = refusal, row + 1
-        self._by_pool = dict(found)
-        dry = {p: tuple(r.at for r in told if r.kind is LaunchTrouble.CAPACITY) for p, told in found.items()}
+        self._by_pool = dict(by_pool)
+        dry = {p: tuple(r.at for r in refusals if r.kind is LaunchTrouble.CAPACITY) for p, refusals in by_pool.items()}
         self.dry = {pool: at for pool, at in dry.items() if at}
 
     def resting(
@@ -92,14 +92,14 @@ class Refusals:
         quota = self._full(self._quota(pool), now, freed)
         if quota is not None:
             return quota
-        mine = self._by_pool.get(pool, [])
-        wrong = next((r for r in mine if r.kind.for_good and r.version == version), None)
+        refusals = self._by_pool.get(pool, [])
+        wrong = next((r for r in refusals if r.kind.for_good and r.version == version), None)
         if wrong is not None:
             return wrong
         since = self._succeeded.get(pool)
-        passing = [r for r in mine if not r.kind.for_good and r.kind is not LaunchTrouble.QUOTA]
+        passing = [r for r in refusals if not r.kind.for_good and r.kind is not LaunchTrouble.QUOTA]
         row = [r for r in passing if (since is None or r.at >= since) and now - r.at < IN_A_ROW]
-        return row[-1] if row and now - row[-1].at < _rest(REST, len(row), REST_MOST) else None
+        return row[-1] if row and now - row[-1].at < _backoff(REST, len(row), REST_MOST) else None
 
     def for_good(self, pools: Iterable[PoolKey], version: str) -> PoolRefusal | None:
         """Return the newest refusal if each of these pools refuses this version of the template for good, such as one
@@ -115,7 +115,7 @@ class Refusals:
     def _full(self, quota: str, now: datetime, freed: Callable[[str, datetime], bool]) -> PoolRefusal | None:
         """The refusal because of which everything that counts towards the quota rests now; None if it does not."""
         last, row = self._by_quota.get(quota, (None, 0))
-        if last is None or now - last.at >= _rest(QUOTA_REST, row, QUOTA_REST_MOST) or freed(quota, last.at):
+        if last is None or now - last.at >= _backoff(QUOTA_REST, row, QUOTA_REST_MOST) or freed(quota, last.at):
             return None
         return last
 
@@ -123,7 +123,7 @@ class Refusals:
         return self._quota_of(pool.instance_type, pool.market)
 
 
-def _rest(first: timedelta, row: int, most: timedelta) -> timedelta:
+def _backoff(first: timedelta, row: int, most: timedelta) -> timedelta:
     """The rest after `row` refusals in a row: `first`, doubled with each, but no longer than `most`."""
     return min(first * (1 << min(row - 1, 16)), most)
 

@@ -30,39 +30,39 @@ class Releaser:
 
     def __init__(self, cloud: Cloud, intents: Intents, clock: Clock) -> None:
         self._cloud, self._intents, self._clock = cloud, intents, clock
-        self._asked: dict[str, timedelta] = {}
+        self._requested_at: dict[str, timedelta] = {}
         self._strange: dict[str, timedelta] = {}
 
-    def due(self, seen: Observation, facts: Facts, ended: Iterable[str]) -> list[str]:
+    def due(self, observation: Observation, facts: Facts, ended: Iterable[str]) -> list[str]:
         """The instances that the cloud has to be asked to end now."""
         now, over = self._clock.monotonic(), set(ended)
-        wanted = [*self._leaving(seen, facts, over), *self._strangers(seen, facts, now)]
-        self._asked = {name: at for name, at in self._asked.items() if name in wanted}
-        return [name for name in wanted if name not in self._asked or now - self._asked[name] >= REPEAT]
+        names = [*self._leaving(observation, facts, over), *self._strangers(observation, facts, now)]
+        self._requested_at = {name: at for name, at in self._requested_at.items() if name in names}
+        return [name for name in names if name not in self._requested_at or now - self._requested_at[name] >= REPEAT]
 
     def end(self, names: list[str]) -> None:
         """Ask the cloud to end these instances. Raises the cloud's errors; the next rounds ask again."""
         if not names:
             return
-        self._asked |= dict.fromkeys(names, self._clock.monotonic())
+        self._requested_at |= dict.fromkeys(names, self._clock.monotonic())
         self._cloud.terminate(names)
         _log.info("asked to end %s", ", ".join(names))
 
-    def _leaving(self, seen: Observation, facts: Facts, over: set[str]) -> Iterator[str]:
-        held = seen.owned()
-        for name, given in sorted(seen.assignments.items()):
-            mine = name in self._intents.launched and name not in over and not _ends(facts, name)
-            if mine and given.value.order is Order.LEAVE and not given.value.jobs and name not in held:
+    def _leaving(self, observation: Observation, facts: Facts, over: set[str]) -> Iterator[str]:
+        owners = observation.owned()
+        for name, document in sorted(observation.assignments.items()):
+            running = name in self._intents.launched and name not in over and not _ends(facts, name)
+            if running and document.value.order is Order.LEAVE and not document.value.jobs and name not in owners:
                 yield name
 
-    def _strangers(self, seen: Observation, facts: Facts, now: timedelta) -> Iterator[str]:
+    def _strangers(self, observation: Observation, facts: Facts, now: timedelta) -> Iterator[str]:
         """The instances with a token that no intent has, once their grace is over and while they hold no job."""
         strange = [i for i in facts.described.values() if is_stranger(i, self._intents)]
         self._strange = {i.instance_id: self._strange.get(i.instance_id, now) for i in strange}
         for name, since in sorted(self._strange.items()):
-            given = seen.assignments.get(name)
-            busy = given is not None and bool(given.value.jobs)
-            if now - since >= GRACE and not busy and name not in seen.unreadable_assignments:
+            assignment = observation.assignments.get(name)
+            busy = assignment is not None and bool(assignment.value.jobs)
+            if now - since >= GRACE and not busy and name not in observation.unreadable_assignments:
                 _log.warning("%s was launched for this cluster and is in no intent: it is ended", name)
                 yield name
 
@@ -75,10 +75,10 @@ def is_ours(instance: CloudInstance, intents: Intents) -> bool:
 
 def is_stranger(instance: CloudInstance, intents: Intents) -> bool:
     """Whether a living instance was launched for this cluster and no intent names it; no if some cannot be read."""
-    known = instance.instance_id in intents.launched or intents.knows(instance.launch)
-    return is_ours(instance, intents) and not known and not intents.unreadable
+    recorded = instance.instance_id in intents.launched or intents.has_pending(instance.launch)
+    return is_ours(instance, intents) and not recorded and not intents.unreadable
 
 
 def _ends(facts: Facts, name: str) -> bool:
     described = facts.described.get(name)
-    return facts.gone(name) or (described is not None and described.phase is not Phase.ALIVE)
+    return facts.is_gone(name) or (described is not None and described.phase is not Phase.ALIVE)

@@ -58,8 +58,8 @@ class Choosing:
             self._view, self._less = view, {}
             jobs = {j.job_id: j for j in view.jobs if j.job_id in self._bound}
             self._bound = {n: b for n, b in self._bound.items() if _under_way(b, jobs.get(n), home, now)}
-            self._markets = dict(self._known(view, news))
-        if self._home is None or not self._home.of(view, home, now):
+            self._markets = dict(self._peer_markets(view, news))
+        if self._home is None or not self._home.is_current(view, home, now):
             self._home = _Home(view, home, now)
         own = self._home
         away = job.record.away if job.record is not None else None
@@ -67,9 +67,9 @@ class Choosing:
         here, traveller = self._here(job, own, now), _traveller(job, now)
         if well_off(traveller, here, DEFAULT):
             return None
-        places = [n for n in self._markets if n != at and reachable(news[n].peer, *_named(job))]
-        asked = [self._at(n, job, now, passage=self._passage(job, news[n].peer, now)) for n in places]
-        others = [found for found in asked if found is not None]
+        places = [n for n in self._markets if n != at and reachable(news[n].peer, *_allowed_targets(job))]
+        prospects = [self._at(n, job, now, passage=self._passage(job, news[n].peer, now)) for n in places]
+        others = [candidate for candidate in prospects if candidate is not None]
         if away is not None:
             back = self._passage(job, news[at].peer, now) if at in news else STAYING
             others.append(_at_home(job, own, back, self._bound_for(home, job)))
@@ -87,12 +87,12 @@ class Choosing:
             return _at_home(job, own, STAYING)
         runs = away.told in _THERE
         berth = away.berth.pool if runs and away.berth is not None else None
-        found = self._at(away.cluster, job, now, held=berth, waits=not runs)
-        if found is None:  # nothing is known of it now: what runs there is left alone
+        prospect_there = self._at(away.cluster, job, now, berth=berth, waits=not runs)
+        if prospect_there is None:  # nothing is known of it now: what runs there is left alone
             return Prospect(cluster=away.cluster, feasible=True, usd=None, done_by=job.submission.deadline_at)
         if away.berth is not None and runs and away.berth.standing:
-            return on_standing(found)
-        return replace(found, feasible=True, placed=True) if runs else found
+            return on_standing(prospect_there)
+        return replace(prospect_there, feasible=True, placed=True) if runs else prospect_there
 
     def _at(
         self,
@@ -100,7 +100,7 @@ class Choosing:
         job: JobView,
         now: datetime,
         *,
-        held: PoolKey | None = None,
+        berth: PoolKey | None = None,
         passage: Passage = STAYING,
         waits: bool = False,
     ) -> Prospect | None:
@@ -111,7 +111,7 @@ class Choosing:
             return None
         try:
             more = self._bound_for(name, job) - (job.nodes if waits else 0)
-            return prospect(job, self._with(name, more), now, held=held, passage=passage)
+            return prospect(job, self._with(name, more), now, held=berth, passage=passage)
         except Exception as error:  # whatever figures within their bounds may lead to
             del self._markets[name]
             self._doubt(name, error)
@@ -130,7 +130,7 @@ class Choosing:
         """How many instances other jobs were sent for to a cluster that have yet to leave where they are."""
         return sum(b.nodes for b in self._bound.values() if b.cluster == cluster and b.job_id != job.job_id)
 
-    def _known(self, view: ClusterView, news: Mapping[str, News]) -> Iterator[tuple[str, ClusterMarket]]:
+    def _peer_markets(self, view: ClusterView, news: Mapping[str, News]) -> Iterator[tuple[str, ClusterMarket]]:
         """The markets of the peers that are heard of, and have a scheduler that lives."""
         for name, heard in news.items():
             if heard.error or not heard.alive or heard.manifest is None or heard.fleet is None:
@@ -144,17 +144,17 @@ class Choosing:
 
     def _doubt(self, name: str, error: Exception) -> None:
         """Tell once that what a peer publishes makes no sense."""
-        said = f"{type(error).__name__}: {error}"
-        if self._doubts.get(name) != said:
-            self._doubts[name] = said
-            _log.error("peer %s publishes figures of which no decision can be made: %s", name, said)
+        message = f"{type(error).__name__}: {error}"
+        if self._doubts.get(name) != message:
+            self._doubts[name] = message
+            _log.error("peer %s publishes figures of which no decision can be made: %s", name, message)
 
     def _passage(self, job: JobView, peer: Peer, now: datetime) -> Passage:
         """The way to or from a peer. A dataset counts unless the job has been there before."""
         been = job.record is not None and any(t.cluster == peer.name and t.sent_bytes for t in job.record.trips)
         gigabytes = self._checkpoint(job, now)
         if not been:
-            gigabytes += sum(self._dataset(named) for named in job.submission.datasets)
+            gigabytes += sum(self._dataset(dataset) for dataset in job.submission.datasets)
         return Passage.of(gigabytes, peer.egress_usd_per_gb, COPIED_PER_HOUR)
 
     def _checkpoint(self, job: JobView, now: datetime) -> float:
@@ -163,22 +163,22 @@ class Choosing:
         if job.epoch == 0 or (at is not None and now - at < WEIGHED_EVERY):
             return size
         try:
-            found = self._store.heads.get(job.job_id)
+            head = self._store.heads.get(job.job_id)
         except StoreError:
             return size
-        newest = found.value.checkpoints[:1] if found is not None else []
+        newest = head.value.checkpoints[:1] if head is not None else []
         size = sum(part.size for checkpoint in newest for part in checkpoint.parts) / GIGABYTE
         self._weights[job.job_id] = (now, size)
         return size
 
-    def _dataset(self, named: str) -> float:
-        if named not in self._data:
-            name, _, digest = named.partition("@")
+    def _dataset(self, reference: str) -> float:
+        if reference not in self._data:
+            name, _, digest = reference.partition("@")
             try:
-                self._data[named] = self._store.datasets.find(name, digest).size / GIGABYTE
+                self._data[reference] = self._store.datasets.find(name, digest).size / GIGABYTE
             except StoreError:  # it is asked again, and a job without its data goes nowhere
                 return 0.0
-        return self._data[named]
+        return self._data[reference]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +211,7 @@ class _Home:
     def __init__(self, view: ClusterView, name: str, now: datetime) -> None:
         self.view, self.name, self.now = view, name, now
 
-    def of(self, view: ClusterView, name: str, now: datetime) -> bool:
+    def is_current(self, view: ClusterView, name: str, now: datetime) -> bool:
         """Whether it is that of this view and moment."""
         return self.view is view and (self.name, self.now) == (name, now)
 
@@ -242,17 +242,19 @@ def _at_home(job: JobView, own: _Home, passage: Passage, bound: int = 0) -> Pros
     market = replace(own.market, promised=max(0, own.waiting - waits) + bound, idle=idle)
     if view.cap is None or not view.pools:
         return prospect(job, replace(market, pools=()), now, passage=passage)
-    held = _held(job, view)
-    found = prospect(job, market, now, held=pool_of(held) if held is not None else None, passage=passage)
-    return on_standing(found) if held is not None and held.launched_for is None else found
+    instance = _instance_of_job(job, view)
+    home_prospect = prospect(
+        job, market, now, held=pool_of(instance) if instance is not None else None, passage=passage
+    )
+    return on_standing(home_prospect) if instance is not None and instance.launched_for is None else home_prospect
 
 
-def _held(job: JobView, view: ClusterView) -> InstanceView | None:
+def _instance_of_job(job: JobView, view: ClusterView) -> InstanceView | None:
     """The instance that the job has, or that is on its way to it."""
     owner = job.record.owner if job.record is not None else None
     for instance in view.instances:
-        mine = instance.instance_id == owner if owner is not None else instance.launched_for == job.job_id
-        if mine and not (instance.gone or instance.ending):
+        holds_job = instance.instance_id == owner if owner is not None else instance.launched_for == job.job_id
+        if holds_job and not (instance.gone or instance.ending):
             return instance
     return None
 
@@ -275,5 +277,5 @@ def _traveller(job: JobView, now: datetime) -> Traveller:
     )
 
 
-def _named(job: JobView) -> tuple[list[str], list[str]]:
+def _allowed_targets(job: JobView) -> tuple[list[str], list[str]]:
     return job.submission.spec.clouds, job.submission.spec.clusters

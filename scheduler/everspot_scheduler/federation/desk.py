@@ -80,28 +80,28 @@ class Federation:
         self._back: dict[str, str] = {}
         self._undecided: set[str] = set()
 
-    def look(self, seen: Observation, spent: Mapping[str, tuple[float, float]]) -> None:
+    def look(self, observation: Observation, spent: Mapping[str, tuple[float, float]]) -> None:
         """Before a plan: serve visits, send jobs away that are to move, and go on with journeys. `spent`: the dollars
         and GPU-hours of jobs that have a budget in them.
 
         Raises:
             StoreError: if the own store failed.
         """
-        away = [name for name, found in seen.records.items() if found.value.state is JobState.AWAY]
+        away = [name for name, document in observation.records.items() if document.value.state is JobState.AWAY]
         if not self._peers.all and not away:
             return
         now = self._store.clock.monotonic()
-        if self._visits.take(now) or any(job.value.visit is not None for job in seen.jobs.values()):
-            self._host(seen)
-        if seen.draining:
+        if self._visits.take(now) or any(job.value.visit is not None for job in observation.jobs.values()):
+            self._host(observation)
+        if observation.draining:
             self._moves, self._back = {}, dict.fromkeys(away, f"{self._peers.home} is being drained")
-        self._begin_moves(seen)
+        self._begin_moves(observation)
         if self._listen.take(now):
             self._errands.begin("news of peers", self._hear)
         if self._sweep.take(now):
             self._errands.begin("old offers", lambda: sweep_offers(self._store, self._peers))
         if away and self._steps.take(now):
-            visits = {r.value.away.visit for r in seen.records.values() if r.value.away is not None}
+            visits = {r.value.away.visit for r in observation.records.values() if r.value.away is not None}
             self._journeys.forget(visits)
             for name in away:
                 used, back = spent.get(name, (0.0, 0.0)), self._back.pop(name, "")
@@ -149,10 +149,10 @@ class Federation:
         self._undecided.discard(job.job_id)
         return move
 
-    def _host(self, seen: Observation) -> None:
+    def _host(self, observation: Observation) -> None:
         """Serve visits. A role that may not answer offers is told of, and stops nothing else."""
         try:
-            self._hosting.look(seen)
+            self._hosting.look(observation)
         except StoreDenied as error:
             _log.critical("offers of peers cannot be answered: this role must be allowed to: %s", error)
 
@@ -164,27 +164,29 @@ class Federation:
         owner = next((i for i in view.instances if i.instance_id == job.record.owner), None)
         return owner is not None and owner.stops(name)
 
-    def _begin_moves(self, seen: Observation) -> None:
+    def _begin_moves(self, observation: Observation) -> None:
         for name, move in list(self._moves.items()):
-            found = seen.records.get(name)
-            record = found.value if found is not None else None
-            if name in seen.cancels or name not in seen.jobs or self._peers.named(move.cluster) is None:
+            document = observation.records.get(name)
+            record = document.value if document is not None else None
+            if name in observation.cancels or name not in observation.jobs or self._peers.find(move.cluster) is None:
                 del self._moves[name]
             elif record is None or record.state is JobState.PENDING:
                 del self._moves[name]
-                job, origin = seen.jobs[name].value, self._journeys.origin
-                gone = journey.depart(record, job, origin, move.cluster, say(move), self._store.clock.now())
-                if self._actor.write_record(gone, seen):
+                job, origin = observation.jobs[name].value, self._journeys.origin
+                departed = journey.depart(record, job, origin, move.cluster, say(move), self._store.clock.now())
+                if self._actor.write_record(departed, observation):
                     _log.info("%s", say(move))
             elif record.state is JobState.RUNNING and record.owner is not None:
-                given = seen.assignments[record.owner].value if record.owner in seen.assignments else None
-                told = given.of(name) if given is not None else None
-                if told is not None and told.epoch == record.epoch and told.order is Order.RUN:
+                assignment = (
+                    observation.assignments[record.owner].value if record.owner in observation.assignments else None
+                )
+                seat = assignment.of(name) if assignment is not None else None
+                if seat is not None and seat.epoch == record.epoch and seat.order is Order.RUN:
                     stop = Stop(
                         job_id=name, instance_id=record.owner, epoch=record.epoch, reason=Reason.MOVE,
                         why=Why.TO_PEER, figures={"cluster": move.cluster},
                     )  # fmt: skip
-                    self._actor.carry_out(stop, seen)
+                    self._actor.carry_out(stop, observation)
 
     def _going_on(self, name: str, spent: tuple[float, float], back: str) -> Callable[[], None]:
         return lambda: self._journeys.go_on(name, spent=spent, back=back)
@@ -192,5 +194,5 @@ class Federation:
 
 def _may_travel(job: JobView) -> bool:
     spec = job.submission.spec
-    named = bool(spec.clouds or spec.clusters) and job.submission.visit is None
-    return named and job.state in (JobState.PENDING, JobState.RUNNING, JobState.AWAY)
+    names_targets = bool(spec.clouds or spec.clusters) and job.submission.visit is None
+    return names_targets and job.state in (JobState.PENDING, JobState.RUNNING, JobState.AWAY)

@@ -70,98 +70,100 @@ class Hosting:
         """`launched`: the instances that were launched for jobs."""
         self._store, self._declaration, self._actor, self._ledger = store, declaration, actor, ledger
         self._launched = launched
-        self._told: dict[str, timedelta] = {}
+        self._reported_at: dict[str, timedelta] = {}
 
-    def look(self, seen: Observation) -> None:
-        """Answer offers, and go on with what was accepted. What it does to visits is in `seen` afterwards."""
+    def look(self, observation: Observation) -> None:
+        """Answer offers, and go on with what was accepted. What it does to visits is in `observation` afterwards."""
         scanned = self._store.visits.scan()
-        hosted = {visit for visit, found in scanned.items() if found.value.state.hosted}
-        self._told = {visit: at for visit, at in self._told.items() if visit in hosted}
-        for visit, found in scanned.items():
+        hosted = {visit for visit, document in scanned.items() if document.value.state.hosted}
+        self._reported_at = {visit: at for visit, at in self._reported_at.items() if visit in hosted}
+        for visit, document in scanned.items():
             try:
-                self._go_on(visit, found, seen)
+                self._go_on(visit, document, observation)
             except BadDocument as error:
                 _log.error("visit %s stays as it is: %s", visit, error)
 
-    def _go_on(self, visit: str, found: Versioned[VisitOffer], seen: Observation) -> None:
-        if found.value.state is OfferState.OFFERED:
-            answered = self._answer(visit, found, seen)
+    def _go_on(self, visit: str, document: Versioned[VisitOffer], observation: Observation) -> None:
+        if document.value.state is OfferState.OFFERED:
+            answered = self._answer(visit, document, observation)
             if answered is None:
                 return
-            found = answered
-        if found.value.state.hosted:
-            self._serve(visit, found, seen)
+            document = answered
+        if document.value.state.hosted:
+            self._serve(visit, document, observation)
 
-    def _answer(self, visit: str, found: Versioned[VisitOffer], seen: Observation) -> Versioned[VisitOffer] | None:
-        offer, now = found.value, self._store.clock.now()
-        why = refusal(visit, offer, self._declaration.manifest, now, draining=seen.draining)
-        if not why and self._taken(visit, seen):
-            why = f"a job {visit} is in {self._declaration.manifest.cluster} already"
-        state = OfferState.REFUSED if why else OfferState.ACCEPTED
-        wanted = journey.answered(offer, state, why, now)
-        done = self._store.visits.replace(visit, found, wanted) if wanted is not None else None
+    def _answer(
+        self, visit: str, document: Versioned[VisitOffer], observation: Observation
+    ) -> Versioned[VisitOffer] | None:
+        offer, now = document.value, self._store.clock.now()
+        reason = refusal(visit, offer, self._declaration.manifest, now, draining=observation.draining)
+        if not reason and self._name_is_used(visit, observation):
+            reason = f"a job {visit} is in {self._declaration.manifest.cluster} already"
+        state = OfferState.REFUSED if reason else OfferState.ACCEPTED
+        answered_offer = journey.answered(offer, state, reason, now)
+        done = self._store.visits.replace(visit, document, answered_offer) if answered_offer is not None else None
         if done is not None:
-            _log.info("%s of %s is %s%s", visit, offer.home, state.value.lower(), f": {why}" if why else "")
+            _log.info("%s of %s is %s%s", visit, offer.home, state.value.lower(), f": {reason}" if reason else "")
         return done
 
-    def _taken(self, visit: str, seen: Observation) -> bool:
+    def _name_is_used(self, visit: str, observation: Observation) -> bool:
         """Whether there is or was a job of this name. No visit is one before its offer is accepted."""
-        if visit in seen.jobs or visit in seen.records or visit in seen.unreadable_jobs:
+        if visit in observation.jobs or visit in observation.records or visit in observation.unreadable_jobs:
             return True
         return visit in self._store.archive.keys()  # noqa: SIM118 - a method
 
-    def _serve(self, visit: str, found: Versioned[VisitOffer], seen: Observation) -> None:
-        offer = found.value
-        if visit in seen.unreadable_jobs:
+    def _serve(self, visit: str, document: Versioned[VisitOffer], observation: Observation) -> None:
+        offer = document.value
+        if visit in observation.unreadable_jobs:
             return
-        record = seen.records[visit].value if visit in seen.records else None
-        if visit not in seen.jobs:
+        record = observation.records[visit].value if visit in observation.records else None
+        if visit not in observation.jobs:
             archived = self._store.archive.get(visit) if record is None else None
             if archived is not None and archived.record is not None:
-                self._end(visit, found, archived.submission, archived.record)
+                self._end(visit, document, archived.submission, archived.record)
             elif record is None:
-                self._create(visit, found)
+                self._create(visit, document)
             return
-        if seen.jobs[visit].value.visit != offer.submission.visit:
-            self._void(visit, found)
+        if observation.jobs[visit].value.visit != offer.submission.visit:
+            self._void(visit, document)
         elif record is not None and record.state.final:
-            self._end(visit, found, seen.jobs[visit].value, record)
+            self._end(visit, document, observation.jobs[visit].value, record)
         elif offer.state is OfferState.RECALLED:
-            self._stop(visit, offer, record, seen)
-        elif why := self._gives_back(offer, record, draining=seen.draining):
-            wanted = journey.answered(offer, OfferState.RECALLED, why, self._store.clock.now())
-            done = self._store.visits.replace(visit, found, wanted) if wanted is not None else None
+            self._stop(visit, offer, record, observation)
+        elif reason := self._gives_back(offer, record, draining=observation.draining):
+            recalled_offer = journey.answered(offer, OfferState.RECALLED, reason, self._store.clock.now())
+            done = self._store.visits.replace(visit, document, recalled_offer) if recalled_offer is not None else None
             if done is not None:
-                _log.info("%s goes back to %s: %s", visit, offer.home, why)
-                self._stop(visit, done.value, record, seen)
+                _log.info("%s goes back to %s: %s", visit, offer.home, reason)
+                self._stop(visit, done.value, record, observation)
         else:
-            self._tell(found, seen.jobs[visit].value, record, seen)
+            self._report_progress(document, observation.jobs[visit].value, record, observation)
 
-    def _tell(
-        self, found: Versioned[VisitOffer], job: JobSubmission, record: JobRecord | None, seen: Observation
+    def _report_progress(
+        self, document: Versioned[VisitOffer], job: JobSubmission, record: JobRecord | None, observation: Observation
     ) -> None:
         """Write into the offer what the visit has cost so far, and what it has: home's decisions count with both."""
-        offer, now = found.value, self._store.clock.monotonic()
+        offer, now = document.value, self._store.clock.monotonic()
         owner = (record.owner or "") if record is not None and record.state.owned else ""
-        runs = seen.instances[owner].value if owner in seen.instances else None
+        runs = observation.instances[owner].value if owner in observation.instances else None
         berth = None if runs is None else self._berth(runs)
-        last = self._told.setdefault(offer.visit, now)
+        last = self._reported_at.setdefault(offer.visit, now)
         if berth != offer.berth or now - last >= TELL_EVERY:
-            self._told[offer.visit] = now
-            wanted = journey.so_far(offer, berth, *self._spent(job, record))
-            if wanted != offer:
-                self._store.visits.replace(offer.visit, found, wanted)
+            self._reported_at[offer.visit] = now
+            updated_offer = journey.so_far(offer, berth, *self._spent(job, record))
+            if updated_offer != offer:
+                self._store.visits.replace(offer.visit, document, updated_offer)
 
     def _berth(self, runs: InstanceRecord) -> Berth:
         standing = runs.instance_id not in self._launched()
         return Berth(instance_type=runs.instance_type, zone=runs.zone, market=runs.market, standing=standing)
 
-    def _create(self, visit: str, found: Versioned[VisitOffer]) -> None:
+    def _create(self, visit: str, document: Versioned[VisitOffer]) -> None:
         """Create the visit's job. The record only tells how far it has come; without it the job runs all the same."""
-        now, offer = self._store.clock.now(), found.value
+        now, offer = self._store.clock.now(), document.value
         if misnamed(visit, offer):  # an earlier release accepted it, or its home wrote that itself
             if self._store.jobs.get(visit) is None:
-                self._void(visit, found)
+                self._void(visit, document)
         elif self._store.jobs.create(offer.visit, offer.submission) is not None:
             record = pending(offer.visit, now).model_copy(update={"progress": offer.progress})
             self._store.records.create(offer.visit, record)
@@ -176,7 +178,7 @@ class Hosting:
             return f"{self._declaration.manifest.cluster} has had no instance for it since {since:%Y-%m-%d %H:%M} UTC"
         return ""
 
-    def _stop(self, visit: str, offer: VisitOffer, record: JobRecord | None, seen: Observation) -> None:
+    def _stop(self, visit: str, offer: VisitOffer, record: JobRecord | None, observation: Observation) -> None:
         """Tell the visit's owner to give it back; end it once nobody owns it."""
         figures: dict[str, int | float | str] = {"home": offer.home, "because": offer.why}
         if record is None or record.state is JobState.PENDING:
@@ -185,32 +187,32 @@ class Hosting:
                 job_id=visit, epoch=epoch, state=JobState.CANCELLED, reason=Reason.RETURNED, why=Why.RECALLED,
                 figures=figures,
             )  # fmt: skip
-            self._actor.carry_out(end, seen)
+            self._actor.carry_out(end, observation)
             return
         owner = record.owner or ""
-        given = seen.assignments[owner].value.of(visit) if owner in seen.assignments else None
-        if given is not None and given.epoch == record.epoch and given.order is Order.RUN:
+        seat = observation.assignments[owner].value.of(visit) if owner in observation.assignments else None
+        if seat is not None and seat.epoch == record.epoch and seat.order is Order.RUN:
             stop = Stop(
                 job_id=visit, instance_id=owner, epoch=record.epoch, reason=Reason.MOVE, why=Why.RECALLED,
                 figures=figures,
             )  # fmt: skip
-            self._actor.carry_out(stop, seen)
+            self._actor.carry_out(stop, observation)
 
-    def _void(self, visit: str, found: Versioned[VisitOffer]) -> None:
+    def _void(self, visit: str, document: Versioned[VisitOffer]) -> None:
         """Give back a visit that cannot be a job here: its name is another job's, or not its own."""
-        why = f"a visit of this name cannot be a job of {self._declaration.manifest.cluster}"
-        wanted = journey.void(found.value, why, self._store.clock.now())
-        if self._store.visits.replace(visit, found, wanted) is not None:
-            _log.error("%s of %s goes back, and never was a job here: %s", visit, found.value.home, why)
+        reason = f"a visit of this name cannot be a job of {self._declaration.manifest.cluster}"
+        voided_offer = journey.void(document.value, reason, self._store.clock.now())
+        if self._store.visits.replace(visit, document, voided_offer) is not None:
+            _log.error("%s of %s goes back, and never was a job here: %s", visit, document.value.home, reason)
 
-    def _end(self, visit: str, found: Versioned[VisitOffer], job: JobSubmission, record: JobRecord) -> None:
+    def _end(self, visit: str, document: Versioned[VisitOffer], job: JobSubmission, record: JobRecord) -> None:
         """Write into the offer that the visit has ended, and what it has cost."""
-        if job.visit != found.value.submission.visit:
-            self._void(visit, found)
+        if job.visit != document.value.submission.visit:
+            self._void(visit, document)
             return
-        wanted = journey.ended(found.value, record, *self._spent(job, record), self._store.clock.now())
-        if self._store.visits.replace(visit, found, wanted) is not None:
-            _log.info("%s of %s has ended: %s", job.job_id, found.value.home, record.state.value)
+        ended_offer = journey.ended(document.value, record, *self._spent(job, record), self._store.clock.now())
+        if self._store.visits.replace(visit, document, ended_offer) is not None:
+            _log.info("%s of %s has ended: %s", job.job_id, document.value.home, record.state.value)
 
     def _spent(self, job: JobSubmission, record: JobRecord | None) -> tuple[float, float]:
         """The dollars and GPU-hours of a visit so far."""

@@ -47,16 +47,18 @@ class Journeys:
     def go_on(self, job_id: str, *, spent: tuple[float, float], back: str = "") -> None:
         """Do the next step for a job that is away. `spent`: dollars and GPU-hours that it has used so far. `back`: why
         it is wanted back; empty: it is not."""
-        found, job = self._store.records.get(job_id), self._store.jobs.get(job_id)
-        if found is None or job is None or found.value.state is not JobState.AWAY or found.value.away is None:
+        document, job = self._store.records.get(job_id), self._store.jobs.get(job_id)
+        if document is None or job is None or document.value.state is not JobState.AWAY or document.value.away is None:
             return
-        away, peer = found.value.away, self._peers.named(found.value.away.cluster)
+        away, peer = document.value.away, self._peers.find(document.value.away.cluster)
         if peer is None:
             _log.error("%s is away at %s, which is no peer any more: it stays there", job_id, away.cluster)
             return
-        self._history.departed(found.value)
+        self._history.departed(document.value)
         cancelled = self._store.cancels.get(job_id) is not None
-        Stride(self, found, job.value, peer, "it was cancelled" if cancelled else back, spent).take(cancelled=cancelled)
+        Stride(self, document, job.value, peer, "it was cancelled" if cancelled else back, spent).take(
+            cancelled=cancelled
+        )
 
     def patient(self, away: Away, state: str, peer: Peer, clock: Clock) -> bool:
         """Whether the peer may still take its time: the offer has not stood still in this state for its patience."""
@@ -76,9 +78,9 @@ class Journeys:
 
     def forget(self, visits: set[str]) -> None:
         """Forget all but these visits."""
-        for known in (self._since, self._mirrored):
-            for visit in set(known) - visits:
-                known.pop(visit, None)
+        for by_visit in (self._since, self._mirrored):
+            for visit in set(by_visit) - visits:
+                by_visit.pop(visit, None)
 
     @property
     def store(self) -> Store:
@@ -111,17 +113,17 @@ class Stride:
     def __init__(
         self,
         journeys: Journeys,
-        found: Versioned[JobRecord],
+        document: Versioned[JobRecord],
         job: JobSubmission,
         peer: Peer,
         back: str,
         spent: tuple[float, float],
     ) -> None:
-        self._all, self._found, self._job, self._peer, self._back = journeys, found, job, peer, back
+        self._all, self._document, self._job, self._peer, self._back = journeys, document, job, peer, back
         self._store, self._clock = journeys.store, journeys.store.clock
         self._spent = spent
-        assert found.value.away is not None  # noqa: S101 - asked for jobs that are away only
-        self._away = found.value.away
+        assert document.value.away is not None  # noqa: S101 - asked for jobs that are away only
+        self._away = document.value.away
 
     def take(self, *, cancelled: bool) -> None:
         """Do what the offer's state calls for."""
@@ -167,8 +169,8 @@ class Stride:
             if patient:
                 raise
             return self._home(TripEnd.WITHDRAWN, f"{self._peer.name} cannot be reached: {error}", None)
-        if self._write(journey.sent(self._found.value, SENT, sent, self._clock.now())):
-            self._away = self._found.value.away or self._away
+        if self._write(journey.sent(self._document.value, SENT, sent, self._clock.now())):
+            self._away = self._document.value.away or self._away
             self._offer(self._all.host(self._peer))
         return None
 
@@ -179,7 +181,7 @@ class Stride:
             home=self._all.home,
             state=OfferState.OFFERED,
             submission=self._visit(),
-            progress=self._found.value.progress,
+            progress=self._document.value.progress,
             at=self._away.offered_at,  # not now: an offer that comes very late is recognised by it
             changed_at=now,
             why=self._away.why,
@@ -189,18 +191,20 @@ class Stride:
 
     def _withdraw(self, host: Store, offer: Versioned[VisitOffer] | None) -> None:
         """Withdraw the offer. Only if this write wins the job is home's again."""
-        why, now = self._back or f"{self._peer.name} did not answer", self._clock.now()
+        reason, now = self._back or f"{self._peer.name} did not answer", self._clock.now()
         if offer is None:
             void = VisitOffer(
                 visit=self._away.visit, home=self._all.home, state=OfferState.WITHDRAWN, submission=self._visit(),
-                at=self._away.offered_at, changed_at=now, why=why,
+                at=self._away.offered_at, changed_at=now, why=reason,
             )  # fmt: skip
             done = host.visits.create(void.visit, void)
         else:
-            wanted = journey.answered(offer.value, OfferState.WITHDRAWN, why, now)
-            done = host.visits.replace(self._away.visit, offer, wanted) if wanted is not None else None
+            withdrawn_offer = journey.answered(offer.value, OfferState.WITHDRAWN, reason, now)
+            done = (
+                host.visits.replace(self._away.visit, offer, withdrawn_offer) if withdrawn_offer is not None else None
+            )
         if done is not None:
-            self._home(TripEnd.WITHDRAWN, why, done.value)
+            self._home(TripEnd.WITHDRAWN, reason, done.value)
 
     def _follow(self, host: Store, offer: Versioned[VisitOffer], *, cancelled: bool) -> None:
         """Pass on what home wants, and note how the visit does."""
@@ -208,22 +212,22 @@ class Stride:
         if cancelled:
             host.cancels.create(visit, Request(at=self._clock.now(), by=f"home {self._all.home}"))
         elif self._back:
-            wanted = journey.answered(offer.value, OfferState.RECALLED, self._back, self._clock.now())
-            if wanted is not None and host.visits.replace(visit, offer, wanted) is not None:
+            recalled_offer = journey.answered(offer.value, OfferState.RECALLED, self._back, self._clock.now())
+            if recalled_offer is not None and host.visits.replace(visit, offer, recalled_offer) is not None:
                 _log.info("%s is called back from %s: %s", self._job.job_id, self._peer.name, self._back)
         if self._all.mirror_due(visit, self._clock):
-            there = host.records.get(visit)
-            state = there.value.state.value if there is not None else offer.value.state.value
-            self._note(state, there.value.progress if there is not None else None, 0, offer.value)
+            visit_record = host.records.get(visit)
+            state = visit_record.value.state.value if visit_record is not None else offer.value.state.value
+            self._note(state, visit_record.value.progress if visit_record is not None else None, 0, offer.value)
 
     def _settle(self, host: Store, offer: VisitOffer) -> None:
         """Bring home what the visit has made, then end the job, or put it back into the queue."""
-        found = self._there(host, offer)
-        if found is None:
+        visit = self._read_visit(host, offer)
+        if visit is None:
             self._home(TripEnd.REFUSED, f"{self._away.visit} is another job at {self._peer.name}", None)
             return
-        there, events = found
-        if there is None or not there.state.final:
+        visit_record, events = visit
+        if visit_record is None or not visit_record.state.final:
             _log.error("visit %s is said to have ended, and its record says otherwise", self._away.visit)
             return
         try:
@@ -232,8 +236,8 @@ class Stride:
             _log.info("overtaken: %s", error)
             return
         end = TripEnd.RETURNED if offer.returned else TripEnd.ENDED
-        record, now = self._found.value, self._clock.now()
-        heard = record.model_copy(update={"progress": there.progress})
+        record, now = self._document.value, self._clock.now()
+        heard = record.model_copy(update={"progress": visit_record.progress})
         whys = [offer.why] if offer.returned else []
         if brought.not_copied:
             _log.error("not all that visit %s made could be copied home: %s", self._away.visit, brought.not_copied)
@@ -243,45 +247,45 @@ class Stride:
         trip = journey.trip_of(heard, end, "; ".join(whys), now, offer, self._peer, brought.size)
         self._all.history.returned(record, trip)
         if offer.returned:
-            self._write(journey.come_back(record, trip, now, there.progress))
+            self._write(journey.come_back(record, trip, now, visit_record.progress))
             return
-        kind = _ENDS[there.state]
-        said = next((event.data for event in reversed(events) if event.kind is kind), {})
-        data = {"step": there.progress.step, "message": there.detail, **said}
-        self._all.history.tell(kind, record.job_id, record.epoch, there.changed_at, None, **data)
-        self._write(journey.arrive(record, there, trip, now))
+        kind = _ENDS[visit_record.state]
+        event_data = next((event.data for event in reversed(events) if event.kind is kind), {})
+        data = {"step": visit_record.progress.step, "message": visit_record.detail, **event_data}
+        self._all.history.write(kind, record.job_id, record.epoch, visit_record.changed_at, None, **data)
+        self._write(journey.arrive(record, visit_record, trip, now))
 
-    def _there(self, host: Store, offer: VisitOffer) -> tuple[JobRecord | None, list[Event]] | None:
+    def _read_visit(self, host: Store, offer: VisitOffer) -> tuple[JobRecord | None, list[Event]] | None:
         """The visit's record and its events; None: they are another job's. Home may not read the host's jobs, only
         these and the archive, which is written before any of them is removed: it is read last."""
         visit = self._away.visit
-        found, events = host.records.get(visit), host.events(visit, brief=True)
+        document, events = host.records.get(visit), host.events(visit, brief=True)
         archived = host.archive.get(visit)
         if archived is None:
-            return (found.value if found is not None else None), events
-        mine = archived.submission.visit == offer.submission.visit
-        return (archived.record, archived.events) if mine else None
+            return (document.value if document is not None else None), events
+        same_visit = archived.submission.visit == offer.submission.visit
+        return (archived.record, archived.events) if same_visit else None
 
-    def _home(self, end: TripEnd, why: str, offer: VisitOffer | None) -> None:
+    def _home(self, end: TripEnd, reason: str, offer: VisitOffer | None) -> None:
         """Put the job back into home's queue after an offer that came to nothing."""
-        now, record = self._clock.now(), self._found.value
-        trip = journey.trip_of(record, end, why, now, offer, self._peer)
+        now, record = self._clock.now(), self._document.value
+        trip = journey.trip_of(record, end, reason, now, offer, self._peer)
         self._all.history.returned(record, trip)
         if self._write(journey.come_back(record, trip, now)):
-            _log.info("%s is back from %s: %s", record.job_id, self._peer.name, why)
+            _log.info("%s is back from %s: %s", record.job_id, self._peer.name, reason)
 
-    def _note(self, word: str, progress: Progress | None, sent: int, offer: VisitOffer | None = None) -> bool:
-        return self._write(journey.told(self._found.value, word, progress, sent, self._clock.now(), offer))
+    def _note(self, state: str, progress: Progress | None, sent: int, offer: VisitOffer | None = None) -> bool:
+        return self._write(journey.told(self._document.value, state, progress, sent, self._clock.now(), offer))
 
     def _write(self, record: JobRecord) -> bool:
-        written = self._store.records.replace(record.job_id, self._found, record)
+        written = self._store.records.replace(record.job_id, self._document, record)
         if written is not None:
-            self._found = written
+            self._document = written
         return written is not None
 
     def _visit(self) -> JobSubmission:
-        return journey.for_visit(self._job, self._found.value, self._all.origin, *self._spent)
+        return journey.for_visit(self._job, self._document.value, self._all.origin, *self._spent)
 
     @property
     def _epoch(self) -> int:
-        return self._found.value.epoch
+        return self._document.value.epoch

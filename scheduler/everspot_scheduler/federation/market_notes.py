@@ -28,11 +28,11 @@ class MarketNotes:
         for name, heard in news.items():
             if heard.error or heard.fleet is None or heard.manifest is None:
                 continue
-            known = PeerMarket(fleet=heard.fleet, instance_types=heard.manifest.instance_types)
-            if known == self._written.get(name) or not self._paces.setdefault(name, Pace(WRITE_EVERY)).take(now):
+            market = PeerMarket(fleet=heard.fleet, instance_types=heard.manifest.instance_types)
+            if market == self._written.get(name) or not self._paces.setdefault(name, Pace(WRITE_EVERY)).take(now):
                 continue
             try:
-                self._store.notes.peers.put(name, known)
-                self._written[name] = known
+                self._store.notes.peers.put(name, market)
+                self._written[name] = market
             except StoreError as error:  # a note for people
                 _log.error("what peer %s publishes is not noted, and is tried again later: %s", name, error)

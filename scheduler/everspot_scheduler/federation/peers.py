@@ -57,7 +57,7 @@ class Peers:
         """The name of the own cluster."""
         return self._declaration.manifest.cluster
 
-    def named(self, name: str) -> Peer | None:
+    def find(self, name: str) -> Peer | None:
         """The peer of this name; None: there is none."""
         return next((peer for peer in self.all if peer.name == name), None)
 
@@ -69,8 +69,8 @@ class Peers:
 
     def news(self) -> Mapping[str, News]:
         """What was last heard of the peers that are declared now, by name."""
-        known = self._news
-        return {peer.name: known[peer.name] for peer in self.all if peer.name in known}
+        news = self._news
+        return {peer.name: news[peer.name] for peer in self.all if peer.name in news}
 
     def listen(self) -> None:
         """Read what the peers publish. A peer that cannot be read keeps what was known of it, with the error."""
@@ -84,7 +84,7 @@ class Peers:
         before, now = self._news.get(peer.name), self._clock.now()
         try:
             store = self.store(peer)
-            found = store.read_manifest()
+            manifest_document = store.read_manifest()
             fleet = store.notes.fleet()
             beats = {name: beat.value.updated_at for name, beat in store.schedulers.scan().items()}
         except Exception as error:  # of the network, the store or its cloud: none may stop another peer's news
@@ -94,7 +94,7 @@ class Peers:
         last = before.heard if before is not None else None
         heard = hear(last, beats, now, self._clock.monotonic(), lease, to_real)
         alive = heard.newest is not None and heard.alive(to_real(now - heard.newest))
-        manifest = found.value if found is not None else None
+        manifest = manifest_document.value if manifest_document is not None else None
         wrong = self._wrong(peer, manifest, heard)
         if wrong and (before is None or not before.error):
             _log.error("peer %s: %s", peer.name, wrong)
@@ -110,11 +110,11 @@ class Peers:
         if before is None or before.error != error:
             _log.warning("peer %s cannot be read: %s", peer.name, error)
         now, problem = self._clock.now(), f"it cannot be read: {error[:_WORDS]}"
-        known = before or News(
+        last_news = before or News(
             peer=peer, manifest=None, fleet=None, alive=False, heard=None, sight=PeerSight(name=peer.name, seen_at=now)
         )
-        sight = known.sight.model_copy(update={"seen_at": now, "problem": problem, "alive": False, "down": down})
-        return replace(known, sight=sight, error=error)
+        sight = last_news.sight.model_copy(update={"seen_at": now, "problem": problem, "alive": False, "down": down})
+        return replace(last_news, sight=sight, error=error)
 
     def _wrong(self, peer: Peer, manifest: Manifest | None, heard: Hearing) -> str:
         """Why no jobs are exchanged with a peer that can be read; empty: they are."""

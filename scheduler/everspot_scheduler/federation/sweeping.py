@@ -25,8 +25,8 @@ def sweep_offers(store: Store, peers: Peers) -> None:
     now, own = store.clock.now(), visits_of(peers.home)
     for peer in peers.all:
         host = peers.store(peer)
-        for visit, found in host.visits.scan(include=lambda id: id.startswith(own)).items():
-            offer = found.value
+        for visit, document in host.visits.scan(include=lambda id: id.startswith(own)).items():
+            offer = document.value
             if offer.home != peers.home or not offer.state.over or now - offer.changed_at < KEPT:
                 continue
             record = store.records.get(offer.submission.visit.job_id) if offer.submission.visit is not None else None

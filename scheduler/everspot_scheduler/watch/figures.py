@@ -25,7 +25,7 @@ class Glance:
     """What a tick has seen and decided. `instances`: as the cloud describes them."""
 
     view: ClusterView
-    holds: tuple[Hold, ...]
+    waiting: tuple[Hold, ...]
     instances: tuple[CloudInstance, ...]
     ledger: Ledger
     now: datetime
@@ -105,7 +105,7 @@ class Counting:
         return Figures(
             at=now,
             jobs=Counter(job.state.value.lower() for job in view.jobs),
-            waiting=Counter(hold.why.value for hold in glance.holds),
+            waiting=Counter(hold.why.value for hold in glance.waiting),
             instances=_instances(alive, {i.instance_id: i for i in view.instances}),
             usd_per_hour=_usd_per_hour(alive, glance.ledger),
             pools={pool.key: (pool.usd_per_hour, pool.placement_score) for pool in view.pools},
@@ -136,12 +136,12 @@ def _phase(view: InstanceView | None) -> str:
 
 
 def _usd_per_hour(alive: Iterable[CloudInstance], ledger: Ledger) -> dict[tuple[str, str], float]:
-    found = {(Role.AGENT.value, market.value): 0.0 for market in Market}
+    usd_by_key = {(Role.AGENT.value, market.value): 0.0 for market in Market}
     for i in alive:
         usd = ledger.usd_per_hour(PoolKey(i.instance_type, i.zone, i.market))
         key = i.role.value, i.market.value
-        found[key] = found.get(key, 0.0) + (usd or 0.0)
-    return found
+        usd_by_key[key] = usd_by_key.get(key, 0.0) + (usd or 0.0)
+    return usd_by_key
 
 
 def _slack(job: JobView, now: datetime) -> timedelta:

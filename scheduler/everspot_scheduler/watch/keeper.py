@@ -27,8 +27,8 @@ class CloudKeeper:
 
     def __init__(self, cloud: Cloud, declaration: Declaration, clock: Clock) -> None:
         self._cloud, self._declaration, self._clock = cloud, declaration, clock
-        every = max(timedelta(seconds=1), clock.to_real(PUT_EVERY))
-        self._pace, self._ticks = Pace(every), 0
+        interval = max(timedelta(seconds=1), clock.to_real(PUT_EVERY))
+        self._pace, self._ticks = Pace(interval), 0
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="everspot-figures")
         self._putting: Future[None] | None = None
 
@@ -43,7 +43,7 @@ class CloudKeeper:
         if settings is None or not self._pace.due(now) or (self._putting is not None and not self._putting.done()):
             return
         self._pace.called(now)
-        gauges = {**gauges_of(figures), Gauge.TICKS: float(self._ticks)}
+        gauges = {**select_gauges(figures), Gauge.TICKS: float(self._ticks)}
         self._ticks = 0
         self._putting = self._pool.submit(self._put, settings.namespace, gauges, figures.at)
 
@@ -62,7 +62,7 @@ class CloudKeeper:
             _log.warning("the cloud did not take the figures of the cluster (%s): %s", kind, error)
 
 
-def gauges_of(figures: Figures) -> dict[Gauge, float]:
+def select_gauges(figures: Figures) -> dict[Gauge, float]:
     """The few figures that a cloud keeps."""
     return {
         Gauge.JOBS_WAITING: float(figures.jobs.get(JobState.PENDING.value.lower(), 0)),

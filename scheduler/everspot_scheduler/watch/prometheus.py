@@ -93,8 +93,8 @@ class _Now(Collector):
 
 
 def _families(now: Figures) -> Iterator[Metric]:
-    yield from _of_jobs(now)
-    yield from _of_capacity(now)
+    yield from _job_metrics(now)
+    yield from _capacity_metrics(now)
     yield from _of_pools(now)
     yield _gauge("anomalies", "What is not as usual and not over yet, by kind.", ("kind",),
                  (((kind,), count) for kind, count in now.anomalies.items()))  # fmt: skip
@@ -106,14 +106,14 @@ def _families(now: Figures) -> Iterator[Metric]:
                  [((), now.at.timestamp())])  # fmt: skip
 
 
-def _of_jobs(now: Figures) -> Iterator[Metric]:
+def _job_metrics(now: Figures) -> Iterator[Metric]:
     states = ((state.value.lower(),) for state in JobState)
     yield _gauge(
         "jobs", "Jobs by state; those that have ended, until they are archived.", ("state",),
         ((state, now.jobs.get(state[0], 0)) for state in states),
     )  # fmt: skip
     yield _gauge("waiting_jobs", "Jobs that wait, by the code of the reason.", ("why",),
-                 (((why,), count) for why, count in now.waiting.items()))  # fmt: skip
+                 (((reason,), count) for reason, count in now.waiting.items()))  # fmt: skip
     slack = [((), now.slack.total_seconds())] if now.slack is not None else []
     yield _gauge(
         "deadline_slack_seconds", "Market time to spare of the job with the least, to its deadline.", (), slack
@@ -123,7 +123,7 @@ def _of_jobs(now: Figures) -> Iterator[Metric]:
                  [((), now.over_estimate)])  # fmt: skip
 
 
-def _of_capacity(now: Figures) -> Iterator[Metric]:
+def _capacity_metrics(now: Figures) -> Iterator[Metric]:
     yield _gauge("instances", "Agents that live: coming, idle, busy or leaving.", ("market", "type", "phase"),
                  now.instances.items())  # fmt: skip
     yield _gauge("usd_per_hour", "What everything that lives costs an hour.", ("role", "market"),
@@ -135,8 +135,8 @@ def _of_capacity(now: Figures) -> Iterator[Metric]:
         ("elastic_usd_per_hour", "What launched instances cost an hour.", use.usd_per_hour if use else None),
         ("elastic_max_usd_per_hour", "The most that they may cost an hour.", use.max_usd_per_hour if use else None),
     )
-    for name, told, value in figures:
-        yield _gauge(name, told, (), [((), value)] if value is not None else [])
+    for name, help_text, value in figures:
+        yield _gauge(name, help_text, (), [((), value)] if value is not None else [])
 
 
 def _of_pools(now: Figures) -> Iterator[Metric]:
@@ -154,15 +154,15 @@ def _of_pools(now: Figures) -> Iterator[Metric]:
                  (((norm,), count) for norm, count in now.over_norm.items()))  # fmt: skip
 
 
-def _gauge(name: str, told: str, labels: tuple[str, ...], samples: Iterable[_Sample]) -> Metric:
-    family = GaugeMetricFamily(f"everspot_{name}", told, labels=labels)
+def _gauge(name: str, help_text: str, labels: tuple[str, ...], samples: Iterable[_Sample]) -> Metric:
+    family = GaugeMetricFamily(f"everspot_{name}", help_text, labels=labels)
     for values, number in samples:
         family.add_metric(values, number)
     return family
 
 
-def _counter(name: str, told: str, labels: tuple[str, ...], samples: Iterable[_Sample]) -> Metric:
-    family = CounterMetricFamily(f"everspot_{name}", told, labels=labels)
+def _counter(name: str, help_text: str, labels: tuple[str, ...], samples: Iterable[_Sample]) -> Metric:
+    family = CounterMetricFamily(f"everspot_{name}", help_text, labels=labels)
     for values, number in samples:
         family.add_metric(values, number)
     return family

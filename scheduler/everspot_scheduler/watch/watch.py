@@ -51,12 +51,12 @@ class Watch:
         self._clock, self._watchers = clock, tuple(watchers)
         self._counting, self._pace, self._norms_pace = Counting(), _pace(clock, COUNT_EVERY), _pace(clock, NORMS_EVERY)
         self._norms: Mapping[str, int] = {}
-        self._told: set[int] | None = None
+        self._reported: set[int] | None = None
 
     def look(
-        self, view: ClusterView, holds: Iterable[Hold], facts: Facts, ledger: Ledger, unusual: Unusual = AS_USUAL
+        self, view: ClusterView, waiting: Iterable[Hold], facts: Facts, ledger: Ledger, unusual: Unusual = AS_USUAL
     ) -> None:
-        """Count if it is due, and hand on the figures. `view`, `holds`: of the last plan of the tick."""
+        """Count if it is due, and hand on the figures. `view`, `waiting`: of the last plan of the tick."""
         now = self._clock.monotonic()
         if not any(watcher.awake for watcher in self._watchers) or not self._pace.take(now):
             return
@@ -64,28 +64,28 @@ class Watch:
             over = over_norm(ledger.launches, ledger.ends, ledger.points(), self._clock.now())
             self._norms = {norm.value: sum(norm in worse for worse in over.values()) for norm in Norm}
         glance = Glance(
-            view=view, holds=tuple(holds), instances=tuple(facts.described.values()), ledger=ledger,
+            view=view, waiting=tuple(waiting), instances=tuple(facts.described.values()), ledger=ledger,
             now=self._clock.now(), unusual=unusual,
         )  # fmt: skip
         figures = self._counting.figures(glance, self._norms)
-        self._tell(lambda watcher: watcher.figures(figures))
+        self._notify(lambda watcher: watcher.figures(figures))
 
     def ticked(self, took: timedelta, *, failed: bool = False) -> None:
         """Tell the watchers that a tick has ended."""
-        self._tell(lambda watcher: watcher.ticked(took.total_seconds(), failed=failed))
+        self._notify(lambda watcher: watcher.ticked(took.total_seconds(), failed=failed))
 
     def launches(self, settled: Iterable[LaunchIntent]) -> None:
         """Tell the watchers of launches whose outcome has become known since the last call; of none at the first
         call."""
         if not any(watcher.awake for watcher in self._watchers):
             return
-        known = {intent.seq: intent for intent in settled}
-        news = sorted(known.keys() - self._told) if self._told is not None else []
-        self._told = set(known)
-        for intent in (known[seq] for seq in news):
-            self._tell(partial(_launched, intent))
+        intents = {intent.seq: intent for intent in settled}
+        news = sorted(intents.keys() - self._reported) if self._reported is not None else []
+        self._reported = set(intents)
+        for intent in (intents[seq] for seq in news):
+            self._notify(partial(_launched, intent))
 
-    def _tell(self, call: Callable[[Watcher], None]) -> None:
+    def _notify(self, call: Callable[[Watcher], None]) -> None:
         for watcher in self._watchers:
             try:
                 call(watcher)
@@ -97,5 +97,5 @@ def _launched(intent: LaunchIntent, watcher: Watcher) -> None:
     watcher.launched(intent)
 
 
-def _pace(clock: Clock, every: timedelta) -> Pace:
-    return Pace(max(timedelta(seconds=1), clock.to_real(every)))
+def _pace(clock: Clock, interval: timedelta) -> Pace:
+    return Pace(max(timedelta(seconds=1), clock.to_real(interval)))

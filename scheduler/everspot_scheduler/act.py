@@ -38,7 +38,7 @@ from everspot_store import Store, StoreDenied
 from everspot_scheduler.faults import Faults
 from everspot_scheduler.history import History
 from everspot_scheduler.observe import Observation
-from everspot_scheduler.together import side_by_side
+from everspot_scheduler.parallel import run_parallel
 
 Deed = StandingAction | Release | Stay | Refuse
 """The actions that are writes to the store. The launcher carries out launches."""
@@ -85,7 +85,7 @@ class Actor:
         for n, action in enumerate(actions):
             by_instance[getattr(action, "instance_id", "") or f"-{n}"].append(n)
         groups = list(by_instance.values())
-        done = side_by_side(lambda group: self._carry_out_group([actions[n] for n in group], observation), groups)
+        done = run_parallel(lambda group: self._carry_out_group([actions[n] for n in group], observation), groups)
         results = {
             n: result
             for group, group_results in zip(groups, done, strict=True)

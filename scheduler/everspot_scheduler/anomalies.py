@@ -31,8 +31,8 @@ from everspot_core.schedule import ClusterView, InstanceView
 from everspot_store import BadDocument, Store, StoreError
 
 from everspot_scheduler.accounts import Accounts
-from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.ledger import Ledger
+from everspot_scheduler.manifest_watch import ManifestWatch
 from everspot_scheduler.observe import Observation
 from everspot_scheduler.pace import Pace
 
@@ -58,7 +58,7 @@ AS_USUAL = Unusual(USUAL, ())
 class AnomalyWatch:
     """The anomalies of one cluster. An error of the store never stops a tick: the next look tries again."""
 
-    def __init__(self, store: Store, scheduler_id: str, accounts: Accounts, declaration: Declaration) -> None:
+    def __init__(self, store: Store, scheduler_id: str, accounts: Accounts, declaration: ManifestWatch) -> None:
         self._store, self._accounts, self._declaration = store, accounts, declaration
         clock, now = store.clock, store.clock.now()
         self._pace, self._spent_pace = (

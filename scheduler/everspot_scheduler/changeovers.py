@@ -14,7 +14,7 @@ from everspot_core.records import Event, JobRecord
 from everspot_core.schedule import PoolKey
 from everspot_store import BadDocument, Store, StoreError
 
-from everspot_scheduler.elastic.desk import Desk
+from everspot_scheduler.elastic.manager import ElasticManager
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.observe import Observation
 from everspot_scheduler.pace import Pace
@@ -53,7 +53,7 @@ class ChangeoverLog:
             self._samples = changeovers
             self._learn()
 
-    def look(self, observation: Observation, ledger: Ledger, desk: Desk) -> None:
+    def look(self, observation: Observation, ledger: Ledger, elastic_manager: ElasticManager) -> None:
         """Measure the attempts that have ended since the last look, and write the document if it is due.
 
         Raises:
@@ -69,7 +69,7 @@ class ChangeoverLog:
             document = [
                 m
                 for name, r in some.items()
-                for m in self._measure(r, events[name], counted, observation, ledger, desk)
+                for m in self._measure(r, events[name], counted, observation, ledger, elastic_manager)
             ]
             counted |= {name: _over(record) for name, record in some.items()}
             update = {"counted": counted, "times": added(self._samples.times, document)}
@@ -110,11 +110,11 @@ class ChangeoverLog:
         counted: dict[str, int],
         observation: Observation,
         ledger: Ledger,
-        desk: Desk,
+        elastic_manager: ElasticManager,
     ) -> list[Measurement]:
         epochs = range(counted.get(record.job_id, 0) + 1, _over(record) + 1)
         names = {e.instance_id for e in events if e.instance_id is not None}
-        arrivals = {name: _arrival(name, observation, ledger, desk) for name in names}
+        arrivals = {name: _arrival(name, observation, ledger, elastic_manager) for name in names}
         day = timedelta(days=1)  # long enough that rounding does not matter
         samples = measurements(events, epochs, arrivals, day / self._store.clock.to_real(day))
         if not record.state.final:
@@ -142,8 +142,12 @@ def _has_more(record: JobRecord, counted: dict[str, int]) -> bool:
     return _over(record) > counted.get(record.job_id, 0)
 
 
-def _arrival(name: str, observation: Observation, ledger: Ledger, desk: Desk) -> Arrival:
-    place, launch, instance = desk.launched.get(name), ledger.launches.get(name), observation.instances.get(name)
+def _arrival(name: str, observation: Observation, ledger: Ledger, elastic_manager: ElasticManager) -> Arrival:
+    place, launch, instance = (
+        elastic_manager.launched.get(name),
+        ledger.launches.get(name),
+        observation.instances.get(name),
+    )
     return Arrival(
         job_id=place.job_id if place is not None else None,
         asked_at=place.made_at if place is not None else None,

@@ -11,7 +11,7 @@ from everspot_core.records import JobState, Reason
 from everspot_store import BadDocument, Store
 
 from everspot_scheduler.observe import Observation
-from everspot_scheduler.together import side_by_side
+from everspot_scheduler.parallel import run_parallel
 
 AT_ONCE = 128
 """The most heads that are read in one tick, so that no tick is long."""
@@ -38,7 +38,7 @@ class Heads:
         self._ahead = {name: epoch for name, epoch in self._ahead.items() if name in self._read}
         unread = sorted(waiting.keys() - self._read.keys(), key=lambda name: (not _was_lost(name, observation), name))
         names = unread[:AT_ONCE]
-        for name, epoch in zip(names, side_by_side(self._head_epoch, names), strict=True):
+        for name, epoch in zip(names, run_parallel(self._head_epoch, names), strict=True):
             self._read[name] = waiting[name]
             if epoch is not None and epoch > waiting[name] and self._is_current(name, waiting[name]):
                 _log.error("the checkpoints of %s are of epoch %d, its record is of %d", name, epoch, waiting[name])

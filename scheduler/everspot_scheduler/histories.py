@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from everspot_core.records import Event, EventKind, JobRecord
 from everspot_store import Store
 
-from everspot_scheduler.together import side_by_side
+from everspot_scheduler.parallel import run_parallel
 
 _Standing = tuple[int, bool, str | None]
 
@@ -27,7 +27,7 @@ class Histories:
             StoreError: if they could not be read.
         """
         requested = list(records)
-        side_by_side(self._read, [r for r in requested if self._has_more(r)])
+        run_parallel(self._read, [r for r in requested if self._has_more(r)])
         return {r.job_id: self._histories[r.job_id][1] for r in requested}
 
     def forget(self, but: Collection[str]) -> None:

@@ -14,7 +14,7 @@ from everspot_store.errors import KeyTaken
 from pydantic import JsonValue
 
 from everspot_scheduler.observe import Observation
-from everspot_scheduler.together import side_by_side
+from everspot_scheduler.parallel import run_parallel
 
 WRITER = "scheduler"
 _NUMBER = {EventKind.ASSIGNED: 0, EventKind.LOST: 1, EventKind.FAILED: 2, EventKind.CANCELLED: 2}
@@ -96,10 +96,10 @@ class History:
         records = [document.value for document in observation.records.values()]
         self._written = {key for key in self._written if key[0] in observation.records}
         begun = [r for r in records if r.state.owned and (r.job_id, r.epoch, EventKind.ASSIGNED) not in self._written]
-        side_by_side(lambda record: self._make_up_assigned(record, observation), begun)
+        run_parallel(lambda record: self._make_up_assigned(record, observation), begun)
         # An epoch that was spent without an owner has had no beat, and lost nothing.
         lost = [r for r in records if r.state is JobState.PENDING and r.last_reason is Reason.LOST and r.beat > 0]
-        side_by_side(
+        run_parallel(
             lambda record: self.lost(record, record.epoch, "expired"),
             [r for r in lost if (r.job_id, r.epoch, EventKind.LOST) not in self._written],
         )

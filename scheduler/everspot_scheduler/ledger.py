@@ -24,7 +24,7 @@ from everspot_store import BadDocument, Store
 
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.histories import Histories
-from everspot_scheduler.together import side_by_side
+from everspot_scheduler.parallel import run_parallel
 
 GRACE = timedelta(seconds=90)
 """Real time for which an instance's end waits for the cloud's moment, before our own takes its place."""
@@ -92,7 +92,7 @@ class Ledger:
     def note_instances(self, facts: Facts) -> None:
         """Write the launches and ends that are in the last description and in the events so far."""
         new = [i for n, i in facts.described.items() if n not in self.launches]
-        side_by_side(self._note_launch, new)
+        run_parallel(self._note_launch, new)
         first = {(i.instance_type, i.zone): i for i in sorted(new, key=lambda i: i.launched_at, reverse=True)}
         for instance in first.values():
             self.note_catalogue_price(self.launches[instance.instance_id])

@@ -31,31 +31,31 @@ from everspot_store import SchedulerBeat, Store, StoreDenied, StoreMissing, Stor
 from everspot_scheduler.accounts import Accounts
 from everspot_scheduler.act import ActionResult, Actor
 from everspot_scheduler.anomalies import AnomalyWatch
-from everspot_scheduler.asides import Asides
-from everspot_scheduler.asking import Asking
+from everspot_scheduler.best_effort import BestEffort
 from everspot_scheduler.chains import Chains
 from everspot_scheduler.changeovers import ChangeoverLog
-from everspot_scheduler.declaration import Declaration
-from everspot_scheduler.elastic.desk import Desk
+from everspot_scheduler.cloud_calls import CloudCalls
+from everspot_scheduler.early_tick import EarlyTick
+from everspot_scheduler.elastic.manager import ElasticManager
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.faults import Faults
-from everspot_scheduler.federation.desk import Federation, Liaison
-from everspot_scheduler.federation.liaison import usual_liaison
+from everspot_scheduler.federation.manager import Federation, PeerAccess
+from everspot_scheduler.federation.peer_access import default_peer_access
 from everspot_scheduler.fleet_note import FleetNote
 from everspot_scheduler.heads import Heads
 from everspot_scheduler.history import History
 from everspot_scheduler.ledger import Ledger
-from everspot_scheduler.losses import Losses
-from everspot_scheduler.newcomers import Newcomers
+from everspot_scheduler.manifest_watch import ManifestWatch
+from everspot_scheduler.missed_instances import note_unseen
 from everspot_scheduler.notifier import Notifier
 from everspot_scheduler.observe import Observation, Observer
 from everspot_scheduler.pace import QUIET_FACTOR, QUIET_TICKS, Pace
 from everspot_scheduler.pools import Pools, choices
-from everspot_scheduler.repeats import Repeats
+from everspot_scheduler.preemptions import Preemptions
+from everspot_scheduler.recurring import RecurringJobs
 from everspot_scheduler.retire import Retirement
 from everspot_scheduler.scores import Scores
 from everspot_scheduler.spent import SpentMeter
-from everspot_scheduler.unseen import note_unseen
 from everspot_scheduler.usage import UsageMeter
 from everspot_scheduler.view import PlanInputs, Viewer, notices
 from everspot_scheduler.waiting import Waits
@@ -81,34 +81,40 @@ class Scheduler:
         scheduler_id: str,
         instance_id: str | None = None,
         watchers: Sequence[Watcher] = (),
-        liaison: Liaison | None = None,
+        peer_access: PeerAccess | None = None,
     ) -> None:
         self._store, self._cloud = store, cloud
-        self._declaration = Declaration(store, manifest)
-        self._observer = Observer(store, self._declaration)
-        self._viewer = Viewer(self._declaration, store.clock)
+        self._manifest_watch = ManifestWatch(store, manifest)
+        self._observer = Observer(store, self._manifest_watch)
+        self._viewer = Viewer(self._manifest_watch, store.clock)
         self._history = History(store)
-        self._losses, self._faults = Losses(store), Faults(store)
+        self._preemptions, self._faults = Preemptions(store), Faults(store)
         self._actor = Actor(store, self._history, self._faults)
-        self._notifier = Notifier(store, self._declaration, cloud)
-        self._retirement = Retirement(store, self._declaration)
+        self._notifier = Notifier(store, self._manifest_watch, cloud)
+        self._retirement = Retirement(store, self._manifest_watch)
         self._facts, self._ledger = Facts(), Ledger(store, manifest)
         tick = manifest.limits.tick_every
-        self._asking, self._repeats = Asking(cloud, store.clock, tick), Repeats(store, scheduler_id)
+        self._cloud_calls, self._recurring = CloudCalls(cloud, store.clock, tick), RecurringJobs(store, scheduler_id)
         self._heads = Heads(store)
-        self._desk = Desk(store, cloud, self._declaration, self._facts, self._ledger, scheduler_id)
-        liaison = liaison or usual_liaison(store, manifest)
+        self._elastic = ElasticManager(store, cloud, self._manifest_watch, self._facts, self._ledger, scheduler_id)
+        peer_access = peer_access or default_peer_access(store, manifest)
         self._federation = Federation(
-            store, self._declaration, self._actor, self._history, self._ledger, liaison, lambda: self._desk.launched
+            store,
+            self._manifest_watch,
+            self._actor,
+            self._history,
+            self._ledger,
+            peer_access,
+            lambda: self._elastic.launched,
         )
         self._scores, self._usage = Scores(store.clock), UsageMeter(store)
         self._accounts, self._changeovers, self._chains = Accounts(store), ChangeoverLog(store), Chains(store)
-        self._anomalies = AnomalyWatch(store, scheduler_id, self._accounts, self._declaration)
+        self._anomalies = AnomalyWatch(store, scheduler_id, self._accounts, self._manifest_watch)
         self._pools = Pools(self._scores, self._changeovers)
         self._waits, self._fleet_note = Waits(store, scheduler_id), FleetNote(store, scheduler_id)
-        self._watch = Watch(store.clock, [*watchers, CloudKeeper(cloud, self._declaration, store.clock)])
+        self._watch = Watch(store.clock, [*watchers, CloudKeeper(cloud, self._manifest_watch, store.clock)])
         self._spent, self._beat = SpentMeter(store.clock, self._ledger, tick), Pace(BEAT)
-        self._newcomers, self._asides = Newcomers(store, tick), Asides()
+        self._early_tick, self._best_effort = EarlyTick(store, tick), BestEffort()
         self._digest, self._quiet, self._loaded = 0, 0, False
         now = store.clock.now()
         self._me = SchedulerBeat(scheduler_id=scheduler_id, instance_id=instance_id, started_at=now, updated_at=now)
@@ -126,13 +132,13 @@ class Scheduler:
                 self._report(error)
             self._watch.ticked(clock.monotonic() - began, failed=failures > 0)
             slower = 2**failures if failures else QUIET_FACTOR if self._quiet >= QUIET_TICKS else 1
-            self._wait(began + slower * self._declaration.limits.tick_every, stopped)
+            self._wait(began + slower * self._manifest_watch.limits.tick_every, stopped)
 
     def _wait(self, until: timedelta, stopped: Callable[[], bool]) -> None:
         clock = self._store.clock
         while not stopped() and (remaining := until - clock.monotonic()) > timedelta(0):
             clock.sleep(min(remaining, NAP))
-            if self._receive() or self._newcomers.come():
+            if self._receive() or self._early_tick.come():
                 return
 
     def _receive(self) -> bool:
@@ -149,39 +155,39 @@ class Scheduler:
         """
         self._load()
         self._receive()
-        if self._declaration.refresh():
-            elastic = self._desk.declared
-            self._ledger.declare(self._declaration.types, elastic.types if elastic is not None else ())
+        if self._manifest_watch.refresh():
+            elastic = self._elastic.declared
+            self._ledger.declare(self._manifest_watch.types, elastic.types if elastic is not None else ())
         observation = self._observer.look()
         self._actor.forget_dropped(observation)
         self._ledger.histories.forget(observation.records)
 
         def is_known(name: str) -> bool:
-            launched = name in self._ledger.launches or name in self._desk.launched
+            launched = name in self._ledger.launches or name in self._elastic.launched
             return launched or name in self._facts.described or name in observation.instances
 
         urgent = self._facts.wants_newcomers(observation.instances) or self._facts.wants_description(is_known)
-        self._asking.instances(self._facts, urgent=urgent)
+        self._cloud_calls.instances(self._facts, urgent=urgent)
         self._facts.understand(is_known)
         self._facts.record_notices(notices(observation))
-        self._desk.look(observation)
+        self._elastic.look(observation)
         self._decide(observation)
         self._ledger.note_instances(self._facts)
-        note_unseen(self._ledger, self._store.clock, self._facts, observation.instances, self._desk.launched)
+        note_unseen(self._ledger, self._store.clock, self._facts, observation.instances, self._elastic.launched)
         self._faults.look_for_silent(self._facts, observation.instances, self._late)
-        self._asking.prices(self._ledger, self._desk)
+        self._cloud_calls.prices(self._ledger, self._elastic)
         score_request = self._scores.score_request(
-            self._desk.declared, len(self._waits), observation.owned(), self._ledger.catalogue
+            self._elastic.declared, len(self._waits), observation.owned(), self._ledger.catalogue
         )
-        self._asking.scores(self._scores, score_request)
+        self._cloud_calls.scores(self._scores, score_request)
         self._acknowledge(observation, is_known)
-        self._asides.do("notifications", lambda: self._notifier.look(observation, self._anomalies.unusual.open))
-        self._changeovers.look(observation, self._ledger, self._desk)
-        self._repeats.go_on(observation)  # before the runs that have ended leave the tables
+        self._best_effort.do("notifications", lambda: self._notifier.look(observation, self._anomalies.unusual.open))
+        self._changeovers.look(observation, self._ledger, self._elastic)
+        self._recurring.go_on(observation)  # before the runs that have ended leave the tables
         self._retirement.retire(observation, self._facts, self._ledger)
         self._heartbeat()
-        coming = self._desk.coming(observation.instances)
-        self._newcomers.record_observation(observation, coming=coming)
+        coming = self._elastic.coming(observation.instances)
+        self._early_tick.record_observation(observation, coming=coming)
         quiet = observation.digest() == self._digest and not coming
         self._quiet, self._digest = self._quiet + 1 if quiet else 0, observation.digest()
 
@@ -199,7 +205,7 @@ class Scheduler:
     def _late(self, instance: CloudInstance) -> bool:
         """Whether an instance has lived for longer than it may take to report."""
         lived = (instance.ended_at or self._store.clock.now()) - instance.launched_at
-        return self._store.clock.to_real(lived) >= self._declaration.limits.boot_deadline
+        return self._store.clock.to_real(lived) >= self._manifest_watch.limits.boot_deadline
 
     def _decide(self, observation: Observation) -> None:
         """Plan and act until nothing changes, a race is lost, or the rounds are used up."""
@@ -218,15 +224,15 @@ class Scheduler:
             done = [a for a, outcome in zip(acting, outcomes, strict=True) if outcome is ActionResult.DONE]
             if ActionResult.LOST in outcomes or not any(isinstance(action, _FREEING) for action in done):
                 break
-        self._desk.launch(launches, Tariff(view))
-        self._desk.release(observation, lambda names: self._asking.end(self._desk, names))
+        self._elastic.launch(launches, Tariff(view))
+        self._elastic.release(observation, lambda names: self._cloud_calls.end(self._elastic, names))
         self._federation.choose(view, actions)
-        best_effort = self._asides.do
-        best_effort("why jobs wait", lambda: self._waits.note([*waiting, *launches], self._desk.note))
+        best_effort = self._best_effort.do
+        best_effort("why jobs wait", lambda: self._waits.note([*waiting, *launches], self._elastic.note))
         best_effort("the state of pools", lambda: self._fleet_note.note(view))
         best_effort("the figures", lambda: self._count(view, waiting))
         best_effort("what is not as usual", lambda: self._look_for_anomalies(view, observation))
-        self._watch.launches(self._desk.settled())
+        self._watch.launches(self._elastic.settled())
 
     def _look_for_anomalies(self, view: ClusterView, observation: Observation) -> None:
         self._anomalies.look(view, observation, self._ledger, self._facts.described.values())
@@ -237,23 +243,23 @@ class Scheduler:
     def _plan(self, view: ClusterView) -> Sequence[Action | StandingAction]:
         """The actions of `plan` if anything is or may be launched, else those of `plan_standing`."""
         now = self._store.clock.now()
-        return plan(view, now) if self._desk.active else plan_standing(view, now)
+        return plan(view, now) if self._elastic.active else plan_standing(view, now)
 
     def _plan_inputs(self, observation: Observation) -> PlanInputs:
         """The plan's input beside the documents that were just read."""
-        pools = self._pools.look(self._facts, self._ledger, self._desk, self._store.clock.now())
+        pools = self._pools.look(self._facts, self._ledger, self._elastic, self._store.clock.now())
         waiting = (job.value for name, job in observation.jobs.items() if not _is_final(observation, name))
         return PlanInputs(
             facts=self._facts,
             ledger=self._ledger,
             faults=self._faults.records,
             spent=self._spent.jobs,
-            losses=self._losses.preemption_times(observation.records),
+            losses=self._preemptions.preemption_times(observation.records),
             usage=self._usage.count(observation, self._ledger, pools),
             pools=pools,
             purses=self._accounts.look(observation, self._ledger),
-            unions=self._pools.unions(choices(waiting, pools), pools) if self._desk.active else {},
-            desk=self._desk,
+            unions=self._pools.unions(choices(waiting, pools), pools) if self._elastic.active else {},
+            elastic_manager=self._elastic,
             changeovers=self._changeovers,
             head_epochs=self._heads.ahead(observation),
             after=self._chains.predecessor_states(observation),
@@ -273,7 +279,7 @@ class Scheduler:
 
         done = self._facts.acknowledgeable(is_known, written)
         if done:
-            self._asking.acknowledge(done)
+            self._cloud_calls.acknowledge(done)
 
     def _report(self, error: Exception) -> None:
         if isinstance(error, StoreDenied):

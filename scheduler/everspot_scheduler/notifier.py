@@ -14,7 +14,7 @@ from everspot_core.notify import ANOMALY, Notification, Notifications, Occasion,
 from everspot_core.records import Request
 from everspot_store import BadDocument, Store
 
-from everspot_scheduler.declaration import Declaration
+from everspot_scheduler.manifest_watch import ManifestWatch
 from everspot_scheduler.observe import Observation
 
 TRIES = 6
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 class Notifier:
     """The notifications of one cluster. `look` raises the store's errors."""
 
-    def __init__(self, store: Store, declaration: Declaration, cloud: Cloud) -> None:
+    def __init__(self, store: Store, declaration: ManifestWatch, cloud: Cloud) -> None:
         self._store, self._declaration, self._cloud = store, declaration, cloud
         self._sent: set[str] | None = None
         self._since: dict[Occasion, datetime] = {}

@@ -15,7 +15,7 @@ from everspot_core.job import JobSubmission
 from everspot_core.records import Assignment, InstanceRecord, JobRecord, JobState, Order, Request
 from everspot_store import BadDocument, Store, Versioned
 
-from everspot_scheduler.declaration import Declaration
+from everspot_scheduler.manifest_watch import ManifestWatch
 from everspot_scheduler.staleness import Staleness
 
 BEATS_UNREAD = 6
@@ -65,7 +65,7 @@ class Observation:
 class Observer:
     """Looks at one cluster, tick by tick. Raises the store's errors."""
 
-    def __init__(self, store: Store, declaration: Declaration) -> None:
+    def __init__(self, store: Store, declaration: ManifestWatch) -> None:
         self._store, self._declaration = store, declaration
         longest = (
             declaration.limits.lease_ttl / 2

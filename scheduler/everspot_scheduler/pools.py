@@ -24,8 +24,8 @@ from everspot_core.records import Market, Role
 from everspot_core.schedule import Behaviour, PoolKey, PoolView
 
 from everspot_scheduler.changeovers import ChangeoverLog
-from everspot_scheduler.elastic.desk import Desk
 from everspot_scheduler.elastic.groups import launchable_pools
+from everspot_scheduler.elastic.manager import ElasticManager
 from everspot_scheduler.elastic.refusals import REST_MOST
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
@@ -81,21 +81,23 @@ class Pools:
         self._priceless: set[PoolKey] = set()
         self._first: dict[PoolKey, datetime] = {}
 
-    def look(self, facts: Facts, ledger: Ledger, desk: Desk, now: datetime) -> tuple[PoolView, ...]:
+    def look(
+        self, facts: Facts, ledger: Ledger, elastic_manager: ElasticManager, now: datetime
+    ) -> tuple[PoolView, ...]:
         """The plan's views of the pools with a known price.
 
         With elastic capacity these are all pools that may be launched in, else those with recent events. Only pools
         with new events are computed anew.
         """
-        changed = self._changed(facts, ledger) | self._refused(desk)
+        changed = self._changed(facts, ledger) | self._refused(elastic_manager)
         for key in changed:
             self._reckon(self._pools[key], facts, ledger)
         if changed:
             self._unions.clear()
-        elastic = desk.declared
+        elastic = elastic_manager.declared
         if elastic is None:
             return tuple(self._standing(ledger, now))
-        return tuple(self._elastic(launchable_pools(elastic), elastic.max_prices, ledger, desk, now))
+        return tuple(self._elastic(launchable_pools(elastic), elastic.max_prices, ledger, elastic_manager, now))
 
     def unions(
         self, choices: Iterable[frozenset[PoolKey]], views: Iterable[PoolView]
@@ -128,10 +130,10 @@ class Pools:
         launches = (ledger.launches[name] for name in news if name in ledger.launches)
         return {_key(launch) for launch in launches if launch.role is Role.AGENT}
 
-    def _refused(self, desk: Desk) -> set[PoolKey]:
+    def _refused(self, elastic_manager: ElasticManager) -> set[PoolKey]:
         """The pools with new refusals. Old ones stay here after their intents are deleted."""
         news = set()
-        for key, at in desk.refusals.dry.items():
+        for key, at in elastic_manager.refusals.dry.items():
             pool = self._pools.setdefault(key, _Pool())
             if not set(at) <= set(pool.refusals):
                 pool.refusals = tuple(sorted({*pool.refusals, *at}))
@@ -171,7 +173,12 @@ class Pools:
                 yield from self._view(key, pool, None, (), ledger)
 
     def _elastic(
-        self, keys: Iterable[PoolKey], max_prices: Mapping[str, float], ledger: Ledger, desk: Desk, now: datetime
+        self,
+        keys: Iterable[PoolKey],
+        max_prices: Mapping[str, float],
+        ledger: Ledger,
+        elastic_manager: ElasticManager,
+        now: datetime,
     ) -> Iterator[PoolView]:
         for key in keys:
             usd, most = ledger.usd_per_hour(key), max_prices.get(key.instance_type)
@@ -179,11 +186,13 @@ class Pools:
                 _log.error("%s in %s (%s) has no known price: nothing is launched there", *key)
                 self._priceless.add(key)
             dear = key.market is Market.SPOT and most is not None and usd is not None and usd > most
-            available = not dear and desk.resting(key, now) is None
+            available = not dear and elastic_manager.resting(key, now) is None
             pool = self._pools.get(key) or _Pool()
             if available:
                 pool = replace(pool, behaviour=self._presumed(key, pool, now))
-            yield from self._view(key, pool, None if available else 0, desk.refusals.dry.get(key, ()), ledger)
+            yield from self._view(
+                key, pool, None if available else 0, elastic_manager.refusals.dry.get(key, ()), ledger
+            )
 
     def _presumed(self, key: PoolKey, pool: _Pool, now: datetime) -> Behaviour:
         """The pool's behaviour with the presumption. A pool without any event is up since the first look at it."""

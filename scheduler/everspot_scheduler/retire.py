@@ -6,11 +6,11 @@ from datetime import datetime
 from everspot_core.records import JobRecord
 from everspot_store import BadDocument, Store
 
-from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
+from everspot_scheduler.manifest_watch import ManifestWatch
 from everspot_scheduler.observe import Observation
-from everspot_scheduler.together import side_by_side
+from everspot_scheduler.parallel import run_parallel
 
 AT_ONCE = 24
 """The most jobs, and the most instances, that leave in one tick, so that no tick is long."""
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 class Retirement:
     """Moves ended jobs and instances. A move may be cut off anywhere, and is then finished later."""
 
-    def __init__(self, store: Store, declaration: Declaration) -> None:
+    def __init__(self, store: Store, declaration: ManifestWatch) -> None:
         self._store, self._declaration = store, declaration
         self._stuck: set[str] = set()
 
@@ -32,7 +32,7 @@ class Retirement:
         """
         self._stuck &= set(observation.records)
         over = [r.value for name, r in observation.records.items() if self._is_over(name, r.value, observation)]
-        side_by_side(
+        run_parallel(
             lambda record: self._archive(record, observation), sorted(over, key=lambda r: r.changed_at)[:AT_ONCE]
         )
         retired = [
@@ -40,7 +40,7 @@ class Retirement:
             for name in {*observation.instances, *observation.assignments}
             if self._is_gone(name, observation, facts, ledger)
         ]
-        side_by_side(lambda name: self._file(name, observation), sorted(retired)[:AT_ONCE])
+        run_parallel(lambda name: self._file(name, observation), sorted(retired)[:AT_ONCE])
 
     def _long_ago(self, at: datetime) -> bool:
         clock = self._store.clock

@@ -7,7 +7,7 @@ from everspot_store import Store
 from everspot_scheduler.elastic.intents import Intents
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
-from everspot_scheduler.unseen import note_unseen
+from everspot_scheduler.missed_instances import note_unseen
 
 
 def settle_ledger(store: Store, manifest: Manifest, cloud: Cloud) -> Ledger:

@@ -26,10 +26,10 @@ from everspot_core.schedule import (
 
 from everspot_scheduler.chains import Standing
 from everspot_scheduler.changeovers import ChangeoverLog
-from everspot_scheduler.declaration import Declaration
-from everspot_scheduler.elastic.desk import Desk
+from everspot_scheduler.elastic.manager import ElasticManager
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
+from everspot_scheduler.manifest_watch import ManifestWatch
 from everspot_scheduler.observe import Observation
 from everspot_scheduler.pace import QUIET_FACTOR
 from everspot_scheduler.speeds import Speeds
@@ -46,7 +46,7 @@ class PlanInputs:
     - `losses`: by job, when it lost spot instances, for those that lost them often.
     - `usage`: dollars that each team has used lately.
     - `pools`: the views of the pools; `unions`: how sets of them have behaved as one.
-    - `desk`: the elastic capacity. `changeovers`: their measured lengths.
+    - `elastic_manager`: the elastic capacity. `changeovers`: their measured lengths.
     - `head_epochs`: by job, the epoch in the head of its checkpoints, for those whose head is ahead of their record.
     - `purses`: the budgets of teams and of the environment, with what is spent.
     - `after`: by job, the states of the jobs that it comes after.
@@ -61,7 +61,7 @@ class PlanInputs:
     pools: tuple[PoolView, ...]
     purses: tuple[Purse, ...]
     unions: Mapping[frozenset[PoolKey], Behaviour]
-    desk: Desk
+    elastic_manager: ElasticManager
     changeovers: ChangeoverLog
     head_epochs: Mapping[str, int]
     after: Mapping[str, Standing]
@@ -70,7 +70,7 @@ class PlanInputs:
 class Viewer:
     """Makes the views of one cluster, tick by tick."""
 
-    def __init__(self, declaration: Declaration, clock: Clock) -> None:
+    def __init__(self, declaration: ManifestWatch, clock: Clock) -> None:
         self._declaration, self._clock = declaration, clock
         self._speeds = Speeds(clock)
         self._jobs: dict[str, JobView] = {}
@@ -83,9 +83,9 @@ class Viewer:
         """
         facts, declared = inputs.facts, self._declaration
         names = set(observation.instances) | set(observation.assignments) | set(facts.warned)
-        names |= {name for name in inputs.desk.launched if name not in inputs.ledger.ends}
+        names |= {name for name in inputs.elastic_manager.launched if name not in inputs.ledger.ends}
         busy = {n for n, assignment in observation.assignments.items() if assignment.value.jobs}
-        names -= inputs.desk.strangers() - busy
+        names -= inputs.elastic_manager.strangers() - busy
         names -= observation.unreadable_assignments
         jobs, unclear = self._job_views(observation, inputs)
         names -= {n for n, assignment in observation.assignments.items() if unclear.intersection(assignment.value.jobs)}
@@ -99,7 +99,9 @@ class Viewer:
             draining=observation.draining,
             types=inputs.ledger.types(),
             limits=declared.limits,
-            pools=inputs.pools if inputs.desk.declared is not None or not inputs.desk.active else (),
+            pools=inputs.pools
+            if inputs.elastic_manager.declared is not None or not inputs.elastic_manager.active
+            else (),
             unions=inputs.unions,
             usage=inputs.usage,
             shares=declared.manifest.shares,
@@ -110,8 +112,8 @@ class Viewer:
             rolling=declared.rolling(),
             booting=sum(i.instance_id not in observation.instances for i in alive),
             faults=tuple(inputs.faults.values()),
-            idle_limit=inputs.desk.idle_limit,
-            cap=inputs.desk.cap,
+            idle_limit=inputs.elastic_manager.idle_limit,
+            cap=inputs.elastic_manager.cap,
             purses=inputs.purses,
             lasting_changeover=inputs.changeovers.lasting,
         )
@@ -240,15 +242,15 @@ def _instance(
     unreported = noticed is not None and (record is None or record.updated_at <= noticed)
     last_word = record is not None and record.state is InstanceState.GONE
     forgotten = name in ledger.ends and name not in facts.described
-    launch, place = ledger.launches.get(name), inputs.desk.launched.get(name)
+    launch, place = ledger.launches.get(name), inputs.elastic_manager.launched.get(name)
     assignment = observation.assignments[name].value if name in observation.assignments else None
     return InstanceView(
         instance_id=name,
-        known=inputs.desk.by_hand or place is not None or facts.may_exist(name),
+        known=inputs.elastic_manager.by_hand or place is not None or facts.may_exist(name),
         record=record,
         assignment=assignment,
         stale=name in observation.stale_instances and name not in renewing,
-        gone=facts.is_gone(name) or last_word or forgotten or (record is None and inputs.desk.is_gone(name)),
+        gone=facts.is_gone(name) or last_word or forgotten or (record is None and inputs.elastic_manager.is_gone(name)),
         ending=facts.ending(name) or unreported,
         rebalance=name in facts.rebalance,
         deadline=_taken_at(record) or facts.warned.get(name),

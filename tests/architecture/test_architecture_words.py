@@ -34,7 +34,7 @@ CEILINGS = {
     "localcloud": 3.0,
     "policy": 3.0,
     "review": 62.0,
-    "scheduler": 62.0,
+    "scheduler": 3.0,
     "stacks": 3.0,
     "store": 3.0,
     "tests": 18.6,

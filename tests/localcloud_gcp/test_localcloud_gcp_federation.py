@@ -15,7 +15,7 @@ from everspot_clouds.peers import peer_credentials
 from everspot_core.manifest import Manifest
 from everspot_core.peers import Peer
 from everspot_local.options import Options
-from everspot_scheduler.federation.liaison import open_peer
+from everspot_scheduler.federation.peer_access import open_peer
 from everspot_store import StoreDenied, StoreUnavailable, SystemClock
 from everspot_store.cloud import open_cloud
 from peer_clouds import (

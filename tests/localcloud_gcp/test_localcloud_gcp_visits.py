@@ -19,8 +19,8 @@ from everspot_core.visits import TripEnd, visits_of
 from everspot_local.cloud import LocalCloud
 from everspot_local.gcp.callers import OWNER_TOKEN
 from everspot_local.options import Options
-from everspot_scheduler.federation.desk import Liaison
-from everspot_scheduler.federation.liaison import open_peer
+from everspot_scheduler.federation.manager import Liaison
+from everspot_scheduler.federation.peer_access import open_peer
 from everspot_scheduler.loop import Scheduler
 from everspot_store import ManualClock, Store
 from federation_helpers import Member

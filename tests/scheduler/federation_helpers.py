@@ -10,7 +10,7 @@ from everspot_core.peers import Peer
 from everspot_core.records import JobState
 from everspot_core.schedule import ClusterView, JobView
 from everspot_core.visits import Origin, visit_id
-from everspot_scheduler.federation.desk import Liaison
+from everspot_scheduler.federation.manager import PeerAccess
 from everspot_scheduler.federation.peers import News
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Bucket, ManualClock, Store, StoreUnavailable
@@ -47,8 +47,8 @@ class Member(Cluster):
         self.schedulers = [self.scheduler()]
 
     def scheduler(self, name: str = "s1", store: Store | None = None) -> Scheduler:
-        liaison = Liaison(opener=self.open, chooser=self.choose, threads=0)
-        return Scheduler(store or self.store, self.manifest, self.cloud, name, liaison=liaison)
+        peer_access = PeerAccess(opener=self.open, chooser=self.choose, threads=0)
+        return Scheduler(store or self.store, self.manifest, self.cloud, name, peer_access=peer_access)
 
     def visit(self, job: str, number: int = 1) -> str:
         """The id of a visit of one of its jobs."""

@@ -6,10 +6,10 @@ from everspot_core.changeover import Changeovers, PartTimes
 from everspot_core.records import EventKind, JobState, Market
 from everspot_core.schedule import PoolKey
 from everspot_scheduler.changeovers import WRITE_EVERY, ChangeoverLog
-from everspot_scheduler.declaration import Declaration
-from everspot_scheduler.elastic.desk import Desk
+from everspot_scheduler.elastic.manager import ElasticManager
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
+from everspot_scheduler.manifest_watch import ManifestWatch
 from everspot_scheduler.observe import Observer
 from scheduler_helpers import Cluster
 
@@ -108,8 +108,8 @@ def test_a_jobs_own_data_counts_for_its_next_changeover_and_for_no_others(cluste
 
 def looking(cluster: Cluster) -> ChangeoverLog:
     """What a scheduler knows after its first look."""
-    store, facts, declaration = cluster.store, Facts(), Declaration(cluster.store, cluster.manifest)
+    store, facts, declaration = cluster.store, Facts(), ManifestWatch(cluster.store, cluster.manifest)
     ledger, log = Ledger(store, cluster.manifest), ChangeoverLog(store)
-    desk = Desk(store, cluster.cloud, declaration, facts, ledger, "s")
+    desk = ElasticManager(store, cluster.cloud, declaration, facts, ledger, "s")
     log.look(Observer(store, declaration).look(), ledger, desk)
     return log

@@ -117,19 +117,19 @@ def test_of_two_that_have_seen_the_same_one_launches(tmp_path: Path) -> None:
     first, second = here.scheduler("s1"), here.scheduler("s2")
     for job in JOBS:
         here.submit(job)
-    plan, looked = second._desk.launch, []
+    plan, looked = second._elastic.launch, []
 
     def late(*args: Any) -> None:
         first.tick()
         looked.append(len(here.cloud.described))
         plan(*args)
 
-    second._desk.launch = late  # type: ignore[method-assign]
+    second._elastic.launch = late  # type: ignore[method-assign]
     second.tick()
     assert looked == [len(JOBS)]
     assert len(here.cloud.described) == len(JOBS)
     assert [(i.seq, i.scheduler_id) for i in here.intents()] == [(1, "s1")]
-    second._desk.launch = plan  # type: ignore[method-assign]
+    second._elastic.launch = plan  # type: ignore[method-assign]
     here.schedulers = [first, second]
     work(here)
     assert ({here.state(job) for job in JOBS}, here.living()) == ({"SUCCEEDED"}, {})

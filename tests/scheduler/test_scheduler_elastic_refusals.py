@@ -134,7 +134,7 @@ def test_a_family_of_pools_has_behaved_as_one(tmp_path):
 def joint_behaviour(here: ElasticCluster, choice: frozenset[PoolKey]) -> Behaviour:
     """How these pools behave together, as the plan is told."""
     scheduler = here.schedulers[0]
-    views = scheduler._pools.look(scheduler._facts, scheduler._ledger, scheduler._desk, here.clock.now())
+    views = scheduler._pools.look(scheduler._facts, scheduler._ledger, scheduler._elastic, here.clock.now())
     return scheduler._pools.unions([choice], views)[choice]
 
 

@@ -8,7 +8,7 @@ import pytest
 from everspot_core.federation.offer import OfferState
 from everspot_core.records import EventKind, JobState, Reason, Request
 from everspot_core.visits import TripEnd
-from everspot_scheduler.federation.hosting import OFFER_LIFE
+from everspot_scheduler.federation.inbound import OFFER_LIFE
 from everspot_store import ManualClock, job_transfer
 from everspot_store.testing import Fault, FaultScript, MemoryBackend, faulty_store
 from federation_helpers import Pair

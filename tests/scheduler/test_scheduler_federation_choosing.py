@@ -19,7 +19,7 @@ from everspot_core.records import Market
 from everspot_core.schedule import JobView, PoolKey
 from everspot_core.visits import Origin
 from everspot_scheduler.federation.choosing import Choosing
-from everspot_scheduler.federation.desk import Liaison
+from everspot_scheduler.federation.manager import PeerAccess
 from everspot_scheduler.loop import Scheduler
 from everspot_store import ManualClock, Store
 from federation_helpers import Pair, memory_store
@@ -35,9 +35,11 @@ class ElasticMember(ElasticCluster):
     def opener(self, peer: Peer) -> Store:
         return self.stores[peer.name]
 
-    def scheduler(self, name: str = "s1", store: Store | None = None, liaison: Liaison | None = None) -> Scheduler:
-        own = liaison or Liaison(opener=self.opener, chooser=Choosing(self.store), threads=0)
-        return Scheduler(store or self.store, self.manifest, self.cloud, name, liaison=own)
+    def scheduler(
+        self, name: str = "s1", store: Store | None = None, peer_access: PeerAccess | None = None
+    ) -> Scheduler:
+        own = peer_access or PeerAccess(opener=self.opener, chooser=Choosing(self.store), threads=0)
+        return Scheduler(store or self.store, self.manifest, self.cloud, name, peer_access=own)
 
     def join(self, name: str, stores: Mapping[str, Store]) -> None:
         others = (other for other in stores if other != name)
@@ -164,7 +166,7 @@ def test_what_home_has_is_counted_once_for_all_jobs_of_a_tick(two: Two) -> None:
 
     two.home.dry()
     opener = two.home.opener
-    two.home.schedulers = [two.home.scheduler(liaison=Liaison(opener=opener, chooser=noted, threads=0))]
+    two.home.schedulers = [two.home.scheduler(peer_access=PeerAccess(opener=opener, chooser=noted, threads=0))]
     for number in range(8):
         two.home.submit(f"j-{number}", clouds=["aws"], expected_duration="2h", deadline="4h")
     two.live(timedelta(minutes=6))
@@ -242,8 +244,8 @@ LIES = [
 @pytest.mark.parametrize(("pool", "whole"), [({}, {}), *LIES])
 def test_whatever_a_peer_publishes_home_goes_on_with_its_own_work(pool: dict[str, Any], whole: dict[str, Any]) -> None:
     pair = Pair(None, ManualClock(), length=10_000)
-    liaison = Liaison(opener=pair.home.open, chooser=Choosing(pair.home.store), threads=0)
-    home = Scheduler(pair.home.store, pair.home.manifest, pair.home.cloud, "s1", liaison=liaison)
+    peer_access = PeerAccess(opener=pair.home.open, chooser=Choosing(pair.home.store), threads=0)
+    home = Scheduler(pair.home.store, pair.home.manifest, pair.home.cloud, "s1", peer_access=peer_access)
     pair.home.agent("i-own")
     elastic = {"instances": 0, "max_instances": 9, "usd_per_hour": 0.0}
     document = {"version": 1, "scheduler_id": "s1", "pools": [POOL | pool], "elastic": elastic, **whole}

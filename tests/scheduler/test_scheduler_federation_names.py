@@ -163,7 +163,7 @@ def test_a_visit_of_an_earlier_releases_name_goes_on_to_its_end(pair: Pair, monk
     monkeypatch.setattr(journey, "visit_id", lambda _origin, job, _at, number: f"{job}-v{number}")
     pair.home.submit("j", clouds=["aws"])
     pair.home.wishes["j"] = "host"
-    monkeypatch.setattr("everspot_scheduler.federation.hosting.misnamed", lambda _visit, _offer: False)
+    monkeypatch.setattr("everspot_scheduler.federation.inbound.misnamed", lambda _visit, _offer: False)
     pair.run(18)
     assert pair.host.store.jobs.get("j-v1") is not None
     monkeypatch.undo()  # both sides are the new release now

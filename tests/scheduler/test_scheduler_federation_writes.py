@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from everspot_core.peers import Peer
 from everspot_core.visits import TripEnd
-from everspot_scheduler.federation.desk import Liaison
+from everspot_scheduler.federation.manager import PeerAccess
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Bucket, ManualClock, Store
 from federation_helpers import Member, Pair
@@ -69,9 +69,9 @@ class Mortal:
         def opener(peer: Peer) -> Store:
             return self._stores[peer.name]
 
-        liaison = Liaison(opener=opener, chooser=self.member.choose, threads=0)
+        peer_access = PeerAccess(opener=opener, chooser=self.member.choose, threads=0)
         own, name = self._stores[self.member.name], f"s{next(self._lives)}"
-        return Scheduler(own, self.member.manifest, self.member.cloud, name, liaison=liaison)
+        return Scheduler(own, self.member.manifest, self.member.cloud, name, peer_access=peer_access)
 
     def tick(self) -> None:
         try:

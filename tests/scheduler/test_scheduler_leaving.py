@@ -8,7 +8,7 @@ from everspot_core import lease
 from everspot_core.ledger import FaultKind
 from everspot_core.manifest import Standing
 from everspot_core.records import InstanceState, JobState, Market, Reason, RollRequest
-from everspot_scheduler.declaration import TICKS_TO_SETTLE
+from everspot_scheduler.manifest_watch import TICKS_TO_SETTLE
 from everspot_scheduler.retire import AT_ONCE
 from everspot_store import Bucket, Store
 from scheduler_helpers import LIMITS, Cluster

@@ -65,7 +65,7 @@ def test_a_job_of_which_no_view_can_be_made_is_left_out_alone(
             raise OverflowError("integer division result too large for a float")
         return look(self, submission, record, instance_type)
 
-    monkeypatch.setattr(Speeds, "of", broken)
+    monkeypatch.setattr(Speeds, "read", broken)
     cluster.submit("a")
     cluster.submit("b")
     cluster.agent("i-1")

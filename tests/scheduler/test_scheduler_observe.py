@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from everspot_core.manifest import Manifest
 from everspot_core.records import Assignment, InstanceRecord, InstanceState, Market, Notice, NoticeKind, Order, Role
-from everspot_scheduler.declaration import Declaration
+from everspot_scheduler.manifest_watch import ManifestWatch
 from everspot_scheduler.observe import BUSY_READS, Observer
 from everspot_store import Bucket, ManualClock, Store
 from everspot_store.testing import MemoryBackend
@@ -38,7 +38,7 @@ class Fleet:
             assignment = Assignment(instance_id=name, job_id=f"j{name}", epoch=1, order=Order.RUN, changed_at=now)
             self.store.assignments.create(name, assignment)
             self.beat(name)
-        self.observer = Observer(self.store, Declaration(self.store, manifest))
+        self.observer = Observer(self.store, ManifestWatch(self.store, manifest))
         self.look()
 
     def beat(self, name: str, notice: Notice | None = None) -> None:
@@ -90,7 +90,7 @@ def test_however_many_tell_something_a_tick_reads_a_hundred_the_longest_unread_f
 def test_an_instance_that_writes_between_its_listing_and_its_first_reading_stops_no_tick() -> None:
     fleet = Fleet(2)
     store = Store(*fleet.buckets, fleet.clock)  # of a scheduler that has read nothing yet
-    observer = Observer(store, Declaration(store, fleet.manifest))
+    observer = Observer(store, ManifestWatch(store, fleet.manifest))
     get, late = fleet.backend.get, ["i-001"]
 
     def slow(key):

@@ -36,7 +36,7 @@ def scores(cluster: Cluster) -> dict[Market, int | None]:
     scheduler = cluster.schedulers[0]
     return {
         pool.market: pool.placement_score
-        for pool in scheduler._pools.look(scheduler._facts, scheduler._ledger, scheduler._desk, cluster.clock.now())
+        for pool in scheduler._pools.look(scheduler._facts, scheduler._ledger, scheduler._elastic, cluster.clock.now())
     }
 
 

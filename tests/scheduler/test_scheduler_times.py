@@ -6,7 +6,7 @@ import pytest
 from everspot_core.job import Earlier, JobSpec, JobSubmission, Series
 from everspot_core.records import EventKind, JobRecord, JobState, Progress, Reason, Request
 from everspot_core.series import next_id
-from everspot_scheduler.repeats import Repeats
+from everspot_scheduler.recurring import RecurringJobs
 from everspot_store import Store
 from scheduler_helpers import Cluster
 
@@ -199,14 +199,14 @@ def test_a_scheduler_that_dies_or_comes_late_makes_no_run_twice_and_none_too_few
     with monkeypatch.context() as broken:
         broken.setattr(cluster.store.jobs, "create", fail)
         with pytest.raises(ConnectionError):
-            Repeats(cluster.store, "s1").go_on(observation)
+            RecurringJobs(cluster.store, "s1").go_on(observation)
     for scheduler in ("s2", "s3"):
-        Repeats(cluster.store, scheduler).go_on(observation)
+        RecurringJobs(cluster.store, scheduler).go_on(observation)
     assert sorted(cluster.store.jobs.names()) == ["nightly", "nightly-2"]
     following = cluster.store.jobs.get("nightly-2").value
     end(cluster, "nightly-2", {})
     cluster.store.archive.move(following, cluster.store.records.get("nightly-2").value, cluster.clock.now())
-    Repeats(cluster.store, "s4").go_on(observation)
+    RecurringJobs(cluster.store, "s4").go_on(observation)
     assert sorted(cluster.store.jobs.names()) == ["nightly"], "what has run and is archived is not run again"
     assert next_id(following.series) == "nightly-3"
 

@@ -2,5 +2,5 @@
 
 `groups` makes requests of a plan's launches, `room` cuts them to the cap, `intents` stores each before the request and
 again with its outcome, `launcher` asks the cloud, `refusals` remembers what pools refused, `releaser` terminates what
-nobody needs, and `desk` is the loop's interface to all of it.
+nobody needs, and `elastic_manager` is the loop's interface to all of it.
 """

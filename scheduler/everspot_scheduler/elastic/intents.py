@@ -16,7 +16,7 @@ from everspot_core.launching import LaunchedInstance, LaunchError, LaunchIntent,
 from everspot_core.schedule import PoolKey
 from everspot_store import Store, Versioned
 
-from everspot_scheduler.together import side_by_side
+from everspot_scheduler.parallel import run_parallel
 
 FORGET_AFTER = timedelta(hours=1)
 """The least market time for which a settled intent stays: its number must not become free while a scheduler may be
@@ -139,7 +139,7 @@ class Intents:
         old = [i for i in idle if i.seq != self._newest and now - _outcome(i).settled_at >= FORGET_AFTER]
         spare = len(old) - MOST
         deletable = [i for n, i in enumerate(old) if n < spare or not _still_informative(i, now, version)]
-        side_by_side(lambda intent: self._store.launching.delete(intent.name), deletable)
+        run_parallel(lambda intent: self._store.launching.delete(intent.name), deletable)
         for intent in deletable:
             del self._documents[intent.name]
 

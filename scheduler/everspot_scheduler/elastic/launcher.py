@@ -19,7 +19,7 @@ from everspot_scheduler.elastic.groups import Group, groups, launch_pools
 from everspot_scheduler.elastic.intents import Intents
 from everspot_scheduler.elastic.room import CapLeft
 from everspot_scheduler.pace import Pace
-from everspot_scheduler.together import side_by_side
+from everspot_scheduler.parallel import run_parallel
 
 REQUESTS_AT_ONCE = 8
 """The most launch requests in one tick. A cloud may grant an account no more than five changes a second
@@ -95,7 +95,7 @@ class Launcher:
         if not intents:
             return
         self._pace.called(self._store.clock.monotonic())
-        answers = side_by_side(self._launch, intents, alone=1)
+        answers = run_parallel(self._launch, intents, alone=1)
         self.trouble = ""
         for intent, answer in zip(intents, answers, strict=True):
             if isinstance(answer, LaunchAnswer):

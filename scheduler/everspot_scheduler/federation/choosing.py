@@ -24,7 +24,7 @@ from everspot_core.schedule.jobs import critical
 from everspot_core.schedule.view import InstanceView, pool_of
 from everspot_store import Store, StoreError
 
-from everspot_scheduler.federation.journeys import SENT
+from everspot_scheduler.federation.outbound import SENT
 from everspot_scheduler.federation.peers import News
 
 WEIGHED_EVERY = timedelta(minutes=10)

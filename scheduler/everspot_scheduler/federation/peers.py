@@ -12,7 +12,7 @@ from everspot_core.manifest import Manifest
 from everspot_core.peers import Peer
 from everspot_store import FleetState, PeerSight, Store, StoreMissing, StoreUnavailable
 
-from everspot_scheduler.declaration import Declaration
+from everspot_scheduler.manifest_watch import ManifestWatch
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class News:
 class Peers:
     """The peers that the manifest names. Thread-safe, because each method reads or replaces whole values."""
 
-    def __init__(self, declaration: Declaration, opener: Opener, clock: Clock) -> None:
+    def __init__(self, declaration: ManifestWatch, opener: Opener, clock: Clock) -> None:
         self._declaration, self._opener, self._clock = declaration, opener, clock
         self._stores: dict[Peer, Store] = {}
         self._news: Mapping[str, News] = {}

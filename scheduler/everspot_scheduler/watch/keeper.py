@@ -11,7 +11,7 @@ from everspot_core.gauges import Gauge
 from everspot_core.launching import LaunchIntent
 from everspot_core.records import JobState
 
-from everspot_scheduler.declaration import Declaration
+from everspot_scheduler.manifest_watch import ManifestWatch
 from everspot_scheduler.pace import Pace
 from everspot_scheduler.watch.figures import Figures
 
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 class CloudKeeper:
     """A watcher that hands figures on to the cloud, where the settings say so."""
 
-    def __init__(self, cloud: Cloud, declaration: Declaration, clock: Clock) -> None:
+    def __init__(self, cloud: Cloud, declaration: ManifestWatch, clock: Clock) -> None:
         self._cloud, self._declaration, self._clock = cloud, declaration, clock
         interval = max(timedelta(seconds=1), clock.to_real(PUT_EVERY))
         self._pace, self._ticks = Pace(interval), 0

@@ -9,8 +9,8 @@ from everspot_store import StoreDenied, StoreMissing, StoreUnavailable
 _log = logging.getLogger(__name__)
 
 
-class Errands:
-    """`threads`: the most errands at the same time; 0: each is done at once, by the caller."""
+class BackgroundCalls:
+    """`threads`: the most concurrent calls; 0: the caller makes each call itself."""
 
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="everspot-errand") if threads else None

@@ -6,7 +6,7 @@ from datetime import timedelta
 from everspot_core.visits import visits_of
 from everspot_store import Store
 
-from everspot_scheduler.federation.hosting import OFFER_LIFE
+from everspot_scheduler.federation.inbound import OFFER_LIFE
 from everspot_scheduler.federation.peers import Peers
 
 KEPT = timedelta(days=1)

@@ -31,7 +31,7 @@ must have it, and a fleet that launches later than this after other instances mu
 _log = logging.getLogger(__name__)
 
 
-class Declaration:
+class ManifestWatch:
     """The declaration of one cluster, as this scheduler read it last. Raises the store's errors."""
 
     def __init__(self, store: Store, manifest: Manifest) -> None:

@@ -14,7 +14,7 @@ REMEMBERED = 64
 _BY_THE_CLOUD = (Reason.NOTICE, Reason.LOST)
 
 
-class Losses:
+class Preemptions:
     """Reads the events of waiting jobs that have lost instances often, once for each time they are given back."""
 
     def __init__(self, store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Notices newcomers between two ticks that call for a tick at once: launched instances that report, and jobs.
+"""Detect, between two ticks, what calls for an early tick: new jobs, and launched instances that report.
 
 A launched instance costs money from its launch on, and a job waits for it. While one is on its way, the instances are
 listed five times in a tick's length, which costs little for so short a time. When quiet ticks are further apart, the
@@ -16,7 +16,7 @@ from everspot_scheduler.pace import Pace
 LOOKS = 5
 
 
-class Newcomers:
+class EarlyTick:
     """Compares listings with the last tick's observation."""
 
     def __init__(self, store: Store, tick_every: timedelta) -> None:

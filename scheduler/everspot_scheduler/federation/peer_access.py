@@ -7,12 +7,12 @@ from everspot_core.peers import Peer
 from everspot_store import Store
 
 from everspot_scheduler.federation.choosing import Choosing
-from everspot_scheduler.federation.desk import Liaison
+from everspot_scheduler.federation.manager import PeerAccess
 
 
-def usual_liaison(store: Store, manifest: Manifest) -> Liaison:
+def default_peer_access(store: Store, manifest: Manifest) -> PeerAccess:
     """Peers are opened as who the manifest says that this scheduler is there. `manifest`: of the own cluster."""
-    return Liaison(opener=lambda peer: open_peer(peer, manifest, store.clock), chooser=Choosing(store))
+    return PeerAccess(opener=lambda peer: open_peer(peer, manifest, store.clock), chooser=Choosing(store))
 
 
 def open_peer(peer: Peer, own: Manifest, clock: Clock) -> Store:

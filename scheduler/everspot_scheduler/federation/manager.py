@@ -17,15 +17,15 @@ from everspot_core.schedule.actions import WITHHELD, Assign, Complete
 from everspot_store import PeerSight, Store, StoreDenied
 
 from everspot_scheduler.act import Actor
-from everspot_scheduler.declaration import Declaration
-from everspot_scheduler.federation.errands import Errands
-from everspot_scheduler.federation.hosting import Hosting
-from everspot_scheduler.federation.journeys import Journeys
+from everspot_scheduler.federation.background_calls import BackgroundCalls
+from everspot_scheduler.federation.inbound import InboundVisits
 from everspot_scheduler.federation.market_notes import MarketNotes
+from everspot_scheduler.federation.offer_expiry import sweep_offers
+from everspot_scheduler.federation.outbound import OutboundMoves
 from everspot_scheduler.federation.peers import News, Opener, Peers
-from everspot_scheduler.federation.sweeping import sweep_offers
 from everspot_scheduler.history import History
 from everspot_scheduler.ledger import Ledger
+from everspot_scheduler.manifest_watch import ManifestWatch
 from everspot_scheduler.observe import Observation
 from everspot_scheduler.pace import Pace
 
@@ -46,8 +46,14 @@ time. For a job that is away a move to any other cluster means that it is called
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Liaison:
-    """How a federation is dealt with. `threads`: the most errands to peers at once; 0: the loop does them itself."""
+class PeerAccess:
+    """How a federation reaches its peers.
+
+    Attributes:
+        opener: Opens a peer's store.
+        chooser: Decides whether a job moves.
+        threads: The most concurrent calls to peers; 0: the loop makes them itself.
+    """
 
     opener: Opener
     chooser: Chooser
@@ -60,20 +66,20 @@ class Federation:
     def __init__(
         self,
         store: Store,
-        declaration: Declaration,
+        declaration: ManifestWatch,
         actor: Actor,
         history: History,
         ledger: Ledger,
-        liaison: Liaison,
+        peer_access: PeerAccess,
         launched: Callable[[], Container[str]],
     ) -> None:
         """`launched`: the instances that were launched for jobs."""
-        self._store, self._actor, self._choose = store, actor, liaison.chooser
-        self._peers = Peers(declaration, liaison.opener, store.clock)
+        self._store, self._actor, self._choose = store, actor, peer_access.chooser
+        self._peers = Peers(declaration, peer_access.opener, store.clock)
         self._markets = MarketNotes(store)
-        self._journeys = Journeys(store, self._peers, history, self._peers.home)
-        self._hosting = Hosting(store, declaration, actor, ledger, launched)
-        self._errands = Errands(liaison.threads)
+        self._outbound = OutboundMoves(store, self._peers, history, self._peers.home)
+        self._inbound = InboundVisits(store, declaration, actor, ledger, launched)
+        self._background_calls = BackgroundCalls(peer_access.threads)
         self._listen, self._steps, self._sweep = Pace(LISTEN_EVERY), Pace(STEP_EVERY), Pace(SWEEP_EVERY)
         self._visits = Pace(HOST_EVERY)
         self._moves: dict[str, Move] = {}
@@ -97,15 +103,15 @@ class Federation:
             self._moves, self._back = {}, dict.fromkeys(away, f"{self._peers.home} is being drained")
         self._begin_moves(observation)
         if self._listen.take(now):
-            self._errands.begin("news of peers", self._hear)
+            self._background_calls.begin("news of peers", self._hear)
         if self._sweep.take(now):
-            self._errands.begin("old offers", lambda: sweep_offers(self._store, self._peers))
+            self._background_calls.begin("old offers", lambda: sweep_offers(self._store, self._peers))
         if away and self._steps.take(now):
             visits = {r.value.away.visit for r in observation.records.values() if r.value.away is not None}
-            self._journeys.forget(visits)
+            self._outbound.forget(visits)
             for name in away:
                 used, back = spent.get(name, (0.0, 0.0)), self._back.pop(name, "")
-                self._errands.begin(f"the journey of {name}", self._going_on(name, used, back))
+                self._background_calls.begin(f"the journey of {name}", self._going_on(name, used, back))
 
     def choose(self, view: ClusterView, actions: Collection[object]) -> None:
         """After a plan: decide which jobs move. `actions`: the plan's. A job to which it has just given an instance
@@ -152,7 +158,7 @@ class Federation:
     def _host(self, observation: Observation) -> None:
         """Serve visits. A role that may not answer offers is told of, and stops nothing else."""
         try:
-            self._hosting.look(observation)
+            self._inbound.look(observation)
         except StoreDenied as error:
             _log.critical("offers of peers cannot be answered: this role must be allowed to: %s", error)
 
@@ -172,7 +178,7 @@ class Federation:
                 del self._moves[name]
             elif record is None or record.state is JobState.PENDING:
                 del self._moves[name]
-                job, origin = observation.jobs[name].value, self._journeys.origin
+                job, origin = observation.jobs[name].value, self._outbound.origin
                 departed = journey.depart(record, job, origin, move.cluster, say(move), self._store.clock.now())
                 if self._actor.write_record(departed, observation):
                     _log.info("%s", say(move))
@@ -189,7 +195,7 @@ class Federation:
                     self._actor.carry_out(stop, observation)
 
     def _going_on(self, name: str, spent: tuple[float, float], back: str) -> Callable[[], None]:
-        return lambda: self._journeys.go_on(name, spent=spent, back=back)
+        return lambda: self._outbound.go_on(name, spent=spent, back=back)
 
 
 def _may_travel(job: JobView) -> bool:

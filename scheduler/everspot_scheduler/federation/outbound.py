@@ -36,7 +36,7 @@ _ENDS = {
 _log = logging.getLogger(__name__)
 
 
-class Journeys:
+class OutboundMoves:
     """The journeys of one home's jobs. Thread-safe for different jobs. Methods raise the errors of either store."""
 
     def __init__(self, store: Store, peers: Peers, history: History, home: str) -> None:
@@ -56,7 +56,7 @@ class Journeys:
             return
         self._history.departed(document.value)
         cancelled = self._store.cancels.get(job_id) is not None
-        Stride(self, document, job.value, peer, "it was cancelled" if cancelled else back, spent).take(
+        MoveStep(self, document, job.value, peer, "it was cancelled" if cancelled else back, spent).take(
             cancelled=cancelled
         )
 
@@ -107,12 +107,12 @@ class Journeys:
         return self._peers.store(peer)
 
 
-class Stride:
+class MoveStep:
     """One step of one journey."""
 
     def __init__(
         self,
-        journeys: Journeys,
+        journeys: OutboundMoves,
         document: Versioned[JobRecord],
         job: JobSubmission,
         peer: Peer,

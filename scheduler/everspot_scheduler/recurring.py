@@ -19,7 +19,7 @@ from everspot_scheduler.observe import Observation
 _log = logging.getLogger(__name__)
 
 
-class Repeats:
+class RecurringJobs:
     """The series of one cluster."""
 
     def __init__(self, store: Store, scheduler_id: str) -> None:

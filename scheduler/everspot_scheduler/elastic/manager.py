@@ -11,7 +11,6 @@ from everspot_core.manifest import Elastic
 from everspot_core.schedule import Cap, Launch, PoolKey, Tariff
 from everspot_store import Store
 
-from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.elastic.groups import launchable_pools
 from everspot_scheduler.elastic.intents import Intents, Place, version_name
 from everspot_scheduler.elastic.launcher import Launcher
@@ -20,6 +19,7 @@ from everspot_scheduler.elastic.releaser import Releaser, is_ours, is_stranger
 from everspot_scheduler.elastic.room import CapLeft
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
+from everspot_scheduler.manifest_watch import ManifestWatch
 from everspot_scheduler.observe import Observation
 
 UNSEEN = timedelta(minutes=5)
@@ -29,11 +29,11 @@ LATELY = timedelta(minutes=1)
 _log = logging.getLogger(__name__)
 
 
-class Desk:
+class ElasticManager:
     """The elastic capacity of one cluster. All methods raise the store's errors."""
 
     def __init__(
-        self, store: Store, cloud: Cloud, declaration: Declaration, facts: Facts, ledger: Ledger, scheduler_id: str
+        self, store: Store, cloud: Cloud, declaration: ManifestWatch, facts: Facts, ledger: Ledger, scheduler_id: str
     ) -> None:
         self._store, self._declaration, self._facts, self._ledger = store, declaration, facts, ledger
         self._by_hand = provider(declaration.manifest.cloud).by_hand

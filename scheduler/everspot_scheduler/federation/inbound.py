@@ -21,8 +21,8 @@ from everspot_core.visits import Berth
 from everspot_store import BadDocument, Store, Versioned
 
 from everspot_scheduler.act import Actor
-from everspot_scheduler.declaration import Declaration
 from everspot_scheduler.ledger import Ledger
+from everspot_scheduler.manifest_watch import ManifestWatch
 from everspot_scheduler.observe import Observation
 
 OFFER_LIFE = timedelta(hours=6)
@@ -56,13 +56,13 @@ def refusal(visit: str, offer: VisitOffer, manifest: Manifest, now: datetime, *,
     return ""
 
 
-class Hosting:
+class InboundVisits:
     """The visits of one host. Raises the store's errors."""
 
     def __init__(
         self,
         store: Store,
-        declaration: Declaration,
+        declaration: ManifestWatch,
         actor: Actor,
         ledger: Ledger,
         launched: Callable[[], Container[str]],

@@ -8,7 +8,7 @@ from everspot_store import StoreError
 _log = logging.getLogger(__name__)
 
 
-class Asides:
+class BestEffort:
     """What is done beside the work of a tick. An error of the store goes on to the caller."""
 
     def __init__(self) -> None:

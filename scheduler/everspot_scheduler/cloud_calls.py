@@ -9,8 +9,8 @@ from everspot_core.catalogue import InstanceType
 from everspot_core.clock import Clock
 from everspot_store import StoreDenied, StoreMissing, StoreUnavailable
 
-from everspot_scheduler.elastic.desk import Desk
 from everspot_scheduler.elastic.groups import launchable_pools
+from everspot_scheduler.elastic.manager import ElasticManager
 from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.pace import Pace
@@ -19,7 +19,7 @@ from everspot_scheduler.scores import ASK_EVERY, Scores
 _log = logging.getLogger(__name__)
 
 
-class Asking:
+class CloudCalls:
     """The scheduler's requests to its cloud, each at a pace of its own. `tick`: real time between two ticks."""
 
     def __init__(self, cloud: Cloud, clock: Clock, tick: timedelta) -> None:
@@ -43,9 +43,9 @@ class Asking:
             description = "reading how instances ended"
             self._call_cloud(self._ends_pace, lambda: facts.tell_ends(self._cloud.ends()), description, urgent=True)
 
-    def prices(self, ledger: Ledger, desk: Desk) -> None:
+    def prices(self, ledger: Ledger, elastic_manager: ElasticManager) -> None:
         """Ask for the spot prices of pools in use and of those that may be launched, if it is due."""
-        elastic = desk.declared
+        elastic = elastic_manager.declared
         watched = [(p.instance_type, p.zone) for p in launchable_pools(elastic)] if elastic is not None else []
         self._call_cloud(self._prices, lambda: ledger.note_prices(self._cloud, watched), "reading spot prices")
 
@@ -54,9 +54,9 @@ class Asking:
         if request is not None:
             self._call_cloud(self._scores, lambda: scores.refresh(self._cloud, request), "asking for placement scores")
 
-    def end(self, desk: Desk, names: list[str]) -> None:
+    def end(self, elastic_manager: ElasticManager, names: list[str]) -> None:
         """Ask to end these instances, if it is due."""
-        self._call_cloud(self._ends, lambda: desk.end(names), "ending instances")
+        self._call_cloud(self._ends, lambda: elastic_manager.end(names), "ending instances")
 
     def acknowledge(self, messages: Iterable[Message]) -> None:
         """Delete these messages from the queue. A message that could not be deleted comes again, which does no harm."""

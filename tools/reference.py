@@ -18,7 +18,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import typer
 from everspot_cli.errors import MEANING
 from everspot_cli.main import HELP, app
-from everspot_cli.views import MEANING_OF_STATUS
+from everspot_cli.rows import MEANING_OF_STATUS
 from everspot_clouds.registry import CLOUDS, provider
 from everspot_core.documents import format_duration
 from everspot_core.field_types import SAID_OF_NAMES

@@ -7,7 +7,7 @@ from everspot_clouds.base import CloudError
 from everspot_clouds.registry import cloud_of, provider
 
 from everspot_cli.errors import CliError, Exit
-from everspot_cli.nearby import with_local_cloud
+from everspot_cli.local_cloud_hints import with_local_cloud
 
 
 def for_store(url: str, profile: str | None) -> Callable[[], Any] | None:

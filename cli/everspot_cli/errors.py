@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from everspot_cli.nearby import with_local_cloud
+from everspot_cli.local_cloud_hints import with_local_cloud
 
 if TYPE_CHECKING:
     from everspot_core.problems import Problem

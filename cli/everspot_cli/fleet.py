@@ -15,9 +15,9 @@ from everspot_core.pool_history import PoolHistory
 from everspot_store import BadDocument, FleetState, PoolState
 
 from everspot_cli.market import MarketAnswer, Past, list_zones, past, query_market
+from everspot_cli.rows import instance_rows
 from everspot_cli.session import Session, side_by_side
 from everspot_cli.tables import duration, humane
-from everspot_cli.views import instance_rows
 
 CHEAPEST = 5
 """The number of pools that are listed without any instance or refusal."""

@@ -8,8 +8,8 @@ from typing import Any
 from everspot_core.dossier import Dossier
 from everspot_core.records import Event, EventKind, InstanceRecord, JobState
 
+from everspot_cli.rows import job_row
 from everspot_cli.session import Session, side_by_side
-from everspot_cli.views import job_row
 from everspot_cli.waiting import explain
 
 RECENT = timedelta(days=1)

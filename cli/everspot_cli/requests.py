@@ -9,9 +9,9 @@ from everspot_core.job import JobSubmission
 from everspot_core.lease import pending
 from everspot_core.records import EventKind, JobRecord, Request
 
-from everspot_cli.chaining import live_run
+from everspot_cli.dependencies import live_run
 from everspot_cli.errors import CliError
-from everspot_cli.finding import read_record
+from everspot_cli.job_lookup import read_record
 from everspot_cli.session import Session
 
 

@@ -17,7 +17,7 @@ from everspot_core.deployment import PendingOperation, pending_operations, resou
 from everspot_core.documents import format_duration
 
 from everspot_cli.errors import CliError, Exit
-from everspot_cli.nearby import with_local_cloud
+from everspot_cli.local_cloud_hints import with_local_cloud
 from everspot_cli.target import refused
 
 ASKED_FOR = timedelta(seconds=60)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from everspot_cli import userconfig
 from everspot_cli.errors import CliError, Exit
-from everspot_cli.nearby import with_local_cloud
+from everspot_cli.local_cloud_hints import with_local_cloud
 
 STORE = "EVERSPOT_STORE"
 CLUSTER = "EVERSPOT_CLUSTER"

@@ -9,9 +9,9 @@ from everspot_core.records import JobState
 from everspot_store import BadDocument, SchedulerBeat, Store, Wait, Waiting
 from rich.table import Table
 
+from everspot_cli.rows import SCHEDULER_SILENT, grave
 from everspot_cli.session import Session, side_by_side
 from everspot_cli.tables import dated, duration, humane, sheet
-from everspot_cli.views import SCHEDULER_SILENT, grave
 
 NOTHING_RUNS_IT = ("nothing-seen", "no-free-instance")
 """The codes of reasons that faults of images and pools may explain."""

@@ -36,7 +36,7 @@ from everspot_store import ManualClock, SchedulerBeat, Store
 
 sys.path.insert(0, str(Path(__file__).parent))  # what tests of several files share
 
-from told_past import tell_past
+from cluster_history import record_history
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 POOLS = {
@@ -251,8 +251,8 @@ def world(tmp_path: Path) -> World:
 
 @pytest.fixture
 def past(world: World) -> World:
-    """The cluster with its past, see told_past.py."""
-    tell_past(world)
+    """The cluster with its past, see cluster_history.py."""
+    record_history(world)
     return world
 
 

@@ -11,14 +11,14 @@ LONG = Finding(AnomalyKind.JOB_OVER_ESTIMATE, "j-1", "job j-1 has held instances
 
 
 def test_a_cluster_without_any_says_so(world):
-    told = world.run("anomalies")
-    assert (told.code, told.out) == (0, "Everything is as usual, as far as the scheduler has looked.\n")
+    answer = world.run("anomalies")
+    assert (answer.code, answer.out) == (0, "Everything is as usual, as far as the scheduler has looked.\n")
     assert world.run("--json", "anomalies").json == {
         "cluster": "test", "anomalies": [], "updated_at": None, "note": None,
     }  # fmt: skip
 
 
-def test_what_is_open_comes_first_and_what_is_over_if_asked(world):
+def test_open_anomalies_come_first_and_past_ones_with_all(world):
     note = Anomalies(scheduler_id="s", updated_at=T0).followed([IDLE], T0).followed([LONG], T0 + HOUR)
     world.store.notes.write_anomalies(note)
     (row,) = world.run("--json", "anomalies").json["anomalies"]
@@ -38,6 +38,6 @@ def test_what_is_open_comes_first_and_what_is_over_if_asked(world):
 
 def test_a_note_that_cannot_be_read_is_told_and_is_no_failure(world):
     world.store.control.put("ledger/anomalies.json", b"{")
-    told = world.run("anomalies")
-    assert told.code == 0
-    assert "the scheduler writes it anew" in " ".join(told.err.split())
+    answer = world.run("anomalies")
+    assert answer.code == 0
+    assert "the scheduler writes it anew" in " ".join(answer.err.split())

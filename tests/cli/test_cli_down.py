@@ -43,7 +43,7 @@ class Place:
     """A cloud that has what a test says, and loses it as instances are ended or time passes."""
 
     def __init__(self) -> None:
-        self.things: list[Left] = []
+        self.resources: list[Left] = []
         self.ended: list[str] = []
         self.removed: list[str] = []
         self.costless: list[Left] = []
@@ -60,8 +60,8 @@ class Place:
         if self.denied:
             raise CloudError("AWS refused: you are nobody", Trouble.CREDENTIALS, "log in")
         self.looks += 1
-        self.things = self.after.get(self.looks, self.things)
-        return list(self.things)
+        self.resources = self.after.get(self.looks, self.resources)
+        return list(self.resources)
 
     def free(self) -> list[Left]:
         return list(self.costless)
@@ -72,18 +72,20 @@ class Place:
     def removal(self, resource: Left) -> str:
         return f"cloud delete {resource.name}"
 
-    def remove(self, resources: Iterable[Left]) -> None:
-        names = [one.name for one in resources]
+    def remove(self, removed: Iterable[Left]) -> None:
+        names = [resource.name for resource in removed]
         self.removed += names
-        self.costless = [one for one in self.costless if one.name not in names]
-        self.others = [one for one in self.others if one.name not in names]
+        self.costless = [resource for resource in self.costless if resource.name not in names]
+        self.others = [resource for resource in self.others if resource.name not in names]
         if not self.stubborn:
-            self.things = [one for one in self.things if one.name not in names and one.part_of not in names]
+            self.resources = [
+                resource for resource in self.resources if resource.name not in names and resource.part_of not in names
+            ]
 
     def end(self, instances: Iterable[str]) -> None:
         self.ended += list(instances)
         if not self.stubborn:
-            self.things = [one for one in self.things if one.name not in self.ended]
+            self.resources = [resource for resource in self.resources if resource.name not in self.ended]
 
 
 def machine(name: str, part_of: str = "fleet-known", **more: Any) -> Left:
@@ -129,9 +131,9 @@ class Ground:
 
     @property
     def destroyed(self) -> list[str]:
-        return self.asked("destroy")
+        return self.list_commands("destroy")
 
-    def asked(self, beginning: str) -> list[str]:
+    def list_commands(self, beginning: str) -> list[str]:
         """The engine's commands that begin so."""
         log = self.folder / "log"
         lines = log.read_text().splitlines() if log.exists() else []
@@ -153,7 +155,7 @@ DESTROY = "destroy --yes --skip-preview --run-program --non-interactive --color 
 
 
 def test_it_drains_destroys_and_says_that_nothing_is_left(ground: Ground) -> None:
-    ground.place.things = [machine("i-standing"), BUCKET]
+    ground.place.resources = [machine("i-standing"), BUCKET]
     ground.place.after = {3: [BUCKET]}
     answer = ground.run("--yes", "--stack", "dev")
     assert answer.code == 0, answer.err
@@ -161,10 +163,10 @@ def test_it_drains_destroys_and_says_that_nothing_is_left(ground: Ground) -> Non
     assert ground.place.ended == []
     assert ground.world.store.drain_request() is not None
     assert "test is down; nothing of it is left that runs. Kept by its settings: everspot-data." in answer.out
-    told = [
+    positions = [
         answer.err.index(words) for words in ("Drained: 0 jobs", "Destroying stack dev.", "- everspot-dev deleting")
     ]
-    assert told == sorted(told)
+    assert positions == sorted(positions)
     assert ground.run("--yes", "--json").json == {
         "cluster": "test", "drained": [], "ended_directly": [], "orphans_removed": [],
         "kept": ["everspot-data"], "left": [],
@@ -188,7 +190,7 @@ def test_nothing_is_destroyed_while_a_job_has_not_checkpointed(ground: Ground) -
 
 
 def test_a_drain_that_is_undone_meanwhile_stops_it(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    ground.place.things = [machine("i-1", launched=True)]
+    ground.place.resources = [machine("i-1", launched=True)]
     looks = iter([[], [], ["a"], ["a"]])
     monkeypatch.setattr(down, "owned", lambda session: next(looks))
     answer = ground.run("--yes")
@@ -198,7 +200,7 @@ def test_a_drain_that_is_undone_meanwhile_stops_it(ground: Ground, monkeypatch: 
 
 
 def test_what_the_scheduler_releases_is_not_ended_by_hand(ground: Ground) -> None:
-    ground.place.things = [machine("i-1", launched=True)]
+    ground.place.resources = [machine("i-1", launched=True)]
     ground.place.after = {4: [machine("i-1", launched=True, ending=True)], 6: []}
     answer = ground.run("--yes")
     assert answer.code == 0, answer.err
@@ -207,7 +209,7 @@ def test_what_the_scheduler_releases_is_not_ended_by_hand(ground: Ground) -> Non
 
 
 def test_what_no_scheduler_releases_is_ended_before_the_destroy(ground: Ground) -> None:
-    ground.place.things = [machine("i-1", launched=True), machine("i-2", launched=True), machine("i-standing")]
+    ground.place.resources = [machine("i-1", launched=True), machine("i-2", launched=True), machine("i-standing")]
     answer = ground.run("--yes", "--json")
     assert answer.json["ended_directly"] == ["i-1", "i-2"]
     # A standing instance is its fleet's until the stack is gone; what is left then is ended, too.
@@ -215,7 +217,7 @@ def test_what_no_scheduler_releases_is_ended_before_the_destroy(ground: Ground) 
 
 
 def test_what_cannot_be_ended_stops_it_before_the_destroy(ground: Ground) -> None:
-    ground.place.things, ground.place.stubborn = [machine("i-1", launched=True)], True
+    ground.place.resources, ground.place.stubborn = [machine("i-1", launched=True)], True
     answer = ground.run("--yes")
     assert answer.code == 4
     assert "i-1 cannot be ended; nothing was destroyed" in answer.err
@@ -223,7 +225,7 @@ def test_what_cannot_be_ended_stops_it_before_the_destroy(ground: Ground) -> Non
 
 
 def test_what_is_left_after_the_destroy_is_named_and_an_error(ground: Ground) -> None:
-    ground.place.things = [
+    ground.place.resources = [
         Left(kind="volume", name="vol-1", detail="75 GiB, available"),
         Left(kind="fleet", name="fleet-1", detail="target 2, deleted_terminating", ending=True),
         BUCKET,
@@ -247,17 +249,17 @@ def test_a_destroy_that_fails_says_how_to_go_on(ground: Ground) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         ((), 2, "test (this folder's Pulumi stack) has 1 instance. Its jobs checkpoint, and everything that the stack"),
         (("--json",), 2, "Nobody can be asked here whether to go on"),
         (("--yes", "--timeout", "soon"), 2, "--timeout: 'soon' is not a duration"),
     ],
 )
-def test_nobody_is_taken_down_unasked(ground: Ground, arguments: tuple[str, ...], code: int, told: str) -> None:
-    ground.place.things = [machine("i-1", launched=True)]
+def test_nobody_is_taken_down_unasked(ground: Ground, arguments: tuple[str, ...], code: int, message: str) -> None:
+    ground.place.resources = [machine("i-1", launched=True)]
     answer = ground.run(*arguments)
-    assert (answer.code, told in answer.err) == (code, True), answer.err
+    assert (answer.code, message in answer.err) == (code, True), answer.err
     untouched(ground)
 
 
@@ -314,7 +316,7 @@ def test_another_clusters_stack_is_not_taken_down(ground: Ground, tmp_path: Path
 
 
 def test_where_an_earlier_destroy_has_begun_it_goes_on(ground: Ground, tmp_path: Path) -> None:
-    ground.place.things = [machine("i-1", launched=True)]
+    ground.place.resources = [machine("i-1", launched=True)]
     (ground.world.root / "control" / "cluster.json").unlink()
     answer = ground.run("--yes")
     assert answer.code == 0, answer.err

@@ -23,7 +23,7 @@ def pending(kind: str = "aws:ec2/fleet:Fleet") -> dict[str, Any]:
 
 
 def test_what_is_in_no_stack_is_named_with_its_cost_and_removed_first(ground: Ground) -> None:
-    ground.place.things, ground.place.costless = [FLEET, MEMBER, machine("i-standing")], [TEMPLATE]
+    ground.place.resources, ground.place.costless = [FLEET, MEMBER, machine("i-standing")], [TEMPLATE]
     ground.place.after = {8: []}
     answer = ground.run()
     assert answer.code == 2
@@ -50,7 +50,7 @@ def test_what_may_have_data_is_named_and_stays(ground: Ground) -> None:
 
 
 def test_what_cannot_be_removed_is_named_with_its_command_and_nothing_is_destroyed(ground: Ground) -> None:
-    ground.place.things, ground.place.stubborn = [FLEET, MEMBER], True
+    ground.place.resources, ground.place.stubborn = [FLEET, MEMBER], True
     answer = ground.run("--yes")
     assert answer.code == 4
     assert "fleet-9, i-9 cannot be removed; the stack was not destroyed" in answer.err
@@ -62,7 +62,7 @@ def test_pending_operations_are_cleared_once_nothing_of_them_is_left(ground: Gro
     ground.pending = [pending()]
     ground.pulumi()
     assert ground.run("--yes").code == 0
-    assert [*ground.destroyed, *ground.asked("refresh")] == [f"{DESTROY} force", CLEAR]
+    assert [*ground.destroyed, *ground.list_commands("refresh")] == [f"{DESTROY} force", CLEAR]
 
 
 def test_a_stack_whose_first_update_was_killed_has_no_outputs_and_goes_down_too(
@@ -70,36 +70,39 @@ def test_a_stack_whose_first_update_was_killed_has_no_outputs_and_goes_down_too(
 ) -> None:
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     ground.outputs, ground.pending = {}, [pending()]
-    ground.place.things = [FLEET, MEMBER]
+    ground.place.resources = [FLEET, MEMBER]
     ground.pulumi()
     answer = ground.run("--yes", "--stack", "dev")
     assert answer.code == 0, answer.err
     assert "nothing can be drained" in answer.err and "test is down" in answer.out
     assert (ground.place.removed, len(ground.destroyed)) == (["fleet-9"], 1)
-    assert ground.asked("refresh") == [f"{CLEAR} --stack dev"]
+    assert ground.list_commands("refresh") == [f"{CLEAR} --stack dev"]
 
 
 def test_a_destroy_that_was_interrupted_is_looked_up_before_it_goes_on(ground: Ground) -> None:
     ground.pending = [{**pending(), "type": "deleting"}]
     ground.pulumi()
     assert ground.run("--yes").code == 0
-    commands = [line.partition(" ")[0] for line in ground.asked("")]
+    commands = [line.partition(" ")[0] for line in ground.list_commands("")]
     assert commands.index("refresh") < commands.index("destroy")
 
 
 @pytest.mark.parametrize(
-    "why", ["imageId: the image cannot be described", "No module named 'everspot'", "vpcId: there is no such VPC"]
+    "reason", ["imageId: the image cannot be described", "No module named 'everspot'", "vpcId: there is no such VPC"]
 )
-def test_a_program_that_cannot_be_run_keeps_no_cluster(ground: Ground, why: str) -> None:
+def test_a_program_that_cannot_be_run_keeps_no_cluster(ground: Ground, reason: str) -> None:
     hooks = {"before_delete": ["test-guard-no-job-runs"]}
     ground.state.append({"urn": "u::test-guard", "id": "g", "type": "pulumi:index:Stash", "resourceHooks": hooks})
-    ground.pulumi(program=why)
+    ground.pulumi(program=reason)
     answer = ground.run("--yes")
     assert answer.code == 0, answer.err
-    assert f"error: {why}" in answer.err and "destroying the stack by its state alone" in answer.err
+    assert f"error: {reason}" in answer.err and "destroying the stack by its state alone" in answer.err
     assert ground.destroyed == [f"{DESTROY} force", f"{DESTROY.replace('--run-program ', '')} force"]
     state = json.loads((ground.folder / "state.json").read_text())
-    assert [sorted(one) for one in state["deployment"]["resources"]] == [["id", "type"], ["id", "type", "urn"]]
+    assert [sorted(resource) for resource in state["deployment"]["resources"]] == [
+        ["id", "type"],
+        ["id", "type", "urn"],
+    ]
 
 
 def test_a_destroy_that_has_deleted_something_is_not_begun_anew(ground: Ground) -> None:

@@ -24,25 +24,25 @@ def test_state_words_tell_where_a_job_is(world):
     world.submit("a")
     words = []
 
-    def word():
+    def record_status():
         words.append(world.run("--json", "jobs").json[0]["status"])
 
     world.assign("a", "i-base", 10)
-    word()
+    record_status()
     world.start("a", 20)
     record = world.record("a")
     world.save(record.model_copy(update={"progress": Progress(preparing=True)}))
-    word()
+    record_status()
     world.save(record.model_copy(update={"progress": Progress(step=30, total_steps=120)}))
-    word()
+    record_status()
     assert "30/120 25%" in world.run("jobs").out
     progress = Progress(step=30, total_steps=120, stalled_seconds=75.0)
     world.save(world.record("a").model_copy(update={"progress": progress}))
-    word()
+    record_status()
     world.leave("a", 30, Reason.NOTICE)
-    word()
+    record_status()
     assert world.run("cancel", "a").code == 0
-    word()
+    record_status()
     assert words == ["STARTING", "STARTING", "RUNNING", "STALLED", "RECOVERING", "CANCELLING"]
 
 
@@ -108,10 +108,10 @@ def test_watch_prints_a_line_for_each_change_where_nobody_looks_at_a_terminal(wo
 
     def watched(command, *changes):
         """Each change is made while the command sleeps; without one nothing is to be told."""
-        left = iter(changes)
+        pending_changes = iter(changes)
 
         def go_on(_):
-            change = next(left, "end")
+            change = next(pending_changes, "end")
             if change == "end":
                 raise KeyboardInterrupt
             if change is not None:
@@ -124,8 +124,8 @@ def test_watch_prints_a_line_for_each_change_where_nobody_looks_at_a_terminal(wo
         return [line.partition(" ")[2] for line in answer.out.splitlines()]
 
     first = ["b: PENDING, 0 interruptions", "a: PENDING, 0 interruptions"]
-    told = watched("jobs", None, None, lambda: world.assign("a", "i-base", 600), None)
-    assert told == [*first, "a: STARTING on m6i.large us-east-1a on-demand, 0 interruptions"]
+    lines = watched("jobs", None, None, lambda: world.assign("a", "i-base", 600), None)
+    assert lines == [*first, "a: STARTING on m6i.large us-east-1a on-demand, 0 interruptions"]
     world.beat("i-base")
     (ready, busy) = watched("instances", None, lambda: world.beat("i-base", job="a"))
     assert (ready, busy) == (

@@ -7,12 +7,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from cluster_history import record_history
 from everspot_cli.report.terminal import money
 from everspot_core import extras
 from everspot_core.applied import PullRequest
 from everspot_core.governance.anomalies import Anomalies, AnomalyKind, Finding
 from test_cli_changes import a_change
-from told_past import tell_past
 from ui_helpers import CLOCK, Served, served
 
 from tests.cli.conftest import World
@@ -34,7 +34,7 @@ def unusual(world: World) -> Anomalies:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> World:
     world = World(tmp_path_factory.mktemp("ui"))
-    tell_past(world)
+    record_history(world)
     world.submit("late", 9010, deadline="1h", tags={"Team": EVIL})
     world.submit("going", 9020)
     world.assign("going", "i-base", 9100)

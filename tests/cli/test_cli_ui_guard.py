@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from told_past import tell_past
+from cluster_history import record_history
 from ui_helpers import CLOCK, Served, served
 
 from tests.cli.conftest import World
@@ -12,7 +12,7 @@ from tests.cli.conftest import World
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> World:
     world = World(tmp_path_factory.mktemp("ui"))
-    tell_past(world)
+    record_history(world)
     for name in ("first", "second"):
         world.submit(name, 9010)
     return world

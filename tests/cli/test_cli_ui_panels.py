@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from everspot_cli.reasons import MEANING_OF_REASON
+from everspot_cli.stop_reasons import MEANING_OF_REASON
 from everspot_cli.ui.panels.jobs import SHOWN, Filter, list_reasons, panel
 from everspot_cli.ui.sources import RecentJobs
 from everspot_core.records import Reason

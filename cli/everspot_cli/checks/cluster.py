@@ -14,8 +14,8 @@ from everspot_cli.checks import Check, Verdict
 from everspot_cli.checks.federation import peers_check
 from everspot_cli.errors import of_store
 from everspot_cli.queue import job_rows
+from everspot_cli.rows import SCHEDULER_SILENT, instance_rows, read_suspects
 from everspot_cli.session import Session, side_by_side
-from everspot_cli.views import SCHEDULER_SILENT, instance_rows, read_suspects
 
 
 def cluster_checks(session: Session) -> list[Check]:

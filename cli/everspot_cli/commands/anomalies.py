@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 def anomalies(
     context: typer.Context,
-    every: Annotated[bool, typer.Option("--all", help="Also what is over: the last hundred.")] = False,
+    include_over: Annotated[bool, typer.Option("--all", help="Also what is over: the last hundred.")] = False,
     json: Json = False,
 ) -> None:
     """Show what is not as usual: jobs far over their estimate, teams over their norm, idle instances, dear pools.
@@ -29,13 +29,15 @@ def anomalies(
     session = current_session(context, json)
     note = None
     try:
-        found = session.store.notes.anomalies()
+        findings = session.store.notes.anomalies()
     except BadDocument as error:
-        found, note = None, f"{error}: the scheduler writes it anew"
-    now_open, over = (found.open, found.over if every else []) if found is not None else ([], [])
+        findings, note = None, f"{error}: the scheduler writes it anew"
+    now_open, over = (findings.open, findings.over if include_over else []) if findings is not None else ([], [])
     rows = [_row(a) for a in (*reversed(now_open), *reversed(over))]
     if session.json:
-        session.answer({"anomalies": rows, "updated_at": found.updated_at if found is not None else None, "note": note})
+        session.answer(
+            {"anomalies": rows, "updated_at": findings.updated_at if findings is not None else None, "note": note}
+        )
         return
     _print(session, now_open, over, note)
 

@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from everspot_cli.commands.options import Json, Month, current_session
+from everspot_cli.governance.audit_document import audit_document
 from everspot_cli.governance.audit_page import (
     GPU_COLUMNS,
     KIND_COLUMNS,
@@ -26,9 +27,8 @@ from everspot_cli.governance.audit_page import (
     total,
     why_not,
 )
-from everspot_cli.governance.auditing import audit_document
-from everspot_cli.governance.reading import parse_month, read_month
-from everspot_cli.governance.writing import write_file
+from everspot_cli.governance.file_output import write_file
+from everspot_cli.governance.month_ledger import parse_month, read_month
 from everspot_cli.report.terminal import money
 from everspot_cli.session import Session
 from everspot_cli.tables import facts, sheet

@@ -10,13 +10,13 @@ from rich.text import Text
 
 from everspot_cli.commands.options import Json, current_session
 from everspot_cli.commands.report import today
-from everspot_cli.comparing import compare_sets, describe_measure
 from everspot_cli.errors import CliError, Exit
-from everspot_cli.finding import find_job
+from everspot_cli.job_lookup import find_job
 from everspot_cli.report.gather import gather
 from everspot_cli.report.model import build
 from everspot_cli.report.terminal import money, percent, redone, where_prices_come_from
 from everspot_cli.session import Session
+from everspot_cli.set_comparison import compare_sets, describe_measure
 from everspot_cli.tables import duration
 
 _SET = (

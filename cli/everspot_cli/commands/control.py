@@ -10,7 +10,7 @@ from everspot_core.records import InstanceState, JobState
 
 from everspot_cli.commands.options import JobId, Json, current_session, parse_duration_option
 from everspot_cli.errors import CliError
-from everspot_cli.finding import find_job
+from everspot_cli.job_lookup import find_job
 from everspot_cli.requests import ask_cancel, ask_interrupt, build_request
 from everspot_cli.session import Session
 

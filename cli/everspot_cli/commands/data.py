@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit
-from everspot_cli.finding import find_job, read_record
+from everspot_cli.job_lookup import find_job, read_record
 from everspot_cli.session import Session
 from everspot_cli.tables import sheet
 

@@ -19,7 +19,7 @@ from everspot_store import NoCluster, StoreMissing
 from everspot_cli.commands.control import owned
 from everspot_cli.commands.options import Json, current_session, parse_duration_option
 from everspot_cli.errors import CliError, Exit
-from everspot_cli.nearby import with_local_cloud
+from everspot_cli.local_cloud_hints import with_local_cloud
 from everspot_cli.requests import build_request
 from everspot_cli.session import Session
 from everspot_cli.stacks import Stack
@@ -75,30 +75,30 @@ def down(
     declared = _stack(session, stack)
     manifest = _manifest(session, declared)
     site, before = _look(manifest)
-    ground = _Ground(session, manifest, site, known_ids(declared.state))
-    _confirm(session, declared, before, yes, force, ground.orphans())
+    cloud_view = _CloudView(session, manifest, site, known_ids(declared.state))
+    _confirm(session, declared, before, yes, force, cloud_view.orphans())
     drained = _drain(session, limit, force) if declared.outputs["controlUrl"] else None
     ended = _release(session, site, before)
     _still_drained(session, drained, force)
-    removed = _remove_orphans(ground)
+    removed = _remove_orphans(cloud_view)
     if any(operation.operation != "creating" for operation in declared.pending):
-        _say(session, "An update or a destroy was interrupted: asking the cloud what it has done.")
+        _report(session, "An update or a destroy was interrupted: asking the cloud what it has done.")
         declared.clear_pending()  # what is deleted already cannot be deleted again
     session.errors.print(f"Destroying {declared.label}.")
     declared.destroy(lambda line: session.errors.print(line, style="dim", soft_wrap=True))
     if declared.pending:
         declared.clear_pending()
-    left = _check(session, site)
-    kept = [one.name for one in left if one.kept]
-    _refuse_what_is_left([one for one in left if not one.kept])
+    remaining = _check(session, site)
+    retained = [resource.name for resource in remaining if resource.kept]
+    _refuse_remaining([resource for resource in remaining if not resource.kept])
     answer = {
         "cluster": manifest.cluster, "drained": drained or [], "ended_directly": ended, "orphans_removed": removed,
-        "kept": kept, "left": [],
+        "kept": retained, "left": [],
     }  # fmt: skip
     if session.json:
         session.answer(answer)
     else:
-        stay = f" Kept by its settings: {', '.join(kept)}." if kept else ""
+        stay = f" Kept by its settings: {', '.join(retained)}." if retained else ""
         session.console.print(f"{manifest.cluster} is down; nothing of it is left that runs.{stay}")
 
 
@@ -117,11 +117,13 @@ def _stack(session: Session, name: str | None) -> Stack:
                 Exit.USAGE,
                 hint="name the stack that is to be destroyed: --stack NAME",
             )
-    session.target = Target(url, declared.label, session.target.profile if name is None and _named(session) else None)
+    session.target = Target(
+        url, declared.label, session.target.profile if name is None and _is_cluster_chosen(session) else None
+    )
     return declared
 
 
-def _named(session: Session) -> bool:
+def _is_cluster_chosen(session: Session) -> bool:
     return bool(session.store_option or session.cluster_option)
 
 
@@ -155,44 +157,46 @@ def _look(manifest: Manifest) -> tuple[Site, list[Left]]:
 
 
 @dataclass(frozen=True)
-class _Ground:
+class _CloudView:
     """The cluster in its cloud.
 
     Attributes:
         session: The command's.
         manifest: Of the cluster.
         site: The cluster's resources.
-        known: The ids of the resources that the stack has.
+        declared_ids: The ids of the resources that the stack has.
     """
 
     session: Session
     manifest: Manifest
     site: Site
-    known: Collection[str]
+    declared_ids: Collection[str]
 
     def orphans(self) -> list[Orphan]:
         """What belongs to no stack, and what it costs."""
         refused: list[str] = []
         try:
-            found = find_orphans(self.manifest, self.known, self.session.clock, site=self.site, refused=refused)
+            orphans = find_orphans(
+                self.manifest, self.declared_ids, self.session.clock, site=self.site, refused=refused
+            )
         except CloudError as error:
             raise CliError(str(error), Exit.UNAVAILABLE, hint=error.fix) from None
         for reason in refused:
             self.session.errors.print(reason, markup=False)
-        return found
+        return orphans
 
 
 def _confirm(
     session: Session, declared: Stack, before: Sequence[Left], yes: bool, force: bool, orphans: Sequence[Orphan]
 ) -> None:
     """Say what goes, and ask. What would lose jobs for good is not done without --force where nobody is asked."""
-    running = [one for one in before if one.kind == "instance" and not one.ending]
+    running = [item for item in before if item.kind == "instance" and not item.ending]
     words = (
         f"{declared.outputs['cluster']} ({declared.label}) has {counted(len(running), 'instance')}. "
         "Its jobs checkpoint, and everything that the stack declares is destroyed."
     )
-    removed = [one.sentence for one in orphans if not one.resource.by_hand]
-    stays = [one.sentence for one in orphans if one.resource.by_hand]
+    removed = [item.sentence for item in orphans if not item.resource.by_hand]
+    stays = [item.sentence for item in orphans if item.resource.by_hand]
     if removed:
         words += f" What belongs to no stack is removed as well: {first_few(removed, _SHOWN)}."
     if stays:
@@ -211,7 +215,7 @@ def _confirm(
         raise CliError(f"{words} Nothing was changed", hint=hint)
     if yes:
         if buckets or orphans:
-            _say(session, words)
+            _report(session, words)
         return
     if session.json or not sys.stdin.isatty():
         raise CliError(f"{words} Nobody can be asked here whether to go on", Exit.USAGE, hint="give --yes")
@@ -223,7 +227,7 @@ def _confirm(
 def _unended(session: Session) -> list[str]:
     """The jobs that have not ended, sorted; none where there is no store any more."""
     try:
-        ended = {name for name, found in session.store.records.scan().items() if found.value.state.final}
+        ended = {name for name, doc in session.store.records.scan().items() if doc.value.state.final}
         return sorted(set(session.store.jobs.scan()) - ended)
     except _GONE:
         return []
@@ -246,7 +250,7 @@ def _drain(session: Session, limit: timedelta, force: bool) -> list[str] | None:
             hint="is the scheduler alive? `everspot doctor` checks; --force goes on, "
             "`everspot cluster drain --undo` goes back",
         )
-    _say(
+    _report(
         session,
         f"These did not checkpoint: {names}." if still else f"Drained: {counted(len(had), 'job')} checkpointed.",
     )
@@ -267,68 +271,74 @@ def _release(session: Session, site: Site, before: Sequence[Left]) -> list[str]:
     latter."""
 
     def launched() -> list[Left]:
-        return [one for one in _left(site) if one.launched and not one.ending]
+        return [instance for instance in _list_remaining(site) if instance.launched and not instance.ending]
 
     if not launched():
         return []
     with session.progress("the scheduler is releasing instances", shown=True):
         stay = _until(session, RELEASED_IN, launched)
     if not stay:
-        _say(session, "Released: no instance that the scheduler launched runs.")
+        _report(session, "Released: no instance that the scheduler launched runs.")
         return []
-    ids = [one.name for one in stay]
-    _say(
+    ids = [instance.name for instance in stay]
+    _report(
         session, f"Not released within {format_duration(RELEASED_IN)}: {first_few(ids, _SHOWN)}. Ending them directly."
     )
     _end(site, ids)
     still = _until(session, GONE_IN, launched)
     if still:
-        names = first_few([one.name for one in still], _SHOWN)
+        names = first_few([instance.name for instance in still], _SHOWN)
         raise CliError(f"{names} cannot be ended; nothing was destroyed", Exit.UNAVAILABLE)
     return ids
 
 
-def _remove_orphans(ground: _Ground) -> list[str]:
+def _remove_orphans(cloud_view: _CloudView) -> list[str]:
     """Remove what belongs to no stack, and wait until it is gone: the stack's network cannot be deleted before. Returns
     the names.
 
     What costs nothing goes last, since the other may need it, and what of it cannot be removed is only named.
     """
-    orphans = [one for one in ground.orphans() if not one.resource.by_hand]
+    orphans = [orphan for orphan in cloud_view.orphans() if not orphan.resource.by_hand]
     if not orphans:
         return []
-    session, site = ground.session, ground.site
-    costly = [one for one in orphans if one.resource.capacity or one.usd_per_hour != 0]
-    free = [one for one in orphans if one not in costly]
-    _say(session, f"Removing what belongs to no stack: {first_few([one.resource.name for one in orphans], _SHOWN)}.")
-    _remove(site, [one.resource for one in costly])
-    names = {part.name for one in costly for part in (one.resource, *one.parts)}
+    session, site = cloud_view.session, cloud_view.site
+    costly = [orphan for orphan in orphans if orphan.resource.capacity or orphan.usd_per_hour != 0]
+    free = [orphan for orphan in orphans if orphan not in costly]
+    _report(
+        session,
+        f"Removing what belongs to no stack: {first_few([orphan.resource.name for orphan in orphans], _SHOWN)}.",
+    )
+    _remove(site, [orphan.resource for orphan in costly])
+    names = {part.name for orphan in costly for part in (orphan.resource, *orphan.parts)}
     with session.progress("removing what belongs to no stack", shown=True):
-        stay = _until(session, GONE_IN, lambda: [one for one in _left(site) if one.name in names])
+        stay = _until(session, GONE_IN, lambda: [orphan for orphan in _list_remaining(site) if orphan.name in names])
     if stay:
-        gone = {one.name for one in stay}
+        stuck_names = {orphan.name for orphan in stay}
         raise CliError(
-            f"{first_few(sorted(gone), _SHOWN)} cannot be removed; the stack was not destroyed",
+            f"{first_few(sorted(stuck_names), _SHOWN)} cannot be removed; the stack was not destroyed",
             Exit.UNAVAILABLE,
             problems=[
-                {"field": f"{one.resource.kind} {one.resource.name}", "problem": one.command}
-                for one in costly
-                if one.resource.name in gone
+                {"field": f"{orphan.resource.kind} {orphan.resource.name}", "problem": orphan.command}
+                for orphan in costly
+                if orphan.resource.name in stuck_names
             ],
         )
-    for one in free:
+    for orphan in free:
         try:
-            _remove(site, [one.resource])
+            _remove(site, [orphan.resource])
         except CliError as error:
-            _say(session, f"{one.resource.kind} {one.resource.name} costs nothing and stays: {error}. {one.command}")
-    return [one.resource.name for one in orphans]
+            _report(
+                session,
+                f"{orphan.resource.kind} {orphan.resource.name} costs nothing and stays: {error}. {orphan.command}",
+            )
+    return [orphan.resource.name for orphan in orphans]
 
 
-def _remove(site: Site, wanted: Sequence[Left]) -> None:
+def _remove(site: Site, resources: Sequence[Left]) -> None:
     try:
-        site.remove(wanted)
+        site.remove(resources)
     except CloudError as error:
-        names = first_few([one.name for one in wanted], _SHOWN)
+        names = first_few([resource.name for resource in resources], _SHOWN)
         raise CliError(f"{names} cannot be removed: {error}", Exit.UNAVAILABLE, hint=error.fix) from None
 
 
@@ -336,28 +346,32 @@ def _check(session: Session, site: Site) -> list[Left]:
     """What is left after the destroy, once resources that are being deleted are gone. Instances that still run are
     ended."""
 
-    def left() -> list[Left]:
-        return [one for one in _left(site) if not one.kept]
+    def list_undeleted() -> list[Left]:
+        return [resource for resource in _list_remaining(site) if not resource.kept]
 
-    ids = [one.name for one in left() if one.kind == "instance" and not one.ending]
+    ids = [item.name for item in list_undeleted() if item.kind == "instance" and not item.ending]
     if ids:
-        _say(session, f"Left after the destroy: {first_few(ids, _SHOWN)}. Ending them directly.")
+        _report(session, f"Left after the destroy: {first_few(ids, _SHOWN)}. Ending them directly.")
         _end(site, ids)
     with session.progress("checking that nothing is left", shown=True):
-        _until(session, GONE_IN, left)
-    return _left(site)
+        _until(session, GONE_IN, list_undeleted)
+    return _list_remaining(site)
 
 
-def _refuse_what_is_left(left: Sequence[Left]) -> None:
-    if left:
+def _refuse_remaining(remaining: Sequence[Left]) -> None:
+    if remaining:
         raise CliError(
-            f"the stack is destroyed, and {counted(len(left), 'thing')} of the cluster that may cost money are left",
+            f"the stack is destroyed, and {counted(len(remaining), 'thing')} of the cluster "
+            "that may cost money are left",
             hint="look at each, and delete it with the cloud's own tools",
-            problems=[{"field": f"{one.kind} {one.name}", "problem": one.detail or "exists"} for one in left],
+            problems=[
+                {"field": f"{resource.kind} {resource.name}", "problem": resource.detail or "exists"}
+                for resource in remaining
+            ],
         )
 
 
-def _left(site: Site) -> list[Left]:
+def _list_remaining(site: Site) -> list[Left]:
     try:
         return site.left()
     except CloudError as error:
@@ -371,13 +385,13 @@ def _end(site: Site, ids: Sequence[str]) -> None:
         raise CliError(f"{first_few(ids, _SHOWN)} cannot be ended: {error}", Exit.UNAVAILABLE, hint=error.fix) from None
 
 
-def _until(session: Session, limit: timedelta, rest: Callable[[], list[Any]]) -> list[Any]:
+def _until(session: Session, limit: timedelta, list_remaining: Callable[[], list[Any]]) -> list[Any]:
     """Wait until nothing of it is left, or the limit is reached. Returns what is left then."""
     began = session.clock.monotonic()
-    while (found := rest()) and session.clock.monotonic() - began < limit:
+    while (remaining := list_remaining()) and session.clock.monotonic() - began < limit:
         session.clock.sleep(POLL)
-    return found
+    return remaining
 
 
-def _say(session: Session, words: str) -> None:
+def _report(session: Session, words: str) -> None:
     session.errors.print(words, soft_wrap=True)

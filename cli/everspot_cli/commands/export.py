@@ -13,8 +13,8 @@ from everspot_core.prices import HOUR
 
 from everspot_cli.commands.options import Json, Month, current_session
 from everspot_cli.errors import CliError, Exit
-from everspot_cli.governance.reading import MonthLedger, parse_month, read_month
-from everspot_cli.governance.writing import as_csv, write_file
+from everspot_cli.governance.file_output import as_csv, write_file
+from everspot_cli.governance.month_ledger import MonthLedger, parse_month, read_month
 from everspot_cli.report.model import usd
 from everspot_cli.report.terminal import money
 from everspot_cli.session import Session

@@ -9,12 +9,12 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from everspot_cli.abroad import travels
 from everspot_cli.commands import peering
 from everspot_cli.commands.options import Json, current_session
 from everspot_cli.peers import describe_sighting, peer_rows
 from everspot_cli.session import Session
 from everspot_cli.tables import humane, sheet, state_text, where
+from everspot_cli.visits import travels
 
 if TYPE_CHECKING:
     from everspot_core.records import JobRecord

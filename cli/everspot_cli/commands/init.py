@@ -10,7 +10,7 @@ from everspot_clouds.registry import LOOKED_AT, starter
 from everspot_core.faults import legible
 from everspot_core.problems import Problem, Problems, shown
 
-from everspot_cli import starting
+from everspot_cli import project_template
 from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit, listed
 from everspot_cli.session import Session
@@ -56,19 +56,19 @@ def init(
     options = {"cloud": cloud, "account": account, "region": region, "team": team, "repository": repository}
     words = _collect_answers(options, unlisted_region, interactive=not (yes or session.json))
     chosen, answers = _checked(words, repository_ids, unlisted_region)
-    files = starting.render_files(chosen, answers)
+    files = project_template.render_files(chosen, answers)
     steps = chosen.steps(answers)
-    costs = starting.estimate_costs(steps, files)
-    files[PAGE] = starting.page(answers, steps, costs)
+    costs = project_template.estimate_costs(steps, files)
+    files[PAGE] = project_template.page(answers, steps, costs)
     written = _write(folder, files, force=force)
     if session.json:
-        session.answer({"folder": str(folder), "written": written, "steps": starting.document(steps, costs)})
+        session.answer({"folder": str(folder), "written": written, "steps": project_template.document(steps, costs)})
         return
     _print_steps(
         session,
         folder,
         written,
-        [f"{step.title}: {starting.describe_cost(step, costs.get(step.stack))}" for step in steps],
+        [f"{step.title}: {project_template.describe_cost(step, costs.get(step.stack))}" for step in steps],
     )
 
 

@@ -13,9 +13,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from everspot_cli.commands.options import Json, Watch, current_session
+from everspot_cli.rows import instance_rows
 from everspot_cli.session import Session
 from everspot_cli.tables import duration, instances_table
-from everspot_cli.views import instance_rows
 
 
 def register(app: typer.Typer) -> None:

@@ -11,12 +11,12 @@ from rich.console import RenderableType
 from everspot_cli.commands.options import JobId, Json, current_session, parse_duration_option
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.failure import failure
-from everspot_cli.finding import find_job, read_record
-from everspot_cli.jobfacts import job_facts
+from everspot_cli.job_facts import job_facts
+from everspot_cli.job_history import history, in_market_time
+from everspot_cli.job_lookup import find_job, read_record
+from everspot_cli.rows import job_row
 from everspot_cli.session import Session
-from everspot_cli.story import history, in_market_time
 from everspot_cli.tables import facts, state_text
-from everspot_cli.views import job_row
 from everspot_cli.waiting import explain
 
 POLL = timedelta(seconds=1)
@@ -42,21 +42,23 @@ def job(
         _wait(session, submission.job_id, timeout)
     store = session.store
     dossier = store.dossier(submission.job_id)
-    record, told = (dossier.record, dossier.events) if dossier is not None else (None, [])
+    record, job_events = (dossier.record, dossier.events) if dossier is not None else (None, [])
     owner = store.instances.get(record.owner) if record is not None and record.owner else None
     instances = {owner.value.instance_id: owner.value} if owner is not None else {}
     cancelling = store.cancels.get(submission.job_id) is not None
-    row = job_row(submission, record, told, session.now, cancelling, instances, scale=session.clock.scale)
+    row = job_row(submission, record, job_events, session.now, cancelling, instances, scale=session.clock.scale)
     explain(session, [row])
     if session.json:
-        happened = [e.model_dump(mode="json") for e in told]
+        happened = [e.model_dump(mode="json") for e in job_events]
         session.answer({**row, "spec": submission.spec.model_dump(mode="json"), "events": happened})
     else:
-        why = failure(row, told)
-        if why is not None:
-            session.console.print(why)
-        session.console.print(_sheet(session, row, submission.spec.model_dump(mode="json"), explained=why is not None))
-        session.console.print(history(in_market_time(told, session.clock.scale), whole=events))
+        failure_text = failure(row, job_events)
+        if failure_text is not None:
+            session.console.print(failure_text)
+        session.console.print(
+            _sheet(session, row, submission.spec.model_dump(mode="json"), explained=failure_text is not None)
+        )
+        session.console.print(history(in_market_time(job_events, session.clock.scale), whole=events))
     if wait and row["state"] != JobState.SUCCEEDED.value:
         raise typer.Exit(Exit.JOB_FAILED)
 
@@ -74,6 +76,6 @@ def _wait(session: Session, job_id: str, timeout: str | None) -> None:
 
 
 def _sheet(session: Session, row: dict[str, Any], spec: dict[str, Any], *, explained: bool) -> RenderableType:
-    told = job_facts(row, spec, session.now, explained=explained)
-    shown = [(name, state_text(row["status"]) if name == "status" else value) for name, value in told]
+    fact_rows = job_facts(row, spec, session.now, explained=explained)
+    shown = [(name, state_text(row["status"]) if name == "status" else value) for name, value in fact_rows]
     return facts([*shown, ("note", session.scale_note())])

@@ -12,9 +12,9 @@ from rich.text import Text
 from everspot_cli.commands.options import Json, Watch, current_session
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.queue import JobQuery, job_rows
+from everspot_cli.rows import MEANING_OF_STATUS
 from everspot_cli.session import Session
 from everspot_cli.tables import jobs_table
-from everspot_cli.views import MEANING_OF_STATUS
 from everspot_cli.waiting import sentences, waiting_table
 
 PAGE = 100
@@ -65,7 +65,7 @@ def jobs(
     """
     session = current_session(context, json)
     bad: list[dict[str, str]] = []
-    wanted = JobQuery(
+    query = JobQuery(
         active=active,
         archived=all,
         since=_moment(session, since, bad),
@@ -78,40 +78,43 @@ def jobs(
     if bad:
         raise CliError("options cannot be read", Exit.USAGE, problems=bad)
     if session.json:
-        session.answer(job_rows(session, wanted).rows)
+        session.answer(job_rows(session, query).rows)
     elif watch:
-        session.redraw(lambda: _page(session, wanted), lambda: _lines(session, wanted))
+        session.redraw(lambda: _page(session, query), lambda: _lines(session, query))
     else:
-        session.console.print(_page(session, wanted))
+        session.console.print(_page(session, query))
 
 
-def _page(session: Session, wanted: JobQuery) -> RenderableType:
-    found = job_rows(session, wanted)
-    if not found.rows:
-        return Text(_nothing(wanted))
+def _page(session: Session, query: JobQuery) -> RenderableType:
+    listing = job_rows(session, query)
+    if not listing.rows:
+        return Text(_nothing(query))
     words = [session.scale_note()]
-    if found.count > len(found.rows):
-        words.append(f"The newest {len(found.rows)} of {found.count}; more with --limit N.")
-    notes = [" ".join(word for word in words if word), *sentences(found.rows, session.now)]
+    if listing.count > len(listing.rows):
+        words.append(f"The newest {len(listing.rows)} of {listing.count}; more with --limit N.")
+    notes = [" ".join(part for part in words if part), *sentences(listing.rows, session.now)]
     below = Text("\n".join(note for note in notes if note), style="dim")
-    table, waits = jobs_table(found.rows, session.console.width, session.now), waiting_table(found.rows, session.now)
+    table, waits = (
+        jobs_table(listing.rows, session.console.width, session.now),
+        waiting_table(listing.rows, session.now),
+    )
     return Group(table, "", waits, below) if waits is not None else Group(table, below)
 
 
-def _lines(session: Session, wanted: JobQuery) -> dict[str, str]:
+def _lines(session: Session, query: JobQuery) -> dict[str, str]:
     """A line for each job, printed when it changes if standard output is no terminal."""
-    told = {}
-    for row in job_rows(session, wanted).rows:
+    lines = {}
+    for row in job_rows(session, query).rows:
         where = f" on {row['instance_type']} {row['zone']} {row['market']}" if row["instance_type"] else ""
-        told[row["job_id"]] = (
+        lines[row["job_id"]] = (
             f"{row['job_id']}: {row['status']}{where}, {counted(row['interruptions'], 'interruption')}"
         )
-    return told
+    return lines
 
 
-def _nothing(wanted: JobQuery) -> str:
-    if wanted == JobQuery(archived=wanted.archived, limit=wanted.limit):
-        earlier = "" if wanted.archived else "\nThose that ended more than a day ago: everspot jobs --all"
+def _nothing(query: JobQuery) -> str:
+    if query == JobQuery(archived=query.archived, limit=query.limit):
+        earlier = "" if query.archived else "\nThose that ended more than a day ago: everspot jobs --all"
         return f"No jobs. Submit one: everspot submit FILE{earlier}"
     return "No such jobs."
 
@@ -136,17 +139,17 @@ def _moment(session: Session, text: str | None, bad: list[dict[str, str]]) -> da
     return moment.astimezone(UTC)
 
 
-def _states(given: list[str], bad: list[dict[str, str]]) -> tuple[str, ...]:
-    words = tuple(state.upper() for state in given)
-    unknown = [word for word in words if word not in MEANING_OF_STATUS]
+def _states(options: list[str], bad: list[dict[str, str]]) -> tuple[str, ...]:
+    words = tuple(state.upper() for state in options)
+    unknown = [status for status in words if status not in MEANING_OF_STATUS]
     if unknown:
         bad.append({"field": "--state", "problem": f"{', '.join(unknown)} is none of {', '.join(MEANING_OF_STATUS)}"})
     return words
 
 
-def _tags(given: list[str], bad: list[dict[str, str]]) -> dict[str, str]:
-    wrong = [tag for tag in given if "=" not in tag]
+def _tags(options: list[str], bad: list[dict[str, str]]) -> dict[str, str]:
+    wrong = [tag for tag in options if "=" not in tag]
     if wrong:
         words = f"{', '.join(wrong)} is not KEY=VALUE, such as Team=research"
         bad.append({"field": "--tag", "problem": words})
-    return dict(tag.partition("=")[::2] for tag in given)
+    return dict(tag.partition("=")[::2] for tag in options)

@@ -11,7 +11,7 @@ from everspot_core.records import JobState
 
 from everspot_cli.commands.options import Json, current_session, parse_duration_option
 from everspot_cli.errors import CliError, Exit
-from everspot_cli.finding import find_job, read_record
+from everspot_cli.job_lookup import find_job, read_record
 from everspot_cli.session import Session
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import typer
 
 from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit
-from everspot_cli.finding import find_job
+from everspot_cli.job_lookup import find_job
 from everspot_cli.report.gather import gather
 from everspot_cli.report.html import document
 from everspot_cli.report.model import build

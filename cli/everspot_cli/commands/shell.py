@@ -13,7 +13,7 @@ from everspot_core.records import JobRecord, JobState
 
 from everspot_cli.commands.options import JobId, current_session
 from everspot_cli.errors import CliError, Exit
-from everspot_cli.finding import find_job, read_record
+from everspot_cli.job_lookup import find_job, read_record
 from everspot_cli.session import Session
 
 _T = TypeVar("_T")

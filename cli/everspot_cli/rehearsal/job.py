@@ -13,8 +13,8 @@ from everspot_core.job import Budget, CheckpointPolicy, JobSpec, Retries
 from everspot_core.problems import Problem
 from everspot_store import UnsafeArchive, code
 
-from everspot_cli.commands.submit.ignored import NAME as IGNORE_FILE
-from everspot_cli.commands.submit.ignored import ignored_in
+from everspot_cli.commands.submit.ignore_file import NAME as IGNORE_FILE
+from everspot_cli.commands.submit.ignore_file import ignored_in
 from everspot_cli.errors import CliError, Exit, listed
 from everspot_cli.specs import Overrides, read_spec
 

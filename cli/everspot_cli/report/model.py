@@ -14,12 +14,12 @@ from everspot_core.governance.usage import visit_rows
 from everspot_core.prices import HOUR, Basis, rounded, total
 from everspot_core.records import JobRecord, JobState, Market, Role
 
-from everspot_cli.abroad import travels
 from everspot_cli.report.changeovers import changeover_rows
 from everspot_cli.report.gather import Material
 from everspot_cli.report.shares import shares
 from everspot_cli.report.sweeps import sweep_rows
-from everspot_cli.views import last_word, restarts_from_zero
+from everspot_cli.rows import last_word, restarts_from_zero
+from everspot_cli.visits import travels
 
 DEFINITIONS = {
     "cost_usd": "every second of every instance from launch to end (60 at least), at the price of its moment; a spot "

@@ -19,16 +19,16 @@ from everspot_core.records import JobState, Request
 from everspot_core.sweep import SWEEP_TAG, SweepCost, SweepSpec, is_useful, trial_job
 from everspot_store import JobExists
 
-from everspot_cli.abroad import spent_abroad
-from everspot_cli.chaining import timed
 from everspot_cli.commands.submit.command import note_submitted, send
+from everspot_cli.dependencies import timed
 from everspot_cli.errors import CliError
 from everspot_cli.requests import user
+from everspot_cli.rows import last_word
 from everspot_cli.session import Session
 from everspot_cli.specs import Overrides, read_spec
 from everspot_cli.sweeping import study as optuna
 from everspot_cli.sweeping.reading import trial_fields
-from everspot_cli.views import last_word
+from everspot_cli.visits import spent_abroad
 
 NOTHING = Amount()
 

@@ -16,11 +16,11 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from everspot_cli.errors import CliError
+from everspot_cli.rows import MEANING_OF_STATUS
 from everspot_cli.ui.actions import ACTIONS, Action
 from everspot_cli.ui.panels import changes, fleet, job, jobs, spending
 from everspot_cli.ui.reading import Reading
 from everspot_cli.ui.sources import JobRead, Sources
-from everspot_cli.views import MEANING_OF_STATUS
 
 PART = "x-everspot-part"
 """Header of a request for the part of a page that is kept up to date."""

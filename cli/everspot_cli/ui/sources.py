@@ -13,14 +13,14 @@ from everspot_core.lease import pending
 from everspot_core.records import Event
 
 from everspot_cli import budgets, fleet
+from everspot_cli.job_history import in_market_time
 from everspot_cli.queue import JobQuery, job_rows
 from everspot_cli.report.gather import gather
 from everspot_cli.report.model import build
 from everspot_cli.report.paths import Path
+from everspot_cli.rows import job_row
 from everspot_cli.session import Session
-from everspot_cli.story import in_market_time
 from everspot_cli.ui.reading import Reading
-from everspot_cli.views import job_row
 from everspot_cli.waiting import explain
 
 LIVELY = timedelta(seconds=2)

@@ -11,7 +11,6 @@ from everspot_core.job import JobSubmission
 from everspot_core.records import EventKind
 from everspot_store import StoreError, StoreUnavailable
 
-from everspot_cli.chaining import resolve_dependencies, timed
 from everspot_cli.commands.options import Env, Json, Name, Set, WaitForCapacity, current_session
 from everspot_cli.commands.submit.deadline import bounded, deadline_warnings, refuse_too_early, warn
 from everspot_cli.commands.submit.dry_run import dry_run as show_dry_run
@@ -22,15 +21,16 @@ from everspot_cli.commands.submit.fleet import (
     sharing_warnings,
     thread_warnings,
 )
-from everspot_cli.commands.submit.ignored import NAME as IGNORE_FILE
-from everspot_cli.commands.submit.ignored import ignored_in
+from everspot_cli.commands.submit.ignore_file import NAME as IGNORE_FILE
+from everspot_cli.commands.submit.ignore_file import ignored_in
 from everspot_cli.commands.submit.unsaved import unsaved_warnings
+from everspot_cli.dependencies import resolve_dependencies, timed
 from everspot_cli.errors import CliError, Exit, gathered
+from everspot_cli.job_inputs import supplied
 from everspot_cli.rehearsal.history import was_rehearsed
 from everspot_cli.requests import user
 from everspot_cli.session import Session
 from everspot_cli.specs import Overrides, read_spec
-from everspot_cli.supplies import supplied
 from everspot_cli.tables import duration
 
 

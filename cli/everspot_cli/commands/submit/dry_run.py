@@ -19,7 +19,6 @@ from everspot_cli.commands.submit.deadline import (
     sentence,
     warn,
 )
-from everspot_cli.commands.submit.elsewhere import elsewhere, print_elsewhere
 from everspot_cli.commands.submit.fleet import (
     FleetTypes,
     cluster_rules,
@@ -27,15 +26,16 @@ from everspot_cli.commands.submit.fleet import (
     sharing_warnings,
     thread_warnings,
 )
-from everspot_cli.commands.submit.outlook import PoolFacts, as_json, is_estimate, outlook, priced_now
-from everspot_cli.commands.submit.outlook import cells as outlook_cells
-from everspot_cli.commands.submit.outlook import columns as outlook_columns
-from everspot_cli.commands.submit.outlook import notes as outlook_notes
+from everspot_cli.commands.submit.other_clusters import elsewhere, print_elsewhere
+from everspot_cli.commands.submit.pool_outlook import PoolFacts, as_json, is_estimate, outlook, priced_now
+from everspot_cli.commands.submit.pool_outlook import cells as outlook_cells
+from everspot_cli.commands.submit.pool_outlook import columns as outlook_columns
+from everspot_cli.commands.submit.pool_outlook import notes as outlook_notes
 from everspot_cli.commands.submit.unsaved import unsaved_warnings
 from everspot_cli.errors import CliError, gathered
+from everspot_cli.rows import instance_rows
 from everspot_cli.session import Session
 from everspot_cli.tables import NARROW, sheet
-from everspot_cli.views import instance_rows
 
 SHOWN = 12
 

@@ -10,12 +10,12 @@ from everspot_core.catalogue import InstanceType
 from everspot_core.counting import counted, first_few
 from everspot_core.job import JobSubmission
 
-from everspot_cli.chaining import resolve_dependencies
-from everspot_cli.commands.submit.elsewhere import able_peers
-from everspot_cli.commands.submit.travel import travel_warnings
+from everspot_cli.commands.submit.migration_check import travel_warnings
+from everspot_cli.commands.submit.other_clusters import able_peers
+from everspot_cli.dependencies import resolve_dependencies
 from everspot_cli.errors import CliError
+from everspot_cli.job_inputs import refuse_missing
 from everspot_cli.session import Session
-from everspot_cli.supplies import refuse_missing
 
 WAIT_HINT = "; or let the job wait until there is one: --wait-for-capacity"
 """The way out that only `submit` and `retry` offer."""

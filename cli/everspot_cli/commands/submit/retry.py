@@ -14,7 +14,7 @@ from everspot_cli.commands.options import EndedJobId, Env, Json, Name, Set, Wait
 from everspot_cli.commands.submit.command import answer_submitted, check, created, note_submitted, skew_warnings
 from everspot_cli.commands.submit.deadline import bounded
 from everspot_cli.errors import CliError
-from everspot_cli.finding import find_job, read_record
+from everspot_cli.job_lookup import find_job, read_record
 from everspot_cli.requests import user
 from everspot_cli.session import Session
 from everspot_cli.specs import Overrides, changed

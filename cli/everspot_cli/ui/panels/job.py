@@ -10,15 +10,15 @@ from everspot_core.records import JobState
 
 from everspot_cli.failure import FailureWords, summarize_failure
 from everspot_cli.governance.charge_table import least
-from everspot_cli.jobfacts import job_facts
-from everspot_cli.reasons import MEANING_OF_REASON
+from everspot_cli.job_facts import job_facts
+from everspot_cli.job_history import Chapter, chapters
 from everspot_cli.report.paths import Path, draw
 from everspot_cli.report.terminal import money
-from everspot_cli.story import Chapter, chapters
+from everspot_cli.rows import MEANING_OF_STATUS
+from everspot_cli.stop_reasons import MEANING_OF_REASON
 from everspot_cli.tables import duration, late, stamp
 from everspot_cli.ui.panels.jobs import list_reasons
 from everspot_cli.ui.sources import JobRead
-from everspot_cli.views import MEANING_OF_STATUS
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from typing import Any
 from everspot_core.counting import counted
 from everspot_core.records import JobState
 
-from everspot_cli.abroad import away_words
-from everspot_cli.jobfacts import deadline_words
-from everspot_cli.reasons import because
+from everspot_cli.job_facts import deadline_words
+from everspot_cli.rows import MEANING_OF_STATUS
+from everspot_cli.stop_reasons import because
 from everspot_cli.tables import belongs, duration, humane, late, place, steps, unkept
-from everspot_cli.views import MEANING_OF_STATUS
+from everspot_cli.visits import away_words
 from everspot_cli.waiting import on_demand_words, sentences
 
 SHOWN = 200

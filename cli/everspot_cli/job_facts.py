@@ -6,9 +6,9 @@ from typing import Any
 from everspot_core.documents import format_duration
 from everspot_core.records import JobState
 
-from everspot_cli.abroad import away_words, trip_words
-from everspot_cli.reasons import because
+from everspot_cli.stop_reasons import because
 from everspot_cli.tables import belongs, dated, duration, steps
+from everspot_cli.visits import away_words, trip_words
 from everspot_cli.waiting import on_demand_words, submitted, wait_pool
 
 DETAIL = 6  # lines of what was said last

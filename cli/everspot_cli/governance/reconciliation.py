@@ -7,7 +7,7 @@ from everspot_core.governance.chargeback import KEYS
 from everspot_core.governance.reconcile import BillSide, Count, Found, Pair, Reconciliation, by_tag
 from everspot_core.prices import total
 
-from everspot_cli.governance.reading import MonthLedger
+from everspot_cli.governance.month_ledger import MonthLedger
 from everspot_cli.report.model import usd
 
 LISTED = 20

@@ -15,10 +15,10 @@ from rich.padding import Padding
 from rich.text import Text
 
 from everspot_cli.errors import CliError
+from everspot_cli.job_inputs import pin
 from everspot_cli.job_view import plain_view
 from everspot_cli.peers import peer_rows
 from everspot_cli.session import Session, side_by_side
-from everspot_cli.supplies import pin
 from everspot_cli.tables import humane, sheet
 
 if TYPE_CHECKING:

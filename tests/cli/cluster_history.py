@@ -5,7 +5,7 @@ from typing import Any
 from everspot_core.records import EventKind, Reason
 
 
-def tell_past(world: Any) -> None:
+def record_history(world: Any) -> None:
     """Two jobs with a full life: `steady` on-demand; `moved` interrupted with notice, then lost, then finished."""
     for iid, seconds in (("i-brain", 0), ("i-base", 0), ("i-spot1", 0), ("i-spot2", 60), ("i-spot3", 60)):
         world.launch(iid, seconds)

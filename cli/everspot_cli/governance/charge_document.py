@@ -9,7 +9,7 @@ from everspot_core.governance.pipelines import JobOutcome, PipelineRun, pipeline
 from everspot_core.governance.usage import Sums, UsageKind, open_ended, visit_rows
 from everspot_core.prices import HOUR, Basis, total
 
-from everspot_cli.governance.reading import MonthLedger
+from everspot_cli.governance.month_ledger import MonthLedger
 from everspot_cli.report.model import usd
 
 PLACES = 6

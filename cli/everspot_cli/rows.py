@@ -11,8 +11,8 @@ from everspot_core.lease import pending
 from everspot_core.ledger import LaunchRecord
 from everspot_core.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress
 
-from everspot_cli.abroad import travels, visit_fields
 from everspot_cli.session import Session, side_by_side
+from everspot_cli.visits import travels, visit_fields
 
 SILENT_AFTER = 3  # beats
 SCHEDULER_SILENT = timedelta(seconds=60)  # real time; it beats every 20 s

@@ -22,8 +22,8 @@ from everspot_core.governance.measures import (
 from everspot_core.manifest import Manifest
 from everspot_core.records import Role
 
-from everspot_cli.governance.committing import parse_discounts
-from everspot_cli.governance.reading import MonthLedger
+from everspot_cli.governance.commitment_advice import parse_discounts
+from everspot_cli.governance.month_ledger import MonthLedger
 from everspot_cli.report.model import usd
 
 DEFINITIONS = {

@@ -1,6 +1,6 @@
-"""Where the local cloud of a folder listens, and whether it lives.
+"""The address of the local cloud of a state folder, and whether its process is alive.
 
-The file does not keep what the cloud holds; that is in the memory of its process.
+The file contains none of the cloud's state, which is in the memory of its process.
 """
 
 import json
@@ -74,7 +74,7 @@ class Address:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process exists and has not ended already."""
+    """Return whether a process exists and has not ended."""
     try:
         os.kill(pid, 0)
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()

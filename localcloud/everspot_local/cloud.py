@@ -1,6 +1,6 @@
 """A cloud on one machine: the market, its machines and the cloud's services, on a port of the loopback interface.
 
-This is where the parts are put together. Nothing outlives its process: what was made in it is gone when it closes.
+The module connects the parts. Nothing outlives the process: all resources are gone when the cloud closes.
 """
 
 import logging
@@ -13,13 +13,13 @@ from everspot_core.catalogue import Catalogue, builtin
 from werkzeug.exceptions import BadRequest, ClientDisconnected
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
+from everspot_local.body_checks import length_is_none
 from everspot_local.controls.actions import Actions
 from everspot_local.controls.web import PREFIX, Controls
 from everspot_local.market.books import Journal
 from everspot_local.market.market import LocalMarket
 from everspot_local.options import ONE_PRICE, Options
-from everspot_local.sent import length_is_none
-from everspot_local.sides import abroad, open_side, quotas
+from everspot_local.providers import abroad, open_provider, quotas
 
 log = logging.getLogger(__name__)
 HOST = "127.0.0.1"
@@ -53,7 +53,7 @@ class Handler(WSGIRequestHandler):
 class LocalCloud:
     """A cloud in this process, as a context manager. One at a time in a process.
 
-    `side`: the cloud itself, of the kind that the options name.
+    `provider`: the cloud, AWS or Google Cloud, that the options name.
 
     Args:
         options: settings; `state_dir` is made if it is missing.
@@ -65,13 +65,13 @@ class LocalCloud:
     """
 
     def __init__(self, options: Options, *, port: int = 0, catalogue: Catalogue | None = None) -> None:
-        self.side = open_side(options)
+        self.provider = open_provider(options)
         options.state_dir.mkdir(parents=True, exist_ok=True)
         self.options = options
         self.market = LocalMarket(
             catalogue or builtin(),
             options.region,
-            self.side.zone_ids(options.region),
+            self.provider.zone_ids(options.region),
             lambda: quotas(options.cloud, options.quotas),
             options.state_dir / "market.jsonl",
             scale=options.scale,
@@ -80,31 +80,31 @@ class LocalCloud:
             one_price=ONE_PRICE[options.cloud],
             epoch=options.epoch,
         )
-        self.side.join(self.market)
-        self.machines = self.side.machines
+        self.provider.join(self.market)
+        self.machines = self.provider.machines
         self.actions = Actions(self.market, self.machines)
         self.stopping = threading.Event()
         self._closed = False
         self._server: BaseWSGIServer = make_server(
             HOST, port, self._application(), threaded=True, request_handler=Handler
         )
-        self.side.answer_at(self.endpoint)
+        self.provider.answer_at(self.endpoint)
         self._thread = threading.Thread(target=self._server.serve_forever, name="everspot-endpoint", daemon=True)
 
     @property
     def account(self) -> Any:
         """Return the account of a local AWS."""
-        return self.side.account  # type: ignore[attr-defined]
+        return self.provider.account  # type: ignore[attr-defined]
 
     @property
     def project(self) -> Any:
         """Return the project of a local Google Cloud."""
-        return self.side.project  # type: ignore[attr-defined]
+        return self.provider.project  # type: ignore[attr-defined]
 
     @property
     def calls(self) -> Journal:
         """Return the journal of the calls to the services."""
-        return self.side.calls
+        return self.provider.calls
 
     @property
     def endpoint(self) -> str:
@@ -135,13 +135,13 @@ class LocalCloud:
             self._thread.join()
         self._server.server_close()
         self.market.log.close()
-        self.side.close()
+        self.provider.close()
 
     def reset(self) -> None:
         """Delete everything that was made and open a fresh market without instances; endpoint and clock stay."""
         with self.market.lock:
             self.market.timeline.clear()
-            self.side.reset()
+            self.provider.reset()
             self.market.reset()
 
     def meet(self, cloud: str, endpoint: str) -> None:
@@ -163,7 +163,7 @@ class LocalCloud:
             return self.actions.do({"action": action, **fields})
 
     def _application(self) -> Callable[..., Any]:
-        services = self.side.application()
+        services = self.provider.application()
         controls = Controls(self.market, self.machines, self.actions, self.reset, self.stopping.set, self.meet)
 
         def application(environ: dict[str, Any], start_response: Any) -> Any:

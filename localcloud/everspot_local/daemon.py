@@ -1,6 +1,6 @@
-"""Stands in for a cloud provider: the process that runs the local cloud until it is told to stop.
+"""The process that runs the local cloud until it is stopped.
 
-It does not come back by itself, and its end is the end of every instance.
+It does not restart by itself, and its end ends every instance.
 """
 
 import fcntl
@@ -15,8 +15,8 @@ from typing import Any
 
 from everspot_local.address import FILE, Address
 from everspot_local.cloud import LocalCloud
+from everspot_local.command import Command
 from everspot_local.controls.script import Script
-from everspot_local.order import Command
 
 log = logging.getLogger(__name__)
 OLD = ("instances", "pulumi", "market.jsonl", "calls.jsonl", FILE)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from everspot_local.address import Address
 from everspot_local.market.clock import CLOCK_VARIABLE
-from everspot_local.sides import owner
+from everspot_local.providers import owner
 
 PASSPHRASE = "local"  # noqa: S105 - the stacks of a cloud that forgets everything
 

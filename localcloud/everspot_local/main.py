@@ -16,14 +16,14 @@ from everspot_core.records import Market
 from rich.table import Table
 
 from everspot_local.address import Address, ControlRefused, NotRunning
+from everspot_local.command import Command
 from everspot_local.console import PlainConsole
 from everspot_local.controls.script import BadScript, Script
 from everspot_local.environment import project_root, variables
 from everspot_local.market import clock as clocks
 from everspot_local.options import CLOUDS, DELAYS, REGIONS, SCALE, Options
-from everspot_local.order import Command
+from everspot_local.providers import quotas
 from everspot_local.running import STOP_SECONDS, Failed, complaints, fail, find, start, wait_until_ended
-from everspot_local.sides import quotas
 
 app = typer.Typer(help="A cloud on one machine, with a Spot market that can be scripted.", no_args_is_help=True)
 screen = PlainConsole()
@@ -172,7 +172,7 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Set pools' depths and prices from a workload or a trace from now on; it starts again at its end."""
-    from everspot_local.controls.courses import load  # the other commands need not wait for numpy
+    from everspot_local.controls.schedules import load  # the other commands need not wait for numpy
 
     try:
         body = load(file, builtin())

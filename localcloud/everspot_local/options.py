@@ -1,4 +1,4 @@
-"""Settings of a local cloud, read without the cloud itself, so that the command answers fast."""
+"""Settings of a local cloud. The module imports none of the emulators, so that the command starts fast."""
 
 import sys
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ DELAYS = {
 }
 """How long things take by themselves, where nobody says otherwise."""
 SCALE = 12.0
-"""Market seconds in a real second, where nobody says otherwise."""
+"""Market seconds in a real second, by default."""
 ONE_PRICE = {"aws": False, "gcp": True}
 """Whether a Spot price is a region's and not a zone's. Compute Engine, "Spot VMs pricing": a table by region."""
 
@@ -25,12 +25,20 @@ ONE_PRICE = {"aws": False, "gcp": True}
 class Options:
     """Settings of a local cloud.
 
-    `cloud`: which one it is, of `CLOUDS`. `state_dir`: logs and instances' folders. `region`: its only one; empty for
-    the cloud's usual one. `boot_command`: what an instance runs; None runs none at all. `data_dir`: folder of datasets
-    that instances read. `iam_enforce`: refuse what a role's policies do not allow. `lenient`: accept what the cloud
-    would refuse, throttle or tell late. `quotas`: values by quota code, where they differ. `delays`: None for the
-    cloud's usual ones. `epoch`: real seconds since 1970 from which on market time runs; None for now. Clouds
-    of one scale and epoch keep the same time.
+    Attributes:
+        state_dir: folder of logs and of the instances' folders.
+        region: the only region; empty for the cloud's default.
+        scale: market seconds in a real second.
+        seed: of depths and prices.
+        boot_command: command that each instance runs; None for no processes.
+        data_dir: folder of datasets that instances read.
+        iam_enforce: whether calls need a role's permission.
+        lenient: whether the cloud's rules, rate limits and delays of visibility are off.
+        quotas: values by quota code, where they differ from the defaults.
+        delays: of the cloud's own actions; None for the cloud's defaults.
+        cloud: one of `CLOUDS`.
+        epoch: real seconds since 1970 at which market time starts; None for now. Clouds of one scale and epoch keep the
+            same time.
     """
 
     state_dir: Path

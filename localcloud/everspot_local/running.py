@@ -1,4 +1,4 @@
-"""Starts the local cloud's process and finds it again; errors are told in one sentence."""
+"""Starts the local cloud's process and finds it again; errors are one sentence."""
 
 import json
 import subprocess
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from everspot_local.address import Address, NotRunning, alive
+from everspot_local.command import Command
 from everspot_local.console import PlainConsole
-from everspot_local.order import Command
 
 complaints = PlainConsole(stderr=True)
 START_SECONDS, STOP_SECONDS = 60.0, 30.0

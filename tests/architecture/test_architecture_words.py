@@ -37,7 +37,7 @@ CEILINGS = {
     "scheduler": 3.0,
     "stacks": 3.0,
     "store": 3.0,
-    "tests": 15.2,
+    "tests": 14.5,
     "tools": 3.0,
     "training_image": 17.0,
 }

@@ -82,7 +82,7 @@ def test_names_that_are_taken_tell_what_a_request_has_brought_that_google_has_fo
 ) -> None:
     intent = site.intent((FOUR, A), jobs=2)
     first = cloud.launch(intent)
-    site.cloud.side.compute.operations._by_request_id.clear()  # after a day or so it is another request
+    site.cloud.provider.compute.operations._by_request_id.clear()  # after a day or so it is another request
     again = GcpCloud.open(site.manifest(), site.clock).launch(intent)
     assert (set(again.instances), again.errors) == (set(first.instances), ())
     assert len(cloud.instances()) == 2

@@ -26,7 +26,7 @@ from everspot_core.simulate.trace import parse as parse_trace
 from everspot_core.simulate.workload import Workload, WorkloadJob, traces_of
 from everspot_core.simulate.workload_file import parse as parse_workload
 from everspot_local.cloud import LocalCloud
-from everspot_local.controls.courses import load
+from everspot_local.controls.schedules import load
 from everspot_scheduler.settling import settle_ledger
 from everspot_store import Store, SystemClock
 

@@ -14,7 +14,7 @@ from everspot_core.simulate.supply import BEGIN, PoolSupply
 from everspot_core.simulate.trace import parse as parse_trace
 from everspot_core.simulate.workload import traces_of
 from everspot_core.simulate.workload_file import parse as parse_workload
-from everspot_local.controls.courses import load
+from everspot_local.controls.schedules import load
 from everspot_local.controls.script import BadScript
 
 POOL, OTHER = "m6i.large/us-east-1a", "c6i.large/us-east-1b"

@@ -33,23 +33,23 @@ class GcpCommand:
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GcpCommand]:
     command = GcpCommand(Path(tmp_path_factory.mktemp("command")) / "local")
-    told = ("--time-scale", "120", "--no-processes", "--quota", "PREEMPTIBLE_CPUS=64", "--delay", "operation=9s")
-    command("up", "--cloud", "gcp", *told)
+    options = ("--time-scale", "120", "--no-processes", "--quota", "PREEMPTIBLE_CPUS=64", "--delay", "operation=9s")
+    command("up", "--cloud", "gcp", *options)
     yield command
     command("down")
 
 
 def test_env_names_every_product_and_nothing_of_another_cloud(local: GcpCommand) -> None:
-    told = local.json("env")
-    url = told["EVERSPOT_GCP_ENDPOINT"]
-    assert told["GOOGLE_COMPUTE_CUSTOM_ENDPOINT"] == f"{url}/compute/v1/"
-    assert told["GOOGLE_IAM_BETA_CUSTOM_ENDPOINT"] == f"{url}/iam/v1/"
-    assert (told["GOOGLE_PROJECT"], told["GOOGLE_REGION"]) == ("everspot-local", "europe-west4")
-    assert not [name for name in told if name.startswith("AWS_")]
-    assert all(value.endswith("/") for name, value in told.items() if name.endswith("_CUSTOM_ENDPOINT"))
+    environment = local.json("env")
+    url = environment["EVERSPOT_GCP_ENDPOINT"]
+    assert environment["GOOGLE_COMPUTE_CUSTOM_ENDPOINT"] == f"{url}/compute/v1/"
+    assert environment["GOOGLE_IAM_BETA_CUSTOM_ENDPOINT"] == f"{url}/iam/v1/"
+    assert (environment["GOOGLE_PROJECT"], environment["GOOGLE_REGION"]) == ("everspot-local", "europe-west4")
+    assert not [name for name in environment if name.startswith("AWS_")]
+    assert all(value.endswith("/") for name, value in environment.items() if name.endswith("_CUSTOM_ENDPOINT"))
     request = urllib.request.Request(
-        f"{told['GOOGLE_COMPUTE_CUSTOM_ENDPOINT']}projects/{told['GOOGLE_PROJECT']}/regions/{told['GOOGLE_REGION']}",
-        headers={"Authorization": f"Bearer {told['GOOGLE_OAUTH_ACCESS_TOKEN']}"},
+        f"{environment['GOOGLE_COMPUTE_CUSTOM_ENDPOINT']}projects/{environment['GOOGLE_PROJECT']}/regions/{environment['GOOGLE_REGION']}",
+        headers={"Authorization": f"Bearer {environment['GOOGLE_OAUTH_ACCESS_TOKEN']}"},
     )
     with urllib.request.urlopen(request) as answer:
         region = json.loads(answer.read())
@@ -60,16 +60,16 @@ def neighbour(folder: Path, clock: str, cloud: str = "aws") -> str:
     """A folder that says that a local cloud with this clock runs there."""
     scale, _, _ = clock.partition("@")
     folder.mkdir()
-    there = Address(os.getpid(), "http://127.0.0.1:9", "eu-west-1", float(scale), clock, cloud)
-    there.write(folder)
+    address = Address(os.getpid(), "http://127.0.0.1:9", "eu-west-1", float(scale), clock, cloud)
+    address.write(folder)
     return str(folder)
 
 
 def test_clouds_whose_clocks_differ_are_not_introduced(local: GcpCommand, tmp_path: Path) -> None:
     scale, _, epoch = local.json("env")["EVERSPOT_CLOCK"].partition("@")
     later = neighbour(tmp_path / "later", f"{scale}@{int(epoch) + 90}")
-    said = " ".join(local("meet", later, code=1).split())
-    assert "the market time here is 2h58m30s ahead of that there" in said and "--clock-of" in said
+    message = " ".join(local("meet", later, code=1).split())
+    assert "the market time here is 2h58m30s ahead of that there" in message and "--clock-of" in message
     slower = neighbour(tmp_path / "slower", f"60@{epoch}")
     assert "120 times as fast as this machine's here, and 60 times there" in " ".join(
         local("meet", slower, code=1).split()
@@ -109,7 +109,7 @@ def test_status_and_the_actions_are_the_same(local: GcpCommand) -> None:
     assert json.loads((local.folder / "state.json").read_text())["cloud"] == "gcp"
 
 
-def test_a_cloud_or_a_quota_that_does_not_exist_is_said(tmp_path: Path) -> None:
+def test_a_cloud_or_a_quota_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     command = GcpCommand(tmp_path)
     assert "one of aws, gcp" in command("up", "--cloud", "other", code=1)
     assert "PREEMPTIBLE_CPUS" in command("up", "--cloud", "gcp", "--quota", "L-34B43A08=1", code=1)

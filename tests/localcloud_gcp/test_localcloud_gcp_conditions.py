@@ -16,7 +16,7 @@ def test_every_permission_that_a_call_needs_can_be_granted() -> None:
 
 
 def test_every_method_that_is_served_says_what_it_needs(kit: Any) -> None:
-    served = {method for service in kit.cloud.side.services for method in service.routes}
+    served = {method for service in kit.cloud.provider.services for method in service.routes}
     launches = {"compute.instances.insert", "compute.instances.bulkInsert", "compute.regionInstances.bulkInsert"}
     assert served - set(PERMISSIONS) - launches == set()
 

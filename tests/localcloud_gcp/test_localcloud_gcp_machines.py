@@ -30,12 +30,12 @@ def net(kit: Any) -> Any:
 def start(kit: Any, name: str = "one", order: Any = None, **more: Any) -> tuple[Any, list[int], Path]:
     """An instance whose processes are up: as it is told, their ids, its folder."""
     items = [{"key": "order", "value": json.dumps({"do": "run", **(order or {})})}]
-    found = kit.run(name, metadata={"items": items}, **more)
+    instance = kit.run(name, metadata={"items": items}, **more)
     processes = kit.cloud.machines.processes
-    home = processes.folder(found["id"])
+    home = processes.folder(instance["id"])
     kit.until((home / "ready").exists)
-    pids = kit.until(lambda: [pids for pids in [processes.processes(found["id"])] if len(pids) == 2])[0]
-    return found, pids, home
+    pids = kit.until(lambda: [pids for pids in [processes.processes(instance["id"])] if len(pids) == 2])[0]
+    return instance, pids, home
 
 
 def ended(pids: list[int]) -> bool:
@@ -44,15 +44,15 @@ def ended(pids: list[int]) -> bool:
 
 def test_the_environment_is_made_from_scratch(net: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_OF_THE_LAPTOP", "1")
-    found, _, home = start(net)
-    told = json.loads((home / "environment.json").read_text())
-    told.pop("LC_CTYPE", None)  # Python's own doing
-    assert set(told) == {
+    instance, _, home = start(net)
+    environment = json.loads((home / "environment.json").read_text())
+    environment.pop("LC_CTYPE", None)  # Python's own doing
+    assert set(environment) == {
         "PATH", "HOME", "LANG", "EVERSPOT_CLOUD", "EVERSPOT_HEALTH", "EVERSPOT_GCP_ENDPOINT", "GCE_METADATA_HOST",
         "GOOGLE_BASE_URL", "EVERSPOT_CLOCK", "EVERSPOT_HOME", "EVERSPOT_INSTANCE_ID", "EVERSPOT_DATA",
     }  # fmt: skip
-    assert (told["EVERSPOT_CLOUD"], told["EVERSPOT_GCP_ENDPOINT"]) == ("gcp", net.cloud.endpoint)
-    assert told["EVERSPOT_INSTANCE_ID"] == found["id"] == (home / "ready").read_text()
+    assert (environment["EVERSPOT_CLOUD"], environment["EVERSPOT_GCP_ENDPOINT"]) == ("gcp", net.cloud.endpoint)
+    assert environment["EVERSPOT_INSTANCE_ID"] == instance["id"] == (home / "ready").read_text()
     console = net.get(f"zones/{ZONE}/instances/one/serialPort")
     assert (console["contents"], console["next"]) == ("up\n", "3")
 
@@ -67,21 +67,21 @@ def test_deleting_asks_first_and_leaves_no_process(net: Any) -> None:
 
 
 def test_a_preemption_asks_first_and_counts_as_one_when_the_programs_end_by_themselves(net: Any) -> None:
-    found, pids, home = start(net)
+    instance, pids, home = start(net)
     with net.still():
-        net.market("interrupt", instance=found["id"])
+        net.market("interrupt", instance=instance["id"])
         net.until(lambda: (home / "tidied").exists() and ended(pids))
     net.wait_until_deleted("one")
-    (told,) = net.zone_operations("compute.instances.preempted")
+    (operation,) = net.zone_operations("compute.instances.preempted")
     (end,) = net.log("end")
-    assert told["targetId"] == found["id"] and end["interrupted"]
+    assert operation["targetId"] == instance["id"] and end["interrupted"]
 
 
 def test_with_a_notice_the_programs_are_asked_two_minutes_later(net: Any) -> None:
     notice = {"preemptionNoticeDuration": {"seconds": 120}}
-    found, _, home = start(net, scheduling=notice)
+    instance, _, home = start(net, scheduling=notice)
     with net.still() as later:
-        net.market("interrupt", instance=found["id"])
+        net.market("interrupt", instance=instance["id"])
         later(119)
         assert not (home / "tidied").exists()
         later(2)
@@ -90,23 +90,23 @@ def test_with_a_notice_the_programs_are_asked_two_minutes_later(net: Any) -> Non
 
 
 def test_one_that_ignores_the_request_is_killed_after_thirty_seconds(net: Any) -> None:
-    found, pids, home = start(net, order={"stubborn": True})
+    instance, pids, home = start(net, order={"stubborn": True})
     with net.still() as later:
-        asked = net.cloud.market.clock.now()
-        net.market("interrupt", instance=found["id"])
+        interrupted_at = net.cloud.market.clock.now()
+        net.market("interrupt", instance=instance["id"])
         later(29)
         assert not ended(pids)
     net.wait_until_deleted("one")
     (end,) = net.log("end")
     assert not (home / "tidied").exists() and ended(pids)
-    assert (datetime.fromisoformat(end["at"]) - asked).total_seconds() >= 30
+    assert (datetime.fromisoformat(end["at"]) - interrupted_at).total_seconds() >= 30
 
 
 def test_an_instance_that_leaves_before_it_is_taken_was_not_preempted(net: Any) -> None:
     """As an agent does: it has itself deleted within its notice."""
-    found, _, _ = start(net, scheduling={"preemptionNoticeDuration": {"seconds": 120}})
+    instance, _, _ = start(net, scheduling={"preemptionNoticeDuration": {"seconds": 120}})
     with net.still():
-        net.market("interrupt", instance=found["id"])
+        net.market("interrupt", instance=instance["id"])
         net.begin("DELETE", f"zones/{ZONE}/instances/one")
     net.wait_until_deleted("one")
     (end,) = net.log("end")
@@ -115,18 +115,18 @@ def test_an_instance_that_leaves_before_it_is_taken_was_not_preempted(net: Any) 
 
 def test_one_that_powers_itself_off_stays_stopped_with_its_name(net: Any) -> None:
     items = [{"key": "order", "value": json.dumps({"do": "exit", "code": 0})}]
-    found = net.run("one", metadata={"items": items})
-    left = net.until(lambda: next((i for i in net.instances() if i["status"] == "TERMINATED"), None))
-    assert left["id"] == found["id"]
-    (told,) = net.zone_operations("compute.instances.guestTerminate")
+    instance = net.run("one", metadata={"items": items})
+    stopped = net.until(lambda: next((i for i in net.instances() if i["status"] == "TERMINATED"), None))
+    assert stopped["id"] == instance["id"]
+    (operation,) = net.zone_operations("compute.instances.guestTerminate")
     (end,) = net.log("end")
-    assert told["targetId"] == found["id"] and not end["interrupted"]
+    assert operation["targetId"] == instance["id"] and not end["interrupted"]
 
 
 def test_a_group_repairs_a_member_that_answers_no_health_check_and_leaves_one_that_does(
     net: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(net.cloud.side.compute.healing, "patience", timedelta())
+    monkeypatch.setattr(net.cloud.provider.compute.healing, "patience", timedelta())
     net.do("POST", "global/healthChecks", {
         "name": "h", "type": "HTTP", "httpHealthCheck": {"requestPath": "/healthz"}, "unhealthyThreshold": 1,
         "checkIntervalSec": 60, "timeoutSec": 60,

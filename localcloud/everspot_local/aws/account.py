@@ -62,7 +62,7 @@ def current() -> Account:
 
 
 def is_current(account: Account) -> bool:
-    """Whether moto's classes act in this account."""
+    """Return whether moto's classes act in this account."""
     return _current is account
 
 

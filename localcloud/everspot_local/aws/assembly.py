@@ -23,7 +23,7 @@ from everspot_local.market.market import LocalMarket
 from everspot_local.options import Options
 
 
-class AwsSide:
+class AwsProvider:
     """A local AWS. One at a time in a process, as moto's state is the process's."""
 
     def __init__(self, options: Options) -> None:
@@ -62,13 +62,13 @@ class AwsSide:
         accounts.enter(None)
 
 
-def open_side(options: Options) -> AwsSide:
+def open_provider(options: Options) -> AwsProvider:
     """Return a local AWS.
 
     Raises:
         RuntimeError: if there is one in this process already.
     """
-    return AwsSide(options)
+    return AwsProvider(options)
 
 
 def assemble(options: Options, market: LocalMarket) -> Account:

@@ -1,4 +1,4 @@
-"""Stands in for the names of AWS's endpoints: finds the service that a request is for. It answers nothing itself."""
+"""Stands in for the host names of AWS's endpoints: finds the service of a request. It answers nothing itself."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
 
 class Dispatcher(DomainDispatcherApplication):
-    """Finds the service of a host once and remembers it. moto searches its folders and all services' patterns at every
+    """Finds the service of a host once and caches it. moto searches its folders and all services' patterns for every
     request, while all other requests wait."""
 
     def __init__(self, create_app: Callable[..., Any]) -> None:

@@ -1,6 +1,6 @@
-"""Stands in for AWS's other services: names the parts of moto that are replaced by ours, and restores them afterwards.
+"""Replaces parts of moto by this package's classes, and restores them afterwards.
 
-Everything that is not named here is moto as it comes: S3, SQS, EventBridge, IAM, STS, SSM, Logs, CloudWatch and more.
+All other parts of AWS's services are moto's own: S3, SQS, EventBridge, IAM, STS, SSM, Logs, CloudWatch and more.
 """
 
 from moto.autoscaling import models as autoscaling_models
@@ -32,7 +32,7 @@ from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.autoscaling import groups as autoscaling
 from everspot_local.aws.autoscaling import refresh
 from everspot_local.aws.cloudwatch import alarms
-from everspot_local.aws.ec2 import roles, ways_out
+from everspot_local.aws.ec2 import gateways, roles
 from everspot_local.aws.ec2.images import LocalAmi
 from everspot_local.aws.ec2.instances import LocalInstance
 from everspot_local.aws.ec2.models import LocalEC2Backend
@@ -61,7 +61,7 @@ _REPLACED: list[tuple[object, str, object]] = [
     (BudgetsResponse, "list_tags_for_resource", budgets.list_tags_for_resource),
     (BudgetsResponse, "describe_subscribers_for_notification", budgets.describe_subscribers_for_notification),
     *((CostExplorerResponse, method.__name__, method) for method in cost_explorer.METHODS),
-    (NatGatewayBackend, "delete_nat_gateway", ways_out.delete_nat_gateway),
+    (NatGatewayBackend, "delete_nat_gateway", gateways.delete_nat_gateway),
     (IAMBackend, "create_service_linked_role", roles.create_service_linked_role),
     (BaseResponse, "call_action", refusals.call_action),
     (ActionAuthenticatorMixin, "_authenticate_and_authorize_normal_action", iam.enter_normal),

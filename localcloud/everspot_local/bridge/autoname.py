@@ -59,7 +59,7 @@ def _fresh(rule: Naming, proposal: str, name: str, seed: bytes, ending: str) -> 
 
 
 def in_the_way(table: ProviderTable, mapping: Mapping, olds: dict[str, Any], news: dict[str, Any]) -> bool:
-    """Whether a resource has a name of the user's own that its replacement is to have as well."""
+    """Return whether a resource has a name of the user's own that its replacement will have too."""
     rule = rule_for(table, mapping)
     if rule is None or rule.property not in news or rule.property in news.get("__defaults", []):
         return False

@@ -1,4 +1,4 @@
-"""Keeps what the upstream provider writes to standard error, and explains how its process ended."""
+"""Collects the upstream provider's standard error, and explains how its process ended."""
 
 from __future__ import annotations
 

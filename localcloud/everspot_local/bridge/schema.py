@@ -21,7 +21,7 @@ class Node:
 
     @property
     def scalar(self) -> bool:
-        """Whether a value of this type has no parts."""
+        """Return whether a value of this type has no parts."""
         return self.kind in ("string", "number", "bool", "dynamic")
 
 
@@ -42,7 +42,7 @@ class Field:
 
     @property
     def settable(self) -> bool:
-        """Whether a configuration may hold it."""
+        """Return whether a configuration may contain it."""
         return self.required or self.optional or self.node.block
 
 

@@ -60,7 +60,7 @@ class ResourceState:
 
 
 def wire_unknown(value: Any) -> bool:
-    """Whether a value, or a part of it, cannot be written down because it is unknown."""
+    """Return whether a value, or a part of it, cannot be stored because it is unknown."""
     try:
         json.dumps(value)
     except TypeError:
@@ -199,7 +199,7 @@ def _as_written(elem: Node, old: list[Any], new: list[Any]) -> list[Any]:
 
 
 def _matches_input(elem: Node, input_value: Any, upstream_value: Any) -> bool:
-    """Whether an element of a set is what an input describes; what the input leaves to the provider counts not."""
+    """Return whether an input describes an element of a set, apart from fields that it leaves to the provider."""
     try:
         return alike(elem, to_upstream(elem, input_value), to_upstream(elem, upstream_value))
     except BadValue:

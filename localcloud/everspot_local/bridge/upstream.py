@@ -81,7 +81,7 @@ def decode(data: bytes) -> Any:
 
 
 def is_unknown(value: Any) -> bool:
-    """Whether this very value (not a part of it) is unknown."""
+    """Return whether this value itself, not a part of it, is unknown."""
     return isinstance(value, msgpack.ExtType)
 
 

@@ -55,12 +55,12 @@ def dump(values: dict[str, Any]) -> struct_pb2.Struct:
 
 
 def is_unknown(value: Any) -> bool:
-    """Whether this very value is one that the engine does not know yet."""
+    """Return whether the engine does not know this value yet."""
     return isinstance(value, str) and value in UNKNOWNS
 
 
 def is_asset(value: Any) -> bool:
-    """Whether this value is a file-like asset."""
+    """Return whether this value is a file-like asset."""
     return isinstance(value, dict) and value.get(SIGNATURE) in (ASSET, ARCHIVE)
 
 

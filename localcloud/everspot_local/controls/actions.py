@@ -13,7 +13,7 @@ from typing import Any
 from everspot_core.catalogue import InstanceType
 from everspot_core.records import Market
 
-from everspot_local.controls.replay import Course, Replay
+from everspot_local.controls.replay import PoolSchedule, Replay
 from everspot_local.machines.lifecycle import Machines
 from everspot_local.machines.machine import Machine
 from everspot_local.market.clock import stamp
@@ -138,8 +138,8 @@ class Actions:
         if types:
             instance_types = [InstanceType.model_validate(kind) for kind in types]
             self._market.use_catalogue(self._market.pools.catalogue.with_types(instance_types))
-        courses = [Course.parse(document) for document in pools]
-        played = {(self._played(course).name, course.market) for course in courses}
+        schedules = [PoolSchedule.parse(document) for document in pools]
+        played = {(self._played(schedule).name, schedule.market) for schedule in schedules}
         if delays:
             self.delays(**delays)
         if self._replay is not None:
@@ -151,7 +151,7 @@ class Actions:
                     self.depth(pool.name, 0)
         self._replay = Replay(self._market, self._set_depth, self._set_price)
         began = self._market.clock.now()
-        self._replay.begin(courses, began)
+        self._replay.begin(schedules, began)
         return {"pools": sorted({name for name, _ in played}), "began_at": stamp(began)}
 
     def delays(self, pool: str = "", **settings: Any) -> dict[str, Any]:
@@ -169,17 +169,17 @@ class Actions:
             each.delays.update(settings)
         return {"pools": [p.name for p in matches]}
 
-    def _played(self, course: Course) -> MarketPool:
-        kind, _, zone = course.pool.partition("/")
+    def _played(self, schedule: PoolSchedule) -> MarketPool:
+        kind, _, zone = schedule.pool.partition("/")
         pool = self._market.pools.get(kind, zone)
         if pool is None:
-            raise ValueError(f"action replay: there is no pool {course.pool!r}")
-        if course.market is Market.ON_DEMAND and set(course.prices) - {pool.on_demand_usd}:
+            raise ValueError(f"action replay: there is no pool {schedule.pool!r}")
+        if schedule.market is Market.ON_DEMAND and set(schedule.prices) - {pool.on_demand_usd}:
             raise ValueError(
-                f"action replay: {course.pool} costs ${pool.on_demand_usd:g} an hour on-demand, which is told to all; "
-                f"not ${course.prices[0]:g}"
+                f"action replay: {schedule.pool} costs ${pool.on_demand_usd:g} an hour on-demand by the catalogue, "
+                f"not ${schedule.prices[0]:g}"
             )
-        if course.market is Market.SPOT and course.prices:
+        if schedule.market is Market.SPOT and schedule.prices:
             pool.scripted = True
         return pool
 

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Course:
+class PoolSchedule:
     """What is played of one pool. `data`: instances at each tick, `prices`: dollars an hour; each may be absent.
     `notice`: the pool falls this much sooner than `data`."""
 
@@ -30,8 +30,8 @@ class Course:
     notice: timedelta = timedelta()
 
     @classmethod
-    def parse(cls, document: dict[str, Any]) -> "Course":
-        """Read the course from an action's document.
+    def parse(cls, document: dict[str, Any]) -> "PoolSchedule":
+        """Read the schedule from an action's document.
 
         Raises:
             ValueError: for a field that is missing or wrong.
@@ -44,15 +44,17 @@ class Course:
             data = tuple(int(n) for n in document.get("data", ()))
             prices = tuple(float(usd) for usd in document.get("prices", ()))
             notice = timedelta(seconds=float(document.get("notice_seconds", 0)))
-            course = cls(str(document["pool"]), Market(document.get("market", "spot")), gap, data, prices, notice)
+            schedule = cls(str(document["pool"]), Market(document.get("market", "spot")), gap, data, prices, notice)
         except (KeyError, TypeError) as error:
             raise ValueError(f"action replay: a pool needs `pool`, and lists `data` and `prices`: {error}") from None
         if gap <= timedelta() or min(data, default=0) < 0 or min(prices, default=1) <= 0 or notice < timedelta():
-            raise ValueError(f"action replay: {course.pool} needs a gap and prices above 0, data and notice not below")
-        return course
+            raise ValueError(
+                f"action replay: {schedule.pool} needs a gap and prices above 0, data and notice not below"
+            )
+        return schedule
 
     def document(self) -> dict[str, Any]:
-        """Return the course in the form that `of` reads."""
+        """Return the schedule in the form that `parse` reads."""
         return {
             "pool": self.pool,
             "market": self.market.value,
@@ -63,7 +65,7 @@ class Course:
         }
 
     def steps(self) -> list[tuple[timedelta, int]]:
-        """Return the pool's depth from each moment of the course on, in order; the course must have `data`."""
+        """Return the pool's depth from each moment of the schedule on, in order; the schedule must have `data`."""
         whole, ticks = self.gap * len(self.data), range(len(self.data))
         moments = {self.gap * tick for tick in ticks} | {(self.gap * tick - self.notice) % whole for tick in ticks}
         return [(moment, self._least(moment)) for moment in sorted(moments)]
@@ -74,7 +76,7 @@ class Course:
 
 
 class Replay:
-    """Plays courses. `depth` and `price`: the actions, called with a pool, a value and a market."""
+    """Plays schedules. `depth` and `price`: the actions, called with a pool, a value and a market."""
 
     def __init__(
         self,
@@ -85,29 +87,31 @@ class Replay:
         self._market, self._depth, self._price = market, depth, price
         self._stopped = False
 
-    def begin(self, courses: list[Course], at: datetime) -> None:
+    def begin(self, schedules: list[PoolSchedule], at: datetime) -> None:
         """Start playing at a moment."""
-        for course in courses:
-            self._play_depth(course, at)
-            self._play_prices(course, at)
+        for schedule in schedules:
+            self._play_depth(schedule, at)
+            self._play_prices(schedule, at)
 
     def stop(self) -> None:
         """Stop playing; the pools stay as they are."""
         self._stopped = True
 
-    def _play_depth(self, course: Course, at: datetime) -> None:
-        steps = course.steps() if course.data else []
-        self._play(steps, course.gap * len(course.data), at, 0, lambda n: self._depth(course.pool, n, course.market))
+    def _play_depth(self, schedule: PoolSchedule, at: datetime) -> None:
+        steps = schedule.steps() if schedule.data else []
+        self._play(
+            steps, schedule.gap * len(schedule.data), at, 0, lambda n: self._depth(schedule.pool, n, schedule.market)
+        )
 
-    def _play_prices(self, course: Course, at: datetime) -> None:
-        if course.market is Market.SPOT:  # on-demand prices come from the catalogue
-            steps = [(course.gap * tick, usd) for tick, usd in enumerate(course.prices)]
-            self._play(steps, course.gap * len(course.prices), at, 0, lambda usd: self._price(course.pool, usd))
+    def _play_prices(self, schedule: PoolSchedule, at: datetime) -> None:
+        if schedule.market is Market.SPOT:  # on-demand prices come from the catalogue
+            steps = [(schedule.gap * tick, usd) for tick, usd in enumerate(schedule.prices)]
+            self._play(steps, schedule.gap * len(schedule.prices), at, 0, lambda usd: self._price(schedule.pool, usd))
 
     def _play(
         self, steps: list[tuple[timedelta, T]], whole: timedelta, at: datetime, n: int, act: Callable[[T], None]
     ) -> None:
-        """Set the value of a step and schedule the next change, which may be past the course's end."""
+        """Set the value of a step and schedule the next change, which may be past the schedule's end."""
         if self._stopped or not steps:
             return
         value = steps[n % len(steps)][1]

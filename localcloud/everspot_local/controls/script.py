@@ -1,4 +1,4 @@
-"""The course of a market: a script of actions at given moments, or a trace of how deep pools were.
+"""A market's script: actions at given moments, or a trace of pools' depths.
 
 A script is YAML or JSON: a list of actions with `at`, the market time since the start, or an object with
 `actions` and, optionally, `types`, instance types with prices that the catalogue lacks. A trace is JSON with
@@ -132,7 +132,7 @@ def _trace(path: Path, region: str) -> list[ScriptStep]:
     steps, wrong = list[ScriptStep](), list[str]()
     for pool, trace in ({"*": document} if "data" in document else document).items():
         try:
-            steps += _course(pool, trace)
+            steps += _schedule(pool, trace)
         except (TypeError, LookupError, AttributeError, ValueError) as error:
             problem = error if type(error) is ValueError else "needs `metadata.gap_seconds` and a list `data`"
             wrong.append(f"{pool}: {problem}")
@@ -143,7 +143,7 @@ def _trace(path: Path, region: str) -> list[ScriptStep]:
     return steps
 
 
-def _course(pool: str, trace: Any) -> list[ScriptStep]:
+def _schedule(pool: str, trace: Any) -> list[ScriptStep]:
     gap = span(float(trace["metadata"]["gap_seconds"]))
     depths, prices = [int(n) for n in trace["data"]], [float(usd) for usd in trace.get("prices", [])]
     if not gap or min(depths, default=0) < 0 or not all(0 < usd < math.inf for usd in prices):

@@ -19,7 +19,7 @@ from everspot_local.market.market import LocalMarket
 from everspot_local.options import Options
 
 
-class GcpSide:
+class GcpProvider:
     """A local Google Cloud."""
 
     def __init__(self, options: Options) -> None:
@@ -64,9 +64,9 @@ class GcpSide:
         self.project.close()
 
 
-def open_side(options: Options) -> GcpSide:
+def open_provider(options: Options) -> GcpProvider:
     """Return a local Google Cloud."""
-    return GcpSide(options)
+    return GcpProvider(options)
 
 
 def assemble(options: Options, market: LocalMarket) -> Project:

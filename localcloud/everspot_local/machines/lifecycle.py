@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from everspot_core.records import Market
 
 from everspot_local.machines.machine import EndedBy, Machine, MachinePhase
-from everspot_local.machines.neighbour import SecondCloud
 from everspot_local.machines.processes import Boot, Processes
+from everspot_local.machines.second_cloud import SecondCloud
 from everspot_local.market.market import LocalMarket
 from everspot_local.market.pools import MarketPool
 
@@ -21,7 +21,11 @@ log = logging.getLogger(__name__)
 class Machines:
     """All machines of one market. Every method is called with the market's lock held.
 
-    `all`: by id, those that have ended among them. `listeners`: each is told of a machine that begins to end.
+    Attributes:
+        all: machines by id, ended ones included.
+        processes: the machines' processes.
+        listeners: called with each machine whose end begins.
+        second_cloud: the other cloud that this one was introduced to.
     """
 
     def __init__(self, market: LocalMarket, boot: Boot) -> None:
@@ -103,7 +107,7 @@ class Machines:
             try:
                 listener(machine)
             except Exception:  # what replaces a machine must not keep this one from ending
-                log.exception("the end of %s could not be told", machine.id)
+                log.exception("a listener failed at the end of %s", machine.id)
         if self.processes.stop(machine.id, hard=not graceful):
             allowed = market.delays.shutdown if machine.shutdown is None else machine.shutdown
             market.timeline.at(now + allowed, lambda: self.processes.kill(machine.id))
@@ -113,13 +117,13 @@ class Machines:
             self.complete_end(machine.id)
 
     def complete_end(self, machine_id: str) -> None:
-        """Complete the end of a machine without processes. One that nobody ended has shut itself down, or did so as
-        asked when it was being taken back."""
+        """Complete the end of a machine without processes. A machine that was not ended has shut itself down, maybe
+        after the SIGTERM of a reclaim."""
         machine = self.all.get(machine_id)
         if machine is None:
-            return  # all of them were forgotten meanwhile
+            return  # all machines were reset meanwhile
         if machine.alive:
-            self.end(machine, EndedBy.MARKET if machine.told_off else EndedBy.ITSELF, graceful=False)
+            self.end(machine, EndedBy.MARKET if machine.stop_requested else EndedBy.ITSELF, graceful=False)
         elif machine.phase is MachinePhase.ENDING:
             now = self._market.clock.now()
             if machine.costs_to_the_last:
@@ -144,7 +148,7 @@ class Machines:
     def _ask_off(self, machine: Machine) -> None:
         """Ask a machine's programs to end in the remaining time; a machine without any just waits to be taken back."""
         if machine.alive:
-            machine.told_off = True
+            machine.stop_requested = True
             self.processes.stop(machine.id, hard=False)
 
     def _run(self, machine: Machine) -> None:

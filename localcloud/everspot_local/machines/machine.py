@@ -26,40 +26,44 @@ class EndedBy(Enum):
     ITSELF = "itself"
     MARKET = "market"
     FAILURE = "failure"
-    LIMIT = "limit"  # it had run for as long as it was to run at the most
+    LIMIT = "limit"  # it reached its longest run time
 
 
 class Instance(Protocol):
-    """A cloud's view of a machine: what the cloud's users see.
+    """A cloud's view of a machine, which the cloud's users see.
 
-    Every method is called with the market's lock held. `at`: the moment that is told, of market time.
+    Every method is called with the market's lock held. `at`: the moment of the event, in market time.
     """
 
     def environment(self) -> dict[str, str]:
-        """Return the variables for its programs, beside those of every machine."""
+        """Return the environment of its programs, in addition to that of every machine."""
 
     def labels(self) -> dict[str, str]:
-        """Return its tags, by which users find it."""
+        """Return its tags."""
 
     def entered(self, at: datetime) -> None:
-        """Report that the machine is in another phase; at the last one, release what the instance held."""
+        """Report that the machine is in another phase; in the last phase, release the instance's resources."""
 
     def rebalance_recommended(self, at: datetime) -> None:
         """Report that its pool is at risk."""
 
     def noticed(self, at: datetime) -> None:
-        """Report that the market will take it back, and when."""
+        """Report that the market will reclaim it, and when."""
 
 
 @dataclass(eq=False)
 class Machine:
-    """What is known of one machine. Moments are of market time.
+    """The state of one machine. Moments are in market time.
 
-    `fleet`: id of what launched it, if that was a fleet. `max_usd`: the most that is paid for an hour of it on the Spot
-    market; None for any price. `reclaim_at`: when the market takes it, after its notice. `notice`: how long before
-    that it is told, where that is not the market's. `off_before`: so long before it is taken its programs are asked to
-    end; zero where they are not asked. `shutdown`: how long they have when it is ended, where that is not the market's.
-    `costs_to_the_last`: whether it costs until it has ended, and not just until it begins to.
+    Attributes:
+        fleet: id of the fleet that launched it, if any.
+        max_usd: the highest Spot price per hour that is paid; None for any price.
+        reclaim_at: when the market reclaims it, after its notice.
+        notice: length of the notice; None for the market's.
+        off_before: how long before it is reclaimed its programs get SIGTERM; zero for never.
+        shutdown: time between SIGTERM and SIGKILL; None for the market's.
+        costs_to_the_last: whether it costs until it has ended, not only until its end begins.
+        stop_requested: whether its programs got SIGTERM because it is being reclaimed.
     """
 
     id: str
@@ -78,7 +82,7 @@ class Machine:
     off_before: timedelta = timedelta()
     shutdown: timedelta | None = None
     costs_to_the_last: bool = False
-    told_off: bool = False  # its programs were asked to end, as it is being taken
+    stop_requested: bool = False
 
     @property
     def alive(self) -> bool:

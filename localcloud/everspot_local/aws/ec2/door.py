@@ -1,7 +1,6 @@
 """The front end of EC2: the checks before an action's own code runs, in EC2's order.
 
-First whether there are too many requests, then tags, then what each action's parameters may be. `--lenient` leaves the
-door open.
+The order is: request rate, tags, parameters of the action. `--lenient` skips the checks.
 """
 
 from collections.abc import Callable
@@ -12,13 +11,13 @@ from moto.ec2.exceptions import EC2ClientError
 from everspot_local.aws import account
 from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.ec2 import (
+    gateways,
     launch_rules,
     network_rules,
     quota_rules,
     tag_rules,
     template_rules,
     throttle,
-    ways_out,
 )
 from everspot_local.aws.strict import strict
 
@@ -82,23 +81,23 @@ def _endpoint(backend: Any, _action: str, params: dict[str, Any]) -> None:
 
 
 def _nat_gateway(backend: Any, _action: str, params: dict[str, Any]) -> None:
-    ways_out.check_nat_gateway(backend, params)
+    gateways.check_nat_gateway(backend, params)
 
 
 def _release(backend: Any, _action: str, params: dict[str, Any]) -> None:
-    ways_out.check_release(backend, params)
+    gateways.check_release(backend, params)
 
 
 def _detachment(backend: Any, _action: str, params: dict[str, Any]) -> None:
-    ways_out.check_detachment(backend, params)
+    gateways.check_detachment(backend, params)
 
 
 def _delete_subnet(backend: Any, _action: str, params: dict[str, Any]) -> None:
-    ways_out.check_subnet_deletion(backend, params)
+    gateways.check_subnet_deletion(backend, params)
 
 
 def _delete_vpc(backend: Any, _action: str, params: dict[str, Any]) -> None:
-    ways_out.check_vpc_deletion(backend, params)
+    gateways.check_vpc_deletion(backend, params)
 
 
 def _vpc(backend: Any, _action: str, _params: dict[str, Any]) -> None:

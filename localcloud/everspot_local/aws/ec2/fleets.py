@@ -83,7 +83,7 @@ class LocalFleet(TaggedEC2Resource):
             self._launch(*self._missing())
             return
         self._record_event("EC2 Fleet State Change", "fleet-change", {"sub-type": "submitted"})
-        self._ask_later(account.current().market.delays.submit)
+        self._schedule_attempt(account.current().market.delays.submit)
 
     @property
     def deleted(self) -> bool:
@@ -108,7 +108,7 @@ class LocalFleet(TaggedEC2Resource):
         self.excess_policy = excess_policy or self.excess_policy
         self.state = "modifying"
         self._record_event("EC2 Fleet State Change", "fleet-change", {"sub-type": "modify_in_progress"})
-        self._ask_later(account.current().market.delays.submit)
+        self._schedule_attempt(account.current().market.delays.submit)
 
     def delete(self, terminate: bool) -> None:
         """Stop launching, and terminate the members if asked to."""
@@ -125,9 +125,9 @@ class LocalFleet(TaggedEC2Resource):
         if self.deleted:
             self._close_if_empty()
         elif self.type == "maintain":
-            self._ask_later(account.current().market.delays.replace)
+            self._schedule_attempt(account.current().market.delays.replace)
 
-    def _ask_later(self, delay: Any) -> None:
+    def _schedule_attempt(self, delay: Any) -> None:
         if not self._attempt_scheduled:
             self._attempt_scheduled = True
             account.current().market.timeline.after(delay, self._attempt)
@@ -144,7 +144,7 @@ class LocalFleet(TaggedEC2Resource):
         except Exception:
             log.exception("fleet %s could not reach its targets and tries again", self.id)
         if self.type == "maintain" and not satisfied:
-            self._ask_later(account.current().market.delays.retry)
+            self._schedule_attempt(account.current().market.delays.retry)
 
     def _reach_targets(self) -> bool:
         if self.state in ("submitted", "modifying"):

@@ -19,7 +19,7 @@ from moto.ec2.utils import convert_tag_spec
 from moto.kms.models import kms_backends
 
 from everspot_local.aws import account
-from everspot_local.aws.ec2 import images, late, launch_rules, quota_rules, roles, scores
+from everspot_local.aws.ec2 import eventual_consistency, images, launch_rules, quota_rules, roles, scores
 from everspot_local.aws.ec2.exceptions import (
     FleetNotFound,
     InsufficientInstanceCapacity,
@@ -121,17 +121,17 @@ class LocalEC2Backend(EC2Backend):
 
     def describe_instances(self, filters: Any = None) -> list[Reservation]:
         """Describe instances as moto does, except instances that are too new to be shown."""
-        return late.only_visible(super().describe_instances(filters))
+        return eventual_consistency.only_visible(super().describe_instances(filters))
 
     def describe_instance_status(self, instance_ids: list[str], include_all_instances: bool, filters: Any) -> list[Any]:
         """Describe the status of instances as moto does, except instances that are too new to be shown."""
         statuses = super().describe_instance_status(instance_ids, include_all_instances, filters)
-        return [instance for instance in statuses if late.visible(instance)]
+        return [instance for instance in statuses if eventual_consistency.visible(instance)]
 
     def terminate_instances(self, instance_ids: list[str]) -> list[tuple[Any, Any]]:
         """Terminate by EC2's rules (API reference, TerminateInstances): one wrong id, and no instance is terminated;
         one protected instance, and none of its zone is."""
-        late.check_form(instance_ids)
+        eventual_consistency.check_form(instance_ids)
         instances = self.get_multi_instances_by_id(list(dict.fromkeys(instance_ids)))
         shielded = [i for i in instances if i.disable_api_termination is True]
         zones = {i.availability_zone for i in shielded}

@@ -14,7 +14,7 @@ from moto.ec2.responses import EC2Response
 from moto.ec2.utils import parse_user_data
 
 from everspot_local.aws import account
-from everspot_local.aws.ec2 import door, fleet_rules, images, late, pages, scores, throttle
+from everspot_local.aws.ec2 import door, eventual_consistency, fleet_rules, images, pages, scores, throttle
 from everspot_local.aws.ec2.exceptions import MissingParameter, ServiceLinkedRoleMissing, UnsupportedHere
 from everspot_local.aws.ec2.fleet_documents import fleet_document, launched
 from everspot_local.aws.ec2.fleets import LocalFleet
@@ -53,19 +53,19 @@ class LocalEC2Response(EC2Response):
 
     def describe_instances(self) -> ActionResult:
         """Answer DescribeInstances, which knows nothing yet of new instances."""
-        late.check_ids(self.ec2_backend, self._get_param("InstanceIds", []))
+        eventual_consistency.check_ids(self.ec2_backend, self._get_param("InstanceIds", []))
         return super().describe_instances()
 
     def describe_instance_status(self) -> ActionResult:
         """Answer DescribeInstanceStatus, which knows nothing yet of new instances."""
-        late.check_ids(self.ec2_backend, self._get_param("InstanceIds", []))
+        eventual_consistency.check_ids(self.ec2_backend, self._get_param("InstanceIds", []))
         return super().describe_instance_status()
 
     def describe_tags(self) -> ActionResult:
         """Answer DescribeTags, without the tags of new instances."""
         self.error_on_dryrun()
         tags = self.ec2_backend.describe_tags(filters=self._filters_from_querystring())
-        return ActionResult({"Tags": late.visible_tags(self.ec2_backend, tags)})
+        return ActionResult({"Tags": eventual_consistency.visible_tags(self.ec2_backend, tags)})
 
     def register_image(self) -> ActionResult:
         """Answer RegisterImage, and keep what EC2 checks of an image at a launch."""

@@ -1,8 +1,8 @@
-"""Stands in for IAM at the door of every service: books each call, and refuses what a role's policies do not allow.
+"""Stands in for IAM in front of every service: records each call, and refuses what a role's policies do not allow.
 
-It holds only roles' credentials to their policies, and only when told to (`--iam-enforce`); the account's owner, with
-the made-up key of `everspot-local env`, may do everything. Of signatures only the region is checked. moto tells
-which policies a role has; our own evaluation reads them.
+Only the credentials of roles are checked against policies, and only with `--iam-enforce`; the account's owner, with the
+made-up key of `everspot-local env`, may do everything. Only the region of signatures is checked. moto stores the
+policies of a role; this package evaluates them.
 """
 
 import json

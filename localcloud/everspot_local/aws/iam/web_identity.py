@@ -26,7 +26,7 @@ from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.iam.policy_language import Call, Context, PolicyDecision, UnknownCondition, decide
 from everspot_local.aws.refusals import Refused, in_own_words
 from everspot_local.aws.strict import strict
-from everspot_local.machines.neighbour import Silent
+from everspot_local.machines.second_cloud import Silent
 
 ISSUER = "accounts.google.com"
 CERTIFICATES = "/oauth2/v3/certs"

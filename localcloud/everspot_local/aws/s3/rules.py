@@ -17,7 +17,7 @@ from moto.s3.exceptions import S3ClientError
 from moto.s3.models import FakeBucket
 
 from everspot_local.aws.account import ACCOUNT
-from everspot_local.sent import CHECKSUMS, is_base64, length_is_missing, md5_fault
+from everspot_local.body_checks import CHECKSUMS, is_base64, length_is_missing, md5_fault
 
 TAKEN = frozenset(
     {"backup", "bucket", "checkpoints", "datasets", "everspot", "ml-data", "my-bucket", "mybucket", "terraform-state",

@@ -79,7 +79,7 @@ class Vm:
             early = market.clock.now() < machine.launched_at + market.pool_delays(machine.pool).pending / 2
             return "PROVISIONING" if early else "STAGING"
         if machine.phase is MachinePhase.RUNNING:
-            return "STOPPING" if machine.told_off else "RUNNING"
+            return "STOPPING" if machine.stop_requested else "RUNNING"
         return "STOPPING" if machine.phase is MachinePhase.ENDING else "TERMINATED"
 
     def shown(self) -> Document:

@@ -15,7 +15,7 @@ from typing import Any
 from everspot_local.gcp.answers import ApiError, invalid
 from everspot_local.gcp.refusals import bad
 from everspot_local.gcp.storage.bucket_rules import SOFT_DEFAULT, check_bucket, location
-from everspot_local.gcp.storage.kept import Keeping, StorageRefused
+from everspot_local.gcp.storage.object_model import Keeping, StorageRefused
 from everspot_local.gcp.storage.objects import Objects
 from everspot_local.market.clock import stamp
 

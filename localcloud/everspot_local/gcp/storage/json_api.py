@@ -17,7 +17,7 @@ from everspot_local.gcp.iam.policies import Policies
 from everspot_local.gcp.refusals import bad
 from everspot_local.gcp.router import Handler, Request
 from everspot_local.gcp.storage.buckets import BucketDocuments, translated
-from everspot_local.gcp.storage.kept import Stored
+from everspot_local.gcp.storage.object_model import Stored
 from everspot_local.gcp.storage.objects import PAGE, Objects
 from everspot_local.gcp.storage.transfers import Conditions, check_digests, ranged
 from everspot_local.market.clock import stamp

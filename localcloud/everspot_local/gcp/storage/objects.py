@@ -15,7 +15,14 @@ from typing import Any
 
 from everspot_core.clock import Clock
 
-from everspot_local.gcp.storage.kept import BucketContents, Keeping, Page, StorageRefused, Stored, UnfinishedUpload
+from everspot_local.gcp.storage.object_model import (
+    BucketContents,
+    Keeping,
+    Page,
+    StorageRefused,
+    Stored,
+    UnfinishedUpload,
+)
 
 WRITE_EVERY = timedelta(seconds=1)
 """Between two writes to the same name."""

@@ -16,7 +16,7 @@ from werkzeug.http import http_date
 from werkzeug.wrappers import Request, Response
 
 from everspot_local.gcp.answers import ApiError
-from everspot_local.gcp.storage.kept import StorageRefused, Stored
+from everspot_local.gcp.storage.object_model import StorageRefused, Stored
 from everspot_local.gcp.storage.objects import PAGE, Objects
 from everspot_local.gcp.storage.transfers import Conditions, check_digests, check_length, ranged
 

@@ -1,4 +1,4 @@
-"""Courses of pools from files: what the simulator reckons with is what the market gives.
+"""Reads schedules of pools from files, so that the market gives what the simulator assumes.
 
 A workload is the file of `everspot simulate --workload`: of it, its fleet's pools with their prices and the traces that
 they name, `always` being as many as are asked for. Its jobs are for others to submit. Traces are those of the same
@@ -19,7 +19,7 @@ from everspot_core.simulate.workload_file import parse as parse_workload
 from everspot_core.yaml_text import BadYaml
 from everspot_core.yaml_text import load as read_yaml
 
-from everspot_local.controls.replay import Course
+from everspot_local.controls.replay import PoolSchedule
 from everspot_local.controls.script import BadScript
 from everspot_local.market.pools import UNBOUNDED
 
@@ -52,14 +52,14 @@ def load(path: Path, catalogue: Catalogue) -> dict[str, Any]:
 def _of_workload(values: dict[str, Any], path: Path, catalogue: Catalogue) -> dict[str, Any]:
     workload = parse_workload(values, str(path), catalogue)
     traces = traces_of(workload, lambda name: parse_trace((path.parent / name).read_text(encoding="utf-8"), name))
-    courses = []
+    schedules = []
     own = sorted({k.instance_type for k, o in workload.fleet.offers().items() if o.launch_hours is not None})
     if own:
         raise BadScript(f"{path}: launch_hours of a pool ({', '.join(own)}): machines here all boot as long")
     for key, offer in workload.fleet.offers().items():
         trace = None if offer.availability == ALWAYS else traces[offer.availability]
-        courses.append(
-            Course(
+        schedules.append(
+            PoolSchedule(
                 pool=f"{key.instance_type}/{key.zone}",
                 market=key.market,
                 gap=timedelta(minutes=5) if trace is None else trace.gap,
@@ -70,10 +70,10 @@ def _of_workload(values: dict[str, Any], path: Path, catalogue: Catalogue) -> di
         )
     declared = [kind.model_dump(mode="json") for kind in workload.fleet.types if kind.name not in catalogue.types]
     delays = {"boot": workload.fleet.launch_hours * 3600, "notice": workload.fleet.notice_seconds}  # seconds
-    return {"pools": [c.document() for c in courses], "types": declared, "alone": True, "delays": delays}
+    return {"pools": [c.document() for c in schedules], "types": declared, "alone": True, "delays": delays}
 
 
-def _of_trace(pool: str, document: Any) -> Course:
+def _of_trace(pool: str, document: Any) -> PoolSchedule:
     trace = parse_trace(document if isinstance(document, dict) else json.dumps(document), pool)
     prices = () if trace.prices is None else tuple(trace.prices.tolist())
-    return Course(pool, Market.SPOT, trace.gap, tuple(trace.available.tolist()), prices)
+    return PoolSchedule(pool, Market.SPOT, trace.gap, tuple(trace.available.tolist()), prices)

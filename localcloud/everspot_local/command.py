@@ -1,6 +1,6 @@
-"""Stands in for a signed contract with a cloud: what `everspot-local up` asks of the daemon.
+"""The settings that `everspot-local up` passes to the daemon.
 
-It is read without the cloud itself, so that the command answers fast.
+The module imports none of the emulators, so that the command starts fast.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from everspot_local.options import DELAYS, Options
 
 @dataclass(frozen=True)
 class Command:
-    """What `everspot-local up` asks of the daemon, passed as one JSON argument."""
+    """The daemon's settings, passed as one JSON argument."""
 
     state_dir: str
     port: int
@@ -30,7 +30,7 @@ class Command:
     epoch: int | None = None
 
     def options(self) -> Options:
-        """Return the same as settings of a cloud."""
+        """Convert the settings to those of a local cloud."""
         return Options(
             state_dir=Path(self.state_dir),
             region=self.region,

@@ -47,7 +47,7 @@ class BucketContents:
     past: list[tuple[str, Stored]] = field(default_factory=list)
     """Noncurrent versions."""
     deleted: list[tuple[str, Stored]] = field(default_factory=list)
-    """Soft deleted ones, as long as they cost money."""
+    """Soft deleted objects within their retention, which cost money."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What callers say of what they send: how long it is, and its checksums."""
+"""Checks a request's body against its declared length and checksums."""
 
 import base64
 import binascii
@@ -9,18 +9,18 @@ from typing import Any
 
 
 def length_is_none(environ: Mapping[str, Any]) -> bool:
-    """Whether a Content-Length is there that is no length. RFC 9110, 8.6: a number of digits."""
+    """Return whether a Content-Length is present but not a length. RFC 9110, 8.6: a number of digits."""
     stated = str(environ.get("CONTENT_LENGTH") or "").strip()
     return bool(stated) and not (stated.isascii() and stated.isdigit())
 
 
 def length_is_missing(environ: Mapping[str, Any]) -> bool:
-    """Whether a body has neither a length nor an end of its own, as one in chunks has."""
+    """Return whether a body has neither a Content-Length nor chunks."""
     return not environ.get("CONTENT_LENGTH") and "chunked" not in str(environ.get("HTTP_TRANSFER_ENCODING", "")).lower()
 
 
 def is_base64(stated: str, of_bytes: int) -> bool:
-    """Whether it is so many bytes in base64."""
+    """Return whether a text is the base64 form of so many bytes."""
     try:
         return len(base64.b64decode(stated, validate=True)) == of_bytes
     except (binascii.Error, ValueError):

@@ -12,7 +12,7 @@ from everspot_local.market.quotas import Quotas
 from everspot_local.options import CLOUDS, Options
 
 
-class Side(Protocol):
+class CloudProvider(Protocol):
     """One provider in front of the market and its machines. `calls`: the journal of its API calls."""
 
     machines: Machines
@@ -37,13 +37,13 @@ class Side(Protocol):
         """Close for good."""
 
 
-def open_side(options: Options) -> Side:
+def open_provider(options: Options) -> CloudProvider:
     """Return the cloud of these settings, with nothing in it.
 
     Raises:
         RuntimeError: if this process already has a cloud of a kind that allows one per process.
     """
-    return cast(Side, _part(options.cloud, "assembly").open_side(options))
+    return cast(CloudProvider, _part(options.cloud, "assembly").open_provider(options))
 
 
 def quotas(cloud: str, values: Mapping[str, float]) -> Quotas:

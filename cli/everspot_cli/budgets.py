@@ -83,7 +83,7 @@ def amount(value: float, unit: Unit) -> str:
 
 
 def used_up(rows: Iterable[BudgetRow]) -> list[str]:
-    """A sentence for each cap of which nothing is left."""
+    """Return a sentence for each cap that is used up."""
     spent_ones = (row for row in rows if row.cap is not None and row.spent >= row.cap)
     return [
         f"Nothing is left for {f'team {row.team}' if row.team else 'the environment'} "

@@ -11,10 +11,10 @@ from everspot_cli.local_cloud_hints import with_local_cloud
 
 
 def for_store(url: str, profile: str | None) -> Callable[[], Any] | None:
-    """A provider of credentials for `Store.open`. None if the store finds them by itself.
+    """Return a provider of credentials for `Store.open`, or None if the store finds them by itself.
 
     Raises:
-        CliError: if there are none, or the profile cannot be used.
+        CliError: if there are no credentials, or the profile cannot be used.
     """
     cloud = cloud_of(url)
     if cloud is None:

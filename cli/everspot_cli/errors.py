@@ -69,8 +69,11 @@ def fields_wrong(count: int) -> str:
 
 
 def gathered(subject: str, rules: "Sequence[Callable[[], list[str]]]") -> tuple[list[str], CliError | None]:
-    """Ask several rules, each of which returns warnings or refuses fields. Returns all warnings and one combined
-    refusal."""
+    """Run several rules. A rule returns warnings or refuses fields.
+
+    Returns:
+        All warnings, and one error with all refused fields, or None.
+    """
     warnings: list[str] = []
     refused: list[CliError] = []
     for rule in rules:

@@ -14,10 +14,10 @@ from rich.text import Text
 LINES = 20
 """Lines of the program's output that are shown; `everspot logs` has all of them."""
 _OWN = ("error", "missing", "stalled")
-"""Reasons that lie in the program or in its settings."""
+"""Reasons that are caused by the program or by its settings."""
 _LONGEST = 400  # characters of a line
 _RANK = re.compile(r"^\[(?:default|rank)?\d+\]:\s?")
-# torch.distributed.elastic tells of a failure in its own log lines, in a traceback of its own, and in a framed summary.
+# torch.distributed.elastic reports a failure in its own log lines, in its own traceback, and in a framed summary.
 _LOG_LINE = re.compile(r"^[WEIF]\d{4} .*\btorch[/.](?:distributed|multiprocessing)[/.]")
 _FRAME = re.compile(r"^\s*(?:={10,}|-{10,})\s*$")
 _SUMMARY = re.compile(r"^torch\.distributed\.elastic\.multiprocessing\.errors\.ChildFailedError")
@@ -53,7 +53,7 @@ def failure(row: dict[str, Any], events: Sequence[Event]) -> RenderableType | No
 
 
 def summarize_failure(row: dict[str, Any], events: Sequence[Event]) -> FailureWords | None:
-    """The same as words."""
+    """Return the exception, the ending and the last lines as text. None as for `failure`."""
     error_event = next((e for e in reversed(events) if e.kind is EventKind.ERROR), None)
     failed = row["state"] == JobState.FAILED.value
     if not failed and (error_event is None or row["last_reason"] not in _OWN):
@@ -94,7 +94,7 @@ def own_lines(text: str) -> list[str]:
 
 
 def last_exception(lines: Sequence[str]) -> str:
-    """The last exception that was printed, such as `ValueError: bad`; empty if there is none."""
+    """Return the last exception that was printed, such as `ValueError: bad`, or ""."""
     return next((line for line in reversed(lines) if _EXCEPTION.match(line)), "")
 
 

@@ -144,7 +144,7 @@ def _is_known(row: dict[str, Any]) -> bool:
 
 
 def cells(row: dict[str, Any], now: datetime) -> list[str]:
-    """The figures of a pool's row, in the order of `CELLS`. A ! marks the one by which the pool is over its norm."""
+    """The figures of a pool's row, in the order of `CELLS`. A ! marks a figure that is over its norm."""
     usd, each = row["usd_per_hour"], row["hours_per_interruption"]
     refused = f"{row['refusals']}, {humane(row['refused_at'], now)}" if row["refused_at"] else "—"
     worse = row["over_norm"]

@@ -1,4 +1,4 @@
-"""What is told of one job, as names and values: for the terminal and for the page."""
+"""The facts about one job, as names and values: for the terminal and for the web UI."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -23,9 +23,9 @@ def _waits_since(row: dict[str, Any], now: datetime) -> str | None:
 def job_facts(
     row: dict[str, Any], spec: dict[str, Any], now: datetime, *, explained: bool
 ) -> list[tuple[str, str | int | None]]:
-    """Names and values of a row of `job_row`, in the order in which they are shown. A value of None or "" is not known.
+    """Return names and values of a row of `job_row`, in display order. A value of None or "" is unknown.
 
-    `spec`: the job's file as JSON has it; `explained`: whether its failure is told elsewhere.
+    `spec`: the job's file as JSON has it; `explained`: whether its failure is shown elsewhere.
     """
     metrics = ", ".join(f"{name} {value:.4g}" for name, value in sorted(row["metrics"].items()))
     program = spec["recipe"] or " ".join(spec["entrypoint"] or [])

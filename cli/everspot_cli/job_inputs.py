@@ -65,7 +65,7 @@ def _pinned(session: Session, file_name: str, submission: JobSubmission) -> list
 
 
 def pin(session: Session, reference: str) -> str | None:
-    """A dataset's name, or the beginning of a version, as `name@digest`; None if there is none."""
+    """Resolve a dataset's name, or the beginning of a version, to `name@digest`. None if it does not exist."""
     from everspot_store import DatasetMissing
 
     name, _, digest = reference.partition("@")

@@ -11,13 +11,13 @@ _SHOWN = 5
 
 
 def find_job(session: Session, id_prefix: str, *, ended: bool = False) -> JobSubmission:
-    """The job with this id; else the only job whose id begins so; else the only one of these that has not ended, or
-    with `ended` that has. In the last case standard error says which job was chosen.
+    """Return the job with this id, else the only job whose id begins with it.
 
-    Archived jobs are found as the others are.
+    If several ids begin with it, the only job of them that has not ended is chosen; with `ended`, the only one that
+    has. Standard error then names the chosen job. Archived jobs are included.
 
     Raises:
-        CliError: if there is none, or more than one.
+        CliError: if no job matches, or more than one.
     """
     exact = session.store.jobs.get(id_prefix) if id_prefix and "/" not in id_prefix else None
     return exact.value if exact is not None else _submission(session, _resolve_id(session, id_prefix, ended))

@@ -1,4 +1,4 @@
-"""A job as a plan sees it that knows only its author's figures and its record."""
+"""A plan's view of a job, made from the author's figures and the record alone."""
 
 from everspot_core.job import JobSubmission
 from everspot_core.records import JobRecord
@@ -6,7 +6,7 @@ from everspot_core.schedule import JobView, Spent
 
 
 def plain_view(submission: JobSubmission, record: JobRecord | None) -> JobView:
-    """The view of a job of which nothing has been measured. `record`: None before its first attempt."""
+    """Return the view of a job without any measurement. `record`: None before its first attempt."""
     return JobView(
         submission=submission,
         record=record,

@@ -87,11 +87,11 @@ def _as_cli_error(session: Session, error: Exception) -> CliError:
 
 
 _BadParameter: Any = typer.BadParameter
-_UsageError: Any = typer.BadParameter.__mro__[1]  # of click, or of the copy of it that typer brings
+_UsageError: Any = typer.BadParameter.__mro__[1]  # of click, or of the copy of it in typer
 
 
 def _run(session: Session, arguments: list[str]) -> None:
-    """Run a command line. With `--json` all errors are JSON, even those that are found before flags are parsed; what
+    """Run a command line. With `--json` all errors are JSON, even errors before flags are parsed; what
     comes after `--` is another program's. A bad value is reported like every other error."""
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     session.json = "--json" in own

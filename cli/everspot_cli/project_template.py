@@ -1,4 +1,4 @@
-"""A new project: the files of its first commit, and the page that says what to do, in which order, at what cost."""
+"""A new project: the files of its first commit, and SETUP.md: the steps in their order, with their cost."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class SetupCost:
 
 
 def render_files(starter: CloudStarter, answers: ProjectAnswers) -> dict[str, str]:
-    """The texts of a project's files by their paths, but for the page."""
+    """Return the texts of a project's files by path, without SETUP.md."""
     files = {"Pulumi.yaml": _packaged("Pulumi.yaml")}
     files["requirements.txt"] = _requirements()
     files[".gitignore"] = "".join(f"{line}\n" for line in IGNORED)
@@ -72,7 +72,7 @@ def _packaged(name: str) -> str:
 
 
 def estimate_cost(stack: str, text: str) -> SetupCost | None:
-    """What a stack's settings cost a month; None if they cannot be priced."""
+    """Return the monthly cost of a stack's settings, or None if they cannot be priced."""
     try:
         declared = environment(stack, load(text)["config"])
     except BadInputs:
@@ -85,14 +85,14 @@ def estimate_cost(stack: str, text: str) -> SetupCost | None:
 
 
 def estimate_costs(steps: Sequence[SetupStep], files: Mapping[str, str]) -> dict[str, SetupCost | None]:
-    """What the stacks of some steps cost a month, by stack."""
+    """Return the monthly cost of the steps' stacks, by stack."""
     return {
         step.stack: estimate_cost(step.stack, files[f"stacks/Pulumi.{step.stack}.yaml"]) for step in steps if step.stack
     }
 
 
 def describe_cost(step: SetupStep, cost: SetupCost | None) -> str:
-    """What a step costs, in a sentence."""
+    """Return a sentence on the cost of a step."""
     if not step.stack:
         return step.costs or "Costs nothing."
     if cost is None:
@@ -105,7 +105,7 @@ def describe_cost(step: SetupStep, cost: SetupCost | None) -> str:
 
 
 def page(answers: ProjectAnswers, steps: Sequence[SetupStep], costs: Mapping[str, SetupCost | None]) -> str:
-    """The page of the steps, in Markdown."""
+    """Return SETUP.md: the steps, in Markdown."""
     parts = [PAGE.format(account=answers.account, region=answers.region)]
     for number, step in enumerate(steps, 1):
         parts.append(f"## {number}. {step.title}\n\n{step.why} {describe_cost(step, costs.get(step.stack))}\n")

@@ -41,7 +41,7 @@ class JobQuery:
 
 @dataclass(frozen=True)
 class Rows:
-    """Jobs, newest first, and their total number, including those that `limit` left out."""
+    """Jobs, newest first, and their total number before `limit` was applied."""
 
     rows: list[dict[str, Any]]
     count: int

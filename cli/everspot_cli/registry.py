@@ -41,7 +41,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "job": CommandEntry("job", "Show one job: why it failed or waits, state, progress, and its history.", "Jobs"),
     "logs": CommandEntry("logs", "Print what a job has printed, over all its attempts and instances.", "Jobs"),
     "cancel": CommandEntry(
-        "control", "End a job. Its instance is free for others at once; what it has checkpointed stays.", "Jobs"
+        "control", "End a job. Its instance is free for others immediately; its checkpoints stay.", "Jobs"
     ),
     "exec": CommandEntry(
         "shell", "Run a command beside a running job: on its instance, in its folder, as its user.", "Jobs"

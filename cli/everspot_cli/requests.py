@@ -1,4 +1,4 @@
-"""Requests of a user, written into the store for the scheduler to carry out: by commands and by the page."""
+"""Requests of a user, written into the store for the scheduler to carry out: by commands and by the web UI."""
 
 import getpass
 import secrets

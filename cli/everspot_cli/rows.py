@@ -32,7 +32,7 @@ MEANING_OF_STATUS = {
 
 
 def job_status(record: JobRecord, cancelling: bool = False) -> str:
-    """The word for a job's status; `MEANING_OF_STATUS` explains each."""
+    """Return a job's status; `MEANING_OF_STATUS` explains each."""
     if cancelling and not record.state.final:
         return "CANCELLING"
     if record.state is JobState.PENDING:
@@ -60,7 +60,7 @@ def job_row(
     """
     record = record or pending(submission.job_id, submission.submitted_at)
     until = record.changed_at if record.state.final else now
-    nothing = timedelta(0)  # two machines' clocks may tell of an end before its beginning
+    nothing = timedelta(0)  # with two machines' clocks an end may be before its beginning
     job_duration = record.held(until)
     if job_duration is None:
         job_duration = sum(
@@ -213,5 +213,5 @@ def read_suspects(session: Session) -> list[Doubt]:
 
 
 def grave(session: Session) -> str:
-    """The doubts that explain why nothing starts, in one line; empty if there are none."""
+    """Return the doubts that explain why nothing starts, in one line, or ""."""
     return "; ".join(doubt.words for doubt in read_suspects(session) if doubt.grave)

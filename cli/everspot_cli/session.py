@@ -135,7 +135,7 @@ class Session:
 
     @cached_property
     def price_table(self) -> "PriceTable | None":
-        """The newest price table of `everspot cost prices refresh`. None if there is none, or if it cannot be read."""
+        """The newest price table of `everspot cost prices refresh`. None if it does not exist or cannot be read."""
         from everspot_store import BadDocument
 
         try:

@@ -39,7 +39,7 @@ def compare_sets(jobs: Sequence[_Row], a: list[str], b: list[str], metric: str |
 
 
 def describe_measure(row: _Row) -> str:
-    """What a measure shows, in a sentence."""
+    """Return a sentence on what a measure shows."""
     name = row["measure"]
     if row["a_spread"] == 0 == row["b_spread"]:
         return f"{name}: {_without_spread(row)}"
@@ -73,7 +73,7 @@ def _without_spread(row: _Row) -> str:
 
 
 def _chosen(jobs: Sequence[_Row], options: Sequence[str]) -> list[_Row]:
-    """The jobs that any of the words means."""
+    """Return the jobs that match any of the patterns."""
     words = [pattern.strip() for value in options for pattern in value.split(",") if pattern.strip()]
     return [job for job in jobs if any(_means(pattern, job) for pattern in words)]
 
@@ -91,7 +91,7 @@ def _refuse(
     options: Mapping[str, list[str]],
     metric: str | None,
 ) -> None:
-    """Refuse sets that cannot be compared, with all reasons at once."""
+    """Refuse sets that cannot be compared. The error names all reasons."""
     mistakes = []
     for name, rows in chosen.items():
         words = ", ".join(options[name])
@@ -193,7 +193,7 @@ def _side(chosen: Sequence[_Row], done: Sequence[_Row], unpriced: set[str]) -> _
 
 
 def _notes(chosen: Mapping[str, list[_Row]], done: Mapping[str, list[_Row]], unpriced: set[str]) -> list[str]:
-    """What the reader of the figures has to know."""
+    """Return notes that a reader of the figures needs."""
     notes = []
     for name in chosen:
         unsuccessful = len(chosen[name]) - len(done[name])

@@ -33,7 +33,7 @@ GIVEN_UP_IN = timedelta(minutes=5)
 """Time for the engine to finish its present step, once it was asked to stop."""
 
 CHECKED = {"EVERSPOT_FORCE_DESTROY": "1"}
-"""The variable by which the components' guard lets a destroy through. The CLI sets it because it has checked already,
+"""The variable that makes the components' guard allow a destroy. The CLI sets it because it has checked already,
 by the cloud's answers, which are newer than the store's on instances that have just ended."""
 
 
@@ -56,7 +56,7 @@ class Stack:
     Attributes:
         pulumi: The engine's program.
         name: The stack's name; None: the selected one.
-        outputs: Its outputs. Where its first update did not end, those that its state gives.
+        outputs: Its outputs. If its first update did not end, they are derived from its state.
     """
 
     pulumi: str
@@ -142,7 +142,7 @@ class Stack:
             )
 
     def clear_pending(self) -> None:
-        """Clear the pending operations, once nothing of what they left in the cloud is there.
+        """Clear the pending operations, once the cloud has nothing of their resources.
 
         Raises:
             CliError: if the engine refuses.
@@ -198,7 +198,7 @@ def _is_provider(item: Mapping[str, Any]) -> bool:
 
 
 def _outputs_from_state(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What a stack's state says of its only cluster, as outputs; empty if there is none or more than one."""
+    """Return the outputs that a stack's state gives for its only cluster. Empty without a cluster, or with several."""
     manifests = declared_clusters(state)
     if len(manifests) != 1:
         return {}

@@ -160,7 +160,7 @@ def where(row: dict[str, Any]) -> str:
 
 
 def belongs(row: dict[str, Any]) -> str | None:
-    """Whose job a visit is, such as `train-7 of alpha`; None if it is none."""
+    """Return the job that a visit belongs to, such as `train-7 of alpha`, or None if the row is no visit."""
     visit = row["visit_of"]
     return f"{visit['job_id']} of {visit['home']}" if visit is not None else None
 

@@ -62,10 +62,10 @@ def as_url(location: str) -> str:
 
 
 def noted(name: str, source: str) -> Target:
-    """The cluster that the user's file has under a name.
+    """Return the cluster that the user's file has under a name.
 
     Raises:
-        CliError: if there is none.
+        CliError: if the file has no such name.
     """
     clusters = userconfig.load().clusters
     if name not in clusters:
@@ -78,7 +78,7 @@ def noted(name: str, source: str) -> Target:
 def refused(pulumi: str, stack: str | None, stderr: str, otherwise: str) -> CliError:
     """The error if `pulumi` does not answer about a stack, by its own last line.
 
-    If the stack does not exist, the error lists those that do. `otherwise`: the words before any other message of
+    If the stack does not exist, the error lists the existing stacks. `otherwise`: the words before any other message of
     `pulumi`.
     """
     last_line = (stderr.strip().splitlines() or ["nothing"])[-1].removeprefix("error: ")

@@ -42,7 +42,7 @@ class UserConfig:
 
 
 def path() -> Path:
-    """The path of the file, whether it exists or not. It follows the XDG base directory specification, by which a
+    """The path of the file, whether it exists or not. It follows the XDG base directory specification: a
     relative `XDG_CONFIG_HOME` is ignored (https://specifications.freedesktop.org/basedir-spec/latest/)."""
     return base("XDG_CONFIG_HOME", ".config") / "everspot" / "config.toml"
 

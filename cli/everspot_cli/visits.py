@@ -1,4 +1,4 @@
-"""What the command says of jobs that are away at other clusters."""
+"""Texts and figures about jobs that are away at other clusters."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -25,7 +25,7 @@ def travels(record: JobRecord) -> dict[str, Any]:
 
 
 def visit_fields(submission: JobSubmission) -> dict[str, Any] | None:
-    """Whose job a visit is: home's name, the job's id there, and which of its visits this is; None if it is none."""
+    """Return home's name, the job's id there, and the number of the visit. None if the job is no visit."""
     visit = submission.visit
     return {"home": visit.home, "job_id": visit.job_id, "number": visit.number} if visit is not None else None
 

@@ -23,7 +23,7 @@ LISTED = 10
 
 @dataclass(frozen=True, slots=True)
 class WaitReading:
-    """The reasons why jobs wait, as read once. `trouble`: why there are none to read; empty if there are."""
+    """The reasons why jobs wait, as read once. `trouble`: why nothing can be read, or empty."""
 
     waits: dict[str, Wait]
     trouble: str
@@ -120,7 +120,7 @@ def _sentence(words: str, waiting: Sequence[dict[str, Any]], now: datetime) -> s
 
 
 def _so_long(waiting: Sequence[dict[str, Any]], now: datetime) -> str:
-    """Since when it has been so, and since when they are there at all: a new reason begins anew."""
+    """Since when it has been so, and since when they are there at all: a new reason starts again."""
     since = min((row["waits_since"] for row in waiting if row["waits_since"] is not None), default=None)
     if since is None:
         return ""

@@ -121,5 +121,5 @@ def _put(store: "Store", wheel: Wheel, path: Path) -> None:
 
     try:
         store.data.upload(wheel.key, path)
-    except KeyTaken:  # named by its content: whoever put it there put the same
+    except KeyTaken:  # named by its digest, so the existing object is the same
         return

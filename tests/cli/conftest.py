@@ -131,8 +131,7 @@ class World:
         return Answer(done.returncode, done.stdout, done.stderr)
 
     def offer(self, *types: str, **declared: Any) -> None:
-        """Have `cluster.json` say of which types the fleets are made. `declared`: of one of them, which the catalogue
-        lacks."""
+        """Write the types of the fleets into `cluster.json`. `declared`: fields of a type that the catalogue lacks."""
         own = [InstanceType(**declared)] if declared else []
         fleet = FleetOffer(types=list(types), zones=["us-east-1a"], markets=[Market.SPOT])
         self.store.write_manifest(self.store.manifest().model_copy(update={"fleet": fleet, "instance_types": own}))

@@ -1,4 +1,4 @@
-"""A job in the archive is the same to whoever asks for it."""
+"""Every command shows an archived job like any other."""
 
 import pytest
 

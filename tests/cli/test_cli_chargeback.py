@@ -120,7 +120,7 @@ def test_a_spreadsheet_takes_no_tag_for_a_formula(past, tmp_path):
 
 
 class Page(HTMLParser):
-    """Collects tags and what they stand in."""
+    """Collects tags and their parents."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

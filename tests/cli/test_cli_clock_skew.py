@@ -25,7 +25,7 @@ def turn_clock(monkeypatch: pytest.MonkeyPatch, skew: timedelta) -> None:
 def test_times_count_from_the_stores_clock(
     world: Any, spec_file: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, skew: timedelta
 ) -> None:
-    """Given a submitter whose clock is wrong, when a job is submitted, then its times are right and it is told."""
+    """Given a wrong clock of the submitter, when a job is submitted, then its times are right and a warning says so."""
     world.offer("m6i.large")
     world.launch("i-base", 0)
     world.price("i-base", 0, 0.096)

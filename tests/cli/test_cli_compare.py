@@ -36,7 +36,7 @@ def test_two_sets_are_compared_with_an_interval_each(sets):
     assert rows["duration"]["low"] == pytest.approx(1200 - 2.77645 * 2400**0.5, abs=1e-3)
     assert rows["duration"]["shown"] and rows["duration"]["few"]
     assert rows["dollars"]["difference"] == pytest.approx(1200 * 0.096 / 3600, abs=1e-6)
-    # 0.9 three times and 0.8 three times: no spread of which an interval could be made.
+    # 0.9 three times and 0.8 three times: without a spread there is no interval.
     accuracy = rows["test_accuracy"]
     assert accuracy["difference"] == pytest.approx(-0.1)
     assert (accuracy["low"], accuracy["high"], accuracy["shown"], accuracy["detectable_percent"]) == (

@@ -1,4 +1,4 @@
-"""What a dry run tells of the pools: prices in force, placement scores, and how often spot was taken here."""
+"""What a dry run shows of the pools: prices in force, placement scores, and how often spot was taken here."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -28,7 +28,7 @@ def market(tmp_path: Path) -> Iterator[LocalCloud]:
 
 @pytest.fixture
 def scored(monkeypatch):
-    """What scores were asked for; zone b is ten points away from nothing."""
+    """The requests for scores. Zone b has nine points of ten."""
     requests = []
 
     def scores(self, types, count, regions=()):

@@ -70,7 +70,7 @@ def test_each_pool_has_its_price_score_history_and_refusals(fleet):
 def test_what_runs_idles_and_comes_is_counted_by_pool(fleet):
     fleet.submit("more", 9100)
     fleet.to(9200)
-    fleet.launch("i-spot3", 9150)  # the ledger knows its end: it counts no more
+    fleet.launch("i-spot3", 9150)  # the ledger has its end, so it is not counted
     fleet.beat("i-base", job="more")
     rows = rows_by_pool(fleet.run("--json", "fleet").json)
     base = rows["m6i.large", "us-east-1a", "on-demand"]

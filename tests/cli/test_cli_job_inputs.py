@@ -1,4 +1,4 @@
-"""What a job brings along: datasets by version, requirements as wheels; and what comes back by `pull`."""
+"""Inputs of a job: datasets by version, requirements as wheels; and its outputs by `pull`."""
 
 import json
 import os

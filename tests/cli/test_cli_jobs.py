@@ -1,4 +1,4 @@
-"""What `everspot jobs` and `everspot job` tell of a job, and how they wait for its end."""
+"""What `everspot jobs` and `everspot job` show of a job, and how they wait for its end."""
 
 import re
 from datetime import UTC, datetime
@@ -107,7 +107,7 @@ def test_watch_prints_a_line_for_each_change_where_nobody_looks_at_a_terminal(wo
     world.beat("i-base")
 
     def watched(command, *changes):
-        """Each change is made while the command sleeps; without one nothing is to be told."""
+        """Each change is made while the command sleeps. Without a change the command prints nothing."""
         pending_changes = iter(changes)
 
         def go_on(_):

@@ -200,7 +200,7 @@ def test_instances_beyond_the_target_say_what_becomes_of_them_and_when(world, mo
 
 
 def launched(world, name):
-    """A launch that has brought this instance."""
+    """Record a launch that created this instance."""
     place = {"instance_type": "m7i.large", "zone": "us-east-1c", "market": Market.ON_DEMAND}
     brought = LaunchedInstance(instance_id=name, job_id="b", **place)
     intent = LaunchIntent(

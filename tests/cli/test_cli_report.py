@@ -34,7 +34,7 @@ def test_of_several_accuracies_the_lowest_is_told_and_said_to_be(past):
 
 
 def test_the_report_of_a_known_past_is_known_to_the_last_figure(past):
-    """A change here is a change of what users read: look at it, then write the file anew."""
+    """A change here is a change of what users read: look at it, then write the file again."""
     report = run_report(past)
     for price in report["list_prices"]:
         price.pop("age")  # it grows by itself

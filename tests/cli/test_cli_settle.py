@@ -22,7 +22,7 @@ SCALE = 1800.0  # half an hour in a second
 
 @pytest.fixture
 def market(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCloud]:
-    # The hour for which EC2 tells of what has ended would be two seconds.
+    # EC2 lists ended instances for an hour, which would be two seconds here.
     delays = Delays(remembered=timedelta(days=30))
     with LocalCloud(Options(state_dir=tmp_path / "local", scale=SCALE, boot_command=None, delays=delays)) as market:
         for name, value in environment(market).items():

@@ -1,4 +1,4 @@
-"""What `simulate` refuses: every mistake at once, each by its field, with its exit code."""
+"""What `simulate` refuses: one error names every mistake by its field, with its exit code."""
 
 import json
 

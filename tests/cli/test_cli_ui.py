@@ -1,4 +1,4 @@
-"""`everspot ui` as a process: what its pages tell of a small cluster with a past."""
+"""`everspot ui` as a process: what its pages show of a small cluster with a history."""
 
 import os
 import time
@@ -22,7 +22,7 @@ BAD_LINK = {"number": 8, "title": EVIL, "url": "javascript:alert(1)"}
 
 
 def unusual(world: World) -> Anomalies:
-    """Two things that are open, of which one has words from outside, and one that is over."""
+    """Two open anomalies, one of them with text from outside, and one that is over."""
     now = world.clock.now()
     dear = Finding(AnomalyKind.TEAM_OVER_NORM, EVIL, f"team {EVIL} has spent $9.00", {"spent_usd": 9.0})
     idle = Finding(AnomalyKind.IDLE_FLEET, "fleet", "2 of 3 instances have had no work for 2h or longer")

@@ -1,4 +1,4 @@
-"""Who may see the page of `everspot ui`, and act through it."""
+"""Who may read the web UI, and act through it."""
 
 from collections.abc import Iterator
 

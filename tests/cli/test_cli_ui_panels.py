@@ -1,4 +1,4 @@
-"""What the page says of jobs: the reasons of decisions, in words, and never more than it can show."""
+"""What the web UI shows of jobs: the reasons of decisions, in words, and never more rows than it can show."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Readings that all open pages share: how often, and what is told while they fail."""
+"""Readings that all open pages share: how often, and what they show while the store fails."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -13,7 +13,7 @@ T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 class Clockwork:
-    """A store that answers what it is told to, read by a reading whose clock stands still between the test's steps."""
+    """A scripted store, and a reading of it whose clock stands still between the test's steps."""
 
     def __init__(self) -> None:
         self.seconds, self.count, self.broken, self.took = 0.0, 0, False, 0.0

@@ -45,7 +45,7 @@ def test_text_in_square_brackets_is_printed_as_it_is(past: Any, team: str) -> No
 
 
 def test_one_odd_tag_breaks_no_command(past: Any) -> None:
-    """Given a cluster with all odd names at once, when any command reads it, then it ends as it does without them."""
+    """Given a cluster with all odd names, when any command reads it, then it ends as it does without them."""
     plain = {command: past.run(*command, env=frozen(past)).code for command in READING}
 
     make_failed_jobs(past, MARKUP_TEAMS)

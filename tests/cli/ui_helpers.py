@@ -18,7 +18,7 @@ CLOCK = "1e-6@1772539200"  # two days after the world's T0, where it stays
 
 @dataclass
 class Reply:
-    """An answer of the page."""
+    """An answer of the web UI."""
 
     status: int
     headers: dict[str, str]
@@ -54,7 +54,7 @@ class Served:
             line.close()
 
     def enter(self) -> None:
-        """Come in by the printed address."""
+        """Open the printed address, and store its cookie."""
         address = urlsplit(self.answer["url"])
         self.cookie = self.request(f"/?{address.query}").headers["set-cookie"].partition(";")[0]
 
@@ -63,11 +63,11 @@ class Served:
         return self.request(path, **{"Cookie": self.cookie, **headers})
 
     def post(self, path: str, **headers: str) -> Reply:
-        """A form sent from the page itself."""
+        """Send a form of the web UI."""
         return self.request(path, "POST", **{"Cookie": self.cookie, "Origin": self.origin, **headers})
 
     def until(self, path: str, condition: Callable[[str], bool], limit: float = 120) -> str:
-        """A page once it tells something."""
+        """Return a page once its text meets the condition."""
         end = time.monotonic() + limit
         while time.monotonic() < end:
             text = self.get(path).text

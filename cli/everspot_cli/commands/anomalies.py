@@ -22,9 +22,9 @@ def anomalies(
     include_over: Annotated[bool, typer.Option("--all", help="Also what is over: the last hundred.")] = False,
     json: Json = False,
 ) -> None:
-    """Show what is not as usual: jobs far over their estimate, teams over their norm, idle instances, dear pools.
+    """Show what is not as usual: jobs far over their estimate, teams over their norm, idle instances, expensive pools.
 
-    The scheduler looks every few minutes, and tells each finding once to the topic or webhook of `notifications`.
+    The scheduler looks every few minutes, and sends each finding once to the topic or webhook of `notifications`.
     """
     session = current_session(context, json)
     note = None

@@ -76,7 +76,7 @@ def budget(
 
 
 def _check(action: BudgetAction, team: str | None, per: Period | None, values: dict[str, float | None]) -> None:
-    """Refuse wrong arguments, all at once, before anything is changed."""
+    """Refuse wrong arguments before anything is changed. The error names all of them."""
     mistakes: list[tuple[str, str]] = []
     amounts = {f"--{unit.replace('_', '-')}": value for unit, value in values.items() if value is not None}
     if team is not None and (not team.strip() or len(team) > 256 or not team.isprintable()):

@@ -80,7 +80,7 @@ def compare(
 
 
 def _check(job_id: str | None, a: list[str] | None, b: list[str] | None, metric: str | None) -> None:
-    """Refuse wrong arguments, all at once."""
+    """Refuse wrong arguments. The error names all of them."""
     mistakes: list[tuple[str, str]] = []
     if job_id is not None and (a or b):
         mistakes.append(("ID", "does not go with --a and --b"))

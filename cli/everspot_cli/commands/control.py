@@ -32,7 +32,7 @@ def _report(session: Session, answer: dict[str, Any], words: str) -> None:
 
 
 def cancel(context: typer.Context, job_id: JobId, json: Json = False) -> None:
-    """End a job. Its instance is free for others at once; what it has checkpointed stays.
+    """End a job. Its instance is free for others immediately; its checkpoints stay.
 
     For a series, this ends the run that is alive or comes next, and with it the series.
     """

@@ -1,4 +1,4 @@
-"""`everspot doctor`: what works, what does not, and who can mend it."""
+"""`everspot doctor`: what works, what does not, and who can fix it."""
 
 import typer
 from everspot_clouds.registry import cloud_of, provider

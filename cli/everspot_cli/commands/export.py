@@ -52,7 +52,7 @@ def export(
     """Export a month of the ledger as FOCUS, a row for each use of an instance in each hour.
 
     The sum of BilledCost is what the report counts for the month, with what was copied for visits to other clusters.
-    Hours without a known price have no row; they are told. A month that is not over is told too.
+    Hours without a known price have no row: a warning names them. A note says so if the month is not over.
     """
     session = current_session(context, json)
     chosen = parse_month(month, session.now)
@@ -75,7 +75,7 @@ def export(
 
 
 def _columns(session: Session, ledger: MonthLedger, rows: list[dict[str, str]]) -> list[str]:
-    """Those of a row that never was, where there is none: a header tells what the file is."""
+    """Return the columns. A file without rows has a header too, so that its readers know what it is."""
     if rows:
         return list(rows[0])
     empty = UsageRow(hour=ledger.month.begin, kind=UsageKind.ABROAD, resource="")

@@ -73,10 +73,12 @@ def init(
 
 
 def _collect_answers(options: dict[str, str | None], unlisted: bool, *, interactive: bool) -> dict[str, str]:
-    """The answers: the options', and of people for the rest. What people answer is judged at once, and asked again.
+    """Return all answers: those of the options, and for the others those that the user types.
+
+    Each typed answer is checked immediately; the question is repeated until the answer is valid.
 
     Raises:
-        CliError: naming all options that are missing where nobody is asked, or that are wrong before anybody is.
+        CliError: naming all options that are missing if nobody can be asked, or all options with a wrong value.
     """
     missing = [name for name in ASKED if options[name] is None]
     if missing and not interactive:
@@ -97,7 +99,7 @@ def _collect_answers(options: dict[str, str | None], unlisted: bool, *, interact
 
 
 def _answer(name: str, answers: dict[str, str], unlisted: bool) -> str:
-    """What somebody answers, once it is right."""
+    """Ask until the answer is valid, and return it."""
     question, usual = _question(name, answers.get("cloud", ""))
     while True:
         answer = str(typer.prompt(question, default=usual, err=True)).strip()
@@ -144,7 +146,7 @@ def _answers(words: dict[str, str], ids: str | None, unlisted: bool) -> ProjectA
 
 
 def _faults(words: dict[str, str], ids: str | None, unlisted: bool) -> list[Problem]:
-    """Everything that is wrong with the answers that are there."""
+    """Return all problems of the given answers."""
     problems, answers = Problems(), _answers(words, ids, unlisted)
     cloud = words.get("cloud", "")
     cloud_supported = problems.need(
@@ -186,7 +188,7 @@ def _write(folder: Path, files: dict[str, str], *, force: bool) -> list[str]:
 
 
 def _free(path: Path, text: str) -> bool:
-    """Whether a file may be written: there is none, or it says the same."""
+    """Return whether a file may be written: it does not exist, or has the same content."""
     if path.is_symlink() or path.is_dir():
         return False
     try:

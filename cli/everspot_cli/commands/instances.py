@@ -63,7 +63,7 @@ def _lines(session: Session, all: bool) -> dict[str, str]:
 
 
 def surplus(manifest: Manifest, rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What happens to standing instances beyond the declared number, and when, by market. Empty if there are none.
+    """Return what happens to standing instances beyond the declared number, and when, by market.
 
     `rows`: without the instances that were launched for jobs, which belong to no fleet's target.
     """

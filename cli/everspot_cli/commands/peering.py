@@ -32,7 +32,7 @@ def add(session: Session, url: str, egress: float) -> None:
 
 
 def remove(session: Session, name: str) -> None:
-    """Name a peer no more.
+    """Remove a peer.
 
     Raises:
         CliError: if this cluster is not on a folder, no peer has the name, or jobs are there.
@@ -61,4 +61,4 @@ def _need_folder(session: Session) -> None:
 
 def _write(session: Session, peers: "list[Peer]") -> None:
     session.store.write_manifest(session.manifest.model_copy(update={"federation": tuple(peers)}))
-    del session.manifest  # it is read anew
+    del session.manifest  # so that it is read again

@@ -1,4 +1,4 @@
-"""`everspot ui`: the page."""
+"""`everspot ui`: the web UI."""
 
 import os
 import sys

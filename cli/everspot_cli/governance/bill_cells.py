@@ -38,7 +38,7 @@ def parquet_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def _cell(value: Any) -> Any:
-    """Numbers and times as text, of which not a digit is lost; keys and values, which come as pairs, as a mapping."""
+    """Return numbers and times as text without losing a digit, and pairs of keys and values as a mapping."""
     if value is None:
         return ""
     if isinstance(value, date):  # every datetime is one

@@ -97,7 +97,7 @@ class BillFile:
             raise CliError(f"{self._path} is neither CSV nor JSON lines: {error}") from None
 
     def _records(self, file: BinaryIO) -> Iterator[tuple[str, Mapping[Any, Any]]]:
-        """Its rows, each with the place that is told where it is wrong."""
+        """Yield the rows, each with its place in the file, which errors name."""
         magic = file.read(4)
         file.seek(0)
         if magic == bill_cells.MAGIC:

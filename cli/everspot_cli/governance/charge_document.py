@@ -84,7 +84,7 @@ def _line(line: ChargeLine, cost: Fraction) -> dict[str, Any]:
 
 
 def _runs(ledger: MonthLedger, metric: str | None) -> list[PipelineRun]:
-    """The runs that ended in the month, or had not at its end, of which a part had begun by then."""
+    """Return the runs that had begun by the end of the month and had not ended before the month began."""
     material, end = ledger.material, ledger.month.end
     runs = pipelines(material.submissions, _outcomes(ledger), metric)
     return [

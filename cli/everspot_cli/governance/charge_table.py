@@ -1,4 +1,4 @@
-"""The cells of the tables of charges, the same in the terminal and on the page."""
+"""The cells of the tables of charges, the same in the terminal and in HTML."""
 
 from typing import Any
 

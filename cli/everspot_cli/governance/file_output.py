@@ -21,7 +21,7 @@ def as_csv(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> str:
 
 
 def for_spreadsheets(text: str) -> str:
-    """A name such as it may stand in a cell: spreadsheets take what begins with certain signs for a formula, so that
+    """Return a name that is safe in a cell: spreadsheets take what begins with certain signs for a formula, so that
     gets an apostrophe in front (OWASP, "CSV Injection")."""
     return f"'{text}" if text.startswith(_FORMULA) else text
 

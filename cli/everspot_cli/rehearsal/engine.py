@@ -36,7 +36,7 @@ def check_machine() -> None:
 def run_rehearsal(
     spec: JobSpec, folder: Path | None, steps: int | None, seconds: float, show: Callable[[str, int, int], None]
 ) -> dict[str, Any]:
-    """Rehearse, and return the answer. `show`: is told what is done, as which of how many runs.
+    """Rehearse, and return the answer. `show`: gets what is done, the number of the run, and the number of runs.
 
     Raises:
         CliError: if the process ends without an answer.

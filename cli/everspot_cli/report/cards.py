@@ -1,4 +1,4 @@
-"""The figures at the head of the page: costs first, and the saving to plan with."""
+"""The figures at the head of the HTML report: costs first, and the saving to plan with."""
 
 from typing import Any
 

@@ -41,7 +41,7 @@ class Material:
 
 def gather(session: Session, as_of: datetime | None = None) -> Material:
     """Read the whole cluster and compute its bill. All jobs are needed, even for the bill of one, to know which seconds
-    were its own. Without `as_of` it is the bill of this moment, and the ledger is first brought up to date."""
+    were its own. Without `as_of` it is the bill of this moment, and the ledger is updated first."""
     store, note, earlier = session.store, None, as_of
     if as_of is None:
         as_of = session.now

@@ -50,6 +50,6 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], text_columns: i
 
 
 def card(value: str, label: str, small: str = "", tone: str = "") -> str:
-    """A figure with its label; `small` stands below it, and `tone` is its colour: good or bad."""
+    """A figure with its label; `small` is the line below it, and `tone` its colour: good or bad."""
     note = f"<small>{escape(small)}</small>" if small else ""
     return f'<div class="card"><span>{escape(label)}</span><b class="{tone}">{escape(value)}</b>{note}</div>'

@@ -59,7 +59,7 @@ def _path(material: Material, own: JobBill) -> Path:
 
 
 def draw(paths: Sequence[Path], order: Mapping[str, int]) -> str:
-    """The drawing of some jobs, each of which has had an instance; empty if there are none. `order`: the number of each
+    """Return the drawing of some jobs, each of which has had an instance; "" without jobs. `order`: the number of each
     job, which gives its colour."""
     if not paths:
         return ""

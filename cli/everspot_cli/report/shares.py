@@ -12,7 +12,7 @@ _SUMMED = ("cost_usd", "on_demand_cost_usd", "lost_seconds", "spot_hours", "on_d
 
 
 def shares(jobs: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """By tag key, a row for each value of the jobs' tags, the dearest first. The rows of a key add up to the jobs'
+    """By tag key, a row for each value of the tags, the most expensive first. The rows of a key add up to the jobs'
     sum."""
     keys = {key for job in jobs for key in job["tags"]}
     ordered = [key for key in FIRST if key in keys] + sorted(keys - set(FIRST))

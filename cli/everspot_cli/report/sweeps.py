@@ -32,7 +32,7 @@ def read_sweeps(store: Store, submissions: Mapping[str, JobSubmission]) -> dict[
 
 
 def sweep_rows(sweeps: Mapping[str, SweepRecord], jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each sweep, the dearest first. `jobs`: the rows of all jobs."""
+    """A row for each sweep, the most expensive first. `jobs`: the rows of all jobs."""
     trials: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for job in jobs:
         name = sweep_of(job["job_id"], job["tags"])

@@ -207,7 +207,7 @@ def _interruptions(report: dict[str, Any], width: int) -> Table:
 
 
 def resumed_on(report: dict[str, Any], stroke: dict[str, Any]) -> str:
-    """The instance on which a job went on after an interruption. A job that has ended will not go on."""
+    """Return the instance that resumed a job after an interruption. A job that has ended does not resume."""
     states = {job["job_id"]: job["state"] for job in report["jobs"]}
     over = states.get(stroke["job_id"]) in ("FAILED", "CANCELLED", "SUCCEEDED")
     return str(stroke["resumed_on"] or ("never" if over else "not yet"))

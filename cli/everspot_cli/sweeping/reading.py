@@ -46,7 +46,7 @@ def read_sweep(file: Path) -> SweepSpec:
 
 
 def _of_fields(spec: SweepSpec) -> list[Problem]:
-    """Return the problems of fields of which trials would not get the values that were written."""
+    """Return the problems of fields whose values the trials would not get as written."""
     problems = [
         Problem(f"fields.{name}", "the sweep sets it itself, the same in all of its trials")
         for name in ("name", f"tags.{SWEEP_TAG}")

@@ -220,7 +220,7 @@ class SweepRun:
                     step=step,
                     fields=dict(trial.params),
                     spent=self._spent.get(trial.number, NOTHING),
-                    # What was told of one whose job is deleted is known from the study alone.
+                    # The reports of a trial whose job is deleted are in the study alone.
                     useful=trial.number in self._useful or trial.state.name == "COMPLETE",
                 )
             )

@@ -1,4 +1,4 @@
-"""What may be done through the page: each action is one of the command's, asked for once more before it is done."""
+"""The actions of the web UI. Each is an action of the command, and asks for confirmation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from everspot_cli.session import Session
 
 @dataclass(frozen=True)
 class Action:
-    """One action on a job. `label`: of its button; `question` and `meaning`: on the page that asks whether it is
-    meant; `command`: the same in a terminal."""
+    """One action on a job. `label`: of its button; `question` and `meaning`: on the page that asks for
+    confirmation; `command`: the same in a terminal."""
 
     label: str
     question: str

@@ -1,4 +1,4 @@
-"""Who may see the page and act through it: this machine's own browser, which came with the token."""
+"""Access to the web UI: only a browser of this machine that has shown the token may read and act."""
 
 import secrets
 from dataclasses import dataclass, field
@@ -28,8 +28,10 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Keys:
-    """The token of one run, and keys that open the page once: a program that is started with an address shows it to all
-    users of the machine."""
+    """The token of one run, and keys that open the web UI once.
+
+    A browser is started with a key, because all users of the machine can see the arguments of a program.
+    """
 
     port: int
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
@@ -57,11 +59,11 @@ class Keys:
         return f"everspot-ui-{self.port}"
 
     def fits(self, candidate: str) -> bool:
-        """Whether a word is the token."""
+        """Return whether `candidate` is the token."""
         return secrets.compare_digest(candidate.encode(), self.token.encode())
 
     def opens(self, candidate: str) -> bool:
-        """Whether a word in an address opens the page; a key does so once."""
+        """Return whether `candidate`, from an address, opens the web UI. A key does so once."""
         used = {key for key in self._once if secrets.compare_digest(candidate.encode(), key.encode())}
         self._once.difference_update(used)
         return bool(used) or self.fits(candidate)
@@ -94,7 +96,7 @@ class Guard:
         await (answer or self._app)(scope, receive, guarded)
 
     def _answer(self, scope: Scope) -> Response | None:
-        """The refusal, or the way in; None: the app answers."""
+        """Return a refusal, or the response that sets the cookie. None: the app answers."""
         headers, keys = Headers(scope=scope), self._keys
         if headers.get("host") not in keys.hosts:
             return _refused(f"This page answers to {' and '.join(keys.hosts)} only.")

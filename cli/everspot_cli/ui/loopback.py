@@ -1,4 +1,4 @@
-"""This machine's own address, on which the page is served. Nothing else of the product names it."""
+"""This machine's own address. The web UI is served there. Nothing else of the product names it."""
 
 ADDRESS = "127.0.0.1"
 NAMES = (ADDRESS, "localhost")

@@ -30,7 +30,7 @@ ASSETS = {
     **{name: ("ui", "assets", name) for name in ("ui.css", "ui.js", "idiomorph.min.js", "icon.svg")},
 }
 REMEMBERED = 32
-"""The most answers to actions that wait for the page that shows them."""
+"""The most results of actions that are stored until a page shows them."""
 
 
 class Pages:
@@ -146,7 +146,7 @@ class Pages:
         return RedirectResponse(f"/jobs/{name}?said={key}", status_code=303)
 
     def asset(self, request: Request) -> Response:
-        """A file of the page itself."""
+        """A static file of the web UI."""
         name = request.path_params["name"]
         if name not in ASSETS:
             raise HTTPException(404, "There is no such file.")
@@ -154,7 +154,7 @@ class Pages:
         return Response(text, media_type=KINDS[name.rpartition(".")[2]])
 
     def refused(self, request: Request, error: Exception) -> Response:
-        """A page that says why there is none."""
+        """A page that says why the requested one does not exist."""
         assert isinstance(error, HTTPException)  # noqa: S101 - by the table of handlers
         return self._html("refused.html", request, error.status_code, title="Not here", why=error.detail)
 
@@ -166,7 +166,7 @@ class Pages:
         return request.path_params["job"], ACTIONS[request.path_params["action"]]
 
     def _page(self, request: Request, template: str, reading: Reading[Any], shown: Any, **more: Any) -> Response:
-        """A page with what was read last, as of then, or with nothing where nothing was."""
+        """Return a page with the last reading and its time, or an empty one before the first reading."""
         snapshot = reading.current()
         context = shown(snapshot.value, snapshot.at) if snapshot.at is not None else {"panel": None}
         return self._html(template, request, snapshot=snapshot, **context, **more)

@@ -1,4 +1,4 @@
-"""Serves the page on this machine's own address until Ctrl-C."""
+"""Serves the web UI on this machine's own address until Ctrl-C."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ def bound(port: int) -> socket.socket:
 
 
 def serve(app: ASGIApp, listener: socket.socket) -> NoReturn:
-    """Serve until Ctrl-C, and end the program at once."""
+    """Serve until Ctrl-C, and then end the program immediately."""
     config = uvicorn.Config(
         app, loop="asyncio", http="h11", ws="none", lifespan="off", log_config=None, access_log=False,
         server_header=False, timeout_graceful_shutdown=1,

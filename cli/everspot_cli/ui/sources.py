@@ -1,4 +1,4 @@
-"""What the page reads, by the functions of the commands."""
+"""The readings of the web UI, by the functions of the commands."""
 
 import threading
 from collections import OrderedDict
@@ -29,7 +29,7 @@ RARE = timedelta(minutes=5)
 """The least pauses: of what jobs and instances do; of the month's spending, and of the archive's list; of the bill of
 everything that ever was."""
 KEPT = 64
-"""The most jobs of which a reading is kept."""
+"""The most jobs whose reading is kept."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Sources:
         self._lock = threading.Lock()
 
     def job(self, job_id: str) -> Reading[JobRead | None]:
-        """The reading of one job; it reads None if there is none with this id."""
+        """Return the reading of one job. Its value is None if no job has this id."""
         with self._lock:
             if job_id not in self._each:
                 self._each[job_id] = self._reading(lambda: _job(fresh(self.session), job_id), LIVELY)
@@ -87,7 +87,7 @@ class Sources:
 
 
 def fresh(session: Session) -> Session:
-    """The same session, which reads anew what may have been changed since: `cluster.json` and the price tables."""
+    """Return a session that reads `cluster.json` and the price tables again, because they may have changed."""
     again = replace(session, json=True)  # it prints nothing
     again.__dict__.update({name: getattr(session, name) for name in ("clock", "target", "store")})
     return again

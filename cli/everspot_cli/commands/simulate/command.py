@@ -150,7 +150,7 @@ def simulate(
             seed=seed, policies=tuple(policy or ()), compare=compare, plot=plot,
         )
     )  # fmt: skip
-    # Files are written before the long simulation, so that one that cannot be written is reported at once.
+    # Files are written before the long simulation, so that an error in writing is reported immediately.
     notes = inputs.write(request.synthetic, write_traces) if write_traces else []
     if plot is not None:
         # matplotlib is an extra and slow to import.

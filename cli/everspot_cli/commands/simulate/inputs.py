@@ -1,4 +1,4 @@
-"""The inputs of `everspot simulate`: options and trace files, checked together, with all faults reported at once."""
+"""The inputs of `everspot simulate`: options and trace files, checked together. One error names all problems."""
 
 import importlib
 import math
@@ -215,7 +215,7 @@ def _make(options: SimulationOptions, setting: Setting | None, faults: _Faults) 
     if unknown or length is None or setting is None or options.seed < 0:
         return []
     ticks, gap = length
-    # Each name has its own draws, so that a trace does not depend on which others are asked for.
+    # Each name has its own random draws: a trace does not depend on the other requested traces.
     draws = {name: np.random.default_rng([options.seed, *name.encode()]) for name in options.synthetic}
     synthetic_traces: list[Trace] = []
     for name in options.synthetic:

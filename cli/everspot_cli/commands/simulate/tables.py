@@ -117,7 +117,7 @@ def _short(path: str, folder: str) -> str:
 
 
 def _folder(cases: Sequence[Case]) -> str:
-    """The folder that all trace files share, so that rows need not repeat it; empty if there is none."""
+    """Return the folder that all trace files share, or "" if they share none. Rows do not repeat it."""
     paths = [path for case in cases for path in case.paths if not path.startswith(MADE_UP)]
     absolute = {PurePath(path).is_absolute() for path in paths}
     if len(absolute) != 1:

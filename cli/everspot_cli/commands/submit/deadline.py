@@ -21,19 +21,19 @@ _MINUTE, _SECOND = timedelta(minutes=1), timedelta(seconds=1)
 
 
 def bounded(session: Session, submission: JobSubmission) -> JobSubmission:
-    """The job with the bound on a changeover by which its deadline is judged, here and later by the plan."""
+    """Return the job with its bound on a changeover. The deadline check uses it, here and later in the plan."""
     if submission.deadline_at is None:
         return submission
     return submission.model_copy(update={"changeover_bound": longest_changeover(session)})
 
 
 def longest_changeover(session: Session) -> timedelta:
-    """How long launch, boot and set-up may take as a rule, by what this cluster's schedulers have measured."""
+    """Return the usual upper bound of launch, boot and set-up, from the measurements of this cluster's schedulers."""
     from everspot_core.changeover import Experience
 
     try:
         changeovers = session.store.notes.changeovers()
-    except BadDocument:  # it says no more than none would
+    except BadDocument:  # the same as no measurement
         changeovers = None
     bound = Experience(changeovers.times if changeovers is not None else ()).lasting()
     return timedelta(seconds=ceil(bound.total_seconds()))

@@ -162,7 +162,7 @@ def _print_candidates(
         else:
             row[0] += "".join(f"\n  {name.lower()} {cell}" for name, cell in zip(more, pool_cells, strict=True))
     columns += more if wide else []
-    # Where columns are dear, a region that all share is told below.
+    # In a narrow terminal, a region that all rows share is printed below the table.
     shown_columns = [n for n in range(len(columns)) if n != 1 or wide or len({row[1] for row in rows}) > 1]
     table = sheet([columns[n] for n in shown_columns], text_columns=sum(n < 2 for n in shown_columns), fold=("TYPE",))
     for row in rows:

@@ -29,9 +29,11 @@ _PAID = "an instance of its standing fleet is idle, and paid for anyway: only th
 
 
 def elsewhere(session: Session, submission: JobSubmission) -> list[dict[str, Any]]:
-    """The cluster itself and each peer that the job may visit, as their schedulers have noted their pools; empty for a
-    job that stays. The dollars are those by which the schedulers decide: for the whole job, with the changeover there,
-    the spells of Spot that are known, and the way. Of a job that has not begun no checkpoint is sent.
+    """Return a row for the cluster itself and for each peer that the job may visit. Empty for a job that stays.
+
+    The rows follow the pools that the schedulers have noted. The dollars are the schedulers' own estimate: for the
+    whole job, with the changeover there, the expected spells of spot, and the transfer. A job that has not begun
+    sends no checkpoint.
 
     Raises:
         StoreError: if the cluster's own store failed.
@@ -57,14 +59,14 @@ def elsewhere(session: Session, submission: JobSubmission) -> list[dict[str, Any
 
 
 def able_peers(session: Session, submission: JobSubmission) -> list[str]:
-    """The peers that the job may visit and that have an instance type which can hold it, by what is known of them."""
+    """Return the peers that the job may visit and that have an instance type which can hold it."""
     spec, notes = submission.spec, session.store.notes.peers
     able = []
     for peer in (p for p in session.manifest.federation if reachable(p, spec.clouds, spec.clusters)):
         doc = notes.get(peer.name)
         try:
             peer_market = _market(session, peer, doc.value if doc is not None else None)
-        except (StoreError, CliError):  # of the peer's store: nothing is known of it
+        except (StoreError, CliError):  # the peer's store cannot be read
             continue
         if peer_market is None:
             continue
@@ -95,7 +97,7 @@ def _row(
     read: Callable[[], PeerMarket | None],
     problem: str | None,
 ) -> dict[str, Any]:
-    """A cluster of which nothing can be read has a problem, and no figures."""
+    """Return the row of one cluster. A cluster that cannot be read has a problem, and no figures."""
     try:
         peer_market = read()
     except (StoreError, CliError) as error:
@@ -141,7 +143,7 @@ def _figures(
 
 
 def _gigabytes(session: Session, submission: JobSubmission) -> float:
-    """The size of the datasets, which go along; one that does not exist is told of elsewhere."""
+    """Return the size of the datasets, which are sent with the job. Another check names missing datasets."""
     datasets = submission.datasets or [
         dataset for reference in submission.spec.datasets if (dataset := pin(session, reference))
     ]

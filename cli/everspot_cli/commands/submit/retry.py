@@ -39,7 +39,7 @@ def retry(
 ) -> None:
     """Submit a failed or cancelled job again; it goes on from its newest checkpoint.
 
-    It is a new job with the same code, datasets and settings; its retries, budget and deadline begin anew. The old
+    It is a new job with the same code, datasets and settings; its retries, budget and deadline start again. The old
     one and its history stay as they are.
     """
     session = current_session(context, json)

@@ -1,1 +1,1 @@
-"""What each part of the page shows: pure functions from what was read to what the templates write down."""
+"""The contents of each part of the web UI: pure functions from readings to what the templates print."""

@@ -18,7 +18,7 @@ WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 960, 170, 76, 12, 26  # units of the drawing
 
 @dataclass(frozen=True)
 class ChangeLine:
-    """A row of the table. `url`: of the pull request, empty if there is none that a browser should open."""
+    """A row of the table. `url`: of the pull request, empty if a browser should not open it."""
 
     at: str
     environment: str

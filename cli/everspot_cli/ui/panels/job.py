@@ -95,7 +95,7 @@ _ABOVE = ("job", "status", "waits because")  # what stands above the facts
 
 
 def _cost(job_id: str, report: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """What the job has cost, as `everspot cost report` has it; nothing before it is in one."""
+    """Return the cost of the job, as `everspot cost report` has it. Empty until a report contains the job."""
     bill = next((job for job in report["jobs"] if job["job_id"] == job_id), None) if report is not None else None
     if report is None or bill is None:
         return []

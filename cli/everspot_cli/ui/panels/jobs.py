@@ -1,4 +1,4 @@
-"""The page of all jobs: what lives, why it waits, was moved or is late, and what has ended of late."""
+"""The page of all jobs: live jobs, why they wait, were moved or are late, and jobs that ended recently."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class Filter:
 
 @dataclass(frozen=True)
 class JobLine:
-    """A row of the table. `reasons`: reasons, each a sentence; `percent`: of its steps, None if they are not known."""
+    """A row of the table. `reasons`: a sentence each; `percent`: of its steps, None if they are not known."""
 
     job_id: str
     owner: str
@@ -98,7 +98,7 @@ def panel(rows: Sequence[dict[str, Any]], now: datetime, chosen: Filter | None =
 
 
 def list_reasons(row: dict[str, Any], now: datetime) -> list[str]:
-    """The reasons that are known of a job's state: why it is late, waits, is away, has failed, or was moved."""
+    """Return the known reasons of a job's state: why it is late, waits, is away, has failed, or was moved."""
     reasons = []
     if late(row):
         reasons.append(f"Deadline {deadline_words(row, now)}")

@@ -19,7 +19,7 @@ from everspot_core.visits import TripEnd, visits_of
 from everspot_local.cloud import LocalCloud
 from everspot_local.gcp.callers import OWNER_TOKEN
 from everspot_local.options import Options
-from everspot_scheduler.federation.manager import Liaison
+from everspot_scheduler.federation.manager import PeerAccess
 from everspot_scheduler.federation.peer_access import open_peer
 from everspot_scheduler.loop import Scheduler
 from everspot_store import ManualClock, Store
@@ -185,9 +185,11 @@ class Partner(Member):
         super().__init__(declared.owned(cloud), declared.clock, NAMES[cloud], {}, 30)
         peers = build_peers(NAMES[cloud], cloud, REGIONS[cloud], {"federation": [declared.peers[cloud]]})
         self.declare(cloud=cloud, region=REGIONS[cloud], federation=peers)
-        liaison = Liaison(opener=lambda p: open_peer(p, self.manifest, self.clock), chooser=self.choose, threads=0)
+        peer_access = PeerAccess(
+            opener=lambda p: open_peer(p, self.manifest, self.clock), chooser=self.choose, threads=0
+        )
         own = Store.open(*URLS[cloud], clock=declared.clock)  # by what the machine is
-        self.schedulers = [Scheduler(own, self.manifest, self.cloud, "s1", liaison=liaison)]
+        self.schedulers = [Scheduler(own, self.manifest, self.cloud, "s1", peer_access=peer_access)]
 
     def turn(self) -> None:
         """Its scheduler and its agents, once."""

@@ -158,7 +158,7 @@ GROUPS: dict[str, dict[str, CommandEntry]] = {
         "anomalies": CommandEntry(
             "anomalies",
             "Show what is not as usual: jobs far over their estimate, teams over their norm, idle instances, "
-            "dear pools.",
+            "expensive pools.",
         ),
         "commitments": CommandEntry(
             "commitments",

@@ -25,7 +25,7 @@ ACTIONS: dict[str, Action] = {
     "cancel": Action(
         label="Cancel the job",
         question="Cancel this job?",
-        meaning="It ends at its next step, and its instance is free for others at once. What it has checkpointed "
+        meaning="It ends at its next step, and its instance is free for others immediately. What it has checkpointed "
         "stays: a retry goes on from there. If it belongs to a series, the series ends, too.",
         command="everspot cancel",
         send=ask_cancel,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from everspot_clouds.base import CloudError
-from everspot_clouds.registry import cloud_of, provider
+from everspot_clouds.registry import find_cloud, provider
 
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.local_cloud_hints import with_local_cloud
@@ -16,7 +16,7 @@ def for_store(url: str, profile: str | None) -> Callable[[], Any] | None:
     Raises:
         CliError: if there are no credentials, or the profile cannot be used.
     """
-    cloud = cloud_of(url)
+    cloud = find_cloud(url)
     if cloud is None:
         return None
     try:

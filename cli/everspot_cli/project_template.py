@@ -108,7 +108,7 @@ def page(answers: ProjectAnswers, steps: Sequence[SetupStep], costs: Mapping[str
     """Return SETUP.md: the steps, in Markdown."""
     parts = [PAGE.format(account=answers.account, region=answers.region)]
     for number, step in enumerate(steps, 1):
-        parts.append(f"## {number}. {step.title}\n\n{step.why} {describe_cost(step, costs.get(step.stack))}\n")
+        parts.append(f"## {number}. {step.title}\n\n{step.description} {describe_cost(step, costs.get(step.stack))}\n")
         if step.commands:
             parts.append("```\n{}\n```\n".format("\n".join(step.commands)))
     parts.append("`everspot cost estimate` says in full what the stacks cost.\n")
@@ -120,7 +120,7 @@ def document(steps: Sequence[SetupStep], costs: Mapping[str, SetupCost | None]) 
     return [
         {
             "title": step.title,
-            "why": step.why,
+            "why": step.description,
             "commands": list(step.commands),
             "stack": step.stack or None,
             "usd_per_month": _figures(costs.get(step.stack)),

@@ -67,46 +67,50 @@ class Costing:
         """Add what a resource costs a month, whoever runs. `team`: None where the resource cannot say."""
         self.fixed.append(FixedAsk(name=resource.name, kind=kind, team=team or "", expected=usd, low=low, high=high))
 
-    def by_use(self, resource: Declared, what: str) -> None:
-        """Note that a resource costs by use. `what`: in words, with what is counted."""
-        self.used.setdefault(what, []).append(resource.name)
+    def by_use(self, resource: Declared, meter: str) -> None:
+        """Note that a resource costs by use. `meter`: in words, with what is counted."""
+        self.used.setdefault(meter, []).append(resource.name)
 
-    def lack(self, resource: Declared, why: str) -> None:
+    def lack(self, resource: Declared, reason: str) -> None:
         """Note that what a resource costs is not known."""
         self.unpriced.append(resource.name)
-        self.lack_part(resource, why)
+        self.lack_part(resource, reason)
 
-    def lack_part(self, resource: Declared, why: str) -> None:
+    def lack_part(self, resource: Declared, reason: str) -> None:
         """Note that a part of what a resource costs is not known."""
-        self.unknown.append(f"{resource.name}: {why}")
+        self.unknown.append(f"{resource.name}: {reason}")
 
-    def stand_in(self, same: Sequence[str], what: str) -> None:
+    def stand_in(self, same: Sequence[str], subject: str) -> None:
         """Note that another region's list prices stand in for those of the region, if it is not one of the `same`."""
         if self.region is not None and self.region not in same and (self.fixed or self.standing or self.elastic):
             self.unknown.append(
-                f"{self.region}: its list prices of {what} are not known here; {same[0]}'s stand in for them, and are "
-                "mostly the same or lower"
+                f"{self.region}: its list prices of {subject} are not known here; {same[0]}'s stand in for them, "
+                "and are mostly the same or lower"
             )
 
-    def asked(self) -> AskedFor:
+    def total(self) -> AskedFor:
         """The whole. What can have no tag belongs to the environment's team, where it has only one."""
-        named = [ask.team for ask in self.standing] + [ask.team for ask in self.elastic] + [a.team for a in self.fixed]
-        teams = set(named) - {"", UNTAGGED}
+        all_teams = (
+            [charge.team for charge in self.standing]
+            + [charge.team for charge in self.elastic]
+            + [a.team for a in self.fixed]
+        )
+        teams = set(all_teams) - {"", UNTAGGED}
         own = teams.pop() if len(teams) == 1 else UNTAGGED
-        fixed = (replace(ask, team=ask.team or own) for ask in self.fixed)
+        fixed = (replace(charge, team=charge.team or own) for charge in self.fixed)
         return AskedFor(
             standing=tuple(self.standing),
             elastic=tuple(self.elastic),
             fixed=tuple(fixed),
             types=tuple(self.types.values()),
             dates=(self.as_of,) if self.fixed or self.standing or self.elastic else (),
-            by_use=tuple(f"{what}: {', '.join(sorted(names))}" for what, names in sorted(self.used.items())),
+            by_use=tuple(f"{meter}: {', '.join(sorted(names))}" for meter, names in sorted(self.used.items())),
             unknown=tuple(dict.fromkeys(self.unknown)),
             unpriced=tuple(dict.fromkeys(self.unpriced)),
         )
 
 
-def team_of(tags: Any) -> str:
+def read_team(tags: Any) -> str:
     """The team that tags name. They are a mapping, or with some services a list of key and value."""
     if isinstance(tags, list | tuple):
         tags = {str(tag.get("key")): tag.get("value") for tag in items(tags)}
@@ -119,21 +123,21 @@ def number(value: Any) -> Fraction | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str) or not known_whole(value):
         return None
     try:
-        found = float(value)
+        parsed = float(value)
     except ValueError:
         return None
-    return exact(found) if 0 <= found < math.inf else None
+    return exact(parsed) if 0 <= parsed < math.inf else None
 
 
 def items(value: Any) -> list[Mapping[str, Any]]:
     """The mappings of a list; none where it is no list, or not known yet."""
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list | tuple) else []
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list | tuple) else []
 
 
 def texts(value: Any) -> tuple[str, ...]:
     """The texts of a list that are known; none where it is no list."""
     listed = value if isinstance(value, list | tuple) else ()
-    return tuple(one for one in listed if isinstance(one, str) and known_whole(one))
+    return tuple(item for item in listed if isinstance(item, str) and known_whole(item))
 
 
 def part(inputs: Any, *path: str) -> Any:
@@ -152,20 +156,20 @@ def nearest(resource: Declared, templates: Sequence[Declared], *, within: bool =
     it. `within`: the resource is the component itself.
     """
     parents = (*resource.parent_types, resource.type) if within else resource.parent_types
-    beside = [template for template in templates if template.parent_types == parents]
-    return max(beside, key=lambda t: _common(t.name, resource.name), default=None)
+    siblings = [template for template in templates if template.parent_types == parents]
+    return max(siblings, key=lambda t: _common(t.name, resource.name), default=None)
 
 
-def _common(one: str, other: str) -> int:
+def _common(first: str, other: str) -> int:
     """Characters with which both begin."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, other, strict=False)))
 
 
-def region_told(resources: Sequence[Declared], provider: str, zone: str, given: str | None) -> str | None:
-    """The region: `given`, or as the provider of a preview has it, or that of the zones that inputs named `zone`
+def find_region(resources: Sequence[Declared], provider: str, zone: str, stated: str | None) -> str | None:
+    """The region: `stated`, or as the provider of a preview has it, or that of the zones that inputs named `zone`
     have; None if nothing tells."""
-    if given:
-        return given
+    if stated:
+        return stated
     for resource in resources:
         if resource.type == f"pulumi:providers:{provider}" and isinstance(resource.inputs.get("region"), str):
             return str(resource.inputs["region"])
@@ -189,11 +193,11 @@ def choices(capacity: Mapping[str, Any]) -> tuple[list[TypeChoice], list[Instanc
         if not isinstance(facts, Mapping) or not isinstance(facts.get("type"), str):
             continue
         name = str(facts["type"])
-        known = {key: facts[camel(key)] for key in InstanceType.model_fields if camel(key) in facts}
+        own_facts = {key: facts[camel(key)] for key in InstanceType.model_fields if camel(key) in facts}
         own = {key: facts[camel(key)] for key in TypeChoice.model_fields if camel(key) in facts}
         chosen.append(TypeChoice(name=name, **own))
-        if known:
-            declared += _declared(name, known)
+        if own_facts:
+            declared += _declared(name, own_facts)
     return chosen, declared
 
 
@@ -205,19 +209,19 @@ def _declared(name: str, facts: Mapping[str, Any]) -> list[InstanceType]:
         return []
 
 
-def markets_of(elastic: Mapping[str, Any]) -> tuple[Market, ...]:
+def list_markets(elastic: Mapping[str, Any]) -> tuple[Market, ...]:
     """The markets of elastic capacity: those that its settings name, or both."""
-    named = texts(elastic.get("markets"))
-    return tuple(market for market in Market if not named or market.value in named)
+    names = texts(elastic.get("markets"))
+    return tuple(market for market in Market if not names or market.value in names)
 
 
 Rule = Callable[[Costing, Declared], None]
 """How resources of a type are priced."""
 
 
-def by_use(what: str) -> Rule:
-    """The rule of a type that costs by use alone. `what`: in words, with what is counted."""
-    return lambda costing, resource: costing.by_use(resource, what)
+def by_use(meter: str) -> Rule:
+    """The rule of a type that costs by use alone. `meter`: in words, with what is counted."""
+    return lambda costing, resource: costing.by_use(resource, meter)
 
 
 def declared_types(costing: Costing, resource: Declared) -> None:

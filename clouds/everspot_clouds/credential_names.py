@@ -64,7 +64,7 @@ def is_strong(name: str) -> bool:
     return _STRONG.search(_words(name)) is not None
 
 
-def is_secret_of(name: str, value: str) -> bool:
+def is_named_secret(name: str, value: str) -> bool:
     """Whether a value is a secret by the name under which it stands."""
     text = value.strip()
     if len(text) < 3 or is_placeholder(text) or is_reference(text):
@@ -78,10 +78,10 @@ def is_secret_of(name: str, value: str) -> bool:
     return len(text) >= 6 and any(letter.isdigit() for letter in text) and not is_name(text)
 
 
-def is_literal_secret_of(name: str, value: str) -> bool:
+def is_named_literal(name: str, value: str) -> bool:
     """Whether a text in a program is a secret by the name of its variable."""
     digit = any(letter.isdigit() for letter in value)
-    return digit and is_strong(name) and is_secret_of(name, value) and not is_name(value)
+    return digit and is_strong(name) and is_named_secret(name, value) and not is_name(value)
 
 
 def _words(name: str) -> str:

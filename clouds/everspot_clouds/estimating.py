@@ -22,7 +22,7 @@ from everspot_clouds.gcp import estimate as gcp
 from everspot_clouds.gcp.foreseen import foreseen as gcp_foreseen
 from everspot_clouds.setting_names import PREFIX, check_names
 
-_CLOUDS = {"aws": aws.asked, "gcp": gcp.asked}
+_CLOUDS = {"aws": aws.collect_charges, "gcp": gcp.collect_charges}
 _STATE: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "aws": {"aws:kms/key:Key": {"enableKeyRotation": True}, "aws:s3/bucket:Bucket": {}},
     "gcp": {"gcp:kms/cryptoKey:CryptoKey": {}, "gcp:storage/bucket:Bucket": {}},
@@ -50,12 +50,12 @@ def environment(stack: str, config: Mapping[str, Any]) -> Environment:
     problems = Problems()
     check_names(problems, config)
     regions = {cloud: str(config[f"{cloud}:region"]) for cloud in _CLOUDS if config.get(f"{cloud}:region")}
-    found = _state(stack, config.get("everspot:bootstrap"))
+    resources = _state(stack, config.get("everspot:bootstrap"))
     settings = config.get("everspot:cluster")
     if settings is None:
         _check_values(problems, config)
         problems.raise_any(f"Stack {stack}")
-        return Environment(tuple(found), regions)
+        return Environment(tuple(resources), regions)
     here = problems.at("everspot:cluster")
     if here.need(isinstance(settings, Mapping), "", "has to be a mapping"):
         cloud = settings.get("cloud")
@@ -65,10 +65,10 @@ def environment(stack: str, config: Mapping[str, Any]) -> Environment:
                 check_arns(here, settings)
             if check_shape(here, settings) and cloud in regions:
                 own = aws_foreseen(here, stack, settings) if cloud == "aws" else None
-                found += gcp_foreseen(here, stack, settings, regions[cloud]) if own is None else own
+                resources += gcp_foreseen(here, stack, settings, regions[cloud]) if own is None else own
     _check_values(problems, config)
     problems.raise_any(f"Stack {stack}")
-    return Environment(tuple(found), regions)
+    return Environment(tuple(resources), regions)
 
 
 def _check_values(problems: Problems, config: Mapping[str, Any]) -> None:
@@ -79,10 +79,10 @@ def _check_values(problems: Problems, config: Mapping[str, Any]) -> None:
 
 def _state(stack: str, settings: Any) -> list[Declared]:
     """What a bootstrap declares that costs money; nothing where its settings cannot be read."""
-    given = settings if isinstance(settings, Mapping) else {}
-    tags = given.get("tags")
+    section = settings if isinstance(settings, Mapping) else {}
+    tags = section.get("tags")
     owned = {"tags": tags, "labels": {str(k).lower(): v for k, v in tags.items()}} if isinstance(tags, Mapping) else {}
-    kinds = _STATE.get(str(given.get("cloud")), {})
+    kinds = _STATE.get(str(section.get("cloud")), {})
     return [
         Declared(f"urn:pulumi:{stack}::everspot::{kind}::everspot-bootstrap-state", kind, {**owned, **inputs})
         for kind, inputs in kinds.items()
@@ -108,12 +108,14 @@ def estimated(
         catalogue: Default: the one that comes with Everspot.
         recent: What the cluster's ledger tells of the last month.
     """
-    known = builtin() if catalogue is None else catalogue
-    was, will = (None if side is None else asked_of(side, regions) for side in (before, after))
-    return estimate(was, will, known, recent, as_of=fixed_prices.AS_OF)
+    prices = builtin() if catalogue is None else catalogue
+    was, will = (None if side is None else collect_charges(side, regions) for side in (before, after))
+    return estimate(was, will, prices, recent, as_of=fixed_prices.AS_OF)
 
 
-def asked_of(resources: Sequence[Declared], regions: Mapping[str, str] = _NO_REGIONS) -> AskedFor:
+def collect_charges(resources: Sequence[Declared], regions: Mapping[str, str] = _NO_REGIONS) -> AskedFor:
     """What resources ask for, on all clouds together."""
-    parts = [ask(resources, regions.get(cloud)) for cloud, ask in _CLOUDS.items()]
-    return AskedFor(**{field.name: sum((getattr(one, field.name) for one in parts), ()) for field in fields(AskedFor)})
+    parts = [collect(resources, regions.get(cloud)) for cloud, collect in _CLOUDS.items()]
+    return AskedFor(
+        **{field.name: sum((getattr(part, field.name) for part in parts), ()) for field in fields(AskedFor)}
+    )

@@ -47,7 +47,7 @@ class FolderCloud(QuietCloud):
 
     def instances(self) -> list[CloudInstance]:
         """See `Cloud`."""
-        return [_describe(found.value) for found in self._store.instances.scan().values()]
+        return [_describe(document.value) for document in self._store.instances.scan().values()]
 
     def launch(self, intent: LaunchIntent) -> LaunchAnswer:
         """See `Cloud`.
@@ -75,7 +75,7 @@ class FolderCloud(QuietCloud):
 
 
 def _describe(record: InstanceRecord) -> CloudInstance:
-    gone = record.state is InstanceState.GONE
+    ended = record.state is InstanceState.GONE
     return CloudInstance(
         instance_id=record.instance_id,
         instance_type=record.instance_type,
@@ -83,9 +83,9 @@ def _describe(record: InstanceRecord) -> CloudInstance:
         market=record.market,
         role=record.role,
         launched_at=record.booted_at,
-        phase=Phase.ENDED if gone else Phase.ALIVE,
-        ended_at=record.updated_at if gone else None,
-        interrupted=False if gone else None,
+        phase=Phase.ENDED if ended else Phase.ALIVE,
+        ended_at=record.updated_at if ended else None,
+        interrupted=False if ended else None,
     )
 
 

@@ -68,11 +68,11 @@ def check_shape(problems: Problems, settings: Mapping[str, Any]) -> bool:
     ):
         return False
     for index, entry in enumerate(types or ()):
-        named = isinstance(entry, str) or (isinstance(entry, Mapping) and isinstance(entry.get("type"), str))
-        sound &= problems.need(named, f"capacity.instanceTypes[{index}]", "names no type")
+        has_type = isinstance(entry, str) or (isinstance(entry, Mapping) and isinstance(entry.get("type"), str))
+        sound &= problems.need(has_type, f"capacity.instanceTypes[{index}]", "names no type")
     for key in ("tags", "federation", "zones"):
-        wanted: type = dict if key == "tags" else list
-        sound &= problems.need(isinstance(settings.get(key, wanted()), wanted), key, "is of the wrong kind")
+        kind: type = dict if key == "tags" else list
+        sound &= problems.need(isinstance(settings.get(key, kind()), kind), key, "is of the wrong kind")
     if not sound or not _right_numbers(problems, capacity):
         return False
     before = len(problems.found)
@@ -89,9 +89,9 @@ def _check_bounds(problems: Problems, capacity: Mapping[str, Any]) -> None:
     for index, entry in enumerate(spelt["instance_types"]):
         facts = {key: value for key, value in entry.items() if key in InstanceType.model_fields and key != "name"}
         here, listed = problems.at(f"instanceTypes[{index}]"), builtin().types.get(entry["type"])
-        known = listed.model_dump() if listed is not None else {"name": entry["type"]}
+        base = listed.model_dump() if listed is not None else {"name": entry["type"]}
         if facts:
-            modelled(here, InstanceType, {**known, **facts}, " (a type declared in place)")
+            modelled(here, InstanceType, {**base, **facts}, " (a type declared in place)")
             fact_problems(here, entry["type"], facts, listed, override=entry.get(OVERRIDE) is True)
 
 
@@ -102,12 +102,12 @@ def _as_python(value: Any) -> Any:
     return [_as_python(entry) for entry in value] if isinstance(value, list) else value
 
 
-def check_listed(problems: Problems, types: Sequence[TypeChoice], known: Container[str]) -> bool:
+def check_listed(problems: Problems, types: Sequence[TypeChoice], catalogue: Container[str]) -> bool:
     """Add the chosen types that are not known; whether all are. `problems`: of the capacity."""
     sound = True
     for index, choice in enumerate(types):
-        what = f"{choice.name} is not in the catalogue"
-        sound &= problems.need(choice.name in known, f"instanceTypes[{index}].type", what)
+        reason = f"{choice.name} is not in the catalogue"
+        sound &= problems.need(choice.name in catalogue, f"instanceTypes[{index}].type", reason)
     return sound
 
 

@@ -15,10 +15,10 @@ _log = logging.getLogger(__name__)
 
 
 class Listening(ABC):
-    """What is alike of all queues. `receive` polls a queue once, and `delete` removes messages from it. `what`: the
+    """What is alike of all queues. `receive` polls a queue once, and `delete` removes messages from it. `noun`: the
     queue, for the log. `close` ends the thread."""
 
-    what: str
+    noun: str
 
     def __init__(self) -> None:
         self._received: queue.SimpleQueue[Message] = queue.SimpleQueue()
@@ -67,7 +67,7 @@ class Listening(ABC):
                 self._received.put(message)
         self.delete(ignored)
 
-    def rest(self, span: timedelta) -> None:
+    def wait(self, span: timedelta) -> None:
         """Wait for a while, or until it is closed."""
         self._closed.wait(span.total_seconds())
 
@@ -81,8 +81,8 @@ class Listening(ABC):
                 if self._closed.is_set():
                     return
                 loud = _log.critical if self.trouble(error) is Trouble.CREDENTIALS else _log.warning
-                loud("the %s of interruption events could not be read: %s", self.what, error)
-                self.rest(pause)
+                loud("the %s of interruption events could not be read: %s", self.noun, error)
+                self.wait(pause)
                 pause = min(pause * 2, _BACK_OFF[1])
 
     def receive_in_turn(self) -> None:

@@ -48,13 +48,13 @@ class Orphan:
         """What it is and what it costs, for people."""
         parts = [counted(len(self.parts), "instance")] if self.parts else []
         parts += sorted({part.role for part in self.parts if part.role})
-        details = ", ".join(word for word in (self.resource.detail, *parts) if word)
+        details = ", ".join(detail for detail in (self.resource.detail, *parts) if detail)
         return f"{self.resource.kind} {self.resource.name} ({details}): {self.cost}"
 
 
 def find_orphans(
     manifest: Manifest,
-    known: Collection[str],
+    stack_ids: Collection[str],
     clock: Clock,
     *,
     site: Site | None = None,
@@ -65,7 +65,7 @@ def find_orphans(
 
     Args:
         manifest: Names the cluster, its cloud and its region.
-        known: The ids of the resources that the stack has.
+        stack_ids: The ids of the resources that the stack has.
         clock: The market's.
         site: The cluster's resources; by default asked with the environment's credentials.
         catalogue: Types and prices; by default the built-in ones.
@@ -75,36 +75,36 @@ def find_orphans(
         CloudError: if the cloud refuses or does not answer.
     """
     site = site or provider(manifest.cloud).site(manifest)
-    resources = [*site.left(), *site.free()]
+    resources = [*site.remaining(), *site.free()]
     try:
         resources += site.elsewhere()
     except CloudError as error:
         if refused is None:
             raise
         refused.append(f"queues, topics, buckets and keys could not be looked for: {error} {error.fix}".strip())
-    unknown = unclaimed(resources, known)
-    machines = [one for pair in unknown for one in (pair[0], *pair[1]) if one.market is Market.SPOT]
+    unknown = unclaimed(resources, stack_ids)
+    machines = [machine for pair in unknown for machine in (pair[0], *pair[1]) if machine.market is Market.SPOT]
     prices = _spot_prices(manifest, clock, machines)
     return priced(unknown, site, manifest.region, catalogue or builtin(), prices)
 
 
-def unclaimed(resources: Iterable[Left], known: Collection[str]) -> list[tuple[Left, tuple[Left, ...]]]:
+def unclaimed(resources: Iterable[Left], stack_ids: Collection[str]) -> list[tuple[Left, tuple[Left, ...]]]:
     """Return the resources that nobody claims, each with its instances.
 
     Claimed is what a stack knows, what a scheduler launched, what is kept on purpose, and what belongs to any of them.
     What is ending needs no claim.
     """
-    present = [one for one in resources if not one.kept and not one.ending]
-    names = {one.name for one in present}
+    present = [resource for resource in resources if not resource.retained and not resource.ending]
+    names = {resource.name for resource in present}
     parts: dict[str, list[Left]] = {}
     roots = []
-    for one in present:
-        if one.launched or one.name in known or one.part_of in known:
+    for resource in present:
+        if resource.launched or resource.name in stack_ids or resource.part_of in stack_ids:
             continue
-        if one.part_of in names:
-            parts.setdefault(one.part_of, []).append(one)
+        if resource.part_of in names:
+            parts.setdefault(resource.part_of, []).append(resource)
         else:
-            roots.append(one)
+            roots.append(resource)
     return [(root, tuple(parts.get(root.name, ()))) for root in roots]
 
 
@@ -114,10 +114,10 @@ def priced(
     """Return these resources with the cost of an hour and the command that removes each, the dearest first."""
     orphans = []
     for resource, parts in unknown:
-        costs = [_usd_per_hour(one, region, catalogue, prices) for one in (resource, *parts)]
+        costs = [_usd_per_hour(item, region, catalogue, prices) for item in (resource, *parts)]
         total = None if None in costs else sum(cost for cost in costs if cost is not None)
         orphans.append(Orphan(resource, parts, total, site.removal(resource)))
-    return sorted(orphans, key=lambda one: (-(one.usd_per_hour or 0), one.resource.kind, one.resource.name))
+    return sorted(orphans, key=lambda item: (-(item.usd_per_hour or 0), item.resource.kind, item.resource.name))
 
 
 def _usd_per_hour(resource: Left, region: str, catalogue: Catalogue, prices: Prices) -> float | None:
@@ -131,7 +131,7 @@ def _usd_per_hour(resource: Left, region: str, catalogue: Catalogue, prices: Pri
 
 def _spot_prices(manifest: Manifest, clock: Clock, machines: Sequence[Left]) -> dict[tuple[str, str], float]:
     """Spot prices now. None where the cloud does not tell them: that an orphan exists matters more than its price."""
-    pools = {(one.instance_type, one.zone) for one in machines if one.instance_type}
+    pools = {(machine.instance_type, machine.zone) for machine in machines if machine.instance_type}
     if not pools:
         return {}
     cloud = provider(manifest.cloud)

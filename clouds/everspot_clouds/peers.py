@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from everspot_clouds.base import CloudError, Trouble
-from everspot_clouds.registry import cloud_of, provider
+from everspot_clouds.registry import find_cloud, provider
 
 AHEAD = timedelta(minutes=10)
 """The time before their end at which credentials are replaced: longer than the five minutes from which on obstore asks
@@ -31,10 +31,10 @@ def peer_credentials(cloud: str, region: str, url: str, identity: str, audience:
     Raises:
         UnknownCloud: if this version does not know the cluster's cloud.
     """
-    theirs = cloud_of(url)
-    if theirs is None or not identity:
+    peer_cloud = find_cloud(url)
+    if peer_cloud is None or not identity:
         return None
-    got = provider(theirs).peer_credentials(url, identity, audience, provider(cloud).proof(region))
+    got = provider(peer_cloud).peer_credentials(url, identity, audience, provider(cloud).proof(region))
     return None if got is None else Renewed(got)
 
 
@@ -47,7 +47,7 @@ class Renewed:
         """`get`: asks for new ones, whose `expires_at` is in real time, as the clouds' clocks are."""
         self._get, self._now = get, now
         self._lock = threading.Lock()
-        self._held: Mapping[str, Any] | None = None
+        self._current: Mapping[str, Any] | None = None
 
     def __call__(self) -> dict[str, Any]:
         """The credentials for now.
@@ -58,11 +58,11 @@ class Renewed:
                 refuses (everspot_store/cloud_errors.py).
         """
         with self._lock:
-            if self._held is None or self._held["expires_at"] - self._now() < AHEAD:
+            if self._current is None or self._current["expires_at"] - self._now() < AHEAD:
                 try:
-                    self._held = self._get()
+                    self._current = self._get()
                 except CloudError as error:
                     if error.trouble in (Trouble.TRANSIENT, Trouble.THROTTLED):
                         raise ConnectionError(str(error)) from None
                     raise
-            return dict(self._held)
+            return dict(self._current)

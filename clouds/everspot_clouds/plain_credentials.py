@@ -36,7 +36,7 @@ from detect_secrets.plugins.stripe import StripeDetector
 from detect_secrets.plugins.telegram_token import TelegramBotTokenDetector
 from detect_secrets.plugins.twilio import TwilioKeyDetector
 
-from everspot_clouds.credential_names import is_name, is_placeholder, is_reference, is_secret_of
+from everspot_clouds.credential_names import is_name, is_named_secret, is_placeholder, is_reference
 
 PASSWORD = "a password"  # noqa: S105 - the name of a kind
 RANDOM = "a random key"
@@ -294,8 +294,8 @@ def credentials_in(text: str) -> list[Credential]:
     """Return what looks like a credential in a text by its form, also packed as base64 within it, as a cloud-config has
     files (`encoding: b64` and `gz+b64`)."""
     texts = dict.fromkeys((text[:LONGEST], without_unseen(text[:LONGEST])))
-    found = [one for each in texts for layer in _layers(each, _LAYERS) for one in _by_form(layer)]
-    return list(dict.fromkeys(found))
+    matches = [match for each in texts for layer in _layers(each, _LAYERS) for match in _by_form(layer)]
+    return list(dict.fromkeys(matches))
 
 
 def without_unseen(text: str) -> str:
@@ -341,24 +341,24 @@ def _starts(text: str, value: str) -> Iterator[int]:
 def credentials_under(name: str, value: str) -> list[Credential]:
     """Return what looks like a credential in a value by its form, its name, or because it is random. `name`: the key
     under which it stands, or the name beside it."""
-    found = credentials_in(value)
+    matches = credentials_in(value)
     name, value = without_unseen(name), without_unseen(value)
-    if not found and is_secret_of(name, value):
-        found = [Credential(PASSWORD, value)]
-    if not found and not _is_digest(name):
-        found = [Credential(RANDOM, word) for word in _words(value) if _is_random(word)]
-    return found
+    if not matches and is_named_secret(name, value):
+        matches = [Credential(PASSWORD, value)]
+    if not matches and not _is_digest(name):
+        matches = [Credential(RANDOM, token) for token in _words(value) if _is_random(token)]
+    return matches
 
 
-def kinds_of(found: Iterable[Credential]) -> list[str]:
+def list_kinds(credentials: Iterable[Credential]) -> list[str]:
     """Return the kinds of credentials, each once. A general kind is left out beside one that says more."""
-    kinds = list(dict.fromkeys(one.kind for one in found))
+    kinds = list(dict.fromkeys(credential.kind for credential in credentials))
     return [kind for kind in kinds if kind not in _GENERAL] or kinds[:1]
 
 
 def kinds_in(text: str) -> list[str]:
     """Return the kinds of credentials that a text seems to hold."""
-    return kinds_of(credentials_in(text))
+    return list_kinds(credentials_in(text))
 
 
 def _by_form(text: str) -> Iterator[Credential]:
@@ -420,8 +420,8 @@ def unpacked(text: str) -> bytes:
         ValueError: if it is no base64.
         zlib.error: if what is compressed cannot be read.
     """
-    found = base64.b64decode("".join(text.split()), validate=True)
-    return zlib.decompressobj(wbits=31).decompress(found, LONGEST) if found[:2] == b"\x1f\x8b" else found
+    decoded = base64.b64decode("".join(text.split()), validate=True)
+    return zlib.decompressobj(wbits=31).decompress(decoded, LONGEST) if decoded[:2] == b"\x1f\x8b" else decoded
 
 
 _DIGEST = re.compile(
@@ -440,24 +440,26 @@ def _words(value: str) -> list[str]:
     """The words of a value that could be random keys; none where public keys or digests stand."""
     if len(value) > _LONGEST_LINE or _PUBLIC.search(value):
         return []
-    return [word for word in re.split(r"[\s\"',;:=]+", value) if _WORD.fullmatch(word)]
+    return [token for token in re.split(r"[\s\"',;:=]+", value) if _WORD.fullmatch(token)]
 
 
-def _is_random(word: str) -> bool:
+def _is_random(token: str) -> bool:
     """Whether a word is as random as detect-secrets wants base64 to be, and no path or name in mixed case."""
-    if _is_packed_text(word):
+    if _is_packed_text(token):
         return False
-    classes = [(c.isupper(), c.islower(), c.isdigit()) for c in word]
-    changes = sum(one != other for one, other in pairwise(classes))
-    mixed = all(any(one[kind] for one in classes) for kind in range(3))
+    classes = [(c.isupper(), c.islower(), c.isdigit()) for c in token]
+    changes = sum(kinds != other for kinds, other in pairwise(classes))
+    mixed = all(any(kinds[kind] for kinds in classes) for kind in range(3))
     return (
-        mixed and changes >= _CHANGES * len(word) and _ENTROPY.calculate_shannon_entropy(word) > _ENTROPY.entropy_limit
+        mixed
+        and changes >= _CHANGES * len(token)
+        and _ENTROPY.calculate_shannon_entropy(token) > _ENTROPY.entropy_limit
     )
 
 
-def _is_packed_text(word: str) -> bool:
+def _is_packed_text(token: str) -> bool:
     """Whether a word is the base64 of a text, which has been looked at itself."""
     try:
-        return unpacked(word + "=" * (-len(word) % 4)).decode("ascii").isprintable()
+        return unpacked(token + "=" * (-len(token) % 4)).decode("ascii").isprintable()
     except (ValueError, zlib.error):
         return False

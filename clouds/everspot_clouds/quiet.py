@@ -49,7 +49,7 @@ class QuietCloud:
     def terminate(self, instances: Iterable[str]) -> None:
         """See `Cloud`: none is known."""
 
-    def quota_of(self, instance_type: str, market: Market) -> str:
+    def quota_name(self, instance_type: str, market: Market) -> str:
         """See `Cloud`: there is one for everything."""
         return ""
 

@@ -112,7 +112,7 @@ def job_rules() -> "CloudRules":
     )
 
 
-def cloud_of(url: str) -> str | None:
+def find_cloud(url: str) -> str | None:
     """The name of the cloud that a store's URL belongs to; None if no cloud has its scheme."""
     scheme = url.partition(":")[0]
     return next((name for name, entry in CLOUDS.items() if scheme in entry.schemes), None)

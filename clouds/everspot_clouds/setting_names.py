@@ -17,32 +17,32 @@ CLOUD = "cloud"
 
 
 @cache
-def known() -> Mapping[str, Mapping[str, Any]]:
+def load_names() -> Mapping[str, Mapping[str, Any]]:
     """By cloud and section, each setting with the settings in it; None where it holds a value or keys of one's own."""
     text = files("everspot_clouds").joinpath("setting_names.json").read_text(encoding="utf-8")
-    found: dict[str, dict[str, Any]] = json.loads(text)
-    return found
+    names: dict[str, dict[str, Any]] = json.loads(text)
+    return names
 
 
 def check_names(problems: Problems, config: Mapping[str, Any]) -> None:
     """Add every name in the sections of a file's `config` that is no setting there, and each section that is meant as
     another: what else a project keeps under its own name is its own."""
-    sections = sorted({section for each in known().values() for section in each})
+    sections = sorted({section for each in load_names().values() for section in each})
     for key, value in config.items():
         name = str(key).removeprefix(PREFIX)
         if not str(key).startswith(PREFIX):
             continue
         if name not in sections:
-            meant = near(name, sections)
-            problems.need(not meant, str(key), f"is not a setting{meant}")
-        elif isinstance(value, Mapping) and (here := known().get(str(value.get(CLOUD)))):
+            suggestion = near(name, sections)
+            problems.need(not suggestion, str(key), f"is not a setting{suggestion}")
+        elif isinstance(value, Mapping) and (here := load_names().get(str(value.get(CLOUD)))):
             _check(problems.at(str(key)), value, {CLOUD: None, **here[name]})
 
 
-def _check(problems: Problems, given: Mapping[str, Any], names: Mapping[str, Any]) -> None:
-    problems.unknown(given, names, "is not a setting", listed=True)
+def _check(problems: Problems, section: Mapping[str, Any], names: Mapping[str, Any]) -> None:
+    problems.unknown(section, names, "is not a setting", listed=True)
     for name, inner in names.items():
-        value = given.get(name)
+        value = section.get(name)
         if inner and isinstance(value, Mapping):
             _check(problems.at(name), value, inner)
         for index, entry in enumerate(value if inner and isinstance(value, list) else ()):

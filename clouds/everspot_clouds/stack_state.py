@@ -21,10 +21,12 @@ _CONTROL, _DATA = "-store-control", "-store-data"
 _REGION_VARIABLES = {"aws": ("AWS_REGION", "AWS_DEFAULT_REGION"), "gcp": ("GOOGLE_REGION", "CLOUDSDK_COMPUTE_REGION")}
 
 
-def known_ids(state: Mapping[str, Any]) -> frozenset[str]:
+def list_ids(state: Mapping[str, Any]) -> frozenset[str]:
     """Return the ids of a stack's resources, and the names at the end of those that are paths or ARNs."""
     ids = {str(item["id"]) for item in resources(state) if item.get("id")}
-    return frozenset(ids | {one.rpartition("/")[2] for one in ids} | {re.split("[:/]", one)[-1] for one in ids})
+    return frozenset(
+        ids | {full_id.rpartition("/")[2] for full_id in ids} | {re.split("[:/]", full_id)[-1] for full_id in ids}
+    )
 
 
 def declared_clusters(state: Mapping[str, Any]) -> list[Manifest]:
@@ -39,18 +41,18 @@ def declared_clusters(state: Mapping[str, Any]) -> list[Manifest]:
         by_region = regions.setdefault((cloud, cluster), {})
         if region or account:
             by_region[region] = account or by_region.get(region, "")
-    found = []
+    manifests = []
     for (cloud, cluster), places in sorted(regions.items()):
-        named = {region: account for region, account in places.items() if region}
+        accounts_by_region = {region: account for region, account in places.items() if region}
         default_region, default_account = _provider(cloud, items)
-        if not named:
-            named = {default_region: next(iter(places.values()), "")}
+        if not accounts_by_region:
+            accounts_by_region = {default_region: next(iter(places.values()), "")}
         accounts = [account for account in places.values() if account]
-        for region, account in sorted(named.items()):
+        for region, account in sorted(accounts_by_region.items()):
             urls = _urls(cloud, cluster, region, state)
             owner = account or (accounts[0] if accounts else default_account)
-            found.append(Manifest(cluster=cluster, cloud=cloud, region=region, account=owner, **urls))
-    return found
+            manifests.append(Manifest(cluster=cluster, cloud=cloud, region=region, account=owner, **urls))
+    return manifests
 
 
 def _tagged(items: list[Mapping[str, Any]]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:

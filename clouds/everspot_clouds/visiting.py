@@ -53,8 +53,8 @@ def egress_usd_per_gb(cloud: str, other: str, *, same_region: bool) -> float:
 
 def region_of_url(url: str) -> str:
     """The region that the URL of a bucket on AWS names; empty if it names none."""
-    found = _REGION.search(url)
-    return found[1] if found else ""
+    match = _REGION.search(url)
+    return match[1] if match else ""
 
 
 def _digest(*names: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from everspot_clouds.plain_credentials import credentials_under, kinds_of
+from everspot_clouds.plain_credentials import credentials_under, list_kinds
 from everspot_core.problems import Problem
 
 from everspot_policy.aws import compute as aws_compute
@@ -37,7 +37,7 @@ def no_plain_credentials(subject: Subject) -> Iterator[Problem]:
             continue
         for path, key, text in _texts(name, name, value, 0):
             matches = [] if text in subject.secrets else credentials_under(key, text)
-            for kind in kinds_of(matches):
+            for kind in list_kinds(matches):
                 yield Problem(path, f"seems to hold {kind}")
 
 

@@ -16,7 +16,7 @@ from everspot_clouds.base import CloudError
 from everspot_clouds.base.drift import AddedByHand, KeptResource
 from everspot_clouds.orphans import Orphan, find_orphans
 from everspot_clouds.registry import LOOKED_AT, added_by_hand
-from everspot_clouds.stack_state import declared_clusters, known_ids
+from everspot_clouds.stack_state import declared_clusters, list_ids
 from everspot_core.deployment import PendingOperation, pending_operations
 from everspot_core.manifest import Manifest
 from everspot_store import SystemClock
@@ -80,7 +80,7 @@ class Drift:
                  "changes": [change.model_dump() for change in r.changes]}
                 for r in self.resources
             ],
-            "added": [{"urn": a.urn, "kind": a.kind, "what": a.what, "key": a.key} for a in self.added],
+            "added": [{"urn": a.urn, "kind": a.kind, "what": a.detail, "key": a.key} for a in self.added],
             "pending": [{"urn": p.urn, "type": p.type, "operation": p.operation} for p in self.pending],
             "orphans": [
                 {"kind": o.resource.kind, "name": o.resource.name, "detail": o.resource.detail,
@@ -121,7 +121,7 @@ def drift(engine: Engine, environment: str, limit: timedelta = PREVIEWED_IN, loo
 
 def _orphans(state: Mapping[str, Any], blind: list[str]) -> tuple[Orphan, ...]:
     """What no stack knows of the clusters of this one. `blind`: gets why a cloud could not be asked."""
-    known, clock = known_ids(state), SystemClock.from_environment()
+    known, clock = list_ids(state), SystemClock.from_environment()
     orphans: list[Orphan] = []
     for manifest in declared_clusters(state):
         try:

@@ -28,7 +28,7 @@ def told(drift: Drift) -> str:
     for orphan in drift.orphans:
         lines.append(f"+ in no stack: {orphan.sentence}")
         lines += [f"    to remove it: {orphan.command}"] if orphan.command else []
-    lines += [f"+ {each.kind} on {name_of(each.urn)}, added by hand: {each.what}" for each in drift.added]
+    lines += [f"+ {each.kind} on {name_of(each.urn)}, added by hand: {each.detail}" for each in drift.added]
     blind = [code(why, 500) for why in drift.blind]
     if not lines:
         clean = f"{drift.environment}: as it was left"

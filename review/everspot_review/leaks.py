@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from everspot_clouds.credential_names import is_literal_secret_of, is_placeholder, is_secret_of, is_strong
+from everspot_clouds.credential_names import is_named_literal, is_named_secret, is_placeholder, is_strong
 from everspot_clouds.plain_credentials import (
     PASSWORD,
     RANDOM,
     Credential,
     credentials_in,
     credentials_under,
-    kinds_of,
+    list_kinds,
     strike,
     without_unseen,
 )
@@ -119,7 +119,7 @@ def _leaks_of_document(text: str, *, settings: bool = False) -> list[Leak]:
             paths.setdefault(number, value.path)
             found.setdefault(number, []).append(one)
     return [
-        Leak(number, tuple(kinds_of(each)), paths.get(number, ""), tuple(one.value for one in each))
+        Leak(number, tuple(list_kinds(each)), paths.get(number, ""), tuple(one.value for one in each))
         for number, each in sorted(found.items())
         if each and not _is_allowed(lines, number)
     ]
@@ -204,14 +204,14 @@ def _leaks_of_lines(project: Project, path: str, added: Mapping[int, str]) -> li
         each = each or (_pairs(line) if pairs else _literals(line[:_LONGEST_LINE]))
         each = [one for one in each if not _is_example(one.value)]
         if each and not _ALLOWED.search(line) and not _ALLOWED.search(added.get(number - 1, "")):
-            found.append(Leak(number, tuple(kinds_of(each)), "", tuple(one.value for one in each)))
+            found.append(Leak(number, tuple(list_kinds(each)), "", tuple(one.value for one in each)))
     return found
 
 
 def _pairs(line: str) -> list[Credential]:
     """What a line of a file of settings calls a secret."""
     matches = [match for part in line.split("\r") if (match := _PAIR.fullmatch(part))]
-    return [Credential(PASSWORD, match[2]) for match in matches if is_secret_of(match[1], match[2])]
+    return [Credential(PASSWORD, match[2]) for match in matches if is_named_secret(match[1], match[2])]
 
 
 def _literals(line: str) -> list[Credential]:
@@ -220,7 +220,7 @@ def _literals(line: str) -> list[Credential]:
     return [
         Credential(PASSWORD, value)
         for match in _LITERAL.finditer(line)
-        if (value := match[3] or match[4]) and is_literal_secret_of(match[1], value)
+        if (value := match[3] or match[4]) and is_named_literal(match[1], value)
     ]
 
 

@@ -56,7 +56,7 @@ class Place:
     def site(self, manifest: Any) -> "Place":
         return self
 
-    def left(self) -> list[Left]:
+    def remaining(self) -> list[Left]:
         if self.denied:
             raise CloudError("AWS refused: you are nobody", Trouble.CREDENTIALS, "log in")
         self.looks += 1
@@ -93,7 +93,7 @@ def machine(name: str, part_of: str = "fleet-known", **more: Any) -> Left:
     return Left(kind="instance", name=name, detail="agent, g5.xlarge in us-east-1a, running", part_of=part_of, **more)
 
 
-BUCKET = Left(kind="bucket", name="everspot-data", kept=True)
+BUCKET = Left(kind="bucket", name="everspot-data", retained=True)
 
 
 class Ground:

@@ -24,7 +24,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[PretendCloud]]:
     """The second cloud, known to the product by one entry of the registry."""
     monkeypatch.setitem(registry.CLOUDS, "pretend", registry.CloudEntry("pretend_cloud.provider", ("pretend",)))
     yield PretendCloud
-    PretendCloud.taken = None
+    PretendCloud.preempted_at = None
 
 
 @pytest.fixture

@@ -41,11 +41,11 @@ def ec2(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, Stubber]]:
 
 
 def overrides(**each: Any) -> list[dict[str, Any]]:
-    found = []
+    entries = []
     for kind in ("g5.xlarge", "g6.xlarge"):
         for place in PLACES.values():
-            found.append({"InstanceType": kind, "SubnetId": place, **each})
-    return found
+            entries.append({"InstanceType": kind, "SubnetId": place, **each})
+    return entries
 
 
 RESERVED = {"CapacityReservationOptions": {"UsageStrategy": "use-capacity-reservations-first"}}
@@ -53,7 +53,7 @@ WHOLE = {"SingleInstanceType": True, "SingleAvailabilityZone": True, "MinTargetC
 
 
 @pytest.mark.parametrize(
-    ("asked", "name", "options", "ranked"),
+    ("launch_intent", "name", "options", "ranked"),
     [
         (intent(), "SpotOptions", {"AllocationStrategy": "price-capacity-optimized"}, False),
         (intent(ordered=True), "SpotOptions", {"AllocationStrategy": "capacity-optimized-prioritized"}, True),
@@ -78,10 +78,10 @@ WHOLE = {"SingleInstanceType": True, "SingleAvailabilityZone": True, "MinTargetC
         ),
     ],
 )
-def test_a_launch_is_one_request_of_all_its_pools(ec2, asked, name, options, ranked) -> None:
+def test_a_launch_is_one_request_of_all_its_pools(ec2, launch_intent, name, options, ranked) -> None:
     client, stub = ec2
     ways = [{**way, **({"Priority": float(rank)} if ranked else {})} for rank, way in enumerate(overrides())]
-    asked = asked.model_copy(update={"tags": {"Team": "vision", "everspot:cluster": "c"}})
+    launch_intent = launch_intent.model_copy(update={"tags": {"Team": "vision", "everspot:cluster": "c"}})
     tags = [
         {"Key": "Team", "Value": "vision"},
         {"Key": "everspot:cluster", "Value": "c"},
@@ -95,8 +95,8 @@ def test_a_launch_is_one_request_of_all_its_pools(ec2, asked, name, options, ran
             {"LaunchTemplateSpecification": {"LaunchTemplateId": "lt-1", "Version": "7"}, "Overrides": ways}
         ],
         "TargetCapacitySpecification": {
-            "TotalTargetCapacity": asked.count,
-            "DefaultTargetCapacityType": asked.market.value,
+            "TotalTargetCapacity": launch_intent.count,
+            "DefaultTargetCapacityType": launch_intent.market.value,
         },
         name: options,
         "TagSpecifications": [
@@ -105,14 +105,14 @@ def test_a_launch_is_one_request_of_all_its_pools(ec2, asked, name, options, ran
         ],
     }
     stub.add_response("create_fleet", {"FleetId": "fleet-1"}, expected)
-    answer = capacity.launch(client, "c", asked)
+    answer = capacity.launch(client, "c", launch_intent)
     assert (answer.instances, answer.errors) == ((), ())
     stub.assert_no_pending_responses()
 
 
 def test_a_highest_price_is_for_spot_alone() -> None:
-    def prices(asked: LaunchIntent) -> set[str | None]:
-        (config,) = capacity.request("c", asked)["LaunchTemplateConfigs"]
+    def prices(launch_intent: LaunchIntent) -> set[str | None]:
+        (config,) = capacity.request("c", launch_intent)["LaunchTemplateConfigs"]
         return {way.get("MaxPrice") for way in config["Overrides"]}
 
     assert prices(intent(max_price=0.8)) == {"0.8"}
@@ -127,8 +127,8 @@ def way(kind: str, place: str) -> dict[str, Any]:
 
 
 def refused(code: str, message: str = "m", kind: str = "g5.xlarge", place: str = "subnet-b") -> dict[str, Any]:
-    told = {"Lifecycle": "spot", "ErrorCode": code, "ErrorMessage": message}
-    return {"LaunchTemplateAndOverrides": way(kind, place), **told}
+    error = {"Lifecycle": "spot", "ErrorCode": code, "ErrorMessage": message}
+    return {"LaunchTemplateAndOverrides": way(kind, place), **error}
 
 
 @pytest.mark.parametrize(
@@ -249,6 +249,6 @@ def test_what_may_have_been_carried_out_is_raised_and_asked_again(error: Excepti
         capacity.launch(Broken(error), "c", intent())
 
 
-def test_without_credentials_nothing_was_asked() -> None:
+def test_a_launch_without_credentials_is_an_error() -> None:
     (error,) = capacity.launch(Broken(NoCredentialsError()), "c", intent()).errors
     assert error.kind is LaunchTrouble.CREDENTIALS

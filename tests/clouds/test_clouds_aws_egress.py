@@ -69,10 +69,10 @@ def test_the_metadata_service_is_never_asked_through_a_proxy() -> None:
     own = Proxy(url="http://p:1", no_proxy=no_proxy("eu-west-1", None)).environment()
     assert own["HTTPS_PROXY"] == own["https_proxy"] == own["HTTP_PROXY"] == "http://p:1"
     assert {"169.254.169.254", ".s3.eu-west-1.amazonaws.com"} <= set(own["NO_PROXY"].split(","))
-    given = no_proxy("eu-west-1", ["10.0.0.0/8"])
-    assert "10.0.0.0/8" in given
-    assert "169.254.169.254" in given
-    assert not any("s3" in host for host in given)
+    hosts = no_proxy("eu-west-1", ["10.0.0.0/8"])
+    assert "10.0.0.0/8" in hosts
+    assert "169.254.169.254" in hosts
+    assert not any("s3" in host for host in hosts)
 
 
 def test_what_endpoints_cost_is_said_with_its_source_and_where_it_is_not_known() -> None:
@@ -80,6 +80,6 @@ def test_what_endpoints_cost_is_said_with_its_source_and_where_it_is_not_known()
         "6 interface endpoints (ec2, sqs; 3 zones each) cost $0.060 an hour, $43.80 a month, and $0.01 per GB "
         "(list price of 2025-10-01). S3's gateway endpoint is free."
     )
-    told = endpoints_cost("eu-west-1", ["ec2"], 1)
-    assert "1 interface endpoints (ec2; 1 zone each) cost at least $0.010 an hour" in told
-    assert "us-east-1's list price of 2025-10-01; eu-west-1's is not known here" in told
+    sentence = endpoints_cost("eu-west-1", ["ec2"], 1)
+    assert "1 interface endpoints (ec2; 1 zone each) cost at least $0.010 an hour" in sentence
+    assert "us-east-1's list price of 2025-10-01; eu-west-1's is not known here" in sentence

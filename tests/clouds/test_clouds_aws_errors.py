@@ -3,7 +3,7 @@
 import botocore.exceptions
 import pytest
 from botocore.exceptions import ClientError
-from everspot_clouds.aws.errors import FIX, told, trouble, trouble_of
+from everspot_clouds.aws.errors import FIX, classify_code, to_cloud_error, trouble
 from everspot_clouds.base import Trouble
 
 
@@ -31,7 +31,7 @@ from everspot_clouds.base import Trouble
     ],
 )
 def test_a_code_means_the_same_in_an_exception_and_in_a_history(code: str, kind: Trouble | None) -> None:
-    assert trouble_of(code) is kind
+    assert classify_code(code) is kind
     error = ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": 400}}, "Anything")
     assert trouble(error) is (kind or Trouble.REQUEST)
 
@@ -55,7 +55,7 @@ def test_a_code_means_the_same_in_an_exception_and_in_a_history(code: str, kind:
 )
 def test_what_botocore_finds_on_this_machine_is_not_a_matter_of_trying_again(error: Exception, kind: Trouble) -> None:
     assert trouble(error) is kind
-    assert told(error).fix == FIX[kind]
+    assert to_cloud_error(error).fix == FIX[kind]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_code_that_no_table_has_is_a_mistake_in_the_request_if_its_status_says
 
 
 def test_a_person_is_told_the_code_and_what_to_do() -> None:
-    error = told(ClientError({"Error": {"Code": "ExpiredToken", "Message": "too old"}}, "GetProducts"))
+    error = to_cloud_error(ClientError({"Error": {"Code": "ExpiredToken", "Message": "too old"}}, "GetProducts"))
     assert str(error) == "AWS refused: ExpiredToken: too old"
     assert error.fix == FIX[Trouble.CREDENTIALS]
     assert set(FIX) == set(Trouble)

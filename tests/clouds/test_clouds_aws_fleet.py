@@ -7,15 +7,15 @@ from everspot_core.allocation import Prefer
 
 @pytest.mark.parametrize("prefer", list(Prefer))
 def test_each_preference_has_its_strategies_and_a_name_of_ec2_wins(prefer: Prefer) -> None:
-    meant = Ec2Capacity(target=1, prefer=prefer, types=())
-    assert (meant.spot_strategy, meant.on_demand_strategy) == STRATEGIES[prefer]
-    named = meant.model_copy(
+    by_preference = Ec2Capacity(target=1, prefer=prefer, types=())
+    assert (by_preference.spot_strategy, by_preference.on_demand_strategy) == STRATEGIES[prefer]
+    by_strategy = by_preference.model_copy(
         update={
             "spot_allocation": AwsSpotAllocation.DIVERSIFIED,
             "on_demand_allocation": AwsOnDemandAllocation.PRIORITIZED,
         }
     )
-    assert (named.spot_strategy, named.on_demand_strategy) == (
+    assert (by_strategy.spot_strategy, by_strategy.on_demand_strategy) == (
         AwsSpotAllocation.DIVERSIFIED,
         AwsOnDemandAllocation.PRIORITIZED,
     )

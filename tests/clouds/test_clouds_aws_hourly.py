@@ -21,7 +21,7 @@ def capacity(**changes: Any) -> Ec2Capacity:
     return Ec2Capacity(**{"target": 0, "types": types, **changes})
 
 
-def told(
+def cost_lines(
     *, region: str = "us-east-2", always: Always = ALWAYS, cap: ElasticCap | None = None, **changes: Any
 ) -> list[str]:
     return [line.strip() for line in hourly_cost(region, KNOWN, capacity(**changes), always, cap).splitlines()]
@@ -34,12 +34,12 @@ def limits(instances: int = 8, usd: float | None = None, markets: tuple[Market, 
 def test_monitoring_is_in_the_hour_of_a_cluster_with_nothing_running() -> None:
     # 8 metrics at 0.30, 4 alarms at 0.10, a dashboard at 3 and a request a minute at 0.01 for 1,000: 6.24 a month.
     always = Always(scheduler_type="t3.small", monitoring=True)
-    assert told(always=always)[1] == "nothing running: $0.029 (scheduler t3.small $0.021, monitoring $0.009)"
+    assert cost_lines(always=always)[1] == "nothing running: $0.029 (scheduler t3.small $0.021, monitoring $0.009)"
 
 
 def test_with_nothing_standing_an_hour_is_the_schedulers_and_the_endpoints() -> None:
     # g5.xlarge costs 1.006 on-demand, g5.12xlarge 5.672, t3.small 0.0208, an endpoint 0.01.
-    head, idle, standing, elastic, quotas, rest = told(cap=limits())
+    head, idle, standing, elastic, quotas, footnote = cost_lines(cap=limits())
     dated = KNOWN.on_demand("g5.xlarge", "us-east-2")
     assert dated is not None and head == f"An hour of the cluster, at list prices of us-east-2 of {dated.as_of}:"
     assert idle == "nothing running: $0.081 (scheduler t3.small $0.021, 6 interface endpoints $0.060)"
@@ -52,26 +52,26 @@ def test_with_nothing_standing_an_hour_is_the_schedulers_and_the_endpoints() -> 
         "2 of L-1216C47A (Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances); "
         "`everspot doctor` says what the account has"
     )
-    assert rest == "Volumes, buckets, requests, data transfer and taxes are not counted."
+    assert footnote == "Volumes, buckets, requests, data transfer and taxes are not counted."
 
 
 def test_the_cap_in_dollars_ends_it_where_it_is_lower() -> None:
-    assert told(cap=limits(usd=20))[3] == (
+    assert cost_lines(cap=limits(usd=20))[3] == (
         "elastic: up to $20.00 more (maxUsdPerHour; 8 instances of g5.12xlarge at $5.672 would be $45.38)"
     )
-    assert told(cap=limits(usd=0.9))[3].endswith(
+    assert cost_lines(cap=limits(usd=0.9))[3].endswith(
         "On-demand does not fit under it: the cheapest type is g5.xlarge at $1.006"
     )
-    assert told(cap=limits(usd=100))[3] == "elastic: up to $45.38 more (8 instances of g5.12xlarge at $5.672)"
-    assert told(cap=limits(0))[3] == told()[3] == "elastic: nothing"
+    assert cost_lines(cap=limits(usd=100))[3] == "elastic: up to $45.38 more (8 instances of g5.12xlarge at $5.672)"
+    assert cost_lines(cap=limits(0))[3] == cost_lines()[3] == "elastic: nothing"
 
 
 def test_on_spot_alone_the_highest_price_that_is_paid_counts() -> None:
-    assert told(cap=limits(2, markets=(Market.SPOT,)), max_price=0.5)[3] == (
+    assert cost_lines(cap=limits(2, markets=(Market.SPOT,)), max_price=0.5)[3] == (
         "elastic: up to $1.00 more (2 instances of g5.xlarge at $0.500)"
     )
     # Nobody pays more on Spot than on-demand, whatever is allowed.
-    assert told(cap=limits(1, markets=(Market.SPOT,)), max_price=99)[3].startswith("elastic: up to $5.67 more")
+    assert cost_lines(cap=limits(1, markets=(Market.SPOT,)), max_price=99)[3].startswith("elastic: up to $5.67 more")
 
 
 def test_what_stands_costs_by_the_units_that_each_type_brings() -> None:
@@ -80,12 +80,12 @@ def test_what_stands_costs_by_the_units_that_each_type_brings() -> None:
     assert spot is not None and other is not None
     low = 2 * 1.006 + 14 * min(spot[0].usd_per_hour / 4, other[0].usd_per_hour)
     high = 2 * 5.672 / 4 + 14 * 5.672 / 4
-    found = told(target=16, on_demand_base=2, weight_by=WeightBy.GPU)[2]
-    assert found == (
+    line = cost_lines(target=16, on_demand_base=2, weight_by=WeightBy.GPU)[2]
+    assert line == (
         f"standing: ${low:.2f} to ${high:.2f} more (2 units on-demand and 14 units on Spot, depending on the types "
         "that EC2 chooses)"
     )
-    assert told(target=1, on_demand_base=1, types=(TypeChoice(name="g5.xlarge"),))[2].startswith(
+    assert cost_lines(target=1, on_demand_base=1, types=(TypeChoice(name="g5.xlarge"),))[2].startswith(
         "standing: $1.01 more (1 unit on-demand"
     )
 
@@ -103,7 +103,9 @@ def test_prices_that_are_not_known_make_it_at_least() -> None:
 
 
 def test_an_existing_network_has_no_endpoints_of_ours() -> None:
-    assert told(always=Always(scheduler_type="t3.small"))[1] == "nothing running: $0.021 (scheduler t3.small $0.021)"
+    assert (
+        cost_lines(always=Always(scheduler_type="t3.small"))[1] == "nothing running: $0.021 (scheduler t3.small $0.021)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ TYPES = ("c6i.large", "m6i.large", "m7i.large")
 ZONES = {"use1-az1": "us-east-1c", "use1-az2": "us-east-1a"}
 
 
-class Asked:
+class PlacementService:
     """Placement scores of a client whose answers the test writes down beforehand, question by question."""
 
     def __init__(self) -> None:
@@ -37,8 +37,8 @@ class Asked:
         }
 
     def answers(self, scores: dict[str, int], **question: object) -> None:
-        found = [{"Region": "us-east-1", "AvailabilityZoneId": zone, "Score": n} for zone, n in scores.items()]
-        self.stub.add_response("get_spot_placement_scores", {"SpotPlacementScores": found}, self.question(**question))
+        rows = [{"Region": "us-east-1", "AvailabilityZoneId": zone, "Score": n} for zone, n in scores.items()]
+        self.stub.add_response("get_spot_placement_scores", {"SpotPlacementScores": rows}, self.question(**question))
 
     def names_zones(self) -> None:
         zones = [{"ZoneId": zone_id, "ZoneName": name} for zone_id, name in ZONES.items()]
@@ -46,78 +46,78 @@ class Asked:
 
 
 @pytest.fixture
-def asked() -> Asked:
-    return Asked()
+def service() -> PlacementService:
+    return PlacementService()
 
 
-def test_scores_are_of_zones_by_their_names_and_are_asked_again_when_they_are_old(asked: Asked) -> None:
-    asked.answers({"use1-az1": 9, "use1-az2": 3})
-    asked.names_zones()
-    first = asked.placement.scores(TYPES, 1)
+def test_scores_are_of_zones_by_their_names_and_are_asked_again_when_they_are_old(service: PlacementService) -> None:
+    service.answers({"use1-az1": 9, "use1-az2": 3})
+    service.names_zones()
+    first = service.placement.scores(TYPES, 1)
     assert [(s.zone, s.score, s.count, s.types, s.at) for s in first] == [
         ("us-east-1c", 9, 1, TYPES, T0), ("us-east-1a", 3, 1, TYPES, T0),
     ]  # fmt: skip
-    asked.clock.advance(KEPT - timedelta(seconds=1))
-    assert asked.placement.scores(reversed(TYPES), 1) == first  # the order of the types makes no other question
-    asked.clock.advance(timedelta(seconds=1))
-    asked.answers({"use1-az1": 1})
-    assert [(s.zone, s.score) for s in asked.placement.scores(TYPES, 1)] == [("us-east-1c", 1)]
-    asked.stub.assert_no_pending_responses()
+    service.clock.advance(KEPT - timedelta(seconds=1))
+    assert service.placement.scores(reversed(TYPES), 1) == first  # the order of the types makes no other question
+    service.clock.advance(timedelta(seconds=1))
+    service.answers({"use1-az1": 1})
+    assert [(s.zone, s.score) for s in service.placement.scores(TYPES, 1)] == [("us-east-1c", 1)]
+    service.stub.assert_no_pending_responses()
 
 
-def test_regions_are_scored_as_a_whole(asked: Asked) -> None:
+def test_regions_are_scored_as_a_whole(service: PlacementService) -> None:
     regions = ("eu-west-1", "us-east-1")
-    found = [{"Region": "eu-west-1", "Score": 7}, {"Region": "us-east-1", "Score": 2}]
-    asked.stub.add_response(
-        "get_spot_placement_scores", {"SpotPlacementScores": found}, asked.question(count=16, regions=regions)
+    rows = [{"Region": "eu-west-1", "Score": 7}, {"Region": "us-east-1", "Score": 2}]
+    service.stub.add_response(
+        "get_spot_placement_scores", {"SpotPlacementScores": rows}, service.question(count=16, regions=regions)
     )
-    scores = asked.placement.scores(TYPES, 5, ["us-east-1", "eu-west-1"])
+    scores = service.placement.scores(TYPES, 5, ["us-east-1", "eu-west-1"])
     assert [(s.region, s.zone, s.score, s.count) for s in scores] == [
         ("eu-west-1", "", 7, 16),
         ("us-east-1", "", 2, 16),
     ]
 
 
-def test_fewer_than_three_types_are_not_asked_about(asked: Asked) -> None:
-    assert asked.placement.scores((*TYPES[:2], TYPES[0]), 1) == []  # the stub would refuse any call
+def test_fewer_than_three_types_are_not_asked_about(service: PlacementService) -> None:
+    assert service.placement.scores((*TYPES[:2], TYPES[0]), 1) == []  # the stub would refuse any call
 
 
-def test_so_many_new_configurations_a_day_and_no_more(asked: Asked) -> None:
+def test_so_many_new_configurations_a_day_and_no_more(service: PlacementService) -> None:
     names = [(*TYPES, f"x{number}.large") for number in range(NEW_A_DAY + 1)]
     for types in names[:-1]:
-        asked.answers({}, types=types)
-        assert asked.placement.scores(types, 1) == []
-    assert asked.placement.scores(names[-1], 1) == []  # the stub would refuse the call
-    assert asked.placement.scores(names[0], 8) == []  # answered from what is known of one instance
-    asked.clock.advance(DAY - timedelta(seconds=1))
-    asked.answers({}, types=names[0])  # what was asked about today may be asked about again
-    asked.placement.scores(names[0], 1)
-    asked.clock.advance(timedelta(seconds=1))
-    asked.answers({}, types=names[-1])
-    asked.placement.scores(names[-1], 1)
-    asked.stub.assert_no_pending_responses()
+        service.answers({}, types=types)
+        assert service.placement.scores(types, 1) == []
+    assert service.placement.scores(names[-1], 1) == []  # the stub would refuse the call
+    assert service.placement.scores(names[0], 8) == []  # answered from what is known of one instance
+    service.clock.advance(DAY - timedelta(seconds=1))
+    service.answers({}, types=names[0])  # what was asked about today may be asked about again
+    service.placement.scores(names[0], 1)
+    service.clock.advance(timedelta(seconds=1))
+    service.answers({}, types=names[-1])
+    service.placement.scores(names[-1], 1)
+    service.stub.assert_no_pending_responses()
 
 
-def test_when_ec2_refuses_new_configurations_the_old_ones_go_on(asked: Asked) -> None:
+def test_when_ec2_refuses_new_configurations_the_old_ones_go_on(service: PlacementService) -> None:
     more = (*TYPES, "x.large")
-    asked.answers({}, types=TYPES)
-    asked.placement.scores(TYPES, 1)
-    asked.stub.add_client_error("get_spot_placement_scores", REFUSED, http_status_code=400)
-    assert asked.placement.scores(more, 1) == []
-    assert asked.placement.scores(more, 1) == []  # is not asked again
-    asked.clock.advance(KEPT)
-    asked.answers({"use1-az1": 4}, types=TYPES)
-    asked.names_zones()
-    assert [s.score for s in asked.placement.scores(TYPES, 1)] == [4]
-    asked.clock.advance(DAY)
-    asked.answers({"use1-az1": 5}, types=more)
-    assert [s.score for s in asked.placement.scores(more, 1)] == [5]
+    service.answers({}, types=TYPES)
+    service.placement.scores(TYPES, 1)
+    service.stub.add_client_error("get_spot_placement_scores", REFUSED, http_status_code=400)
+    assert service.placement.scores(more, 1) == []
+    assert service.placement.scores(more, 1) == []  # is not asked again
+    service.clock.advance(KEPT)
+    service.answers({"use1-az1": 4}, types=TYPES)
+    service.names_zones()
+    assert [s.score for s in service.placement.scores(TYPES, 1)] == [4]
+    service.clock.advance(DAY)
+    service.answers({"use1-az1": 5}, types=more)
+    assert [s.score for s in service.placement.scores(more, 1)] == [5]
 
 
-def test_any_other_refusal_is_an_error(asked: Asked) -> None:
-    asked.stub.add_client_error("get_spot_placement_scores", "UnauthorizedOperation", http_status_code=403)
+def test_any_other_refusal_is_an_error(service: PlacementService) -> None:
+    service.stub.add_client_error("get_spot_placement_scores", "UnauthorizedOperation", http_status_code=403)
     with pytest.raises(ClientError):
-        asked.placement.scores(TYPES, 1)
+        service.placement.scores(TYPES, 1)
 
 
 def test_types_that_may_stand_in_for_each_other_are_asked_about_together() -> None:

@@ -1,7 +1,7 @@
 """Which vCPU quotas a fleet counts towards, and how far they reach."""
 
 import pytest
-from everspot_clouds.aws.quotas import enough, launchable, most_vcpus, needs, quota_of, reaches, shortfalls
+from everspot_clouds.aws.quotas import enough, find_quota, launchable, most_vcpus, needs, reaches, shortfalls
 from everspot_core.catalogue import builtin
 from everspot_core.records import Market
 
@@ -20,13 +20,13 @@ from everspot_core.records import Market
     ],
 )
 def test_a_type_counts_towards_the_quota_of_its_family_and_market(name: str, spot: str, on_demand: str) -> None:
-    found = quota_of(name, Market.SPOT), quota_of(name, Market.ON_DEMAND)
-    assert [quota.code for quota in found if quota] == [spot, on_demand]
+    quotas = find_quota(name, Market.SPOT), find_quota(name, Market.ON_DEMAND)
+    assert [quota.code for quota in quotas if quota] == [spot, on_demand]
 
 
 def test_a_type_of_no_known_family_has_no_quota() -> None:
-    assert quota_of("hpc7a.12xlarge", Market.SPOT) is None
-    assert quota_of("u-6tb1.metal", Market.SPOT) is None
+    assert find_quota("hpc7a.12xlarge", Market.SPOT) is None
+    assert find_quota("u-6tb1.metal", Market.SPOT) is None
 
 
 @pytest.mark.parametrize(("vcpus", "units", "is_enough"), [(64, None, True), (63, 15, False), (3, 0, False)])
@@ -47,15 +47,15 @@ def test_families_add_up_and_what_was_not_told_is_enough() -> None:
 
 
 def test_what_stands_and_what_is_launched_count_towards_a_quota_together() -> None:
-    known = builtin().types  # 4, 48 and 2 vCPUs
+    catalogue = builtin().types  # 4, 48 and 2 vCPUs
     weights = {"g5.xlarge": 1.0, "g5.12xlarge": 4.0, "m6i.large": 1.0}
     elastic = {Market.SPOT: dict.fromkeys(weights, 2), Market.ON_DEMAND: dict.fromkeys(weights, 3)}
-    found = most_vcpus({Market.SPOT: 6, Market.ON_DEMAND: 0}, elastic, weights, known)
+    vcpus = most_vcpus({Market.SPOT: 6, Market.ON_DEMAND: 0}, elastic, weights, catalogue)
     # Six units are two of g5.12xlarge or six of the others; every launched instance counts one, whatever its type.
-    assert {quota.code: count for quota, count in found.items()} == {
+    assert {quota.code: count for quota, count in vcpus.items()} == {
         "L-3819A6DF": (2 + 2) * 48, "L-DB2E81BA": 3 * 48, "L-34B43A08": (6 + 2) * 2, "L-1216C47A": 3 * 2,
     }  # fmt: skip
-    assert most_vcpus({}, {}, weights, known) == {}
+    assert most_vcpus({}, {}, weights, catalogue) == {}
 
 
 REGION = "us-east-1"
@@ -63,29 +63,29 @@ G5, P4D = "g5.xlarge", "p4d.24xlarge"
 
 
 def test_a_cap_in_dollars_lets_no_more_be_launched_than_it_pays_at_the_lowest_price() -> None:
-    known = builtin()
-    on_demand, spot = known.on_demand(G5, REGION), known.spot_range(G5, REGION)
+    catalogue = builtin()
+    on_demand, spot = catalogue.on_demand(G5, REGION), catalogue.spot_range(G5, REGION)
     assert on_demand is not None and spot is not None
-    most = launchable(100, 3 * on_demand.usd_per_hour, list(Market), [G5, P4D, "no.price"], known, REGION)
+    most = launchable(100, 3 * on_demand.usd_per_hour, list(Market), [G5, P4D, "no.price"], catalogue, REGION)
     assert most[Market.ON_DEMAND] == {G5: 3, P4D: 0, "no.price": 100}
     assert most[Market.SPOT][G5] == int(3 * on_demand.usd_per_hour / spot[0].usd_per_hour) > 3
-    assert launchable(2, 1e6, [Market.SPOT], [G5], known, REGION) == {Market.SPOT: {G5: 2}}
-    assert launchable(2, None, [Market.SPOT], [P4D], known, REGION) == {Market.SPOT: {P4D: 2}}
-    assert launchable(2, 0.0, [Market.SPOT], [P4D], known, REGION) == {Market.SPOT: {P4D: 0}}
+    assert launchable(2, 1e6, [Market.SPOT], [G5], catalogue, REGION) == {Market.SPOT: {G5: 2}}
+    assert launchable(2, None, [Market.SPOT], [P4D], catalogue, REGION) == {Market.SPOT: {P4D: 2}}
+    assert launchable(2, 0.0, [Market.SPOT], [P4D], catalogue, REGION) == {Market.SPOT: {P4D: 0}}
 
 
 def test_a_quota_need_not_hold_what_a_cap_in_dollars_never_launches() -> None:
-    known = builtin().types
+    catalogue = builtin().types
     values = {"L-DB2E81BA": 12.0, "L-417A185B": 0.0}
 
     def short(**most: int) -> list[str]:
         elastic = {Market.ON_DEMAND: {name.replace("_", "."): count for name, count in most.items()}}
-        return shortfalls(needs({}, {}, elastic, known, values), values)
+        return shortfalls(needs({}, {}, elastic, catalogue, values), values)
 
     assert short(g5_xlarge=3, p4d_24xlarge=0) == [], "12 vCPUs are three of 4"
     assert short(g5_xlarge=3, p4d_24xlarge=1) == [], "and P instances are not needed for them"
-    (said,) = short(g5_xlarge=4, p4d_24xlarge=1)
-    assert "do not hold 4 launched instances on on-demand" in said
-    assert said.count("L-417A185B") == 1, "one more of P would be dearer to ask for than 4 vCPUs of G"
+    (sentence,) = short(g5_xlarge=4, p4d_24xlarge=1)
+    assert "do not hold 4 launched instances on on-demand" in sentence
+    assert sentence.count("L-417A185B") == 1, "one more of P would be dearer to ask for than 4 vCPUs of G"
     assert short(g5_xlarge=0, p4d_24xlarge=0) == []
     assert "do not hold 1 launched instance on on-demand" in short(p4d_24xlarge=1)[0]

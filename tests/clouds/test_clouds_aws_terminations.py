@@ -13,16 +13,20 @@ class Terminations:
     """EC2's TerminateInstances: one id that is not known, or one that is protected, and none of the call is ended."""
 
     def __init__(
-        self, unknown: set[str], protected: set[str] = frozenset(), denied: bool = False, gone: set[str] = frozenset()
+        self,
+        unknown: set[str],
+        protected: set[str] = frozenset(),
+        denied: bool = False,
+        missing: set[str] = frozenset(),
     ) -> None:
-        self.unknown, self.protected, self.denied, self.gone = unknown, protected, denied, gone
+        self.unknown, self.protected, self.denied, self.missing = unknown, protected, denied, missing
         self.ended: list[str] = []
         self.calls = 0
 
     def terminate_instances(self, InstanceIds: list[str]) -> None:
         self.calls += 1
         assert len(InstanceIds) <= 1000
-        if self.denied or self.gone & set(InstanceIds):  # what is gone has no tag that a policy could ask for
+        if self.denied or self.missing & set(InstanceIds):  # what is gone has no tag that a policy could ask for
             raise service("UnauthorizedOperation", 403)
         if self.unknown & set(InstanceIds):
             raise service("InvalidInstanceID.NotFound", 400)
@@ -48,13 +52,13 @@ def test_one_that_is_protected_is_told_once_the_others_have_ended() -> None:
 
 def test_those_that_are_gone_and_may_not_be_asked_for_keep_no_other_one_alive() -> None:
     names = [f"i-{n}" for n in range(250)]
-    ec2 = Terminations(set(), gone={f"i-{n}" for n in (3, 44, 45, 90, 91, 180)})
+    ec2 = Terminations(set(), missing={f"i-{n}" for n in (3, 44, 45, 90, 91, 180)})
     with pytest.raises(ClientError, match="Unauthorized"):
         capacity.terminate(ec2, names)
-    assert set(ec2.ended) == set(names) - ec2.gone
+    assert set(ec2.ended) == set(names) - ec2.missing
 
 
-def test_where_everything_is_denied_little_is_asked() -> None:
+def test_a_denied_termination_makes_few_calls() -> None:
     ec2 = Terminations(set(), denied=True)
     with pytest.raises(ClientError, match="Unauthorized"):
         capacity.terminate(ec2, [f"i-{n}" for n in range(250)])

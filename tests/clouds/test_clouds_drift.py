@@ -17,7 +17,7 @@ POLICY = json.dumps({"Version": "2012-10-17", "Statement": [{"Effect": "Allow", 
 TRUST = json.dumps({"Version": "2012-10-17", "Statement": []})
 
 
-def kept(kind: str, id: str, inputs: dict[str, Any] | None = None, **outputs: Any) -> KeptResource:
+def stack_resource(kind: str, id: str, inputs: dict[str, Any] | None = None, **outputs: Any) -> KeptResource:
     return KeptResource(f"urn:pulumi:dev::p::{kind}::{id}", kind, id, inputs or {}, outputs)
 
 
@@ -25,7 +25,7 @@ def test_rules_and_policies_that_are_in_no_state_are_found_and_declared_ones_are
     ec2, iam = boto3.client("ec2", "us-east-1"), boto3.client("iam", "us-east-1")
     vpc = ec2.create_vpc(CidrBlock="10.7.0.0/16")["Vpc"]["VpcId"]
     names = ("drift-ours", "drift-inline", "drift-stranger")
-    ours, inline, stranger = (
+    own, inline, stranger = (
         ec2.create_security_group(GroupName=name, Description="d", VpcId=vpc)["GroupId"] for name in names
     )
 
@@ -34,8 +34,8 @@ def test_rules_and_policies_that_are_in_no_state_are_found_and_declared_ones_are
         answer = ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[door])
         return str(answer["SecurityGroupRules"][0]["SecurityGroupRuleId"])
 
-    declared = opened(ours, 443)
-    for group in (ours, inline, stranger):
+    declared = opened(own, 443)
+    for group in (own, inline, stranger):
         opened(group, 22)
     iam.create_role(RoleName="drift-role", AssumeRolePolicyDocument=TRUST)
     iam.put_role_policy(RoleName="drift-role", PolicyName="declared", PolicyDocument=POLICY)
@@ -43,17 +43,19 @@ def test_rules_and_policies_that_are_in_no_state_are_found_and_declared_ones_are
     arn = iam.create_policy(PolicyName="drift-policy", PolicyDocument=POLICY)["Policy"]["Arn"]
     iam.attach_role_policy(RoleName="drift-role", PolicyArn=arn)
     resources = [
-        kept("aws:ec2/securityGroup:SecurityGroup", ours, {"egress": []}, region="us-east-1"),
-        kept("aws:ec2/securityGroup:SecurityGroup", inline, {"ingress": [], "egress": []}, region="us-east-1"),
-        kept("aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule", declared),
-        kept("aws:iam/role:Role", "drift-role"),
-        kept("aws:iam/rolePolicy:RolePolicy", "drift-role:declared", role="drift-role", name="declared"),
+        stack_resource("aws:ec2/securityGroup:SecurityGroup", own, {"egress": []}, region="us-east-1"),
+        stack_resource(
+            "aws:ec2/securityGroup:SecurityGroup", inline, {"ingress": [], "egress": []}, region="us-east-1"
+        ),
+        stack_resource("aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule", declared),
+        stack_resource("aws:iam/role:Role", "drift-role"),
+        stack_resource("aws:iam/rolePolicy:RolePolicy", "drift-role:declared", role="drift-role", name="declared"),
     ]
-    found = added_by_hand("aws", resources)
-    assert [(each.kind, each.what) for each in found] == [
+    added = added_by_hand("aws", resources)
+    assert [(each.kind, each.detail) for each in added] == [
         ("ingress rule", "tcp, port 22, from 0.0.0.0/0"), ("attached policy", arn), ("inline policy", "by-hand"),
     ]  # fmt: skip
-    assert {each.urn for each in found} == {resources[0].urn, resources[3].urn}
+    assert {each.urn for each in added} == {resources[0].urn, resources[3].urn}
 
 
 PROJECT = "everspot-local"
@@ -83,22 +85,22 @@ def test_firewall_rules_and_bindings_that_are_in_no_state_are_found_on_google_cl
         body = {"name": name, "network": f"global/networks/{network}", "sourceRanges": ["0.0.0.0/0"],
                 "allowed": [{"IPProtocol": "tcp", "ports": ["22"]}]}  # fmt: skip
         site.do("POST", "global/firewalls", body)
-    made = site.api.post("iam", f"projects/{PROJECT}/serviceAccounts", {"accountId": "agent-1"})
-    email, account = made["email"], made["name"]
-    mine, boss = f"serviceAccount:{email}", "user:boss@acme.test"
+    created = site.api.post("iam", f"projects/{PROJECT}/serviceAccounts", {"accountId": "agent-1"})
+    email, account = created["email"], created["name"]
+    agent, boss = f"serviceAccount:{email}", "user:boss@acme.test"
     site.api.call("POST", "storage", "b", query={"project": PROJECT}, body={"name": "data-1"})
-    roles = (("roles/viewer", mine), ("roles/owner", mine), ("roles/owner", boss))
+    roles = (("roles/viewer", agent), ("roles/owner", agent), ("roles/owner", boss))
     bound(site, "resourcemanager", f"projects/{PROJECT}:setIamPolicy", "POST", *roles)
     bound(site, "iam", f"{account}:setIamPolicy", "POST", ("roles/iam.serviceAccountUser", "user:eve@acme.test"))
     bound(site, "storage", "b/data-1/iam", "PUT", ("roles/storage.objectViewer", "allUsers"))
-    found = added_by_hand("gcp", [
-        kept(gcp.NETWORK, f"projects/{PROJECT}/global/networks/net", project=PROJECT, name="net"),
-        kept(gcp.FIREWALL, "declared", project=PROJECT, name="declared"),
-        kept(gcp.ACCOUNT, account, project=PROJECT, email=email),
-        kept(gcp.PROJECT_ROLES[0], "b", project=PROJECT, role="roles/viewer", member=mine),
-        kept(gcp.BUCKET, "data-1", project=PROJECT, name="data-1"),
+    added = added_by_hand("gcp", [
+        stack_resource(gcp.NETWORK, f"projects/{PROJECT}/global/networks/net", project=PROJECT, name="net"),
+        stack_resource(gcp.FIREWALL, "declared", project=PROJECT, name="declared"),
+        stack_resource(gcp.ACCOUNT, account, project=PROJECT, email=email),
+        stack_resource(gcp.PROJECT_ROLES[0], "b", project=PROJECT, role="roles/viewer", member=agent),
+        stack_resource(gcp.BUCKET, "data-1", project=PROJECT, name="data-1"),
     ])  # fmt: skip
-    assert [(each.kind, each.what) for each in found] == [
+    assert [(each.kind, each.detail) for each in added] == [
         ("firewall rule", "by-hand allows tcp 22 from 0.0.0.0/0"),
         ("role of the account", f"roles/owner in project {PROJECT}"),
         ("use of the account", "roles/iam.serviceAccountUser for user:eve@acme.test"),

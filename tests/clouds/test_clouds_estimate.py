@@ -23,21 +23,21 @@ def resources(stack: str) -> list[Declared]:
     return list(environment(stack, config).resources)
 
 
-def one(kind: str, **inputs: Any) -> Declared:
+def declare(kind: str, **inputs: Any) -> Declared:
     return Declared(f"urn:pulumi:dev::mine::{kind}::it", kind, inputs)
 
 
-def priced(*found: Declared) -> Estimate:
-    return estimated([], found, regions={"aws": "us-east-1", "gcp": "us-central1"})
+def priced(*declared: Declared) -> Estimate:
+    return estimated([], declared, regions={"aws": "us-east-1", "gcp": "us-central1"})
 
 
-def expected(*found: Declared) -> float:
-    after = priced(*found).after
+def expected(*declared: Declared) -> float:
+    after = priced(*declared).after
     assert after is not None
     return after.total.expected
 
 
-def odd(declared: list[Declared]) -> Iterator[list[Declared]]:
+def corrupt_inputs(declared: list[Declared]) -> Iterator[list[Declared]]:
     """The resources with one input after the other replaced by what nobody expects there."""
     for index, resource in enumerate(declared):
         for key in resource.inputs:
@@ -48,16 +48,16 @@ def odd(declared: list[Declared]) -> Iterator[list[Declared]]:
 
 @pytest.mark.parametrize("stack", ["aws-dev", "gcp-dev"])
 def test_no_input_makes_an_estimate_fail(stack: str) -> None:
-    for changed in odd(resources(stack)):
+    for changed in corrupt_inputs(resources(stack)):
         assert priced(*changed).after is not None
 
 
 def test_what_is_not_known_is_named_and_is_no_zero() -> None:
-    fleet = one(SPOT, targetCapacitySpecification=UNKNOWN, tags={"Team": "ml"})
+    fleet = declare(SPOT, targetCapacitySpecification=UNKNOWN, tags={"Team": "ml"})
     assert priced(fleet).unknown == ("it: its target is not known before the update",)
-    database = one("aws:rds/instance:Instance")
+    database = declare("aws:rds/instance:Instance")
     assert priced(database).unknown == ("it: aws:rds/instance:Instance has no price here",)
-    assert estimated([], [one("aws:autoscaling/group:Group", minSize=1)]).unknown != ()
+    assert estimated([], [declare("aws:autoscaling/group:Group", minSize=1)]).unknown != ()
 
 
 LIMITLESS = {"instanceTypes": ["c6i.large"], "elastic": {"maxInstances": UNKNOWN, "maxUsdPerHour": 5}}
@@ -67,25 +67,25 @@ LIMITLESS = {"instanceTypes": ["c6i.large"], "elastic": {"maxInstances": UNKNOWN
 @pytest.mark.parametrize(
     "resource",
     [
-        one(SPOT, targetCapacitySpecification=UNKNOWN),
-        one("aws:rds/instance:Instance"),
-        one("aws:autoscaling/group:Group", desiredCapacity=UNKNOWN, minSize=0),
-        one("aws:ec2/vpcEndpoint:VpcEndpoint", vpcEndpointType=UNKNOWN, subnetIds=["a"]),
-        one("everspot:index:AwsElasticCapacity", capacity=LIMITLESS),
-        one("everspot:index:GcpElasticCapacity", capacity=LIMITLESS),
+        declare(SPOT, targetCapacitySpecification=UNKNOWN),
+        declare("aws:rds/instance:Instance"),
+        declare("aws:autoscaling/group:Group", desiredCapacity=UNKNOWN, minSize=0),
+        declare("aws:ec2/vpcEndpoint:VpcEndpoint", vpcEndpointType=UNKNOWN, subnetIds=["a"]),
+        declare("everspot:index:AwsElasticCapacity", capacity=LIMITLESS),
+        declare("everspot:index:GcpElasticCapacity", capacity=LIMITLESS),
     ],
     ids=lambda resource: resource.type,
 )
 def test_what_has_no_price_is_told_beside_the_figures_and_alone_makes_them_unknown(resource: Declared) -> None:
-    alone, beside = (priced(resource, *more).after for more in ((), (one("aws:kms/key:Key"),)))
+    alone, combined = (priced(resource, *more).after for more in ((), (declare("aws:kms/key:Key"),)))
     assert alone is not None and (alone.unpriced, alone.nothing_known) == (("it",), True)
-    assert beside is not None and (beside.unpriced, beside.nothing_known) == (("it",), False)
+    assert combined is not None and (combined.unpriced, combined.nothing_known) == (("it",), False)
 
 
 def test_the_public_address_of_each_instance_costs_as_long_as_it_runs() -> None:
     face = {"associatePublicIpAddress": "true"}
-    template = one("aws:ec2/launchTemplate:LaunchTemplate", instanceType="c6i.large", networkInterfaces=[face])
-    group = one("aws:autoscaling/group:Group", desiredCapacity=2)
+    template = declare("aws:ec2/launchTemplate:LaunchTemplate", instanceType="c6i.large", networkInterfaces=[face])
+    group = declare("aws:autoscaling/group:Group", desiredCapacity=2)
     after = priced(template, group).after
     assert after is not None
     assert {p.kind: p.range.expected for p in after.parts}["public addresses"] == 7.30
@@ -97,54 +97,54 @@ def test_the_public_address_of_each_instance_costs_as_long_as_it_runs() -> None:
 def test_the_external_address_of_each_machine_costs_less_on_spot(scheduling: Any, expected_usd: float) -> None:
     faces = [{"accessConfigs": [{"networkTier": "PREMIUM"}]}, {"accessConfigs": []}, {}]
     kinds = ("gcp:compute/instanceTemplate:InstanceTemplate", "gcp:compute/instanceGroupManager:InstanceGroupManager")
-    template = one(kinds[0], machineType="g2-standard-4", networkInterfaces=faces, scheduling=scheduling)
-    after = priced(template, one(kinds[1], targetSize=2, zone="us-central1-a")).after
+    template = declare(kinds[0], machineType="g2-standard-4", networkInterfaces=faces, scheduling=scheduling)
+    after = priced(template, declare(kinds[1], targetSize=2, zone="us-central1-a")).after
     assert after is not None
-    (found,) = [part.range for part in after.parts if part.kind == "public addresses"]
-    assert (found.expected, found.on_demand) == (expected_usd, 7.30)
+    (addresses,) = [part.range for part in after.parts if part.kind == "public addresses"]
+    assert (addresses.expected, addresses.on_demand) == (expected_usd, 7.30)
 
 
 def test_external_addresses_that_are_not_known_are_named() -> None:
     kinds = ("gcp:compute/instanceTemplate:InstanceTemplate", "gcp:compute/instanceGroupManager:InstanceGroupManager")
-    template = one(kinds[0], machineType="g2-standard-4", networkInterfaces=[{"accessConfigs": UNKNOWN}])
-    told = priced(template, one(kinds[1], targetSize=2, zone="us-central1-a")).unknown
-    assert "it: whether its machines have external addresses is not known: they are not counted" in told
+    template = declare(kinds[0], machineType="g2-standard-4", networkInterfaces=[{"accessConfigs": UNKNOWN}])
+    unknown = priced(template, declare(kinds[1], targetSize=2, zone="us-central1-a")).unknown
+    assert "it: whether its machines have external addresses is not known: they are not counted" in unknown
 
 
-@pytest.mark.parametrize(("public", "named"), [(True, 1), (UNKNOWN, 1), (False, 0), (None, 0)])
-def test_public_addresses_by_a_subnet_are_named(public: Any, named: int) -> None:
-    told = priced(one("aws:ec2/subnet:Subnet", mapPublicIpOnLaunch=public)).unknown
-    assert len(told) == named
-    assert all("mapPublicIpOnLaunch gives a public address, $3.65 a month" in words for words in told)
+@pytest.mark.parametrize(("public", "count"), [(True, 1), (UNKNOWN, 1), (False, 0), (None, 0)])
+def test_public_addresses_by_a_subnet_are_named(public: Any, count: int) -> None:
+    unknown = priced(declare("aws:ec2/subnet:Subnet", mapPublicIpOnLaunch=public)).unknown
+    assert len(unknown) == count
+    assert all("mapPublicIpOnLaunch gives a public address, $3.65 a month" in words for words in unknown)
 
 
 def test_conditions_of_alert_policies_may_cost_nothing_yet_and_what_they_read_is_named() -> None:
-    found = priced(one("gcp:monitoring/alertPolicy:AlertPolicy", conditions=[{}, {}]))
-    assert found.after is not None
-    assert (found.after.total.low, found.after.total.expected, found.after.total.high) == (0, 3, 3)
-    assert found.by_use == ("alert policies also by the time series that they read: it",)
+    estimate = priced(declare("gcp:monitoring/alertPolicy:AlertPolicy", conditions=[{}, {}]))
+    assert estimate.after is not None
+    assert (estimate.after.total.low, estimate.after.total.expected, estimate.after.total.high) == (0, 3, 3)
+    assert estimate.by_use == ("alert policies also by the time series that they read: it",)
 
 
 def test_a_part_without_a_price_leaves_a_resource_its_figures() -> None:
-    (found,) = [priced(*resources("aws-dev")).after]
-    assert found is not None and found.unpriced == ()
+    (after,) = [priced(*resources("aws-dev")).after]
+    assert after is not None and after.unpriced == ()
 
 
 @pytest.mark.parametrize(
     ("resource", "usd"),
     [
-        (one("aws:kms/key:Key"), 1),
-        (one("aws:ec2/natGateway:NatGateway"), 32.85),
-        (one("aws:ec2/eip:Eip"), 3.65),
-        (one("aws:cloudwatch/dashboard:Dashboard"), 3),
-        (one("aws:cloudwatch/metricAlarm:MetricAlarm", period=60), 0.10),
-        (one("aws:cloudwatch/metricAlarm:MetricAlarm", period=10), 0.30),
-        (one("aws:cloudwatch/metricAlarm:MetricAlarm", metricQueries=[{"metric": {}}, {"metric": {"a": 1}}]), 0.10),
-        (one("aws:ec2/vpcEndpoint:VpcEndpoint", vpcEndpointType="Interface", subnetIds=[UNKNOWN] * 3), 21.90),
-        (one("aws:ec2/vpcEndpoint:VpcEndpoint", vpcEndpointType="Gateway"), 0),
-        (one("gcp:kms/cryptoKey:CryptoKey"), 0.06),
-        (one("gcp:compute/address:Address"), 3.65),
-        (one("gcp:monitoring/alertPolicy:AlertPolicy", conditions=[{}, {}]), 3),
+        (declare("aws:kms/key:Key"), 1),
+        (declare("aws:ec2/natGateway:NatGateway"), 32.85),
+        (declare("aws:ec2/eip:Eip"), 3.65),
+        (declare("aws:cloudwatch/dashboard:Dashboard"), 3),
+        (declare("aws:cloudwatch/metricAlarm:MetricAlarm", period=60), 0.10),
+        (declare("aws:cloudwatch/metricAlarm:MetricAlarm", period=10), 0.30),
+        (declare("aws:cloudwatch/metricAlarm:MetricAlarm", metricQueries=[{"metric": {}}, {"metric": {"a": 1}}]), 0.10),
+        (declare("aws:ec2/vpcEndpoint:VpcEndpoint", vpcEndpointType="Interface", subnetIds=[UNKNOWN] * 3), 21.90),
+        (declare("aws:ec2/vpcEndpoint:VpcEndpoint", vpcEndpointType="Gateway"), 0),
+        (declare("gcp:kms/cryptoKey:CryptoKey"), 0.06),
+        (declare("gcp:compute/address:Address"), 3.65),
+        (declare("gcp:monitoring/alertPolicy:AlertPolicy", conditions=[{}, {}]), 3),
     ],
 )
 def test_fixed_prices(resource: Declared, usd: float) -> None:
@@ -152,7 +152,7 @@ def test_fixed_prices(resource: Declared, usd: float) -> None:
 
 
 def test_a_key_that_rotates_may_cost_as_much_again_twice() -> None:
-    after = priced(one("aws:kms/key:Key", enableKeyRotation=True)).after
+    after = priced(declare("aws:kms/key:Key", enableKeyRotation=True)).after
     assert after is not None and (after.total.low, after.total.high) == (1, 3)
 
 
@@ -164,7 +164,7 @@ def test_a_volume_costs_its_size_and_what_is_beyond_its_free_speed() -> None:
         {"blockDeviceMappings": [{"ebs": disk}]},
     )
     overrides = [{"instanceType": "m6i.large"}]
-    fleet = one(
+    fleet = declare(
         SPOT,
         launchTemplateConfigs=[{"overrides": overrides}],
         targetCapacitySpecification={"totalTargetCapacity": 2, "defaultTargetCapacityType": "on-demand"},

@@ -20,16 +20,16 @@ FOUR, EIGHT, ATTACHED = "g2-standard-4", "g2-standard-8", "n1-standard-8+t4"
 
 @pytest.fixture
 def site(google: LocalCloud) -> GoogleSite:
-    found = GoogleSite(google)
-    found.build()
-    return found
+    built = GoogleSite(google)
+    built.build()
+    return built
 
 
 @pytest.fixture
 def cloud(site: GoogleSite) -> Iterator[GcpCloud]:
-    found = GcpCloud.open(site.manifest(), site.clock)
-    yield found
-    found.close()
+    opened = GcpCloud.open(site.manifest(), site.clock)
+    yield opened
+    opened.close()
 
 
 def test_prices_are_the_regions_and_of_attached_gpus_the_catalogues(site: GoogleSite, cloud: GcpCloud) -> None:
@@ -49,9 +49,9 @@ def test_ratings_are_of_zones_and_kept_for_a_while(site: GoogleSite, cloud: GcpC
     assert set(scores) == {A, B, C}
     assert all((s.types, s.count, s.region) == ((FOUR, EIGHT), 4, REGION) for s in scores.values())
     assert scores[C].score < scores[A].score
-    asked = len(site.cloud.calls.read())
+    calls = len(site.cloud.calls.read())
     assert {score.zone: score for score in cloud.placement_scores([EIGHT, FOUR], 3)} == scores
-    assert len(site.cloud.calls.read()) == asked
+    assert len(site.cloud.calls.read()) == calls
     (region,) = cloud.placement_scores([FOUR], 1, [REGION])
     assert (region.region, region.zone) == (REGION, "")
 
@@ -80,4 +80,4 @@ def test_a_quota_that_is_full_is_named_and_doctor_says_so_before(site: GoogleSit
     assert answer.instances == ()
     assert {(e.kind, e.instance_type) for e in answer.errors} == {(LaunchTrouble.QUOTA, FOUR)}
     assert {e.code for e in answer.errors} == {"QUOTA_EXCEEDED (PREEMPTIBLE_NVIDIA_L4_GPUS)"}
-    assert cloud.quota_of(FOUR, Market.SPOT) == "PREEMPTIBLE_NVIDIA_L4_GPUS"
+    assert cloud.quota_name(FOUR, Market.SPOT) == "PREEMPTIBLE_NVIDIA_L4_GPUS"

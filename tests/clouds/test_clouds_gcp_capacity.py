@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from everspot_clouds.gcp import capacity
-from everspot_clouds.gcp.errors import Said, said_by
+from everspot_clouds.gcp.errors import Said, read_failures
 from everspot_core.launching import LaunchIntent, LaunchPool, LaunchTrouble
 from everspot_core.market import Market
 from everspot_local.gcp.discovery import Api
@@ -30,14 +30,14 @@ def intent(*pools: str, jobs: int = 2, whole: bool = False, market: Market = Mar
     )  # fmt: skip
 
 
-def accepted(wanted: LaunchIntent, notice: timedelta | None = None) -> dict[str, Any]:
+def accepted(launch_intent: LaunchIntent, notice: timedelta | None = None) -> dict[str, Any]:
     """The body of a launch as the API reads it; what its document does not know is an error."""
-    body = capacity.request("train", wanted, ZONES, notice)
-    found = Api("compute.v1", empties=False).find(
+    body = capacity.request("train", launch_intent, ZONES, notice)
+    method = Api("compute.v1", empties=False).find(
         "POST", "/compute/v1/projects/everspot-local/regions/europe-west4/instances/bulkInsert"
     )
-    assert found is not None and found.method.body is not None
-    return found.method.body.read(body)
+    assert method is not None and method.method.body is not None
+    return method.method.body.read(body)
 
 
 def test_types_become_ranks_and_zones_are_allowed_or_denied():
@@ -84,7 +84,7 @@ def test_labels_find_what_was_launched_and_the_intents_own_are_kept():
 
 
 @pytest.mark.parametrize(
-    ("market", "notice", "found"),
+    ("market", "notice", "scheduling"),
     [
         (Market.ON_DEMAND, timedelta(seconds=120), {"provisioningModel": "STANDARD"}),
         (
@@ -106,9 +106,9 @@ def test_labels_find_what_was_launched_and_the_intents_own_are_kept():
         ),
     ],
 )  # fmt: skip
-def test_the_market_is_the_requests_word_and_not_the_templates(market, notice, found):
+def test_the_market_is_the_requests_word_and_not_the_templates(market, notice, scheduling):
     body = accepted(intent("g2-standard-4/a", market=market), notice)
-    assert body["instanceProperties"]["scheduling"] == found
+    assert body["instanceProperties"]["scheduling"] == scheduling
 
 
 def test_attached_gpus_are_asked_for_alone_and_written_where_the_instance_reads_them():
@@ -133,22 +133,22 @@ def test_attached_gpus_are_asked_for_alone_and_written_where_the_instance_reads_
     ],
 )
 def test_nothing_is_asked_for_that_the_intent_does_not_hold(pools, chosen):
-    wanted = intent(*pools)
-    found = [f"{p.instance_type}/{p.zone[-1]}" for p in capacity.block(wanted)]
-    assert found == chosen
-    assert found[0] == pools[0]
+    launch_intent = intent(*pools)
+    pool_names = [f"{p.instance_type}/{p.zone[-1]}" for p in capacity.block(launch_intent)]
+    assert pool_names == chosen
+    assert pool_names[0] == pools[0]
 
 
 def test_no_more_than_ten_types_are_asked_for():
-    wanted = intent(*[f"t{n}/a" for n in range(12)])
-    assert len(capacity.block(wanted)) == 10
+    launch_intent = intent(*[f"t{n}/a" for n in range(12)])
+    assert len(capacity.block(launch_intent)) == 10
 
 
 BOTH = ("g2-standard-8/a", "g2-standard-8/b", "a2-highgpu-1g/a", "a2-highgpu-1g/b")
 
 
 @pytest.mark.parametrize(
-    ("said", "found"),
+    ("failure", "expected"),
     [
         (Said("ZONE_RESOURCE_POOL_EXHAUSTED", zone="europe-west4-b", machine="g2-standard-8"),
          [("g2-standard-8", "europe-west4-b", LaunchTrouble.CAPACITY)]),
@@ -161,14 +161,14 @@ BOTH = ("g2-standard-8/a", "g2-standard-8/b", "a2-highgpu-1g/a", "a2-highgpu-1g/
         (Said("NOBODY_KNOWS"), [("", "", LaunchTrouble.TRANSIENT)]),
     ],
 )  # fmt: skip
-def test_an_error_is_about_the_pools_that_it_names(said, found):
-    errors = capacity._errors(said, intent(*BOTH))
-    assert [(e.instance_type, e.zone, e.kind) for e in errors] == found
+def test_an_error_is_about_the_pools_that_it_names(failure, expected):
+    errors = capacity._errors(failure, intent(*BOTH))
+    assert [(e.instance_type, e.zone, e.kind) for e in errors] == expected
 
 
 def test_pools_that_were_not_asked_for_are_not_blamed():
-    wanted = intent("g2-standard-8/a", "a2-highgpu-1g/b", whole=True)
-    errors = capacity._errors(Said("VM_MIN_COUNT_NOT_REACHED"), wanted)
+    launch_intent = intent("g2-standard-8/a", "a2-highgpu-1g/b", whole=True)
+    errors = capacity._errors(Said("VM_MIN_COUNT_NOT_REACHED"), launch_intent)
     assert [(e.instance_type, e.zone) for e in errors] == [("g2-standard-8", "europe-west4-a")]
 
 
@@ -195,8 +195,8 @@ def test_the_error_of_an_operation_tells_type_zone_and_quota():
         ],
     }  # fmt: skip
     summary = {"code": "VM_MIN_COUNT_NOT_REACHED", "message": "Requested minimum count of 4 VMs could not be created."}
-    assert [(s.code, s.zone, s.machine, s.metric) for s in said_by([summary, stockout, quota])] == [
+    assert [(s.code, s.zone, s.machine, s.metric) for s in read_failures([summary, stockout, quota])] == [
         ("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "us-central1-a", "t2a-standard-8", ""),
         ("QUOTA_EXCEEDED", "", "", "NVIDIA_L4_GPUS"),
     ]
-    assert [s.code for s in said_by([summary])] == ["VM_MIN_COUNT_NOT_REACHED"]
+    assert [s.code for s in read_failures([summary])] == ["VM_MIN_COUNT_NOT_REACHED"]

@@ -17,14 +17,14 @@ class Refusing:
     project = "p"
 
     def __init__(self, denied: set[str]) -> None:
-        self.denied, self.asked = denied, list[str]()
+        self.denied, self.requests = denied, list[str]()
 
     def call(self, _verb: str, _product: str, path: str) -> None:
         name = path.rpartition("-")[2]
-        self.asked.append(name)
+        self.requests.append(name)
         if name in self.denied:
-            said = {"error": {"code": 403, "message": "denied", "errors": [{"reason": "forbidden"}]}}
-            raise refused(403, said)
+            body = {"error": {"code": 403, "message": "denied", "errors": [{"reason": "forbidden"}]}}
+            raise refused(403, body)
 
 
 def test_a_role_that_may_end_nothing_asks_a_few_times_and_says_so(caplog: pytest.LogCaptureFixture) -> None:

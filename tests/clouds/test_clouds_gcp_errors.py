@@ -5,7 +5,15 @@ from typing import Any
 import pytest
 import requests
 from everspot_clouds.base import Trouble
-from everspot_clouds.gcp.errors import ApiError, StillUnderWay, launch_trouble, refused, told, trouble, trouble_of
+from everspot_clouds.gcp.errors import (
+    ApiError,
+    StillUnderWay,
+    classify_code,
+    launch_trouble,
+    refused,
+    to_cloud_error,
+    trouble,
+)
 from everspot_core.launching import LaunchTrouble
 from google.auth.exceptions import DefaultCredentialsError, RefreshError, TransportError
 
@@ -65,7 +73,7 @@ def test_every_failure_has_a_kind(error: Exception, kind: Trouble) -> None:
     ],
 )
 def test_a_person_is_told_what_helps_against_this_very_refusal(error: Exception, words: str) -> None:
-    assert words in told(error).fix
+    assert words in to_cloud_error(error).fix
 
 
 @pytest.mark.parametrize(
@@ -104,13 +112,18 @@ def test_an_unsupported_operation_is_a_drought_only_if_the_machine_was_preempted
 
 
 def test_spelling_does_not_count() -> None:
-    assert trouble_of("quota-exceeded") is trouble_of("QuotaExceeded") is trouble_of("QUOTA_EXCEEDED") is Trouble.QUOTA
-    assert trouble_of("whatever") is None
+    assert (
+        classify_code("quota-exceeded")
+        is classify_code("QuotaExceeded")
+        is classify_code("QUOTA_EXCEEDED")
+        is Trouble.QUOTA
+    )
+    assert classify_code("whatever") is None
 
 
 def test_people_are_told_what_was_refused_and_what_to_do() -> None:
-    found = told(answer(403, "quotaExceeded", message="Quota 'CPUS' exceeded"))
-    assert str(found) == "Google Cloud refused: quotaExceeded: Quota 'CPUS' exceeded"
-    assert "iam-admin/quotas" in found.fix
-    assert answer(404, "notFound").gone and answer(409, "alreadyExists").taken
-    assert not answer(409, "resourceInUseByAnotherResource").taken
+    error = to_cloud_error(answer(403, "quotaExceeded", message="Quota 'CPUS' exceeded"))
+    assert str(error) == "Google Cloud refused: quotaExceeded: Quota 'CPUS' exceeded"
+    assert "iam-admin/quotas" in error.fix
+    assert answer(404, "notFound").missing and answer(409, "alreadyExists").exists
+    assert not answer(409, "resourceInUseByAnotherResource").exists

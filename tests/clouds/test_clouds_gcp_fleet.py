@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 from everspot_clouds.gcp.fleet import GcpCapacity, GcpShape, capacity_problems, scheduling, selections
-from everspot_clouds.gcp.machines import Machine, described, description, machine_of, type_name
-from everspot_clouds.gcp.quotas import metrics_of, quota_of, reaches
+from everspot_clouds.gcp.machines import Machine, described, description, parse_type, type_name
+from everspot_clouds.gcp.quotas import find_quota, list_metrics, reaches
 from everspot_core.catalogue import builtin
 from everspot_core.fleet import TypeChoice
 from everspot_core.market import Market
@@ -68,8 +68,8 @@ def test_a_type_that_stands_alone_may_have_every_shape(shape: GcpShape) -> None:
 def test_only_a_choice_of_types_cannot_be_spread_evenly() -> None:
     problems = Problems()
     capacity_problems(problems, spec("g2-standard-4", "g2-standard-8", shape="EVEN"), KNOWN.types)
-    (found,) = problems.found
-    assert str(found) == (
+    (problem,) = problems.found
+    assert str(problem) == (
         "standing.shape: EVEN goes with one instance type only, not with 2: a group that may choose between types is "
         "ANY, BALANCED or ANY_SINGLE_ZONE"
     )
@@ -84,7 +84,7 @@ def test_only_a_choice_of_types_cannot_be_spread_evenly() -> None:
     ],
 )
 def test_a_type_and_its_machine_map_both_ways(name: str, machine: Machine) -> None:
-    assert machine_of(name) == machine
+    assert parse_type(name) == machine
     assert type_name(machine.machine, machine.accelerator, machine.count) == name
     assert described(description(name), machine.machine) == name
 
@@ -93,15 +93,15 @@ def test_built_in_gpus_are_no_part_of_a_name_and_another_description_is_none() -
     assert type_name("g2-standard-4", "nvidia-l4", 1) == "g2-standard-4"
     assert described("", "n1-standard-8") == described("a web server", "n1-standard-8") == "n1-standard-8"
     with pytest.raises(ValueError, match="is not a type such as"):
-        machine_of("G2!")
+        parse_type("G2!")
 
 
 def test_every_type_of_the_catalogue_has_a_machine_and_a_quota() -> None:
     names = {name for region in ("us-central1", "europe-west4") for name in KNOWN.offered(region)}
     assert names
     for name in names:
-        assert machine_of(name).machine
-        assert all(metric.isupper() for market in Market for metric in metrics_of(name, market))
+        assert parse_type(name).machine
+        assert all(metric.isupper() for market in Market for metric in list_metrics(name, market))
 
 
 @pytest.mark.parametrize(
@@ -115,13 +115,13 @@ def test_every_type_of_the_catalogue_has_a_machine_and_a_quota() -> None:
     ],
 )
 def test_an_instance_counts_towards_the_quota_of_its_gpus_or_vcpus(name, market, metrics) -> None:
-    assert metrics_of(name, market) == metrics
-    assert quota_of(name, market) == metrics[0]
+    assert list_metrics(name, market) == metrics
+    assert find_quota(name, market) == metrics[0]
 
 
 def test_spot_without_a_quota_of_its_own_uses_the_standard_one() -> None:
     limits = {"NVIDIA_L4_GPUS": 4.0, "PREEMPTIBLE_NVIDIA_L4_GPUS": 0.0}
-    (found,) = reaches(8, ["g2-standard-4"], KNOWN.types, Market.SPOT, limits)
-    assert (found.metric, found.limit, found.least, found.enough) == ("NVIDIA_L4_GPUS", 4.0, 8.0, False)
+    (reach,) = reaches(8, ["g2-standard-4"], KNOWN.types, Market.SPOT, limits)
+    assert (reach.metric, reach.limit, reach.least, reach.enough) == ("NVIDIA_L4_GPUS", 4.0, 8.0, False)
     (own,) = reaches(8, ["g2-standard-4"], KNOWN.types, Market.SPOT, {**limits, "PREEMPTIBLE_NVIDIA_L4_GPUS": 8.0})
     assert (own.metric, own.enough) == ("PREEMPTIBLE_NVIDIA_L4_GPUS", True)

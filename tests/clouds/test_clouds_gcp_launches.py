@@ -28,29 +28,29 @@ AT = "2026-01-01T00:00:00+00:00"
 @pytest.fixture
 def site(google: LocalCloud) -> GoogleSite:
     """A cluster's network and template. Every pool has four instances."""
-    found = GoogleSite(google)
-    found.build()
+    built = GoogleSite(google)
+    built.build()
     for zone in (A, B, C):
         for kind in (FOUR, EIGHT):
             google.do("depth", pool=f"{kind}/{zone}", instances=4)
-    return found
+    return built
 
 
 @pytest.fixture
 def cloud(site: GoogleSite) -> Iterator[GcpCloud]:
     """The cloud as the cluster's scheduler sees it, on the market's clock."""
-    found = GcpCloud.open(site.manifest(notice=timedelta(seconds=120)), site.clock)
-    yield found
-    found.close()
+    opened = GcpCloud.open(site.manifest(notice=timedelta(seconds=120)), site.clock)
+    yield opened
+    opened.close()
 
 
 def until(condition: Callable[[], Any]) -> Any:
     """Ask again and again until it gives something."""
     end = time.monotonic() + 60
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.05)
-    return found
+    return value
 
 
 def test_what_was_launched_is_described_with_its_launch(site: GoogleSite, cloud: GcpCloud) -> None:
@@ -58,14 +58,24 @@ def test_what_was_launched_is_described_with_its_launch(site: GoogleSite, cloud:
     began = site.clock.now()
     answer = cloud.launch(intent)
     assert len(answer.instances) == 3 and answer.errors == ()
-    found = {i.instance_id: i for i in cloud.instances()}
-    assert set(found) == {i.instance_id for i in answer.instances}
-    one = found[answer.instances[0].instance_id]
-    assert one.instance_id.isdecimal()
-    assert (one.instance_type, one.market, one.role, one.launch) == (FOUR, Market.SPOT, Role.AGENT, intent.token)
-    assert (one.phase, one.image, one.ended_at, one.interrupted) == (Phase.ALIVE, "train-image-7", None, None)
-    assert one.zone in (A, B)
-    assert began - timedelta(minutes=1) <= one.launched_at <= site.clock.now()
+    described = {i.instance_id: i for i in cloud.instances()}
+    assert set(described) == {i.instance_id for i in answer.instances}
+    instance = described[answer.instances[0].instance_id]
+    assert instance.instance_id.isdecimal()
+    assert (instance.instance_type, instance.market, instance.role, instance.launch) == (
+        FOUR,
+        Market.SPOT,
+        Role.AGENT,
+        intent.token,
+    )
+    assert (instance.phase, instance.image, instance.ended_at, instance.interrupted) == (
+        Phase.ALIVE,
+        "train-image-7",
+        None,
+        None,
+    )
+    assert instance.zone in (A, B)
+    assert began - timedelta(minutes=1) <= instance.launched_at <= site.clock.now()
     assert cloud.ends() == []
 
 
@@ -101,12 +111,12 @@ def test_an_operation_that_is_not_found_yet_refuses_no_pool(site: GoogleSite, cl
 
 def test_one_that_may_not_be_ended_is_told_once_the_others_have_ended(site: GoogleSite, cloud: GcpCloud) -> None:
     launched = cloud.launch(site.intent((FOUR, A), jobs=3)).instances
-    kept, *others = (one.instance_id for one in launched)
-    name = {raw["id"]: raw["name"] for raw in of_cluster(site.api, CLUSTER)}[kept]
+    protected, *others = (instance.instance_id for instance in launched)
+    name = {raw["id"]: raw["name"] for raw in of_cluster(site.api, CLUSTER)}[protected]
     site.do("POST", f"zones/{A}/instances/{name}/setDeletionProtection?deletionProtection=true")
     with pytest.raises(ApiError, match=r"(?i)deletion"):
-        cloud.terminate([kept, "12345", *others])
-    until(lambda: {i.instance_id for i in cloud.instances()} == {kept})
+        cloud.terminate([protected, "12345", *others])
+    until(lambda: {i.instance_id for i in cloud.instances()} == {protected})
 
 
 def test_a_machine_that_got_an_ended_ones_name_lives_on(site: GoogleSite, cloud: GcpCloud) -> None:
@@ -116,8 +126,8 @@ def test_a_machine_that_got_an_ended_ones_name_lives_on(site: GoogleSite, cloud:
     site.do("DELETE", f"zones/{A}/instances/{name}")
     new = site.run(name, A, labels=labels)
     cloud.terminate([old])
-    (found,) = cloud.instances()
-    assert (found.instance_id, found.phase) == (new, Phase.ALIVE)
+    (instance,) = cloud.instances()
+    assert (instance.instance_id, instance.phase) == (new, Phase.ALIVE)
 
 
 def test_a_gang_comes_whole_into_one_zone_or_not_at_all(site: GoogleSite, cloud: GcpCloud) -> None:
@@ -133,7 +143,7 @@ def test_a_gang_comes_whole_into_one_zone_or_not_at_all(site: GoogleSite, cloud:
     assert len(cloud.instances()) == 4
 
 
-def test_single_instances_take_the_next_rank_and_what_is_short_is_told(site: GoogleSite, cloud: GcpCloud) -> None:
+def test_single_instances_take_the_next_rank_and_shortages_are_reported(site: GoogleSite, cloud: GcpCloud) -> None:
     pools = [(FOUR, A), (EIGHT, A)]
     answer = cloud.launch(site.intent(*pools, jobs=6))
     assert sorted(i.instance_type for i in answer.instances) == [FOUR] * 4 + [EIGHT] * 2
@@ -147,8 +157,8 @@ def test_single_instances_take_the_next_rank_and_what_is_short_is_told(site: Goo
 
 def test_on_demand_is_launched_by_the_same_template(site: GoogleSite, cloud: GcpCloud) -> None:
     cloud.launch(site.intent((FOUR, C), market=Market.ON_DEMAND))
-    (found,) = cloud.instances()
-    assert (found.market, found.zone) == (Market.ON_DEMAND, C)
+    (instance,) = cloud.instances()
+    assert (instance.market, instance.zone) == (Market.ON_DEMAND, C)
 
 
 def test_a_template_that_is_not_there_is_a_mistake_of_the_request(site: GoogleSite, cloud: GcpCloud) -> None:
@@ -196,10 +206,17 @@ class Scripted:
             op = {"status": "DONE", "operationType": self.kind, "targetLink": link, "targetId": "7", "endTime": AT}
             yield {"items": [{**op, "insertTime": ManualClock().now().isoformat()}]}
             return
-        one = {"id": "7", "name": "one", "zone": A, "machineType": FOUR, "status": self.status, "creationTimestamp": AT}
+        instance = {
+            "id": "7",
+            "name": "one",
+            "zone": A,
+            "machineType": FOUR,
+            "status": self.status,
+            "creationTimestamp": AT,
+        }
         if self.status == "TERMINATED":
-            one["lastStopTimestamp"] = AT
-        yield {"items": {A: {"instances": [one]}}}
+            instance["lastStopTimestamp"] = AT
+        yield {"items": {A: {"instances": [instance]}}}
 
 
 def test_one_that_runs_again_under_its_old_id_has_not_ended() -> None:
@@ -211,8 +228,8 @@ def test_one_that_runs_again_under_its_old_id_has_not_ended() -> None:
     for status, ended in (("RUNNING", []), ("TERMINATED", ["7"]), ("RUNNING", [])):
         api.status = status
         clock.advance(timedelta(minutes=2))
-        (one,) = cloud.instances()
-        assert (one.instance_id, [end.instance_id for end in cloud.ends()]) == ("7", ended)
+        (instance,) = cloud.instances()
+        assert (instance.instance_id, [end.instance_id for end in cloud.ends()]) == ("7", ended)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +244,7 @@ def test_one_that_runs_again_under_its_old_id_has_not_ended() -> None:
 def test_every_event_that_ends_a_machine_dates_its_end(kind: str, interrupted: bool) -> None:
     api: Any = Scripted()
     api.kind = kind
-    (end,) = instances.ended(api, Zones(api).of("europe-west4"), ManualClock().now())
+    (end,) = instances.ended(api, Zones(api).list_zones("europe-west4"), ManualClock().now())
     assert (end.instance_id, end.ended_at.isoformat(), end.interrupted) == ("7", AT, interrupted)
 
 
@@ -235,13 +252,13 @@ def test_what_is_only_switched_off_is_deleted_if_a_scheduler_launched_it(site: G
     stops = {"provisioningModel": "SPOT", "instanceTerminationAction": "STOP"}
     labels = {"everspot-cluster": CLUSTER}
     own = site.run("by-hand", B, scheduling=stops, labels=labels)
-    ours = site.run("launched", A, scheduling=stops, labels={**labels, "everspot-launch": "1" * 32})
+    launched = site.run("launched", A, scheduling=stops, labels={**labels, "everspot-launch": "1" * 32})
     reading = GcpCloud.open(site.manifest(), site.clock, reads=True)
-    for name in (own, ours):
+    for name in (own, launched):
         site.cloud.do("interrupt", instance=name, notice=False)
-    stopped = until(lambda: [i for i in reading.instances() if i.phase is Phase.ENDED and i.instance_id == ours])
+    stopped = until(lambda: [i for i in reading.instances() if i.phase is Phase.ENDED and i.instance_id == launched])
     assert stopped[0].ended_at is not None
-    assert {(end.instance_id, end.interrupted) for end in reading.ends()} >= {(ours, True)}
+    assert {(end.instance_id, end.interrupted) for end in reading.ends()} >= {(launched, True)}
     until(lambda: {i.instance_id for i in cloud.instances()} == {own})
 
 
@@ -249,18 +266,18 @@ def test_the_site_tells_what_still_costs_money(site: GoogleSite, cloud: GcpCloud
     (launched,) = cloud.launch(site.intent((FOUR, A))).instances
     own = site.run("by-hand", B)
     place = GcpSite(site.manifest(), site.clock)
-    found = {left.name: left for left in place.left() if left.kind == "instance"}
-    assert set(found) == {launched.instance_id, own}
-    assert (found[launched.instance_id].launched, found[own].launched) == (True, False)
-    assert f"{FOUR} in {A}, running" in found[launched.instance_id].detail
-    disks = {left.name: left for left in place.left() if left.kind == "disk"}
-    assert len(disks) == 2 and all(left.ending for left in disks.values()), "they go with their instances"
+    by_name = {resource.name: resource for resource in place.remaining() if resource.kind == "instance"}
+    assert set(by_name) == {launched.instance_id, own}
+    assert (by_name[launched.instance_id].launched, by_name[own].launched) == (True, False)
+    assert f"{FOUR} in {A}, running" in by_name[launched.instance_id].detail
+    disks = {resource.name: resource for resource in place.remaining() if resource.kind == "disk"}
+    assert len(disks) == 2 and all(resource.ending for resource in disks.values()), "they go with their instances"
     place.end([launched.instance_id, own, "1"])
-    until(lambda: not place.left())
+    until(lambda: not place.remaining())
 
 
 def test_nobody_else_is_described(site: GoogleSite, cloud: GcpCloud) -> None:
     site.run("stranger", A, labels={"everspot-cluster": "other"})
-    mine = site.run("mine", A, scheduling=SPOT, labels={"everspot-cluster": CLUSTER, "everspot-role": "scheduler"})
-    (found,) = cloud.instances()
-    assert (found.instance_id, found.role, found.launch) == (mine, Role.SCHEDULER, "")
+    own = site.run("mine", A, scheduling=SPOT, labels={"everspot-cluster": CLUSTER, "everspot-role": "scheduler"})
+    (instance,) = cloud.instances()
+    assert (instance.instance_id, instance.role, instance.launch) == (own, Role.SCHEDULER, "")

@@ -13,9 +13,9 @@ REGION = "/compute/v1/projects/p/regions/europe-west4"
 
 
 def accepted(document: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    found = Api(document, empties=document != "compute.v1").find("POST", path)
-    assert found is not None and found.method.body is not None
-    return found.method.body.read(body)
+    method = Api(document, empties=document != "compute.v1").find("POST", path)
+    assert method is not None and method.method.body is not None
+    return method.method.body.read(body)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_rating_is_read_from_the_first_recommendation(answer: dict[str, Any], 
 
 
 def test_ratings_are_told_from_one_to_ten() -> None:
-    assert [placement.score_of(rated) for rated in (0.0, 0.04, 0.3, 0.7, 1.0)] == [1, 1, 3, 7, 10]
+    assert [placement.scale_rating(rated) for rated in (0.0, 0.04, 0.3, 0.7, 1.0)] == [1, 1, 3, 7, 10]
 
 
 def record(start: str, nanos: int, units: str = "0", currency: str = "USD") -> dict[str, Any]:

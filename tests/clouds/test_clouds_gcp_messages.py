@@ -45,9 +45,9 @@ def sent(document: Any) -> str:
 
 
 def test_a_preemption_ends_after_the_notice_that_was_asked_for_and_a_part_of_the_guests_own_time() -> None:
-    found = parse(sent(entry("compute.instances.preempted")), "h", NOTICE)
-    assert (found.kind, found.instance_id, found.at) == (MessageKind.WARNING, "1844488190001", AT)
-    assert found.deadline == AT + timedelta(seconds=145)
+    message = parse(sent(entry("compute.instances.preempted")), "h", NOTICE)
+    assert (message.kind, message.instance_id, message.at) == (MessageKind.WARNING, "1844488190001", AT)
+    assert message.deadline == AT + timedelta(seconds=145)
     assert parse(sent(entry("compute.instances.preempted")), "h", timedelta(0)).deadline == AT + timedelta(seconds=25)
 
 

@@ -20,39 +20,39 @@ ACCOUNT = [{"email": "default", "scopes": ["https://www.googleapis.com/auth/clou
 
 @pytest.fixture
 def site(google: LocalCloud) -> GoogleSite:
-    found = GoogleSite(google)
-    found.build()
-    return found
+    built = GoogleSite(google)
+    built.build()
+    return built
 
 
-def metadata_of(site: GoogleSite, instance_id: str) -> Metadata:
+def open_metadata(site: GoogleSite, instance_id: str) -> Metadata:
     """The metadata service as the instance sees it, on the market's clock."""
-    told = {
+    environment = {
         "GCE_METADATA_HOST": site.cloud.project.metadata.address(instance_id),
         "EVERSPOT_GCP_ENDPOINT": site.cloud.endpoint,
     }
-    return provider("gcp").metadata(site.clock, told.get)
+    return provider("gcp").metadata(site.clock, environment.get)
 
 
 def launch(site: GoogleSite, notice: int | None = None, **more: object) -> str:
     """The id of a Spot instance with a manifest."""
-    given = site.manifest(notice=f"{notice}s" if notice is not None else None)
-    items = [{"key": "everspot-manifest", "value": given.to_json().decode()}]
+    manifest = site.manifest(notice=f"{notice}s" if notice is not None else None)
+    items = [{"key": "everspot-manifest", "value": manifest.to_json().decode()}]
     scheduling = {**SPOT, **({"preemptionNoticeDuration": {"seconds": str(notice)}} if notice else {})}
     return site.run("one", A, scheduling=scheduling, metadata={"items": items}, serviceAccounts=ACCOUNT, **more)
 
 
 def until(condition: Callable[[], object]) -> object:
     end = time.monotonic() + 60
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.05)
-    return found
+    return value
 
 
 def test_an_instance_learns_who_it_is(site: GoogleSite) -> None:
     own = launch(site, 120)
-    metadata = metadata_of(site, own)
+    metadata = open_metadata(site, own)
     identity = metadata.identity()
     assert (identity.instance_id, identity.instance_type) == (own, "g2-standard-4")
     assert (identity.zone, identity.market) == (A, Market.SPOT)
@@ -68,22 +68,22 @@ def test_attached_gpus_are_read_from_the_description(site: GoogleSite) -> None:
             {"acceleratorType": f"zones/{A}/acceleratorTypes/nvidia-tesla-t4", "acceleratorCount": 1}
         ],
     )  # fmt: skip
-    identity = metadata_of(site, own).identity()
+    identity = open_metadata(site, own).identity()
     assert (identity.instance_type, identity.market) == ("n1-standard-8+t4", Market.ON_DEMAND)
 
 
 @pytest.mark.parametrize("notice", [None, 120])
 def test_a_preemption_is_seen_at_once_and_its_end_is_reckoned(site: GoogleSite, notice: int | None) -> None:
     own = launch(site, notice)
-    metadata = metadata_of(site, own)
+    metadata = open_metadata(site, own)
     assert metadata.interruption() is None
-    seen: list[datetime | None] = []
-    waits = threading.Thread(target=lambda: seen.append(metadata.interruption()))
+    ends: list[datetime | None] = []
+    waits = threading.Thread(target=lambda: ends.append(metadata.interruption()))
     waits.start()
     began = site.clock.now()
     site.cloud.do("interrupt", instance=own)
     waits.join(60)
-    (end,) = seen
+    (end,) = ends
     assert end is not None
     counted = timedelta(seconds=(notice or 0) + 25)
     assert began + counted <= end <= site.clock.now() + counted
@@ -92,7 +92,7 @@ def test_a_preemption_is_seen_at_once_and_its_end_is_reckoned(site: GoogleSite, 
 
 def test_an_instance_that_leaves_is_deleted_by_itself(site: GoogleSite) -> None:
     own = launch(site)
-    assert metadata_of(site, own).end() is True
+    assert open_metadata(site, own).end() is True
     path = f"projects/everspot-local/zones/{A}/instances"
     until(lambda: not site.api.get("compute", path).get("items"))
 
@@ -100,9 +100,9 @@ def test_an_instance_that_leaves_is_deleted_by_itself(site: GoogleSite) -> None:
 def test_without_a_service_account_nothing_is_deleted_and_said_so(site: GoogleSite) -> None:
     own = site.run("one", A)
     with pytest.raises(MetadataError, match="no token"):
-        metadata_of(site, own).end()
+        open_metadata(site, own).end()
     with pytest.raises(MetadataError, match="no instance metadata everspot-manifest"):
-        metadata_of(site, own).manifest()
+        open_metadata(site, own).manifest()
 
 
 def test_a_server_that_does_not_answer_is_asked_a_bounded_number_of_times() -> None:

@@ -23,11 +23,11 @@ FOUR = "g2-standard-4"
 
 @pytest.fixture
 def site(google: LocalCloud) -> GoogleSite:
-    found = GoogleSite(google)
-    found.build()
+    built = GoogleSite(google)
+    built.build()
     for zone in "abc":
         google.do("depth", pool=f"{FOUR}/{REGION}-{zone}", instances=4, market="on-demand")
-    return found
+    return built
 
 
 def group(site: GoogleSite, name: str, size: int, template: str = TEMPLATE) -> None:
@@ -43,18 +43,18 @@ def group(site: GoogleSite, name: str, size: int, template: str = TEMPLATE) -> N
 
 def until(condition: Callable[[], Any]) -> Any:
     end = time.monotonic() + 60
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.05)
-    return found
+    return value
 
 
 def checked(site: GoogleSite, manifest: Manifest | None = None) -> dict[str, list[Check]]:
     """Doctor's checks by their names."""
-    found: dict[str, list[Check]] = {}
+    by_name: dict[str, list[Check]] = {}
     for check in provider("gcp").checks(REGION, manifest or site.manifest(), builtin(), site.clock):
-        found.setdefault(check.name, []).append(check)
-    return found
+        by_name.setdefault(check.name, []).append(check)
+    return by_name
 
 
 def test_doctor_asks_credentials_first_and_nothing_else_without_them(
@@ -65,7 +65,7 @@ def test_doctor_asks_credentials_first_and_nothing_else_without_them(
     assert checks["credentials"][0].detail == "project everspot-local"
     assert checks["clock"][0].verdict is Verdict.OK
     monkeypatch.setenv("GOOGLE_OAUTH_ACCESS_TOKEN", "somebody")
-    (refused,) = [check for found in checked(site).values() for check in found]
+    (refused,) = [check for named_checks in checked(site).values() for check in named_checks]
     assert (refused.verdict, refused.group) == (Verdict.FAIL, "credentials")
     assert "gcloud auth" in refused.fix
 
@@ -95,32 +95,32 @@ def declared(site: GoogleSite, **more: Any) -> Manifest:
 
 
 def test_doctor_holds_all_of_a_cluster_against_its_quotas(site: GoogleSite) -> None:
-    found = {check.detail.partition(":")[0]: check for check in checked(site, declared(site))["quota"]}
-    assert {metric: check.detail.partition(" at most: ")[2] for metric, check in found.items()} == {
+    by_metric = {check.detail.partition(":")[0]: check for check in checked(site, declared(site))["quota"]}
+    assert {metric: check.detail.partition(" at most: ")[2] for metric, check in by_metric.items()} == {
         "CPUS": "the scheduler 2",
         "NVIDIA_L4_GPUS": "standing 2 and launched 4",  # the larger type has two
         "PREEMPTIBLE_NVIDIA_L4_GPUS": "standing 1 and launched 4",
         "GPUS_ALL_REGIONS": "standing 3 and launched 4",  # whichever market they are launched on
     }
-    assert all(check.verdict is Verdict.OK for check in found.values())
+    assert all(check.verdict is Verdict.OK for check in by_metric.values())
 
 
 @pytest.mark.parametrize(("limit", "verdict"), [(0, Verdict.FAIL), (5, Verdict.WARN), (7, Verdict.OK)])
 def test_gpus_in_all_regions_are_a_quota_like_others(site: GoogleSite, limit: int, verdict: Verdict) -> None:
     site.cloud.do("quota", code="GPUS_ALL_REGIONS", value=limit)
-    (found,) = [c for c in checked(site, declared(site))["quota"] if c.detail.startswith("GPUS_ALL_REGIONS")]
-    assert found.verdict is verdict
+    (check,) = [c for c in checked(site, declared(site))["quota"] if c.detail.startswith("GPUS_ALL_REGIONS")]
+    assert check.verdict is verdict
 
 
 def test_a_preview_says_the_same_figures_as_doctor(site: GoogleSite) -> None:
     types = (TypeChoice(name=FOUR), TypeChoice(name="g2-standard-24"))
     shape = CapacitySpec(types=types, target=3, on_demand_base=2)
     cap = ElasticCap(instances=2, usd_per_hour=None, markets=(Market.SPOT, Market.ON_DEMAND))
-    told = hourly_cost(REGION, builtin(), shape, Upkeep(scheduler_type="e2-small"), cap)
-    both = Standing(on_demand_units=2, spot_units=1, weights={FOUR: 1, "g2-standard-24": 1})
-    for check in checked(site, declared(site, standing=both))["quota"]:
+    lines = hourly_cost(REGION, builtin(), shape, Upkeep(scheduler_type="e2-small"), cap)
+    standing = Standing(on_demand_units=2, spot_units=1, weights={FOUR: 1, "g2-standard-24": 1})
+    for check in checked(site, declared(site, standing=standing))["quota"]:
         metric, most = re.fullmatch(r"(\w+): .* takes (\d+) at most: .*", check.detail).groups()
-        assert f"{most} of {metric}" in told
+        assert f"{most} of {metric}" in lines
 
 
 def test_everything_that_costs_money_is_told_and_other_clusters_are_not(site: GoogleSite) -> None:
@@ -132,8 +132,8 @@ def test_everything_that_costs_money_is_told_and_other_clusters_are_not(site: Go
     other = {"everspot-cluster": "other"}
     site.run("stranger", A, labels=other, disks=site.disks(other))
     place = provider("gcp").site(site.manifest())
-    found = until(lambda: (left := place.left()) and len(left) == 4 and left)
-    assert sorted((left.kind, left.ending) for left in found) == [
+    resources = until(lambda: (resource := place.remaining()) and len(resource) == 4 and resource)
+    assert sorted((resource.kind, resource.ending) for resource in resources) == [
         ("NAT gateway", False), ("disk", True), ("instance", False), ("instance group", False),
     ]  # fmt: skip
 
@@ -177,9 +177,9 @@ def test_doctor_names_an_image_from_which_nothing_starts(
         site.do("DELETE", "global/images/everspot")
     elif state:
         site.do("POST", "global/images/everspot/deprecate", {"state": state})
-    (found,) = [check for check in checked(site)["image"] if "train-agents" in check.detail]
-    assert (found.verdict, words in found.detail, own in found.detail) == (verdict, True, True)
-    assert verdict is not Verdict.FAIL or "pulumi up" in found.fix
+    (image_check,) = [check for check in checked(site)["image"] if "train-agents" in check.detail]
+    assert (image_check.verdict, words in image_check.detail, own in image_check.detail) == (verdict, True, True)
+    assert verdict is not Verdict.FAIL or "pulumi up" in image_check.fix
     if state:  # a family has no other image then
         with pytest.raises(ApiError):
             site.api.get("compute", "projects/everspot-local/global/images/family/everspot")

@@ -49,17 +49,19 @@ class Granted:
         self.roles[email] |= set(permissions)
         storage = path.startswith("storage/")
         suffix = "/iam" if storage else ":getIamPolicy"
-        asked = {"options": {"requestedPolicyVersion": 3}} if path.startswith("resourcemanager") else None
+        options = {"options": {"requestedPolicyVersion": 3}} if path.startswith("resourcemanager") else None
         reads = "GET" if storage or path.startswith("pubsub") else "POST"
-        query = "?optionsRequestedPolicyVersion=3" if storage else "" if asked else "?options.requestedPolicyVersion=3"
-        held = self._call(reads, f"{path}{suffix}{query}", asked)
-        bindings = held.get("bindings", [])
+        query = (
+            "?optionsRequestedPolicyVersion=3" if storage else "" if options else "?options.requestedPolicyVersion=3"
+        )
+        policy_before = self._call(reads, f"{path}{suffix}{query}", options)
+        bindings = policy_before.get("bindings", [])
         for condition in about or (None,):
-            made: dict[str, Any] = {"role": role, "members": [f"serviceAccount:{email}"]}
+            binding: dict[str, Any] = {"role": role, "members": [f"serviceAccount:{email}"]}
             if condition is not None:
-                made["condition"] = {"title": condition.title, "expression": condition.expression}
-            bindings.append(made)
-        policy = {"bindings": bindings, "etag": held["etag"], "version": 3}
+                binding["condition"] = {"title": condition.title, "expression": condition.expression}
+            bindings.append(binding)
+        policy = {"bindings": bindings, "etag": policy_before["etag"], "version": 3}
         if storage:
             self._call("PUT", f"{path}/iam", policy)
         else:
@@ -99,8 +101,8 @@ def site(strict_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> GoogleSit
 @pytest.fixture
 def granted(site: GoogleSite) -> Granted:
     """What the components declare, and all of the cloud knows it."""
-    made = Granted(site)
-    call = made._call
+    grants = Granted(site)
+    call = grants._call
     for email in (AGENT, SCHEDULER):
         call("POST", f"iam/v1/{PROJECT}/serviceAccounts", {"accountId": email.partition("@")[0]})
     wait(site, 11)
@@ -114,8 +116,8 @@ def granted(site: GoogleSite) -> Granted:
     writer = call("POST", f"logging/v2/{PROJECT}/sinks?uniqueWriterIdentity=true", sink)["writerIdentity"]
     publisher = {"role": "roles/pubsub.publisher", "members": [writer]}
     call("POST", f"pubsub/v1/{TOPIC}:setIamPolicy", {"policy": {"bindings": [publisher]}})
-    _bind_scheduler(made)
-    _bind_agent(made)
+    _bind_scheduler(grants)
+    _bind_agent(grants)
     own = "projects/everspot-local/global/images/family/everspot"
     properties = site.properties(
         serviceAccounts=ACCOUNT, tags={"items": ["everspot"]},
@@ -124,30 +126,30 @@ def granted(site: GoogleSite) -> Granted:
     properties["disks"][0]["initializeParams"] |= {"sourceImage": own, "diskSizeGb": "50"}
     site.build(**{key: properties[key] for key in ("serviceAccounts", "tags", "metadata", "disks")})
     wait(site, 121)
-    return made
+    return grants
 
 
-def _bind_scheduler(made: Granted) -> None:
+def _bind_scheduler(grants: Granted) -> None:
     project = f"resourcemanager/v1/{PROJECT}"
     for name, permissions in (("watcher", policies.WATCH), ("gauges", policies.PUT_METRICS)):
-        made.bind(project, SCHEDULER, made.role(name, permissions), permissions)
-    launch = made.role("launcher", policies.LAUNCH)
-    made.bind(project, SCHEDULER, launch, policies.LAUNCH, policies.match_machines([name_prefix(CLUSTER)]))
-    act = made.role("actor", policies.ACT_AS)
-    made.bind(f"iam/v1/{PROJECT}/serviceAccounts/{AGENT}", SCHEDULER, act, policies.ACT_AS)
-    listen = made.role("listener", policies.LISTEN)
-    made.bind(f"pubsub/v1/{SUBSCRIPTION}", SCHEDULER, listen, policies.LISTEN)
+        grants.bind(project, SCHEDULER, grants.role(name, permissions), permissions)
+    launch = grants.role("launcher", policies.LAUNCH)
+    grants.bind(project, SCHEDULER, launch, policies.LAUNCH, policies.match_machines([name_prefix(CLUSTER)]))
+    act = grants.role("actor", policies.ACT_AS)
+    grants.bind(f"iam/v1/{PROJECT}/serviceAccounts/{AGENT}", SCHEDULER, act, policies.ACT_AS)
+    listen = grants.role("listener", policies.LISTEN)
+    grants.bind(f"pubsub/v1/{SUBSCRIPTION}", SCHEDULER, listen, policies.LISTEN)
 
 
-def _bind_agent(made: Granted) -> None:
-    read, write = made.role("reader", policies.READ), made.role("writer", policies.WRITE)
+def _bind_agent(grants: Granted) -> None:
+    read, write = grants.role("reader", policies.READ), grants.role("writer", policies.WRITE)
     control, data = (f"storage/v1/b/{bucket}" for bucket in (CONTROL, DATA))
-    made.bind(control, AGENT, read, policies.READ)
-    made.bind(control, AGENT, write, policies.WRITE, *policies.below(CONTROL, policies.AGENT_WRITES))
-    made.bind(data, AGENT, read, policies.READ, policies.below_or_list(DATA, policies.AGENT_READS))
-    made.bind(data, AGENT, write, policies.WRITE, *policies.below(DATA, policies.AGENT_KEEPS))
-    leave = made.role("leaver", policies.LEAVE)
-    made.bind(f"resourcemanager/v1/{PROJECT}", AGENT, leave, policies.LEAVE, policies.match_machines(agents(CLUSTER)))
+    grants.bind(control, AGENT, read, policies.READ)
+    grants.bind(control, AGENT, write, policies.WRITE, *policies.below(CONTROL, policies.AGENT_WRITES))
+    grants.bind(data, AGENT, read, policies.READ, policies.below_or_list(DATA, policies.AGENT_READS))
+    grants.bind(data, AGENT, write, policies.WRITE, *policies.below(DATA, policies.AGENT_KEEPS))
+    leave = grants.role("leaver", policies.LEAVE)
+    grants.bind(f"resourcemanager/v1/{PROJECT}", AGENT, leave, policies.LEAVE, policies.match_machines(agents(CLUSTER)))
 
 
 def wait(site: GoogleSite, seconds: float) -> None:
@@ -161,16 +163,16 @@ def test_what_a_scheduler_calls_is_what_it_may(
 ) -> None:
     monkeypatch.setenv("GOOGLE_OAUTH_ACCESS_TOKEN", granted.token(SCHEDULER))
     cloud = GcpCloud.open(site.manifest(queue_url=SUBSCRIPTION, notice=timedelta(seconds=120)), site.clock)
-    gone, taken = cloud.launch(site.intent((FOUR, A), jobs=2)).instances
+    terminated, preempted = cloud.launch(site.intent((FOUR, A), jobs=2)).instances
     assert len(cloud.instances()) == 2
     prices = cloud.spot_prices([(FOUR, A)], site.clock.now())
     assert prices and {point.source for point in prices} == {"compute:advice.capacityHistory"}
     assert {score.zone for score in cloud.placement_scores([FOUR], 2)} == {A, B, C}
     cloud.keep_gauges("Everspot", {Gauge.JOBS_RUNNING: 2.0}, site.clock.now())
-    cloud.terminate([gone.instance_id])
-    site.cloud.do("interrupt", instance=taken.instance_id, notice=False)
+    cloud.terminate([terminated.instance_id])
+    site.cloud.do("interrupt", instance=preempted.instance_id, notice=False)
     heard = set()
-    while heard != {gone.instance_id, taken.instance_id}:
+    while heard != {terminated.instance_id, preempted.instance_id}:
         messages = cloud.messages()
         cloud.acknowledge(messages)
         heard |= {str(message.instance_id) for message in messages}

@@ -10,7 +10,7 @@ import pytest
 from everspot_clouds.base import CloudError, MessageKind, Trouble
 from everspot_clouds.gcp.cloud import GcpCloud
 from everspot_clouds.gcp.credentials import for_store
-from everspot_clouds.gcp.errors import ApiError, told, trouble
+from everspot_clouds.gcp.errors import ApiError, to_cloud_error, trouble
 from everspot_clouds.gcp.gauges import MonitoringFigures
 from everspot_clouds.gcp.messages import Subscriber
 from everspot_clouds.gcp.notify import GcpSender
@@ -55,7 +55,7 @@ def test_requests_beyond_a_quota_of_the_minute_are_not_sent_again_at_once(google
         next(api.pages("compute", f"{PROJECT}/aggregated/instances"))
     assert trouble(refused.value) is Trouble.THROTTLED  # by which the scheduler asks half as often each time
     assert clock.monotonic() == began
-    assert "try again in a minute" in told(refused.value).fix
+    assert "try again in a minute" in to_cloud_error(refused.value).fix
     google.do("quota", code="LIST_REQUESTS", value=1500)
     assert next(api.pages("compute", f"{PROJECT}/aggregated/instances"))["kind"] == "compute#instanceAggregatedList"
 
@@ -64,8 +64,8 @@ def test_what_a_bucket_is_asked_too_often_in_a_second_is_sent_again(google: Loca
     """A project makes a bucket in two seconds: Cloud Storage calls that a rate, too."""
     api = Api(SystemClock())
     for name in ("first", "second"):
-        made = api.call("POST", "storage", "b", body={"name": name}, query={"project": "everspot-local"})
-        assert made["name"] == name
+        bucket = api.call("POST", "storage", "b", body={"name": name}, query={"project": "everspot-local"})
+        assert bucket["name"] == name
 
 
 def test_entries_are_kept_until_they_are_acknowledged_and_strangers_go_at_once(
@@ -75,12 +75,12 @@ def test_entries_are_kept_until_they_are_acknowledged_and_strangers_go_at_once(
     queue(entry(PREEMPTED))
     queue({"textPayload": "no entry of the audit log"})
     listener = Subscriber(api, SUBSCRIPTION, timedelta(seconds=120), ManualClock())
-    while not (found := listener.drain()):
+    while not (messages := listener.drain()):
         listener.receive()
-    assert [(m.kind, m.instance_id, m.deadline) for m in found] == [
+    assert [(m.kind, m.instance_id, m.deadline) for m in messages] == [
         (MessageKind.WARNING, "1844488190001", AT + timedelta(seconds=145))
     ]
-    listener.delete(found)
+    listener.delete(messages)
     answer = api.post("pubsub", f"{SUBSCRIPTION}:pull", {"maxMessages": 10, "returnImmediately": True})
     assert answer == {}
 
@@ -88,8 +88,8 @@ def test_entries_are_kept_until_they_are_acknowledged_and_strangers_go_at_once(
 def test_people_are_notified_by_a_topic(api: Api, queue: Callable[[Any], None]) -> None:
     settings = Notifications(topic_arn=TOPIC)
     GcpSender(api).send(settings, "job-1 failed", "job-1 failed\nit broke", {"job_id": "job-1"})
-    (found,) = api.post("pubsub", f"{SUBSCRIPTION}:pull", {"maxMessages": 1})["receivedMessages"]
-    message = found["message"]
+    (received,) = api.post("pubsub", f"{SUBSCRIPTION}:pull", {"maxMessages": 1})["receivedMessages"]
+    message = received["message"]
     assert base64.b64decode(message["data"]) == b"job-1 failed\nit broke"
     assert message["attributes"] == {"subject": "job-1 failed", "job": "job-1"}
 
@@ -131,7 +131,7 @@ def test_a_webhook_whose_secret_is_no_address_is_refused_without_telling_it(api:
 def test_figures_are_written_and_found_again(google: LocalCloud, api: Api) -> None:
     at = google.market.clock.now()
     MonitoringFigures(api, "train", "europe-west4").put("everspot", {Gauge.TICKS: 3.0}, at)
-    found = api.get(
+    listed = api.get(
         "monitoring", f"{PROJECT}/timeSeries",
         **{
             "filter": 'metric.type="custom.googleapis.com/everspot/ticks"',
@@ -139,21 +139,23 @@ def test_figures_are_written_and_found_again(google: LocalCloud, api: Api) -> No
             "interval.endTime": (at + timedelta(minutes=1)).isoformat(),
         },
     )  # fmt: skip
-    (series,) = found["timeSeries"]
+    (series,) = listed["timeSeries"]
     assert series["metric"]["labels"] == {"cluster": "train"}
     assert series["points"][0]["value"] == {"doubleValue": 3.0}
 
 
 def manifest(**fields: Any) -> Manifest:
-    given = {"control_url": "gs://train-control", "data_url": "gs://train-data", **fields}
-    return Manifest(cluster="train", cloud="gcp", region="europe-west4", **given)
+    defaults = {"control_url": "gs://train-control", "data_url": "gs://train-data", **fields}
+    return Manifest(cluster="train", cloud="gcp", region="europe-west4", **defaults)
 
 
-def test_a_bucket_stays_on_purpose_and_one_that_is_gone_is_not_told(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retained_bucket_is_listed_and_a_deleted_one_is_not(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     api.call("POST", "storage", "b", body={"name": "train-control", "location": "EUROPE-WEST4"},
              query={"project": "everspot-local"})  # fmt: skip
     site = GcpSite(manifest(), ManualClock())
-    assert [(left.kind, left.name, left.kept) for left in site.left()] == [("bucket", "train-control", True)]
+    assert [(resource.kind, resource.name, resource.retained) for resource in site.remaining()] == [
+        ("bucket", "train-control", True)
+    ]
 
 
 def test_a_store_takes_a_persons_token_and_finds_an_instances_by_itself(

@@ -19,8 +19,8 @@ PLANTED = READER.replace("class Clock", "import everspot_clouds.CLOUD.cloud\ncla
 
 def loaded(program: str) -> set[str]:
     """The packages that a fresh interpreter has loaded besides the standard library and the product's own."""
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    return {name for name in found.stdout.split() if not name.startswith("everspot_")} - sys.stdlib_module_names
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return {name for name in result.stdout.split() if not name.startswith("everspot_")} - sys.stdlib_module_names
 
 
 @pytest.mark.parametrize("cloud", ["aws", "gcp"])

@@ -10,7 +10,7 @@ import pytest
 from everspot_clouds.base import CloudError, Left
 from everspot_clouds.orphans import find_orphans, unclaimed
 from everspot_clouds.registry import provider
-from everspot_clouds.stack_state import declared_clusters, known_ids
+from everspot_clouds.stack_state import declared_clusters, list_ids
 from everspot_core.manifest import Manifest
 from everspot_core.market import Market
 from everspot_local.aws.environment import owner as aws_owner
@@ -32,7 +32,7 @@ FLEET = Left(kind="fleet", name="fleet-1")
 
 
 @pytest.mark.parametrize(
-    ("found", "known", "roots"),
+    ("resources", "stack_ids", "roots"),
     [
         ([FLEET, machine("i-1", "fleet-1")], [], {"fleet-1": ["i-1"]}),
         ([FLEET, machine("i-1", "fleet-1")], ["fleet-1"], {}),
@@ -42,51 +42,52 @@ FLEET = Left(kind="fleet", name="fleet-1")
         ([machine("i-1")], ["i-1"], {}),
         ([machine("i-1"), machine("i-2", ending=True)], [], {"i-1": []}),
         ([Left(kind="fleet", name="fleet-1", ending=True), machine("i-1", "fleet-1")], [], {"i-1": []}),
-        ([Left(kind="bucket", name="b", kept=True)], [], {}),
+        ([Left(kind="bucket", name="b", retained=True)], [], {}),
         ([Left(kind="volume", name="vol-1")], ["vol-2"], {"vol-1": []}),
     ],
 )
 def test_what_nobody_claims_is_found_with_its_instances(
-    found: list[Left], known: list[str], roots: dict[str, list[str]]
+    resources: list[Left], stack_ids: list[str], roots: dict[str, list[str]]
 ) -> None:
-    assert {one.name: [part.name for part in parts] for one, parts in unclaimed(found, known)} == roots
+    assert {root.name: [part.name for part in parts] for root, parts in unclaimed(resources, stack_ids)} == roots
 
 
 @given(
     st.lists(
         st.builds(
             Left, kind=st.just("x"), name=st.sampled_from("abcdef"), part_of=st.sampled_from(["", "a", "b", "z"]),
-            launched=st.booleans(), ending=st.booleans(), kept=st.booleans(),
+            launched=st.booleans(), ending=st.booleans(), retained=st.booleans(),
         ),
-        unique_by=lambda one: one.name,
+        unique_by=lambda resource: resource.name,
     ),
     st.frozensets(st.sampled_from("abcdefz")),
 )  # fmt: skip
-def test_every_resource_is_claimed_or_told_once(found: list[Left], known: frozenset[str]) -> None:
-    told = [one for root, parts in unclaimed(found, known) for one in (root, *parts)]
+def test_every_resource_is_claimed_or_told_once(resources: list[Left], stack_ids: frozenset[str]) -> None:
+    reported = [resource for root, parts in unclaimed(resources, stack_ids) for resource in (root, *parts)]
     claimed = [
-        one for one in found
-        if one.kept or one.ending or one.launched or one.name in known or one.part_of in known
+        resource for resource in resources
+        if resource.retained or resource.ending or resource.launched
+        or resource.name in stack_ids or resource.part_of in stack_ids
     ]  # fmt: skip
-    assert len({one.name for one in told}) == len(told)
-    assert not {one.name for one in told} & {one.name for one in claimed}
+    assert len({resource.name for resource in reported}) == len(reported)
+    assert not {resource.name for resource in reported} & {resource.name for resource in claimed}
 
 
 def until(condition: Callable[[], Any]) -> Any:
     ends = time.monotonic() + 60
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < ends, "it did not happen in time"
         time.sleep(0.05)
-    return found
+    return value
 
 
 @pytest.fixture
 def site(google: LocalCloud) -> GoogleSite:
-    found = GoogleSite(google)
-    found.build()
+    built = GoogleSite(google)
+    built.build()
     for zone in "abc":
         google.do("depth", pool=f"g2-standard-4/{REGION}-{zone}", instances=8, market="on-demand")
-    return found
+    return built
 
 
 def test_a_group_of_no_stack_is_found_with_its_cost_and_removed(site: GoogleSite) -> None:
@@ -98,9 +99,9 @@ def test_a_group_of_no_stack_is_found_with_its_cost_and_removed(site: GoogleSite
         }  # fmt: skip
         site.do("POST", f"regions/{REGION}/instanceGroupManagers", body)
     site.run("stray", A)
-    known = {"train-known", "train-elastic"}
-    look = lambda: find_orphans(site.manifest(), known, site.clock)  # noqa: E731
-    until(lambda: [len(one.parts) for one in look()] == [2, 0])
+    stack_ids = {"train-known", "train-elastic"}
+    look = lambda: find_orphans(site.manifest(), stack_ids, site.clock)  # noqa: E731
+    until(lambda: [len(orphan.parts) for orphan in look()] == [2, 0])
     group, stray = look()
     assert (group.resource.kind, group.resource.name) == ("instance group", "train-orphan")
     assert group.usd_per_hour and stray.usd_per_hour and group.usd_per_hour == pytest.approx(2 * stray.usd_per_hour)
@@ -113,7 +114,7 @@ def test_a_group_of_no_stack_is_found_with_its_cost_and_removed(site: GoogleSite
     for _ in range(2):  # what is gone already is no failure
         place.remove([group.resource, stray.resource])
     until(lambda: not look())
-    assert {one.name for one in place.left() if one.kind == "instance group"} == {"train-known"}
+    assert {orphan.name for orphan in place.remaining() if orphan.kind == "instance group"} == {"train-known"}
 
 
 @pytest.fixture
@@ -145,7 +146,7 @@ def test_queues_rules_alarms_keys_and_buckets_of_no_stack_are_found_on_aws(amazo
     key_id = amazon("kms").create_key(Tags=key_tags)["KeyMetadata"]["KeyId"]
     urls = {"control_url": "s3://known-bucket-1?region=us-east-1", "data_url": "s3://known-bucket-1"}
     manifest = Manifest(cluster="train", cloud="aws", region="us-east-1", **urls)
-    stack_ids = known_ids({"deployment": {"resources": [{"id": "https://sqs.us-east-1.amazonaws.com/1/known"}]}})
+    stack_ids = list_ids({"deployment": {"resources": [{"id": "https://sqs.us-east-1.amazonaws.com/1/known"}]}})
     look = lambda: find_orphans(manifest, stack_ids, SystemClock())  # noqa: E731
     orphans = {(orphan.resource.kind, orphan.resource.name): orphan for orphan in look()}
     assert {(*key, orphan.usd_per_hour) for key, orphan in orphans.items()} == {
@@ -186,7 +187,7 @@ def test_subscriptions_topics_and_buckets_of_no_stack_are_found_on_google_cloud(
     assert [orphan.resource.kind for orphan in look()] == ["bucket"]
 
 
-def test_where_other_services_may_not_be_asked_the_rest_is_found_and_that_is_said(
+def test_orphans_are_found_although_another_service_refuses(
     amazon: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     amazon("ec2").create_volume(
@@ -213,22 +214,22 @@ def test_a_killed_first_update_s_cluster_is_known_by_what_it_left() -> None:
     vpc = resource("aws:ec2/vpc:Vpc", "vpc-1", tags=TAGS, arn="arn:aws:ec2:eu-west-1:1:vpc/vpc-1")
     role = resource("aws:iam/role:Role", "role-1", tags=TAGS, arn="arn:aws:iam::1:role/role-1")
     bucket = resource("aws:s3/bucket:Bucket", "train-1", "train-store-control", tags=TAGS, region="eu-west-1")
-    (found,) = declared_clusters({"deployment": {"resources": [role, vpc, bucket]}})
-    assert (found.cloud, found.cluster, found.region) == ("aws", "train", "eu-west-1")
-    assert (found.control_url, found.data_url) == ("s3://train-1?region=eu-west-1", "")
+    (manifest,) = declared_clusters({"deployment": {"resources": [role, vpc, bucket]}})
+    assert (manifest.cloud, manifest.cluster, manifest.region) == ("aws", "train", "eu-west-1")
+    assert (manifest.control_url, manifest.data_url) == ("s3://train-1?region=eu-west-1", "")
     only = {"type": "creating", "resource": {"urn": "u::a", "type": "aws:ec2/fleet:Fleet", "inputs": {"tags": TAGS}}}
     default = {"urn": "u::d", "type": "pulumi:providers:aws", "id": "x", "inputs": {"region": "us-east-2"}}
-    (found,) = declared_clusters({"deployment": {"resources": [default], "pending_operations": [only]}})
-    assert (found.cluster, found.region) == ("train", "us-east-2")
+    (manifest,) = declared_clusters({"deployment": {"resources": [default], "pending_operations": [only]}})
+    assert (manifest.cluster, manifest.region) == ("train", "us-east-2")
     label = {"everspot-cluster": "train"}
     groups = resource("gcp:compute/disk:Disk", "projects/p/zones/z/disks/d", labels=label, project="p")
     net = resource("gcp:compute/address:Address", "projects/p/regions/r/addresses/a", labels=label, region="r")
-    (found,) = declared_clusters({"deployment": {"resources": [groups, net]}})
-    assert (found.cloud, found.cluster, found.region, found.account) == ("gcp", "train", "r", "p")
-    assert {"d", "projects/p/zones/z/disks/d", "a"} <= known_ids({"deployment": {"resources": [groups, net]}})
+    (manifest,) = declared_clusters({"deployment": {"resources": [groups, net]}})
+    assert (manifest.cloud, manifest.cluster, manifest.region, manifest.account) == ("gcp", "train", "r", "p")
+    assert {"d", "projects/p/zones/z/disks/d", "a"} <= list_ids({"deployment": {"resources": [groups, net]}})
 
 
 @pytest.mark.parametrize("state", [{}, {"deployment": None}, {"deployment": {"resources": [{"type": None}, {}]}}])
 def test_a_stack_without_a_cluster_has_none(state: dict[str, Any]) -> None:
     assert declared_clusters(state) == []
-    assert known_ids(state) == frozenset()
+    assert list_ids(state) == frozenset()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from everspot_clouds import base
-from everspot_clouds.registry import CLOUDS, UnknownCloud, cloud_of, job_rules, provider
+from everspot_clouds.registry import CLOUDS, UnknownCloud, find_cloud, job_rules, provider
 from everspot_core.records import NoticeKind
 from everspot_store import ManualClock, Store
 from everspot_train.agent import main as agent
@@ -26,10 +26,10 @@ BRINGS = {
     "Metadata": {"end", "identity", "interruption", "manifest", "rebalance", "where"},
     "Cloud": {
         "acknowledge", "close", "ends", "instances", "keep_gauges", "launch", "messages", "notify", "placement_scores",
-        "quota_of", "spot_prices", "terminate", "trouble",
+        "quota_name", "spot_prices", "terminate", "trouble",
     },
     "Door": {"enter", "forward"},
-    "Site": {"elsewhere", "end", "free", "left", "removal", "remove"},
+    "Site": {"elsewhere", "end", "free", "remaining", "removal", "remove"},
 }  # fmt: skip
 
 
@@ -44,14 +44,16 @@ def test_what_a_cloud_has_to_bring_is_this_and_the_guide_names_all_of_it(protoco
 
 
 def test_no_protocol_is_forgotten() -> None:
-    found = {name for name, kind in vars(base).items() if getattr(kind, "_is_protocol", False) and name != "Protocol"}
-    assert found == set(BRINGS)
+    protocols = {
+        name for name, kind in vars(base).items() if getattr(kind, "_is_protocol", False) and name != "Protocol"
+    }
+    assert protocols == set(BRINGS)
 
 
 @pytest.mark.parametrize("cloud", list(CLOUDS))
 def test_each_cloud_brings_all_of_it(cloud: str) -> None:
-    found = provider(cloud)
-    assert {name for name in BRINGS["Provider"] if not hasattr(found, name)} == set()
+    cloud_provider = provider(cloud)
+    assert {name for name in BRINGS["Provider"] if not hasattr(cloud_provider, name)} == set()
 
 
 def test_the_guide_names_every_module_that_is_looked_for_in_a_clouds_folder() -> None:
@@ -65,7 +67,7 @@ def test_the_guide_names_every_module_that_is_looked_for_in_a_clouds_folder() ->
 def test_a_cloud_that_nobody_has_taught_is_named_with_those_that_are_known() -> None:
     with pytest.raises(UnknownCloud, match="no adapter for mars; it knows aws, folder, gcp"):
         provider("mars")
-    assert [cloud_of(url) for url in ("s3://b?region=x", "gs://b", "file:///x", "mars://b")] == [
+    assert [find_cloud(url) for url in ("s3://b?region=x", "gs://b", "file:///x", "mars://b")] == [
         "aws", "gcp", "folder", None,
     ]  # fmt: skip
 
@@ -110,7 +112,7 @@ def test_a_scheduler_keeps_the_books_of_a_second_cloud(store: Store, pretend: ty
     cloud = provider("pretend").scheduling(store.manifest(), store)
     scheduler = Scheduler(store, store.manifest(), cloud, "s-1")
     scheduler.tick()
-    pretend.taken = BEGAN + timedelta(minutes=30)
+    pretend.preempted_at = BEGAN + timedelta(minutes=30)
     assert isinstance(store.clock, ManualClock)
     store.clock.advance(timedelta(minutes=31))
     scheduler.tick()
@@ -122,22 +124,22 @@ def everspot(store: Store, *arguments: str) -> tuple[int, str]:
     """The command on this store: exit code, and all that it said."""
     from everspot_cli.main import main
 
-    said, code = io.StringIO(), 0
-    with redirect_stdout(said), redirect_stderr(said):
+    output, code = io.StringIO(), 0
+    with redirect_stdout(output), redirect_stderr(output):
         try:
             main(["--store", store.control.url, *arguments])
         except SystemExit as ended:
             code = int(ended.code or 0)
-    return code, said.getvalue()
+    return code, output.getvalue()
 
 
 def test_the_command_speaks_of_a_second_cloud_by_its_own_rules(store: Store, pretend: type[PretendCloud]) -> None:
-    pretend.taken = BEGAN + timedelta(minutes=30)
-    code, said = everspot(store, "report")
+    pretend.preempted_at = BEGAN + timedelta(minutes=30)
+    code, output = everspot(store, "report")
     assert code == 0
-    assert "the weather" in said
+    assert "the weather" in output
     # Half an hour of Spot at $3.60: this cloud waives nothing of what it takes.
-    assert re.search(r"\$1\.80", said)
+    assert re.search(r"\$1\.80", output)
     assert everspot(store, "prices", "refresh")[0] == 0
     table = store.price_table()
     assert table is not None

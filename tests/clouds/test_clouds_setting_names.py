@@ -15,13 +15,13 @@ STACKS = sorted((ROOT / "stacks").glob("Pulumi.*.yaml"))
 
 
 def config(stack: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((ROOT / f"stacks/Pulumi.{stack}.yaml").read_text())["config"]
-    return found
+    settings: dict[str, Any] = yaml.safe_load((ROOT / f"stacks/Pulumi.{stack}.yaml").read_text())["config"]
+    return settings
 
 
-def refused(found: dict[str, Any]) -> list[str]:
+def refused(settings: dict[str, Any]) -> list[str]:
     with pytest.raises(BadInputs) as bad:
-        environment("x", found)
+        environment("x", settings)
     return [str(problem) for problem in bad.value.problems]
 
 
@@ -40,13 +40,13 @@ def test_our_own_files_have_only_settings_that_there_are(path: Path) -> None:
 
 @pytest.mark.parametrize("stack", ["local", "local-gcp"])
 def test_every_mistyped_setting_is_named_with_what_was_meant(stack: str) -> None:
-    found = config(stack)
-    cluster = found["everspot:cluster"]
+    settings = config(stack)
+    cluster = settings["everspot:cluster"]
     cluster["retainStore_"] = 1
     cluster["capacity"]["elastik"] = {}
     cluster["capacity"]["elastic"] = {"maxInstances": 1, "maxUsdPerHor": 1}
     cluster["capacity"]["instanceTypes"] = ["a", {"type": "b", "priorty": 2}]
-    assert refused(found)[:4] == [
+    assert refused(settings)[:4] == [
         "everspot:cluster.retainStore_: is not a setting (did you mean retainStore?)",
         "everspot:cluster.capacity.elastik: is not a setting (did you mean elastic?)",
         "everspot:cluster.capacity.elastic.maxUsdPerHor: is not a setting (did you mean maxUsdPerHour?)",
@@ -56,11 +56,11 @@ def test_every_mistyped_setting_is_named_with_what_was_meant(stack: str) -> None
 
 @pytest.mark.parametrize("stack", ["account", "bootstrap", "gcp-account", "gcp-bootstrap"])
 def test_what_an_account_has_once_is_checked_too(stack: str) -> None:
-    found = config(stack)
-    (section,) = (key for key in found if key.startswith("everspot:"))
-    found[section]["tagz"] = {}
-    (said,) = refused(found)
-    assert said == f"{section}.tagz: is not a setting (did you mean tags?)"
+    settings = config(stack)
+    (section,) = (key for key in settings if key.startswith("everspot:"))
+    settings[section]["tagz"] = {}
+    (problem,) = refused(settings)
+    assert problem == f"{section}.tagz: is not a setting (did you mean tags?)"
 
 
 def test_a_mistyped_section_is_named_and_a_projects_own_setting_is_not() -> None:
@@ -69,7 +69,7 @@ def test_a_mistyped_section_is_named_and_a_projects_own_setting_is_not() -> None
 
 
 def test_a_users_own_keys_are_nobodys_settings() -> None:
-    found = config("local")
-    found["everspot:cluster"]["tags"]["Retain_"] = "x"
-    found["everspot:cluster"]["shares"] = {"anybody": 1}
-    environment("x", found)
+    settings = config("local")
+    settings["everspot:cluster"]["tags"]["Retain_"] = "x"
+    settings["everspot:cluster"]["shares"] = {"anybody": 1}
+    environment("x", settings)

@@ -7,7 +7,7 @@ from typing import Any
 import pulumi
 import pytest
 from everspot.gcp.checking import asked_zones, check_cluster
-from everspot_clouds.gcp.labels import label_key, label_problems, labels_of
+from everspot_clouds.gcp.labels import label_key, label_problems, to_labels
 from everspot_clouds.gcp.machines import attached_problem
 from everspot_clouds.gcp.names import account_id
 from everspot_core.problems import Problems
@@ -167,7 +167,7 @@ def test_a_zone_that_the_region_lacks_is_named_with_the_one_that_was_meant() -> 
 
 def test_tags_become_labels_and_invalid_ones_are_reported() -> None:
     assert label_key("ModelVersion") == "model-version"
-    assert labels_of({"Project": "vision", "CostCenter2": "a_1"}) == {"project": "vision", "cost-center2": "a_1"}
+    assert to_labels({"Project": "vision", "CostCenter2": "a_1"}) == {"project": "vision", "cost-center2": "a_1"}
     problems = Problems()
     tags = {"Team": "a b", "team": "x", "1st": "x", "everspot-x": "x", "Long": "x" * 64, "N": 3}
     label_problems(problems, tags, own=4)

@@ -161,7 +161,7 @@ def check_drift_beside_state(google: Any) -> None:
         request_json(google, f"{GLOBAL}/firewalls", "POST", door)
         google.wait(lambda: list_names(google, f"{GLOBAL}/firewalls", "by-hand"))
         (addition,) = added_by_hand("gcp", resource)
-        assert (addition.kind, addition.what) == ("firewall rule", "by-hand allows tcp 22 from 0.0.0.0/0")
+        assert (addition.kind, addition.detail) == ("firewall rule", "by-hand allows tcp 22 from 0.0.0.0/0")
         request_json(google, f"{GLOBAL}/firewalls/by-hand", "DELETE")
         google.wait(lambda: not list_names(google, f"{GLOBAL}/firewalls", "by-hand"))
 

@@ -194,12 +194,12 @@ def test_what_stands_of_a_cluster_is_told_by_its_tag(rig: Any, at_home: None) ->
     manifest = Manifest(cluster="lost", cloud="aws", region=os.environ["AWS_REGION"], control_url="s3://no-such-bucket-1",
                         data_url="s3://no-such-bucket-1")  # fmt: skip
     site = down.provider("aws").site(manifest)
-    assert site.left() == []
+    assert site.remaining() == []
     zone = f"{os.environ['AWS_REGION']}a"
     tags = [{"ResourceType": "volume", "Tags": [{"Key": "everspot:cluster", "Value": "lost"}]}]
     volume = ec2.create_volume(AvailabilityZone=zone, Size=8, VolumeType="gp3", TagSpecifications=tags)["VolumeId"]
     try:
-        (leftover,) = site.left()
-        assert (leftover.kind, leftover.name, leftover.ending, leftover.kept) == ("volume", volume, False, False)
+        (leftover,) = site.remaining()
+        assert (leftover.kind, leftover.name, leftover.ending, leftover.retained) == ("volume", volume, False, False)
     finally:
         ec2.delete_volume(VolumeId=volume)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from everspot_clouds.aws.rules import BILLING as AWS_BILLING
-from everspot_clouds.estimating import asked_of, environment
+from everspot_clouds.estimating import collect_charges, environment
 from everspot_clouds.gcp.rules import BILLING as GCP_BILLING
 from everspot_core.allocation import AllocationRequest, Launchable, Prefer, allocate
 from everspot_core.catalogue import builtin
@@ -54,7 +54,7 @@ def requested_resources(cloud: str, target: int, base: int, most: int) -> AskedF
     image = {"imageFamily": "x"} if cloud == "gcp" else {"imageId": "ami-1"}
     cluster = {"cloud": cloud, "zones": list(ZONES[cloud]), "capacity": capacity, "volumeGib": 50, **image}
     settings = environment("dev", {f"{cloud}:region": REGIONS[cloud], "everspot:cluster": cluster})
-    return asked_of(settings.resources, settings.regions)
+    return collect_charges(settings.resources, settings.regions)
 
 
 @dataclass

@@ -52,7 +52,7 @@ class Watched(ElasticCluster):
         self.clients["sns"].subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn)
         for alarm in ALARMS:
             self.clients["cloudwatch"].put_metric_alarm(
-                AlarmName=alarm.about.name, AlarmDescription=alarm.about.says, Namespace=NAMESPACE,
+                AlarmName=alarm.about.name, AlarmDescription=alarm.about.sentence, Namespace=NAMESPACE,
                 MetricName=metric_name(alarm.about.gauge), Dimensions=[{"Name": CLUSTER, "Value": "test"}],
                 Statistic=alarm.statistic, ComparisonOperator=alarm.comparison, Threshold=alarm.threshold,
                 Period=int(alarm.period.total_seconds()), EvaluationPeriods=alarm.periods,

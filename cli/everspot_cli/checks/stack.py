@@ -8,7 +8,7 @@ from typing import Any
 from everspot_clouds.base import CloudError
 from everspot_clouds.orphans import Orphan, find_orphans
 from everspot_clouds.registry import LOOKED_AT
-from everspot_clouds.stack_state import declared_clusters, known_ids
+from everspot_clouds.stack_state import declared_clusters, list_ids
 from everspot_core.catalogue import Catalogue
 from everspot_core.deployment import control_url, describe_pending, pending_operations, resolve_pending
 from everspot_core.manifest import Manifest
@@ -55,7 +55,7 @@ def orphan_checks(
     """Check that the cloud has nothing of the cluster that belongs to no stack: one check for each that it has."""
     if manifest is not None and manifest.cloud not in LOOKED_AT:
         return []  # instances are started by hand there
-    declared_ids = known_ids(state) if state is not None else _declared(session)
+    declared_ids = list_ids(state) if state is not None else _declared(session)
     clusters = [manifest] if manifest is not None else declared_clusters(state or {})
     if declared_ids is None:
         fix = "run it in the project's folder with --stack NAME, or run `pulumi up` with this release once"

@@ -1,7 +1,7 @@
 """`everspot doctor`: what works, what does not, and who can fix it."""
 
 import typer
-from everspot_clouds.registry import cloud_of, provider
+from everspot_clouds.registry import find_cloud, provider
 from everspot_core.catalogue import builtin
 from everspot_store import StoreError
 from everspot_store.region import split_region
@@ -50,7 +50,7 @@ def _checks(session: Session) -> list[Check]:
     checks = [Check("store", "store named", Verdict.OK, url)]
     checks += cluster_checks(session)
     readable = not any(c.verdict is Verdict.FAIL and c.group == "store" for c in checks)
-    cloud = cloud_of(url)
+    cloud = find_cloud(url)
     if cloud is not None and (not readable or session.manifest.cloud == cloud):
         manifest = session.manifest if readable else None
         region = manifest.region if manifest is not None else _url_region(url)

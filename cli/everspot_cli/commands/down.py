@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 from everspot_clouds.base import CloudError, Left, Site
 from everspot_clouds.orphans import Orphan, find_orphans
-from everspot_clouds.registry import cloud_of, provider
-from everspot_clouds.stack_state import known_ids
+from everspot_clouds.registry import find_cloud, provider
+from everspot_clouds.stack_state import list_ids
 from everspot_core.counting import counted, first_few
 from everspot_core.documents import format_duration
 from everspot_core.manifest import Manifest
@@ -75,7 +75,7 @@ def down(
     declared = _stack(session, stack)
     manifest = _manifest(session, declared)
     site, before = _look(manifest)
-    cloud_view = _CloudView(session, manifest, site, known_ids(declared.state))
+    cloud_view = _CloudView(session, manifest, site, list_ids(declared.state))
     _confirm(session, declared, before, yes, force, cloud_view.orphans())
     drained = _drain(session, limit, force) if declared.outputs["controlUrl"] else None
     ended = _release(session, site, before)
@@ -89,8 +89,8 @@ def down(
     if declared.pending:
         declared.clear_pending()
     remaining = _check(session, site)
-    retained = [resource.name for resource in remaining if resource.kept]
-    _refuse_remaining([resource for resource in remaining if not resource.kept])
+    retained = [resource.name for resource in remaining if resource.retained]
+    _refuse_remaining([resource for resource in remaining if not resource.retained])
     answer = {
         "cluster": manifest.cluster, "drained": drained or [], "ended_directly": ended, "orphans_removed": removed,
         "kept": retained, "left": [],
@@ -135,7 +135,7 @@ def _manifest(session: Session, declared: Stack) -> Manifest:
             return session.manifest
     except _GONE:
         pass
-    cloud = outputs.get("cloud") or cloud_of(outputs["controlUrl"]) or "unknown"
+    cloud = outputs.get("cloud") or find_cloud(outputs["controlUrl"]) or "unknown"
     urls = {"control_url": outputs["controlUrl"], "data_url": outputs.get("dataUrl") or outputs["controlUrl"]}
     session.errors.print("It has no store, or none any more: nothing can be drained any more.")
     place = {"region": outputs.get("region") or "", "account": outputs.get("project") or ""}
@@ -147,7 +147,7 @@ def _look(manifest: Manifest) -> tuple[Site, list[Left]]:
     is known early."""
     try:
         site = provider(manifest.cloud).site(manifest)
-        return site, site.left()
+        return site, site.remaining()
     except ImportError as error:
         raise CliError(
             f"the cloud's client is not installed: {error}", Exit.UNAVAILABLE, hint="pip install 'everspot[cli]'"
@@ -347,7 +347,7 @@ def _check(session: Session, site: Site) -> list[Left]:
     ended."""
 
     def list_undeleted() -> list[Left]:
-        return [resource for resource in _list_remaining(site) if not resource.kept]
+        return [resource for resource in _list_remaining(site) if not resource.retained]
 
     ids = [item.name for item in list_undeleted() if item.kind == "instance" and not item.ending]
     if ids:
@@ -373,7 +373,7 @@ def _refuse_remaining(remaining: Sequence[Left]) -> None:
 
 def _list_remaining(site: Site) -> list[Left]:
     try:
-        return site.left()
+        return site.remaining()
     except CloudError as error:
         raise CliError(str(error), Exit.UNAVAILABLE, hint=error.fix) from None
 

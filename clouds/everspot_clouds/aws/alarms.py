@@ -62,7 +62,7 @@ USD_A_MONTH = float(fixed.METRICS_USD + len(ALARMS) * fixed.ALARM.usd_per_month 
 
 def metric_name(gauge: Gauge) -> str:
     """CloudWatch's name of a figure, such as UsdPerHour."""
-    return "".join(word.capitalize() for word in gauge.value.split("-"))
+    return "".join(part.capitalize() for part in gauge.value.split("-"))
 
 
 def dashboard(cluster: str, region: str, namespace: str, alarm_arns: list[str]) -> str:

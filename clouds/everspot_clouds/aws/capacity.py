@@ -45,7 +45,7 @@ def launch(ec2: Any, cluster: str, intent: LaunchIntent) -> LaunchAnswer:
             raise
         # This token was carried out for other parameters, as a scheduler of another release would write them: what it
         # brought is described by now, and asking with a new token would bring it once more.
-        if errors.code_of(error) == _MISMATCH and (brought := instances.of_launch(ec2, intent.token)):
+        if errors.error_code(error) == _MISMATCH and (brought := instances.of_launch(ec2, intent.token)):
             return LaunchAnswer(instances=tuple(map(_brought, brought)))
         return LaunchAnswer(errors=(_refused(error, kind, intent),))
     return read(answer, intent)
@@ -78,10 +78,10 @@ def request(cluster: str, intent: LaunchIntent) -> dict[str, Any]:
 
 def read(answer: dict[str, Any], intent: LaunchIntent) -> LaunchAnswer:
     """The answer of CreateFleet, in the terms of an intent."""
-    found = [i for group in answer.get("Instances") or [] for i in _launched(group, intent)]
+    launched = [i for group in answer.get("Instances") or [] for i in _launched(group, intent)]
     raw = answer.get("Errors") or []
     own = [e for e in raw if e.get("ErrorMessage", "").lower() != _POINTER] or raw
-    return LaunchAnswer(instances=tuple(found), errors=tuple(_error(e, intent) for e in own))
+    return LaunchAnswer(instances=tuple(launched), errors=tuple(_error(e, intent) for e in own))
 
 
 def terminate(ec2: Any, instances: Iterable[str]) -> None:
@@ -93,9 +93,9 @@ def terminate(ec2: Any, instances: Iterable[str]) -> None:
     instance.
     """
     batches = _Batches(ec2)
-    wanted = list(dict.fromkeys(instances))
-    for first in range(0, len(wanted), AT_ONCE):
-        batches.end(wanted[first : first + AT_ONCE])
+    ids = list(dict.fromkeys(instances))
+    for first in range(0, len(ids), AT_ONCE):
+        batches.end(ids[first : first + AT_ONCE])
     if batches.failed:
         raise batches.failed[0]
 
@@ -118,17 +118,17 @@ class _Batches:
                 half = len(batch) // 2
                 self.end(batch[:half])
                 self.end(batch[half:])
-            elif errors.code_of(error) in _UNKNOWN:
+            elif errors.error_code(error) in _UNKNOWN:
                 _log.info("%s is not known to EC2: there is nothing to end", batch[0])
             else:
-                _log.error("%s cannot be ended: %s", batch[0], errors.said(error))
+                _log.error("%s cannot be ended: %s", batch[0], errors.format_error(error))
                 self.failed.append(error)
         else:
             self._ended += len(batch)
 
     def _is_of_one(self, error: ClientError) -> bool:
         """Whether a single instance may have failed the whole call."""
-        if errors.code_of(error) == _DENIED:
+        if errors.error_code(error) == _DENIED:
             return self._ended > 0 or len(self.failed) < _DENIED_AT_MOST
         return errors.trouble(error) is Trouble.REQUEST
 
@@ -151,13 +151,13 @@ def _override(rank: int, pool: LaunchPool, intent: LaunchIntent) -> dict[str, An
 
 def _options(intent: LaunchIntent) -> dict[str, Any]:
     spot, on_demand = STRATEGIES[Prefer.ORDER if intent.ordered else Prefer.BALANCE]
-    found: dict[str, Any] = {"AllocationStrategy": (spot if intent.market is Market.SPOT else on_demand).value}
+    options: dict[str, Any] = {"AllocationStrategy": (spot if intent.market is Market.SPOT else on_demand).value}
     if intent.market is Market.ON_DEMAND:  # a reservation is paid for anyway
-        found["CapacityReservationOptions"] = {"UsageStrategy": "use-capacity-reservations-first"}
+        options["CapacityReservationOptions"] = {"UsageStrategy": "use-capacity-reservations-first"}
     if intent.whole:
         single = {"SingleInstanceType": True, "SingleAvailabilityZone": True}
-        found |= {**single, "MinTargetCapacity": intent.count}
-    return found
+        options |= {**single, "MinTargetCapacity": intent.count}
+    return options
 
 
 def _launched(group: dict[str, Any], intent: LaunchIntent) -> Iterator[Launched]:
@@ -168,8 +168,8 @@ def _launched(group: dict[str, Any], intent: LaunchIntent) -> Iterator[Launched]
         yield Launched(instance_id=name, instance_type=kind, zone=zone)
 
 
-def _brought(found: CloudInstance) -> Launched:
-    return Launched(instance_id=found.instance_id, instance_type=found.instance_type, zone=found.zone)
+def _brought(instance: CloudInstance) -> Launched:
+    return Launched(instance_id=instance.instance_id, instance_type=instance.instance_type, zone=instance.zone)
 
 
 def _zone(override: dict[str, Any], intent: LaunchIntent) -> str:
@@ -192,8 +192,8 @@ def _error(raw: dict[str, Any], intent: LaunchIntent) -> LaunchError:
 
 def _refused(error: Exception, kind: Trouble, intent: LaunchIntent) -> LaunchError:
     """A refusal of the whole request, which concerns every pool."""
-    code = errors.code_of(error)
+    code = errors.error_code(error)
     message = error.response.get("Error", {}).get("Message", "") if isinstance(error, ClientError) else str(error)
     # Nothing came of what this token was carried out for: the next one will do.
-    found = LaunchTrouble.TRANSIENT if code == _MISMATCH else LaunchTrouble(kind.value)
-    return LaunchError(market=intent.market, kind=found, code=code or type(error).__name__, message=message)
+    launch_kind = LaunchTrouble.TRANSIENT if code == _MISMATCH else LaunchTrouble(kind.value)
+    return LaunchError(market=intent.market, kind=launch_kind, code=code or type(error).__name__, message=message)

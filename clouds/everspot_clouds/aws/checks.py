@@ -14,7 +14,7 @@ from everspot_core.manifest import Elastic, Manifest
 from everspot_core.market import Market
 
 from everspot_clouds.aws import rules
-from everspot_clouds.aws.quotas import CONSOLE, Launchable, Reach, enough, launchable, needs, quota_of
+from everspot_clouds.aws.quotas import CONSOLE, Launchable, Reach, enough, find_quota, launchable, needs
 from everspot_clouds.base import Check, Trouble, Verdict, image_check
 
 LINKED_ROLES = (rules.FLEET_ROLE[1], rules.SPOT_ROLE[1])
@@ -34,7 +34,7 @@ def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catal
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError, ClientError
 
-        from everspot_clouds.aws.errors import FIX, said, trouble
+        from everspot_clouds.aws.errors import FIX, format_error, trouble
     except ImportError:
         return [
             Check("credentials", "credentials", Verdict.SKIP, "boto3 is not installed", "pip install 'everspot[cli]'")
@@ -46,23 +46,23 @@ def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catal
         where = region or os.environ.get("AWS_REGION")
         return boto3.client(service, region_name=where, config=config)
 
-    def asked(name: str, group: str, ask: Callable[[], list[Check]]) -> list[Check]:
+    def run_check(name: str, group: str, check: Callable[[], list[Check]]) -> list[Check]:
         try:
-            return ask()
+            return check()
         except ClientError as error:
             kind = trouble(error)
-            found = Verdict.FAIL if group == "credentials" else Verdict.SKIP
-            return [Check(_MATTER.get(kind, group), name, found, said(error), FIX[kind])]
+            verdict = Verdict.FAIL if group == "credentials" else Verdict.SKIP
+            return [Check(_MATTER.get(kind, group), name, verdict, format_error(error), FIX[kind])]
         except BotoCoreError as error:
             return [Check(group, name, Verdict.FAIL, str(error), FIX[Trouble.CREDENTIALS])]
 
-    checks = asked("credentials", "credentials", lambda: _credentials(client("sts"), clock))
+    checks = run_check("credentials", "credentials", lambda: _credentials(client("sts"), clock))
     if checks[0].verdict is Verdict.OK:
-        checks += asked("service-linked roles", "user", lambda: _linked_roles(client("iam"), ClientError))
+        checks += run_check("service-linked roles", "user", lambda: _linked_roles(client("iam"), ClientError))
         if manifest is not None:
-            checks += asked("image", "user", lambda: _images(client("ec2"), manifest.cluster))
-            checks += asked("fleet", "capacity", lambda: _fleet(client("ec2"), manifest.cluster))
-            checks += asked("quota", "quota", lambda: _quotas(client("service-quotas"), manifest, catalogue))
+            checks += run_check("image", "user", lambda: _images(client("ec2"), manifest.cluster))
+            checks += run_check("fleet", "capacity", lambda: _fleet(client("ec2"), manifest.cluster))
+            checks += run_check("quota", "quota", lambda: _quotas(client("service-quotas"), manifest, catalogue))
     return checks
 
 
@@ -73,9 +73,9 @@ def _credentials(sts: Any, clock: Clock) -> list[Check]:
     if stated:
         # The service's clock against this machine's: both real time, whatever the market's time is.
         skew = abs(datetime.now(UTC) - parsedate_to_datetime(stated))
-        said = f"{skew.total_seconds():.0f} s from the service's"
+        detail = f"{skew.total_seconds():.0f} s from the service's"
         verdict = Verdict.OK if skew < SKEW else Verdict.FAIL
-        checks.append(Check("clock", "clock", verdict, said, "set this machine's clock: signatures will be refused"))
+        checks.append(Check("clock", "clock", verdict, detail, "set this machine's clock: signatures will be refused"))
     return checks
 
 
@@ -96,8 +96,8 @@ def _linked_roles(iam: Any, client_error: type[Exception]) -> list[Check]:
 
 def _images(ec2: Any, cluster: str) -> list[Check]:
     """One check for each image that the cluster's launch templates name. None without a template."""
-    mine = [{"Name": f"tag:{rules.CLUSTER_TAG}", "Values": [cluster]}]
-    templates = ec2.get_paginator("describe_launch_templates").paginate(Filters=mine)
+    filters = [{"Name": f"tag:{rules.CLUSTER_TAG}", "Values": [cluster]}]
+    templates = ec2.get_paginator("describe_launch_templates").paginate(Filters=filters)
     users: dict[str, list[str]] = {}
     for template in (template for page in templates for template in page["LaunchTemplates"]):
         versions = ec2.describe_launch_template_versions(
@@ -111,25 +111,25 @@ def _images(ec2: Any, cluster: str) -> list[Check]:
 
 def _image(ec2: Any, image: str, templates: list[str]) -> Check:
     """The state of an image. By a filter, since an image id that is not there fails the whole call."""
-    named = [{"Name": "image-id", "Values": [image]}]
-    found = ec2.describe_images(Filters=named, IncludeDeprecated=True, IncludeDisabled=True)["Images"]
-    said = f"{image}, of {', '.join(sorted(templates))}"
-    if not found:
-        words = f"{said}, does not exist or is not shared with this account any more (InvalidAMIID.NotFound)"
+    filters = [{"Name": "image-id", "Values": [image]}]
+    images = ec2.describe_images(Filters=filters, IncludeDeprecated=True, IncludeDisabled=True)["Images"]
+    label = f"{image}, of {', '.join(sorted(templates))}"
+    if not images:
+        words = f"{label}, does not exist or is not shared with this account any more (InvalidAMIID.NotFound)"
         return image_check(words)
-    if (state := found[0].get("State", "available")) != "available":
-        return image_check(f"{said}, is {state} (InvalidAMIID.Unavailable)")
-    return Check("user", "image", Verdict.OK, said)
+    if (state := images[0].get("State", "available")) != "available":
+        return image_check(f"{label}, is {state} (InvalidAMIID.Unavailable)")
+    return Check("user", "image", Verdict.OK, label)
 
 
 def _fleet(ec2: Any, cluster: str) -> list[Check]:
-    from everspot_clouds.aws.errors import FIX, trouble_of
+    from everspot_clouds.aws.errors import FIX, classify_code
 
     pages = ec2.get_paginator("describe_fleets").paginate(
         Filters=[{"Name": "fleet-state", "Values": ["active", "modifying"]}]
     )
-    mine = {"Key": rules.CLUSTER_TAG, "Value": cluster}
-    own = [fleet for page in pages for fleet in page["Fleets"] if mine in fleet.get("Tags", [])]
+    cluster_tag = {"Key": rules.CLUSTER_TAG, "Value": cluster}
+    own = [fleet for page in pages for fleet in page["Fleets"] if cluster_tag in fleet.get("Tags", [])]
     if not own:
         return [Check("user", "fleet", Verdict.WARN, f"no fleet is tagged {rules.CLUSTER_TAG}={cluster}", "pulumi up")]
     checks = []
@@ -137,19 +137,19 @@ def _fleet(ec2: Any, cluster: str) -> list[Check]:
         target = fleet["TargetCapacitySpecification"]["TotalTargetCapacity"]
         has = fleet.get("FulfilledCapacity", 0.0)
         errors = _errors(ec2, fleet) if has < target else []
-        said = f"{fleet['FleetId']}: {has:g} of {target:g}"
+        label = f"{fleet['FleetId']}: {has:g} of {target:g}"
         if has >= target:
-            checks.append(Check("capacity", "fleet", Verdict.OK, said))
+            checks.append(Check("capacity", "fleet", Verdict.OK, label))
         for code, text in errors or ([("", "")] if has < target else []):
-            kind = (trouble_of(code) or Trouble.REQUEST) if code else Trouble.CAPACITY
+            kind = (classify_code(code) or Trouble.REQUEST) if code else Trouble.CAPACITY
             matter = _MATTER.get(kind, "user")
-            checks.append(Check(matter, "fleet", Verdict.WARN, f"{said} {code} {text}".strip(), FIX[kind]))
+            checks.append(Check(matter, "fleet", Verdict.WARN, f"{label} {code} {text}".strip(), FIX[kind]))
     return checks
 
 
 def _errors(ec2: Any, fleet: dict[str, Any]) -> list[tuple[str, str]]:
     """The last hour's errors, one for each code."""
-    found = {e["ErrorCode"]: e.get("ErrorMessage", "") for e in fleet.get("Errors", []) if "ErrorCode" in e}
+    messages = {e["ErrorCode"]: e.get("ErrorMessage", "") for e in fleet.get("Errors", []) if "ErrorCode" in e}
     from botocore.exceptions import ClientError
 
     try:
@@ -160,8 +160,8 @@ def _errors(ec2: Any, fleet: dict[str, Any]) -> list[tuple[str, str]]:
         records = []  # the history tells why; that it cannot be read is no finding of its own
     for record in records:
         event = record.get("EventInformation", {})
-        found[event.get("EventSubType", "error")] = event.get("EventDescription", "")
-    return sorted(found.items())
+        messages[event.get("EventSubType", "error")] = event.get("EventDescription", "")
+    return sorted(messages.items())
 
 
 def _quotas(service_quotas: Any, manifest: Manifest, catalogue: Catalogue) -> list[Check]:
@@ -176,7 +176,7 @@ def _quotas(service_quotas: Any, manifest: Manifest, catalogue: Catalogue) -> li
         for quota in page["Quotas"]
     }
     first = _scheduler_quota(manifest.scheduler_type or "", catalogue, values)
-    found = needs(
+    quota_needs = needs(
         {Market.ON_DEMAND: standing.on_demand_units, Market.SPOT: standing.spot_units} if standing else {},
         standing.weights if standing else {},
         _launchable(elastic, catalogue, manifest.region) if elastic is not None else {},
@@ -184,25 +184,27 @@ def _quotas(service_quotas: Any, manifest: Manifest, catalogue: Catalogue) -> li
         values,
     )
     checks = [first] if first is not None else []
-    for need in found:
+    for need in quota_needs:
         # Elastic capacity makes do with what there is: only a quota that allows none at all is a failure.
-        suffices = enough(need.count, need.found) if need.standing else any(r.units != 0 for r in need.found)
+        suffices = enough(need.count, need.reaches) if need.standing else any(r.units != 0 for r in need.reaches)
         noun = "unit" if need.standing else "launched instance"
-        checks += [_check(need.count, noun, reach, suffices) for reach in need.found]
+        checks += [_check(need.count, noun, reach, suffices) for reach in need.reaches]
     return checks
 
 
 def _scheduler_quota(kind: str, catalogue: Catalogue, values: dict[str, float]) -> Check | None:
     """What the scheduler's machine takes of its quota, which `values` has less of from then on. None: its type or the
     quota is not known."""
-    quota, known = quota_of(kind, Market.ON_DEMAND), catalogue.types.get(kind)
-    if quota is None or known is None or quota.code not in values:
+    quota, machine = find_quota(kind, Market.ON_DEMAND), catalogue.types.get(kind)
+    if quota is None or machine is None or quota.code not in values:
         return None
-    there = values[quota.code]
-    values[quota.code] = max(0.0, there - known.vcpus)
-    said = f"{quota.name} ({quota.code}): {there:g} vCPUs; the scheduler, {kind}, takes {known.vcpus}"
-    verdict = Verdict.OK if there >= known.vcpus else Verdict.FAIL
-    return Check("quota", "quota", verdict, said, "" if there >= known.vcpus else _QUOTA_FIX.format(code=quota.code))
+    vcpus = values[quota.code]
+    values[quota.code] = max(0.0, vcpus - machine.vcpus)
+    detail = f"{quota.name} ({quota.code}): {vcpus:g} vCPUs; the scheduler, {kind}, takes {machine.vcpus}"
+    verdict = Verdict.OK if vcpus >= machine.vcpus else Verdict.FAIL
+    return Check(
+        "quota", "quota", verdict, detail, "" if vcpus >= machine.vcpus else _QUOTA_FIX.format(code=quota.code)
+    )
 
 
 def _launchable(elastic: Elastic, catalogue: Catalogue, region: str) -> Launchable:
@@ -214,11 +216,11 @@ def _check(count: int, noun: str, reach: Reach, suffices: bool) -> Check:
     quota, types = reach.quota, ", ".join(reach.types)
     if reach.vcpus is None:
         return Check("quota", "quota", Verdict.SKIP, f"{quota.name} ({quota.code}): not told by Service Quotas")
-    said = f"{quota.name} ({quota.code}): {reach.vcpus:g} vCPUs"
+    label = f"{quota.name} ({quota.code}): {reach.vcpus:g} vCPUs"
     if reach.units is None:
-        return Check("quota", "quota", Verdict.OK, f"{said}; {counted(count, noun)} of {types} take {reach.least:g}")
+        return Check("quota", "quota", Verdict.OK, f"{label}; {counted(count, noun)} of {types} take {reach.least:g}")
     verdict = Verdict.WARN if suffices else Verdict.FAIL
     detail = (
-        f"{said}, enough for {reach.units:g} of {counted(count, noun)} of {types}; all of them take {reach.least:g}"
+        f"{label}, enough for {reach.units:g} of {counted(count, noun)} of {types}; all of them take {reach.least:g}"
     )
     return Check("quota", "quota", verdict, detail, _QUOTA_FIX.format(code=quota.code))

@@ -62,10 +62,10 @@ class AwsCloud:
 
     def instances(self) -> list[CloudInstance]:
         """See `Cloud`."""
-        found = instances.described(self._ec2, self._cluster)
+        described = instances.described(self._ec2, self._cluster)
         if self._volumes is not None:
-            self._volumes.look(found)
-        return [instances.parse(raw) for raw in found]
+            self._volumes.look(described)
+        return [instances.parse(raw) for raw in described]
 
     def ends(self) -> list[CloudEnd]:
         """See `Cloud`. Empty, because EC2 describes an ended instance for about an hour, with its end."""
@@ -98,10 +98,10 @@ class AwsCloud:
         """See `Cloud`."""
         capacity.terminate(self._ec2, instances)
 
-    def quota_of(self, instance_type: str, market: Market) -> str:
+    def quota_name(self, instance_type: str, market: Market) -> str:
         """See `Cloud`."""
-        found = quotas.quota_of(instance_type, market)
-        return found.code if found is not None else instance_type.partition(".")[0]
+        quota = quotas.find_quota(instance_type, market)
+        return quota.code if quota is not None else instance_type.partition(".")[0]
 
     def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
         """See `Cloud`."""

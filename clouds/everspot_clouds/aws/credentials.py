@@ -26,20 +26,20 @@ def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | N
     import botocore.session
 
     try:
-        found = botocore.session.Session(profile=profile).get_credentials()
-        if found is None:
+        session_credentials = botocore.session.Session(profile=profile).get_credentials()
+        if session_credentials is None:
             raise CloudError(f"there are no AWS credentials for {url}", Trouble.CREDENTIALS, _WAYS)
-        found.get_frozen_credentials()  # what has expired is found now, not in the middle of a table
+        session_credentials.get_frozen_credentials()  # what has expired is found now, not in the middle of a table
     except botocore.exceptions.BotoCoreError as error:
         words = f"the AWS credentials for {url} cannot be obtained: {error}"
         raise CloudError(words, Trouble.CREDENTIALS, _WAYS) from None
     if profile is not None:
         os.environ["AWS_PROFILE"] = profile  # for what else is asked of the same account
-    return lambda: _as_obstore(found)
+    return lambda: _as_obstore(session_credentials)
 
 
-def _as_obstore(found: Any) -> dict[str, Any]:
-    keys = found.get_frozen_credentials()  # renews them where they are of the kind that expires
+def _as_obstore(session_credentials: Any) -> dict[str, Any]:
+    keys = session_credentials.get_frozen_credentials()  # renews them where they are of the kind that expires
     return {
         "access_key_id": keys.access_key,
         "secret_access_key": keys.secret_key,

@@ -39,22 +39,22 @@ def added_by_hand(resources: Sequence[KeptResource]) -> list[AddedByHand]:
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from everspot_clouds.aws.errors import told
+    from everspot_clouds.aws.errors import to_cloud_error
 
     config = Config(connect_timeout=5, read_timeout=30, retries={"total_max_attempts": 5, "mode": "standard"})
     try:
-        found = _rules(resources, lambda region: boto3.client("ec2", region_name=region, config=config))
+        added = _rules(resources, lambda region: boto3.client("ec2", region_name=region, config=config))
         if of_type(resources, ROLE):  # a service without regions
-            found += _policies(resources, boto3.client("iam", region_name=_region(resources), config=config))
-        return found
+            added += _policies(resources, boto3.client("iam", region_name=_region(resources), config=config))
+        return added
     except (BotoCoreError, ClientError) as error:
-        raise told(error) from None
+        raise to_cloud_error(error) from None
 
 
 def _rules(resources: Sequence[KeptResource], client: Any) -> list[AddedByHand]:
     """Rules of our groups that are nobody's. A direction that a group declares in itself is the refresh's."""
-    known = {rule.id for rule in of_type(resources, *RULES)}
-    known |= {str(rule.outputs.get("securityGroupRuleId")) for rule in of_type(resources, *RULES)}
+    declared = {rule.id for rule in of_type(resources, *RULES)}
+    declared |= {str(rule.outputs.get("securityGroupRuleId")) for rule in of_type(resources, *RULES)}
     # The older kind of rule has an id of the provider's own, and may stand for several rules of the cloud.
     older = {
         (str(rule.value("securityGroupId")), rule.value("type") == "egress")
@@ -64,19 +64,19 @@ def _rules(resources: Sequence[KeptResource], client: Any) -> list[AddedByHand]:
     groups: dict[str | None, dict[str, KeptResource]] = defaultdict(dict)
     for group in of_type(resources, *GROUPS):
         groups[_region([group])][group.id] = group
-    found: list[AddedByHand] = []
+    added: list[AddedByHand] = []
     for region, own in groups.items():
         ids = sorted(own)
         pages = client(region).get_paginator("describe_security_group_rules")
         for first in range(0, len(ids), GROUPS_AT_ONCE):
-            asked = [{"Name": "group-id", "Values": ids[first : first + GROUPS_AT_ONCE]}]
-            for rule in (rule for page in pages.paginate(Filters=asked) for rule in page["SecurityGroupRules"]):
+            filters = [{"Name": "group-id", "Values": ids[first : first + GROUPS_AT_ONCE]}]
+            for rule in (rule for page in pages.paginate(Filters=filters) for rule in page["SecurityGroupRules"]):
                 group, out = own[rule["GroupId"]], bool(rule["IsEgress"])
                 inside = group.inputs.get("egress" if out else "ingress") is not None
-                if not inside and rule["SecurityGroupRuleId"] not in known and (group.id, out) not in older:
+                if not inside and rule["SecurityGroupRuleId"] not in declared and (group.id, out) not in older:
                     kind = "egress rule" if out else "ingress rule"
-                    found.append(AddedByHand(group.urn, kind, _rule(rule), rule["SecurityGroupRuleId"]))
-    return found
+                    added.append(AddedByHand(group.urn, kind, _rule(rule), rule["SecurityGroupRuleId"]))
+    return added
 
 
 def _rule(rule: dict[str, Any]) -> str:
@@ -100,20 +100,20 @@ def _policies(resources: Sequence[KeptResource], iam: Any) -> list[AddedByHand]:
         for role in [policy.value("role"), *(policy.value("roles") or ())]
     }
     inline = {(str(policy.value("role")), str(policy.value("name"))) for policy in of_type(resources, INLINE)}
-    found: list[AddedByHand] = []
+    added: list[AddedByHand] = []
     for role in of_type(resources, ROLE):
         if role.inputs.get("managedPolicyArns") is None:
             for page in iam.get_paginator("list_attached_role_policies").paginate(RoleName=role.id):
                 for policy in page["AttachedPolicies"]:
                     arn = policy["PolicyArn"]
                     if (role.id, arn) not in attached:
-                        found.append(AddedByHand(role.urn, "attached policy", arn, arn))
+                        added.append(AddedByHand(role.urn, "attached policy", arn, arn))
         if role.inputs.get("inlinePolicies") is None:
             for page in iam.get_paginator("list_role_policies").paginate(RoleName=role.id):
                 for name in page["PolicyNames"]:
                     if (role.id, name) not in inline:
-                        found.append(AddedByHand(role.urn, "inline policy", name, f"{role.id}:{name}"))
-    return found
+                        added.append(AddedByHand(role.urn, "inline policy", name, f"{role.id}:{name}"))
+    return added
 
 
 def _region(resources: Sequence[KeptResource]) -> str | None:

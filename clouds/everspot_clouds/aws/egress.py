@@ -45,10 +45,10 @@ class Ways:
 def proxy_port(url: str) -> int | None:
     """The port of a proxy's URL, or None if it is not such a URL. Credentials in it are refused, because the manifest
     holds no secrets."""
-    found = _PROXY.match(url)
-    if found is None:
+    match = _PROXY.match(url)
+    if match is None:
         return None
-    port = int(found["port"] or (443 if found["scheme"] == "https" else 80))
+    port = int(match["port"] or (443 if match["scheme"] == "https" else 80))
     return port if 0 < port < 65536 else None
 
 
@@ -80,17 +80,17 @@ def group_problems(problems: Problems, args: Mapping[str, Any]) -> None:
 
 
 def _id_problems(problems: Problems, name: str, ids: Sequence[Any], pattern: re.Pattern[str], like: str) -> None:
-    for index, given in enumerate(ids):
-        if isinstance(given, str):  # else it is an output that nobody knows yet
-            fits = bool(pattern.match(given))
-            problems.need(fits, f"{name}[{index}]", f"{shown(given)} is not an id such as {like}")
+    for index, resource_id in enumerate(ids):
+        if isinstance(resource_id, str):  # else it is an output that nobody knows yet
+            fits = bool(pattern.match(resource_id))
+            problems.need(fits, f"{name}[{index}]", f"{shown(resource_id)} is not an id such as {like}")
 
 
-def no_proxy(region: str, given: Sequence[str] | None) -> tuple[str, ...]:
+def no_proxy(region: str, hosts: Sequence[str] | None) -> tuple[str, ...]:
     """Hosts that are reached without the proxy: those given, else S3 of the region, which is expected to have a gateway
     endpoint. The metadata service is always among them."""
     s3 = (f"s3.{region}.amazonaws.com", f".s3.{region}.amazonaws.com")
-    return (*ALWAYS_DIRECT, *(s3 if given is None else given))
+    return (*ALWAYS_DIRECT, *(s3 if hosts is None else hosts))
 
 
 def way_problems(problems: Problems, subnets: Sequence[Subnet], ways: Ways, services: Sequence[str]) -> None:
@@ -106,12 +106,12 @@ def way_problems(problems: Problems, subnets: Sequence[Subnet], ways: Ways, serv
         out = _leads_out(subnet, ways.allowed)
         # S3's own prefix list is always allowed, so that a default route is enough for it.
         if subnet.table not in (ways.gateway_tables or ()) and not out and DEFAULT_ROUTE not in subnet.destinations:
-            found = (
+            reason = (
                 "the VPC has no gateway endpoint of S3"
                 if ways.gateway_tables is None
                 else (f"its route table {subnet.table} is not in S3's gateway endpoint")
             )
-            problems.add(here, f"{subnet.id} cannot reach S3: {found}, and no route leads to what egress allows")
+            problems.add(here, f"{subnet.id} cannot reach S3: {reason}, and no route leads to what egress allows")
         missing = [service for service in services if service not in ways.interfaces]
         if missing and not out:
             problems.add(
@@ -122,10 +122,10 @@ def way_problems(problems: Problems, subnets: Sequence[Subnet], ways: Ways, serv
 
 
 def _leads_out(subnet: Subnet, allowed: Sequence[str]) -> bool:
-    return any(_covers(route, wanted) for route in subnet.destinations for wanted in allowed)
+    return any(_covers(route, target) for route in subnet.destinations for target in allowed)
 
 
-def _covers(route: str, wanted: str) -> bool:
-    if route.startswith("pl-") or wanted.startswith("pl-"):
-        return route in (wanted, DEFAULT_ROUTE)
-    return IPv4Network(wanted, strict=False).overlaps(IPv4Network(route, strict=False))
+def _covers(route: str, target: str) -> bool:
+    if route.startswith("pl-") or target.startswith("pl-"):
+        return route in (target, DEFAULT_ROUTE)
+    return IPv4Network(target, strict=False).overlaps(IPv4Network(route, strict=False))

@@ -33,10 +33,10 @@ SECRET_SERVICES = ("secretsmanager", "ssm")
 def services_for(spec: Mapping[str, Any], own: str, notified: Iterable[str], *, nat: bool) -> list[str]:
     """The services that a cluster's settings ask for beyond `SERVICES`. `own`: the name of the setting of secrets'
     ARNs; `notified`: services that notifications need; `nat`: whether peers are reached by a NAT gateway."""
-    asked = [name for name in SECRET_SERVICES if any(f":{name}:" in str(arn) for arn in spec.get(own, []))]
-    asked += notified
-    asked += ["monitoring"] if "monitoring" in spec else []  # CloudWatch's endpoint is called so
-    return asked + (["sts"] if spec.get("federation") and not nat else [])
+    services = [name for name in SECRET_SERVICES if any(f":{name}:" in str(arn) for arn in spec.get(own, []))]
+    services += notified
+    services += ["monitoring"] if "monitoring" in spec else []  # CloudWatch's endpoint is called so
+    return services + (["sts"] if spec.get("federation") and not nat else [])
 
 
 def needs_internet(region: str, peers: Sequence[Mapping[str, Any]]) -> bool:
@@ -68,15 +68,15 @@ def endpoints_cost(region: str, services: Sequence[str], zones: int) -> str:
         return "No interface endpoint is declared; S3's gateway endpoint is free."
     price = PRICES.get(region, PRICES[LEAST])
     hourly = len(services) * zones * price.usd_per_hour
-    known = region in PRICES
-    least = "" if known else "at least "
-    whose = (
+    listed = region in PRICES
+    least = "" if listed else "at least "
+    source = (
         f"list price of {price.as_of}"
-        if known
+        if listed
         else f"{LEAST}'s list price of {price.as_of}; {region}'s is not known here"
     )
     return (
         f"{len(services) * zones} interface endpoints ({', '.join(services)}; {counted(zones, 'zone')} "
         f"each) cost {least}${hourly:.3f} an hour, ${hourly * HOURS_PER_MONTH:.2f} a month, and ${USD_PER_GB} per GB "
-        f"({whose}). S3's gateway endpoint is free."
+        f"({source}). S3's gateway endpoint is free."
     )

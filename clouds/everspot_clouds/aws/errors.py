@@ -141,14 +141,14 @@ _CODES = Codes(
 )
 
 
-def code_of(error: Exception) -> str:
+def error_code(error: Exception) -> str:
     """The service's error code; empty if the error did not come from a service."""
     if not isinstance(error, ClientError):
         return ""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def trouble_of(code: str) -> Trouble | None:
+def classify_code(code: str) -> Trouble | None:
     """The kind of failure of an error code, in any of its spellings; None if no table has it."""
     return _CODES.kind(code)
 
@@ -158,9 +158,9 @@ def trouble(error: Exception) -> Trouble:
     4xx."""
     if isinstance(error, _NO_CREDENTIALS):
         return Trouble.CREDENTIALS
-    known = trouble_of(code_of(error))
-    if known is not None:
-        return known
+    listed = classify_code(error_code(error))
+    if listed is not None:
+        return listed
     if isinstance(error, ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         return Trouble.REQUEST if 400 <= status < 500 else Trouble.TRANSIENT
@@ -176,21 +176,21 @@ def launch_trouble(code: str) -> LaunchTrouble:
     """
     if _CODES.among(code, PRICE):
         return LaunchTrouble.PRICE
-    known = trouble_of(code)
-    if known is not None:
-        return LaunchTrouble(known.value)
+    listed = classify_code(code)
+    if listed is not None:
+        return LaunchTrouble(listed.value)
     wrong = _CODES.among(code, REQUEST) or _CODES.plain(code).startswith(("invalid", "missing", "malformed"))
     return LaunchTrouble.REQUEST if wrong else LaunchTrouble.TRANSIENT
 
 
-def told(error: Exception) -> CloudError:
+def to_cloud_error(error: Exception) -> CloudError:
     """The error in words for people, with what they can do about it."""
     kind = trouble(error)
     if not isinstance(error, ClientError):
         return CloudError(str(error), kind, FIX[kind])
-    return CloudError(f"AWS refused: {said(error)}", kind, FIX[kind])
+    return CloudError(f"AWS refused: {format_error(error)}", kind, FIX[kind])
 
 
-def said(error: ClientError) -> str:
+def format_error(error: ClientError) -> str:
     """The error's code and message in the service's words."""
-    return f"{code_of(error)}: {error.response.get('Error', {}).get('Message', '')}"
+    return f"{error_code(error)}: {error.response.get('Error', {}).get('Message', '')}"

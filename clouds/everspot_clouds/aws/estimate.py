@@ -18,10 +18,10 @@ from everspot_clouds.costing import (
     apply,
     by_use,
     declared_types,
+    find_region,
     number,
     part,
-    region_told,
-    team_of,
+    read_team,
     texts,
 )
 
@@ -31,15 +31,15 @@ PREFIX = "aws:"
 _TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 
 
-def asked(resources: Sequence[Declared], region: str | None = None) -> AskedFor:
+def collect_charges(resources: Sequence[Declared], region: str | None = None) -> AskedFor:
     """What the AWS resources of one side of a change ask for. `region`: of the provider; None: as the preview tells."""
-    mine = [resource for resource in resources if resource.type.startswith((PREFIX, "everspot:"))]
-    costing = Costing(region_told(resources, "aws", "availabilityZone", region), fixed.AS_OF)
-    zones = sorted({zone for r in mine for zone in texts([r.inputs.get("availabilityZone")])})
-    templates = [resource for resource in mine if resource.type == _TEMPLATE]
-    apply(costing, mine, _rules(templates, zones), FREE, PREFIX)
+    own = [resource for resource in resources if resource.type.startswith((PREFIX, "everspot:"))]
+    costing = Costing(find_region(resources, "aws", "availabilityZone", region), fixed.AS_OF)
+    zones = sorted({zone for r in own for zone in texts([r.inputs.get("availabilityZone")])})
+    templates = [resource for resource in own if resource.type == _TEMPLATE]
+    apply(costing, own, _rules(templates, zones), FREE, PREFIX)
     costing.stand_in(fixed.SAME, "volumes, endpoints, addresses and monitoring")
-    return costing.asked()
+    return costing.total()
 
 
 def _rules(templates: Sequence[Declared], zones: Sequence[str]) -> Mapping[str, Rule]:
@@ -58,7 +58,7 @@ def _rules(templates: Sequence[Declared], zones: Sequence[str]) -> Mapping[str, 
         "aws:cloudwatch/metricAlarm:MetricAlarm": _alarm,
         "aws:cloudwatch/compositeAlarm:CompositeAlarm": _composite_alarm,
         "aws:cloudwatch/dashboard:Dashboard": _dashboard,
-        **{kind: by_use(what) for kind, what in BY_USE.items()},
+        **{kind: by_use(meter) for kind, meter in BY_USE.items()},
     }
 
 
@@ -90,17 +90,17 @@ def _endpoint(costing: Costing, resource: Declared) -> None:
         costing.lack(resource, "the number of its zones is not known")
         return
     usd = len(subnets) * fixed.ENDPOINT.usd_per_month
-    costing.pay(resource, "interface endpoints", usd, team=team_of(resource.inputs.get("tags")))
+    costing.pay(resource, "interface endpoints", usd, team=read_team(resource.inputs.get("tags")))
     costing.by_use(resource, "interface endpoints also by the GB")
 
 
 def _nat(costing: Costing, resource: Declared) -> None:
-    costing.pay(resource, "NAT gateway", fixed.NAT.usd_per_month, team=team_of(resource.inputs.get("tags")))
+    costing.pay(resource, "NAT gateway", fixed.NAT.usd_per_month, team=read_team(resource.inputs.get("tags")))
     costing.by_use(resource, "NAT gateways also by the GB")
 
 
 def _address(costing: Costing, resource: Declared) -> None:
-    costing.pay(resource, "public addresses", fixed.ADDRESS.usd_per_month, team=team_of(resource.inputs.get("tags")))
+    costing.pay(resource, "public addresses", fixed.ADDRESS.usd_per_month, team=read_team(resource.inputs.get("tags")))
 
 
 def _subnet(costing: Costing, resource: Declared) -> None:
@@ -117,7 +117,7 @@ def _subnet(costing: Costing, resource: Declared) -> None:
 def _key(costing: Costing, resource: Declared) -> None:
     usd = fixed.KEY.usd_per_month
     high = usd * (1 + fixed.ROTATIONS) if resource.inputs.get("enableKeyRotation") else usd
-    costing.pay(resource, "keys", usd, team=team_of(resource.inputs.get("tags")), low=usd, high=high)
+    costing.pay(resource, "keys", usd, team=read_team(resource.inputs.get("tags")), low=usd, high=high)
     costing.by_use(resource, "keys also by requests")
 
 
@@ -127,11 +127,11 @@ def _alarm(costing: Costing, resource: Declared) -> None:
     period = number(resource.inputs.get("period"))
     each = fixed.FAST_ALARM if period is not None and period < 60 else fixed.ALARM
     usd = max(1, metrics) * each.usd_per_month
-    costing.pay(resource, "alarms", usd, team=team_of(resource.inputs.get("tags")))
+    costing.pay(resource, "alarms", usd, team=read_team(resource.inputs.get("tags")))
 
 
 def _composite_alarm(costing: Costing, resource: Declared) -> None:
-    team = team_of(resource.inputs.get("tags"))
+    team = read_team(resource.inputs.get("tags"))
     costing.pay(resource, "alarms", fixed.COMPOSITE_ALARM.usd_per_month, team=team)
 
 

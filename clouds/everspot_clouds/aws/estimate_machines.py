@@ -11,7 +11,7 @@ from everspot_core.market import Market
 
 from everspot_clouds.aws import fixed_prices as fixed
 from everspot_clouds.aws.fleet import ON_DEMAND_PREFERS, SPOT_PREFERS
-from everspot_clouds.costing import Costing, choices, items, markets_of, nearest, number, part, team_of, texts
+from everspot_clouds.costing import Costing, choices, items, list_markets, nearest, number, part, read_team, texts
 
 _PREFER = SPOT_PREFERS | {"lowestPrice": Prefer.PRICE, "diversified": Prefer.DEPTH}
 
@@ -33,7 +33,7 @@ def fleet(templates: Sequence[Declared], zones: Sequence[str], costing: Costing,
     costing.standing += [
         StandingAsk(
             name=resource.name,
-            team=team_of(inputs.get("tags")),
+            team=read_team(inputs.get("tags")),
             region=costing.region,
             market=market,
             units=units,
@@ -51,41 +51,41 @@ def fleet(templates: Sequence[Declared], zones: Sequence[str], costing: Costing,
 
 def _prefer(inputs: Mapping[str, Any], market: Market) -> Prefer:
     if market is Market.ON_DEMAND:
-        asked = str(part(inputs, "onDemandOptions", "allocationStrategy"))
-        return ON_DEMAND_PREFERS.get(asked, Prefer.PRICE)
+        strategy = str(part(inputs, "onDemandOptions", "allocationStrategy"))
+        return ON_DEMAND_PREFERS.get(strategy, Prefer.PRICE)
     return _PREFER.get(str(part(inputs, "spotOptions", "allocationStrategy") or "lowestPrice"), Prefer.BALANCE)
 
 
-def _sizes(wanted: Any) -> dict[Market, Fraction] | None:
+def _sizes(specification: Any) -> dict[Market, Fraction] | None:
     """Units by market. What neither part names belongs to the default one."""
-    total = number(part(wanted, "totalTargetCapacity"))
+    total = number(part(specification, "totalTargetCapacity"))
     if total is None:
         return None
-    found = {
-        Market.ON_DEMAND: number(part(wanted, "onDemandTargetCapacity")) or Fraction(0),
-        Market.SPOT: number(part(wanted, "spotTargetCapacity")) or Fraction(0),
+    sizes = {
+        Market.ON_DEMAND: number(part(specification, "onDemandTargetCapacity")) or Fraction(0),
+        Market.SPOT: number(part(specification, "spotTargetCapacity")) or Fraction(0),
     }
-    default = Market.SPOT if part(wanted, "defaultTargetCapacityType") == "spot" else Market.ON_DEMAND
-    found[default] += max(Fraction(0), total - sum(found.values()))
-    return found
+    default = Market.SPOT if part(specification, "defaultTargetCapacityType") == "spot" else Market.ON_DEMAND
+    sizes[default] += max(Fraction(0), total - sum(sizes.values()))
+    return sizes
 
 
 def _candidates(configs: Any) -> tuple[TypeOption, ...]:
     """The types of a fleet's overrides, each once. EC2's limit is a price per unit."""
-    found: dict[str, TypeOption] = {}
-    for override in (one for config in items(configs) for one in items(config.get("overrides"))):
+    options: dict[str, TypeOption] = {}
+    for override in (entry for config in items(configs) for entry in items(config.get("overrides"))):
         kind = override.get("instanceType")
         if not isinstance(kind, str) or unknown(kind):
             continue
         weight = number(override.get("weightedCapacity")) or Fraction(1)
         unit, rank = number(override.get("maxPrice")), number(override.get("priority"))
-        found[kind] = TypeOption(
+        options[kind] = TypeOption(
             instance_type=kind,
             weight=weight,
             priority=None if rank is None else float(rank),
             max_price=None if unit is None else unit * weight,
         )
-    return tuple(found.values())
+    return tuple(options.values())
 
 
 def _extras(costing: Costing, resource: Declared, template: Declared | None) -> tuple[Extra, ...]:
@@ -93,15 +93,15 @@ def _extras(costing: Costing, resource: Declared, template: Declared | None) -> 
     if template is None:
         costing.lack_part(resource, "its launch template is not among the resources: volumes are not counted")
         return ()
-    found = []
+    extras = []
     if part(template.inputs, "monitoring", "enabled"):
-        found.append(Extra(kind="detailed monitoring", usd_per_month=fixed.DETAILED.usd_per_month))
+        extras.append(Extra(kind="detailed monitoring", usd_per_month=fixed.DETAILED.usd_per_month))
     public = [part(face, "associatePublicIpAddress") for face in items(template.inputs.get("networkInterfaces"))]
-    if any(str(asked).lower() == "true" for asked in public):  # the provider takes it as a text
-        found.append(Extra(kind="public addresses", usd_per_month=fixed.ADDRESS.usd_per_month))
+    if any(str(flag).lower() == "true" for flag in public):  # the provider takes it as a text
+        extras.append(Extra(kind="public addresses", usd_per_month=fixed.ADDRESS.usd_per_month))
     volumes = [_volume(costing, template, mapping) for mapping in items(template.inputs.get("blockDeviceMappings"))]
     usd = sum((volume for volume in volumes if volume is not None), Fraction(0))
-    return (*found, Extra(kind="volumes", usd_per_month=usd)) if usd else tuple(found)
+    return (*extras, Extra(kind="volumes", usd_per_month=usd)) if usd else tuple(extras)
 
 
 def _volume(costing: Costing, template: Declared, mapping: Any) -> Fraction | None:
@@ -123,8 +123,8 @@ def group(templates: Sequence[Declared], costing: Costing, resource: Declared) -
     """An Auto Scaling group, at the size that it begins with."""
     template = nearest(resource, templates)
     kind = None if template is None else template.inputs.get("instanceType")
-    wanted = resource.inputs.get("desiredCapacity")
-    size = number(resource.inputs.get("minSize") if wanted is None else wanted)
+    desired = resource.inputs.get("desiredCapacity")
+    size = number(resource.inputs.get("minSize") if desired is None else desired)
     if resource.inputs.get("mixedInstancesPolicy") or kind is None or unknown(kind) or size is None:
         return costing.lack(resource, "its instance type or its size is not known")
     if costing.region is None:
@@ -147,7 +147,7 @@ def _others(resource: Declared, region: str, kind: str, units: Fraction, extras:
     """On-demand instances of one type that run no jobs."""
     return StandingAsk(
         name=resource.name,
-        team=team_of(resource.inputs.get("tags")),
+        team=read_team(resource.inputs.get("tags")),
         region=region,
         market=Market.ON_DEMAND,
         units=units,
@@ -174,9 +174,9 @@ def elastic(templates: Sequence[Declared], zones: Sequence[str], costing: Costin
     costing.elastic.append(
         ElasticAsk(
             name=resource.name,
-            team=team_of(resource.inputs.get("tags")),
+            team=read_team(resource.inputs.get("tags")),
             region=costing.region,
-            markets=markets_of(elastic),
+            markets=list_markets(elastic),
             most=int(most),
             most_usd_per_hour=number(elastic.get("maxUsdPerHour")),
             candidates=tuple(

@@ -98,21 +98,21 @@ class Ec2Capacity(CapacitySpec):
 
 
 def override_grid(
-    capacity: Ec2Capacity, known: Mapping[str, InstanceType], subnets: int, zones: Sequence[str] = ()
+    capacity: Ec2Capacity, catalogue: Mapping[str, InstanceType], subnets: int, zones: Sequence[str] = ()
 ) -> list[Override]:
     """Every type in every subnet whose zone it is used in, in the author's order of types. `zones`: the zone of each
     subnet.
 
     If a strategy uses priorities and none are given, the order of the list gives them (EC2 prefers the lowest number).
     """
-    weights = derived_weights(capacity, known)
-    given = any(choice.priority is not None for choice in capacity.types)
+    weights = derived_weights(capacity, catalogue)
+    prioritized = any(choice.priority is not None for choice in capacity.types)
     return [
         Override(
             instance_type=choice.name,
             subnet=subnet,
             weight=weights[choice.name],
-            priority=choice.priority if given or not capacity.prioritized else float(index),
+            priority=choice.priority if prioritized or not capacity.prioritized else float(index),
             max_price=choice.max_price if choice.max_price is not None else capacity.max_price,
         )
         for index, choice in enumerate(capacity.types)
@@ -131,7 +131,7 @@ def max_unit_price(max_price: float, weight: float) -> str:
 
 
 def capacity_problems(
-    problems: Problems, capacity: Ec2Capacity, known: Mapping[str, InstanceType], subnets: int
+    problems: Problems, capacity: Ec2Capacity, catalogue: Mapping[str, InstanceType], subnets: int
 ) -> None:
     """Add everything that is wrong with a fleet's shape, apart from unknown types, to `problems`, by the names that the
     settings have."""
@@ -139,17 +139,17 @@ def capacity_problems(
     _positive(problems, "maxPrice", capacity.max_price)
     names = [choice.name for choice in capacity.types]
     problems.need(bool(names), "instanceTypes", "at least one instance type is needed")
-    weights = derived_weights(capacity, known)
+    weights = derived_weights(capacity, catalogue)
     for index, choice in enumerate(capacity.types):
         here = problems.at(f"instanceTypes[{index}]")
         here.need(names.index(choice.name) == index, "type", f"{choice.name} is given twice")
         _choice_problems(here, choice, capacity.max_price, weights.get(choice.name))
-        if choice.name not in weights and choice.name in known:
+        if choice.name not in weights and choice.name in catalogue:
             missing = "throughput" if capacity.weight_by is WeightBy.THROUGHPUT else "weight"
             here.add(
                 missing, f"needed for {choice.name}: weightBy is {capacity.weight_by.value}, and it has no such figure"
             )
-    arches = {known[name].arch for name in names if name in known}
+    arches = {catalogue[name].arch for name in names if name in catalogue}
     problems.need(len(arches) <= 1, "instanceTypes", f"one image cannot run on {' and '.join(sorted(arches))}")
     priorities = [choice.priority is not None for choice in capacity.types]
     problems.need(

@@ -38,18 +38,18 @@ def foreseen(problems: Problems, stack: str, settings: Mapping[str, Any]) -> lis
     whole = ClusterOutline(stack, settings, "everspot:index:AwsTrainingCluster")
     zones = [str(zone) for zone in settings.get("zones", ())]
     subnets = len(zones) or len(settings.get("subnetIds", ())) or 1
-    capacity, known = _capacity(problems, whole.capacity)
+    capacity, catalogue = _capacity(problems, whole.capacity)
     if capacity is None:
         return []
     here = problems.at("capacity")
-    listed = check_listed(here, capacity.types, known)
+    listed = check_listed(here, capacity.types, catalogue)
     before = len(problems.found)
-    capacity_problems(here, capacity, known, subnets)
+    capacity_problems(here, capacity, catalogue, subnets)
     if len(problems.found) > before or not listed:
         return []
-    _machines(whole, capacity, override_grid(capacity, known, subnets, zones))
+    _machines(whole, capacity, override_grid(capacity, catalogue, subnets, zones))
     _network(whole, zones)
-    _rest(whole)
+    _storage_and_monitoring(whole)
     return whole.resources
 
 
@@ -70,11 +70,11 @@ def check_arns(problems: Problems, settings: Mapping[str, Any]) -> None:
                 problems.add(f"{name}[{index}]" if isinstance(value, list) else name, reason)
 
 
-def _capacity(problems: Problems, given: Mapping[str, Any]) -> tuple[Ec2Capacity | None, Mapping[str, Any]]:
+def _capacity(problems: Problems, settings: Mapping[str, Any]) -> tuple[Ec2Capacity | None, Mapping[str, Any]]:
     """The fleets' shape and the known types; None if a value is of the wrong kind."""
-    standing = given.get("standing", {"target": 0})
+    standing = settings.get("standing", {"target": 0})
     try:
-        types, declared = choices(given)
+        types, declared = choices(settings)
         spot, on_demand = standing.get("spotAllocation"), standing.get("onDemandAllocation")
         capacity = Ec2Capacity(
             target=int(standing["target"]),
@@ -83,7 +83,7 @@ def _capacity(problems: Problems, given: Mapping[str, Any]) -> tuple[Ec2Capacity
             weight_by=WeightBy(standing.get("weightBy", WeightBy.INSTANCE)),
             spot_allocation=None if spot is None else AwsSpotAllocation(spot),
             on_demand_allocation=None if on_demand is None else AwsOnDemandAllocation(on_demand),
-            max_price=given.get("maxPrice"),
+            max_price=settings.get("maxPrice"),
             types=tuple(types),
         )
     except ValueError as error:
@@ -149,11 +149,13 @@ def _network(whole: ClusterOutline, zones: Sequence[str]) -> None:
         whole.add("aws:ec2/subnet:Subnet", f"network-subnet-{zone}", inputs, _NETWORK)
     region = region_of(zones[0]) if zones and ZONE.match(zones[0]) else ""
     nat = needs_internet(region, settings.get("federation", ()))
-    told = settings.get("notifications", {})
-    named = (("sns", "topicArn"), ("secretsmanager", "webhookSecretArn"))
-    asked = services_for(settings, "secretArns", [service for service, key in named if key in told], nat=nat)
+    notifications = settings.get("notifications", {})
+    channels = (("sns", "topicArn"), ("secretsmanager", "webhookSecretArn"))
+    requested = services_for(
+        settings, "secretArns", [service for service, key in channels if key in notifications], nat=nat
+    )
     shell = SHELL_SERVICES if settings.get("sessionManager") else ()
-    for service in dict.fromkeys((*SERVICES, *shell, *settings.get("services", ()), *asked)):
+    for service in dict.fromkeys((*SERVICES, *shell, *settings.get("services", ()), *requested)):
         inputs = {"vpcEndpointType": "Interface", "subnetIds": [UNKNOWN] * len(zones), "tags": whole.tags}
         whole.add("aws:ec2/vpcEndpoint:VpcEndpoint", f"network-endpoint-{service}", inputs, _NETWORK)
     if nat:
@@ -163,7 +165,7 @@ def _network(whole: ClusterOutline, zones: Sequence[str]) -> None:
         whole.add("aws:ec2/flowLog:FlowLog", "network-flow-log", {"tags": whole.tags}, _NETWORK)
 
 
-def _rest(whole: ClusterOutline) -> None:
+def _storage_and_monitoring(whole: ClusterOutline) -> None:
     for bucket in ("control", "data"):
         whole.add("aws:s3/bucket:Bucket", f"store-{bucket}", {}, _STORE)
     for queue in ("dead", "queue"):

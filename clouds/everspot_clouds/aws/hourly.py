@@ -13,7 +13,7 @@ from everspot_core.market import Market
 from everspot_clouds.aws import endpoints
 from everspot_clouds.aws.alarms import USD_A_MONTH as MONITORING_USD_A_MONTH
 from everspot_clouds.aws.fleet import Ec2Capacity
-from everspot_clouds.aws.quotas import Launchable, launchable, most_vcpus, quota_of
+from everspot_clouds.aws.quotas import Launchable, find_quota, launchable, most_vcpus
 
 _HOURS_A_MONTH = 730
 
@@ -30,24 +30,29 @@ class Always:
     nat: bool = False
 
 
-def hourly_cost(region: str, known: Catalogue, capacity: Ec2Capacity, always: Always, cap: ElasticCap | None) -> str:
-    """The cost of an hour in a few lines, for a preview. `known`: the catalogue with the types declared in place."""
+def hourly_cost(
+    region: str, catalogue: Catalogue, capacity: Ec2Capacity, always: Always, cap: ElasticCap | None
+) -> str:
+    """Return the cost of an hour in a few lines, for a preview.
+
+    `catalogue`: includes the types that are declared in place.
+    """
     # The most that is paid on Spot is the on-demand price: Amazon EC2 API Reference, SpotOptionsRequest, the default of
     # MaxPrice.
-    rates = rates_of(region, known, capacity)
+    rates = rates_of(region, catalogue, capacity)
     lines = [
-        _nothing_running(region, known, always),
+        _nothing_running(region, catalogue, always),
         standing_told(capacity, rates, unit="unit", chooser="EC2 chooses"),
         cap_told(rates, cap),
-        *_quotas(region, known, capacity, cap, always.scheduler_type),
+        *_quotas(region, catalogue, capacity, cap, always.scheduler_type),
     ]
-    return told_hour(region, known, capacity, lines)
+    return told_hour(region, catalogue, capacity, lines)
 
 
-def _nothing_running(region: str, known: Catalogue, always: Always) -> str:
+def _nothing_running(region: str, catalogue: Catalogue, always: Always) -> str:
     count = len(always.services) * always.zones
     endpoint = endpoints.PRICES.get(region, endpoints.PRICES[endpoints.LEAST]).usd_per_hour
-    scheduler = known.on_demand(always.scheduler_type, region)
+    scheduler = catalogue.on_demand(always.scheduler_type, region)
     parts = [f"scheduler {always.scheduler_type} {price_told(scheduler)}"]
     if count:
         parts.append(f"{counted(count, 'interface endpoint')} ${count * endpoint:.3f}")
@@ -62,23 +67,23 @@ def _nothing_running(region: str, known: Catalogue, always: Always) -> str:
     return f"nothing running: {'' if known_all else 'at least '}${total:.3f} ({', '.join(parts)})"
 
 
-def launched_under(cap: ElasticCap | None, types: Sequence[str], known: Catalogue, region: str) -> Launchable:
+def launched_under(cap: ElasticCap | None, types: Sequence[str], catalogue: Catalogue, region: str) -> Launchable:
     """The instances that a cap allows to launch, by market."""
     if cap is None:
         return {}
-    return launchable(cap.instances, cap.usd_per_hour, cap.markets, types, known, region)
+    return launchable(cap.instances, cap.usd_per_hour, cap.markets, types, catalogue, region)
 
 
 def _quotas(
-    region: str, known: Catalogue, capacity: Ec2Capacity, cap: ElasticCap | None, scheduler_type: str
+    region: str, catalogue: Catalogue, capacity: Ec2Capacity, cap: ElasticCap | None, scheduler_type: str
 ) -> list[str]:
     """The account's quotas that the whole cluster at once may need. `everspot doctor` checks whether the account has
     them."""
     standing = {Market.ON_DEMAND: capacity.on_demand_target, Market.SPOT: capacity.spot_target}
-    weights = derived_weights(capacity, known.types)
-    found = most_vcpus(standing, launched_under(cap, list(weights), known, region), weights, known.types)
-    own = quota_of(scheduler_type, Market.ON_DEMAND)
-    if own is not None and scheduler_type in known.types:
-        found[own] = found.get(own, 0) + known.types[scheduler_type].vcpus
-    told = ", ".join(f"{count:,} of {quota.code} ({quota.name})" for quota, count in found.items())
-    return [f"vCPU quotas, at most: {told}; `everspot doctor` says what the account has"] if told else []
+    weights = derived_weights(capacity, catalogue.types)
+    vcpus = most_vcpus(standing, launched_under(cap, list(weights), catalogue, region), weights, catalogue.types)
+    own = find_quota(scheduler_type, Market.ON_DEMAND)
+    if own is not None and scheduler_type in catalogue.types:
+        vcpus[own] = vcpus.get(own, 0) + catalogue.types[scheduler_type].vcpus
+    listed = ", ".join(f"{count:,} of {quota.code} ({quota.name})" for quota, count in vcpus.items())
+    return [f"vCPU quotas, at most: {listed}; `everspot doctor` says what the account has"] if listed else []

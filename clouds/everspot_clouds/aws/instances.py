@@ -74,5 +74,5 @@ def parse(raw: dict[str, Any]) -> CloudInstance:
 def stated_time(transition: str) -> datetime | None:
     """The moment in a StateTransitionReason such as `User initiated (2026-01-31 12:00:00 GMT)`. None: it states
     none."""
-    found = _STATED_TIME.search(transition)
-    return datetime.strptime(found.group(1), "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC) if found else None
+    match = _STATED_TIME.search(transition)
+    return datetime.strptime(match.group(1), "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC) if match else None

@@ -84,7 +84,7 @@ def parse(body: str, handle: str) -> Message:
 class Listener(Listening):
     """See `Listening`. It polls SQS."""
 
-    what = "queue"
+    noun = "queue"
 
     def __init__(self, sqs: Any, queue_url: str, *, long_poll: timedelta = LONG_POLL) -> None:
         super().__init__()

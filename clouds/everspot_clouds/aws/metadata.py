@@ -53,12 +53,12 @@ class ImdsClient:
             MetadataUnavailable: if `attempts` attempts failed.
         """
         wait = FIRST_WAIT
-        for left in range(attempts - 1, -1, -1):
+        for remaining in range(attempts - 1, -1, -1):
             try:
                 return self._get_once(path)
             except (OSError, http.client.HTTPException, _Flaky) as error:
                 _log.debug("metadata service, %s: %s", path, error)
-                if not left:
+                if not remaining:
                     raise MetadataUnavailable(f"{path}: {error}") from error
             self._clock.sleep(wait)
             wait *= 2

@@ -49,7 +49,7 @@ def network_problems(
     problems.need(len(zones) <= ZONES_AT_MOST, "zones", f"at most {ZONES_AT_MOST} zones, {len(zones)} are given")
     for zone in sorted({z for z in zones if zones.count(z) > 1}):
         problems.add("zones", f"{zone} is given twice; EC2 accepts one subnet of a zone in a fleet")
-    named = [
+    valid_zones = [
         zone
         for index, zone in enumerate(zones)
         if problems.need(
@@ -58,7 +58,7 @@ def network_problems(
             f"{shown(zone)} is not the name of an availability zone, such as us-east-1a",
         )
     ]
-    regions = {region_of(zone) for zone in named}
+    regions = {region_of(zone) for zone in valid_zones}
     problems.need(len(regions) <= 1, "zones", f"zones of several regions: {', '.join(sorted(regions))}")
     vpc = parse_block(vpc_cidr, "vpcCidr", problems)
     if vpc is None:
@@ -75,12 +75,12 @@ def network_problems(
     return split(vpc, min(len(zones), ZONES_AT_MOST)) if fits else []
 
 
-def zone_problems(problems: Problems, *, zones: Sequence[str], region: str, there: Sequence[str]) -> None:
-    """Add every zone that the account does not have in the cluster's region. `there`: the zones that it has."""
+def zone_problems(problems: Problems, *, zones: Sequence[str], region: str, region_zones: Sequence[str]) -> None:
+    """Add every zone that the account does not have in the cluster's region. `region_zones`: the zones that it has."""
     for index, zone in enumerate(zones):
-        if zone in there:
+        if zone in region_zones:
             continue
         elsewhere = "" if zone.startswith(region) else f", whose names begin with {region}"
         problems.add(
-            f"zones[{index}]", f"{zone} is not a zone of this account in {region}{elsewhere}{near(zone, there)}"
+            f"zones[{index}]", f"{zone} is not a zone of this account in {region}{elsewhere}{near(zone, region_zones)}"
         )

@@ -19,9 +19,9 @@ def zone_problems(
         here.need(not strange, "zones", f"{', '.join(strange)}: the fleet has no subnet there, but in {_list(zones)}")
         if offered is None:
             continue
-        wanted = [zone for zone in zones if not choice.zones or zone in choice.zones]
-        lacking = [zone for zone in wanted if (choice.name, zone) not in offered]
-        having = [zone for zone in wanted if zone not in lacking]
+        used_zones = [zone for zone in zones if not choice.zones or zone in choice.zones]
+        lacking = [zone for zone in used_zones if (choice.name, zone) not in offered]
+        having = [zone for zone in used_zones if zone not in lacking]
         if lacking and having:
             here.add(
                 "zones",

@@ -22,7 +22,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
-from everspot_clouds.aws.errors import code_of, trouble
+from everspot_clouds.aws.errors import error_code, trouble
 from everspot_clouds.base import CloudError, Prover, Trouble
 from everspot_clouds.base.proof import AWS_REQUEST, JWT, Proof
 from everspot_clouds.visiting import region_of_url
@@ -40,10 +40,10 @@ def proof(region: str) -> Prover:
 
     def signed(audience: str) -> Proof:
         try:
-            found = session.get_credentials()
-            if found is None:
+            session_credentials = session.get_credentials()
+            if session_credentials is None:
                 raise CloudError("this instance has no role to prove who it is", Trouble.CREDENTIALS)
-            keys = found.get_frozen_credentials()
+            keys = session_credentials.get_frozen_credentials()
         except BotoCoreError as error:
             raise CloudError(f"the instance's role cannot be obtained: {error}", trouble(error)) from None
         # Google takes STS's regional endpoints and no other ones.
@@ -52,12 +52,14 @@ def proof(region: str) -> Prover:
         headers = {"x-goog-cloud-target-resource": audience, "host": f"sts.{region}.amazonaws.com"}
         request = AWSRequest(method="POST", url=url, headers=headers)
         SigV4Auth(keys, "sts", region).add_auth(request)
-        told = {
+        signed_request = {
             "url": url,
             "method": "POST",
             "headers": [{"key": key.lower(), "value": value} for key, value in request.headers.items()],
         }
-        return Proof(AWS_REQUEST, urllib.parse.quote(json.dumps(told, separators=(",", ":"), sort_keys=True)), region)
+        return Proof(
+            AWS_REQUEST, urllib.parse.quote(json.dumps(signed_request, separators=(",", ":"), sort_keys=True)), region
+        )
 
     return signed
 
@@ -65,22 +67,22 @@ def proof(region: str) -> Prover:
 def credentials(url: str, identity: str, audience: str, prove: Prover) -> Callable[[], dict[str, Any]]:
     """Credentials of a role, for the buckets of a peer on AWS. `identity`: the role's ARN, which is also to whom a
     proof is made out if `audience` is empty."""
-    theirs = region_of_url(url)
+    peer_region = region_of_url(url)
     session = boto3.session.Session()  # not boto3's own one, which several threads must not share
 
     def assumed() -> dict[str, Any]:
         shown = prove(audience or identity)
-        given = {"RoleArn": identity, "RoleSessionName": _SESSION, "DurationSeconds": int(LIFE.total_seconds())}
+        parameters = {"RoleArn": identity, "RoleSessionName": _SESSION, "DurationSeconds": int(LIFE.total_seconds())}
         try:
             if shown.kind == JWT:
-                region = theirs or shown.region
+                region = peer_region or shown.region
                 sts = session.client("sts", region_name=region, config=Config(signature_version=UNSIGNED, **_LIMITS))
-                answer = sts.assume_role_with_web_identity(**given, WebIdentityToken=shown.text)
+                answer = sts.assume_role_with_web_identity(**parameters, WebIdentityToken=shown.text)
             else:  # from AWS to AWS, at the endpoint of the own region
                 sts = session.client("sts", region_name=shown.region, config=Config(**_LIMITS))
-                answer = sts.assume_role(**given)
+                answer = sts.assume_role(**parameters)
         except ClientError as error:
-            raise CloudError(f"{identity} cannot be assumed: {code_of(error)}", trouble(error), _WAYS) from None
+            raise CloudError(f"{identity} cannot be assumed: {error_code(error)}", trouble(error), _WAYS) from None
         except BotoCoreError as error:
             raise CloudError(f"{identity} cannot be assumed: {error}", trouble(error), _WAYS) from None
         except ResponseParserError:  # what answers is not AWS

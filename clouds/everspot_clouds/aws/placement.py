@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 from everspot_core.clock import Clock
 from everspot_core.placement import asked_count
 
-from everspot_clouds.aws.errors import code_of
+from everspot_clouds.aws.errors import error_code
 from everspot_clouds.base import PlacementScore
 
 TYPES_AT_LEAST = 3
@@ -44,7 +44,7 @@ class PlacementScores:
     def __init__(self, ec2: Any, clock: Clock) -> None:
         self._ec2, self._clock = ec2, clock
         self._answers: dict[_Question, list[PlacementScore]] = {}
-        self._asked: dict[_Question, datetime] = {}
+        self._asked_at: dict[_Question, datetime] = {}
         self._full_until: datetime | None = None
         self._zone_names: dict[str, str] = {}
 
@@ -57,28 +57,28 @@ class PlacementScores:
         Raises:
             botocore's errors.
         """
-        wanted = _Question(tuple(sorted(set(types))), asked_count(count), tuple(sorted(set(regions))))
-        if len(wanted.types) < TYPES_AT_LEAST:
+        requested = _Question(tuple(sorted(set(types))), asked_count(count), tuple(sorted(set(regions))))
+        if len(requested.types) < TYPES_AT_LEAST:
             return []
         now = self._clock.now()
-        question = wanted if self._may_be_asked(wanted, now) else self._nearest(wanted, now)
+        question = requested if self._is_allowed(requested, now) else self._nearest(requested, now)
         return self._answer(question, now) if question is not None else []
 
     def _answer(self, question: _Question, now: datetime) -> list[PlacementScore]:
-        asked = self._asked.get(question)
-        if asked is not None and now - asked < KEPT:
+        asked_at = self._asked_at.get(question)
+        if asked_at is not None and now - asked_at < KEPT:
             return self._answers[question]
         try:
-            found = self._ask(question, now)
+            scores = self._request(question, now)
         except ClientError as error:
-            if code_of(error) != REFUSED:
+            if error_code(error) != REFUSED:
                 raise
             self._full_until = now + DAY
             return []
-        self._asked[question], self._answers[question] = now, found
-        return found
+        self._asked_at[question], self._answers[question] = now, scores
+        return scores
 
-    def _may_be_asked(self, question: _Question, now: datetime) -> bool:
+    def _is_allowed(self, question: _Question, now: datetime) -> bool:
         """Whether the configuration is not new to EC2, or today's limit allows one more."""
         lately = self._lately(now)
         full = self._full_until is not None and now < self._full_until
@@ -90,9 +90,9 @@ class PlacementScores:
         return min(alike, key=lambda q: abs(q.count - question.count), default=None)
 
     def _lately(self, now: datetime) -> list[_Question]:
-        return [question for question, at in self._asked.items() if now - at < DAY]
+        return [question for question, at in self._asked_at.items() if now - at < DAY]
 
-    def _ask(self, question: _Question, now: datetime) -> list[PlacementScore]:
+    def _request(self, question: _Question, now: datetime) -> list[PlacementScore]:
         own = self._ec2.meta.region_name
         pages = self._ec2.get_paginator("get_spot_placement_scores").paginate(
             InstanceTypes=list(question.types),

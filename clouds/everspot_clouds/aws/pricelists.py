@@ -41,7 +41,7 @@ def read(region: str, types: Iterable[str], as_of: datetime, page: Callable[[], 
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from everspot_clouds.aws.errors import told, trouble
+    from everspot_clouds.aws.errors import to_cloud_error, trouble
 
     config = Config(connect_timeout=5, read_timeout=60, retries={"total_max_attempts": 5, "mode": "standard"})
 
@@ -51,7 +51,7 @@ def read(region: str, types: Iterable[str], as_of: datetime, page: Callable[[], 
     try:
         return aws_prices(client, region, types, as_of, page)
     except ClientError as error:
-        raise told(error) from None
+        raise to_cloud_error(error) from None
     except (BotoCoreError, ValueError) as error:
         raise CloudError(f"the price lists cannot be read: {error}", trouble(error)) from None
 
@@ -69,15 +69,15 @@ def aws_prices(
     Raises:
         botocore's errors; ValueError if an answer is not what the API's documentation says.
     """
-    wanted = sorted(set(types))
+    names = sorted(set(types))
     endpoint = next((where for prefix, where in _ENDPOINTS.items() if region.startswith(prefix)), _ENDPOINT)
     listed = dict(_on_demand(client("pricing", endpoint), region, page))
     pools = {}
     if not region.startswith(_YUAN):
         ec2 = client("ec2", region)
-        for first in range(0, len(wanted), _VALUES):
-            pools.update(_spot(ec2, wanted[first : first + _VALUES], as_of, page))
-    spot: dict[str, dict[str, float]] = {name: {} for name in wanted}
+        for first in range(0, len(names), _VALUES):
+            pools.update(_spot(ec2, names[first : first + _VALUES], as_of, page))
+    spot: dict[str, dict[str, float]] = {name: {} for name in names}
     for (name, zone), usd in pools.items():
         spot[name][zone] = usd
     return PriceTable(
@@ -88,7 +88,7 @@ def aws_prices(
         spot_source=SPOT_SOURCE,
         prices=[
             TypePrice(instance_type=n, on_demand_usd_per_hour=listed.get(n), spot_usd_per_hour=spot[n])
-            for n in wanted
+            for n in names
             if n in listed or spot[n]
         ],
     )
@@ -125,8 +125,8 @@ def _spot(ec2: Any, types: list[str], at: datetime, page: Callable[[], None]) ->
         Filters=[{"Name": "instance-type", "Values": types}], ProductDescriptions=[PRODUCT], StartTime=at
     ):
         for point in answer["SpotPriceHistory"]:
-            pool, said = (point["InstanceType"], point["AvailabilityZone"]), float(point["SpotPrice"])
+            pool, price = (point["InstanceType"], point["AvailabilityZone"]), float(point["SpotPrice"])
             if pool not in newest or point["Timestamp"] > newest[pool][0]:
-                newest[pool] = (point["Timestamp"], said)
+                newest[pool] = (point["Timestamp"], price)
         page()
     return {pool: usd for pool, (_, usd) in newest.items() if usd > 0}

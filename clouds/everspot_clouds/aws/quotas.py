@@ -71,7 +71,7 @@ class Reach:
     units: float | None
 
 
-def quota_of(instance_type: str, market: Market) -> Quota | None:
+def find_quota(instance_type: str, market: Market) -> Quota | None:
     """The quota that an instance counts towards; None for a type whose family has none."""
     series = instance_type.partition(".")[0]
     letters = _LETTERS.match(series)
@@ -79,14 +79,14 @@ def quota_of(instance_type: str, market: Market) -> Quota | None:
         return None
     family = letters.group() if letters.group() in _OWN else letters.group()[0]
     # Of P5 and later there is a Spot quota of its own.
-    wanted = "p5" if market is Market.SPOT and series.startswith("p5") else family
-    return next((quota for quota in QUOTAS if quota.market is market and wanted in quota.families), None)
+    required = "p5" if market is Market.SPOT and series.startswith("p5") else family
+    return next((quota for quota in QUOTAS if quota.market is market and required in quota.families), None)
 
 
 def reaches(
     units: float,
     weights: Mapping[str, float],
-    known: Mapping[str, InstanceType],
+    catalogue: Mapping[str, InstanceType],
     market: Market,
     values: Mapping[str, float],
     most: Mapping[str, int] | None = None,
@@ -95,19 +95,21 @@ def reaches(
     type, where more than these would cost too much: a quota need not hold more than there may ever be of its types."""
     groups: dict[Quota, list[str]] = {}
     for name in weights:
-        quota = quota_of(name, market)
-        if quota is not None and name in known:
+        quota = find_quota(name, market)
+        if quota is not None and name in catalogue:
             groups.setdefault(quota, []).append(name)
-    found = []
+    results = []
     for quota, names in groups.items():
-        wanted = units if most is None else max(most[name] for name in names)
-        found.append(_reach(quota, names, wanted, weights, known, values.get(quota.code)))
-    return found
+        required = units if most is None else max(most[name] for name in names)
+        results.append(_reach(quota, names, required, weights, catalogue, values.get(quota.code)))
+    return results
 
 
-def enough(units: float, found: Sequence[Reach]) -> bool:
+def enough(units: float, quota_reaches: Sequence[Reach]) -> bool:
     """Whether the quotas together reach the target. An unknown quota is taken to be enough."""
-    return any(reach.units is None for reach in found) or sum(reach.units or 0 for reach in found) >= units
+    return (
+        any(reach.units is None for reach in quota_reaches) or sum(reach.units or 0 for reach in quota_reaches) >= units
+    )
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ class QuotaNeed:
     standing: bool
     markets: tuple[Market, ...]
     count: int
-    found: tuple[Reach, ...]
+    reaches: tuple[Reach, ...]
 
 
 Launchable = Mapping[Market, Mapping[str, int]]
@@ -151,51 +153,53 @@ def needs(
     standing: Mapping[Market, int],
     weights: Mapping[str, float],
     elastic: Launchable,
-    known: Mapping[str, InstanceType],
+    catalogue: Mapping[str, InstanceType],
     values: Mapping[str, float],
 ) -> list[QuotaNeed]:
     """The needs of a cluster in each market: of standing capacity first, then of launches from the rest of the quota.
 
     `standing`: units by market, with the `weights` of its types; `values`: vCPUs by quota code.
     """
-    found, rest = [], dict(values)
+    quota_needs, remaining = [], dict(values)
     for market, units in standing.items():
         if units > 0:
-            own = reaches(units, weights, known, market, values)
-            found.append(QuotaNeed(True, (market,), units, tuple(own)))
-            rest |= {r.quota.code: max(0.0, r.vcpus - r.least) for r in own if r.vcpus is not None}
+            own = reaches(units, weights, catalogue, market, values)
+            quota_needs.append(QuotaNeed(True, (market,), units, tuple(own)))
+            remaining |= {r.quota.code: max(0.0, r.vcpus - r.least) for r in own if r.vcpus is not None}
     for market, most in elastic.items():
         each = {name: 1.0 for name, count in most.items() if count > 0}
         if each:
             count = max(most.values())
-            found.append(QuotaNeed(False, (market,), count, tuple(reaches(count, each, known, market, rest, most))))
-    return found
+            quota_needs.append(
+                QuotaNeed(False, (market,), count, tuple(reaches(count, each, catalogue, market, remaining, most)))
+            )
+    return quota_needs
 
 
-def shortfalls(found: Sequence[QuotaNeed], values: Mapping[str, float]) -> list[str]:
+def shortfalls(quota_needs: Sequence[QuotaNeed], values: Mapping[str, float]) -> list[str]:
     """A sentence for each part that cannot be reached, with what to ask for. Launched instances may be of any of their
     markets, so only all of those together may fall short. `values`: vCPUs by quota code."""
-    launched = [need for need in found if not need.standing]
-    parts = [need for need in found if need.standing]
+    launched = [need for need in quota_needs if not need.standing]
+    parts = [need for need in quota_needs if need.standing]
     if launched:
-        every = tuple(reach for need in launched for reach in need.found)
+        all_reaches = tuple(reach for need in launched for reach in need.reaches)
         most = max(need.count for need in launched)
-        parts.append(QuotaNeed(False, tuple(m for need in launched for m in need.markets), most, every))
-    return [_shortfall(need, values) for need in parts if need.found and not enough(need.count, need.found)]
+        parts.append(QuotaNeed(False, tuple(m for need in launched for m in need.markets), most, all_reaches))
+    return [_shortfall(need, values) for need in parts if need.reaches and not enough(need.count, need.reaches)]
 
 
 def _shortfall(need: QuotaNeed, values: Mapping[str, float]) -> str:
     where = " and ".join(market.value for market in need.markets)
     noun = "unit" if need.standing else "launched instance"
     has = ", ".join(
-        f"{r.quota.code} ({r.quota.name}) has {r.vcpus:g} vCPUs left for {r.units:g} of them" for r in need.found
+        f"{r.quota.code} ({r.quota.name}) has {r.vcpus:g} vCPUs left for {r.units:g} of them" for r in need.reaches
     )
     # The quota of which the fewest are missing.
-    ask = min(need.found, key=lambda reach: reach.least - (reach.vcpus or 0))
-    much = values.get(ask.quota.code, 0) + ask.least - (ask.vcpus or 0)
+    scarcest = min(need.reaches, key=lambda reach: reach.least - (reach.vcpus or 0))
+    much = values.get(scarcest.quota.code, 0) + scarcest.least - (scarcest.vcpus or 0)
     return (
         f"The account's quotas do not hold {counted(need.count, noun)} on {where}: {has}. Ask for {much:g} vCPUs of "
-        f"{ask.quota.code}: {CONSOLE.format(code=ask.quota.code)}"
+        f"{scarcest.quota.code}: {CONSOLE.format(code=scarcest.quota.code)}"
     )
 
 
@@ -203,20 +207,20 @@ def most_vcpus(
     standing: Mapping[Market, float],
     elastic: Launchable,
     weights: Mapping[str, float],
-    known: Mapping[str, InstanceType],
+    catalogue: Mapping[str, InstanceType],
 ) -> dict[Quota, int]:
     """The most vCPUs that may count towards each quota. `standing`: units by market; `weights`: units of an instance,
     by type."""
-    found: dict[Quota, int] = {}
+    vcpus: dict[Quota, int] = {}
     for market in Market:
         for name, weight in weights.items():
-            quota = quota_of(name, market)
-            if quota is None or name not in known:
+            quota = find_quota(name, market)
+            if quota is None or name not in catalogue:
                 continue
             count = math.ceil(standing.get(market, 0) / weight) + elastic.get(market, {}).get(name, 0)
             if count:
-                found[quota] = max(found.get(quota, 0), count * known[name].vcpus)
-    return found
+                vcpus[quota] = max(vcpus.get(quota, 0), count * catalogue[name].vcpus)
+    return vcpus
 
 
 def _reach(
@@ -224,10 +228,10 @@ def _reach(
     names: list[str],
     units: float,
     weights: Mapping[str, float],
-    known: Mapping[str, InstanceType],
+    catalogue: Mapping[str, InstanceType],
     value: float | None,
 ) -> Reach:
     # As EC2 does, the last instance may go beyond the target.
-    least = min(math.ceil(units / weights[name]) * known[name].vcpus for name in names)
-    most = max(math.floor((value or 0) / known[name].vcpus) * weights[name] for name in names)
+    least = min(math.ceil(units / weights[name]) * catalogue[name].vcpus for name in names)
+    most = max(math.floor((value or 0) / catalogue[name].vcpus) * weights[name] for name in names)
     return Reach(quota, tuple(names), value, least, None if value is None or value >= least else most)

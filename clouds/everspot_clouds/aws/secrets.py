@@ -6,7 +6,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from everspot_clouds.aws.errors import code_of, trouble
+from everspot_clouds.aws.errors import error_code, trouble
 from everspot_clouds.aws.rules import JOBS
 from everspot_clouds.base import CloudError, Trouble
 from everspot_clouds.secret_values import binary, chosen
@@ -31,7 +31,7 @@ class AwsSecrets:
             return self._value(reference)
         except ClientError as error:
             kind = trouble(error)
-            raise CloudError(code_of(error), kind, _DENIED if kind is Trouble.CREDENTIALS else "") from None
+            raise CloudError(error_code(error), kind, _DENIED if kind is Trouble.CREDENTIALS else "") from None
         except BotoCoreError as error:
             raise CloudError(type(error).__name__, trouble(error)) from None
 

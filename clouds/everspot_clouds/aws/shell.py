@@ -25,9 +25,9 @@ class SessionManager:
         return self._session(instance_id, PORT, {"portNumber": [str(port)], "localPortNumber": [str(local)]})
 
     def _session(self, instance_id: str, document: str, parameters: Mapping[str, list[str]]) -> Handover:
-        asked = ("--target", instance_id, "--document-name", document, "--parameters", json.dumps(parameters))
+        arguments = ("--target", instance_id, "--document-name", document, "--parameters", json.dumps(parameters))
         return Handover(
-            command=("aws", "ssm", "start-session", *asked, *(("--region", self._region) if self._region else ())),
+            command=("aws", "ssm", "start-session", *arguments, *(("--region", self._region) if self._region else ())),
             needs=(("aws", "the AWS CLI"), (PLUGIN, f"the {PLUGIN}")),
             install="Session Manager needs both: AWS Systems Manager User Guide, Install the Session Manager plugin",
             denied="is `sessionManager: true` set for the cluster, and may you call ssm:StartSession?",

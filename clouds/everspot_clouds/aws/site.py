@@ -78,38 +78,40 @@ class AwsSite:
             self._client = partial(session.client, config=_CONFIG)
             self._ec2, self._scaling, self._s3 = map(self._client, ("ec2", "autoscaling", "s3"))
         except BotoCoreError as error:
-            raise errors.told(error) from error
+            raise errors.to_cloud_error(error) from error
         self._cluster, self._region = manifest.cluster, self._ec2.meta.region_name
-        self._mine = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [manifest.cluster]}]
+        self._filters = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [manifest.cluster]}]
         self._buckets = [url for url in (manifest.control_url, manifest.data_url) if url.startswith("s3://")]
 
-    def left(self) -> list[Left]:
+    def remaining(self) -> list[Left]:
         """See `Site`."""
         try:
-            found = [*self._instances(), *self._fleets(), *self._groups(), *self._volumes(), *self._endpoints()]
-            return [*found, *self._gateways(), *self._addresses(), *self._kept()]
+            resources = [*self._instances(), *self._fleets(), *self._groups(), *self._volumes(), *self._endpoints()]
+            return [*resources, *self._gateways(), *self._addresses(), *self._retained_buckets()]
         except (ClientError, BotoCoreError) as error:
-            raise errors.told(error) from error
+            raise errors.to_cloud_error(error) from error
 
     def free(self) -> list[Left]:
         """See `Site`. EC2 alone: launch templates, security groups, subnets and all else that it tags."""
         try:
             return [
                 Left(kind=tag["ResourceType"], name=tag["ResourceId"])
-                for tag in self._pages("describe_tags", "Tags", Filters=self._mine)
+                for tag in self._pages("describe_tags", "Tags", Filters=self._filters)
                 if tag["Key"] == CLUSTER_TAG and tag["ResourceType"] not in _BILLED
             ]
         except (ClientError, BotoCoreError) as error:
-            raise errors.told(error) from error
+            raise errors.to_cloud_error(error) from error
 
     def elsewhere(self) -> list[Left]:
         """See `Site`. By the Resource Groups Tagging API, which knows no roles of IAM."""
-        mine = [{"Key": CLUSTER_TAG, "Values": [self._cluster]}]
+        tag_filter = [{"Key": CLUSTER_TAG, "Values": [self._cluster]}]
         try:
-            pages = self._client("resourcegroupstaggingapi").get_paginator("get_resources").paginate(TagFilters=mine)
+            pages = (
+                self._client("resourcegroupstaggingapi").get_paginator("get_resources").paginate(TagFilters=tag_filter)
+            )
             arns = [mapping["ResourceARN"] for page in pages for mapping in page["ResourceTagMappingList"]]
         except (ClientError, BotoCoreError) as error:
-            raise errors.told(error) from error
+            raise errors.to_cloud_error(error) from error
         own_buckets = {urlsplit(url).netloc for url in self._buckets}
         tagged = [_parse_arn(arn) for arn in arns if arn.split(":")[2] not in ("ec2", "autoscaling")]
         return [resource for resource in tagged if resource.kind != "bucket" or resource.name not in own_buckets]
@@ -119,18 +121,18 @@ class AwsSite:
         try:
             capacity.terminate(self._ec2, instances)
         except (ClientError, BotoCoreError) as error:
-            raise errors.told(error) from error
+            raise errors.to_cloud_error(error) from error
 
     def remove(self, resources: Iterable[Left]) -> None:
         """See `Site`."""
-        wanted = list(resources)
-        self.end([one.name for one in wanted if one.kind == INSTANCE])
-        for resource in wanted:
+        selected = list(resources)
+        self.end([item.name for item in selected if item.kind == INSTANCE])
+        for resource in selected:
             try:
                 self._remove(resource)
             except (ClientError, BotoCoreError) as error:
-                if not errors.code_of(error).endswith(_GONE):
-                    raise errors.told(error) from error
+                if not errors.error_code(error).endswith(_GONE):
+                    raise errors.to_cloud_error(error) from error
 
     def _remove(self, resource: Left) -> None:
         name = resource.name
@@ -181,22 +183,22 @@ class AwsSite:
 
     def _instances(self) -> Iterator[Left]:
         alive = {"Name": "instance-state-name", "Values": list(ALIVE)}
-        for reservation in self._pages("describe_instances", "Reservations", Filters=[*self._mine, alive]):
-            for one in reservation["Instances"]:
-                tags, state = _tags(one), one["State"]["Name"]
-                where = one["Placement"]["AvailabilityZone"]
+        for reservation in self._pages("describe_instances", "Reservations", Filters=[*self._filters, alive]):
+            for instance in reservation["Instances"]:
+                tags, state = _tags(instance), instance["State"]["Name"]
+                where = instance["Placement"]["AvailabilityZone"]
                 yield Left(
                     kind=INSTANCE,
-                    name=one["InstanceId"],
-                    detail=f"{tags.get(ROLE_TAG, 'of no role')}, {one['InstanceType']} in {where}, {state}",
+                    name=instance["InstanceId"],
+                    detail=f"{tags.get(ROLE_TAG, 'of no role')}, {instance['InstanceType']} in {where}, {state}",
                     launched=LAUNCH_TAG in tags,
                     ending=state == "shutting-down",
                     capacity=True,
                     part_of=tags.get(FLEET_TAG) or tags.get(GROUP_TAG) or "",
                     role=tags.get(ROLE_TAG, ""),
-                    instance_type="" if state in ("stopping", "stopped") else one["InstanceType"],
+                    instance_type="" if state in ("stopping", "stopped") else instance["InstanceType"],
                     zone=where,
-                    market=Market.SPOT if one.get("InstanceLifecycle") == "spot" else Market.ON_DEMAND,
+                    market=Market.SPOT if instance.get("InstanceLifecycle") == "spot" else Market.ON_DEMAND,
                 )
 
     def _fleets(self) -> Iterator[Left]:
@@ -215,7 +217,7 @@ class AwsSite:
                 )
 
     def _groups(self) -> Iterator[Left]:
-        pages = self._scaling.get_paginator("describe_auto_scaling_groups").paginate(Filters=self._mine)
+        pages = self._scaling.get_paginator("describe_auto_scaling_groups").paginate(Filters=self._filters)
         for group in (group for page in pages for group in page["AutoScalingGroups"]):
             yield Left(
                 kind="Auto Scaling group",
@@ -226,7 +228,7 @@ class AwsSite:
             )
 
     def _volumes(self) -> Iterator[Left]:
-        for volume in self._pages("describe_volumes", "Volumes", Filters=self._mine):
+        for volume in self._pages("describe_volumes", "Volumes", Filters=self._filters):
             attached = volume.get("Attachments") or []
             yield Left(
                 kind="volume",
@@ -238,7 +240,7 @@ class AwsSite:
             )
 
     def _endpoints(self) -> Iterator[Left]:
-        for endpoint in self._pages("describe_vpc_endpoints", "VpcEndpoints", Filters=self._mine):
+        for endpoint in self._pages("describe_vpc_endpoints", "VpcEndpoints", Filters=self._filters):
             state = endpoint["State"].lower()
             if state != "deleted":
                 yield Left(
@@ -250,7 +252,7 @@ class AwsSite:
                 )
 
     def _gateways(self) -> Iterator[Left]:
-        for gateway in self._pages("describe_nat_gateways", "NatGateways", Filter=self._mine):
+        for gateway in self._pages("describe_nat_gateways", "NatGateways", Filter=self._filters):
             state = gateway["State"]
             if state not in ("deleted", "failed"):
                 yield Left(
@@ -262,32 +264,32 @@ class AwsSite:
                 )
 
     def _addresses(self) -> Iterator[Left]:
-        for address in self._ec2.describe_addresses(Filters=self._mine)["Addresses"]:
+        for address in self._ec2.describe_addresses(Filters=self._filters)["Addresses"]:
             usd = float(fixed_prices.ADDRESS.usd)
             yield Left(kind="address", name=address["AllocationId"], detail=address["PublicIp"], usd_per_hour=usd)
 
-    def _kept(self) -> Iterator[Left]:
+    def _retained_buckets(self) -> Iterator[Left]:
         for url in self._buckets:
             name = url.removeprefix("s3://").partition("?")[0].partition("/")[0]
             try:
                 self._s3.head_bucket(Bucket=name)
             except ClientError as error:
-                if errors.code_of(error) in ("404", "NoSuchBucket"):
+                if errors.error_code(error) in ("404", "NoSuchBucket"):
                     continue
                 raise
-            yield Left(kind="bucket", name=name, kept=True)
+            yield Left(kind="bucket", name=name, retained=True)
 
 
 def _parse_arn(arn: str) -> Left:
     """What an ARN names. The detail of a queue is its URL, by which SQS knows it."""
-    _, partition, service, region, account, rest = arn.split(":", 5)
-    kind, name = _SERVICES.get(service, service), re.split("[:/]", rest)[-1]
+    _, partition, service, region, account, resource_part = arn.split(":", 5)
+    kind, name = _SERVICES.get(service, service), re.split("[:/]", resource_part)[-1]
     domain = "amazonaws.com.cn" if partition == "aws-cn" else "amazonaws.com"
     detail = f"https://sqs.{region}.{domain}/{account}/{name}" if kind == "queue" else arn
     usd = _PRICES.get(kind)
     return Left(kind=kind, name=name, detail=detail, usd_per_hour=usd, by_hand=kind not in _REMOVED)
 
 
-def _tags(thing: Mapping[str, Any]) -> dict[str, str]:
-    tags: Sequence[Mapping[str, str]] = thing.get("Tags") or []
+def _tags(description: Mapping[str, Any]) -> dict[str, str]:
+    tags: Sequence[Mapping[str, str]] = description.get("Tags") or []
     return {tag["Key"]: tag.get("Value", "") for tag in tags}

@@ -8,7 +8,7 @@ from everspot_core.problems import Problems, shown
 
 from everspot_clouds.aws.rules import BOOTSTRAP, STATE_ALIAS
 from everspot_clouds.base import walk
-from everspot_clouds.base.starting import ProjectAnswers, SetupStep, check_region, filled, there
+from everspot_clouds.base.starting import ProjectAnswers, SetupStep, check_region, filled, list_offered
 
 _ACCOUNT = re.compile(r"\d{12}")
 _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
@@ -92,44 +92,44 @@ class AwsStarter:
     account = "account (12 digits)"
     usual_region = "us-east-2"
 
-    def check(self, problems: Problems, given: ProjectAnswers) -> None:
+    def check(self, problems: Problems, answers: ProjectAnswers) -> None:
         """Add what is wrong with account, region and team."""
-        fits = bool(_ACCOUNT.fullmatch(given.account))
-        problems.need(fits, "account", f"{shown(given.account)} has to be 12 digits: `aws sts get-caller-identity`")
-        known = bool(_REGION.fullmatch(given.region))
-        if problems.need(known, "region", f"{shown(given.region)} is no region, such as {self.usual_region}"):
-            check_region(problems, given, regions())
+        fits = bool(_ACCOUNT.fullmatch(answers.account))
+        problems.need(fits, "account", f"{shown(answers.account)} has to be 12 digits: `aws sts get-caller-identity`")
+        valid = bool(_REGION.fullmatch(answers.region))
+        if problems.need(valid, "region", f"{shown(answers.region)} is no region, such as {self.usual_region}"):
+            check_region(problems, answers, regions())
 
-    def settings(self, given: ProjectAnswers) -> Mapping[str, str]:
+    def settings(self, answers: ProjectAnswers) -> Mapping[str, str]:
         """The settings files' texts by stack."""
-        boundary = f"arn:{partition(given.region)}:iam::{given.account}:policy/{BOOTSTRAP}-boundary"
-        dev, prod = there(given.region, DEV_TYPES), there(given.region, PROD_TYPES)
-        return filled(given, SETTINGS, boundary=boundary, dev=dev, prod=prod)
+        boundary = f"arn:{partition(answers.region)}:iam::{answers.account}:policy/{BOOTSTRAP}-boundary"
+        dev, prod = list_offered(answers.region, DEV_TYPES), list_offered(answers.region, PROD_TYPES)
+        return filled(answers, SETTINGS, boundary=boundary, dev=dev, prod=prod)
 
-    def steps(self, given: ProjectAnswers) -> list[SetupStep]:
+    def steps(self, answers: ProjectAnswers) -> list[SetupStep]:
         """The steps until the first reviewed change."""
-        state = f"s3://everspot-state-{given.account}?region={given.region}"
-        secrets = f"awskms:///{STATE_ALIAS}?region={given.region}"
-        role = f"arn:{partition(given.region)}:iam::{given.account}:role/{BOOTSTRAP}-".__add__
+        state = f"s3://everspot-state-{answers.account}?region={answers.region}"
+        secrets = f"awskms:///{STATE_ALIAS}?region={answers.region}"
+        role = f"arn:{partition(answers.region)}:iam::{answers.account}:role/{BOOTSTRAP}-".__add__
         variables = {
             "EVERSPOT_STATE": state,
-            "EVERSPOT_AWS_REGION": given.region,
+            "EVERSPOT_AWS_REGION": answers.region,
             "EVERSPOT_AWS_PREVIEW_ROLE": role("preview"),
             "EVERSPOT_AWS_DRIFT_ROLE": role("drift"),
             "EVERSPOT_AWS_DEPLOY_ROLE": role("deploy"),
             "EVERSPOT_POLICY_SETTINGS": "stacks/rules.yaml",
         }
-        signed_in = f'test "$(aws sts get-caller-identity --query Account --output text)" = {given.account}'
+        signed_in = f'test "$(aws sts get-caller-identity --query Account --output text)" = {answers.account}'
         return [
             walk.installed(),
-            *walk.ids(given),
+            *walk.ids(answers),
             walk.bootstrapped(MAKES, before=(signed_in,)),
             walk.moved(state, secrets),
             *walk.stacks_made(secrets),
             SetupStep(
                 "Image", IMAGE, costs="An instance for about half an hour, and the snapshot: $0.05 a GB and month."
             ),
-            *walk.published(given, variables),
+            *walk.published(answers, variables),
         ]
 
 

@@ -44,13 +44,13 @@ def tag_problems(problems: Problems, tags: Mapping[str, object], *, own: int, re
     """
     most = TAGS_AT_MOST - own
     problems.need(len(tags) <= most, "", f"at most {most} tags of one's own, {len(tags)} are given: AWS allows 50")
-    seen: dict[str, str] = {}
+    keys: dict[str, str] = {}
     for key, value in tags.items():
         name = shown(key).strip("'\"")
         lower = key.lower()
         for prefix in reserved:
             problems.need(not lower.startswith(prefix), name, f"tags under {prefix} cannot be set")
-        same = seen.setdefault(lower, key)
+        same = keys.setdefault(lower, key)
         problems.need(same == key, name, f"differs from {same} in case only; IAM takes both for one")
         problems.need(
             0 < len(key) <= KEY_AT_MOST, name, f"the key has {len(key)} characters; 1 to {KEY_AT_MOST} are allowed"
@@ -63,10 +63,10 @@ def tag_problems(problems: Problems, tags: Mapping[str, object], *, own: int, re
         _characters(problems, name, "value", text)
 
 
-def _characters(problems: Problems, name: str, what: str, text: str) -> None:
+def _characters(problems: Problems, name: str, part: str, text: str) -> None:
     bad = sorted({c for c in text if c not in _SIGNS and not _is_plain(c)})
-    told = " ".join(repr(c) for c in bad[:5])
-    problems.need(not bad, name, f"the {what} has {told}; IAM allows {_ALLOWED}")
+    listed = " ".join(repr(c) for c in bad[:5])
+    problems.need(not bad, name, f"the {part} has {listed}; IAM allows {_ALLOWED}")
 
 
 def _is_plain(char: str) -> bool:
@@ -85,12 +85,12 @@ def arn_problem(value: str, service: str, resource: str, *, open_end: bool = Fal
         resource: How the resource part begins, such as `key/`.
         open_end: Whether it may end in `*`, after a part of the resource's own name.
     """
-    found = _ARN.match(value)
-    if found is None:
+    match = _ARN.match(value)
+    if match is None:
         return f"{shown(value)} is not an ARN (arn:aws:{service}:…:{resource}…)"
-    if found["service"] != service or not found["rest"].startswith(resource) or found["rest"] == resource:
+    if match["service"] != service or not match["rest"].startswith(resource) or match["rest"] == resource:
         return f"{shown(value)} is not the ARN of {service} {resource}…"
-    name = found["rest"].removeprefix(resource)
+    name = match["rest"].removeprefix(resource)
     if any(sign in (name[:-1] if open_end and len(name) > 1 else name) for sign in "*?"):
         return f"{shown(value)} has a wildcard: name each one{', or end its name in *' if open_end else ''}"
     if service == "s3" and not _BUCKET.match(name):

@@ -33,7 +33,7 @@ class VolumeTags:
         """Tag the volumes of new instances, given in the form of DescribeInstances. A failure is retried at the next
         call, because no job should wait for tags."""
         living: set[str] = set()
-        wanted: dict[_Tags, list[str]] = defaultdict(list)
+        untagged: dict[_Tags, list[str]] = defaultdict(list)
         for raw in instances:
             if raw.get("InstanceLifecycle") != "spot" or raw["State"]["Name"] not in ("pending", "running"):
                 continue
@@ -42,9 +42,9 @@ class VolumeTags:
                 m["Ebs"]["VolumeId"] for m in raw.get("BlockDeviceMappings", []) if "VolumeId" in m.get("Ebs", {})
             ]
             living.update(volumes)
-            wanted[tags] += [volume for volume in volumes if volume not in self._done]
+            untagged[tags] += [volume for volume in volumes if volume not in self._done]
         self._done &= living
-        for tags, volumes in wanted.items():
+        for tags, volumes in untagged.items():
             for begin in range(0, len(volumes), AT_ONCE):
                 self._tag(volumes[begin : begin + AT_ONCE], tags)
 
@@ -52,12 +52,12 @@ class VolumeTags:
         try:
             self._ec2.create_tags(Resources=volumes, Tags=[{"Key": key, "Value": value} for key, value in tags])
         except (ClientError, BotoCoreError) as error:
-            gone = isinstance(error, ClientError) and error.response["Error"]["Code"] == "InvalidVolume.NotFound"
-            if gone and len(volumes) > 1:  # one that is gone fails the whole call
+            missing = isinstance(error, ClientError) and error.response["Error"]["Code"] == "InvalidVolume.NotFound"
+            if missing and len(volumes) > 1:  # one that is gone fails the whole call
                 for volume in volumes:
                     self._tag([volume], tags)
                 return
-            if gone:
+            if missing:
                 return
             if str(error) != self._refused:  # once, and not at every look
                 log.warning("volumes %s cannot be tagged: %s", ", ".join(volumes), error)

@@ -16,32 +16,32 @@ SILENT_AFTER = timedelta(minutes=5)
 
 @dataclass(frozen=True, kw_only=True)
 class Concern:
-    """What one alarm is about. `says`: the sentence that people get."""
+    """What one alarm is about. `sentence`: the sentence that people get."""
 
     name: str
     gauge: Gauge
-    says: str
+    sentence: str
 
 
 OVER_ESTIMATE = Concern(
     name="job-over-estimate",
     gauge=Gauge.JOBS_OVER_ESTIMATE,
-    says="A job has held instances for far longer than its expected_duration. `everspot jobs` shows its progress.",
+    sentence="A job has held instances for far longer than its expected_duration. `everspot jobs` shows its progress.",
 )
 OVER_NORM = Concern(
     name="pool-over-norm",
     gauge=Gauge.POOLS_OVER_NORM,
-    says="A spot pool takes far more instances, or costs far more, than it uses to. `everspot fleet` shows which.",
+    sentence="A spot pool takes far more instances, or costs far more, than it uses to. `everspot fleet` shows which.",
 )
 BUDGET = Concern(
     name="budget-at-80",
     gauge=Gauge.BUDGET_USED,
-    says="80 % of a budget is spent. `everspot cost budget` shows which; at 100 % its jobs stop.",
+    sentence="80 % of a budget is spent. `everspot cost budget` shows which; at 100 % its jobs stop.",
 )
 SILENCE = Concern(
     name="scheduler-silent",
     gauge=Gauge.TICKS,
-    says=f"No scheduler has worked for {SILENT_AFTER // timedelta(minutes=1)} minutes: running jobs run on. "
+    sentence=f"No scheduler has worked for {SILENT_AFTER // timedelta(minutes=1)} minutes: running jobs run on. "
     "`everspot doctor` checks.",
 )
 

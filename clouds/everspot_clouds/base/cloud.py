@@ -162,7 +162,7 @@ class Cloud(Protocol):
         others alive; its error is raised at the end."""
         ...
 
-    def quota_of(self, instance_type: str, market: Market) -> str:
+    def quota_name(self, instance_type: str, market: Market) -> str:
         """The name of the quota that an instance counts towards. Instances of the same quota are refused together."""
         ...
 

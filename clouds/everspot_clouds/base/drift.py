@@ -35,18 +35,18 @@ class KeptResource:
 
     def value(self, name: str) -> Any:
         """A property, as the cloud gave it, or else as it was declared."""
-        found = self.outputs.get(name)
-        return self.inputs.get(name) if found is None else found
+        output = self.outputs.get(name)
+        return self.inputs.get(name) if output is None else output
 
 
 @dataclass(frozen=True)
 class AddedByHand:
     """Something that is there and that no resource of the stack declares. `urn`: of the resource that it hangs on;
-    `kind`: what it is, for people; `what`: which, in the cloud's own words; `key`: its identity at the cloud."""
+    `kind`: what it is, for people; `detail`: which, in the cloud's own words; `key`: its identity at the cloud."""
 
     urn: str
     kind: str
-    what: str
+    detail: str
     key: str
 
 

@@ -65,4 +65,4 @@ class Codes:
     def among(self, code: str, codes: Iterable[str]) -> bool:
         """Whether a code is one of several, in any of its spellings."""
         plain = self.plain(code)
-        return any(plain == self.plain(one) for one in codes)
+        return any(plain == self.plain(candidate) for candidate in codes)

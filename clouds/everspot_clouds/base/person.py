@@ -78,7 +78,7 @@ class Left:
         launched: Whether a scheduler launched it.
         ending: Whether it will disappear by itself, or with the resource that it belongs to.
         capacity: Whether it is an instance, or keeps instances running.
-        kept: Whether it stays on purpose, such as a bucket with checkpoints.
+        retained: Whether it stays on purpose, such as a bucket with checkpoints.
         part_of: The fleet or group that an instance belongs to; empty if it belongs to none.
         role: Of an instance: agent or scheduler.
         instance_type: Of an instance that runs; empty of anything else.
@@ -94,7 +94,7 @@ class Left:
     detail: str = ""
     launched: bool = False
     ending: bool = False
-    kept: bool = False
+    retained: bool = False
     capacity: bool = False
     part_of: str = ""
     role: str = ""
@@ -109,7 +109,7 @@ class Left:
 class Site(Protocol):
     """The resources of a cluster in its cloud, for taking it down. Methods that ask the cloud raise `CloudError`."""
 
-    def left(self) -> list[Left]:
+    def remaining(self) -> list[Left]:
         """Everything that costs money, found by the cluster's name and not by any record."""
         ...
 

@@ -51,9 +51,9 @@ class ResourceKinds:
 def joined(*kinds: ResourceKinds) -> ResourceKinds:
     """The kinds of several clouds: an environment may have resources of each."""
     return ResourceKinds(
-        fleets={name: kind for one in kinds for name, kind in one.fleets.items()},
-        templates={name: kind for one in kinds for name, kind in one.templates.items()},
-        stateful={name: lost for one in kinds for name, lost in one.stateful.items()},
-        emptied={name: path for one in kinds for name, path in one.emptied.items()},
-        schedulers=frozenset().union(*(one.schedulers for one in kinds)),
+        fleets={name: kind for group in kinds for name, kind in group.fleets.items()},
+        templates={name: kind for group in kinds for name, kind in group.templates.items()},
+        stateful={name: lost for group in kinds for name, lost in group.stateful.items()},
+        emptied={name: path for group in kinds for name, path in group.emptied.items()},
+        schedulers=frozenset().union(*(group.schedulers for group in kinds)),
     )

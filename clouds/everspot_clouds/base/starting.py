@@ -34,37 +34,39 @@ class ProjectAnswers:
 
 @dataclass(frozen=True)
 class SetupStep:
-    """One step of setting up. `why`: what it does, in sentences; `commands`: as they are typed; `stack`: whose
+    """One step of setting up. `description`: what it does, in sentences; `commands`: as they are typed; `stack`: whose
     settings say what it costs by the month; `costs`: what is known of that besides."""
 
     title: str
-    why: str
+    description: str
     commands: tuple[str, ...] = ()
     stack: str = ""
     costs: str = ""
 
 
-def there(region: str, types: Sequence[str]) -> str:
+def list_offered(region: str, types: Sequence[str]) -> str:
     """Those of some instance types that the catalogue has in a region, with commas; all of them where it knows none of
     the region: a preview names the ones that are not offered."""
     offered = builtin().offered(region)
     return ", ".join(name for name in types if not offered or name in offered)
 
 
-def check_region(problems: Problems, given: ProjectAnswers, known: Collection[str]) -> None:
+def check_region(problems: Problems, answers: ProjectAnswers, listed: Collection[str]) -> None:
     """Add that a region is not among the known ones, with the nearest of them, unless it may be newer."""
-    area = given.region.rstrip("0123456789")
-    alike = sorted(name for name in known if name.rstrip("0123456789") == area)
-    nearest = f" (there is {', '.join(alike)})" if alike else near(given.region, known)
-    told = f"{shown(given.region)} is no region that Everspot knows{nearest}"
-    problems.need(given.unlisted_region or given.region in known, "region", f"{told}; --unlisted-region takes a newer")
+    area = answers.region.rstrip("0123456789")
+    alike = sorted(name for name in listed if name.rstrip("0123456789") == area)
+    nearest = f" (there is {', '.join(alike)})" if alike else near(answers.region, listed)
+    reason = f"{shown(answers.region)} is no region that Everspot knows{nearest}"
+    problems.need(
+        answers.unlisted_region or answers.region in listed, "region", f"{reason}; --unlisted-region takes a newer"
+    )
 
 
-def filled(given: ProjectAnswers, texts: Mapping[str, str], **words: str) -> dict[str, str]:
+def filled(answers: ProjectAnswers, texts: Mapping[str, str], **words: str) -> dict[str, str]:
     """Fill in the templates of settings files, by stack: with what every cloud's have in common, and with a cloud's
     own words."""
-    known = f', id: "{given.ids[0]}", ownerId: "{given.ids[1]}"' if given.ids else ""
-    common = {"region": given.region, "team": given.team, "repository": given.repository, "ids": known}
+    ids = f', id: "{answers.ids[0]}", ownerId: "{answers.ids[1]}"' if answers.ids else ""
+    common = {"region": answers.region, "team": answers.team, "repository": answers.repository, "ids": ids}
     return {stack: Template(text).substitute(common, **words) for stack, text in texts.items()}
 
 
@@ -79,11 +81,11 @@ class CloudStarter(Protocol):
     def usual_region(self) -> str:
         """Return a region to propose."""
 
-    def check(self, problems: Problems, given: ProjectAnswers) -> None:
+    def check(self, problems: Problems, answers: ProjectAnswers) -> None:
         """Add what is wrong with account, region and team, by these names."""
 
-    def settings(self, given: ProjectAnswers) -> Mapping[str, str]:
+    def settings(self, answers: ProjectAnswers) -> Mapping[str, str]:
         """Return the text of each stack's settings file by the stack's name, in the order in which they are applied."""
 
-    def steps(self, given: ProjectAnswers) -> list[SetupStep]:
+    def steps(self, answers: ProjectAnswers) -> list[SetupStep]:
         """Return the steps from an empty account to the first reviewed change."""

@@ -15,42 +15,50 @@ STACKS = ("account", "dev", "prod")
 
 def installed() -> SetupStep:
     """The program's environment."""
-    why = (
+    description = (
         "Installs what the stacks' program and your own commands need. Pulumi itself is installed apart, from its site."
     )
     return SetupStep(
-        "Install", why, ("python3 -m venv .venv", ".venv/bin/pip install -r requirements.txt", ". .venv/bin/activate")
+        "Install",
+        description,
+        ("python3 -m venv .venv", ".venv/bin/pip install -r requirements.txt", ". .venv/bin/activate"),
     )
 
 
-def ids(given: ProjectAnswers) -> list[SetupStep]:
+def ids(answers: ProjectAnswers) -> list[SetupStep]:
     """Where the repository's ids are not known: how they are found."""
-    if given.ids is not None:
+    if answers.ids is not None:
         return []
-    why = (
+    description = (
         f"Write both numbers into {BOOTSTRAP_FILE}, in quotes, as `id` and `ownerId` of `repository`. "
         "Without them, whoever takes over the repository's name is trusted, and repositories made after June 2026 are "
-        f"not. Where there is no repository yet, `gh repo create {given.repository} --private` makes one."
+        f"not. Where there is no repository yet, `gh repo create {answers.repository} --private` makes one."
     )
-    return [SetupStep("Name the repository for good", why, (f"gh api repos/{given.repository} --jq '.id, .owner.id'",))]
+    return [
+        SetupStep(
+            "Name the repository for good", description, (f"gh api repos/{answers.repository} --jq '.id, .owner.id'",)
+        )
+    ]
 
 
-def bootstrapped(what: str, before: Sequence[str] = ()) -> SetupStep:
-    """The bootstrap stack, applied by hand. `what`: what it makes."""
+def bootstrapped(contents: str, before: Sequence[str] = ()) -> SetupStep:
+    """The bootstrap stack, applied by hand. `contents`: what it makes."""
     own = "You apply it yourself, as an administrator: no job of the repository may ever change it."
-    why = f"{what} {own} Its state lies in .state/ for the moment."
+    description = f"{contents} {own} Its state lies in .state/ for the moment."
     commands = (*before, *LOCAL, "pulumi stack init bootstrap", "pulumi up --stack bootstrap")
-    return SetupStep("Bootstrap", why, commands, stack="bootstrap")
+    return SetupStep("Bootstrap", description, commands, stack="bootstrap")
 
 
 def moved(state: str, secrets: str) -> SetupStep:
     """The bootstrap's own state, into the bucket that it has made. `state`, `secrets`: the backend and the provider of
     secrets, as the commands take them. An import keeps the provider of secrets that the state was exported with,
     whatever the stack was made with: so it is changed after it."""
-    why = "Moves the bootstrap's own state into the bucket that it has made; from now on its secrets are under the key."
+    description = (
+        "Moves the bootstrap's own state into the bucket that it has made; from now on its secrets are under the key."
+    )
     return SetupStep(
         "Move the state",
-        why,
+        description,
         (
             "pulumi stack export --stack bootstrap --file bootstrap.json",
             f"export PULUMI_BACKEND_URL='{state}'",
@@ -68,21 +76,23 @@ def moved(state: str, secrets: str) -> SetupStep:
 def stacks_made(secrets: str, more: str = "", after: Sequence[str] = ()) -> list[SetupStep]:
     """The other stacks, of which only the account's is applied by hand. `after`: commands that come after it; `more`:
     what they do."""
-    makes = [f"pulumi stack init {name} --secrets-provider '{secrets}'" for name in STACKS]
-    why = "Makes the stacks, without anything in them. Each command writes the stack's key into its settings file."
+    inits = [f"pulumi stack init {name} --secrets-provider '{secrets}'" for name in STACKS]
+    description = (
+        "Makes the stacks, without anything in them. Each command writes the stack's key into its settings file."
+    )
     account = f"What an account has once besides: it is the same for all clusters.{more and ' '}{more}"
     return [
-        SetupStep("Make the stacks", why, tuple(makes)),
+        SetupStep("Make the stacks", description, tuple(inits)),
         SetupStep("Account", account, ("pulumi up --stack account", *after), stack="account"),
     ]
 
 
-def published(given: ProjectAnswers, variables: Mapping[str, str]) -> list[SetupStep]:
+def published(answers: ProjectAnswers, variables: Mapping[str, str]) -> list[SetupStep]:
     """The forge's settings, and the first push. `variables`: of the repository, by name; a value that a command
     completes has it as `$(…)`."""
     quoted = {name: f'"{value}"' if "$(" in value else f"'{value}'" for name, value in variables.items()}
     sets = [f"gh variable set {name} --body {value}" for name, value in quoted.items()]
-    repository = given.repository
+    repository = answers.repository
     environment = f"repos/{repository}/environments/production"
     settings = (
         f"gh api -X PUT {environment} -F 'deployment_branch_policy[protected_branches]=false'"
@@ -93,7 +103,7 @@ def published(given: ProjectAnswers, variables: Mapping[str, str]) -> list[Setup
         "! grep 'file:' requirements.txt && git add -A && git commit -m 'Environments' && git push -u origin HEAD:main",
         *sets,
     )
-    why = (
+    description = (
         "Makes the environment whose jobs may write, for the branch `main` alone: in one that any branch may deploy "
         "to, whoever may push takes the role that deploys. Pushes the files, which applies nothing as long as the "
         "variables are not set, and tells the workflows where the state lies and which identities they have. Give the "
@@ -113,7 +123,7 @@ def published(given: ProjectAnswers, variables: Mapping[str, str]) -> list[Setup
         "gh pr create --fill",
     )
     return [
-        SetupStep("Publish", why, settings),
+        SetupStep("Publish", description, settings),
         SetupStep("The first reviewed change", first, commands, stack="dev"),
         SetupStep("Production", "The same with stacks/Pulumi.prod.yaml, in a pull request of its own.", stack="prod"),
     ]

@@ -60,17 +60,21 @@ def series(namespace: str, gauge: Gauge, cluster: str) -> str:
 
 def condition(alarm: Alert, namespace: str, cluster: str) -> dict[str, Any]:
     """The condition of an alert, in the API's words."""
-    wanted = series(namespace, alarm.about.gauge, cluster)
-    every: dict[str, Any] = {"alignmentPeriod": PERIOD, "perSeriesAligner": "ALIGN_MAX"}
+    series_filter = series(namespace, alarm.about.gauge, cluster)
+    aggregation: dict[str, Any] = {"alignmentPeriod": PERIOD, "perSeriesAligner": "ALIGN_MAX"}
     if alarm.threshold is None:
-        absent = {"filter": wanted, "duration": f"{SILENT_AFTER.total_seconds():.0f}s", "aggregations": [every]}
+        absent = {
+            "filter": series_filter,
+            "duration": f"{SILENT_AFTER.total_seconds():.0f}s",
+            "aggregations": [aggregation],
+        }
         return {"displayName": alarm.about.name, "conditionAbsent": absent}
     above = {
-        "filter": wanted,
+        "filter": series_filter,
         "comparison": "COMPARISON_GT",
         "thresholdValue": alarm.threshold,
         "duration": "0s",
-        "aggregations": [every],
+        "aggregations": [aggregation],
     }
     return {"displayName": alarm.about.name, "conditionThreshold": above}
 
@@ -92,13 +96,13 @@ def _tile(number: int, widget: dict[str, Any]) -> dict[str, Any]:
 
 
 def _chart(title: str, gauges: tuple[Gauge, ...], cluster: str, namespace: str) -> dict[str, Any]:
-    every = {"alignmentPeriod": "60s", "perSeriesAligner": "ALIGN_MAX"}
+    aggregation = {"alignmentPeriod": "60s", "perSeriesAligner": "ALIGN_MAX"}
     shown = [
         {
             "plotType": "LINE",
             "legendTemplate": gauge.value,
             "timeSeriesQuery": {
-                "timeSeriesFilter": {"filter": series(namespace, gauge, cluster), "aggregation": every}
+                "timeSeriesFilter": {"filter": series(namespace, gauge, cluster), "aggregation": aggregation}
             },
         }
         for gauge in gauges

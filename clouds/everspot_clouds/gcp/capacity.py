@@ -28,8 +28,8 @@ from everspot_clouds.gcp import errors, instances
 from everspot_clouds.gcp.endings import AGAIN
 from everspot_clouds.gcp.errors import ApiError, Said, StillUnderWay
 from everspot_clouds.gcp.fleet import NO_FLEXIBILITY, SELECTIONS_AT_MOST, GcpShape, selections
-from everspot_clouds.gcp.machines import description, machine_of
-from everspot_clouds.gcp.quotas import metrics_of
+from everspot_clouds.gcp.machines import description, parse_type
+from everspot_clouds.gcp.quotas import list_metrics
 from everspot_clouds.gcp.rest import Api
 from everspot_clouds.gcp.rules import CLUSTER_LABEL, LAUNCH_LABEL, ROLE_LABEL, instance_name
 from everspot_clouds.gcp.zones import Zones
@@ -60,14 +60,14 @@ class BulkLaunches:
             The errors of `Api`, if the request may have been carried out.
         """
         path = f"projects/{_project(intent, self._api)}/regions/{region_of(intent.pools[0].zone)}"
-        known = self._operations.get(intent.token)
+        earlier = self._operations.get(intent.token)
         try:
-            operation = self._ask(intent, path) if known is None else {"name": known}
+            operation = self._send(intent, path) if earlier is None else {"name": earlier}
         except ApiError as error:
             kind = errors.trouble(error)
             if kind in AGAIN:
                 raise
-            if error.taken:  # what the same request has brought, which Google does not remember any more
+            if error.exists:  # what the same request has brought, which Google does not remember any more
                 if brought := _alive(instances.of_launch(self._api, intent.token)):
                     return LaunchAnswer(instances=tuple(map(_brought, brought)))
                 kind = Trouble.TRANSIENT  # the next request has names of its own
@@ -76,12 +76,12 @@ class BulkLaunches:
         self._operations.pop(intent.token, None)
         return self._read(done, intent)
 
-    def _ask(self, intent: LaunchIntent, path: str) -> dict[str, Any]:
+    def _send(self, intent: LaunchIntent, path: str) -> dict[str, Any]:
         """Send the request of an intent. The answer is its operation, which an earlier attempt may have created."""
         body = request(
             self._cluster,
             intent,
-            self._zones.of(region_of(intent.pools[0].zone), _project(intent, self._api)),
+            self._zones.list_zones(region_of(intent.pools[0].zone), _project(intent, self._api)),
             self._notice,
         )
         operation = self._api.post("compute", f"{path}/instances/bulkInsert", body, requestId=request_id(intent.token))
@@ -110,20 +110,22 @@ class BulkLaunches:
         try:
             return self._api.get("compute", f"{path}/operations/{name}")
         except ApiError as error:
-            if not error.gone:
+            if not error.missing:
                 raise
             self._operations.pop(intent.token, None)
             raise StillUnderWay(f"the launch is under way, but its operation {name} is not found") from error
 
     def _read(self, done: dict[str, Any], intent: LaunchIntent) -> LaunchAnswer:
         brought = _alive(instances.of_launch(self._api, intent.token))
-        told = (done.get("error") or {}).get("errors") or []
+        operation_errors = (done.get("error") or {}).get("errors") or []
         if len(brought) >= intent.count:
             return LaunchAnswer(instances=tuple(map(_brought, brought)))
         own = [raw for op in self._inserts(done, intent) for raw in _with_zone(op)]
-        said = errors.said_by([*told, *own]) or [Said(SHORT, "the operation does not say why fewer came")]
-        found = dict.fromkeys(error for one in said for error in _errors(one, intent))
-        return LaunchAnswer(instances=tuple(map(_brought, brought)), errors=tuple(found))
+        failures = errors.read_failures([*operation_errors, *own]) or [
+            Said(SHORT, "the operation does not say why fewer came")
+        ]
+        launch_errors = dict.fromkeys(error for failure in failures for error in _errors(failure, intent))
+        return LaunchAnswer(instances=tuple(map(_brought, brought)), errors=tuple(launch_errors))
 
     def _inserts(self, done: Mapping[str, Any], intent: LaunchIntent) -> list[Mapping[str, Any]]:
         """The operations of the single instances of a failed bulk operation. They contain the reasons."""
@@ -131,11 +133,11 @@ class BulkLaunches:
         if not group:
             return []
         # slurm-gcp's resume.py and util.py read them by the same filter.
-        asked = f'(operationType="insert") AND (operationGroupId="{group}")'
+        query = f'(operationType="insert") AND (operationGroupId="{group}")'
         return [
             op
             for zone in dict.fromkeys(pool.zone for pool in block(intent))
-            for page in self._api.pages("compute", f"projects/{project}/zones/{zone}/operations", filter=asked)
+            for page in self._api.pages("compute", f"projects/{project}/zones/{zone}/operations", filter=query)
             for op in page.get("items") or ()
             if op.get("error")
         ]
@@ -171,7 +173,7 @@ def request(cluster: str, intent: LaunchIntent, zones: Sequence[str], notice: ti
             "instanceSelections": selections({name: rank for rank, name in enumerate(types, start=1)})
         }
         return body
-    machine = machine_of(types[0])
+    machine = parse_type(types[0])
     properties["machineType"], properties["description"] = machine.machine, description(types[0])
     if machine.attached:
         properties["guestAccelerators"] = [{"acceleratorType": machine.accelerator, "acceleratorCount": machine.count}]
@@ -192,16 +194,16 @@ def block(intent: LaunchIntent) -> list[LaunchPool]:
         return [pool for pool in intent.pools if pool.instance_type == best.instance_type]
     others = [name for name in zones if not _alone(name) and best.zone in zones[name]]
     shapes = [zones[best.instance_type] & zones[name] for name in others]
-    found: list[tuple[int, set[str], list[str]]] = []
+    blocks: list[tuple[int, set[str], list[str]]] = []
     for shape in shapes:
         types = [name for name in others if zones[name] >= shape][:SELECTIONS_AT_MOST]
-        found.append((len(shape) * len(types), shape, types))
-    _, shape, types = max(found, key=lambda one: one[0])
+        blocks.append((len(shape) * len(types), shape, types))
+    _, shape, types = max(blocks, key=lambda one: one[0])
     return [pool for pool in intent.pools if pool.instance_type in types and pool.zone in shape]
 
 
 def _alone(instance_type: str) -> bool:
-    machine = machine_of(instance_type)
+    machine = parse_type(instance_type)
     return machine.attached or machine.machine.startswith(NO_FLEXIBILITY)
 
 
@@ -213,7 +215,7 @@ def _scheduling(market: Market, notice: timedelta | None) -> dict[str, Any]:
     """The market of the instances, which the template leaves open. Spot needs all three of its settings together."""
     if market is not Market.SPOT:
         return {"provisioningModel": "STANDARD"}
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "provisioningModel": "SPOT",
         "preemptible": True,
         "automaticRestart": False,
@@ -221,8 +223,8 @@ def _scheduling(market: Market, notice: timedelta | None) -> dict[str, Any]:
         "instanceTerminationAction": "DELETE",
     }
     if notice:
-        found["preemptionNoticeDuration"] = {"seconds": str(int(notice.total_seconds()))}
-    return found
+        settings["preemptionNoticeDuration"] = {"seconds": str(int(notice.total_seconds()))}
+    return settings
 
 
 def _project(intent: LaunchIntent, api: Api) -> str:
@@ -231,50 +233,50 @@ def _project(intent: LaunchIntent, api: Api) -> str:
     return parts[parts.index("projects") + 1] if "projects" in parts[:-1] else api.project
 
 
-def _alive(found: Iterable[CloudInstance]) -> list[CloudInstance]:
-    return [one for one in found if one.phase is Phase.ALIVE]
+def _alive(candidates: Iterable[CloudInstance]) -> list[CloudInstance]:
+    return [instance for instance in candidates if instance.phase is Phase.ALIVE]
 
 
-def _brought(found: CloudInstance) -> Launched:
-    return Launched(instance_id=found.instance_id, instance_type=found.instance_type, zone=found.zone)
+def _brought(instance: CloudInstance) -> Launched:
+    return Launched(instance_id=instance.instance_id, instance_type=instance.instance_type, zone=instance.zone)
 
 
 def _with_zone(operation: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The errors of an instance's operation, each with the operation's zone in its details."""
     zone = {"errorInfo": {"metadatas": {"zone": instances.last(str(operation.get("zone") or ""))}}}
-    told = (operation.get("error") or {}).get("errors") or []
-    return [{**raw, "errorDetails": [zone, *(raw.get("errorDetails") or ())]} for raw in told]
+    operation_errors = (operation.get("error") or {}).get("errors") or []
+    return [{**raw, "errorDetails": [zone, *(raw.get("errorDetails") or ())]} for raw in operation_errors]
 
 
-def _errors(said: Said, intent: LaunchIntent) -> list[LaunchError]:
+def _errors(failure: Said, intent: LaunchIntent) -> list[LaunchError]:
     """An error in the terms of an intent. It concerns the type and the zone that it names, or the pools whose quota is
     full, else all requested pools."""
     chosen = block(intent)
     types = list(dict.fromkeys(p.instance_type for p in chosen))
     zones = list(dict.fromkeys(p.zone for p in chosen))
-    named = [name for name in types if machine_of(name).machine == said.machine]
-    if not named and said.metric:
-        named = [name for name in types if said.metric in metrics_of(name, intent.market)]
-    where = [said.zone] if said.zone in zones else zones
+    affected = [name for name in types if parse_type(name).machine == failure.machine]
+    if not affected and failure.metric:
+        affected = [name for name in types if failure.metric in list_metrics(name, intent.market)]
+    where = [failure.zone] if failure.zone in zones else zones
     # Empty stands for all of the intent's: said only where all of them were asked for.
     every_zone = len(where) == len({p.zone for p in intent.pools})
-    every_type = not named and len(types) == len({p.instance_type for p in intent.pools})
+    every_type = not affected and len(types) == len({p.instance_type for p in intent.pools})
     return [
         LaunchError(
             instance_type=name,
             zone=zone,
             market=intent.market,
-            kind=errors.launch_trouble(said.code, said.message),
-            code=f"{said.code} ({said.metric})" if said.metric else said.code,
-            message=said.message,
+            kind=errors.launch_trouble(failure.code, failure.message),
+            code=f"{failure.code} ({failure.metric})" if failure.metric else failure.code,
+            message=failure.message,
         )
-        for name in (("",) if every_type else named or types)
+        for name in (("",) if every_type else affected or types)
         for zone in (("",) if every_zone else where)
     ]
 
 
 def _refused(error: ApiError, kind: Trouble, intent: LaunchIntent) -> LaunchError:
     """A refusal of the whole request, which concerns every pool."""
-    metric = errors.said_by([{"code": error.code, "message": error.refusal.message}])[0].metric
+    metric = errors.read_failures([{"code": error.code, "message": error.refusal.message}])[0].metric
     code = f"{error.code} ({metric})" if metric else error.code
     return LaunchError(market=intent.market, kind=LaunchTrouble(kind.value), code=code, message=error.refusal.message)

@@ -48,35 +48,35 @@ def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catal
     except CloudError as error:
         return [Check("credentials", "credentials", Verdict.FAIL, str(error), error.fix)]
 
-    def asked(name: str, group: str, ask: Callable[[], list[Check]]) -> list[Check]:
+    def run_check(name: str, group: str, check: Callable[[], list[Check]]) -> list[Check]:
         try:
-            return ask()
+            return check()
         except (ApiError, requests.RequestException, GoogleAuthError) as error:
             kind = trouble(error)
-            found = Verdict.FAIL if group == "credentials" else Verdict.SKIP
-            return [Check(_MATTER.get(kind, group), name, found, str(error), fix(error))]
+            verdict = Verdict.FAIL if group == "credentials" else Verdict.SKIP
+            return [Check(_MATTER.get(kind, group), name, verdict, str(error), fix(error))]
 
-    checks = asked("credentials", "credentials", lambda: _credentials(api))
+    checks = run_check("credentials", "credentials", lambda: _credentials(api))
     where = (manifest.region if manifest is not None else "") or region or ""
     if checks[0].verdict is Verdict.OK and manifest is not None and where:
-        checks += asked("image", "user", lambda: _images(api, where, manifest.cluster))
-        checks += asked("fleet", "capacity", lambda: _groups(api, where, manifest.cluster))
-        checks += asked("quota", "quota", lambda: _quotas(api, where, manifest, catalogue))
+        checks += run_check("image", "user", lambda: _images(api, where, manifest.cluster))
+        checks += run_check("fleet", "capacity", lambda: _groups(api, where, manifest.cluster))
+        checks += run_check("quota", "quota", lambda: _quotas(api, where, manifest, catalogue))
     api.close()
     return checks
 
 
 def _credentials(api: "Api") -> list[Check]:
     project = api.get("compute", f"projects/{api.project}")
-    who = api.identity()
-    said = f"project {project.get('name', api.project)}{f' as {who}' if who else ''}"
-    checks = [Check("credentials", "credentials", Verdict.OK, said)]
+    identity = api.identity()
+    detail = f"project {project.get('name', api.project)}{f' as {identity}' if identity else ''}"
+    checks = [Check("credentials", "credentials", Verdict.OK, detail)]
     if api.date:
         # The service's clock against this machine's: both real time, whatever the market's time is.
         skew = abs(datetime.now(UTC) - parsedate_to_datetime(api.date))
-        told = f"{skew.total_seconds():.0f} s from the service's"
+        offset = f"{skew.total_seconds():.0f} s from the service's"
         verdict = Verdict.OK if skew < SKEW else Verdict.FAIL
-        checks.append(Check("clock", "clock", verdict, told, "set this machine's clock: tokens will be refused"))
+        checks.append(Check("clock", "clock", verdict, offset, "set this machine's clock: tokens will be refused"))
     return checks
 
 
@@ -93,23 +93,23 @@ def _images(api: "Api", region: str, cluster: str) -> list[Check]:
 def _image(api: "Api", image: str, templates: Sequence[str]) -> Check:
     from everspot_clouds.gcp.errors import ApiError
 
-    said = f"{image}, of {', '.join(sorted(templates))}"
+    label = f"{image}, of {', '.join(sorted(templates))}"
     try:
-        found = api.get("compute", image)
+        state_answer = api.get("compute", image)
     except ApiError as error:
-        if not error.gone:
+        if not error.missing:
             raise
-        return image_check(f"{said}, does not exist any more")
-    state = str((found.get("deprecated") or {}).get("state") or "ACTIVE")
+        return image_check(f"{label}, does not exist any more")
+    state = str((state_answer.get("deprecated") or {}).get("state") or "ACTIVE")
     # Images, `deprecated.state`: a DEPRECATED one may be used, with a warning; an OBSOLETE or DELETED one may not.
     if state in ("OBSOLETE", "DELETED"):
-        return image_check(f"{said}, is {state}")
-    if (status := str(found.get("status") or "READY")) != "READY":
-        return image_check(f"{said}, is {status}")
+        return image_check(f"{label}, is {state}")
+    if (status := str(state_answer.get("status") or "READY")) != "READY":
+        return image_check(f"{label}, is {status}")
     if state == "DEPRECATED":
-        words = f"{said}, is deprecated: instances still start from it, and its family names another, or none"
+        words = f"{label}, is deprecated: instances still start from it, and its family names another, or none"
         return Check("user", "image", Verdict.WARN, words, "bake a newer one and run pulumi up")
-    return Check("user", "image", Verdict.OK, said)
+    return Check("user", "image", Verdict.OK, label)
 
 
 def _groups(api: "Api", region: str, cluster: str) -> list[Check]:
@@ -123,16 +123,18 @@ def _groups(api: "Api", region: str, cluster: str) -> list[Check]:
     for group in own:
         target = int(group.get("targetSize") or 0)
         has = groups.running(api, region, group["name"])
-        said = f"{group['name']}: {has} of {target}"
+        label = f"{group['name']}: {has} of {target}"
         if has >= target:
-            checks.append(Check("capacity", "fleet", Verdict.OK, said))
+            checks.append(Check("capacity", "fleet", Verdict.OK, label))
             continue
-        why = {one.code: one for one in errors.said_by(groups.failures(api, region, group["name"]))}
-        if not why:
-            checks.append(Check("capacity", "fleet", Verdict.WARN, said, errors.FIX[Trouble.CAPACITY]))
-        for one in why.values():
-            kind = errors.trouble_of(one.code) or Trouble.REQUEST
-            words = " ".join(word for word in (said, one.code, one.metric, one.message) if word)
+        failures = {
+            failure.code: failure for failure in errors.read_failures(groups.failures(api, region, group["name"]))
+        }
+        if not failures:
+            checks.append(Check("capacity", "fleet", Verdict.WARN, label, errors.FIX[Trouble.CAPACITY]))
+        for failure in failures.values():
+            kind = errors.classify_code(failure.code) or Trouble.REQUEST
+            words = " ".join(part for part in (label, failure.code, failure.metric, failure.message) if part)
             checks.append(Check(_MATTER.get(kind, "user"), "fleet", Verdict.WARN, words, errors.FIX[kind]))
     return checks
 
@@ -155,20 +157,26 @@ def _quotas(api: "Api", region: str, manifest: Manifest, catalogue: Catalogue) -
         elastic.types if elastic is not None else (),
     )
     lacking = _lacking(parts, catalogue, limits)
-    found = most(parts, catalogue.types, limits)
-    return [_check(metric, takes, limits.get(metric), metric in lacking) for metric, takes in sorted(found.items())]
+    by_metric = most(parts, catalogue.types, limits)
+    return [
+        _check(metric, shares, limits.get(metric), metric in lacking) for metric, shares in sorted(by_metric.items())
+    ]
 
 
 def _lacking(parts: Sequence[QuotaClaim], catalogue: Catalogue, limits: Mapping[str, float]) -> set[str]:
     """The metrics for want of which some part cannot be at all, with any of its types. What may be launched makes do
     with what there is: only where nothing fits it is a failure."""
-    lacking, known = set(), catalogue.types
+    lacking, types = set(), catalogue.types
     for part in parts:
-        found = [each for market in part.markets for each in reaches(part.count, part.types, known, market, limits)]
-        fits = any(each.limit is None or (each.limit > 0 if part.part == LAUNCHED else each.enough) for each in found)
-        if found and not fits:
-            lacking |= {each.metric for each in found}
-        if limits.get(ALL_REGIONS, 1) <= 0 and any(known[name].gpus for name in part.types if name in known):
+        quota_reaches = [
+            each for market in part.markets for each in reaches(part.count, part.types, types, market, limits)
+        ]
+        fits = any(
+            each.limit is None or (each.limit > 0 if part.part == LAUNCHED else each.enough) for each in quota_reaches
+        )
+        if quota_reaches and not fits:
+            lacking |= {each.metric for each in quota_reaches}
+        if limits.get(ALL_REGIONS, 1) <= 0 and any(types[name].gpus for name in part.types if name in types):
             lacking.add(ALL_REGIONS)
     return lacking
 
@@ -179,12 +187,12 @@ def _limits(answer: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _check(metric: str, takes: Mapping[str, float], limit: float | None, lacking: bool) -> Check:
+def _check(metric: str, shares: Mapping[str, float], limit: float | None, lacking: bool) -> Check:
     if limit is None:
         return Check("quota", "quota", Verdict.SKIP, f"{metric}: not told by the region")
-    parts = " and ".join(f"{part} {units:g}" for part, units in takes.items())
-    said = f"{metric}: {limit:g}; the cluster takes {sum(takes.values()):g} at most: {parts}"
-    if limit >= sum(takes.values()):
-        return Check("quota", "quota", Verdict.OK, said)
+    parts = " and ".join(f"{part} {units:g}" for part, units in shares.items())
+    detail = f"{metric}: {limit:g}; the cluster takes {sum(shares.values()):g} at most: {parts}"
+    if limit >= sum(shares.values()):
+        return Check("quota", "quota", Verdict.OK, detail)
     fix = f"ask for more: {CONSOLE.format(metric=metric)}"
-    return Check("quota", "quota", Verdict.FAIL if lacking else Verdict.WARN, said, fix)
+    return Check("quota", "quota", Verdict.FAIL if lacking else Verdict.WARN, detail, fix)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from everspot_core.catalogue import InstanceType
 from everspot_core.market import Market
 
-from everspot_clouds.gcp.quotas import ALL_REGIONS, metrics_of, units_of
+from everspot_clouds.gcp.quotas import ALL_REGIONS, count_units, list_metrics
 
 
 @dataclass(frozen=True)
@@ -39,28 +39,28 @@ def claims(
 
 
 def most(
-    parts: Iterable[QuotaClaim], known: Mapping[str, InstanceType], limits: Mapping[str, float]
+    parts: Iterable[QuotaClaim], catalogue: Mapping[str, InstanceType], limits: Mapping[str, float]
 ) -> dict[str, dict[str, float]]:
     """By metric, the most that each part of a cluster may take of it. Parts of one name are added up.
 
     `limits`: by metric, as far as they are known: without a Spot quota of its own in the region, Spot uses the standard
     one. Where they are not known, it is taken to have its own.
     """
-    found: dict[str, dict[str, float]] = {}
+    by_metric: dict[str, dict[str, float]] = {}
     for claim in parts:
         each: dict[str, float] = {}
         for name in claim.types:
-            for market in claim.markets if name in known else ():
-                for metric in _metrics(name, known[name], market, limits):
-                    each[metric] = max(each.get(metric, 0.0), claim.count * units_of(known[name]))
+            for market in claim.markets if name in catalogue else ():
+                for metric in _metrics(name, catalogue[name], market, limits):
+                    each[metric] = max(each.get(metric, 0.0), claim.count * count_units(catalogue[name]))
         for metric, units in each.items():
-            row = found.setdefault(metric, {})
+            row = by_metric.setdefault(metric, {})
             row[claim.part] = row.get(claim.part, 0.0) + units
-    return found
+    return by_metric
 
 
 def _metrics(name: str, kind: InstanceType, market: Market, limits: Mapping[str, float]) -> list[str]:
     """The metric that such a machine counts towards, and for GPUs the one of all regions."""
-    metrics = metrics_of(name, market)
+    metrics = list_metrics(name, market)
     chosen = next((metric for metric in metrics if limits.get(metric)), metrics[0] if metrics else "")
     return [metric for metric in (chosen, ALL_REGIONS if kind.gpus else "") if metric]

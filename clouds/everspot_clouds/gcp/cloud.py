@@ -64,20 +64,20 @@ class GcpCloud:
 
     def instances(self) -> list[CloudInstance]:
         """See `Cloud`."""
-        found = {str(raw["id"]): raw for raw in instances.of_cluster(self._api, self._cluster)}
+        described = {str(raw["id"]): raw for raw in instances.of_cluster(self._api, self._cluster)}
         if self._leftovers is not None:
-            self._leftovers.look(found.values())
-        parsed = [instances.parse(raw) for raw in found.values()]
+            self._leftovers.look(described.values())
+        parsed = [instances.parse(raw) for raw in described.values()]
         before = self._described or {}
-        self._missing |= before.keys() - found.keys()
-        self._missing |= {one.instance_id for one in parsed if one.phase is Phase.ENDED}
+        self._missing |= before.keys() - described.keys()
+        self._missing |= {instance.instance_id for instance in parsed if instance.phase is Phase.ENDED}
         # A group's repair brings another id under the old name (Compute API, Operation.targetId: "identifies a specific
         # incarnation"). One that is described as running under its old id has been started again, and has not ended.
-        for one in parsed:
-            if one.phase is Phase.ALIVE:
-                self._ends.pop(one.instance_id, None)
+        for instance in parsed:
+            if instance.phase is Phase.ALIVE:
+                self._ends.pop(instance.instance_id, None)
         self._missing -= self._ends.keys()
-        self._described = found
+        self._described = described
         return parsed
 
     def ends(self) -> list[CloudEnd]:
@@ -86,8 +86,8 @@ class GcpCloud:
         now = self._clock.monotonic()
         if self._missing or self._looked is None or now - self._looked >= AGAIN:
             alive, moment = (self._described or {}).keys() - self._missing, self._clock.now()
-            found = instances.ended(self._api, self._zones.of(self._region), self._since)
-            self._ends |= {end.instance_id: end for end in found if end.instance_id not in alive}
+            ended = instances.ended(self._api, self._zones.list_zones(self._region), self._since)
+            self._ends |= {end.instance_id: end for end in ended if end.instance_id not in alive}
             self._ends = {name: end for name, end in self._ends.items() if end.ended_at > moment - LOOK_BACK}
             self._missing -= self._ends.keys()
             self._looked, self._since = now, moment - OVERLAP
@@ -123,9 +123,9 @@ class GcpCloud:
         places = whereabouts(self._api, self._cluster)
         endings.terminate(self._api, instances, places)
 
-    def quota_of(self, instance_type: str, market: Market) -> str:
+    def quota_name(self, instance_type: str, market: Market) -> str:
         """See `Cloud`."""
-        return quotas.quota_of(instance_type, market)
+        return quotas.find_quota(instance_type, market)
 
     def keep_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
         """See `Cloud`."""

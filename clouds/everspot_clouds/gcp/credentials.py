@@ -35,19 +35,28 @@ def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | N
     from everspot_clouds.gcp.rest import WAYS, credentials
 
     try:
-        found, _ = credentials()
-        if not found.valid and not found.token:
-            found.refresh(Request())  # what has expired is found now, not in the middle of a table
+        default_credentials, _ = credentials()
+        if not default_credentials.valid and not default_credentials.token:
+            default_credentials.refresh(Request())  # what has expired is found now, not in the middle of a table
     except (GoogleAuthError, OSError) as error:
         words = f"the Google Cloud credentials for {url} cannot be obtained: {error}"
         raise CloudError(words, Trouble.CREDENTIALS, WAYS) from None
 
     def token() -> dict[str, Any]:
-        if not found.valid and getattr(found, "refresh_token", None) is None and found.expiry is None and found.token:
-            return {"token": found.token, "expires_at": datetime.now(UTC) + _SOON}
-        if not found.valid:
-            found.refresh(Request())
-        ends = found.expiry.replace(tzinfo=UTC) if found.expiry is not None else datetime.now(UTC) + _SOON
-        return {"token": found.token, "expires_at": ends}
+        if (
+            not default_credentials.valid
+            and getattr(default_credentials, "refresh_token", None) is None
+            and default_credentials.expiry is None
+            and default_credentials.token
+        ):
+            return {"token": default_credentials.token, "expires_at": datetime.now(UTC) + _SOON}
+        if not default_credentials.valid:
+            default_credentials.refresh(Request())
+        ends = (
+            default_credentials.expiry.replace(tzinfo=UTC)
+            if default_credentials.expiry is not None
+            else datetime.now(UTC) + _SOON
+        )
+        return {"token": default_credentials.token, "expires_at": ends}
 
     return token

@@ -22,7 +22,7 @@ def boot_disks(machine: str) -> tuple[str, ...]:
     return _HYPERDISK if series in _NO_PERSISTENT or machine.startswith(_ULTRA) else BOOT_DISKS
 
 
-def boot_disk(machine: str, wanted: str) -> str:
+def boot_disk(machine: str, preferred: str) -> str:
     """The wanted type, or the first that the machine type takes."""
-    taken = boot_disks(machine)
-    return wanted if wanted in taken else taken[0]
+    supported = boot_disks(machine)
+    return preferred if preferred in supported else supported[0]

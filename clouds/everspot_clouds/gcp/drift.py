@@ -12,7 +12,7 @@ from everspot_store import SystemClock
 from google.auth.exceptions import GoogleAuthError
 
 from everspot_clouds.base.drift import AddedByHand, KeptResource, of_type
-from everspot_clouds.gcp.errors import ApiError, told
+from everspot_clouds.gcp.errors import ApiError, to_cloud_error
 from everspot_clouds.gcp.rest import Api, open_api
 
 NETWORK = "gcp:compute/network:Network"
@@ -48,20 +48,20 @@ def added_by_hand(resources: Sequence[KeptResource]) -> list[AddedByHand]:
         return [*_firewalls(resources, api), *_projects(resources, api), *_accounts(resources, api),
                 *_buckets(resources, api)]  # fmt: skip
     except (ApiError, requests.RequestException, GoogleAuthError) as error:
-        raise told(error) from None
+        raise to_cloud_error(error) from None
     finally:
         api.close()
 
 
 def _firewalls(resources: Sequence[KeptResource], api: Api) -> Iterator[AddedByHand]:
     """Firewall rules on our networks that are nobody's. Those of the service's own (GKE's, say) are told too."""
-    known = {(str(rule.value("project")), str(rule.value("name"))) for rule in of_type(resources, FIREWALL)}
+    declared = {(str(rule.value("project")), str(rule.value("name"))) for rule in of_type(resources, FIREWALL)}
     for network in of_type(resources, NETWORK):
         project, name = str(network.value("project") or api.project), str(network.value("name"))
         for page in api.pages("compute", f"projects/{project}/global/firewalls"):
             for rule in page.get("items") or ():
-                ours = str(rule["network"]).endswith(f"projects/{project}/global/networks/{name}")
-                if ours and (project, rule["name"]) not in known:
+                own = str(rule["network"]).endswith(f"projects/{project}/global/networks/{name}")
+                if own and (project, rule["name"]) not in declared:
                     yield AddedByHand(network.urn, "firewall rule", _rule(rule), str(rule["name"]))
 
 
@@ -78,21 +78,21 @@ def _projects(resources: Sequence[KeptResource], api: Api) -> Iterator[AddedByHa
     """Roles in the project that our accounts hold and nobody declares."""
     accounts = {f"serviceAccount:{account.value('email')}": account for account in of_type(resources, ACCOUNT)}
     for project in sorted({str(account.value("project") or api.project) for account in accounts.values()}):
-        known = _declared(resources, PROJECT_ROLES, lambda r, p=project: str(r.value("project")).endswith(p))
+        declared = _declared(resources, PROJECT_ROLES, lambda r, p=project: str(r.value("project")).endswith(p))
         policy = api.post("resourcemanager", f"projects/{project}:getIamPolicy", _VERSION)
         for role, member in _bindings(policy):
-            if member in accounts and (role, member) not in known:
-                what = f"{role} in project {project}"
-                yield AddedByHand(accounts[member].urn, "role of the account", what, f"{project}:{role}:{member}")
+            if member in accounts and (role, member) not in declared:
+                label = f"{role} in project {project}"
+                yield AddedByHand(accounts[member].urn, "role of the account", label, f"{project}:{role}:{member}")
 
 
 def _accounts(resources: Sequence[KeptResource], api: Api) -> Iterator[AddedByHand]:
     """Who may use our accounts and nobody declares."""
     for account in of_type(resources, ACCOUNT):
-        known = _declared(resources, ACCOUNT_ROLES, lambda r, a=account: str(r.value("serviceAccountId")) == a.id)
+        declared = _declared(resources, ACCOUNT_ROLES, lambda r, a=account: str(r.value("serviceAccountId")) == a.id)
         policy = api.call("POST", "iam", f"{account.id}:getIamPolicy", query={"options.requestedPolicyVersion": 3})
         for role, member in _bindings(policy):
-            if (role, member) not in known:
+            if (role, member) not in declared:
                 yield AddedByHand(account.urn, "use of the account", f"{role} for {member}", f"{role}:{member}")
 
 
@@ -100,10 +100,10 @@ def _buckets(resources: Sequence[KeptResource], api: Api) -> Iterator[AddedByHan
     """Who may use our buckets and nobody declares."""
     for bucket in of_type(resources, BUCKET):
         name = str(bucket.value("name"))
-        known = _declared(resources, BUCKET_ROLES, lambda r, n=name: str(r.value("bucket")).removeprefix("b/") == n)
+        declared = _declared(resources, BUCKET_ROLES, lambda r, n=name: str(r.value("bucket")).removeprefix("b/") == n)
         policy = api.get("storage", f"b/{name}/iam", optionsRequestedPolicyVersion=3)
         for role, member in _bindings(policy):
-            if (role, member) not in known and not member.startswith(CONVENIENCE):
+            if (role, member) not in declared and not member.startswith(CONVENIENCE):
                 yield AddedByHand(bucket.urn, "use of the bucket", f"{role} for {member}", f"{role}:{member}")
 
 
@@ -115,11 +115,11 @@ def _bindings(policy: Mapping[str, Any]) -> list[Binding]:
     return [(str(b["role"]), str(m)) for b in policy.get("bindings") or () for m in b.get("members") or ()]
 
 
-def _declared(resources: Sequence[KeptResource], types: Sequence[str], mine: Any) -> set[Binding]:
+def _declared(resources: Sequence[KeptResource], types: Sequence[str], selects: Any) -> set[Binding]:
     return {
         (str(resource.value("role")), str(member))
         for resource in of_type(resources, *types)
-        if mine(resource)
+        if selects(resource)
         for member in [resource.value("member"), *(resource.value("members") or ())]
         if member
     }

@@ -21,19 +21,19 @@ def delete(api: Api, place: Whereabouts) -> None:
     try:
         api.call("DELETE", "compute", f"projects/{api.project}/zones/{place.zone}/instances/{place.name}")
     except ApiError as error:
-        if not error.gone:
+        if not error.missing:
             raise
         _log.info("%s is gone already", place.name)
 
 
-def terminate(api: Api, wanted: Iterable[str], places: Mapping[str, Whereabouts]) -> None:
+def terminate(api: Api, ids: Iterable[str], places: Mapping[str, Whereabouts]) -> None:
     """See `Cloud.terminate`. `places`: of all instances that are described; all others have ended.
 
     Raises:
         ApiError: the first refusal, once all others have been asked for; at once where a request failed in passing.
     """
     failed, ended = list[ApiError](), 0
-    names = list(dict.fromkeys(wanted))
+    names = list(dict.fromkeys(ids))
     for tried, name in enumerate(names, 1):
         place = places.get(name)
         if place is None:

@@ -182,15 +182,15 @@ class ApiError(Exception):
     @property
     def code(self) -> str:
         """The most telling of its codes; empty if there is none."""
-        return next((c for c in self.refusal.codes if trouble_of(c) is not None), next(iter(self.refusal.codes), ""))
+        return next((c for c in self.refusal.codes if classify_code(c) is not None), next(iter(self.refusal.codes), ""))
 
     @property
-    def gone(self) -> bool:
+    def missing(self) -> bool:
         """Whether the requested resource does not exist."""
         return self.refusal.status == 404
 
     @property
-    def taken(self) -> bool:
+    def exists(self) -> bool:
         """Whether the resource to create exists already."""
         return self.refusal.status == 409 and any(_CODES.among(code, TAKEN) for code in self.refusal.codes)
 
@@ -207,40 +207,44 @@ class StillUnderWay(Exception):
 
 def refused(status: int, body: Any) -> ApiError:
     """The error for an answer, which may come from something other than an API."""
-    told = body.get("error") if isinstance(body, Mapping) else None
-    if isinstance(told, str):  # of the token service: {"error": "invalid_grant", "error_description": …}
-        return ApiError(ApiRefusal(status, (told,), str(body.get("error_description") or "")))
-    if not isinstance(told, Mapping):
+    detail = body.get("error") if isinstance(body, Mapping) else None
+    if isinstance(detail, str):  # of the token service: {"error": "invalid_grant", "error_description": …}
+        return ApiError(ApiRefusal(status, (detail,), str(body.get("error_description") or "")))
+    if not isinstance(detail, Mapping):
         return ApiError(ApiRefusal(status, (), f"answered {status}"))
-    details = tuple(d for d in told.get("details") or () if isinstance(d, Mapping))
-    reasons = [str(e["reason"]) for e in told.get("errors") or () if isinstance(e, Mapping) and e.get("reason")]
+    details = tuple(d for d in detail.get("details") or () if isinstance(d, Mapping))
+    reasons = [str(e["reason"]) for e in detail.get("errors") or () if isinstance(e, Mapping) and e.get("reason")]
     infos = [str(d["reason"]) for d in details if d.get("reason")]
-    codes = dict.fromkeys([*infos, *reasons, *([str(told["status"])] if told.get("status") else [])])
-    return ApiError(ApiRefusal(status, tuple(codes), str(told.get("message") or f"answered {status}"), details))
+    codes = dict.fromkeys([*infos, *reasons, *([str(detail["status"])] if detail.get("status") else [])])
+    return ApiError(ApiRefusal(status, tuple(codes), str(detail.get("message") or f"answered {status}"), details))
 
 
-def said_by(errors: Iterable[Mapping[str, Any]]) -> list[Said]:
+def read_failures(errors: Iterable[Mapping[str, Any]]) -> list[Said]:
     """The errors of an operation (`error.errors`) or of an instance that a group could not make
     (`lastAttempt.errors.errors`). Errors that only sum up others are left out if there are others."""
-    found = [_said(raw) for raw in errors]
-    telling = [one for one in found if not _CODES.among(one.code, SUMMARY)]
-    return telling or found
+    failures = [_read_failure(raw) for raw in errors]
+    specific = [failure for failure in failures if not _CODES.among(failure.code, SUMMARY)]
+    return specific or failures
 
 
-def _said(raw: Mapping[str, Any]) -> Said:
+def _read_failure(raw: Mapping[str, Any]) -> Said:
     code, message = str(raw.get("code") or ""), str(raw.get("message") or "")
     details = [d for d in raw.get("errorDetails") or () if isinstance(d, Mapping)]
     quotas = [d["quotaInfo"] for d in details if isinstance(d.get("quotaInfo"), Mapping)]
     infos = [d["errorInfo"].get("metadatas") or {} for d in details if isinstance(d.get("errorInfo"), Mapping)]
-    known = {key: value for info in infos for key, value in info.items()}
+    metadata = {key: value for info in infos for key, value in info.items()}
     by_words = _QUOTA_METRIC.search(message)
     metric = next((str(q.get("metricName") or "") for q in quotas), "") or (by_words.group(1) if by_words else "")
     return Said(
-        code, message, metric.rsplit("/", 1)[-1].upper(), str(known.get("zone") or ""), str(known.get("vmType") or "")
+        code,
+        message,
+        metric.rsplit("/", 1)[-1].upper(),
+        str(metadata.get("zone") or ""),
+        str(metadata.get("vmType") or ""),
     )
 
 
-def trouble_of(code: str) -> Trouble | None:
+def classify_code(code: str) -> Trouble | None:
     """The kind of failure of an error code, in any of its spellings; None if no table has it."""
     return _CODES.kind(code)
 
@@ -250,7 +254,7 @@ def trouble(error: Exception) -> Trouble:
     if isinstance(error, StillUnderWay):
         return Trouble.TRANSIENT
     if isinstance(error, ApiError):
-        return _trouble_of(error.refusal)
+        return _classify(error.refusal)
     if isinstance(error, CloudError):
         return error.trouble
     if isinstance(error, TransportError):
@@ -260,13 +264,13 @@ def trouble(error: Exception) -> Trouble:
     return Trouble.TRANSIENT if isinstance(error, requests.RequestException | OSError) else Trouble.REQUEST
 
 
-def _trouble_of(refusal: ApiRefusal) -> Trouble:
+def _classify(refusal: ApiRefusal) -> Trouble:
     if refusal.status == 429:  # whatever the quota is called: it is one of requests
         return Trouble.THROTTLED
     for code in refusal.codes:
-        known = trouble_of(code)
-        if known is not None:
-            return known
+        listed = classify_code(code)
+        if listed is not None:
+            return listed
     if refusal.status in (401, 403):
         return Trouble.CREDENTIALS
     return Trouble.REQUEST if 400 <= refusal.status < 500 else Trouble.TRANSIENT
@@ -275,9 +279,9 @@ def _trouble_of(refusal: ApiRefusal) -> Trouble:
 def launch_trouble(code: str, message: str = "") -> LaunchTrouble:
     """The kind of failure of an operation's error. Codes that no table has are transient, except `INVALID…`,
     `UNSUPPORTED…` and missing resources. SkyPilot has met `UNSUPPORTED_OPERATION` of a VM preempted while it began."""
-    known, plain = trouble_of(code), _CODES.plain(code)
-    if known is not None:
-        return LaunchTrouble(known.value)
+    listed, plain = classify_code(code), _CODES.plain(code)
+    if listed is not None:
+        return LaunchTrouble(listed.value)
     if plain == "unsupportedoperation" and _TAKEN_BACK.search(message):
         return LaunchTrouble.CAPACITY
     wrong = plain.startswith(("invalid", "unsupported", "missing")) or plain.endswith("notfound")
@@ -287,11 +291,11 @@ def launch_trouble(code: str, message: str = "") -> LaunchTrouble:
 def fix(error: Exception) -> str:
     """What a person can do about an error."""
     codes = error.refusal.codes if isinstance(error, ApiError) else ()
-    own = (words for known, words in OWN_FIX.items() if any(_CODES.among(code, known) for code in codes))
+    own = (words for group, words in OWN_FIX.items() if any(_CODES.among(code, group) for code in codes))
     return next(own, FIX[trouble(error)])
 
 
-def told(error: Exception) -> CloudError:
+def to_cloud_error(error: Exception) -> CloudError:
     """The error in words for people, with what they can do about it."""
     kind = trouble(error)
     if isinstance(error, ApiError):

@@ -11,11 +11,11 @@ from functools import partial
 from everspot_core.declared import Declared
 from everspot_core.estimate.asked import AskedFor, FixedAsk
 
-from everspot_clouds.costing import Costing, Rule, apply, by_use, declared_types, part, region_told
+from everspot_clouds.costing import Costing, Rule, apply, by_use, declared_types, find_region, part
 from everspot_clouds.gcp import estimate_machines as machines
 from everspot_clouds.gcp import fixed_prices as fixed
 from everspot_clouds.gcp.costless import FREE
-from everspot_clouds.gcp.labels import labels_of
+from everspot_clouds.gcp.labels import to_labels
 
 PREFIX = "gcp:"
 """How the types of the provider's resources begin."""
@@ -23,26 +23,28 @@ PREFIX = "gcp:"
 _NAT = "gcp:compute/routerNat:RouterNat"
 
 
-def asked(resources: Sequence[Declared], region: str | None = None) -> AskedFor:
+def collect_charges(resources: Sequence[Declared], region: str | None = None) -> AskedFor:
     """What the Google Cloud resources of one side of a change ask for. `region`: of the provider; None: as the preview
     tells."""
-    mine = [resource for resource in resources if resource.type.startswith((PREFIX, "everspot:"))]
-    own = next((r.inputs["region"] for r in mine if isinstance(r.inputs.get("region"), str)), None)
-    costing = Costing(region_told(resources, "gcp", "zone", region) or own, fixed.AS_OF)
-    apply(costing, mine, _rules([r for r in mine if r.type in machines.TEMPLATES]), FREE, PREFIX)
-    _nat(costing, [resource for resource in mine if resource.type == _NAT])
+    own_resources = [resource for resource in resources if resource.type.startswith((PREFIX, "everspot:"))]
+    own = next((r.inputs["region"] for r in own_resources if isinstance(r.inputs.get("region"), str)), None)
+    costing = Costing(find_region(resources, "gcp", "zone", region) or own, fixed.AS_OF)
+    apply(costing, own_resources, _rules([r for r in own_resources if r.type in machines.TEMPLATES]), FREE, PREFIX)
+    _nat(costing, [resource for resource in own_resources if resource.type == _NAT])
     costing.stand_in(fixed.SAME, "disks, addresses, NAT and monitoring")
-    return _named(costing.asked(), mine)
+    return _name_teams(costing.total(), own_resources)
 
 
-def _named(whole: AskedFor, resources: Sequence[Declared]) -> AskedFor:
+def _name_teams(whole: AskedFor, resources: Sequence[Declared]) -> AskedFor:
     """The teams by the names that tags have, which components tell: labels have them in lower case."""
     tags = [tags for r in resources if isinstance(tags := r.inputs.get("tags"), Mapping) and "Team" in tags]
-    names = {labels_of({"Team": str(each["Team"])})["team"]: str(each["Team"]) for each in tags}
+    names = {to_labels({"Team": str(each["Team"])})["team"]: str(each["Team"]) for each in tags}
     return dataclasses.replace(
         whole,
-        standing=tuple(dataclasses.replace(ask, team=names.get(ask.team, ask.team)) for ask in whole.standing),
-        fixed=tuple(dataclasses.replace(ask, team=names.get(ask.team, ask.team)) for ask in whole.fixed),
+        standing=tuple(
+            dataclasses.replace(charge, team=names.get(charge.team, charge.team)) for charge in whole.standing
+        ),
+        fixed=tuple(dataclasses.replace(charge, team=names.get(charge.team, charge.team)) for charge in whole.fixed),
     )
 
 
@@ -74,14 +76,14 @@ def _rules(templates: Sequence[Declared]) -> Mapping[str, Rule]:
         "gcp:secretmanager/secretVersion:SecretVersion": _secret,
         "gcp:monitoring/alertPolicy:AlertPolicy": _alerts,
         _NAT: lambda costing, r: costing.by_use(r, "Cloud NAT also by the GB"),
-        **{kind: by_use(what) for kind, what in BY_USE.items()},
+        **{kind: by_use(meter) for kind, meter in BY_USE.items()},
     }
 
 
 def _nat(costing: Costing, gateways: Sequence[Declared]) -> None:
     """Gateways cost by the machines that use them: the standing ones, and at the most any number. Each has an
     address."""
-    standing = sum((ask.units for ask in costing.standing), Fraction(0))
+    standing = sum((charge.units for charge in costing.standing), Fraction(0))
     most = fixed.NAT_MOST.usd_per_month
     usual = most if standing > fixed.NAT_VMS else min(most, standing * fixed.NAT_VM.usd_per_month)
     for gateway in gateways:

@@ -10,7 +10,7 @@ from everspot_core.declared import Declared, unknown
 from everspot_core.estimate.asked import ElasticAsk, Extra, StandingAsk, TypeOption
 from everspot_core.market import Market
 
-from everspot_clouds.costing import TEAM, Costing, choices, items, markets_of, nearest, number, part, team_of, texts
+from everspot_clouds.costing import TEAM, Costing, choices, items, list_markets, nearest, number, part, read_team, texts
 from everspot_clouds.gcp import fixed_prices as fixed
 from everspot_clouds.gcp.labels import label_key
 from everspot_clouds.gcp.machines import type_name
@@ -24,7 +24,7 @@ TEMPLATES = (
 
 def team_by_labels(labels: Any) -> str:
     """The team that labels name."""
-    return team_of({TEAM: labels.get(label_key(TEAM))} if isinstance(labels, Mapping) else None)
+    return read_team({TEAM: labels.get(label_key(TEAM))} if isinstance(labels, Mapping) else None)
 
 
 def group(templates: Sequence[Declared], costing: Costing, resource: Declared) -> None:
@@ -59,9 +59,9 @@ def group(templates: Sequence[Declared], costing: Costing, resource: Declared) -
 
 
 def _region(resource: Declared) -> str | None:
-    named = resource.inputs.get("region")
-    if isinstance(named, str) and not unknown(named):
-        return named.rpartition("/")[2]
+    stated = resource.inputs.get("region")
+    if isinstance(stated, str) and not unknown(stated):
+        return stated.rpartition("/")[2]
     try:
         return region_of(str(resource.inputs.get("zone") or ""))
     except ValueError:
@@ -70,14 +70,14 @@ def _region(resource: Declared) -> str | None:
 
 def _candidates(policy: Any, template: Mapping[str, Any]) -> tuple[TypeOption, ...]:
     """The machine types of a flexibility policy with their ranks; without one, the template's own."""
-    found = [
-        TypeOption(instance_type=name, priority=float(number(one.get("rank")) or 0))
-        for one in items(part(policy, "instanceSelections"))
-        for name in texts(one.get("machineTypes"))
+    options = [
+        TypeOption(instance_type=name, priority=float(number(selection.get("rank")) or 0))
+        for selection in items(part(policy, "instanceSelections"))
+        for name in texts(selection.get("machineTypes"))
     ]
     machine = template.get("machineType")
-    if found or machine is None or unknown(machine):
-        return tuple(found)
+    if options or machine is None or unknown(machine):
+        return tuple(options)
     gpu, count = (part(template, "guestAccelerators", key) for key in ("type", "count"))
     name = type_name(str(machine), str(gpu or "").rpartition("/")[2], int(number(count) or 0))
     return (TypeOption(instance_type=name),)
@@ -101,16 +101,16 @@ def _extras(costing: Costing, template: Declared, *, spot: bool) -> tuple[Extra,
             costing.lack_part(template, f"disks of type {kind} have no price here: they are not counted")
         else:
             usd += gib * fixed.DISK_GIB[kind].usd_per_month
-    return tuple(one for one in (Extra(kind="volumes", usd_per_month=usd), public) if one.usd_per_month)
+    return tuple(extra for extra in (Extra(kind="volumes", usd_per_month=usd), public) if extra.usd_per_month)
 
 
 def _addresses(costing: Costing, template: Declared) -> int:
     """External IPv4 addresses of each machine; those of IPv6 are free."""
     faces = template.inputs.get("networkInterfaces")
-    given = [face.get("accessConfigs") for face in items(faces)]
-    if unknown(faces) or any(unknown(access) for access in given):
+    configs = [face.get("accessConfigs") for face in items(faces)]
+    if unknown(faces) or any(unknown(access) for access in configs):
         costing.lack_part(template, "whether its machines have external addresses is not known: they are not counted")
-    return sum(len(access) for access in given if isinstance(access, list | tuple))
+    return sum(len(access) for access in configs if isinstance(access, list | tuple))
 
 
 def elastic(templates: Sequence[Declared], costing: Costing, resource: Declared) -> None:
@@ -131,16 +131,16 @@ def elastic(templates: Sequence[Declared], costing: Costing, resource: Declared)
     costing.elastic.append(
         ElasticAsk(
             name=resource.name,
-            team=team_of(resource.inputs.get("tags")),
+            team=read_team(resource.inputs.get("tags")),
             region=region,
-            markets=markets_of(limits),
+            markets=list_markets(limits),
             most=int(most),
             most_usd_per_hour=number(limits.get("maxUsdPerHour")),
             candidates=tuple(TypeOption(instance_type=choice.name, zones=choice.zones) for choice in chosen),
             zones=texts(limits.get("zones")),
             extras=()
             if template is None
-            else _extras(costing, template, spot=Market.ON_DEMAND not in markets_of(limits)),
+            else _extras(costing, template, spot=Market.ON_DEMAND not in list_markets(limits)),
         )
     )
     return None

@@ -18,7 +18,7 @@ from everspot_core.fleet import CapacitySpec, TypeChoice
 from everspot_core.market import Market
 from everspot_core.problems import Problems
 
-from everspot_clouds.gcp.machines import attached_problem, machine_of
+from everspot_clouds.gcp.machines import attached_problem, parse_type
 
 VMS_AT_MOST = 2_000
 """Most machines of one regional group (Compute API, regionInstanceGroupManagers.insert)."""
@@ -77,7 +77,7 @@ def selections(ranks: Mapping[str, int]) -> dict[str, dict[str, object]]:
     """A flexibility policy's selections, in the API's words: one for each rank, with its types."""
     by_rank: dict[int, list[str]] = {}
     for name, rank in ranks.items():
-        by_rank.setdefault(rank, []).append(machine_of(name).machine)
+        by_rank.setdefault(rank, []).append(parse_type(name).machine)
     return {f"rank-{rank}": {"rank": str(rank), "machineTypes": names} for rank, names in sorted(by_rank.items())}
 
 
@@ -91,22 +91,22 @@ def scheduling(
     to another host. `notice`: asked for on Spot; `max_run`: after so long the cloud ends the machine whatever it does.
     """
     spot = market is Market.SPOT
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "automaticRestart": False,
         "onHostMaintenance": "TERMINATE" if spot or gpus else "MIGRATE",
         "provisioningModel": "SPOT" if spot else "STANDARD",
         "preemptible": spot,
     }
     if spot or max_run is not None:
-        found["instanceTerminationAction"] = "DELETE"
+        settings["instanceTerminationAction"] = "DELETE"
     if spot and notice:
-        found["preemptionNoticeDuration"] = {"seconds": int(notice.total_seconds())}
+        settings["preemptionNoticeDuration"] = {"seconds": int(notice.total_seconds())}
     if max_run is not None:
-        found["maxRunDuration"] = {"seconds": int(max_run.total_seconds())}
-    return found
+        settings["maxRunDuration"] = {"seconds": int(max_run.total_seconds())}
+    return settings
 
 
-def capacity_problems(problems: Problems, capacity: GcpCapacity, known: Mapping[str, InstanceType]) -> None:
+def capacity_problems(problems: Problems, capacity: GcpCapacity, catalogue: Mapping[str, InstanceType]) -> None:
     """Add everything that is wrong with a fleet's shape, apart from unknown types, to `problems`, by the names that the
     settings have."""
     standing = problems.at("standing")
@@ -132,7 +132,7 @@ def capacity_problems(problems: Problems, capacity: GcpCapacity, known: Mapping[
             "is for elastic capacity alone: a standing group tries its types in all zones",
         )
         _alone_problems(here, choice, len(names))
-    arches = {known[name].arch for name in names if name in known}
+    arches = {catalogue[name].arch for name in names if name in catalogue}
     problems.need(len(arches) <= 1, "instanceTypes", f"one image cannot run on {' and '.join(sorted(arches))}")
     _order_problems(problems, capacity)
     # The API refuses this, and neither the provider nor a preview would see it.
@@ -147,20 +147,22 @@ def capacity_problems(problems: Problems, capacity: GcpCapacity, known: Mapping[
 def _alone_problems(here: Problems, choice: TypeChoice, types: int) -> None:
     """Add a type that no flexibility policy takes and that is not the only one, or that is no type's name."""
     try:
-        machine = machine_of(choice.name)
+        machine = parse_type(choice.name)
     except ValueError as error:
         here.add("type", str(error))
         return
     reason = attached_problem(choice.name)
     here.need(reason is None, "type", f"{choice.name}: {reason}")
     alone = machine.attached or machine.machine.startswith(NO_FLEXIBILITY)
-    why = "its GPUs are attached by the template" if machine.attached else "no flexibility policy takes it"
-    here.need(not alone or types == 1, "type", f"{choice.name} has to be the only type of its cluster: {why}")
+    cause = "its GPUs are attached by the template" if machine.attached else "no flexibility policy takes it"
+    here.need(not alone or types == 1, "type", f"{choice.name} has to be the only type of its cluster: {cause}")
 
 
 def _order_problems(problems: Problems, capacity: GcpCapacity) -> None:
-    given = [choice.priority is not None for choice in capacity.types]
-    problems.need(all(given) or not any(given), "instanceTypes", "either every type has a priority, or none has")
+    has_priority = [choice.priority is not None for choice in capacity.types]
+    problems.need(
+        all(has_priority) or not any(has_priority), "instanceTypes", "either every type has a priority, or none has"
+    )
     for index, choice in enumerate(capacity.types):
         problems.need(
             choice.priority is None or choice.priority >= 0,
@@ -168,7 +170,7 @@ def _order_problems(problems: Problems, capacity: GcpCapacity) -> None:
             f"has to be 0 or more, not {choice.priority}",
         )
     problems.need(
-        not any(given) or capacity.target == 0 or capacity.prefer is Prefer.ORDER,
+        not any(has_priority) or capacity.target == 0 or capacity.prefer is Prefer.ORDER,
         "standing.prefer",
         "has to be order where types have priorities",
     )

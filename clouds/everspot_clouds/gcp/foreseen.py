@@ -14,8 +14,8 @@ from everspot_clouds.costing import choices
 from everspot_clouds.foreseeing import ClusterOutline, check_listed
 from everspot_clouds.gcp.alarms import ALERTS
 from everspot_clouds.gcp.fleet import GcpCapacity, GcpPrefer, GcpShape, capacity_problems, selections
-from everspot_clouds.gcp.labels import labels_of
-from everspot_clouds.gcp.machines import machine_of
+from everspot_clouds.gcp.labels import to_labels
+from everspot_clouds.gcp.machines import parse_type
 from everspot_clouds.gcp.rules import ROLE_LABEL
 
 SCHEDULER_TYPE = "e2-small"
@@ -32,10 +32,10 @@ _GROUP = "gcp:compute/regionInstanceGroupManager:RegionInstanceGroupManager"
 def foreseen(problems: Problems, stack: str, settings: Mapping[str, Any], region: str) -> list[Declared]:
     """The resources of a cluster in a region. Adds what is wrong with its capacity; then there are none."""
     whole = ClusterOutline(stack, settings, "everspot:index:GcpTrainingCluster")
-    given = whole.capacity
+    section = whole.capacity
     try:
-        types, declared = choices(given)
-        standing = given.get("standing", {"target": 0})
+        types, declared = choices(section)
+        standing = section.get("standing", {"target": 0})
         capacity = GcpCapacity(
             target=int(standing["target"]),
             on_demand_base=int(standing.get("onDemandBase", 0)),
@@ -47,28 +47,29 @@ def foreseen(problems: Problems, stack: str, settings: Mapping[str, Any], region
     except ValueError as error:
         problems.add("capacity", f"cannot be read: {' '.join(str(error).split())}")
         return []
-    known, here = builtin().with_types(declared), problems.at("capacity")
-    listed = check_listed(here, types, known.types)
+    catalogue, here = builtin().with_types(declared), problems.at("capacity")
+    listed = check_listed(here, types, catalogue.types)
     before = len(problems.found)
-    capacity_problems(here, capacity, known.types)
+    capacity_problems(here, capacity, catalogue.types)
     if len(problems.found) > before or not listed:
         return []
-    _machines(whole, capacity, known, region)
-    _rest(whole, region)
+    _machines(whole, capacity, catalogue, region)
+    _storage_and_monitoring(whole, region)
     return whole.resources
 
 
-def _machines(whole: ClusterOutline, capacity: GcpCapacity, known: Catalogue, region: str) -> None:
+def _machines(whole: ClusterOutline, capacity: GcpCapacity, catalogue: Catalogue, region: str) -> None:
     whole.component(_FLEET, "fleet", leaving="elastic")
     first, zones = capacity.types[0].name, whole.settings.get("zones", [])
     for market, size in ((Market.ON_DEMAND, capacity.on_demand_target), (Market.SPOT, capacity.spot_target)):
         _template(whole, f"fleet-{market.value}-agent", _FLEET, region, first, market)
         inputs: dict[str, Any] = {"region": region, "targetSize": size, "distributionPolicyZones": zones}
         if len(capacity.types) > 1:
-            found = selections(ranks(capacity, _usd_per_hour(capacity, known, region, market)))
+            chosen = selections(ranks(capacity, _usd_per_hour(capacity, catalogue, region, market)))
             inputs["instanceFlexibilityPolicy"] = {
                 "instanceSelections": [
-                    {"rank": int(str(one["rank"])), "machineTypes": one["machineTypes"]} for one in found.values()
+                    {"rank": int(str(selection["rank"])), "machineTypes": selection["machineTypes"]}
+                    for selection in chosen.values()
                 ]
             }
         whole.add(_GROUP, f"fleet-{market.value}", inputs, _FLEET)
@@ -80,14 +81,14 @@ def _machines(whole: ClusterOutline, capacity: GcpCapacity, known: Catalogue, re
     whole.add(_GROUP, "scheduler-group", {"region": region, "targetSize": 1}, _SCHEDULER)
 
 
-def _usd_per_hour(capacity: GcpCapacity, known: Catalogue, region: str, market: Market) -> dict[str, float]:
-    found = {}
+def _usd_per_hour(capacity: GcpCapacity, catalogue: Catalogue, region: str, market: Market) -> dict[str, float]:
+    prices = {}
     for choice in capacity.types:
-        price, spot = known.on_demand(choice.name, region), known.spot_range(choice.name, region)
-        told = spot[0] if market is Market.SPOT and spot is not None else price
-        if told is not None:
-            found[choice.name] = told.usd_per_hour
-    return found
+        price, spot = catalogue.on_demand(choice.name, region), catalogue.spot_range(choice.name, region)
+        listed = spot[0] if market is Market.SPOT and spot is not None else price
+        if listed is not None:
+            prices[choice.name] = listed.usd_per_hour
+    return prices
 
 
 def _template(
@@ -99,7 +100,7 @@ def _template(
     market: Market = Market.ON_DEMAND,
     role: str = "agent",
 ) -> None:
-    machine = machine_of(kind)
+    machine = parse_type(kind)
     gpus = [{"type": machine.accelerator, "count": machine.count}] if machine.attached else None
     inputs = {
         "region": region,
@@ -111,18 +112,18 @@ def _template(
                 "diskType": whole.settings.get("volumeType", "pd-balanced"),
             }
         ],
-        "labels": {**labels_of(whole.tags), ROLE_LABEL: role},
+        "labels": {**to_labels(whole.tags), ROLE_LABEL: role},
         "scheduling": {"provisioningModel": "SPOT" if market is Market.SPOT else "STANDARD"},
     }
     whole.add(_TEMPLATE, suffix, inputs, parent)
 
 
-def _rest(whole: ClusterOutline, region: str) -> None:
+def _storage_and_monitoring(whole: ClusterOutline, region: str) -> None:
     settings = whole.settings
     if "network" not in settings:
         flows: dict[str, Any] = {"logConfig": True} if settings.get("flowLogs") else {}
-        for whose in ("subnetwork", "scheduler"):
-            whole.add("gcp:compute/subnetwork:Subnetwork", f"network-{whose}", flows, _NETWORK)
+        for suffix in ("subnetwork", "scheduler"):
+            whole.add("gcp:compute/subnetwork:Subnetwork", f"network-{suffix}", flows, _NETWORK)
         if settings.get("nat") or any(peer.get("cloud") != "gcp" for peer in settings.get("federation", ())):
             whole.add("gcp:compute/routerNat:RouterNat", "network-nat", {"region": region}, _NETWORK)
     for bucket in ("control", "data"):
@@ -134,5 +135,5 @@ def _rest(whole: ClusterOutline, region: str) -> None:
     if "monitoring" in settings:
         whole.add(_MONITORING, "monitoring", {})
         for alert in ALERTS:
-            inputs = {"conditions": [{}], "userLabels": labels_of(whole.tags)}
+            inputs = {"conditions": [{}], "userLabels": to_labels(whole.tags)}
             whole.add("gcp:monitoring/alertPolicy:AlertPolicy", f"monitoring-{alert.about.name}", inputs, _MONITORING)

@@ -12,12 +12,12 @@ def of_cluster(api: Api, region: str, cluster: str) -> list[dict[str, Any]]:
     """The regional groups whose template has the cluster's label, in the form of the API. Raises the errors of
     `Api`."""
     path = f"projects/{api.project}/regions/{region}"
-    mine = set(templates(api, region, cluster))
+    own_templates = set(templates(api, region, cluster))
     return [
         group
         for page in api.pages("compute", f"{path}/instanceGroupManagers")
         for group in page.get("items") or ()
-        if mine & set(_templates(group))
+        if own_templates & set(_templates(group))
     ]
 
 
@@ -54,7 +54,7 @@ def _templates(group: Mapping[str, Any]) -> Iterator[str]:
 
 def running(api: Api, region: str, group: str) -> int:
     """The number of running instances of a group. Raises the errors of `Api`."""
-    return sum(one.get("instanceStatus") == "RUNNING" for one in _managed(api, region, group))
+    return sum(instance.get("instanceStatus") == "RUNNING" for instance in _managed(api, region, group))
 
 
 def failures(api: Api, region: str, group: str) -> list[dict[str, Any]]:
@@ -62,8 +62,8 @@ def failures(api: Api, region: str, group: str) -> list[dict[str, Any]]:
     errors. Raises the errors of `Api`."""
     return [
         error
-        for one in _managed(api, region, group)
-        for error in (((one.get("lastAttempt") or {}).get("errors") or {}).get("errors") or ())
+        for instance in _managed(api, region, group)
+        for error in (((instance.get("lastAttempt") or {}).get("errors") or {}).get("errors") or ())
     ]
 
 

@@ -31,26 +31,31 @@ class Upkeep:
     monitoring: bool = False
 
 
-def hourly_cost(region: str, known: Catalogue, capacity: CapacitySpec, always: Upkeep, cap: ElasticCap | None) -> str:
-    """The cost of an hour in a few lines, for a preview. `known`: the catalogue with the types declared in place."""
-    rates = [_at_list(rate, region, known) for rate in rates_of(region, known, capacity)]
+def hourly_cost(
+    region: str, catalogue: Catalogue, capacity: CapacitySpec, always: Upkeep, cap: ElasticCap | None
+) -> str:
+    """Return the cost of an hour in a few lines, for a preview.
+
+    `catalogue`: includes the types that are declared in place.
+    """
+    rates = [_at_list(rate, region, catalogue) for rate in rates_of(region, catalogue, capacity)]
     lines = [
-        _nothing_running(region, known, always),
+        _nothing_running(region, catalogue, always),
         standing_told(capacity, rates, unit="instance", chooser="the groups choose"),
         cap_told(rates, cap),
-        *_quotas(capacity, cap, known, always.scheduler_type),
+        *_quotas(capacity, cap, catalogue, always.scheduler_type),
     ]
-    return told_hour(region, known, capacity, lines)
+    return told_hour(region, catalogue, capacity, lines)
 
 
-def _at_list(rate: Rate, region: str, known: Catalogue) -> Rate:
+def _at_list(rate: Rate, region: str, catalogue: Catalogue) -> Rate:
     """Spot has a list price here, which is all that is ever paid."""
-    spot = known.spot_range(rate.name, region)
+    spot = catalogue.spot_range(rate.name, region)
     return rate if spot is None else dataclasses.replace(rate, limit=spot[1].usd_per_hour)
 
 
-def _nothing_running(region: str, known: Catalogue, always: Upkeep) -> str:
-    scheduler = known.on_demand(always.scheduler_type, region)
+def _nothing_running(region: str, catalogue: Catalogue, always: Upkeep) -> str:
+    scheduler = catalogue.on_demand(always.scheduler_type, region)
     parts = [f"scheduler {always.scheduler_type} {price_told(scheduler)}"]
     nat = NAT_USD_PER_HOUR if always.nat else 0
     watching = MONITORING_USD_A_MONTH / _HOURS_A_MONTH if always.monitoring else 0
@@ -60,11 +65,11 @@ def _nothing_running(region: str, known: Catalogue, always: Upkeep) -> str:
     return f"nothing running: {'' if scheduler is not None else 'at least '}${total:.3f} ({', '.join(parts)})"
 
 
-def _quotas(capacity: CapacitySpec, cap: ElasticCap | None, known: Catalogue, scheduler_type: str) -> list[str]:
+def _quotas(capacity: CapacitySpec, cap: ElasticCap | None, catalogue: Catalogue, scheduler_type: str) -> list[str]:
     """The project's quotas that everything at once may need. Whether it has them is asked by doctor."""
     types = [choice.name for choice in capacity.types]
     standing = {Market.ON_DEMAND: capacity.on_demand_target, Market.SPOT: capacity.spot_target}
     launched, markets = (cap.instances, cap.markets) if cap is not None else (0, ())
-    found = most(claims(scheduler_type, standing, types, launched, markets, types), known.types, {})
-    told = ", ".join(f"{sum(parts.values()):,.0f} of {metric}" for metric, parts in sorted(found.items()))
-    return [f"quotas, at most: {told}; `everspot doctor` says what the project has"] if told else []
+    by_metric = most(claims(scheduler_type, standing, types, launched, markets, types), catalogue.types, {})
+    listed = ", ".join(f"{sum(parts.values()):,.0f} of {metric}" for metric, parts in sorted(by_metric.items()))
+    return [f"quotas, at most: {listed}; `everspot doctor` says what the project has"] if listed else []

@@ -97,9 +97,9 @@ def _group(instance: Mapping[str, Any]) -> str:
     return next((last(str(item.get("value") or "")) for item in items if item.get("key") == "created-by"), "")
 
 
-def places(found: Iterable[Mapping[str, Any]]) -> dict[str, Whereabouts]:
+def places(described: Iterable[Mapping[str, Any]]) -> dict[str, Whereabouts]:
     """Zone and name of each instance, by its id."""
-    return {str(raw["id"]): Whereabouts(last(raw["zone"]), str(raw["name"])) for raw in found}
+    return {str(raw["id"]): Whereabouts(last(raw["zone"]), str(raw["name"])) for raw in described}
 
 
 def whereabouts(api: Api, cluster: str) -> dict[str, Whereabouts]:
@@ -141,8 +141,8 @@ def _operations(api: Api, zone: str, since: datetime) -> Iterator[Mapping[str, A
 
 def _end(name: str, operations: list[Mapping[str, Any]]) -> CloudEnd:
     times = [moment(op.get("endTime") or op.get("insertTime")) for op in operations]
-    taken = any(op.get("operationType") in (PREEMPTED, BARE_METAL_PREEMPTED) for op in operations)
-    return CloudEnd(instance_id=name, ended_at=min(times), interrupted=taken)
+    preempted = any(op.get("operationType") in (PREEMPTED, BARE_METAL_PREEMPTED) for op in operations)
+    return CloudEnd(instance_id=name, ended_at=min(times), interrupted=preempted)
 
 
 def last(link: str) -> str:

@@ -24,7 +24,7 @@ def label_key(tag: str) -> str:
     return _WORD.sub("-", tag).lower()
 
 
-def labels_of(tags: Mapping[str, str]) -> dict[str, str]:
+def to_labels(tags: Mapping[str, str]) -> dict[str, str]:
     """Tags as labels. `label_problems` says which cannot be ones."""
     return {label_key(key): value for key, value in tags.items()}
 
@@ -34,18 +34,18 @@ def label_problems(problems: Problems, tags: Mapping[str, object], *, own: int) 
     are added to these on the resource with the most."""
     most = LABELS_AT_MOST - own
     problems.need(len(tags) <= most, "", f"at most {most} tags of one's own, {len(tags)} are given: Google allows 64")
-    seen: dict[str, str] = {}
+    keys: dict[str, str] = {}
     for key, value in tags.items():
         name, label = shown(key).strip("'\""), label_key(key)
-        same = seen.setdefault(label, key)
+        same = keys.setdefault(label, key)
         problems.need(same == key, name, f"has the same label as {same}: {label}")
         problems.need(bool(_KEY.match(label)), name, f"has no label: {shown(label)} is no letter and up to 62 {_SET}")
         for prefix in RESERVED:
             problems.need(not label.startswith(prefix), name, f"labels that begin with {prefix} cannot be set")
         if not problems.need(isinstance(value, str), name, f"has to be a text, not {shown(value)}"):
             continue
-        meant = str(value).lower()
-        better = f"; {shown(meant)} would do" if _VALUE.match(meant) else ""
+        lower = str(value).lower()
+        better = f"; {shown(lower)} would do" if _VALUE.match(lower) else ""
         problems.need(bool(_VALUE.match(str(value))), name, f"{shown(value)} is not a label: up to 63 {_SET}{better}")
 
 

@@ -24,20 +24,20 @@ class Leftovers:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._asked: set[str] = set()
+        self._requested: set[str] = set()
         self._refused: str | None = None
 
     def look(self, instances: Iterable[Mapping[str, Any]]) -> None:
         """Delete those of these instances, given in the form of the API, that are switched off. A refusal is only
         logged."""
-        found = {
+        switched_off = {
             str(raw["id"]): Whereabouts(last(raw["zone"]), str(raw["name"]))
             for raw in instances
             if raw.get("status") in _OFF and LAUNCH_LABEL in (raw.get("labels") or {})
         }
-        self._asked &= found.keys()
-        for name, place in found.items():
-            if name in self._asked:
+        self._requested &= switched_off.keys()
+        for name, place in switched_off.items():
+            if name in self._requested:
                 continue
             try:
                 delete(self._api, place)
@@ -47,4 +47,4 @@ class Leftovers:
                 self._refused = str(error)
                 continue
             log.info("%s was switched off and is deleted", place.name)
-            self._asked.add(name)
+            self._requested.add(name)

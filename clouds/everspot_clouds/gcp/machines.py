@@ -44,35 +44,35 @@ class Machine:
         return bool(self.accelerator)
 
 
-def machine_of(instance_type: str) -> Machine:
+def parse_type(instance_type: str) -> Machine:
     """A type's machine type and its attached GPUs.
 
     Raises:
         ValueError: if it is no name of a type.
     """
-    found = _NAME.match(instance_type)
-    if found is None or (found["gpu"] and found["gpu"] not in ATTACHED):
-        known = ", ".join(f"n1-standard-8+{gpu}" for gpu in ATTACHED)
-        raise ValueError(f"{instance_type!r} is not a type such as g2-standard-4, {known} or n1-standard-16+2xt4")
-    if not found["gpu"]:
-        return Machine(found["machine"])
-    return Machine(found["machine"], ATTACHED[found["gpu"]], int(found["count"] or 1))
+    match = _NAME.match(instance_type)
+    if match is None or (match["gpu"] and match["gpu"] not in ATTACHED):
+        examples = ", ".join(f"n1-standard-8+{gpu}" for gpu in ATTACHED)
+        raise ValueError(f"{instance_type!r} is not a type such as g2-standard-4, {examples} or n1-standard-16+2xt4")
+    if not match["gpu"]:
+        return Machine(match["machine"])
+    return Machine(match["machine"], ATTACHED[match["gpu"]], int(match["count"] or 1))
 
 
 def attached_problem(instance_type: str) -> str | None:
     """What is wrong with a type's number of attached GPUs, or with its vCPUs for it; None if nothing is, or if none are
     attached."""
-    found = _NAME.match(instance_type)
-    if found is None or found["gpu"] not in ATTACHED:
+    match = _NAME.match(instance_type)
+    if match is None or match["gpu"] not in ATTACHED:
         return None
-    counts, count = VCPUS_AT_MOST[found["gpu"]], int(found["count"] or 1)
-    if not found["machine"].startswith(_FAMILY):
-        return f"{found['gpu']} can be attached to N1 machine types alone, not to {found['machine']}"
+    counts, count = VCPUS_AT_MOST[match["gpu"]], int(match["count"] or 1)
+    if not match["machine"].startswith(_FAMILY):
+        return f"{match['gpu']} can be attached to N1 machine types alone, not to {match['machine']}"
     if count not in counts:
-        return f"{' or '.join(map(str, counts))} {found['gpu']} can be attached, not {count}"
-    sized = _VCPUS.match(found["machine"])
+        return f"{' or '.join(map(str, counts))} {match['gpu']} can be attached, not {count}"
+    sized = _VCPUS.match(match["machine"])
     if sized is not None and int(sized[1]) > counts[count]:
-        return f"a machine with {count} {found['gpu']} has at most {counts[count]} vCPUs, not {sized[1]}"
+        return f"a machine with {count} {match['gpu']} has at most {counts[count]} vCPUs, not {sized[1]}"
     return None
 
 
@@ -91,5 +91,5 @@ def description(instance_type: str) -> str:
 
 def described(text: str, machine: str) -> str:
     """The type that a description names, if it is about this machine type; else the machine type."""
-    told = text.strip().removeprefix(_DESCRIBED)
-    return told if told.partition("+")[0] == machine else machine
+    described_type = text.strip().removeprefix(_DESCRIBED)
+    return described_type if described_type.partition("+")[0] == machine else machine

@@ -78,7 +78,7 @@ def _kind(method: str, operation: Mapping[str, Any]) -> MessageKind:
 class Subscriber(Listening):
     """See `Listening`. `notice`: what instances were promised."""
 
-    what = "subscription"
+    noun = "subscription"
 
     def __init__(self, api: Api, subscription: str, notice: timedelta, clock: Clock) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class Subscriber(Listening):
         began = self._clock.monotonic()
         self.receive()
         if self._clock.monotonic() - began < _LEAST:
-            self.rest(_LEAST)
+            self.wait(_LEAST)
 
     def _read(self, raw: Mapping[str, Any]) -> Message:
         handle, data = str(raw["ackId"]), str((raw.get("message") or {}).get("data") or "")

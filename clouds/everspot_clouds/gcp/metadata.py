@@ -47,8 +47,8 @@ class MetadataServer:
         Raises:
             MetadataUnavailable: if `attempts` attempts failed.
         """
-        found = self.look(path, attempts=attempts)
-        return found[0] if found is not None else None
+        answer = self.look(path, attempts=attempts)
+        return answer[0] if answer is not None else None
 
     def look(self, path: str, *, attempts: int = ATTEMPTS, last: str | None = None) -> tuple[str, str] | None:
         """The text at `path` and its ETag. With the ETag of the `last` answer the server holds its own back until the
@@ -60,12 +60,12 @@ class MetadataServer:
         wait = FIRST_WAIT
         query = f"?wait_for_change=true&last_etag={last}&timeout_sec={HANG.total_seconds():.0f}" if last else ""
         patience = self._timeout + (HANG if last else timedelta(0))
-        for left in range(attempts - 1, -1, -1):
+        for remaining in range(attempts - 1, -1, -1):
             try:
                 return self._once(f"{path}{query}", patience)
             except (OSError, http.client.HTTPException, UnicodeDecodeError) as error:
                 _log.debug("metadata server, %s: %s", path, error)
-                if not left:
+                if not remaining:
                     raise MetadataUnavailable(f"{path}: {error}") from error
             self._clock.sleep(wait)
             wait *= 2
@@ -121,10 +121,10 @@ class GcpMetadata:
         """
         if self._taken_at is not None:
             return self._taken_at
-        found = self._server.look("instance/preempted", attempts=1, last=self._etag)
-        if found is None:
+        answer = self._server.look("instance/preempted", attempts=1, last=self._etag)
+        if answer is None:
             raise MetadataError("the metadata server has no instance/preempted")
-        text, self._etag = found[0].strip(), found[1]
+        text, self._etag = answer[0].strip(), answer[1]
         if text not in ("TRUE", "FALSE"):
             raise MetadataError(f"instance/preempted is not understood: {text[:200]!r}")
         if text == "TRUE":

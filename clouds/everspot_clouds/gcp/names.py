@@ -55,9 +55,9 @@ def account_id(cluster: str, role: Role) -> str:
 
 def name_problems(problems: Problems, cluster: str) -> None:
     """Add a problem if another cluster's machines could be taken for this one's by their names."""
-    taken = [word for word in _WORDS if word in cluster.split("-")[1:]]
+    reserved = [token for token in _WORDS if token in cluster.split("-")[1:]]
     problems.need(
-        not taken,
+        not reserved,
         "cluster",
-        f"{shown(cluster)} has the word {' and '.join(taken)}, by which the names of machines tell what they are",
+        f"{shown(cluster)} has the word {' and '.join(reserved)}, by which the names of machines tell what they are",
     )

@@ -49,31 +49,34 @@ def listed_zones(problems: Problems, zones: Sequence[str]) -> None:
     problems.need(bool(zones), "zones", "at least one zone is needed")
     for zone in sorted({z for z in zones if zones.count(z) > 1}):
         problems.add("zones", f"{zone} is given twice")
-    named = [
+    valid_zones = [
         zone
         for index, zone in enumerate(zones)
         if problems.need(
             bool(ZONE.match(zone)), f"zones[{index}]", f"{shown(zone)} is not the name of a zone, such as us-central1-a"
         )
     ]
-    regions = {region_of(zone) for zone in named}
+    regions = {region_of(zone) for zone in valid_zones}
     problems.need(len(regions) <= 1, "zones", f"zones of several regions: {', '.join(sorted(regions))}")
 
 
-def zone_problems(problems: Problems, *, zones: Sequence[str], region: str, there: Sequence[str]) -> None:
-    """Add every zone that the cluster's region does not have. `there`: the zones that it has."""
+def zone_problems(problems: Problems, *, zones: Sequence[str], region: str, region_zones: Sequence[str]) -> None:
+    """Add every zone that the cluster's region does not have. `region_zones`: the zones that it has."""
     for index, zone in enumerate(zones):
         elsewhere = "" if zone.startswith(f"{region}-") else f", whose names begin with {region}"
         problems.need(
-            zone in there, f"zones[{index}]", f"{zone} is not a zone of {region}{elsewhere}{near(zone, there)}"
+            zone in region_zones,
+            f"zones[{index}]",
+            f"{zone} is not a zone of {region}{elsewhere}{near(zone, region_zones)}",
         )
 
 
 def resource_problem(value: str, form: str) -> str | None:
     """What is wrong with the name of a resource, or None. `form`: such as `projects/PROJECT/secrets/NAME`, in which
     words in capitals stand for any."""
-    given, wanted = value.split("/"), form.split("/")
-    fits = len(given) == len(wanted) and all(
-        bool(_WORD.match(word)) if place.isupper() else word == place for word, place in zip(given, wanted, strict=True)
+    segments, pattern = value.split("/"), form.split("/")
+    fits = len(segments) == len(pattern) and all(
+        bool(_WORD.match(segment)) if place.isupper() else segment == place
+        for segment, place in zip(segments, pattern, strict=True)
     )
     return None if fits else f"{shown(value)} is not of the form {form}"

@@ -7,7 +7,7 @@ from typing import Any
 from everspot_core.notify import Notifications
 
 from everspot_clouds.gcp.rest import Api
-from everspot_clouds.gcp.secrets import version_of
+from everspot_clouds.gcp.secrets import version_path
 from everspot_clouds.webhook import post
 
 
@@ -33,7 +33,7 @@ class GcpSender:
             }
             self._api.post("pubsub", f"{settings.topic_arn}:publish", {"messages": [message]})
         if settings.webhook_secret_arn is not None:
-            path = version_of(settings.webhook_secret_arn, self._api.project)
+            path = version_path(settings.webhook_secret_arn, self._api.project)
             answer = self._api.get("secretmanager", f"{path}:access")
             url = base64.b64decode((answer.get("payload") or {}).get("data") or "").decode(errors="replace").strip()
             post(url, {"text": text, **json.loads(json.dumps(data))})

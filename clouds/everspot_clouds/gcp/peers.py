@@ -69,14 +69,14 @@ def credentials(identity: str, audience: str, prove: Prover) -> Callable[[], dic
             },
             f"{audience} does not take this cluster's proof",
         )
-        given = _post(
+        token_answer = _post(
             f"{endpoints.base('iamcredentials')}/projects/-/serviceAccounts/{identity}:generateAccessToken",
             {"scope": [STORAGE_SCOPE], "lifetime": f"{int(LIFE.total_seconds())}s"},
             f"{identity} cannot be used",
             token=str(exchanged.get("access_token", "")),
         )
-        ends = datetime.fromisoformat(str(given["expireTime"]))
-        return {"token": str(given["accessToken"]), "expires_at": ends.astimezone(UTC)}
+        ends = datetime.fromisoformat(str(token_answer["expireTime"]))
+        return {"token": str(token_answer["accessToken"]), "expires_at": ends.astimezone(UTC)}
 
     return impersonated
 
@@ -86,19 +86,19 @@ def _post(url: str, body: dict[str, Any], failed: str, *, token: str = "") -> di
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         answer = requests.post(url, json=body, headers=headers, timeout=_TIME)
-        told = answer.json() if answer.content else {}
+        content = answer.json() if answer.content else {}
     except (requests.RequestException, ValueError) as error:
         raise CloudError(f"{failed}: {type(error).__name__}", Trouble.TRANSIENT, _WAYS) from None
     if answer.status_code >= 500 or answer.status_code == 429:
-        raise CloudError(f"{failed}: {_words(told)}", Trouble.TRANSIENT, _WAYS)
+        raise CloudError(f"{failed}: {_words(content)}", Trouble.TRANSIENT, _WAYS)
     if answer.status_code >= 400:
-        raise CloudError(f"{failed}: {_words(told)}", Trouble.CREDENTIALS, _WAYS)
-    return told if isinstance(told, dict) else {}
+        raise CloudError(f"{failed}: {_words(content)}", Trouble.CREDENTIALS, _WAYS)
+    return content if isinstance(content, dict) else {}
 
 
-def _words(told: Any) -> str:
+def _words(content: Any) -> str:
     """A refusal's words: the exchange tells them as OAuth does, the other APIs in Google's own form."""
-    error = told.get("error") if isinstance(told, dict) else None
+    error = content.get("error") if isinstance(content, dict) else None
     if isinstance(error, dict):
         return str(error.get("message") or error.get("status") or "")
-    return str((told or {}).get("error_description") or error or "no reason given")
+    return str((content or {}).get("error_description") or error or "no reason given")

@@ -16,7 +16,7 @@ from everspot_core.placement import asked_count
 from everspot_clouds.base import PlacementScore, Trouble
 from everspot_clouds.gcp.errors import ApiError, trouble
 from everspot_clouds.gcp.fleet import GcpShape
-from everspot_clouds.gcp.machines import machine_of
+from everspot_clouds.gcp.machines import parse_type
 from everspot_clouds.gcp.rest import Api
 from everspot_clouds.gcp.zones import Zones
 
@@ -49,26 +49,26 @@ class Obtainability:
         if not types:
             return []
         names, many, now = tuple(sorted(set(types))), asked_count(count), self._clock.now()
-        wanted = [(region, "") for region in sorted(set(regions))]
-        wanted = wanted or [(self._region, zone) for zone in self._zones.of(self._region)]
-        found = []
-        for region, zone in wanted:
+        subjects = [(region, "") for region in sorted(set(regions))]
+        subjects = subjects or [(self._region, zone) for zone in self._zones.list_zones(self._region)]
+        scores = []
+        for region, zone in subjects:
             question = _Question(names, many, region, zone)
             rated = self._answer(question, now)
             if rated is not None:
                 score = PlacementScore(
-                    types=names, region=region, zone=zone, count=many, score=score_of(rated), at=self._at(question)
+                    types=names, region=region, zone=zone, count=many, score=scale_rating(rated), at=self._at(question)
                 )
-                found.append(score)
-        return found
+                scores.append(score)
+        return scores
 
     def _at(self, question: _Question) -> datetime:
         return self._answers[question][0]
 
     def _answer(self, question: _Question, now: datetime) -> float | None:
-        known = self._answers.get(question)
-        if known is not None and now - known[0] < KEPT:
-            return known[1]
+        cached = self._answers.get(question)
+        if cached is not None and now - cached[0] < KEPT:
+            return cached[1]
         path = f"projects/{self._api.project}/regions/{question.region}/advice/capacity"
         try:
             answer = self._api.call(
@@ -85,7 +85,7 @@ class Obtainability:
 
 def request(types: Iterable[str], count: int, zone: str) -> dict[str, Any]:
     """The body of advice.capacity: types that may replace each other, all in one zone if it is named."""
-    machines = [machine_of(name) for name in types]
+    machines = [parse_type(name) for name in types]
     plain = [machine.machine for machine in machines if not machine.attached]
     chosen: dict[str, dict[str, Any]] = {"built-in": {"machineTypes": plain}} if plain else {}
     for machine in machines:
@@ -112,6 +112,6 @@ def obtainability(answer: dict[str, Any]) -> float | None:
     return float(first["scores"].get("obtainability") or 0.0)
 
 
-def score_of(rated: float) -> int:
+def scale_rating(rated: float) -> int:
     """A rating from 0 to 1 on the scale of placement scores, 1 to 10."""
     return min(10, max(1, round(rated * 10)))

@@ -12,7 +12,7 @@ from everspot_core.clock import Clock
 from everspot_core.price_table import PriceTable, TypePrice
 
 from everspot_clouds.base import NotOffered, Trouble
-from everspot_clouds.gcp.machines import machine_of
+from everspot_clouds.gcp.machines import parse_type
 
 ON_DEMAND_SOURCE = "the catalogue: Google has no price list by machine type"
 
@@ -27,33 +27,33 @@ def read(region: str, types: Iterable[str], as_of: datetime, page: Callable[[], 
     from google.auth.exceptions import GoogleAuthError
 
     from everspot_clouds.gcp import prices
-    from everspot_clouds.gcp.errors import ApiError, told, trouble
+    from everspot_clouds.gcp.errors import ApiError, to_cloud_error, trouble
     from everspot_clouds.gcp.rest import open_api
     from everspot_clouds.gcp.zones import Zones
 
     api = open_api(clock)
     try:
-        zones, found = Zones(api).of(region), list[TypePrice]()
+        zones, type_prices = Zones(api).list_zones(region), list[TypePrice]()
         for name in sorted(set(types)):
-            machine = machine_of(name)
+            machine = parse_type(name)
             if machine.attached:
                 continue
             try:
-                steps = prices.in_force(prices.read(prices.ask(api, machine.machine, region)), as_of)
+                steps = prices.in_force(prices.read(prices.request_history(api, machine.machine, region)), as_of)
             except ApiError as error:
                 if trouble(error) is not Trouble.REQUEST:
                     raise
                 steps = ()
             page()
             if steps:
-                found.append(TypePrice(instance_type=name, spot_usd_per_hour=dict.fromkeys(zones, steps[0][1])))
+                type_prices.append(TypePrice(instance_type=name, spot_usd_per_hour=dict.fromkeys(zones, steps[0][1])))
     except (ApiError, requests.RequestException, GoogleAuthError) as error:
-        raise told(error) from None
+        raise to_cloud_error(error) from None
     finally:
         api.close()
-    if not found:
+    if not type_prices:
         raise NotOffered(f"Google states no Spot prices of these types in {region}; those of the catalogue are used")
     return PriceTable(
         cloud="gcp", region=region, as_of=as_of, on_demand_source=ON_DEMAND_SOURCE, spot_source=prices.SOURCE,
-        prices=found,
+        prices=type_prices,
     )  # fmt: skip

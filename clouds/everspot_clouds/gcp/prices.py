@@ -19,7 +19,7 @@ from everspot_core.market import Market
 from everspot_clouds.base import Trouble
 from everspot_clouds.gcp.errors import ApiError, trouble
 from everspot_clouds.gcp.instances import moment
-from everspot_clouds.gcp.machines import machine_of
+from everspot_clouds.gcp.machines import parse_type
 from everspot_clouds.gcp.rest import Api
 
 SOURCE = "compute:advice.capacityHistory"
@@ -45,26 +45,26 @@ class SpotPrices:
             zones[instance_type, region_of(zone)].add(zone)
         points = [
             PricePoint(instance_type=name, zone=zone, market=Market.SPOT, at=at, usd_per_hour=usd, source=source)
-            for (name, region), there in sorted(zones.items())
+            for (name, region), pool_zones in sorted(zones.items())
             for at, usd, source in in_force(self._steps(name, region), since)
-            for zone in sorted(there)
+            for zone in sorted(pool_zones)
         ]
         return sorted(points, key=lambda p: (p.at, p.instance_type, p.zone))
 
     def _steps(self, name: str, region: str) -> Steps:
-        now, known = self._clock.now(), self._answers.get((name, region))
-        if known is not None and now - known[0] < KEPT:
-            return known[1]
-        found = self._asked(name, region) or listed(name, region)
-        self._answers[name, region] = now, found
-        return found
+        now, cached = self._clock.now(), self._answers.get((name, region))
+        if cached is not None and now - cached[0] < KEPT:
+            return cached[1]
+        steps = self._request_steps(name, region) or listed(name, region)
+        self._answers[name, region] = now, steps
+        return steps
 
-    def _asked(self, name: str, region: str) -> Steps:
-        machine = machine_of(name)
+    def _request_steps(self, name: str, region: str) -> Steps:
+        machine = parse_type(name)
         if machine.attached:
             return ()
         try:
-            return read(ask(self._api, machine.machine, region))
+            return read(request_history(self._api, machine.machine, region))
         except ApiError as error:
             if trouble(error) is not Trouble.REQUEST:
                 raise
@@ -72,7 +72,7 @@ class SpotPrices:
             return ()
 
 
-def ask(api: Api, machine: str, region: str) -> dict[str, Any]:
+def request_history(api: Api, machine: str, region: str) -> dict[str, Any]:
     """The answer about one machine type. Raises the errors of `Api`."""
     body = {
         "types": ["PRICE"],
@@ -83,22 +83,22 @@ def ask(api: Api, machine: str, region: str) -> dict[str, Any]:
 
 def read(answer: Mapping[str, Any]) -> Steps:
     """The prices of an answer, oldest first. Prices in another currency, and empty ones, are left out."""
-    found = []
+    steps = []
     for record in answer.get("priceHistory") or ():
         price, start = record.get("listPrice") or {}, (record.get("interval") or {}).get("startTime")
         usd = int(price.get("units") or 0) + int(price.get("nanos") or 0) / 1e9
         if start and usd > 0 and price.get("currencyCode", "USD") == "USD":
-            found.append((moment(start), round(usd, 9), SOURCE))
-    return tuple(sorted(found))
+            steps.append((moment(start), round(usd, 9), SOURCE))
+    return tuple(sorted(steps))
 
 
 def listed(name: str, region: str) -> Steps:
     """The catalogue's price of a type, from its date on; none if the catalogue has none."""
-    known = builtin().spot_range(name, region)
-    if known is None or known[1].as_of is None:
+    price_range = builtin().spot_range(name, region)
+    if price_range is None or price_range[1].as_of is None:
         return ()
-    dearest = known[1]  # one price for all zones; where they differ the bill must not be too low
-    return ((datetime.combine(known[1].as_of, time(), UTC), dearest.usd_per_hour, dearest.source),)
+    dearest = price_range[1]  # one price for all zones; where they differ the bill must not be too low
+    return ((datetime.combine(price_range[1].as_of, time(), UTC), dearest.usd_per_hour, dearest.source),)
 
 
 def in_force(steps: Steps, since: datetime) -> Steps:

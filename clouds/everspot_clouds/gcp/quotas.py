@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from everspot_core.catalogue import InstanceType
 from everspot_core.market import Market
 
-from everspot_clouds.gcp.machines import machine_of
+from everspot_clouds.gcp.machines import parse_type
 
 CONSOLE = "https://console.cloud.google.com/iam-admin/quotas?metric={metric}"
 """The page on which a person requests more of a quota."""
@@ -48,11 +48,11 @@ class QuotaReach:
         return self.limit is None or self.limit >= self.least
 
 
-def metrics_of(instance_type: str, market: Market) -> tuple[str, ...]:
+def list_metrics(instance_type: str, market: Market) -> tuple[str, ...]:
     """The metrics that an instance counts towards, the scarcest first; on Spot the Spot quota, then the
     standard one."""
     try:
-        machine = machine_of(instance_type)
+        machine = parse_type(instance_type)
     except ValueError:
         return ()
     gpu = next((metric for family, metric in _BUILT_IN.items() if machine.machine.startswith(family)), "")
@@ -65,31 +65,33 @@ def metrics_of(instance_type: str, market: Market) -> tuple[str, ...]:
     return (spot, own) if market is Market.SPOT else (own,)
 
 
-def quota_of(instance_type: str, market: Market) -> str:
+def find_quota(instance_type: str, market: Market) -> str:
     """The quota that an instance counts towards first; its family for a type that no metric names."""
-    found = metrics_of(instance_type, market)
-    return found[0] if found else instance_type.partition("-")[0]
+    metrics = list_metrics(instance_type, market)
+    return metrics[0] if metrics else instance_type.partition("-")[0]
 
 
 def reaches(
-    count: int, types: Sequence[str], known: Mapping[str, InstanceType], market: Market, limits: Mapping[str, float]
+    count: int, types: Sequence[str], catalogue: Mapping[str, InstanceType], market: Market, limits: Mapping[str, float]
 ) -> list[QuotaReach]:
     """The reach of each quota that `count` instances of any of these types may count towards. `limits`: by metric."""
     groups: dict[str, list[str]] = {}
     for name in types:
-        if name not in known:
+        if name not in catalogue:
             continue
-        metrics = metrics_of(name, market)
+        metrics = list_metrics(name, market)
         # Without a Spot quota of its own in the region, Spot eats the standard one.
         stated = next((metric for metric in metrics if limits.get(metric)), metrics[0] if metrics else "")
         if stated:
             groups.setdefault(stated, []).append(name)
     return [
-        QuotaReach(metric, tuple(names), limits.get(metric), min(count * units_of(known[name]) for name in names))
+        QuotaReach(
+            metric, tuple(names), limits.get(metric), min(count * count_units(catalogue[name]) for name in names)
+        )
         for metric, names in groups.items()
     ]
 
 
-def units_of(kind: InstanceType) -> float:
+def count_units(kind: InstanceType) -> float:
     """What an instance takes of its quota: its GPUs, or its vCPUs if it has none."""
     return float(kind.gpus or math.ceil(kind.vcpus))

@@ -47,8 +47,8 @@ def credentials() -> tuple[Any, str]:
         return google.oauth2.credentials.Credentials(token=token), project
     if os.environ.get(endpoints.METADATA_VARIABLE):  # google.auth.default would look for it at its link-local address
         return google.auth.compute_engine.Credentials(scopes=[SCOPE]), project or _own_project()
-    found, stated = google.auth.default(scopes=[SCOPE])
-    return found, project or stated or ""
+    default_credentials, stated = google.auth.default(scopes=[SCOPE])
+    return default_credentials, project or stated or ""
 
 
 def _own_project() -> str:
@@ -112,12 +112,12 @@ class Api:
         Other products say the same of seconds (Cloud Storage, "HTTP status and error codes": 429, to be tried again
         with growing waits)."""
         tries, wait = TRIES if again else 1, FIRST_WAIT
-        for left in range(tries - 1, -1, -1):
+        for remaining in range(tries - 1, -1, -1):
             try:
                 return self._once(method, f"{endpoints.base(product)}/{path}", body, query, time or self._time)
             except (ApiError, requests.RequestException, GoogleAuthError) as error:
                 passing = trouble(error) in (Trouble.TRANSIENT, Trouble.THROTTLED)
-                if not left or not passing or (product == "compute" and refills_by_the_minute(error)):
+                if not remaining or not passing or (product == "compute" and refills_by_the_minute(error)):
                     raise
             self._clock.sleep(wait)
             wait *= 2
@@ -130,12 +130,12 @@ class Api:
         answer = self._session.request(method, url, json=body, params=dict(query or {}), timeout=limits)
         self.date = answer.headers.get("Date", "")
         try:
-            told = answer.json() if answer.content else {}
+            content = answer.json() if answer.content else {}
         except ValueError:
-            told = {}
+            content = {}
         if answer.status_code >= 400:
-            raise refused(answer.status_code, told)
-        return told if isinstance(told, dict) else {}
+            raise refused(answer.status_code, content)
+        return content if isinstance(content, dict) else {}
 
     def identity(self) -> str:
         """The account of the credentials, if they name it."""

@@ -34,7 +34,7 @@ class GcpSecrets:
             self._api = open_api(self._clock)
         name, _, key = reference.partition(":")[2].partition("#")
         try:
-            answer = self._api.get("secretmanager", f"{version_of(name, self._api.project)}:access")
+            answer = self._api.get("secretmanager", f"{version_path(name, self._api.project)}:access")
         except ApiError as error:
             kind = trouble(error)
             words = error.code or str(error.refusal.status)
@@ -44,7 +44,7 @@ class GcpSecrets:
         return chosen(_text(str((answer.get("payload") or {}).get("data") or "")), key)
 
 
-def version_of(name: str, project: str) -> str:
+def version_path(name: str, project: str) -> str:
     """The newest version of a secret, by its id or its whole name."""
     whole = name if name.startswith("projects/") else f"projects/{project}/secrets/{name}"
     return whole if "/versions/" in whole else f"{whole}/versions/latest"

@@ -33,26 +33,26 @@ class IapTunnel:
             NotOffered: if the cluster's instances do not allow it.
             CloudError: if there is no such instance, or the cloud does not answer.
         """
-        found = self._instance(instance_id)
-        asked = ("ssh", found["name"], *self._where(found), "--tunnel-through-iap")
-        return self._gcloud(*asked, "--command", command, "--", "-t")
+        instance = self._instance(instance_id)
+        arguments = ("ssh", instance["name"], *self._where(instance), "--tunnel-through-iap")
+        return self._gcloud(*arguments, "--command", command, "--", "-t")
 
     def forward(self, instance_id: str, port: int, local: int) -> Handover:
         """See `Door`. Raises as `enter` does."""
-        found = self._instance(instance_id)
-        asked = ("ssh", found["name"], *self._where(found), "--tunnel-through-iap")
-        return self._gcloud(*asked, "--", "-N", "-L", f"{_LOOPBACK}:{local}:{_LOOPBACK}:{port}")
+        instance = self._instance(instance_id)
+        arguments = ("ssh", instance["name"], *self._where(instance), "--tunnel-through-iap")
+        return self._gcloud(*arguments, "--", "-N", "-L", f"{_LOOPBACK}:{local}:{_LOOPBACK}:{port}")
 
     def _instance(self, instance_id: str) -> Mapping[str, Any]:
-        found = next((raw for raw in self._find() if str(raw.get("id")) == instance_id), None)
-        if found is None:
+        instance = next((raw for raw in self._find() if str(raw.get("id")) == instance_id), None)
+        if instance is None:
             raise CloudError(f"{instance_id} is no instance of this cluster, or not any more", Trouble.REQUEST)
-        if DOOR_TAG not in ((found.get("tags") or {}).get("items") or ()):
+        if DOOR_TAG not in ((instance.get("tags") or {}).get("items") or ()):
             raise NotOffered("the cluster's instances are closed to people: set `iapSsh: true` and run pulumi up")
-        return found
+        return instance
 
-    def _where(self, found: Mapping[str, Any]) -> tuple[str, ...]:
-        return "--zone", last(found["zone"]), "--project", self._project
+    def _where(self, instance: Mapping[str, Any]) -> tuple[str, ...]:
+        return "--zone", last(instance["zone"]), "--project", self._project
 
     def _gcloud(self, *words: str) -> Handover:
         return Handover(

@@ -60,20 +60,20 @@ class GcpSite:
         self._cluster, self._region = manifest.cluster, manifest.region
         self._buckets = [url for url in (manifest.control_url, manifest.data_url) if url.startswith("gs://")]
 
-    def left(self) -> list[Left]:
+    def remaining(self) -> list[Left]:
         """See `Site`."""
-        return self._told(
-            lambda: [*self._instances(), *self._groups(), *self._disks(), *self._gateways(), *self._kept()]
+        return self._call(
+            lambda: [*self._instances(), *self._groups(), *self._disks(), *self._gateways(), *self._retained_buckets()]
         )
 
     def free(self) -> list[Left]:
         """See `Site`. Instance templates."""
-        names = self._told(lambda: groups.templates(self._api, self._region, self._cluster))
+        names = self._call(lambda: groups.templates(self._api, self._region, self._cluster))
         return [Left(kind=TEMPLATE, name=name) for name in names]
 
     def elsewhere(self) -> list[Left]:
         """See `Site`. Subscriptions, topics and buckets; networks and service accounts have no labels."""
-        return self._told(lambda: [*self._messaging(), *self._other_buckets()])
+        return self._call(lambda: [*self._messaging(), *self._other_buckets()])
 
     def _messaging(self) -> Iterator[Left]:
         for kind, collection in _COLLECTIONS.items():
@@ -92,27 +92,27 @@ class GcpSite:
     def _is_labelled(self, document: dict[str, Any]) -> bool:
         return bool((document.get("labels") or {}).get(CLUSTER_LABEL) == self._cluster)
 
-    def end(self, wanted: Iterable[str]) -> None:
+    def end(self, ids: Iterable[str]) -> None:
         """See `Site`."""
 
         def delete_all() -> None:
             places = instances.whereabouts(self._api, self._cluster)
-            for name in dict.fromkeys(wanted):
+            for name in dict.fromkeys(ids):
                 if name in places:
                     delete(self._api, places[name])
 
-        self._told(delete_all)
+        self._call(delete_all)
 
     def remove(self, resources: Iterable[Left]) -> None:
         """See `Site`."""
-        wanted = list(resources)
-        self.end([one.name for one in wanted if one.kind == INSTANCE])
-        for resource in wanted:
+        selected = list(resources)
+        self.end([item.name for item in selected if item.kind == INSTANCE])
+        for resource in selected:
             place = _PLACES.get(resource.kind)
             if place is not None:
-                self._told(partial(self._delete, "compute", self._filled(place, resource)))
+                self._call(partial(self._delete, "compute", self._filled(place, resource)))
             elif resource.kind in _COLLECTIONS:
-                self._told(partial(self._delete, "pubsub", f"{_COLLECTIONS[resource.kind]}/{resource.name}"))
+                self._call(partial(self._delete, "pubsub", f"{_COLLECTIONS[resource.kind]}/{resource.name}"))
 
     def removal(self, resource: Left) -> str:
         """See `Site`."""
@@ -132,31 +132,31 @@ class GcpSite:
         try:
             self._api.call("DELETE", product, f"projects/{self._api.project}/{path}")
         except ApiError as error:
-            if not error.gone:
+            if not error.missing:
                 raise
 
-    def _told(self, ask: Callable[[], _T]) -> _T:
+    def _call(self, operation: Callable[[], _T]) -> _T:
         try:
-            return ask()
+            return operation()
         except _FAILURES as error:
-            raise errors.told(error) from error
+            raise errors.to_cloud_error(error) from error
 
     def _instances(self) -> Iterator[Left]:
         for raw in instances.of_cluster(self._api, self._cluster):
-            found, labels = instances.parse(raw), raw.get("labels") or {}
+            instance, labels = instances.parse(raw), raw.get("labels") or {}
             state = str(raw.get("status") or "").lower()
             yield Left(
                 kind=INSTANCE,
-                name=found.instance_id,
-                detail=f"{labels.get(ROLE_LABEL, 'of no role')}, {found.instance_type} in {found.zone}, {state}",
+                name=instance.instance_id,
+                detail=f"{labels.get(ROLE_LABEL, 'of no role')}, {instance.instance_type} in {instance.zone}, {state}",
                 launched=LAUNCH_LABEL in labels,
                 ending=raw.get("status") in _ENDING,
                 capacity=True,
-                part_of=found.part_of,
+                part_of=instance.part_of,
                 role=labels.get(ROLE_LABEL, ""),
-                instance_type="" if found.phase is Phase.ENDED else found.instance_type,
-                zone=found.zone,
-                market=found.market,
+                instance_type="" if instance.phase is Phase.ENDED else instance.instance_type,
+                zone=instance.zone,
+                market=instance.market,
                 vm_name=str(raw["name"]),
             )
 
@@ -166,8 +166,8 @@ class GcpSite:
 
     def _disks(self) -> Iterator[Left]:
         path = f"projects/{self._api.project}/aggregated/disks"
-        asked = f"labels.{CLUSTER_LABEL}={self._cluster}"
-        for page in self._api.pages("compute", path, filter=asked):
+        query = f"labels.{CLUSTER_LABEL}={self._cluster}"
+        for page in self._api.pages("compute", path, filter=query):
             for scope in (page.get("items") or {}).values():
                 for disk in scope.get("disks") or ():
                     yield _disk(disk)
@@ -176,8 +176,8 @@ class GcpSite:
         path = f"projects/{self._api.project}/regions/{self._region}/routers"
         for page in self._api.pages("compute", path):
             for router in page.get("items") or ():
-                mine = str(router.get("name") or "").startswith(f"{self._cluster}-")
-                for nat in (router.get("nats") or ()) if mine else ():
+                own = str(router.get("name") or "").startswith(f"{self._cluster}-")
+                for nat in (router.get("nats") or ()) if own else ():
                     yield Left(
                         kind=NAT,
                         name=nat.get("name", ""),
@@ -186,16 +186,16 @@ class GcpSite:
                         usd_per_hour=float(fixed_prices.NAT_VM.usd),
                     )
 
-    def _kept(self) -> Iterator[Left]:
+    def _retained_buckets(self) -> Iterator[Left]:
         for url in self._buckets:
             name = url.removeprefix("gs://").partition("?")[0].partition("/")[0]
             try:
                 self._api.get("storage", f"b/{name}")
             except ApiError as error:
-                if error.gone:
+                if error.missing:
                     continue
                 raise
-            yield Left(kind="bucket", name=name, kept=True)
+            yield Left(kind="bucket", name=name, retained=True)
 
 
 def _disk(disk: dict[str, Any]) -> Left:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from everspot_core.problems import Problems, shown
 
 from everspot_clouds.base import walk
-from everspot_clouds.base.starting import ProjectAnswers, SetupStep, check_region, filled, there
+from everspot_clouds.base.starting import ProjectAnswers, SetupStep, check_region, filled, list_offered
 
 _PROJECT = re.compile(r"[a-z][a-z0-9-]{4,28}[a-z0-9]")
 _REGION = re.compile(r"[a-z]+(-[a-z]+)+\d+")
@@ -115,27 +115,29 @@ class GcpStarter:
     account = "project (its id)"
     usual_region = "us-central1"
 
-    def check(self, problems: Problems, given: ProjectAnswers) -> None:
+    def check(self, problems: Problems, answers: ProjectAnswers) -> None:
         """Add what is wrong with project, region and team."""
-        told = f"{shown(given.account)} has to be a project's id: 6 to 30 lower-case letters, digits and dashes"
-        problems.need(bool(_PROJECT.fullmatch(given.account)), "account", told)
-        known = bool(_REGION.fullmatch(given.region))
-        if problems.need(known, "region", f"{shown(given.region)} is no region, such as {self.usual_region}"):
-            check_region(problems, given, REGIONS)
-        told = f"{shown(given.team)} becomes a label: lower-case letters, digits, dashes and underscores"
-        problems.need(bool(_LABEL.fullmatch(given.team)), "team", told)
+        reason = f"{shown(answers.account)} has to be a project's id: 6 to 30 lower-case letters, digits and dashes"
+        problems.need(bool(_PROJECT.fullmatch(answers.account)), "account", reason)
+        valid = bool(_REGION.fullmatch(answers.region))
+        if problems.need(valid, "region", f"{shown(answers.region)} is no region, such as {self.usual_region}"):
+            check_region(problems, answers, REGIONS)
+        reason = f"{shown(answers.team)} becomes a label: lower-case letters, digits, dashes and underscores"
+        problems.need(bool(_LABEL.fullmatch(answers.team)), "team", reason)
 
-    def settings(self, given: ProjectAnswers) -> Mapping[str, str]:
+    def settings(self, answers: ProjectAnswers) -> Mapping[str, str]:
         """The settings files' texts by stack."""
-        zones = ", ".join(f"{given.region}-{letter}" for letter in OTHER_ZONES.get(given.region, "abc"))
-        return filled(given, SETTINGS, account=given.account, zones=zones, types=there(given.region, TYPES))
+        zones = ", ".join(f"{answers.region}-{letter}" for letter in OTHER_ZONES.get(answers.region, "abc"))
+        return filled(
+            answers, SETTINGS, account=answers.account, zones=zones, types=list_offered(answers.region, TYPES)
+        )
 
-    def steps(self, given: ProjectAnswers) -> list[SetupStep]:
+    def steps(self, answers: ProjectAnswers) -> list[SetupStep]:
         """The steps until the first reviewed change."""
-        state = f"gs://everspot-state-{given.account}"
-        key = f"projects/{given.account}/locations/{given.region}/keyRings/everspot/cryptoKeys/state"
-        email = f"everspot-{{}}@{given.account}.iam.gserviceaccount.com".format
-        number = f"$(gcloud projects describe {given.account} --format='value(projectNumber)')"
+        state = f"gs://everspot-state-{answers.account}"
+        key = f"projects/{answers.account}/locations/{answers.region}/keyRings/everspot/cryptoKeys/state"
+        email = f"everspot-{{}}@{answers.account}.iam.gserviceaccount.com".format
+        number = f"$(gcloud projects describe {answers.account} --format='value(projectNumber)')"
         variables = {
             "EVERSPOT_STATE": state,
             "EVERSPOT_GOOGLE_PROVIDER": f"projects/{number}/locations/global/workloadIdentityPools/everspot-reviews/"
@@ -146,27 +148,27 @@ class GcpStarter:
             "EVERSPOT_POLICY_SETTINGS": "stacks/rules.yaml",
         }
         agents = [
-            f"gcloud beta services identity create --service={name}.googleapis.com --project {given.account}"
+            f"gcloud beta services identity create --service={name}.googleapis.com --project {answers.account}"
             for name in AGENTS
         ]
         services = " ".join(f"{name}.googleapis.com" for name in SERVICES)
         image = "An instance for about half an hour, and the image: $0.05 a GB and month."
         return [
             walk.installed(),
-            *walk.ids(given),
+            *walk.ids(answers),
             walk.bootstrapped(
                 MAKES,
                 before=(
                     "gcloud auth application-default login",  # as whom Pulumi's provider acts
                     # Some of Google's services, such as budgets, ask of a person which project the calls count for.
-                    f"export USER_PROJECT_OVERRIDE=true GOOGLE_BILLING_PROJECT={given.account}",
-                    f"gcloud services enable {services} --project {given.account}",
+                    f"export USER_PROJECT_OVERRIDE=true GOOGLE_BILLING_PROJECT={answers.account}",
+                    f"gcloud services enable {services} --project {answers.account}",
                 ),
             ),
             walk.moved(state, f"gcpkms://{key}"),
             *walk.stacks_made(f"gcpkms://{key}", MADE, agents),
             SetupStep("Image", IMAGE, costs=image),
-            *walk.published(given, variables),
+            *walk.published(answers, variables),
         ]
 
 

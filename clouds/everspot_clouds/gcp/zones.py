@@ -14,12 +14,12 @@ class Zones:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._known: dict[tuple[str, str], list[str]] = {}
+        self._by_region: dict[tuple[str, str], list[str]] = {}
 
-    def of(self, region: str, project: str = "") -> list[str]:
+    def list_zones(self, region: str, project: str = "") -> list[str]:
         """Their names, sorted. `project`: by default that of the credentials. Raises the errors of `Api`."""
         key = region, project or self._api.project
-        if key not in self._known:
-            told = self._api.get("compute", f"projects/{key[1]}/regions/{region}")
-            self._known[key] = sorted(name for name in map(last, told.get("zones") or ()) if ZONE.match(name))
-        return self._known[key]
+        if key not in self._by_region:
+            answer = self._api.get("compute", f"projects/{key[1]}/regions/{region}")
+            self._by_region[key] = sorted(name for name in map(last, answer.get("zones") or ()) if ZONE.match(name))
+        return self._by_region[key]

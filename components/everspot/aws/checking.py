@@ -55,7 +55,7 @@ def asked_zones(problems: Problems, args: "AwsTrainingClusterArgs", region_zones
     """
     zones = args.get("zones", [])
     if region_zones is not None and zones and "vpc_id" not in args and "subnet_ids" not in args:
-        zone_problems(problems, zones=zones, region=region_zones[0], there=region_zones[1])
+        zone_problems(problems, zones=zones, region=region_zones[0], region_zones=region_zones[1])
 
 
 def cluster_problems(problems: Problems, name: str, args: "AwsTrainingClusterArgs") -> None:

@@ -81,7 +81,7 @@ class AwsMonitoring(pulumi.ComponentResource):
         topics = [] if topic is None else [topic]
         return cloudwatch.MetricAlarm(
             f"{self._name}-{alarm.about.name}",
-            alarm_description=alarm.about.says,
+            alarm_description=alarm.about.sentence,
             namespace=NAMESPACE,
             metric_name=metric_name(alarm.about.gauge),
             dimensions={CLUSTER: self._args["cluster"]},

@@ -284,7 +284,7 @@ def needed_services(args: AwsNetworkArgs) -> tuple[str, ...]:
 
 def _check_zones(name: str, zones: Sequence[str], region: str, region_zones: Sequence[str]) -> bool:
     problems = Problems()
-    zone_problems(problems, zones=zones, region=region, there=region_zones)
+    zone_problems(problems, zones=zones, region=region, region_zones=region_zones)
     common.raise_bad(problems, f"AwsNetwork {name}")
     return True
 

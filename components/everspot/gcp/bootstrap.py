@@ -4,7 +4,7 @@ import re
 from typing import NotRequired, TypedDict
 
 import pulumi
-from everspot_clouds.gcp.labels import labels_of
+from everspot_clouds.gcp.labels import to_labels
 from everspot_core.bounds import check_values
 from everspot_core.problems import Problems, shown
 from pulumi_gcp import billing, projects, serviceaccount
@@ -99,7 +99,7 @@ class GcpBootstrap(pulumi.ComponentResource):
         bucket_name: pulumi.Input[str] = args.get("state_bucket") or self._project.apply(
             lambda p: f"everspot-state-{p}"
         )
-        labels = labels_of(args["tags"])
+        labels = to_labels(args["tags"])
         key = add_state_key(self, name, location, labels)
         bucket = add_state_bucket(self, f"{name}-state", bucket_name, location, key, labels)
         entrance = add_entrance(self, name, args["repository"]) if "repository" in args else None
@@ -140,7 +140,7 @@ class GcpBootstrap(pulumi.ComponentResource):
         channels = settings.get("channels", [])
         notifications = {"monitoring_notification_channels": channels, "disable_default_iam_recipients": bool(channels)}
         for budget in settings["budgets"]:
-            team, dollars = labels_of({"Team": budget["team"]}), round(budget["usd_per_month"], 2)
+            team, dollars = to_labels({"Team": budget["team"]}), round(budget["usd_per_month"], 2)
             cents = round(dollars * 100) % 100
             billing.Budget(
                 f"{self._name}-budget-{budget['team']}",

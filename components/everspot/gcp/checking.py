@@ -53,7 +53,7 @@ def check_cluster(
 def asked_zones(problems: Problems, args: "GcpTrainingClusterArgs", region_zones: tuple[str, list[str]] | None) -> None:
     """Add the zones that the region does not have. `region_zones`: region and its zones, None if unknown."""
     if region_zones is not None:
-        zone_problems(problems, zones=args["zones"], region=region_zones[0], there=region_zones[1])
+        zone_problems(problems, zones=args["zones"], region=region_zones[0], region_zones=region_zones[1])
 
 
 def cluster_problems(problems: Problems, name: str, args: "GcpTrainingClusterArgs") -> None:

@@ -8,7 +8,7 @@ from typing import Any, NotRequired, TypedDict
 import pulumi
 from everspot_clouds.gcp.disks import BOOT_DISKS, boot_disk, boot_disks
 from everspot_clouds.gcp.fleet import scheduling
-from everspot_clouds.gcp.machines import description, machine_of
+from everspot_clouds.gcp.machines import description, parse_type
 from everspot_clouds.gcp.names import LONGEST, RESOURCE
 from everspot_clouds.gcp.network import resource_problem
 from everspot_clouds.gcp.rules import DOOR_TAG, MANIFEST_KEY, SCOPE
@@ -165,7 +165,7 @@ def instance_template(
 ) -> "compute.RegionInstanceTemplate":
     """The template of one role in one market. `image`: of `resolve_image`; `instance_type`: if a group's policy does
     not choose it; `gpus`: whether any of the machine types has GPUs."""
-    kind = machine_of(instance_type)
+    kind = parse_type(instance_type)
     labels = image.apply(lambda found: tagging.instance_labels(cluster, tags, role.value, found["link"]))
     key = machine.get("volume_kms_key")
     accelerators = [{"type": kind.accelerator, "count": kind.count}] if kind.attached else None

@@ -81,7 +81,7 @@ class GcpMonitoring(pulumi.ComponentResource):
             display_name=f"Everspot {cluster}: {alarm.about.name}",
             combiner="OR",
             conditions=[snake(condition(alarm, NAMESPACE, cluster))],
-            documentation={"content": alarm.about.says, "mime_type": "text/markdown"},
+            documentation={"content": alarm.about.sentence, "mime_type": "text/markdown"},
             notification_channels=self._args.get("alarms", {}).get("channels", []),
             user_labels=tagging.cluster_labels(cluster, self._args["tags"]),
             opts=pulumi.ResourceOptions(parent=self),

@@ -260,7 +260,7 @@ def check_zones(component: str, zones: list[str], region: str, region_zones: lis
         pulumi.InputPropertiesError: with every zone that it lacks.
     """
     problems = Problems()
-    zone_problems(problems, zones=zones, region=region, there=region_zones)
+    zone_problems(problems, zones=zones, region=region, region_zones=region_zones)
     common.raise_bad(problems, component)
     return zones
 

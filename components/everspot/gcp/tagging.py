@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from everspot_clouds.gcp.labels import label_problems, labels_of
+from everspot_clouds.gcp.labels import label_problems, to_labels
 from everspot_clouds.gcp.names import name_problems
 from everspot_clouds.gcp.rules import CLUSTER_LABEL, IMAGE_LABEL, ROLE_LABEL
 from everspot_core.problems import Problems
@@ -30,7 +30,7 @@ def check_tags(problems: Problems, tags: Mapping[str, str]) -> None:
 
 def cluster_labels(cluster: str, tags: Mapping[str, str], **more: str) -> dict[str, str]:
     """The labels of one resource: the user's tags as labels, the cluster's, and the given ones."""
-    return {**labels_of(tags), CLUSTER_LABEL: cluster, **more}
+    return {**to_labels(tags), CLUSTER_LABEL: cluster, **more}
 
 
 def instance_labels(cluster: str, tags: Mapping[str, str], role: str, image: str) -> dict[str, str]:

@@ -4,7 +4,7 @@ A new account has 5 standard vCPUs and no GPU at all; here it has what a team is
 option or an action of the market sets another figure.
 """
 
-from everspot_clouds.aws.quotas import QUOTAS, quota_of
+from everspot_clouds.aws.quotas import QUOTAS, find_quota
 from everspot_core.records import Market
 
 from everspot_local.market.quotas import Quota, Quotas
@@ -29,5 +29,5 @@ def account_quotas(values: dict[str, float] | None = None) -> Quotas:
 
 def _quota_code(instance_type: str, market: Market) -> str | None:
     """Return the code of a family's quota; None for a family without one, such as one declared in a script."""
-    quota = quota_of(instance_type, market)
+    quota = find_quota(instance_type, market)
     return None if quota is None else quota.code

@@ -5,7 +5,7 @@ values are what a team is given that asked; a script, an option or an action of 
 for Spot of 0 counts as not granted.
 """
 
-from everspot_clouds.gcp.quotas import ALL_REGIONS, quota_of
+from everspot_clouds.gcp.quotas import ALL_REGIONS, find_quota
 from everspot_core.records import Market
 
 from everspot_local.gcp import rates
@@ -37,5 +37,5 @@ def account_quotas(values: dict[str, float] | None = None) -> Quotas:
 def _quota_code(instance_type: str, market: Market) -> str | None:
     """Return the quota that an instance counts towards first; None for a family without any, such as one declared in a
     script."""
-    code = quota_of(instance_type, market)
+    code = find_quota(instance_type, market)
     return code if code in {quota.code for quota in DEFAULTS} else None

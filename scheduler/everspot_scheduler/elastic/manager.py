@@ -40,8 +40,8 @@ class ElasticManager:
         self._intents = Intents(store)
         self._launcher = Launcher(store, cloud, self._intents, scheduler_id, declaration.limits.tick_every)
         self._releaser = Releaser(cloud, self._intents, store.clock)
-        self.refusals = Refusals(cloud.quota_of)
-        self._quota_of = cloud.quota_of
+        self.refusals = Refusals(cloud.quota_name)
+        self._quota_of = cloud.quota_name
         self._warned_by_hand, self._learnt, self._unpriced = False, 0, False
 
     @property

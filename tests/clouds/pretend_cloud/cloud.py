@@ -15,29 +15,29 @@ BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class PretendCloud(QuietCloud):
-    """`taken`: when the instance was taken, by what the world does; shared by all who look."""
+    """`preempted_at`: when the instance was taken, by what the world does; shared by all who look."""
 
-    taken: datetime | None = None
+    preempted_at: datetime | None = None
 
     def __init__(self) -> None:
-        self._told = False
+        self._notified = False
 
     def instances(self) -> list[CloudInstance]:
         return [
             CloudInstance(
                 instance_id="p-1", instance_type="e2-cpu", zone="us-central1-a", market=Market.SPOT, role=Role.AGENT,
-                launched_at=BEGAN, phase=Phase.ENDED if self.taken else Phase.ALIVE, ended_at=self.taken,
-                interrupted=True if self.taken else None,
+                launched_at=BEGAN, phase=Phase.ENDED if self.preempted_at else Phase.ALIVE, ended_at=self.preempted_at,
+                interrupted=True if self.preempted_at else None,
             )
         ]  # fmt: skip
 
     def messages(self) -> list[Message]:
-        if self.taken is None or self._told:
+        if self.preempted_at is None or self._notified:
             return []
-        self._told = True
+        self._notified = True
         return [
-            Message(kind=MessageKind.WARNING, handle="1", at=self.taken - NOTICE, instance_id="p-1",
-                    deadline=self.taken)
+            Message(kind=MessageKind.WARNING, handle="1", at=self.preempted_at - NOTICE, instance_id="p-1",
+                    deadline=self.preempted_at)
         ]  # fmt: skip
 
     def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:

@@ -41,7 +41,7 @@ class PretendSite:
     def remove(self, resources: Iterable[Left]) -> None:
         raise AssertionError("nothing of it is an orphan")
 
-    def left(self) -> list[Left]:
+    def remaining(self) -> list[Left]:
         return [Left(kind="petal", name="p-1")]
 
     def end(self, instances: Iterable[str]) -> None:

@@ -6,7 +6,7 @@ standard one ("Spot VMs", quotas). Instances count while they are made or run.
 
 from typing import Any
 
-from everspot_clouds.gcp.quotas import ALL_REGIONS, metrics_of
+from everspot_clouds.gcp.quotas import ALL_REGIONS, list_metrics
 from everspot_core.records import Market
 
 from everspot_local.gcp.compute.state import Compute
@@ -65,7 +65,7 @@ class QuotaDesk:
 
     def _metrics(self, kind: str, market: Market) -> list[str]:
         """Return the quotas that a machine counts towards: one of its region, and for GPUs the one of all regions."""
-        own = metrics_of(kind, market)
+        own = list_metrics(kind, market)
         chosen = next((metric for metric in own if self._value(metric)), own[-1] if own else "")
         gpus = self._compute.project.market.pools.catalogue.types[kind].gpus
         return [metric for metric in (chosen, ALL_REGIONS if gpus else "") if metric]

@@ -21,7 +21,7 @@ from everspot.repository import ReviewPart
 from everspot_clouds.base.drift import KeptResource
 from everspot_clouds.orphans import find_orphans
 from everspot_clouds.registry import added_by_hand
-from everspot_clouds.stack_state import declared_clusters, known_ids
+from everspot_clouds.stack_state import declared_clusters, list_ids
 from everspot_local.gcp.callers import OWNER_TOKEN
 from everspot_local.gcp.project import PROJECT
 from everspot_store import StoreError, SystemClock
@@ -154,7 +154,7 @@ def check_drift_beside_state(google: Any) -> None:
             patch.setenv(name, value)
         assert added_by_hand("gcp", resource) == []
         (cluster,) = declared_clusters(state)
-        assert find_orphans(cluster, known_ids(state), SystemClock.from_environment()) == []
+        assert find_orphans(cluster, list_ids(state), SystemClock.from_environment()) == []
         (network,) = listed(google, f"{GLOBAL}/networks")
         door = {"name": "by-hand", "network": network["selfLink"], "sourceRanges": ["0.0.0.0/0"],
                 "allowed": [{"IPProtocol": "tcp", "ports": ["22"]}]}  # fmt: skip

@@ -31,7 +31,7 @@ def test_a_role_that_may_end_nothing_asks_a_few_times_and_says_so(caplog: pytest
     api: Any = Refusing(set(NAMES))
     with pytest.raises(ApiError, match="denied"):
         terminate(api, NAMES, PLACES)
-    assert api.asked == NAMES[:DENIED_AT_MOST]
+    assert api.requests == NAMES[:DENIED_AT_MOST]
     assert "this role may end no instance: 5 more are not tried" in caplog.text
 
 
@@ -39,4 +39,4 @@ def test_a_few_that_may_not_be_ended_keep_no_other_alive() -> None:
     api: Any = Refusing(set(NAMES[1:5]))
     with pytest.raises(ApiError, match="denied"):
         terminate(api, NAMES, PLACES)
-    assert api.asked == NAMES
+    assert api.requests == NAMES

@@ -15,7 +15,7 @@ $(if $(ON_ONE),$(if $(filter 1,$(words $(CLOUD))),,$(error $(ON_ONE) plays on on
 # nothing; where Python keeps all bytecode, so that what pip has compiled is not compiled again.
 KEPT := PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help setup demo review-demo check test nightly second-opinion live bench clean
+.PHONY: help setup demo review-demo check test nightly second-opinion live docs bench clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -64,6 +64,14 @@ check: setup ## What needs no run, in under a minute: lint, format, strict types
 	@if command -v go >/dev/null; then $(MAKE) -s $(ACTIONLINT) && $(ACTIONLINT); else echo "check: no Go, so that the workflows are not linted"; fi
 	@.venv/bin/python -m mypy
 	@.venv/bin/python -m pytest -q -p no:cacheprovider tests/architecture
+
+# The site's builder has pins of its own, so it is installed apart.
+MATERIAL := 9.8.2
+SITE := .everspot/site-builder
+
+docs: ## The documents as a site with search, .everspot/site/index.html, that needs no network to be read
+	@[ -x $(SITE)/bin/mkdocs ] || { $(PYTHON) -m venv $(SITE) && $(SITE)/bin/pip install -q mkdocs-material==$(MATERIAL); }
+	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet --strict
 
 bench: setup ## Benchmarks, one JSON line per figure (ONLY=name for one)
 	@.venv/bin/python -m bench $(ONLY)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write docs/reference-cli.md, docs/reference-spec.md and docs/reference-rules.md from the code.
+"""Write docs/reference/cli.md, docs/reference/job-file.md and docs/reference/rules.md from the code.
 
 reference.py            write them
 reference.py --check    exit with 1 if they are not up to date
@@ -33,7 +33,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+REFERENCE = Path(__file__).resolve().parents[1] / "docs/reference"
 MADE = "<!-- Written by tools/reference.py from the code; change that, not this. -->\n"
 
 EXAMPLE = """```yaml
@@ -250,8 +250,8 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="only say whether they are up to date")
     check = parser.parse_args().check
     stale = []
-    for name, text in (("reference-cli.md", cli()), ("reference-spec.md", spec()), ("reference-rules.md", rules())):
-        path = DOCS / name
+    for name, text in (("cli.md", cli()), ("job-file.md", spec()), ("rules.md", rules())):
+        path = REFERENCE / name
         if check and (not path.exists() or path.read_text() != text):
             stale.append(name)
         elif not check:

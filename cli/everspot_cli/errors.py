@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Exit(IntEnum):
-    """Exit codes, as docs/reference-cli.md lists them."""
+    """Exit codes, as docs/reference/cli.md lists them."""
 
     OK = 0
     USER = 1

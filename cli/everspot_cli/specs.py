@@ -112,7 +112,7 @@ def _refused(subject: str, overrides: Overrides, spec_problems: list[Problem]) -
     problems = [*overrides.problems, *listed(spec_problems)]
     if not spec_problems:
         return CliError("options cannot be read", overrides.code, problems=problems)
-    hint = "docs/reference-spec.md lists every field"
+    hint = "docs/reference/job-file.md lists every field"
     return CliError(
         f"{subject}: {fields_wrong(len(overrides.problems) + len(spec_problems))}",
         overrides.code,

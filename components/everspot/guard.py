@@ -29,7 +29,8 @@ WHAT_BECOMES_OF_THEM = (
     "promise; the jobs go on elsewhere, from there or from their last checkpoint"
 )
 """Amazon EC2 User Guide, "How instance termination works": EC2 attempts a clean shutdown of the system, and then cuts
-the power. The agent's unit stops within `TimeoutStopSec`, and checkpoints as for an interruption (docs/agent.md)."""
+the power. The agent's unit stops within `TimeoutStopSec`, and checkpoints as for an interruption
+(docs/reference/agent.md)."""
 
 ENDS_ITS_INSTANCES = "replaced or deleted, it ends its instances"
 

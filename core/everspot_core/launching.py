@@ -1,7 +1,7 @@
 """Launch intents: a launch, stored before the scheduler asks the cloud, and later with its outcome.
 
 An intent holds the whole request. So a scheduler that repeats it after a lost answer asks for exactly the same under
-the same token, whatever is declared by then. docs/scheduler.md describes how schedulers use it.
+the same token, whatever is declared by then. docs/internals/scheduler.md describes how schedulers use it.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """The documents of a running cluster: job records with their lease, assignments, instances, events.
 
-docs/store.md says who writes which of them, and under which key.
+docs/internals/store.md says who writes which of them, and under which key.
 """
 
 from datetime import datetime, timedelta

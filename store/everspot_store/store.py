@@ -1,4 +1,4 @@
-"""The store of one cluster: two buckets, with a table for each kind of document. See docs/store.md for the layout."""
+"""The store of one cluster: two buckets, with a table for each kind of document. See docs/internals/store.md for the layout."""
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence

@@ -114,7 +114,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     for part in ("october-1.csv.gz", "october-2.csv.gz"):
         write_bill(tmp_path / "home" / part)
     for name, text in jobs():
-        if name in ("README.md", "docs/quickstart.md"):
+        if name in ("README.md", "docs/guide/quickstart.md"):
             write_job(tmp_path / "home", text)
     yield store
 

@@ -36,7 +36,7 @@ def test_the_demonstrations_sweep_is_taken_without_a_warning(world):
 
 
 def test_no_job_of_the_documents_would_be_refused():
-    texts = [path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"))]
+    texts = [path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))]
     blocks = [b for text in texts for b in re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)]
     documents = [yaml.safe_load(b) for b in blocks if re.search(r"^name:", b, re.MULTILINE)]
     sweeps = [SweepSpec.model_validate(values) for values in documents if "job" in values]

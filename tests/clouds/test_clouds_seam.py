@@ -17,7 +17,7 @@ from everspot_train.prepare.secrets import read_secrets
 from pretend_cloud.cloud import BEGAN, PretendCloud
 
 ROOT = Path(__file__).resolve().parents[2]
-GUIDE = (ROOT / "docs/adding-a-cloud.md").read_text()
+GUIDE = (ROOT / "docs/internals/adding-a-cloud.md").read_text()
 BRINGS = {
     "Provider": {
         "billing", "by_hand", "checks", "credentials", "door", "errors", "invoicing", "jobs", "metadata",

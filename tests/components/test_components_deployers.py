@@ -8,7 +8,7 @@ from everspot.aws import deployers
 from everspot.gcp import deployers as google
 from everspot_local.gcp.iam.permissions import KNOWN
 
-SECURITY = Path(__file__).resolve().parents[2] / "docs" / "security.md"
+SECURITY = Path(__file__).resolve().parents[2] / "docs/reference/security.md"
 
 
 def test_the_document_prints_the_tables() -> None:

@@ -61,7 +61,7 @@ def test_the_committed_schema_is_what_the_code_says() -> None:
     schema = json.loads(provider().schema)
     committed = json.loads((ROOM / "schema.json").read_text())
     assert schema == committed, (
-        "inputs or outputs changed: see docs/components.md on how to write components/schema.json"
+        "inputs or outputs changed: see docs/guide/components.md on how to write components/schema.json"
     )
 
 

@@ -24,26 +24,34 @@ NEEDED_ON_AWS = {
     (
         "s3:GetObject",
         "wheels/*",
-    ): "docs/reference-spec.md, requirements: packages that a job brings along; no job of this run brings any",
+    ): "docs/reference/job-file.md, requirements: packages that a job brings along; no job of this run brings any",
     **{
-        ("s3:DeleteObject", f"{prefix}/*"): "docs/store.md, Archive: an hour after a job's or an instance's end, for "
+        (
+            "s3:DeleteObject",
+            f"{prefix}/*",
+        ): "docs/internals/store.md, Archive: an hour after a job's or an instance's end, for "
         "which this run is too short"
         for prefix in ("jobs", "cancels", "events", "records", "assignments", "instances")
     },
-    ("s3:PutObject", "archive/*"): "docs/store.md, Archive: as above",
+    ("s3:PutObject", "archive/*"): "docs/internals/store.md, Archive: as above",
     **{
-        (f"s3:{verb}Object", "launching/*"): "docs/scheduler.md, Elastic capacity: this run's capacity stands; "
-        "test_e2e_elastic.py launches"
+        (
+            f"s3:{verb}Object",
+            "launching/*",
+        ): "docs/internals/scheduler.md, Elastic capacity: this run's capacity stands; test_e2e_elastic.py launches"
         for verb in ("Put", "Delete")
     },
     **{
         (
             f"ec2:{call_name}",
             "*",
-        ): "docs/scheduler.md, Elastic capacity: how likely spot is to be had, asked for where it may be launched"
+        ): "docs/internals/scheduler.md, Elastic capacity: how likely spot is to be had, asked for where it may be launched"
         for call_name in ("GetSpotPlacementScores", "DescribeAvailabilityZones")
     },
-    ("s3:PutObject", "control/jobs/*"): "docs/jobs.md, every: the next run of a series, of which this run has none",
+    (
+        "s3:PutObject",
+        "control/jobs/*",
+    ): "docs/guide/jobs.md, every: the next run of a series, of which this run has none",
     ("s3:PutObject", "faults/*"): "the record of an instance that was of no use, of which this run has none",
     ("kms:GenerateDataKey", "key"): "Amazon S3 User Guide, Using SSE-KMS: writing under a customer's key",
     ("kms:Decrypt", "key"): "Amazon S3 User Guide, Using SSE-KMS: reading, and finishing a multipart upload",

@@ -1,4 +1,4 @@
-"""The tables of refusals in docs/local-cloud.md name tests that exist, and `--lenient` takes what EC2 refuses."""
+"""The tables of refusals in docs/internals/local-cloud.md name tests that exist, and `--lenient` takes what EC2 refuses."""
 
 import re
 from pathlib import Path
@@ -29,7 +29,7 @@ TESTS = set(re.findall(r"^def test_(\w+)", "".join(f.read_text(encoding="utf-8")
 
 def rows() -> list[str]:
     """Every row of every table of refusals."""
-    text = (HERE.parents[1] / "docs" / "local-cloud.md").read_text(encoding="utf-8")
+    text = (HERE.parents[1] / "docs/internals/local-cloud.md").read_text(encoding="utf-8")
     part = text.partition("\n## What it refuses\n")[2].partition("\n## ")[0]
     return [line for line in part.splitlines() if line.startswith("| ") and not line.startswith(("| ---", "| rule"))]
 

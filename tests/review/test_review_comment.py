@@ -68,7 +68,7 @@ def test_golden(name: str, cases: dict[str, list[EnvironmentReport]]) -> None:
 
 
 def test_the_guide_shows_a_comment_as_it_is() -> None:
-    guide = (Path(__file__).parents[2] / "docs/reading-a-review.md").read_text()
+    guide = (Path(__file__).parents[2] / "docs/guide/reading-a-review.md").read_text()
     _, _, behind = guide.partition("<!-- A comment. -->\n")
     shown, _, _ = behind.partition("<!-- Its end. -->")
     assert shown.strip() == "\n".join((GOLDEN / "replaced.md").read_text().splitlines()[2:]).strip()

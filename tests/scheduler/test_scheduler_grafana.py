@@ -58,7 +58,7 @@ def test_no_two_panels_lie_on_each_other() -> None:
 
 
 def test_the_guide_has_each_metric_with_its_labels(metric_types: dict[str, str]) -> None:
-    rows = re.findall(r"^\| (`everspot_[^|]*) \|", (ROOT / "docs/monitoring.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| (`everspot_[^|]*) \|", (ROOT / "docs/guide/monitoring.md").read_text(), re.MULTILINE)
     documented = {name for row in rows for name in re.findall(r"`(everspot_\w+)`", row)}
     ends = {"counter": "_total", "info": "_info"}
     assert documented == {f"{name}{ends.get(kind, '')}" for name, kind in metric_types.items()}

@@ -105,7 +105,7 @@ def test_every_program_is_documented() -> None:
 
 
 def test_the_page_about_installing_says_what_each_extra_is_for() -> None:
-    page = (ROOT / "docs/installing.md").read_text().partition("| extra |")[2].partition("\n\n")[0]
+    page = (ROOT / "docs/guide/installing.md").read_text().partition("| extra |")[2].partition("\n\n")[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
     assert set(rows) == set(PROJECT["project"]["optional-dependencies"])
     for program, extra in PROGRAMS.items():

@@ -37,7 +37,7 @@ def read(process: subprocess.Popen[str], prefix: str, seconds: float = 60) -> st
 
 def stop(process: subprocess.Popen[str], store: Store) -> None:
     """Stop a process; in a folder not while it holds the lock of a key, which would keep the key locked (see
-    docs/store.md: a limit of folders)."""
+    docs/internals/store.md: a limit of folders)."""
     for _ in range(50):
         process.send_signal(signal.SIGSTOP)
         threads = Path(f"/proc/{process.pid}/task")

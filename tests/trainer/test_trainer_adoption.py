@@ -1,4 +1,4 @@
-"""The loop in docs/training.md is what a user copies: it runs by hand, it runs under an agent, and it resumes."""
+"""The loop in docs/guide/training.md is what a user copies: it runs by hand, it runs under an agent, and it resumes."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from trainer_post import Post, wait_for
 
 pytestmark = pytest.mark.torch
 
-GUIDE = Path(__file__).parents[2] / "docs" / "training.md"
+GUIDE = Path(__file__).parents[2] / "docs/guide/training.md"
 
 
 @pytest.fixture

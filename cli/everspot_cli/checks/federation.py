@@ -15,7 +15,7 @@ _GROUP, _NAME = "cluster", "peers"
 _DOWN = "this cluster works on alone, and no jobs go there until it is back; it need not be mended if that was planned"
 _FIX = (
     "no jobs go there until then; those that are there stay. Where it cannot be reached: has the scheduler's network a "
-    "way out, as the preview asks for? docs/federation.md"
+    "way out, as the preview asks for? docs/guide/federation.md"
 )
 
 

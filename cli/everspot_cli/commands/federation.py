@@ -88,7 +88,7 @@ def _visiting(session: Session, records: Mapping[str, "JobRecord"]) -> list[dict
 
 def _page(answer: dict[str, Any], now: datetime) -> RenderableType:
     if not answer["peers"] and not answer["away"] and not answer["visiting"]:
-        return Text("No peers: this cluster exchanges no jobs. docs/federation.md says how peers are declared.")
+        return Text("No peers: this cluster exchanges no jobs. docs/guide/federation.md says how peers are declared.")
     peers = sheet(("PEER", "CLOUD", "SEEN BY", "HEARTBEAT", "EGRESS $/GB"), text_columns=3, fold=("PEER",))
     for row in answer["peers"]:
         beat = humane(row["scheduler_beat_at"], now) if row["scheduler_beat_at"] is not None else "none"

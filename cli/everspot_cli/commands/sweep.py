@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 
 def sweep(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The sweep, as docs/sweeps.md describes it.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The sweep, as docs/guide/sweeps.md describes it.")],
     show: Annotated[bool, typer.Option("--show", help="Only show how far the sweep is.")] = False,
     json: Json = False,
 ) -> None:

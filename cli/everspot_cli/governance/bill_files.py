@@ -76,7 +76,9 @@ class BillFile:
         try:
             table = table_of(columns, self._invoicing)
         except UnknownTable as error:
-            raise CliError(f"{self._path} {error}", hint="docs/governance.md says which exports are read") from None
+            raise CliError(
+                f"{self._path} {error}", hint="docs/guide/governance.md says which exports are read"
+            ) from None
         if self._cost not in table.costs:
             has = ", ".join(table.costs)
             raise CliError(f"--cost: {table.name} has no {self._cost} cost; it has {has}", Exit.USAGE)

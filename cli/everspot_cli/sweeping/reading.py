@@ -40,7 +40,7 @@ def read_sweep(file: Path) -> SweepSpec:
     if isinstance(job, str) and job:
         problems += _of_job(file.parent / job, data, alone=not problems)
     if spec is None or problems:
-        hint = "docs/sweeps.md has every field"
+        hint = "docs/guide/sweeps.md has every field"
         raise CliError(f"{file}: {fields_wrong(len(problems))}", hint=hint, problems=listed(problems))
     return spec
 
@@ -103,7 +103,7 @@ def _of_job(path: Path, data: dict[str, Any], *, alone: bool) -> list[Problem]:
         of_sweep.append(Problem("fields.every" if "every" in fields else "job", words))
     of_sweep = list(dict.fromkeys([*of_sweep, *_of_metric(data.get("metric"), job.get("recipe"))]))
     if own and alone and not of_sweep:
-        hint = "docs/reference-spec.md lists every field"
+        hint = "docs/reference/job-file.md lists every field"
         raise CliError(f"{path}: {fields_wrong(len(own))}", hint=hint, problems=listed(own))
     return [*of_sweep, *(Problem(f"{path.name}: {problem.path}", problem.reason) for problem in own)]
 

@@ -1,8 +1,8 @@
 """Permissions that `pulumi preview`, `up`, `refresh` and `destroy` need, as data.
 
-`docs/security.md` prints these tables. The tests with the real engine check every call against them. Some permissions
-show in no call, because AWS checks them behind another call or only some settings need them; each of these names its
-source.
+`docs/reference/security.md` prints these tables. The tests with the real engine check every call against them. Some
+permissions show in no call, because AWS checks them behind another call or only some settings need them; each of these
+names its source.
 """
 
 from collections.abc import Mapping
@@ -116,7 +116,7 @@ UNSEEN: Mapping[str, str] = {
 
 
 def table() -> str:
-    """The two tables of `docs/security.md`, in Markdown."""
+    """The two tables of `docs/reference/security.md`, in Markdown."""
     return deploying.table(PREVIEW, DEPLOY, ACCOUNT, UNSEEN, after=":", cell=_cell)
 
 

@@ -1,7 +1,7 @@
 """Permissions that `pulumi preview`, `up`, `refresh` and `destroy` need on Google Cloud, as data.
 
-`docs/security.md` prints these tables. The tests with the real engine check every call against them, and that every
-permission is needed by some call. Some show in no call, because only some settings or changes need them; each of these
+`docs/reference/security.md` prints these tables. The tests with the real engine check every call against them, and that
+every permission is needed by some call. Some show in no call, because only some settings or changes need them; each of these
 says for what.
 """
 
@@ -92,7 +92,7 @@ UNSEEN: Mapping[str, str] = {
 
 
 def table() -> str:
-    """The two tables of `docs/security.md`, in Markdown."""
+    """The two tables of `docs/reference/security.md`, in Markdown."""
     return deploying.table(PREVIEW, DEPLOY, ACCOUNT, UNSEEN, after=".", cell=_cell)
 
 

@@ -27,7 +27,7 @@ cluster lets it wait for spot."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveTerms:
-    """The terms on which jobs move. docs/scheduling.md gives the reasons for the values.
+    """The terms on which jobs move. docs/internals/scheduling.md gives the reasons for the values.
 
     - `patience`: a waiting job stays for so long where there is nothing for it, as capacity mostly comes back soon. A
       critical job does not.

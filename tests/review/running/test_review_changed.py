@@ -27,7 +27,7 @@ def touched(desk: Desk, base: str = "HEAD~1") -> tuple[list[str], list[str]]:
         ("requirements.txt", ["zaccount", "dev", "prod"]),
         ("uv.lock", ["zaccount", "dev", "prod"]),
         ("other/Pulumi.dev.yaml", ["zaccount", "dev", "prod"]),
-        ("docs/review.md", []),
+        ("docs/guide/review.md", []),
         ("README.md", []),
         ("tests/test_it.py", []),
         (".github/workflows/review.yml", []),

@@ -263,7 +263,7 @@ class _Judge:
         if not run.kept:
             fix = (
                 "write each checkpoint under another name and rename it, or mark it with `everspot checkpoint commit "
-                "PATH`: docs/agent.md lists what the agent keeps"
+                "PATH`: docs/reference/agent.md lists what the agent keeps"
             )
             actual = f"not kept ({run.output})" if run.output else "not kept"
             difference = Difference("file", "checkpoints/", expected="kept by the agent", actual=actual, fix=fix)

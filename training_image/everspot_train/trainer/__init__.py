@@ -9,7 +9,7 @@
                 loss = compute_loss(model, batch)
             run.step(loss)
 
-See docs/training.md for what each of these lines promises.
+See docs/guide/training.md for what each of these lines promises.
 """
 
 from everspot_train.trainer.data import BatchOrder, TensorLoader, resumable_loader

@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
 
 def submit(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The job, as docs/reference-spec.md describes it.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The job, as docs/reference/job-file.md describes it.")],
     name: Name = None,
     set: Set = None,
     env: Env = None,

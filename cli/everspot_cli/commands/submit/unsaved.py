@@ -31,7 +31,7 @@ def unsaved_warnings(submission: JobSubmission) -> list[str]:
     return [
         "nothing in the code mentions the folder checkpoints or the trainer library: after an interruption "
         f"{consequence} (retries.from_zero). Write its state into checkpoints/ "
-        "(EVERSPOT_CHECKPOINT_DIR names it) and load it at the start, or use everspot_train: docs/training.md"
+        "(EVERSPOT_CHECKPOINT_DIR names it) and load it at the start, or use everspot_train: docs/guide/training.md"
     ]
 
 

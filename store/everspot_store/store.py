@@ -1,4 +1,7 @@
-"""The store of one cluster: two buckets, with a table for each kind of document. See docs/internals/store.md for the layout."""
+"""The store of one cluster: two buckets, with a table for each kind of document.
+
+docs/internals/store.md describes the layout.
+"""
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,4 +1,7 @@
-"""The tables of refusals in docs/internals/local-cloud.md name tests that exist, and `--lenient` takes what EC2 refuses."""
+"""The tables of refusals in docs/internals/local-cloud.md name tests that exist.
+
+`--lenient` accepts what EC2 refuses.
+"""
 
 import re
 from pathlib import Path

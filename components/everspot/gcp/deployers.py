@@ -1,8 +1,8 @@
 """Permissions that `pulumi preview`, `up`, `refresh` and `destroy` need on Google Cloud, as data.
 
 `docs/reference/security.md` prints these tables. The tests with the real engine check every call against them, and that
-every permission is needed by some call. Some show in no call, because only some settings or changes need them; each of these
-says for what.
+every permission is needed by some call. Some show in no call, because only some settings or changes need them; each
+of these says for what.
 """
 
 from collections.abc import Mapping

@@ -45,13 +45,13 @@ NEEDED_ON_AWS = {
         (
             f"ec2:{call_name}",
             "*",
-        ): "docs/internals/scheduler.md, Elastic capacity: how likely spot is to be had, asked for where it may be launched"
+        ): "docs/internals/scheduler.md, Elastic capacity: the chance of spot, asked for where it may launch"
         for call_name in ("GetSpotPlacementScores", "DescribeAvailabilityZones")
     },
     (
         "s3:PutObject",
         "control/jobs/*",
-    ): "docs/guide/jobs.md, every: the next run of a series, of which this run has none",
+    ): "docs/guide/jobs.md, every: the next run of a series; none here",
     ("s3:PutObject", "faults/*"): "the record of an instance that was of no use, of which this run has none",
     ("kms:GenerateDataKey", "key"): "Amazon S3 User Guide, Using SSE-KMS: writing under a customer's key",
     ("kms:Decrypt", "key"): "Amazon S3 User Guide, Using SSE-KMS: reading, and finishing a multipart upload",

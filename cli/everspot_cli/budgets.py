@@ -59,7 +59,7 @@ class BudgetReading:
 
 
 def read(session: Session) -> BudgetReading:
-    """Every team that has a cap or has spent something this month, and the environment."""
+    """Return every team that has a cap or has spent something this month, and the environment."""
     note, store, now = settle(session), session.store, session.now
     budgets = store.budgets()
     since = min(Period.MONTH.begin(now), now - LATELY)
@@ -73,12 +73,12 @@ def read(session: Session) -> BudgetReading:
 
 
 def figure(value: float) -> str:
-    """An amount for people: two digits, and more where these would hide everything."""
+    """Return an amount for people: two digits, and more where these would hide everything."""
     return f"{value:,.2f}" if value >= 1 or value == 0 else f"{value:.4f}"
 
 
 def amount(value: float, unit: Unit) -> str:
-    """An amount of a unit for people: dollars with their sign."""
+    """Return an amount of a unit for people: dollars with their sign."""
     return money(value) if unit is Unit.DOLLARS else figure(value)
 
 
@@ -127,7 +127,7 @@ def _rows(
 
 
 def _dossiers(session: Session, since: datetime) -> list[Dossier]:
-    """The jobs that may have held instances since then."""
+    """Return the jobs that may have had instances since `since`."""
     store = session.store
     jobs, records = side_by_side(store.jobs.scan, store.records.scan)
     events = store.events_by_job(list(jobs), brief=True)
@@ -141,7 +141,8 @@ def _dossiers(session: Session, since: datetime) -> list[Dossier]:
 def _spending(
     session: Session, dossiers: list[Dossier], book: PriceBook, since: datetime
 ) -> tuple[dict[tuple[date, str], Amount], dict[tuple[date, str], Amount], datetime | None]:
-    """The spending since then, that of it within LATELY, and when the first instance began to cost money."""
+    """Return the spending by day and team since `since`, the part of it within LATELY, and the launch of the first
+    instance that cost money."""
     now, store = session.now, session.store
     claims: dict[str, list[Tenure]] = defaultdict(list)
     for dossier in dossiers:
@@ -168,7 +169,7 @@ def _spending(
 
 
 def _commitments(session: Session, dossiers: list[Dossier], book: PriceBook) -> list[Commitment]:
-    """The commitments of running jobs, by the plan's own measure."""
+    """Return the commitments of running jobs, by the plan's own measure."""
     now, instances, assignments = session.now, session.store.instances.scan(), session.store.assignments.scan()
     commitments = []
     for dossier in dossiers:

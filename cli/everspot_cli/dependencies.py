@@ -16,7 +16,7 @@ _ID = r"-[0-9a-f]{8}(-\d+)?"  # what a submission, and a series, put behind a jo
 
 
 def timed(submission: JobSubmission) -> JobSubmission:
-    """The submission with the moments that follow from its own, and as the first run of its series if it makes one."""
+    """Return the submission with its start and end moments, and as the first run of its series if it begins one."""
     spec, now = submission.spec, submission.submitted_at
     start = now + spec.start_after if isinstance(spec.start_after, timedelta) else spec.start_after
     series = Series(id=submission.job_id) if spec.every is not None else None
@@ -24,7 +24,7 @@ def timed(submission: JobSubmission) -> JobSubmission:
 
 
 def resolve_dependencies(session: "Session", file_name: str, submission: JobSubmission) -> list[Earlier]:
-    """The jobs that this one comes after, by id. `file_name`: its file.
+    """Return the jobs that this one comes after, by id. `file_name`: its file.
 
     Raises:
         CliError: naming every one that does not exist, that has not succeeded and never will, or whose name is
@@ -58,7 +58,7 @@ def resolve_dependencies(session: "Session", file_name: str, submission: JobSubm
 
 
 def _find(session: "Session", reference: str) -> tuple[JobSubmission, JobState] | None:
-    """The job with this id, else the newest one with this name; with its state."""
+    """Return the job with this id, else the newest one with this name; with its state."""
     store = session.store
     live, archived = store.jobs.names(), store.archive.keys()
     like = re.compile(re.escape(reference) + _ID)
@@ -84,7 +84,8 @@ def _find(session: "Session", reference: str) -> tuple[JobSubmission, JobState] 
 
 
 def live_run(session: "Session", run: JobSubmission) -> JobSubmission | None:
-    """The run of a job's series that has not ended. None: the job belongs to no series, or the series is over."""
+    """Return the run of a job's series that has not ended. None if the job belongs to no series, or the series is
+    over."""
     series, store = run.series, session.store
     if series is None:
         return None

@@ -37,7 +37,7 @@ MEANING = {
 
 
 def listed(problems: "Sequence[Problem]") -> list[dict[str, str]]:
-    """The problems of an error: the first ones are listed, the rest are counted."""
+    """Return the problems of an error: the first ones are listed, the rest are counted."""
     from everspot_core.faults import legible  # most commands end well, and start fast
     from everspot_core.problems import SHOWN_AT_MOST
 
@@ -92,7 +92,7 @@ def gathered(subject: str, rules: "Sequence[Callable[[], list[str]]]") -> tuple[
 
 
 def of_store(error: "StoreError", url: str) -> CliError:
-    """The error that a user gets for an error of the store."""
+    """Return the user's error for an error of the store."""
     from everspot_store import StoreDenied, StoreMissing, StoreUnavailable
 
     if isinstance(error, StoreMissing):

@@ -36,7 +36,7 @@ class FailureWords:
 
 
 def failure(row: dict[str, Any], events: Sequence[Event]) -> RenderableType | None:
-    """The exception and the last lines. None for a job that has neither failed nor waits to be retried after an
+    """Return the exception and the last lines. None for a job that has neither failed nor waits for a retry after an
     error."""
     summary = summarize_failure(row, events)
     if summary is None:
@@ -67,7 +67,7 @@ def summarize_failure(row: dict[str, Any], events: Sequence[Event]) -> FailureWo
 
 
 def _words(row: dict[str, Any], error_event: Event | None, events: Sequence[Event]) -> tuple[str, str]:
-    """The cause in one line, if it is known, and the text that explains it."""
+    """Return the cause in one line, if it is known, and the text that explains it."""
     data = error_event.data if error_event is not None else {}
     traceback, message = str(data.get("traceback") or ""), str(data.get("message") or "")
     final = next((str(e.data.get("message") or "") for e in reversed(events) if e.kind is EventKind.FAILED), "")
@@ -78,7 +78,7 @@ def _words(row: dict[str, Any], error_event: Event | None, events: Sequence[Even
 
 
 def own_lines(text: str) -> list[str]:
-    """The lines of a text that the program itself printed, without the launcher's log, traceback and summary."""
+    """Return the lines of a text that the program itself printed, without the launcher's log, traceback and summary."""
     lines = [_RANK.sub("", line.rstrip()) for line in text.splitlines()]
     cut = next((n for n, line in enumerate(lines) if _SUMMARY.match(line)), None)
     if cut is not None:

@@ -77,7 +77,7 @@ def _query_market(session: Session, history_by_pool: Mapping[PoolKey, PoolHistor
 
 
 def pool_rows(reading: Read) -> list[dict[str, Any]]:
-    """A row for each known pool: those with instances first, then the cheapest."""
+    """Return a row for each known pool: those with instances first, then the cheapest."""
     noted = {_pool(state): state for state in (reading.state.pools if reading.state else ())}
     here: dict[PoolKey, list[dict[str, Any]]] = defaultdict(list)
     for row in reading.instances:
@@ -133,7 +133,7 @@ def _order(row: dict[str, Any]) -> tuple[bool, bool, float, str, str, str]:
 
 
 def of_interest(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of pools that have or had instances or refused some, and the `CHEAPEST` of the others."""
+    """Return the rows of pools that have or had instances or refused some, and the `CHEAPEST` of the others."""
     others = [row for row in rows if not _is_known(row) and row["usd_per_hour"] is not None]
     cheapest = sorted(others, key=_order)[:CHEAPEST]
     return [row for row in rows if _is_known(row) or row in cheapest]
@@ -144,7 +144,7 @@ def _is_known(row: dict[str, Any]) -> bool:
 
 
 def cells(row: dict[str, Any], now: datetime) -> list[str]:
-    """The figures of a pool's row, in the order of `CELLS`. A ! marks a figure that is over its norm."""
+    """Return the figures of a pool's row, in the order of `CELLS`. A ! marks a figure that is over its norm."""
     usd, each = row["usd_per_hour"], row["hours_per_interruption"]
     refused = f"{row['refusals']}, {humane(row['refused_at'], now)}" if row["refused_at"] else "—"
     worse = row["over_norm"]
@@ -160,7 +160,7 @@ def cells(row: dict[str, Any], now: datetime) -> list[str]:
 
 
 def as_json(session: Session, reading: Read) -> dict[str, Any]:
-    """The whole answer as JSON."""
+    """Return the whole answer as JSON."""
     state, elastic = reading.state, session.manifest.elastic
     return {
         "updated_at": state.updated_at if state else None,
@@ -190,7 +190,7 @@ _WORSE = {
 
 
 def norm_notes(reading: Read) -> list[str]:
-    """A sentence for each pool that is over its norms."""
+    """Return a sentence for each pool that is over its norms."""
     return [
         f"Over its norm: {pool.instance_type} in {pool.zone}, {pool.market.value}, "
         f"{' and '.join(_WORSE[norm] for norm in norms)}."
@@ -199,7 +199,7 @@ def norm_notes(reading: Read) -> list[str]:
 
 
 def notes(session: Session, reading: Read, now: datetime) -> list[str]:
-    """The notes below the table."""
+    """Return the notes below the table."""
     sentences, state, elastic = norm_notes(reading), reading.state, session.manifest.elastic
     if state is not None and state.elastic is not None:
         use = state.elastic

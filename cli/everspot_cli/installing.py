@@ -18,7 +18,7 @@ class Requirement:
 
 
 def own_requirement(extras: str) -> Requirement:
-    """What installs the `everspot` that runs, with some extras, such as `cli,review`."""
+    """Return the requirement that installs the running `everspot`, with some extras, such as `cli,review`."""
     # Beside the installed one there may be what a build has left in the checkout, which says nothing of its origin.
     notes = (distribution.read_text("direct_url.json") for distribution in distributions(name=PACKAGE))
     origin = next((json.loads(note) for note in notes if note), None)
@@ -26,8 +26,8 @@ def own_requirement(extras: str) -> Requirement:
 
 
 def requirement(extras: str, version: str, origin: Mapping[str, Any] | None) -> Requirement:
-    """What installs a version again. `origin`: what the installer noted of a URL (direct_url.json, PEP 610), which has
-    no password; None where the package came from an index."""
+    """Return the requirement that installs a version again. `origin`: the installer's note on a URL (direct_url.json,
+    PEP 610), which has no password; None for a package from an index."""
     name = f"{PACKAGE}[{extras}]"
     if origin is None:
         return Requirement(f"{name}=={version}", local=False)

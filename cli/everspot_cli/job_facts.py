@@ -15,7 +15,7 @@ DETAIL = 6  # lines of what was said last
 
 
 def _waits_since(row: dict[str, Any], now: datetime) -> str | None:
-    """Since when it waits for this reason; it may have waited for others before."""
+    """Return since when the job waits for this reason. It may have waited for others before."""
     since = row["waits_since"]
     return f"{dated(since, now)} for this reason; {submitted([row], now)}" if since else None
 
@@ -69,14 +69,14 @@ def job_facts(
 
 
 def _from_zero(row: dict[str, Any], spec: dict[str, Any]) -> str | None:
-    """How often it was restarted from zero, and how often it may be."""
+    """Return how often the job was restarted from zero, and how often it may be."""
     if not row["from_zero"]:
         return None
     return f"restarted from zero ({row['from_zero']}); retries.from_zero allows {spec['retries']['from_zero']}"
 
 
 def deadline_words(row: dict[str, Any], now: datetime) -> str | None:
-    """A deadline in the words of its state: still open, kept, or missed and by how much."""
+    """Describe a deadline by its state: open, kept, or missed and by how much."""
     at, state = row["deadline_at"], row["deadline"]
     if at is None or state is None:
         return f"{at:%Y-%m-%d %H:%M} UTC" if at is not None else None
@@ -95,7 +95,7 @@ def _ending(reason: str | None) -> str | None:
 
 
 def _series(row: dict[str, Any], spec: dict[str, Any]) -> str | None:
-    """The number of the run in its series, and the interval of the series."""
+    """Return the number of the run in its series, and the interval of the series."""
     if row["series"] is None or spec["every"] is None:
         return None
     skip = f", skipped if {spec['skip_if']}" if spec["skip_if"] else ""

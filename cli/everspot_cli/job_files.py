@@ -10,8 +10,8 @@ _VALUE = 80  # characters of a wrong value that are shown
 
 
 def file_problems(folder: Path, written: Mapping[str, Any]) -> list[Problem]:
-    """Everything that is wrong with these files. `folder`: of the job's file; `written`: the fields, as written, that
-    are not wrong in themselves."""
+    """Return all problems of these files. `folder`: of the job's file; `written`: the fields, as written, that are
+    valid in themselves."""
     problems: list[Problem] = []
     code, entrypoint, requirements = (written.get(name) for name in ("code", "entrypoint", "requirements"))
     if isinstance(code, str):

@@ -63,8 +63,8 @@ def in_market_time(events: Sequence[Event], scale: float) -> list[Event]:
 
 
 def chapters(events: Sequence[Event], *, whole: bool = False) -> list[Chapter]:
-    """A job's events, oldest first. Unless `whole`, consecutive checkpoints are one line, and the middle of a long
-    history and the durations of first steps are left out."""
+    """Return a job's events, oldest first. Unless `whole`, consecutive checkpoints are one line, and the middle of a
+    long history and the durations of first steps are left out."""
     runs = [[event] for event in events] if whole else _runs([e for e in events if e.kind is not EventKind.STEPPED])
     hidden = 0 if whole else max(0, len(runs) - HEAD - TAIL)
     shown = [_chapter(run) for run in runs]
@@ -82,7 +82,7 @@ def _chapter(run: Sequence[Event]) -> Chapter:
 
 
 def history(events: Sequence[Event], *, whole: bool = False) -> Table:
-    """The chapters as a table."""
+    """Return the chapters as a table."""
     table = sheet(("TIME", "ATT.", "WHAT", "WHERE", "DETAIL"), text_columns=5, fold=("DETAIL",))
     several_days = len({event.at.date() for event in events}) > 1
     for chapter in chapters(events, whole=whole):
@@ -100,7 +100,7 @@ def history(events: Sequence[Event], *, whole: bool = False) -> Table:
 
 
 def _runs(events: Sequence[Event]) -> list[list[Event]]:
-    """Groups of events: consecutive checkpoints of an attempt together, every other event alone."""
+    """Return groups of events: consecutive checkpoints of an attempt together, every other event alone."""
     runs = []
     for (kind, _, _), run in groupby(events, key=lambda e: (e.kind, e.epoch, e.data.get("trigger"))):
         group = list(run)
@@ -118,7 +118,7 @@ def _many(run: Sequence[Event]) -> str:
 
 
 def words(event: Event) -> str:
-    """The data of an event, on one line."""
+    """Return the data of an event, on one line."""
     # The agent does not know from which step a plain program goes on, and says 0.
     unknown = ("from_step",) if event.kind is EventKind.TRAINING and event.data.get("by") == "agent" else ()
     return ", ".join(

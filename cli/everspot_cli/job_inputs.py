@@ -12,7 +12,7 @@ PYTHON = "3.12"
 
 
 def supplied(session: Session, submission: JobSubmission, python: str | None = None) -> JobSubmission:
-    """The submission with its datasets pinned and its wheels uploaded. It asks for and sends only what the job needs.
+    """Return the submission with its datasets pinned and its wheels uploaded. Only what the job needs is read and sent.
 
     Raises:
         CliError: naming every dataset that does not exist, or what is wrong with the requirements.
@@ -76,14 +76,14 @@ def pin(session: Session, reference: str) -> str | None:
 
 
 def _python(session: Session) -> str:
-    """The Python version of the cluster's instances, by the newest report."""
+    """Return the Python version of the cluster's instances, by the newest report."""
     beats = sorted((doc.value for doc in session.store.instances.scan().values()), key=lambda beat: beat.updated_at)
     return next((beat.python for beat in reversed(beats) if beat.python), PYTHON)
 
 
 def _archs(session: Session) -> list[str]:
-    """The architectures of the declared types. If none are declared, those of the instances that the cluster has had;
-    if it has had none, x86_64."""
+    """Return the architectures of the declared types. Without declared types: those of the instances that the cluster
+    has had, or x86_64."""
     catalogue, fleet = session.catalogue, session.manifest.fleet
     if fleet is not None:
         names = set(fleet.types)

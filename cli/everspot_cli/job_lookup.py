@@ -24,7 +24,7 @@ def find_job(session: Session, id_prefix: str, *, ended: bool = False) -> JobSub
 
 
 def read_record(session: Session, job_id: str) -> JobRecord | None:
-    """The record of an existing job, archived or not. None if it has never had an instance."""
+    """Return the record of an existing job, archived or not. None if it has never had an instance."""
     doc = session.store.records.get(job_id)
     if doc is not None:
         return doc.value

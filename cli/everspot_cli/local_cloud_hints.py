@@ -10,8 +10,8 @@ _HERE = Path(".everspot/local")  # where `everspot-local up` keeps it
 
 
 def local_cloud() -> str:
-    """A hint about the local cloud of this folder or of one above, if this shell does not use it. Empty if there is
-    none, or if the shell uses it."""
+    """Return a hint about the local cloud of this folder or of one above. Empty without one, or if the shell uses
+    it."""
     folder = _folder()
     if folder is None:
         return ""
@@ -28,7 +28,7 @@ def local_cloud() -> str:
 
 
 def with_local_cloud(hint: str) -> str:
-    """The hint about the local cloud, if there is one, and then this hint. A user who has started a local cloud
+    """Return the hint about the local cloud, if it exists, and then this hint. A user who has started a local cloud
     probably means that one."""
     return "; or ".join(part for part in (local_cloud(), hint) if part)
 

@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _as_cli_error(session: Session, error: Exception) -> CliError:
-    """The error that a user gets for an error of the store. Any other exception is a defect, and is raised."""
+    """Return the user's error for an error of the store. Any other exception is a defect, and is raised."""
     from everspot_store import StoreError
 
     if not isinstance(error, StoreError):
@@ -110,7 +110,7 @@ def _run(session: Session, arguments: list[str]) -> None:
 
 
 def _bad_value(error: Any) -> CliError:
-    """The error for a value that an option or an argument does not take, or that is missing."""
+    """Return the error for a missing value, or one that an option or an argument does not accept."""
     option = error.param is not None and error.param.param_type_name == "option"
     names = error.param.opts if option else [error.param.metavar or error.param.name] if error.param else []
     message = str(error.message).partition(", unable")[0].removeprefix("Value error, ").removesuffix(".")

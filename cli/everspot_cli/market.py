@@ -98,7 +98,7 @@ def _query_cloud(
 
 
 def with_prices(session: Session, catalogue: Catalogue, answer: MarketAnswer) -> Catalogue:
-    """The catalogue with a cloud's spot prices in place of its own."""
+    """Return the catalogue with a cloud's spot prices in place of its own."""
     spot: dict[str, dict[str, float]] = {}
     for (name, zone), point in answer.prices.items():
         spot.setdefault(name, {})[zone] = point.usd_per_hour
@@ -115,7 +115,7 @@ def with_prices(session: Session, catalogue: Catalogue, answer: MarketAnswer) ->
 
 
 def read_histories(session: Session) -> dict[PoolKey, PoolHistory]:
-    """The history of the pools from which the cluster has had instances, by the ledger."""
+    """Return the history of the pools from which the cluster has had instances, by the ledger."""
     return histories(*_read_ledger(session), session.now)
 
 
@@ -137,13 +137,13 @@ def past(session: Session) -> Past:
 
 
 def _read_ledger(session: Session) -> tuple[list[LaunchRecord], dict[str, EndRecord]]:
-    """All launches, and all ends by the instance."""
+    """Return all launches, and all ends by the instance."""
     launches, ends = side_by_side(session.store.launches.scan, session.store.ends.scan)
     return [doc.value for doc in launches.values()], {name: doc.value for name, doc in ends.items()}
 
 
 def list_zones(session: Session, pools: Iterable[PoolKey]) -> list[str]:
-    """The zones in which the cluster may have instances: the declared ones, else those in which it has had any."""
+    """Return the zones in which the cluster may have instances: the declared zones, else all zones in its history."""
     manifest = session.manifest
     declared = {
         *(manifest.elastic.places if manifest.elastic else ()),
@@ -153,7 +153,7 @@ def list_zones(session: Session, pools: Iterable[PoolKey]) -> list[str]:
 
 
 def merge_spot_history(history_by_pool: dict[PoolKey, PoolHistory], instance_type: str) -> PoolHistory:
-    """All spot pools of a type together."""
+    """Return the history of all spot pools of a type together."""
     spot_histories = (
         h for pool, h in history_by_pool.items() if pool.instance_type == instance_type and pool.market is Market.SPOT
     )

@@ -14,7 +14,7 @@ SCHEDULER, USER = "scheduler", "user"
 
 
 def peer_rows(session: Session) -> list[dict[str, Any]]:
-    """Each declared peer, with what is wrong with it and who found that when.
+    """Return a row for each declared peer, with its problem and its observer.
 
     Raises:
         StoreError: if the cluster's own store failed.
@@ -44,7 +44,7 @@ def _row(peer: "Peer", sight: "PeerSight", by_scheduler: bool) -> dict[str, Any]
 
 
 def _own_sight(session: Session, peer: "Peer") -> "PeerSight":
-    """A peer as this user reaches it, with credentials of their own."""
+    """Return a peer as this user reaches it, with the user's own credentials."""
     from everspot_store import PeerSight, StoreError
 
     now, beat, heard = session.now, None, None

@@ -62,7 +62,7 @@ def render_files(starter: CloudStarter, answers: ProjectAnswers) -> dict[str, st
 
 
 def _requirements() -> str:
-    """The packages of the program: the Everspot that runs, from where it was installed."""
+    """Return the program's requirements: the running Everspot, from where it was installed."""
     requirement = own_requirement(EXTRAS)
     return (LOCAL.format(extras=EXTRAS) if requirement.local else "") + f"{requirement.line}\n"
 
@@ -116,7 +116,7 @@ def page(answers: ProjectAnswers, steps: Sequence[SetupStep], costs: Mapping[str
 
 
 def document(steps: Sequence[SetupStep], costs: Mapping[str, SetupCost | None]) -> list[dict[str, Any]]:
-    """The steps, for programs."""
+    """Return the steps for `--json`."""
     return [
         {
             "title": step.title,

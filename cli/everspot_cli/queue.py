@@ -50,7 +50,7 @@ class Rows:
 def job_rows(
     session: Session, query: JobQuery | None = None, event_cache: dict[str, list[Event]] | None = None
 ) -> Rows:
-    """The rows of the chosen jobs. It takes one listing for each kind of document, and reads the documents that
+    """Return the rows of the chosen jobs. It takes one listing for each kind of document, and reads the documents that
     changed.
 
     `event_cache`: for who asks again and again, the events of jobs that have ended, which are read once and kept there.
@@ -100,8 +100,8 @@ def _of_interest(dossier: Dossier, query: JobQuery, cancelling: bool, now: datet
 
 
 def _with_events(session: Session, dossiers: list[Dossier], event_cache: dict[str, list[Event]]) -> list[Dossier]:
-    """The jobs whose record lacks something, with their events: the last step of succeeded jobs, and the time with an
-    instance if an older release wrote the record."""
+    """Return the jobs, with events where the record lacks something: the last step of a succeeded job, or the time with
+    an instance if an older release wrote the record."""
     silent = [
         d.job_id
         for d in dossiers

@@ -186,12 +186,12 @@ class Command(TyperCommand):
     """A command whose help shows no type for flags."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Its arguments and options."""
+        """Return its arguments and options."""
         return plain_flags(super().get_params(ctx))
 
 
 def plain_flags(params: list[Any]) -> list[Any]:
-    """The parameters. Flags show no type in the command's help, because they take no value."""
+    """Return the parameters. Flags show no type in the command's help, because they take no value."""
     for param in params:
         if getattr(param, "is_flag", False):
             param.metavar = ""

@@ -24,7 +24,7 @@ class Requested:
 
 
 def user() -> str:
-    """The name of the user on this machine."""
+    """Return the name of the user on this machine."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -32,7 +32,7 @@ def user() -> str:
 
 
 def build_request(session: Session, note: str = "") -> Request:
-    """A request by this user, at this moment."""
+    """Return a request by this user, at this moment."""
     return Request(at=session.now, by=user(), note=note)
 
 

@@ -53,7 +53,7 @@ def job_row(
     *,
     scale: float = 1.0,
 ) -> dict[str, Any]:
-    """One job as `jobs --json` answers it. Its durations are in market seconds.
+    """Return one job as `jobs --json` answers it. Its durations are in market seconds.
 
     Args:
         scale: market seconds in a real second; agents measure in real seconds.
@@ -122,8 +122,8 @@ def restarts_from_zero(submission: JobSubmission, record: JobRecord) -> int:
 
 
 def deadline_state(record: JobRecord, deadline: datetime | None, now: datetime) -> str | None:
-    """The state of the deadline: `open` while it can still be kept, `kept` or `missed`. None without one, and for a
-    cancelled job."""
+    """Return the state of the deadline: `open`, `kept` or `missed`. None without a deadline, and for a cancelled
+    job."""
     if deadline is None or record.state is JobState.CANCELLED:
         return None
     if record.state is JobState.FAILED:
@@ -135,7 +135,7 @@ def deadline_state(record: JobRecord, deadline: datetime | None, now: datetime) 
 
 
 def last_word(record: JobRecord, events: Sequence[Event]) -> Progress:
-    """The newest progress of a job. The record is as old as the last renewal of the lease; the last event may be
+    """Return the newest progress of a job. The record is as old as the last renewal of the lease; the last event may be
     newer."""
     finished = next((e for e in events if e.kind is EventKind.FINISHED), None)
     if finished is None or record.state is not JobState.SUCCEEDED:
@@ -150,7 +150,7 @@ def last_word(record: JobRecord, events: Sequence[Event]) -> Progress:
 
 
 def instance_rows(session: Session, *, include_ended: bool = False) -> list[dict[str, Any]]:
-    """Every running instance, oldest first. With `include_ended`, ended instances are included."""
+    """Return every running instance, oldest first. With `include_ended`, ended instances are included."""
     store, now = session.store, session.now
     launched, ended_, alive, beating, faulty = side_by_side(
         store.launches.scan, store.ends.scan, store.instances.scan, store.schedulers.scan, store.faults.scan
@@ -202,7 +202,7 @@ def instance_rows(session: Session, *, include_ended: bool = False) -> list[dict
 
 
 def read_suspects(session: Session) -> list[Doubt]:
-    """Doubts about images, pools and machines, from the faults of the last day. Launches are read only if there are
+    """Return suspected images, pools and machines, from the faults of the last day. Launches are read only if there are
     faults."""
     store = session.store
     faults = [doc.value for doc in store.faults.scan().values()]

@@ -93,7 +93,7 @@ class Session:
         return store
 
     def peer_store(self, peer: "Peer") -> "Store":
-        """The store of another cluster, with this user's own credentials.
+        """Return the store of another cluster, with this user's own credentials.
 
         Raises:
             CliError: if there are none.
@@ -215,7 +215,7 @@ class Session:
         print(line, file=sys.stdout, flush=True)  # noqa: T201 - the answer itself
 
     def scale_note(self) -> str:
-        """A note for durations if market time and the machine's time differ."""
+        """Return a note for durations if market time and the machine's time differ."""
         return (
             ""
             if self.clock.scale == 1
@@ -223,7 +223,7 @@ class Session:
         )
 
     def _with_cluster_name(self, value: Any) -> Any:
-        """The answer with the cluster's name in it; in a list, in every row."""
+        """Return the answer with the cluster's name in it; in a list, in every row."""
         if isinstance(value, list):
             return [self._with_cluster_name(row) for row in value]
         if "store" not in self.__dict__ or not isinstance(value, dict) or "cluster" in value:
@@ -240,7 +240,7 @@ def _plain(value: Any) -> Any:
 
 
 def side_by_side(*calls: Callable[[], Any]) -> list[Any]:
-    """The results of several calls that run at the same time, in order. When all have ended, the first error is
+    """Return the results of several calls that run at the same time, in order. When all have ended, the first error is
     raised."""
     with ThreadPoolExecutor(len(calls), thread_name_prefix="everspot-read") as pool:
         running = [pool.submit(call) for call in calls]

@@ -15,7 +15,7 @@ _Row = dict[str, Any]
 
 
 def compare_sets(jobs: Sequence[_Row], a: list[str], b: list[str], metric: str | None) -> _Row:
-    """The answer of the command. `jobs`: all jobs, as rows of the report. Only jobs that succeeded are compared.
+    """Return the answer of the command. `jobs`: all jobs, as rows of the report. Only succeeded jobs are compared.
 
     Raises:
         CliError: if a set chooses no job, no successful one, or one that the other set has too, or if no job of a set
@@ -142,7 +142,7 @@ def _number(metric: str) -> _Figure:
 
 
 def _common_metric(a: Sequence[_Row], b: Sequence[_Row]) -> str | None:
-    """The accuracy, if both sides report one, else the first metric that both have; None if they have none."""
+    """Return the accuracy if both sides report it, else the first metric that both have, else None."""
     from everspot_cli.report.model import ACCURACY
 
     common = set.intersection(*({name for job in side for name in job["metrics"]} for side in (a, b)))
@@ -150,7 +150,7 @@ def _common_metric(a: Sequence[_Row], b: Sequence[_Row]) -> str | None:
 
 
 def _measure(done: Mapping[str, list[_Row]], name: str, unit: str, figure: _Figure) -> _Row | None:
-    """A row; None if a side has no value."""
+    """Return the row of a measure, or None if a side has no value."""
     a, b = ([value for job in done[side] if (value := figure(job)) is not None] for side in ("a", "b"))
     return _row(name, unit, compared(a, b)) if a and b else None
 
@@ -178,7 +178,7 @@ def _row(name: str, unit: str, comparison: Comparison) -> _Row:
 
 
 def _side(chosen: Sequence[_Row], done: Sequence[_Row], unpriced: set[str]) -> _Row:
-    """One set. Its dollars are those of all its jobs, and None if a price is not known."""
+    """Return the row of one set. Its dollars are those of all its jobs, or None if a price is unknown."""
     priced = not any(job["job_id"] in unpriced for job in chosen)
     spent = sum(job["cost_usd"] + job["abroad_usd"] + job["egress_usd"] for job in chosen) if priced else None
     return {

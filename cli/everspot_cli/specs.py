@@ -54,7 +54,7 @@ class Overrides:
         return cls(fields | name_field, (*bad, *unread), Exit.USAGE if bad else Exit.USER)
 
     def over(self, data: dict[str, Any]) -> dict[str, Any]:
-        """The file's fields with these in place of its own."""
+        """Return the file's fields, replaced by the overrides."""
         data = dict(data)
         for path, value in self.fields.items():
             # The name of a variable is one word, whatever is in it.
@@ -69,8 +69,8 @@ class Overrides:
 
 
 def read_spec(path: Path, overrides: Overrides | None = None, *, forced: bool = False) -> JobSpec:
-    """The job that a file describes, with the overrides of the command line. `code` is resolved relative to the file.
-    `forced`: the author insists on a deadline that cannot be kept.
+    """Return the job that a file describes, with the overrides of the command line. `code` is resolved relative to the
+    file. `forced`: the author insists on a deadline that cannot be kept.
 
     Raises:
         CliError: if there is no such file, or if it is no valid job; with every fault, including those of the options.
@@ -89,7 +89,7 @@ def read_spec(path: Path, overrides: Overrides | None = None, *, forced: bool = 
 
 
 def changed(spec: JobSpec, subject: str, overrides: Overrides) -> JobSpec:
-    """A submitted job with other values in some fields. `subject`: its name, for errors.
+    """Return a submitted job with other values in some fields. `subject`: its name, for errors.
 
     Raises:
         CliError: if the result is no valid job, or if it names other code, requirements or datasets, which are read
@@ -108,7 +108,7 @@ def changed(spec: JobSpec, subject: str, overrides: Overrides) -> JobSpec:
 
 
 def _refused(subject: str, overrides: Overrides, spec_problems: list[Problem]) -> CliError:
-    """The error with all problems of a job and of the options that change it."""
+    """Return the error with all problems of a job and of the options that change it."""
     problems = [*overrides.problems, *listed(spec_problems)]
     if not spec_problems:
         return CliError("options cannot be read", overrides.code, problems=problems)
@@ -122,7 +122,7 @@ def _refused(subject: str, overrides: Overrides, spec_problems: list[Problem]) -
 
 
 def examined(path: Path, data: dict[str, Any], *, forced: bool = False) -> tuple[JobSpec | None, list[Problem]]:
-    """The job of these fields, and their problems. None instead of the job if there are any. `path`: the job's file."""
+    """Return the job of these fields, or None, and their problems. `path`: the job's file."""
     problems: list[Problem] = []
     spec: JobSpec | None = None
     try:

@@ -65,7 +65,7 @@ class Stack:
 
     @classmethod
     def read(cls, name: str | None) -> "Stack":
-        """A stack with its outputs.
+        """Return a stack with its outputs.
 
         Raises:
             CliError: if there is no `pulumi`, no such stack, or no cluster in it.
@@ -102,7 +102,7 @@ class Stack:
         return pending_operations(self.state)
 
     def deletes(self) -> tuple[str, ...]:
-        """The cluster's buckets that a destroy deletes with all that is in them, by the stack's state.
+        """Return the cluster's buckets that a destroy deletes with their contents, from the stack's state.
 
         Raises:
             CliError: if the state cannot be read.
@@ -239,7 +239,7 @@ class _Watch:
 
 
 def _read_stack(pulumi: str, name: str | None, *arguments: str) -> dict[str, Any]:
-    """The answer of `pulumi stack`, which changes nothing."""
+    """Return the answer of `pulumi stack`, which changes nothing."""
     command = [pulumi, "stack", *arguments, "--non-interactive", *_chosen(name)]
     try:
         done = subprocess.run(  # noqa: S603 - our own words, no shell
@@ -257,7 +257,7 @@ def _read_stack(pulumi: str, name: str | None, *arguments: str) -> dict[str, Any
 
 
 def _bucket(url: str) -> str:
-    """The bucket of a store's URL; of a folder its path."""
+    """Return the bucket of a store's URL, or the path of a folder."""
     parts = urlsplit(url)
     return parts.netloc or parts.path
 

@@ -34,5 +34,5 @@ MEANING_OF_REASON: dict[Reason, str] = {
 
 
 def because(reason: str) -> str:
-    """The words for a reason as rows have it."""
+    """Return the text for a reason in a row."""
     return MEANING_OF_REASON[Reason(reason)]

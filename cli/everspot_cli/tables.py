@@ -34,8 +34,8 @@ NARROW = 110
 
 
 def sheet(columns: Sequence[str], *, text_columns: int, fold: Sequence[str] = ()) -> Table:
-    """An empty table whose first `text_columns` columns are text, the others figures. Figures are never cut; if the
-    width does not suffice, the columns named in `fold` are continued on a second line."""
+    """Return an empty table whose first `text_columns` columns are text, the others figures. Figures are never cut; if
+    the width does not suffice, the columns named in `fold` are continued on a second line."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for index, name in enumerate(columns):
         folds = name in fold
@@ -45,23 +45,23 @@ def sheet(columns: Sequence[str], *, text_columns: int, fold: Sequence[str] = ()
 
 
 def stamp(moment: datetime, *, dated: bool) -> str:
-    """A moment for a row of a table; with its day if the rows are of several days."""
+    """Return a moment for a row of a table; with its day if the rows are of several days."""
     return f"{moment:%m-%d %H:%M:%S}" if dated else f"{moment:%H:%M:%S}"
 
 
 def humane(moment: datetime, now: datetime) -> str:
-    """A moment relative to now: `3h12m ago`, `in 4m05s`."""
+    """Return a moment relative to now: `3h12m ago`, `in 4m05s`."""
     seconds = (now - moment).total_seconds()
     return f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
 
 
 def dated(moment: datetime, now: datetime) -> str:
-    """A moment relative to now, with its date: `3h12m ago (2026-03-01 12:00 UTC)`."""
+    """Return a moment relative to now, with its date: `3h12m ago (2026-03-01 12:00 UTC)`."""
     return f"{humane(moment, now)} ({moment:%Y-%m-%d %H:%M} UTC)"
 
 
 def duration(seconds: float | None) -> str:
-    """A duration in at most two units: `3h12m`, `4m05s`, `12s`."""
+    """Return a duration in at most two units: `3h12m`, `4m05s`, `12s`."""
     if seconds is None:
         return "—"
     sign, whole = ("-", -seconds) if seconds < 0 else ("", seconds)
@@ -74,12 +74,13 @@ def duration(seconds: float | None) -> str:
 
 
 def state_text(state: str) -> Text:
-    """A state in its colour."""
+    """Return a state in its colour."""
     return Text(state, style=STYLE.get(state, ""))
 
 
 def status(row: dict[str, Any]) -> Text:
-    """A job's state in its colour, with a mark if its deadline has passed. A failed job with a deadline stays late."""
+    """Return a job's state in its colour, with a mark if its deadline has passed. A failed job with a deadline stays
+    late."""
     text = state_text(row["status"])
     if late(row):
         text.append(", late", style="bold red")
@@ -89,7 +90,7 @@ def status(row: dict[str, Any]) -> Text:
 
 
 def unkept(row: dict[str, Any]) -> list[str]:
-    """What a job that has not succeeded has lost or may lose, because its program keeps no checkpoints."""
+    """Describe what a job that has not succeeded has lost or may lose, because its program keeps no checkpoints."""
     if row["status"] == "SUCCEEDED":
         return []
     times, seconds = row.get("from_zero"), row.get("unkept_seconds")
@@ -98,12 +99,12 @@ def unkept(row: dict[str, Any]) -> list[str]:
 
 
 def late(row: dict[str, Any]) -> bool:
-    """Whether a job's deadline has passed, which for a failed one goes without saying."""
+    """Return whether a job's deadline has passed. A failed job with a deadline is always late."""
     return bool(row["deadline"] == "missed" and row["status"] != "FAILED")
 
 
 def steps(row: dict[str, Any], between: str = " ") -> str:
-    """Progress, such as `120/938 13%`. A job that succeeded before its last step called `run.finish()`."""
+    """Return progress, such as `120/938 13%`. A job that succeeded before its last step called `run.finish()`."""
     if not row["total_steps"]:
         return str(row["step"] or "—")
     if row["status"] == "SUCCEEDED" and row["step"] < row["total_steps"]:
@@ -112,8 +113,8 @@ def steps(row: dict[str, Any], between: str = " ") -> str:
 
 
 def jobs_table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Table:
-    """The queue. In a narrow terminal a job's instance is below its id, and priority and submission are only in
-    `everspot job ID`."""
+    """Return the table of the queue. In a narrow terminal a job's instance is below its id, and priority and submission
+    are only in `everspot job ID`."""
     wide = sheet(
         ("ID", "PRIORITY", "SUBMITTED", "STATUS", "ON", "STEPS", "TOT. DURATION", "JOB DURATION", "#INT."),
         text_columns=5,
@@ -141,20 +142,20 @@ def jobs_table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Tab
 
 
 def fits(table: Table, width: int) -> bool:
-    """Whether a table is shown in full on a terminal of so many columns."""
+    """Return whether a table is shown in full on a terminal of so many columns."""
     console = PlainConsole(width=1000)
     return Measurement.get(console, console.options, table).maximum <= width
 
 
 def place(row: dict[str, Any], between: str = " ") -> str:
-    """The instance that a job has, or where it is away; `—` if it has none."""
+    """Return the instance of a job, or the cluster that it visits, or `—`."""
     if not row["instance_type"]:
         return row["owner"] or where(row).replace(": ", f":{between}") or "—"
     return f"{row['instance_type']}{between}{row['zone']} {row['market']}"
 
 
 def where(row: dict[str, Any]) -> str:
-    """Where a job is that is away, such as `at beta as visit-…-v1: RUNNING`; empty if it is not."""
+    """Return where a job is away, such as `at beta as visit-…-v1: RUNNING`, or ""."""
     away = row["away"]
     return f"at {away['cluster']} as {away['visit']}: {away['told'] or 'being copied'}" if away is not None else ""
 
@@ -166,7 +167,7 @@ def belongs(row: dict[str, Any]) -> str | None:
 
 
 def instances_table(rows: Sequence[dict[str, Any]], width: int) -> Table:
-    """The fleet. In a narrow terminal type and zone are below the id."""
+    """Return the table of the instances. In a narrow terminal type and zone are below the id."""
     wide = sheet(("INSTANCE", "TYPE", "ZONE", "MARKET", "ROLE", "STATE", "JOB", "NOTICE", "AGE"), text_columns=8)
     narrow = sheet(("INSTANCE", "STATE", "JOB", "AGE"), text_columns=3, fold=("JOB",))
     for row in rows:
@@ -186,7 +187,7 @@ def instances_table(rows: Sequence[dict[str, Any]], width: int) -> Table:
 
 
 def notice_words(row: dict[str, Any]) -> str:
-    """What is known of an instance's end or trouble; empty if nothing is."""
+    """Describe an instance's notice or trouble. Empty without one."""
     if row["interrupted"]:
         return "taken by the cloud"
     if row.get("detail") and not row["notice"]:
@@ -195,7 +196,7 @@ def notice_words(row: dict[str, Any]) -> str:
 
 
 def facts(pairs: Sequence[tuple[str, Any]]) -> Table:
-    """Names and values, one below the other. Values of None are left out."""
+    """Return a table of names and values, one below the other. Values of None are left out."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(style="bold")
     table.add_column(overflow="fold")

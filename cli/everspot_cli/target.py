@@ -32,7 +32,8 @@ class Target:
 
 
 def choose(store: str | None, cluster: str | None, stack: str | None) -> Target:
-    """The cluster of the options, else of the environment, else the one in use, else of this folder's Pulumi stack.
+    """Return the cluster of the options, else of the environment, else the current one, else of this folder's Pulumi
+    stack.
 
     Raises:
         CliError: if more than one option is given, or nothing names a cluster.
@@ -57,7 +58,7 @@ def choose(store: str | None, cluster: str | None, stack: str | None) -> Target:
 
 
 def as_url(location: str) -> str:
-    """A store as a URL: a plain path becomes a folder's URL."""
+    """Return a store's URL. A plain path becomes the URL of a folder."""
     return location if "://" in location else Path(location).resolve().as_uri()
 
 
@@ -76,7 +77,7 @@ def noted(name: str, source: str) -> Target:
 
 
 def refused(pulumi: str, stack: str | None, stderr: str, otherwise: str) -> CliError:
-    """The error if `pulumi` does not answer about a stack, by its own last line.
+    """Return the error for `pulumi` not answering about a stack, with the last line of its output.
 
     If the stack does not exist, the error lists the existing stacks. `otherwise`: the words before any other message of
     `pulumi`.
@@ -90,7 +91,7 @@ def refused(pulumi: str, stack: str | None, stderr: str, otherwise: str) -> CliE
 
 
 def _stacks(pulumi: str) -> list[str]:
-    """The stacks of the project in this folder; empty if Pulumi does not answer."""
+    """Return the stacks of the project in this folder; empty if Pulumi does not answer."""
     listing = _run_pulumi([pulumi, "stack", "ls", "--json", "--non-interactive"])
     try:
         return sorted(str(row["name"]) for row in json.loads(listing.stdout)) if not listing.returncode else []

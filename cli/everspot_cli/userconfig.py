@@ -32,23 +32,23 @@ class UserConfig:
     clusters: dict[str, KnownCluster] = field(default_factory=dict)
 
     def with_cluster(self, cluster: KnownCluster) -> "UserConfig":
-        """A copy with one more cluster, which is the one in use."""
+        """Return a copy with one more cluster, which becomes the current one."""
         return UserConfig(cluster.name, {**self.clusters, cluster.name: cluster})
 
     def without(self, name: str) -> "UserConfig":
-        """A copy without a cluster."""
+        """Return a copy without a cluster."""
         remaining = {key: cluster for key, cluster in self.clusters.items() if key != name}
         return UserConfig(None if self.current == name else self.current, remaining)
 
 
 def path() -> Path:
-    """The path of the file, whether it exists or not. It follows the XDG base directory specification: a
+    """Return the path of the file, whether it exists or not. It follows the XDG base directory specification: a
     relative `XDG_CONFIG_HOME` is ignored (https://specifications.freedesktop.org/basedir-spec/latest/)."""
     return base("XDG_CONFIG_HOME", ".config") / "everspot" / "config.toml"
 
 
 def base(variable: str, fallback: str) -> Path:
-    """One of the XDG base directories. `fallback`: below the home folder."""
+    """Return one of the XDG base directories. `fallback`: below the home folder."""
     configured = Path(os.environ.get(variable) or "")
     if configured.is_absolute():
         return configured
@@ -59,7 +59,7 @@ def base(variable: str, fallback: str) -> Path:
 
 
 def load() -> UserConfig:
-    """The file's content; empty if there is no file.
+    """Return the file's content. Empty if the file does not exist.
 
     Raises:
         CliError: if it cannot be read.
@@ -98,7 +98,7 @@ def save(config: UserConfig) -> None:
 
 
 def _quoted(text: str) -> str:
-    """A basic string of TOML. It is escaped like JSON."""
+    """Return a basic string of TOML, which is escaped like JSON."""
     return json.dumps(text, ensure_ascii=False)
 
 

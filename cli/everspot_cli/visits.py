@@ -13,8 +13,8 @@ from everspot_cli.tables import dated, where
 
 
 def travels(record: JobRecord) -> dict[str, Any]:
-    """Where a job is if it is away, its trips, and what they have cost: by the bills of the hosts, that of the present
-    visit so far included, and for the way."""
+    """Return where a job is away, its trips, and their cost: by the bills of the hosts, with the present visit so far,
+    and for the transfer."""
     egress = sum((trip.egress_usd for trip in record.trips), 0.0)
     return {
         "away": record.away.model_dump(mode="json") if record.away is not None else None,
@@ -31,8 +31,8 @@ def visit_fields(submission: JobSubmission) -> dict[str, Any] | None:
 
 
 def spent_abroad(record: JobRecord | None) -> Amount:
-    """What a job's visits have cost, egress included: those that are over, and the one that goes on as far as home was
-    told."""
+    """Return the cost of a job's visits, egress included: of the ended ones, and of the present one as far as the host
+    has reported it."""
     if record is None:
         return Amount()
     dollars, gpu_hours = used(record.trips)
@@ -40,7 +40,7 @@ def spent_abroad(record: JobRecord | None) -> Amount:
 
 
 def away_words(row: dict[str, Any], now: datetime) -> str | None:
-    """Where a job is, since when and why; None if it is not away."""
+    """Describe where a job is away, since when and why. None if it is not away."""
     away = row["away"]
     if away is None:
         return None
@@ -50,7 +50,7 @@ def away_words(row: dict[str, Any], now: datetime) -> str | None:
 
 
 def trip_words(row: Mapping[str, Any]) -> str | None:
-    """A line for each trip; None if there was none."""
+    """Return a line for each trip. None without trips."""
     return "\n".join(map(_trip, row["trips"])) or None
 
 

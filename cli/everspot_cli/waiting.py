@@ -30,7 +30,8 @@ class WaitReading:
     doubts: str
 
     def because(self, job_id: str) -> tuple[str, datetime | None]:
-        """The reason for one job that waits, and when the scheduler found it; None if it is not the scheduler's."""
+        """Return the reason why a job waits, and when the scheduler found it. None if the reason is not the
+        scheduler's."""
         wait = self.waits.get(job_id)
         if self.trouble:
             return _join(self.trouble, self.doubts), None
@@ -39,8 +40,8 @@ class WaitReading:
         return _join(wait.words, self.doubts if wait.why in NOTHING_RUNS_IT else ""), wait.since
 
     def row(self, job_id: str) -> dict[str, Any]:
-        """The fields of a job's row about its waiting. The plans of a silent scheduler are left out, because it does
-        nothing."""
+        """Return the fields of a job's row about its waiting. The plans of a silent scheduler are left out, because it
+        does nothing."""
         because, since = self.because(job_id)
         wait = self.waits.get(job_id) if not self.trouble else None
         pool = wait.waits_for if wait is not None else None
@@ -74,8 +75,8 @@ def read(session: Session, jobs: Collection[str]) -> WaitReading:
 
 
 def waiting_table(rows: Sequence[dict[str, Any]], now: datetime) -> Table | None:
-    """A table of the jobs for which the scheduler says what they wait for, ordered by when they get on-demand. None
-    without any."""
+    """Return a table of the jobs whose wait the scheduler explains, ordered by their on-demand launch. None without
+    any."""
     detailed = sorted((row for row in rows if _has_forecast(row)), key=lambda row: (_soon(row), row["job_id"]))
     if not detailed:
         return None
@@ -104,7 +105,7 @@ def _soon(row: dict[str, Any]) -> datetime:
 
 
 def sentences(rows: Sequence[dict[str, Any]], now: datetime) -> list[str]:
-    """A sentence for each reason of the other waiting jobs, the most frequent first."""
+    """Return a sentence for each reason of the other waiting jobs, the most frequent first."""
     rows_by_reason: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         if row["waits_because"] and not _has_forecast(row):
@@ -120,7 +121,7 @@ def _sentence(words: str, waiting: Sequence[dict[str, Any]], now: datetime) -> s
 
 
 def _so_long(waiting: Sequence[dict[str, Any]], now: datetime) -> str:
-    """Since when it has been so, and since when they are there at all: a new reason starts again."""
+    """Describe since when the reason holds, and since when the jobs exist. A new reason starts again."""
     since = min((row["waits_since"] for row in waiting if row["waits_since"] is not None), default=None)
     if since is None:
         return ""
@@ -128,29 +129,31 @@ def _so_long(waiting: Sequence[dict[str, Any]], now: datetime) -> str:
 
 
 def submitted(waiting: Sequence[dict[str, Any]], now: datetime) -> str:
-    """When the first of these jobs was submitted: `submitted 3h12m ago`."""
+    """Return when the first of these jobs was submitted: `submitted 3h12m ago`."""
     return f"submitted {humane(min(row['submitted_at'] for row in waiting), now)}"
 
 
 def on_demand_words(row: dict[str, Any], now: datetime) -> str | None:
-    """The latest moment at which on-demand is launched for a waiting job, with the reason if no deadline gives it."""
+    """Return the latest moment at which on-demand is launched for a waiting job, with the reason if no deadline gives
+    it."""
     at = row["on_demand_at"]
     return f"{dated(at, now)} at the latest{_undated(row, ', ')}" if at else None
 
 
 def _undated(row: dict[str, Any], before: str) -> str:
-    """The reason for a job without a deadline: a day without spot (`AGED` in the schedule). Empty with a deadline."""
+    """Return the reason for a job without a deadline: a day without spot (`AGED` in the schedule). Empty with a
+    deadline."""
     return "" if row["deadline_at"] else f"{before}after a day without spot"
 
 
 def wait_pool(row: dict[str, Any]) -> str | None:
-    """The pool that a job waits for, for people."""
+    """Return the pool that a job waits for, for people."""
     pool = row["waits_for"]
     return f"{pool['instance_type']} {pool['zone']} {pool['market']}" if pool else None
 
 
 def _written(store: Store) -> tuple[Waiting | None, str]:
-    """The written note, and why it is not available."""
+    """Return the scheduler's note, or why it is not available."""
     try:
         return store.notes.waiting(), ""
     except BadDocument as error:

@@ -30,7 +30,7 @@ _TOLD = 1500  # characters of pip's last words
 
 
 def locked(text: str, file: Path) -> tuple[list[str], list[str]]:
-    """The lines of a lock file for pip, hashes included, and the names of the packages that the image contains.
+    """Return the lines of a lock file for pip, hashes included, and the names of the packages that the image contains.
 
     Raises:
         CliError: naming every line that is no `name==version`.
@@ -92,7 +92,7 @@ def gathered(
 
 
 def _joined(text: str) -> list[str]:
-    """Logical lines: continued ones joined, comments and empty ones left out."""
+    """Return logical lines: continued lines are joined, comments and empty lines left out."""
     lines = text.replace("\\\r\n", " ").replace("\\\n", " ").splitlines()
     bare = (re.sub(r"(^|\s)#.*$", "", line).strip() for line in lines)
     return [" ".join(line.split()) for line in bare if line]

@@ -15,8 +15,8 @@ SIZE = 256 * 1024  # of a job's file; the largest honest one known is two kiloby
 
 
 def read_yaml(path: Path, *, size: int = SIZE, nodes: int = NODES) -> Any:
-    """The content of a file of at most `size` bytes and `nodes` values: None, booleans, numbers, texts, lists and
-    mappings.
+    """Return the content of a file of at most `size` bytes and `nodes` values: None, booleans, numbers, texts, lists
+    and mappings.
 
     Raises:
         CliError: if there is no such file, or it is too large, too deep, no UTF-8 or no YAML, or has values that

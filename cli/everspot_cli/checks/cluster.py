@@ -115,7 +115,7 @@ def _instances(session: Session) -> Check:
 
 
 def _prices(session: Session) -> Check:
-    """The age of the prices that deadlines, budgets and reports use."""
+    """Check the age of the prices that deadlines, budgets and reports use."""
     table, fix = session.price_table, "everspot cost prices refresh"
     if table is None:
         days = sorted({p.as_of for p in _listed(session) if p.as_of is not None})

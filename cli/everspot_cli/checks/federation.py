@@ -20,7 +20,7 @@ _FIX = (
 
 
 def peers_check(session: Session) -> Check:
-    """Whether jobs can be exchanged with every peer. One that was known and is down fails the check only while jobs of
+    """Check that jobs can be exchanged with every peer. A known peer that is down fails the check only while jobs of
     this cluster are there: it may have been taken down on purpose.
 
     Raises:
@@ -47,7 +47,7 @@ def peers_check(session: Session) -> Check:
 
 
 def _away(session: Session) -> dict[str, list[str]]:
-    """The jobs of this cluster that are away, by the peer that has them."""
+    """Return the jobs of this cluster that are away, by peer."""
     jobs_by_peer: dict[str, list[str]] = defaultdict(list)
     for job, doc in sorted(session.store.records.scan().items()):
         if doc.value.away is not None:

@@ -90,7 +90,8 @@ def _check(orphan: Orphan) -> Check:
 
 
 def _declared(session: Session) -> Collection[str] | None:
-    """The fleets and groups that the last update declared in the store; None if none did."""
+    """Return the fleets and groups that the last update declared in the store, or None if no update has declared
+    any."""
     try:
         declared = session.store.declared_capacity()
     except (BadDocument, CliError):
@@ -99,7 +100,7 @@ def _declared(session: Session) -> Collection[str] | None:
 
 
 def _in_a_project() -> bool:
-    """Whether this folder, or one above it, is a Pulumi project."""
+    """Return whether this folder, or one above it, is a Pulumi project."""
     here = Path.cwd()
     return bool(os.environ.get("PULUMI_STACK")) or any(
         (folder / "Pulumi.yaml").is_file() for folder in (here, *here.parents)

@@ -131,7 +131,8 @@ def _print(session: Session, reading: BudgetReading, rows: list[BudgetRow]) -> N
 
 
 def _table(rows: list[BudgetRow], width: int) -> Table:
-    """The caps. In a narrow terminal a row's period and unit are below whose it is, and the bars are shorter."""
+    """Return the table of the caps. In a narrow terminal a row's period and unit are below its team, and the bars are
+    shorter."""
     wide = sheet(["WHOSE", "PER", "", "SPENT", "COMMITTED", "FORECAST", "CAP", ""], text_columns=3)
     narrow = sheet(["WHOSE, PER", "SPENT", "COMMITTED", "FORECAST", "CAP", ""], text_columns=1, fold=("WHOSE, PER", ""))
     before = None
@@ -148,7 +149,7 @@ def _table(rows: list[BudgetRow], width: int) -> Table:
 
 
 def _bar(row: BudgetRow, length: int) -> Text:
-    """A bar of spent and committed: red if the cap is spent, yellow if the forecast passes it, else green."""
+    """Return a bar of spent and committed: red if the cap is spent, yellow if the forecast passes it, else green."""
     if row.cap is None:
         return Text("")
     if not row.cap and length == NARROW_BAR:

@@ -51,7 +51,7 @@ def _row(change: AppliedChange) -> dict[str, Any]:
 
 
 def _side(figures: CostFigures | None) -> dict[str, Any] | None:
-    """One side of a change, in USD per month; None if it is not known."""
+    """Return one side of a change, in USD per month. None if it is unknown."""
     if figures is None or figures.nothing_known:
         return None
     teams = {team: cost.model_dump() for team, cost in sorted(figures.teams.items())}
@@ -71,14 +71,14 @@ def _table(applied_changes: list[AppliedChange], width: int) -> Table:
 
 
 def did_words(change: AppliedChange) -> str:
-    """What was done, such as `2 create, 1 update`; of an update that failed, what was to be done."""
+    """Return what a change did, such as `2 create, 1 update`. For a failed update, what it was meant to do."""
     done = ", ".join(f"{count} {deed}" for deed, count in change.steps.items()) or "—"
     return done if change.whole else f"failed: {done}"
 
 
 def cost_words(change: AppliedChange) -> str:
-    """The expected dollars before and after; `unknown` where nobody knew, as after an update that failed; the least
-    where something has no price."""
+    """Return the expected dollars before and after: `unknown` if they were not known, as after a failed update, and a
+    lower bound if something has no price."""
     estimate = change.estimate
     if estimate is None:
         return UNKNOWN

@@ -114,7 +114,7 @@ def _print_sets(session: Session, answer: dict[str, Any]) -> None:
 
 
 def _shown(unit: str) -> Callable[[float], str]:
-    """How figures of a unit are shown."""
+    """Return the format for figures of a unit."""
     formats: dict[str, Callable[[float], str]] = {
         "usd": money,
         "seconds": duration,
@@ -158,7 +158,7 @@ def _on_demand(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cheaper(left_side: dict[str, Any], right_side: dict[str, Any]) -> float | None:
-    """How much less the left side costs, in percent."""
+    """Return how much less the left side costs, in percent."""
     return 100 * (1 - left_side["cost_usd"] / right_side["cost_usd"]) if right_side["cost_usd"] else None
 
 

@@ -81,7 +81,7 @@ def drain(
 
 
 def owned(session: Session) -> list[str]:
-    """The jobs that have an instance, here or at another cluster, sorted."""
+    """Return the jobs that have an instance, here or at another cluster, sorted."""
     busy = (doc.value for doc in session.store.records.scan().values())
     return sorted(record.job_id for record in busy if record.state.owned or record.state is JobState.AWAY)
 
@@ -100,7 +100,7 @@ def _wait_drained(session: Session, limit: timedelta) -> list[str]:
 
 
 def _launched(session: Session) -> list[str]:
-    """The instances that the scheduler has launched and that still run."""
+    """Return the instances that the scheduler has launched and that still run."""
     store = session.store
     launched = launched_ids(doc.value for doc in store.launching.scan().values())
     if not launched:

@@ -77,7 +77,7 @@ def pull(
 
 
 def _nothing(session: Session, job: str, path: str) -> CliError:
-    """Why there is nothing to pull: not yet, not at all, or not of this name."""
+    """Return the error that says why there is nothing to pull: not yet, not at all, or not of this name."""
     if path:
         others = [output.path for output in session.store.outputs(job).list()]
         names = first_few(others, _NAMED, rest=", and {} more")

@@ -60,7 +60,7 @@ def _checks(session: Session) -> list[Check]:
 
 
 def _stack_checks(session: Session, url: str | None, *, readable: bool = False) -> list[Check]:
-    """The checks of the stack. A stack whose first update was killed names no store, and may yet cost money."""
+    """Check the stack. A stack whose first update was killed names no store, and may still cost money."""
     try:
         state = stack_state(session, url)
     except CliError as error:
@@ -73,7 +73,7 @@ def _stack_checks(session: Session, url: str | None, *, readable: bool = False) 
 
 
 def _url_region(url: str) -> str | None:
-    """The region that a store's URL names. None: it names none, or is no valid URL."""
+    """Return the region that a store's URL names. None if it names no region or is invalid."""
     try:
         return split_region(url)[1]
     except StoreError:

@@ -103,7 +103,7 @@ def down(
 
 
 def _stack(session: Session, name: str | None) -> Stack:
-    """The stack to destroy. If the cluster was chosen in another way too, the stack has to be the same cluster's."""
+    """Return the stack to destroy. If the cluster was chosen in another way too, both must be the same cluster."""
     if name and session.stack and name != session.stack:
         raise CliError(f"two stacks are named: {session.stack} and {name}", Exit.USAGE)
     name = name or session.stack
@@ -128,7 +128,8 @@ def _is_cluster_chosen(session: Session) -> bool:
 
 
 def _manifest(session: Session, declared: Stack) -> Manifest:
-    """The cluster's manifest. If its store is gone already, it is made from the stack's outputs."""
+    """Return the cluster's manifest. If its store is deleted already, the manifest is built from the stack's
+    outputs."""
     outputs = declared.outputs
     try:
         if outputs["controlUrl"]:
@@ -143,8 +144,8 @@ def _manifest(session: Session, declared: Stack) -> Manifest:
 
 
 def _look(manifest: Manifest) -> tuple[Site, list[Left]]:
-    """What the cloud has of the cluster. It is asked before anything is changed, so that a cloud that does not answer
-    is known early."""
+    """Return the cluster's site and its resources. The cloud is asked before anything is changed, so that an
+    unreachable cloud is noticed early."""
     try:
         site = provider(manifest.cloud).site(manifest)
         return site, site.remaining()
@@ -173,7 +174,7 @@ class _CloudView:
     declared_ids: Collection[str]
 
     def orphans(self) -> list[Orphan]:
-        """What belongs to no stack, and what it costs."""
+        """Return the resources that belong to no stack, with their cost."""
         refused: list[str] = []
         try:
             orphans = find_orphans(
@@ -189,7 +190,7 @@ class _CloudView:
 def _confirm(
     session: Session, declared: Stack, before: Sequence[Left], yes: bool, force: bool, orphans: Sequence[Orphan]
 ) -> None:
-    """Say what goes, and ask. What would lose jobs for good is not done without --force where nobody is asked."""
+    """Print what will be deleted, and ask. Losing jobs needs --force where nobody can be asked."""
     running = [item for item in before if item.kind == "instance" and not item.ending]
     words = (
         f"{declared.outputs['cluster']} ({declared.label}) has {counted(len(running), 'instance')}. "
@@ -225,7 +226,7 @@ def _confirm(
 
 
 def _unended(session: Session) -> list[str]:
-    """The jobs that have not ended, sorted; none where there is no store any more."""
+    """Return the jobs that have not ended, sorted. Empty if the store no longer exists."""
     try:
         ended = {name for name, doc in session.store.records.scan().items() if doc.value.state.final}
         return sorted(set(session.store.jobs.scan()) - ended)
@@ -234,8 +235,10 @@ def _unended(session: Session) -> list[str]:
 
 
 def _drain(session: Session, limit: timedelta, force: bool) -> list[str] | None:
-    """Have every job checkpoint, and wait until none has an instance. Returns the jobs that had one. None: there is no
-    store any more."""
+    """Have every job checkpoint, and wait until none has an instance.
+
+    Returns the jobs that had an instance, or None if the store no longer exists.
+    """
     try:
         session.store.request_drain(build_request(session, "everspot cluster down"))
         had = owned(session)
@@ -267,8 +270,10 @@ def _still_drained(session: Session, drained: Sequence[str] | None, force: bool)
 
 
 def _release(session: Session, site: Site, before: Sequence[Left]) -> list[str]:
-    """Wait until the scheduler has released what it launched, and end what it does not release. Returns the ids of the
-    latter."""
+    """Wait until the scheduler has released the instances that it launched, and end those that it does not release.
+
+    Returns the ids of the instances that were ended here.
+    """
 
     def launched() -> list[Left]:
         return [instance for instance in _list_remaining(site) if instance.launched and not instance.ending]
@@ -293,8 +298,8 @@ def _release(session: Session, site: Site, before: Sequence[Left]) -> list[str]:
 
 
 def _remove_orphans(cloud_view: _CloudView) -> list[str]:
-    """Remove what belongs to no stack, and wait until it is gone: the stack's network cannot be deleted before. Returns
-    the names.
+    """Remove resources that belong to no stack, and wait until they are deleted. Before that the stack's network cannot
+    be deleted. Returns their names.
 
     What costs nothing goes last, since the other may need it, and what of it cannot be removed is only named.
     """
@@ -343,8 +348,8 @@ def _remove(site: Site, resources: Sequence[Left]) -> None:
 
 
 def _check(session: Session, site: Site) -> list[Left]:
-    """What is left after the destroy, once resources that are being deleted are gone. Instances that still run are
-    ended."""
+    """Return the resources that remain after the destroy, once those being deleted are gone. Instances that still run
+    are ended."""
 
     def list_undeleted() -> list[Left]:
         return [resource for resource in _list_remaining(site) if not resource.retained]
@@ -386,7 +391,7 @@ def _end(site: Site, ids: Sequence[str]) -> None:
 
 
 def _until(session: Session, limit: timedelta, list_remaining: Callable[[], list[Any]]) -> list[Any]:
-    """Wait until nothing of it is left, or the limit is reached. Returns what is left then."""
+    """Wait until `list_remaining` returns nothing, or the limit is reached. Returns what it returned last."""
     began = session.clock.monotonic()
     while (remaining := list_remaining()) and session.clock.monotonic() - began < limit:
         session.clock.sleep(POLL)

@@ -85,12 +85,12 @@ def estimate(
 
 
 def stack_name(file: Path) -> str:
-    """The stack's name, by that of its file."""
+    """Return the stack's name, from the name of its file."""
     return file.name.removeprefix("Pulumi.").removesuffix(".yaml")
 
 
 def _read(file: Path, stack: str) -> Environment:
-    """What a settings file declares.
+    """Return the environment that a settings file declares.
 
     Raises:
         CliError: if it cannot be read, or naming everything that is wrong in it.
@@ -106,7 +106,7 @@ def _read(file: Path, stack: str) -> Environment:
 
 
 def _recent(session: Session) -> Recent:
-    """The last month of the cluster's ledger."""
+    """Return the last month of the cluster's ledger."""
     store, now = session.store, session.now
     launches, ends, points = side_by_side(store.launches.scan, store.ends.scan, store.prices)
     recent_launches = [doc.value for doc in launches.values()]
@@ -135,7 +135,7 @@ def _show(session: Session, name: str, cost_estimate: Estimate, *, compared: boo
 
 
 def _table(name: str, figures: CostFigures) -> Table:
-    """A row for each kind of each team's costs, one for each team, and the total."""
+    """Return a row for each kind of each team's costs, one for each team, and the total."""
     table = sheet([name.upper(), "TEAM", "LOW", "EXPECTED", "HIGH", "ALL ON-DEMAND"], text_columns=2)
     several = len(figures.teams) > 1
     for team, total in figures.teams.items():
@@ -156,12 +156,12 @@ def _cells(ranges: list[Range]) -> list[str]:
 
 
 def usd(amount: float) -> str:
-    """Dollars for a table: cents below a hundred."""
+    """Return dollars for a table: cents below a hundred."""
     return f"${amount:,.0f}" if amount >= 100 else f"${amount:,.2f}"
 
 
 def _change(was: Range, will: Range) -> str:
-    """What changes, by each figure."""
+    """Return the change of each figure."""
     pairs: list[tuple[str, Any, Any]] = [(key, getattr(was, key), getattr(will, key)) for key in Range.model_fields]
     if all(old == new for _, old, new in pairs):
         return "No figure changes."

@@ -109,7 +109,7 @@ def _page(answer: dict[str, Any], now: datetime) -> RenderableType:
 
 
 def _stacked(name: str, *below: str | None, problem: str | None = None) -> RenderableType:
-    """A name with what belongs to it below, so that 80 columns are enough."""
+    """Return a name with its details below, so that 80 columns are enough."""
     lines: list[RenderableType] = [Text(name)]
     lines += [Padding(Text(line, overflow="fold"), (0, 0, 0, 2)) for line in below if line]
     if problem:

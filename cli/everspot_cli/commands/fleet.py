@@ -69,7 +69,7 @@ def _page(session: Session, live: bool, *, all_pools: bool) -> RenderableType:
 
 
 def _lines(session: Session, live: bool) -> dict[str, str]:
-    """A line for each pool, printed when it changes if standard output is no terminal."""
+    """Return a line for each pool, printed when it changes if standard output is no terminal."""
     lines = {}
     for row in pool_rows(read(session, live=live)):
         pool = f"{row['instance_type']} {row['zone']} {row['market']}"
@@ -80,7 +80,7 @@ def _lines(session: Session, live: bool) -> dict[str, str]:
 
 
 def _table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Table:
-    """The table of the pools. In a narrow terminal, zone and market are below the type."""
+    """Return the table of the pools. In a narrow terminal, zone and market are below the type."""
     wide = sheet(("TYPE", "ZONE", "MARKET", *CELLS), text_columns=3)
     narrow = sheet(("POOL", *CELLS[:5], "LAUN-\nCHED", *CELLS[6:]), text_columns=1, fold=("REFUSED",))
     for row in rows:

@@ -115,7 +115,7 @@ def _unanswered(names: list[str], hint: str) -> CliError:
 
 
 def _question(name: str, cloud: str) -> tuple[str, str | None]:
-    """The question for an answer, and what is proposed."""
+    """Return the question for an answer, and the proposed answer."""
     cloud_starter = starter(cloud) if cloud in LOOKED_AT else None
     questions = {
         "cloud": (f"Cloud ({', '.join(LOOKED_AT)})", None),
@@ -128,7 +128,7 @@ def _question(name: str, cloud: str) -> tuple[str, str | None]:
 
 
 def _checked(words: dict[str, str], ids: str | None, unlisted: bool) -> tuple[CloudStarter, ProjectAnswers]:
-    """The answers, parsed.
+    """Return the answers, parsed.
 
     Raises:
         CliError: naming everything that is wrong with them.

@@ -53,7 +53,7 @@ def _page(session: Session, all: bool) -> RenderableType:
 
 
 def _lines(session: Session, all: bool) -> dict[str, str]:
-    """A line for each instance, printed when it changes if standard output is no terminal."""
+    """Return a line for each instance, printed when it changes if standard output is no terminal."""
     lines = {}
     for row in instance_rows(session, include_ended=all):
         name, jobs = row["instance_id"], row["job_id"] or ", ".join(row["residents"])

@@ -102,7 +102,7 @@ def _page(session: Session, query: JobQuery) -> RenderableType:
 
 
 def _lines(session: Session, query: JobQuery) -> dict[str, str]:
-    """A line for each job, printed when it changes if standard output is no terminal."""
+    """Return a line for each job, printed when it changes if standard output is no terminal."""
     lines = {}
     for row in job_rows(session, query).rows:
         where = f" on {row['instance_type']} {row['zone']} {row['market']}" if row["instance_type"] else ""
@@ -120,7 +120,7 @@ def _nothing(query: JobQuery) -> str:
 
 
 def _moment(session: Session, text: str | None, bad: list[dict[str, str]]) -> datetime | None:
-    """The moment that `--since` means. Faults go to `bad`, as with the other options."""
+    """Parse `--since`. Problems are added to `bad`, as with the other options."""
     if text is None:
         return None
     try:

@@ -90,7 +90,8 @@ def _job_log(session: Session, job: str, follow: bool, tail: int | None, age: ti
 
 
 def _from_peer(session: Session, away: "Away", tail: int | None, age: timedelta | None) -> "Iterable[Chunk]":
-    """What a job that is away has printed at its host; nothing, and a word about it, if this user may not read it."""
+    """Return what a job that is away has printed at its host. Empty, with a note on standard error, if this user may
+    not read it."""
     from everspot_store import StoreError
 
     peer = next((p for p in session.manifest.federation if p.name == away.cluster), None)
@@ -117,7 +118,7 @@ def _chosen(
     *,
     agent: bool = False,
 ) -> "Iterable[Chunk]":
-    """The pieces that were asked for. With `--follow`, the last lines are chosen once; later ones are printed as they
+    """Return the requested pieces. With `--follow`, the last lines are chosen once; later ones are printed as they
     come."""
     stream = session.store.agent_logs if agent else session.store.logs
     since = session.now - age if age is not None else None

@@ -55,14 +55,14 @@ Watch = Annotated[
 
 
 def current_session(context: typer.Context, json: bool = False) -> Session:
-    """The session of this run. `--json` counts before and after the command's name."""
+    """Return the session of this run. `--json` counts before and after the command's name."""
     session: Session = context.obj
     session.json = session.json or json
     return session
 
 
 def parse_duration_option(text: str, option: str) -> timedelta:
-    """The duration that an option gives.
+    """Return the duration that an option gives.
 
     Raises:
         CliError: if it is no duration.

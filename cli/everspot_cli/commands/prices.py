@@ -115,7 +115,7 @@ def _show(session: Session, only: list[str], *, written: bool) -> None:
 
 
 def _table(rows: list[dict[str, Any]], sources: list[str]) -> Table:
-    """A row for each type. Where prices have several sources, each row has the number of its own."""
+    """Return a row for each type. Where prices have several sources, each row has the number of its own."""
     several = len(sources) > 1
     table = sheet(["TYPE", "ON-DEMAND $/H", "SPOT $/H", "AS OF", *(["SOURCE"] if several else [])], text_columns=1)
     for row in rows:

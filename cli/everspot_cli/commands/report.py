@@ -60,7 +60,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def today() -> date:
-    """The day by this machine's clock."""
+    """Return the day by this machine's clock."""
     # The age of a price is counted in real days, also where the market's time runs faster.
     return datetime.now().astimezone().date()
 

@@ -66,7 +66,7 @@ def _wait(session: Session, generation: str, limit: timedelta) -> dict[str, Any]
 
 
 def _look(session: Session, generation: str) -> dict[str, Any]:
-    """The progress of the roll. `leaving` are among the `old` ones."""
+    """Return the progress of the roll. `leaving` are among the `old` ones."""
     store = session.store
     assignments, ends = store.assignments.scan(), set(store.ends.scan())
     agents = [d.value for i, d in store.instances.scan().items() if i not in ends and _is_live_agent(d.value)]

@@ -64,7 +64,7 @@ def forward(
 
 
 def inside(job_id: str, epoch: int, command: Sequence[str]) -> str:
-    """The command line that the user of the cloud's shell runs: as the job's user, in the folder of the job's code."""
+    """Return the command line for the cloud's shell: it runs as the job's user, in the folder of the job's code."""
     folder = f"{RUNS}/{job_id}-{epoch:06d}"
     change_folder = f'cd "$(ls -d {folder}*/ | tail -n 1)" && if [ -d code ]; then cd code; fi'
     whole = f"{change_folder} && export PATH={PROGRAMS}:$PATH && exec {shlex.join(command)}"
@@ -76,7 +76,7 @@ def _door(session: Session) -> Door:
 
 
 def _call_cloud(call: Callable[[], _T]) -> _T:
-    """What the cloud answers."""
+    """Call the cloud. Its errors become errors for the user."""
     try:
         return call()
     except CloudError as error:

@@ -155,7 +155,7 @@ def _answer(spec: SweepSpec, standing: SweepStanding) -> dict[str, Any]:
 
 
 def _line(spec: SweepSpec, standing: SweepStanding) -> str:
-    """The state of the sweep in one line."""
+    """Return the state of the sweep in one line."""
     states = [trial.state for trial in standing.trials]
     best = _best(spec, standing)
     best_text = f"; best so far {best.value:.5g} ({best.job_id})" if best is not None and best.value is not None else ""

@@ -56,7 +56,7 @@ def ui(
 
 
 def _browser() -> bool:
-    """Whether this terminal has a desktop beside it. A browser for terminals would take it over."""
+    """Return whether the terminal belongs to a desktop. A text browser would take the terminal over."""
     if not sys.stdout.isatty():
         return False
     return sys.platform in ("darwin", "win32") or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())

@@ -40,7 +40,7 @@ DEFINITIONS = {
 def audit_document(
     ledger: MonthLedger, manifest: Manifest, discounts: Sequence[str], allowed: Sequence[str]
 ) -> dict[str, Any]:
-    """The document. `allowed`: the types that the cluster may launch.
+    """Return the document. `allowed`: the types that the cluster may launch.
 
     Raises:
         CliError: as `parse_discounts`.
@@ -86,7 +86,7 @@ def audit_document(
 
 
 def _commitment(ledger: MonthLedger, cloud: str, discount_options: Sequence[str]) -> Measure:
-    """The best commitment on the full hours of the month, with the discounts that are published or given."""
+    """Return the best commitment on the full hours of the month, with the discounts that are published or given."""
     plans = commitment_plans(cloud)
     discounts = parse_discounts(discount_options, plans)
     launched = [i.launch.launched_at for i in ledger.material.bill.instances]

@@ -18,23 +18,23 @@ SIZE_COLUMNS = ("job", "ran on", "would do", "asked GiB", "used GiB", "cost", "w
 
 
 def part(share: float | None) -> str:
-    """A share as a percentage; `—` of nothing."""
+    """Return a share as a percentage, or `—` for None."""
     return percent(None if share is None else 100 * share)
 
 
 def total(document: dict[str, Any]) -> str:
-    """The month's dollars, as a lower bound if a price is not known."""
+    """Return the month's dollars, as a lower bound if a price is not known."""
     return f"{'' if document['known'] else '≥ '}{money(document['total_usd'])}"
 
 
 def kind_cells(document: dict[str, Any]) -> list[list[str]]:
-    """A row for each kind of use, and their sum."""
+    """Return a row for each kind of use, and their sum."""
     rows = [[k["kind"], money(k["cost_usd"]), part(k["share"]), f"{k['hours']:,.2f}"] for k in document["kinds"]]
     return [*rows, ["total", total(document), "", f"{sum(k['hours'] for k in document['kinds']):,.2f}"]]
 
 
 def pool_cells(document: dict[str, Any]) -> list[list[str]]:
-    """A row for each pool of agents."""
+    """Return a row for each pool of agents."""
     return [
         [
             p["instance_type"],
@@ -49,7 +49,7 @@ def pool_cells(document: dict[str, Any]) -> list[list[str]]:
 
 
 def size_cells(document: dict[str, Any]) -> list[list[str]]:
-    """A row for each job on a larger type than its memory needed."""
+    """Return a row for each job on a larger type than its memory needed."""
     return [
         [
             o["job_id"],
@@ -65,7 +65,7 @@ def size_cells(document: dict[str, Any]) -> list[list[str]]:
 
 
 def gpu_cells(document: dict[str, Any]) -> list[list[str]]:
-    """A row for each job that held at most half of its GPU's memory."""
+    """Return a row for each job that held at most half of its GPU's memory."""
     return [
         [
             s["job_id"],
@@ -80,7 +80,7 @@ def gpu_cells(document: dict[str, Any]) -> list[list[str]]:
 
 
 def lost_words(document: dict[str, Any]) -> str:
-    """What was lost, in a sentence."""
+    """Return what was lost, in a sentence."""
     lost = document["lost"]
     least = "at least " if lost["steps_redone_is_least"] else ""
     return (
@@ -91,13 +91,13 @@ def lost_words(document: dict[str, Any]) -> str:
 
 
 def measure_words(measure: dict[str, Any]) -> str:
-    """A measure in a line or two: what it is, and how its saving was computed."""
+    """Return a measure in a line or two: what it is, and how its saving was computed."""
     few = ", ".join(measure["jobs"][:3]) + (f" and {len(measure['jobs']) - 3} more" if len(measure["jobs"]) > 3 else "")
     return f"{measure['what']}{f' ({few})' if few else ''}. Computed: {measure['how']}."
 
 
 def why_not(measure: dict[str, Any]) -> str:
-    """Why a measure is not among the recommended ones."""
+    """Return why a measure is not among the recommended ones."""
     if measure["saving_usd"] is None:
         return f"{measure['measure']}: not recommended, its saving is unknown: {measure['how']}."
     if measure["saving_usd"] <= 0:
@@ -106,7 +106,7 @@ def why_not(measure: dict[str, Any]) -> str:
 
 
 def audit_page(document: dict[str, Any], cluster: str) -> str:
-    """The page. `document`: of `audit_document`."""
+    """Return the page. `document`: of `audit_document`."""
     moment = f"{document['as_of']:%Y-%m-%d %H:%M:%S} UTC" + ("" if document["complete"] else " · not over yet")
     scale = document["time_scale"]
     market = f" · market time, {scale:g} times as fast as real time" if scale != 1 else ""

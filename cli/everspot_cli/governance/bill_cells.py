@@ -16,7 +16,8 @@ class BrokenParquet(ValueError):
 
 
 def parquet_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The rows of a file, counted from 1, with all of its columns: text, and a mapping or a list where a cell has one.
+    """Yield the rows of a file, counted from 1, with all of its columns: text, and a mapping or a list where a cell has
+    one.
 
     Raises:
         CliError: if the packages of the extra `parquet` are not installed.

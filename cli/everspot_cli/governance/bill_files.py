@@ -33,7 +33,7 @@ class BillFile:
         self.repeated = 0
 
     def rows(self) -> Iterator[BillRow]:
-        """Its rows.
+        """Yield the rows of the file.
 
         Raises:
             CliError: if it cannot be read, or anything in it is not as it has to be.

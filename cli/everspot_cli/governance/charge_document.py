@@ -39,7 +39,8 @@ DEFINITIONS = {
 
 
 def charge_document(ledger: MonthLedger, keys: Sequence[str], metric: str | None) -> dict[str, Any]:
-    """Everything of a month. `keys`: tags; none: the usual ones that jobs of the month have, at least the team."""
+    """Return the charges of a month. `keys`: tags; without any, the usual tags that jobs of the month have, at least
+    the team."""
     material, rows = ledger.material, ledger.rows
     used = {key for row in rows if row.job_id for key in material.submissions[row.job_id].spec.tags}
     chosen = list(dict.fromkeys(keys)) or [key for key in KEYS if key in used] or [KEYS[0]]

@@ -12,12 +12,12 @@ _OF_JOBS = ("value", "untagged")
 
 
 def least(amount: float, complete: bool) -> str:
-    """Dollars; a lower bound where not all is known."""
+    """Return dollars, as a lower bound if not `complete`."""
     return money(amount) if complete else f"≥ {money(amount)}"
 
 
 def doubts(document: dict[str, Any]) -> list[str]:
-    """Why the sum of a month is a lower bound."""
+    """Return why the sum of a month is a lower bound."""
     hours, endless = document["unpriced_hours"], document["unknown_lengths"]
     reasons = [f"{hours:g} h have no price"] if hours else []
     reasons += [f"how long {first_few(endless, 5)} ran is not known"] if endless else []
@@ -25,7 +25,7 @@ def doubts(document: dict[str, Any]) -> list[str]:
 
 
 def line_cells(line: dict[str, Any]) -> list[str]:
-    """A line of charges. What its jobs lost is in the line of lost time, not in theirs: `+` says so."""
+    """Return a line of charges. Losses of its jobs are in the line of lost time, and marked with `+` here."""
     lost = f"+ {money(line['lost_usd'])}" if line["kind"] in _OF_JOBS and line["lost_usd"] else "—"
     return [
         line["value"],
@@ -38,7 +38,7 @@ def line_cells(line: dict[str, Any]) -> list[str]:
 
 
 def stage_cells(run: dict[str, Any]) -> list[list[str]]:
-    """A row for each stage of a run, and one for all of them with what was gained."""
+    """Return a row for each stage of a run, and one for all of them with what was gained."""
     rows = [
         [
             run["pipeline"],

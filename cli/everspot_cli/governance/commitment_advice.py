@@ -32,7 +32,7 @@ NOTES = (
 
 
 def parse_discounts(options: Sequence[str], plans: Sequence[CommitmentPlan]) -> dict[str, float]:
-    """The discounts by plan that people have given as PLAN=PERCENT.
+    """Return the discounts by plan from options PLAN=PERCENT.
 
     Raises:
         CliError: if one is no percentage, or of no plan of this cloud; all are named.
@@ -58,7 +58,7 @@ def parse_discounts(options: Sequence[str], plans: Sequence[CommitmentPlan]) -> 
 
 
 def build_advice(material: Material, cloud: str, months: int, discount_options: Sequence[str]) -> dict[str, Any]:
-    """The answer of the command.
+    """Return the answer of the command.
 
     Raises:
         CliError: as `parse_discounts`.

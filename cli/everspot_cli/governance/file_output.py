@@ -12,7 +12,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def as_csv(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> str:
-    """The rows as CSV with a header, lines ended by CRLF as RFC 4180 has it."""
+    """Return the rows as CSV with a header, lines ended by CRLF as RFC 4180 has it."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, fieldnames=list(columns), lineterminator="\r\n")
     writer.writeheader()

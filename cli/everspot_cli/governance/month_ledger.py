@@ -23,7 +23,7 @@ class MonthLedger:
 
 
 def parse_month(text: str | None, now: datetime) -> Month:
-    """The month that an option gives; without one, the present month in market time.
+    """Return the month of an option, or the present month in market time without one.
 
     Raises:
         CliError: if it is no month, or has not begun.
@@ -48,7 +48,7 @@ def read_month(session: Session, month: Month, as_of: datetime | None = None) ->
 
 
 def reported_at(session: Session) -> dict[str, datetime]:
-    """When the agent of each instance first reported, by instance id, as far as its record is kept."""
+    """Return when the agent of each instance first reported, by instance id, as far as its record is kept."""
     store = session.store
     present, past = side_by_side(store.instances.scan, store.past_instances.scan)
     return {iid: doc.value.booted_at for iid, doc in {**past, **present}.items()}

@@ -10,7 +10,7 @@ from everspot_cli.report.terminal import money
 
 
 def charge_page(document: dict[str, Any], cluster: str) -> str:
-    """The page. `document`: of `charge_document`."""
+    """Return the page. `document`: of `charge_document`."""
     over = "" if document["complete"] else " · not over yet"
     title = f"Charges of {document['month']}"
     pipelines = document["pipelines"]

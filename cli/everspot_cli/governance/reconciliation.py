@@ -17,7 +17,7 @@ LISTED = 20
 def reconcile_document(
     ledger: MonthLedger, bill: BillSide, result: Reconciliation, tables: Iterable[str], repeated: int, tolerance: float
 ) -> dict[str, Any]:
-    """Everything that was found. `tolerance`: percent of the larger side that the gap may be."""
+    """Return the whole reconciliation. `tolerance`: the largest accepted gap, in percent of the larger side."""
     larger = max(result.here, result.there)
     percent = float(100 * result.gap / larger) if larger else 0.0
     return {
@@ -71,7 +71,7 @@ def _sort(pairs: list[Pair]) -> dict[str, Any]:
 
 
 def _tag_lines(result: Reconciliation, bill: BillSide, key: str) -> list[dict[str, Any]]:
-    """The lines of a tag; none if the bill has that tag of no instance."""
+    """Return the lines of a tag. Empty if no instance in the bill has the tag."""
     lines = by_tag(result, bill, key)
     if not any(line.value for line in lines):
         return []

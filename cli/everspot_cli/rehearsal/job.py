@@ -70,7 +70,7 @@ def read_job(file: Path, overrides: Overrides, arguments: Sequence[str], process
 
 
 def _of_script(file: Path, overrides: Overrides) -> JobSpec:
-    """The job that a script alone is: all of its folder is the code."""
+    """Return the job of a single script: all of its folder is the code."""
     if not file.is_file():
         raise CliError(f"there is no file {file}", Exit.NOT_FOUND)
     name = re.sub(r"[^a-z0-9]+", "-", file.stem.lower()).strip("-")[:40] or "script"
@@ -103,7 +103,7 @@ def _problems(spec: JobSpec, arguments: Sequence[str], processes: int | None) ->
 
 
 def _processes(spec: JobSpec, processes: int | None) -> int:
-    """The number of processes, as `resources.gpus` gives it to the agent; 0 for a job of one without GPUs."""
+    """Return the number of processes, as `resources.gpus` gives it to the agent; 0 for a job of one without GPUs."""
     return spec.resources.gpus if processes is None else processes
 
 

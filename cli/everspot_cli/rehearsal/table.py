@@ -13,7 +13,7 @@ _LONGEST = 60
 
 
 def places_table(answer: dict[str, Any]) -> Table:
-    """One row for each place of interruption."""
+    """Return one row for each place of interruption."""
     table = sheet(
         ("INTERRUPTED", "STEP", "RESULT", "FIRST DIFFERENCE"), text_columns=4, fold=("INTERRUPTED", "FIRST DIFFERENCE")
     )
@@ -25,7 +25,7 @@ def places_table(answer: dict[str, Any]) -> Table:
 
 
 def describe_difference(difference: dict[str, Any]) -> str:
-    """A difference in one line: what, where, and both values."""
+    """Return a difference in one line: what, where, and both values."""
     name = f" {difference['name']}" if difference["name"] else ""
     where = f" at step {difference['step']}" if difference["step"] is not None else ""
     rank = f" on rank {difference['rank']}" if difference["rank"] else ""
@@ -34,7 +34,7 @@ def describe_difference(difference: dict[str, Any]) -> str:
 
 
 def fixes(answer: dict[str, Any]) -> list[str]:
-    """The sentences that say what to do, each once, with the places that they are about."""
+    """Return the advice, each sentence once, with the places of interruption that it applies to."""
     places: dict[str, list[str]] = {}
     for row in answer["places"]:
         if row["difference"]:
@@ -44,7 +44,7 @@ def fixes(answer: dict[str, Any]) -> list[str]:
 
 
 def leftovers(answer: dict[str, Any]) -> list[str]:
-    """Lines about variables that are not restored and have had no effect so far."""
+    """Return lines about variables that are not restored but have had no effect so far."""
     rows = answer["leftovers"]
     lines = [f"{row['name']}: {short(row['actual'])} instead of {short(row['expected'])}" for row in rows[:_LEFTOVERS]]
     more = len(rows) - len(lines)
@@ -52,7 +52,7 @@ def leftovers(answer: dict[str, Any]) -> list[str]:
 
 
 def summary(answer: dict[str, Any]) -> str:
-    """The last line."""
+    """Return the last line."""
     places = [row for row in answer["places"] if row["verdict"] != "not reached"]
     steps = f" {answer['steps']} steps," if answer["steps"] else ""
     runs = f"{steps} {len(places)} place{'s' * (len(places) != 1)} of interruption"
@@ -65,5 +65,5 @@ def summary(answer: dict[str, Any]) -> str:
 
 
 def short(text: str) -> str:
-    """A value that fits into a line."""
+    """Return a value that fits into a line."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -10,7 +10,7 @@ from everspot_cli.tables import duration
 
 
 def cards(report: dict[str, Any]) -> str:
-    """All cards, as HTML."""
+    """Return all cards, as HTML."""
     parts = [_cost(report), _listed(report), _saved(report), *_idle(report), *_outcome(report)]
     return f'<div class="cards">{"".join(parts)}</div>'
 
@@ -39,8 +39,8 @@ def _listed(report: dict[str, Any]) -> str:
 
 
 def _saved(report: dict[str, Any]) -> str:
-    """The headline is the saving if every spot second were billed. The saving with the free time is shown beside
-    it, because nobody can count on free hours."""
+    """Return the card of the saving. Its headline is the saving if every spot second were billed. The saving with the
+    free time is shown beside it, because nobody can count on free hours."""
     plan, free = report["savings_percent_if_billed"], report["free_usd"]
     small = [f"{percent(report['savings_percent'])} with {money(free)} of free time"] if free else []
     if report["scope"] == "cluster":
@@ -50,7 +50,7 @@ def _saved(report: dict[str, Any]) -> str:
 
 
 def _idle(report: dict[str, Any]) -> list[str]:
-    """The cost of hours without a job."""
+    """Return the cost of hours without a job."""
     if report["scope"] != "cluster" or not report["cost_usd"]:
         return []
     idle = report["idle_and_boot_cost_usd"]

@@ -9,7 +9,7 @@ from everspot_cli.tables import duration, sheet
 
 
 def changeover_rows(changeovers: Changeovers | None) -> list[dict[str, Any]]:
-    """A row for the whole and for each part, over all pools, then one for each part in each pool. Seconds."""
+    """Return a row for the whole and for each part, over all pools, then one for each part in each pool. Seconds."""
     times = [t for t in changeovers.times if t.seconds] if changeovers is not None else []
     if not times:
         return []
@@ -26,7 +26,7 @@ def changeover_rows(changeovers: Changeovers | None) -> list[dict[str, Any]]:
 
 
 def changeovers(rows: list[dict[str, Any]]) -> RenderableType:
-    """The table."""
+    """Return the table."""
     table = sheet(("PART", "TYPE", "ZONE", "MARKET", "MEASURED", "EXPECTED", "AT MOST"), text_columns=4)
     for row in rows:
         pool = (row["instance_type"] or "all", row["zone"] or "", row["market"] or "")

@@ -9,19 +9,19 @@ _LIGHT = (46, 60, 36)  # percent
 
 
 def fill(index: int) -> str:
-    """The attributes that give a shape the colour of job number `index`."""
+    """Return the attributes that give a shape the colour of job number `index`."""
     index %= DISTINCT
     return f'class="j{index}"' if index < CHOSEN else f'class="jx" style="--c:{_hsl(index)}"'
 
 
 def swatch(index: int) -> str:
-    """The same for a patch of the legend."""
+    """Return the same for a patch of the legend."""
     index %= DISTINCT
     return f'class="swatch j{index}"' if index < CHOSEN else f'class="swatch jx" style="--c:{_hsl(index)}"'
 
 
 def warning(count: int) -> str:
-    """A note for the legend if there are more jobs than colours."""
+    """Return a note for the legend if there are more jobs than colours."""
     if count <= DISTINCT:
         return ""
     return f"{count} jobs share {DISTINCT} colours: a bar's title says whose it is."

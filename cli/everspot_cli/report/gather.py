@@ -87,7 +87,7 @@ def gather(session: Session, as_of: datetime | None = None) -> Material:
 
 
 def _changeovers(store: Store) -> Changeovers | None:
-    """The measured changeovers. A document that cannot be read counts as none."""
+    """Return the measured changeovers, or None if the document cannot be read."""
     try:
         return store.notes.changeovers()
     except BadDocument:
@@ -95,7 +95,8 @@ def _changeovers(store: Store) -> Changeovers | None:
 
 
 def _dossiers(session: Session) -> dict[str, Dossier]:
-    """Every job, archived or not. The archive is read last, so that a job that is archived meanwhile is found there."""
+    """Return every job, archived or not. The archive is read last, so that a job that is archived meanwhile is found
+    there."""
     store = session.store
     jobs, records = side_by_side(store.jobs.scan, store.records.scan)
     events = store.events_by_job(list(jobs))
@@ -107,7 +108,8 @@ def _dossiers(session: Session) -> dict[str, Dossier]:
 
 
 def _record_at(record: JobRecord, events: list[Event], as_of: datetime | None) -> JobRecord:
-    """The record as it was at an earlier moment, by the events up to then. A job that ended later had not ended."""
+    """Return the record as it was at an earlier moment, by the events up to then. A job that ended later had not
+    ended."""
     if as_of is None or not record.state.final or record.changed_at <= as_of:
         return record
     history = attempts(events)
@@ -124,7 +126,7 @@ def _record_at(record: JobRecord, events: list[Event], as_of: datetime | None) -
 
 
 def _reported(store: Store, events: dict[str, list[Event]]) -> dict[tuple[str, int], int]:
-    """The last step in the metrics of every attempt that ended without a last event. Its events may be older."""
+    """Return the last step in the metrics of every attempt that ended without a last event. Its events may be older."""
     last_steps: dict[tuple[str, int], int] = {}
     for job, own in events.items():
         silent = {i.attempt.epoch for i in interruptions(attempts(own)) if not i.with_notice}

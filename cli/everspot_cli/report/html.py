@@ -24,7 +24,7 @@ from everspot_cli.tables import duration
 
 
 def document(report: dict[str, Any], material: Material, only: str | None = None) -> str:
-    """The page."""
+    """Return the page."""
     name = f"Cluster {report['cluster']}" if only is None else f"Job {only}"
     scale = report["time_scale"]
     market = f" · market time, {scale:g} times as fast as real time" if scale != 1 else ""
@@ -50,7 +50,8 @@ _DEADLINE = {True: "met", False: "missed", None: "open"}
 
 
 def _jobs(report: dict[str, Any]) -> str:
-    """The cost is next to the name, because later columns may be out of sight on a narrow page."""
+    """Return the table of the jobs. The cost is next to the name, because later columns may be out of sight on a narrow
+    page."""
     rows = []
     for job in report["jobs"]:
         accuracy = f"{100 * job['accuracy']:.2f} %" if job["accuracy"] is not None else "—"

@@ -49,7 +49,8 @@ DEFINITIONS = {
 
 
 def build(material: Material, today: date, only: str | None = None) -> dict[str, Any]:
-    """The whole report, or with `only` the report of one job, whose cost is then its own without boot and idling."""
+    """Return the whole report, or with `only` the report of one job, whose cost is then its own without boot and
+    idling."""
     bills = [b for b in material.bill.jobs if only is None or b.job_id == only]
     usages = [u for u in material.bill.usages if only is None or u.job_id == only]
     strokes = [_interruption(i) for b in bills for i in b.interruptions]
@@ -88,7 +89,7 @@ def build(material: Material, today: date, only: str | None = None) -> dict[str,
 
 
 def usd(amount: Fraction) -> float:
-    """Dollars with six decimals, so that the parts still add up to the cent."""
+    """Return dollars with six decimals, so that the parts still add up to the cent."""
     return float(rounded(amount, 6))
 
 
@@ -133,7 +134,7 @@ def _hours(usages: Sequence[Usage]) -> dict[str, float]:
 
 
 def _unpriced(usages: Sequence[Usage]) -> float:
-    """The hours without a known price. No sum contains them, so every sum is then a lower bound."""
+    """Return the hours without a known price. No sum contains them, so every sum is then a lower bound."""
     cut = (s.seconds * usage.share for usage in usages for s in usage.paid if s.basis is Basis.NONE)
     return round(float(total(cut) / HOUR), 4)
 
@@ -216,7 +217,8 @@ def _cost_known(material: Material, own: JobBill) -> bool:
 
 
 def _deadline_met(record: JobRecord, deadline: datetime | None, until: datetime) -> bool | None:
-    """Whether the deadline was met. None without a deadline, for a cancelled job, and while it can still be met."""
+    """Return whether the deadline was met. None without a deadline, for a cancelled job, and while it can still be
+    met."""
     if deadline is None or record.state is JobState.CANCELLED:
         return None
     if record.state is JobState.SUCCEEDED:

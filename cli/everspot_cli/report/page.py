@@ -12,7 +12,7 @@ _TONE["—"] = "soft"
 
 
 def framed(title: str, sections: Iterable[str]) -> str:
-    """The page of these sections; empty ones are left out."""
+    """Return the page of these sections. Empty ones are left out."""
     style = (resources.files("everspot_cli") / "report" / "page.css").read_text()
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -25,13 +25,13 @@ def framed(title: str, sections: Iterable[str]) -> str:
 
 
 def section(title: str, body: str) -> str:
-    """A heading, and what it is about, which is scrolled where it is too wide, by keyboard too."""
+    """Return a heading with its body, which can be scrolled if it is too wide, by keyboard too."""
     attributes = f'role="region" aria-label="{escape(title)}" tabindex="0"'
     return f'<h2>{escape(title)}</h2><div class="scroll" {attributes}>{body}</div>'
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int) -> str:
-    """A table whose first `text_columns` columns are text. The first column stays in sight on a narrow page, and
+    """Return a table whose first `text_columns` columns are text. The first column stays in sight on a narrow page, and
     states are coloured."""
     head = "".join(
         f"<th scope=col{' class=l' if index < text_columns else ''}>{escape(name)}</th>"
@@ -50,6 +50,6 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], text_columns: i
 
 
 def card(value: str, label: str, small: str = "", tone: str = "") -> str:
-    """A figure with its label; `small` is the line below it, and `tone` its colour: good or bad."""
+    """Return a figure with its label; `small` is the line below it, and `tone` its colour: good or bad."""
     note = f"<small>{escape(small)}</small>" if small else ""
     return f'<div class="card"><span>{escape(label)}</span><b class="{tone}">{escape(value)}</b>{note}</div>'

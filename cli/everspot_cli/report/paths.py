@@ -46,7 +46,7 @@ class Path:
 
 
 def draw_paths(material: Material, only: str | None = None) -> str:
-    """The drawing, `<svg>…</svg>`; empty if no job has had an instance."""
+    """Return the drawing, `<svg>…</svg>`, or "" if no job has had an instance."""
     order = {job: index for index, job in enumerate(material.submissions)}
     chosen = [_path(material, b) for b in material.bill.jobs if b.attempts and only in (None, b.job_id)]
     return draw(chosen, order)

@@ -13,8 +13,8 @@ from everspot_cli.session import side_by_side
 
 
 def read_sweeps(store: Store, submissions: Mapping[str, JobSubmission]) -> dict[str, SweepRecord]:
-    """The sweeps that have trials among these jobs, by name. A sweep whose document cannot be read is left out; the
-    report still shows its jobs.
+    """Return the sweeps that have trials among these jobs, by name. A sweep whose document cannot be read is left out;
+    the report still shows its jobs.
 
     Raises:
         StoreError: if the store could not be asked.
@@ -32,7 +32,7 @@ def read_sweeps(store: Store, submissions: Mapping[str, JobSubmission]) -> dict[
 
 
 def sweep_rows(sweeps: Mapping[str, SweepRecord], jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each sweep, the most expensive first. `jobs`: the rows of all jobs."""
+    """Return a row for each sweep, the most expensive first. `jobs`: the rows of all jobs."""
     trials: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for job in jobs:
         name = sweep_of(job["job_id"], job["tags"])

@@ -16,7 +16,7 @@ from everspot_cli.tables import NARROW, duration, facts, sheet, stamp, state_tex
 
 
 def money(amount: float | None) -> str:
-    """Dollars for people: cents, and more digits where a cent would hide everything."""
+    """Return dollars for people: cents, and more digits where a cent would hide everything."""
     if amount is None:
         return "—"
     sign, size = ("-" if amount < 0 else ""), abs(amount)
@@ -33,24 +33,24 @@ def redone(row: dict[str, Any], key: str = "steps_redone") -> str:
 
 
 def percent(value: float | None) -> str:
-    """A share in percent; `—` if there is nothing to compare with."""
+    """Return a share in percent; `—` if there is nothing to compare with."""
     return "—" if value is None else f"{value if abs(value) >= 0.05 else 0.0:.1f} %"
 
 
 def several_days(report: dict[str, Any]) -> bool:
-    """Whether the report spans several days, so that moments need their day."""
+    """Return whether the report spans several days, so that moments need their day."""
     moments = [job["submitted_at"] for job in report["jobs"]] + [i["launched_at"] for i in report["instances"]]
     moments += [stroke["at"] for stroke in report["interruptions"]] + [report["as_of"]]
     return len({moment[:10] for moment in moments if moment}) > 1
 
 
 def clock(text: str | None, report: dict[str, Any]) -> str:
-    """A moment of the report for a row of a table."""
+    """Return a moment of the report for a row of a table."""
     return stamp(datetime.fromisoformat(text), dated=several_days(report)) if text else "—"
 
 
 def page(report: dict[str, Any], width: int) -> RenderableType:
-    """The whole report, for a terminal of this many columns."""
+    """Return the whole report, for a terminal of this many columns."""
     parts: list[RenderableType] = [_head(report), Text(), _jobs(report, width)]
     if report["interruptions"]:
         parts += [Text("\nInterruptions", style="bold"), _interruptions(report, width)]
@@ -104,7 +104,7 @@ def _head(report: dict[str, Any]) -> RenderableType:
 
 
 def _abroad(report: dict[str, Any]) -> str | None:
-    """What visits to other clusters cost, which is in no other sum; None if there was none."""
+    """Return the cost of visits to other clusters, which no other sum contains. None without visits."""
     if not any(job["trips"] for job in report["jobs"]):
         return None
     ran = [trip for job in report["jobs"] for trip in job["trips"] if trip["end"] in (TripEnd.RETURNED, TripEnd.ENDED)]
@@ -121,7 +121,7 @@ def _cost(report: dict[str, Any]) -> Text:
 
 
 def waived(report: dict[str, Any]) -> str | None:
-    """The further saving by spot hours that were not billed. Nobody can count on it."""
+    """Describe the further saving by spot hours that were not billed. Nobody can count on it."""
     if not report["free_usd"]:
         return None
     return (
@@ -131,7 +131,7 @@ def waived(report: dict[str, Any]) -> str | None:
 
 
 def at_least(report: dict[str, Any]) -> str:
-    """A sentence on sums that lack prices: the bill will be higher."""
+    """Return a sentence on sums that lack prices: the bill will be higher."""
     hours = report["unpriced_hours"]
     return (
         f"No price is known of {hours:g} instance hours: every sum is less than what will be billed. "
@@ -141,7 +141,7 @@ def at_least(report: dict[str, Any]) -> str:
 
 
 def _accuracy(report: dict[str, Any]) -> str | None:
-    """The lowest accuracy of the jobs, with a note if there are several."""
+    """Return the lowest accuracy of the jobs, with a note if there are several."""
     if report["accuracy"] is None:
         return None
     several = sum(job["accuracy"] is not None for job in report["jobs"]) > 1
@@ -239,8 +239,8 @@ def _sweeps(rows: list[dict[str, Any]]) -> Table:
 
 
 def sweep_figures(row: dict[str, Any]) -> list[str]:
-    """The cells of a sweep after its name: trials, useful trials, then dollars in total, per trial and per useful
-    trial."""
+    """Return the cells of a sweep after its name: trials, useful trials, then dollars in total, per trial and per
+    useful trial."""
     return [
         str(row["trials"]),
         str(row["useful_trials"]),
@@ -275,7 +275,7 @@ def _small_print(report: dict[str, Any]) -> Text:
 
 
 def where_prices_come_from(report: dict[str, Any]) -> list[str]:
-    """A sentence on the source and age of every price, and on every assumption."""
+    """Return a sentence on the source and age of every price, and on every assumption."""
     lines = ["Spot prices: what the cloud stated for each moment."] if report["spot_hours"] else []
     sources: dict[tuple[str, str], list[str]] = {}
     for price in report["list_prices"]:

@@ -29,11 +29,11 @@ class Axis:
 
     @classmethod
     def over(cls, start: datetime, end: datetime) -> "Axis":
-        """The axis from one moment to another, at least a minute long."""
+        """Return the axis from one moment to another, at least a minute long."""
         return cls(start, max(end, start + timedelta(minutes=1)))
 
     def x(self, moment: datetime) -> float:
-        """The position of a moment, kept inside the drawing."""
+        """Return the position of a moment, kept inside the drawing."""
         share = (moment - self.start) / (self.end - self.start)
         return round(LABEL + (WIDTH - LABEL - RIGHT) * min(max(share, 0.0), 1.0), 1)
 
@@ -47,7 +47,7 @@ class Axis:
 
 
 def draw(material: Material, only: str | None = None) -> str:
-    """The drawing, `<svg>…</svg>`; a sentence instead if there is nothing to draw."""
+    """Return the drawing, `<svg>…</svg>`; a sentence instead if there is nothing to draw."""
     chosen = [i for i in material.bill.instances if only is None or any(u.job_id == only for u in i.usages)]
     if not chosen:
         return "<p>No instance has been launched yet.</p>"
@@ -81,7 +81,7 @@ def draw(material: Material, only: str | None = None) -> str:
 
 
 def legend(material: Material, only: str | None = None) -> str:
-    """The meaning of colours and marks. A job that never had an instance has no bar, so it is not listed."""
+    """Return the meaning of colours and marks. A job that never had an instance has no bar, so it is not listed."""
     ran = {bill.job_id for bill in material.bill.jobs if bill.attempts}
     jobs = [
         f"<span><i {swatch(index)}></i>{escape(job)}</span>"

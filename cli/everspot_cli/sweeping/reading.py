@@ -21,7 +21,7 @@ STEP_TOLERANCE = 1e-9
 
 
 def read_sweep(file: Path) -> SweepSpec:
-    """The sweep that a file describes, after a check of its values in the job's file.
+    """Return the sweep that a file describes, after a check of its values in the job's file.
 
     Raises:
         CliError: naming every fault, of the sweep, of its values in the job, and of the job itself.
@@ -65,12 +65,12 @@ def _of_fields(spec: SweepSpec) -> list[Problem]:
 
 
 def trial_fields(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that a trial of the sweep `name` changes in its job: these values, and the job's name."""
+    """Return the fields that a trial of the sweep `name` changes in its job: these values, and the job's name."""
     return {path: str(value) if path.startswith("env.") else value for path, value in fields.items()} | {"name": name}
 
 
 def _of_job(path: Path, data: dict[str, Any], *, alone: bool) -> list[Problem]:
-    """The problems of the values of the sweep `data` in its job, and of the job itself. `alone`: nothing else is wrong.
+    """Return the problems of the sweep's values in its job, and of the job itself. `alone`: nothing else is wrong.
 
     Raises:
         CliError: if the job's file alone is wrong.
@@ -143,7 +143,7 @@ def _of_metric(metric: Any, recipe: Any) -> list[Problem]:
 
 
 def _blamed(problem: Problem, firsts: Mapping[str, Any]) -> Problem | None:
-    """The problem as one of the sweep's own field. None if that field has no value, which is reported already."""
+    """Return the problem as one of a field of the sweep. None if that field has no value, which is reported already."""
     for path in problem.path.split(", "):
         for field, first in firsts.items():
             if _within(path, field) or _within(field, path):

@@ -168,7 +168,7 @@ class SweepRun:
         self._session.store.cancels.create(job, Request(at=self._session.now, by=user(), note=reason))
 
     def _dossiers(self, trials: list[Any]) -> dict[int, Dossier]:
-        """The dossiers of the trials' jobs, archived ones included, by the trials' numbers."""
+        """Return the dossiers of the trials' jobs, archived ones included, by the trials' numbers."""
         store, numbers = self._session.store, {trial_job(self._spec.name, t.number): t.number for t in trials}
         jobs = list(numbers)
         docs, records = store.jobs.read(jobs), store.records.read(jobs)
@@ -250,7 +250,7 @@ def _is_over(dossier: Dossier | None) -> bool:
 def build_trial_job(
     session: Session, spec: SweepSpec, file: Path, number: int, fields: dict[str, Any]
 ) -> JobSubmission:
-    """The job of a trial: the file's job with these values, named and tagged for the sweep.
+    """Return the job of a trial: the file's job with these values, named and tagged for the sweep.
 
     Raises:
         CliError: if the result is no valid job.

@@ -17,7 +17,7 @@ trials into brackets by it, so it never changes: with another length a trial wou
 
 
 def opened(spec: SweepSpec, journal: Journal) -> Any:
-    """The study of a sweep, an `optuna.Study`. It is created if it does not exist yet.
+    """Return the study of a sweep, an `optuna.Study`. It is created if it does not exist yet.
 
     Raises:
         CliError: if Optuna is not installed.
@@ -40,7 +40,7 @@ def opened(spec: SweepSpec, journal: Journal) -> Any:
 
 
 def suggest_trial(study: Any, spec: SweepSpec) -> Any:
-    """A new trial with a value for every field: an `optuna.trial.Trial`."""
+    """Return a new trial with a value for every field: an `optuna.trial.Trial`."""
     return study.ask({path: _distribution(dimension) for path, dimension in spec.fields.items()})
 
 
@@ -83,7 +83,7 @@ def _record(study: Any, number: int, value: float | None, state: str) -> None:
 
 
 def _pruner(optuna: Any, spec: SweepSpec, length: int | None) -> Any:
-    """The pruner, which ends trials early. Hyperband needs the length of a trial; until it is known, no trial is
+    """Return the pruner, which ends trials early. Hyperband needs the length of a trial; until it is known, no trial is
     ended."""
     if spec.pruner is Pruning.ASHA:
         return optuna.pruners.SuccessiveHalvingPruner(min_resource=spec.min_steps)

@@ -43,7 +43,7 @@ class Keys:
         return self._address(self.token)
 
     def url_once(self) -> str:
-        """An address that can be opened a single time."""
+        """Return an address that can be opened a single time."""
         key = secrets.token_urlsafe(32)
         self._once.add(key)
         return self._address(key)

@@ -26,8 +26,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LastRead(Generic[T]):
-    """What was read last. `at`: when, market time; both None: nothing yet. `trouble`: why nothing newer could be read;
-    empty if it could."""
+    """The last reading. `at`: its market time; both None: nothing yet. `trouble`: why nothing newer could be read, or
+    empty."""
 
     value: T | None = None
     at: datetime | None = None
@@ -35,8 +35,7 @@ class LastRead(Generic[T]):
 
 
 def pause(least: timedelta, took: timedelta, failures: int) -> timedelta:
-    """The time from the end of a reading to the beginning of the next: longer after a long one, doubled after each that
-    failed."""
+    """Return the pause until the next reading: longer after a long reading, doubled after each failure."""
     if failures:
         longer: timedelta = least * 2 ** min(failures, 16)
         return max(least, min(LONGEST, longer))
@@ -70,7 +69,7 @@ class Reading(Generic[T]):
         self._due, self._failures, self._running = float("-inf"), 0, False
 
     def current(self) -> LastRead[T]:
-        """What was read last. A newer reading is begun if it is time for one; only the first is waited for."""
+        """Return the last reading. A newer one is started if it is due; only the first is waited for."""
         with self._state:
             begin = not self._running and self._monotonic() >= self._due
             self._running = self._running or begin
@@ -81,7 +80,7 @@ class Reading(Generic[T]):
             return self._snapshot
 
     def stale(self) -> None:
-        """Have the next look read again, because something was changed."""
+        """Have the store read again at the next request, because something was changed."""
         with self._state:
             self._due = float("-inf")
 

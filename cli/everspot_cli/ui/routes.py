@@ -47,7 +47,7 @@ class Pages:
         self._templates.filters["drawn"] = Markup  # for SVG and cards, whose makers escape their texts
 
     def app(self) -> Starlette:
-        """The application."""
+        """Return the application."""
         return Starlette(
             routes=[
                 Route("/", self.jobs),

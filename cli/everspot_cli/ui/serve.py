@@ -14,7 +14,7 @@ from everspot_cli.ui.loopback import ADDRESS
 
 
 def bound(port: int) -> socket.socket:
-    """A socket of this machine alone that listens on a port, or with 0 on a free one.
+    """Return a socket on this machine's own address that listens on a port, or with 0 on a free one.
 
     Raises:
         CliError: if the port is taken, or not for this user.

@@ -104,7 +104,7 @@ class RecentJobs:
         self._event_cache: dict[str, list[Event]] = {}
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of `everspot jobs`, newest first."""
+        """Return the rows of `everspot jobs`, newest first."""
         session = fresh(self._session)
         rows = job_rows(session, JobQuery(tables=True), self._event_cache).rows
         here = {row["job_id"] for row in rows}

@@ -106,7 +106,7 @@ class _Faults:
 
 
 def checked(options: SimulationOptions) -> SimulationRequest:
-    """The simulation that the options ask for.
+    """Check the options, and return the simulation that they request.
 
     Raises:
         CliError: naming every option and file that is wrong.
@@ -203,7 +203,7 @@ def _read(files: Sequence[Path], faults: _Faults) -> list[Trace]:
 
 
 def _make(options: SimulationOptions, setting: Setting | None, faults: _Faults) -> list[Trace]:
-    """The synthetic traces. A name that is given twice makes two traces, because its draws continue."""
+    """Return the synthetic traces. A name that is given twice makes two traces, because its draws continue."""
     for option, value in (("--days", options.days), ("--gap-seconds", options.gap_seconds),
                           ("--write-traces", options.write_traces)):  # fmt: skip
         if value is not None and not options.synthetic:
@@ -224,7 +224,7 @@ def _make(options: SimulationOptions, setting: Setting | None, faults: _Faults) 
 
 
 def _length(options: SimulationOptions, faults: _Faults) -> tuple[int, timedelta] | None:
-    """The number of ticks and the time between two of them; None if an option is wrong."""
+    """Return the number of ticks and the time between two of them; None if an option is wrong."""
     days = DEFAULT_DAYS if options.days is None else options.days
     gap = DEFAULT_GAP if options.gap_seconds is None else options.gap_seconds
     before = len(faults.problems)
@@ -239,7 +239,7 @@ def _length(options: SimulationOptions, faults: _Faults) -> tuple[int, timedelta
 
 
 def _make_names_unique(traces: Sequence[Trace]) -> list[Trace]:
-    """The traces, with a number appended to a name that occurs again."""
+    """Return the traces, with a number appended to a name that occurs again."""
     occurrences: dict[str, int] = {}
     apart = []
     for t in traces:

@@ -53,7 +53,7 @@ class _Scene:
         return self.case.capacity.tick_seconds / 3600
 
     def of_ticks(self, values: Sequence[T]) -> Sequence[T]:
-        """The part of a trace's values, one per tick, that the picture shows."""
+        """Return the part of a trace's values, one per tick, that the picture shows."""
         return values[self.start : self.start + int(self.end / self.tick) + 2]
 
 
@@ -105,7 +105,7 @@ def _figure(scene: _Scene) -> Figure:
 
 
 def _height(rows: int) -> float:
-    """The height of a panel in inches; many rows are thinner."""
+    """Return the height of a panel in inches; many rows are thinner."""
     return min(3.0, 0.7 + 0.3 * rows)
 
 
@@ -148,7 +148,7 @@ def _pools(axes: Axes, scene: _Scene) -> None:
 
 
 def _spells(up: Sequence[bool]) -> list[tuple[int, int]]:
-    """The beginnings and lengths, in ticks, of the spells in which a pool is up."""
+    """Return the beginnings and lengths, in ticks, of the spells in which a pool is up."""
     edges = [i for i in range(len(up) + 1) if (i > 0 and up[i - 1]) != (i < len(up) and up[i])]
     return [(a, b - a) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
@@ -186,7 +186,7 @@ def _allocation(axes: Axes, scene: _Scene) -> None:
 
 
 def _came_to(scene: _Scene, run: list[Step]) -> str:
-    """The cost of a run, and its saving against one on-demand instance without changeovers."""
+    """Return the cost of a run, and its saving against one on-demand instance without changeovers."""
     figures = outcome(run, scene.setting, scene.case.capacity)
     cost = f"${figures.cost:,.2f}" if scene.case.capacity.prices else f"{figures.cost:.1f} spot h"
     return f"{100 * figures.saving:.0f} % saved\n{cost}"

@@ -45,7 +45,7 @@ def simulate(request: SimulationRequest, session: Session) -> list[Result]:
 
 
 def simulate_steps(case: Case, start: int, setting: Setting, policy: str) -> list[Step]:
-    """The steps of one run."""
+    """Return the steps of one run."""
     decides = best(case.capacity, start, setting) if policy == OPTIMAL else POLICIES[policy]
     return list(steps(case.capacity, start, setting, decides))
 

@@ -19,7 +19,7 @@ _FIGURES = ("SAVING\n%", "±", "MISSES", "SPOT\nH", "ON-DEMAND\nH", "IDLE\nH", "
 
 
 def document(results: Sequence[Result]) -> dict[str, Any]:
-    """The answer as JSON: the document of one policy, or those of several in a list under `policies`."""
+    """Return the answer as JSON: the document of one policy, or those of several in a list under `policies`."""
     each = [_of_policy(result) for result in results]
     return each[0] if len(each) == 1 else {"policies": each}
 
@@ -38,7 +38,7 @@ def _row_as_json(row: CaseRow) -> dict[str, Any]:
 
 
 def page(request: SimulationRequest, results: Sequence[Result]) -> RenderableType:
-    """The answer for people: a table of the traces, or tables that compare policies."""
+    """Return the answer for people: a table of the traces, or tables that compare policies."""
     folder = _folder(request.cases)
     parts: list[RenderableType] = []
     if len(results) == 1:
@@ -51,7 +51,7 @@ def page(request: SimulationRequest, results: Sequence[Result]) -> RenderableTyp
 
 
 def small_print(request: SimulationRequest) -> list[str]:
-    """The notes below the tables: warnings, and how the figures are computed."""
+    """Return the notes below the tables: warnings, and how the figures are computed."""
     return [*_warnings(request), *_method(request, _folder(request.cases))]
 
 

@@ -134,19 +134,19 @@ def run(path: Path, session: Session) -> None:
 
 
 def _busy(jobs: int, session: Session) -> AbstractContextManager[object]:
-    """What shows people that a simulation is under way."""
+    """Return a progress display for a running simulation."""
     if session.json or not session.errors.is_terminal:
         return nullcontext()
     return session.errors.status(f"{counted(jobs, 'job')} …")
 
 
 def _read(path: Path, parsed: Callable[[], W]) -> tuple[W, dict[str, Trace]]:
-    """The workload of a file and its traces, with every fault in any of them."""
+    """Return the workload of a file and its traces. The error names every problem in any of them."""
     problems = Problems()
     loaded: dict[str, Trace] = {}
 
     def load(name: str) -> Trace:
-        """The trace of a file. A fault in it is noted, and a placeholder returned, so that all files are checked."""
+        """Return the trace of a file. On a problem, note it and return a placeholder, so that all files are checked."""
         try:
             loaded[name] = parse_trace(_text(path.parent / name), name)
         except CliError as error:

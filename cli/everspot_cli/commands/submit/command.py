@@ -122,7 +122,7 @@ def answer_submitted(
 
 
 def what_next(job_id: str) -> str:
-    """The commands that make sense now, with the real id."""
+    """Return the commands that are useful now, with the job's id."""
     steps = {
         f"logs -f {job_id}": "follow what it prints",
         f"job {job_id}": "its state and history",
@@ -148,7 +148,8 @@ def skew_warnings(session: Session) -> list[str]:
 
 
 def _submission(session: Session, file: Path, overrides: Overrides, *, forced: bool, dry_run: bool) -> JobSubmission:
-    """The job of a file, as it would be submitted now. A dry run writes nothing, so it takes this machine's time."""
+    """Return the job of a file, as it would be submitted now. A dry run writes nothing, so it takes this machine's
+    time."""
     spec = read_spec(file, overrides, forced=forced)
     now = session.now if dry_run else session.submission_time
     deadline = now + spec.deadline if isinstance(spec.deadline, timedelta) else spec.deadline

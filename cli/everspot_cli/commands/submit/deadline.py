@@ -50,7 +50,7 @@ def refuse_too_early(file: Path, verdict: "Feasibility | None", *, force: bool) 
 
 
 def refusal(file: Path, verdict: "Feasibility") -> CliError:
-    """The error for a deadline that cannot be kept: why, the earliest possible one, and what that costs."""
+    """Return the error for a deadline that cannot be kept: why, the earliest possible one, and what that costs."""
     problem = _minute(verdict.deadline) + (
         " has passed already" if verdict.past else f" is too early: {_explain_shortfall(verdict)}"
     )
@@ -100,7 +100,7 @@ def warn(session: Session, warnings: Iterable[str]) -> None:
 
 
 def deadline_row(verdict: "Feasibility | None") -> dict[str, Any] | None:
-    """The facts about the deadline, as JSON."""
+    """Return the facts about the deadline, as JSON."""
     if verdict is None:
         return None
     return {
@@ -116,7 +116,7 @@ def deadline_row(verdict: "Feasibility | None") -> dict[str, Any] | None:
 
 
 def sentence(verdict: "Feasibility") -> str:
-    """A sentence on a deadline that can be kept: how much time is to spare, and until when."""
+    """Return a sentence on a deadline that can be kept: how much time is to spare, and until when."""
     if verdict.begin_by is None:
         return f"The deadline, {_minute(verdict.deadline)}, can be kept, if nothing keeps the job from its hours."
     spare = duration(verdict.slack.total_seconds()) if verdict.slack is not None else "—"
@@ -135,12 +135,12 @@ def _cost(verdict: "Feasibility") -> str:
 
 
 def _span(value: timedelta, step: timedelta) -> str:
-    """A duration in whole steps, rounded up, as it can be written into the file."""
+    """Return a duration in whole steps, rounded up, as it can be written into the file."""
     return format_duration(-(-value // step) * step)
 
 
 def _minute(moment: datetime, *, up: bool = False) -> str:
-    """A moment to the minute. `up`: rounded up, so that it can be written into the file."""
+    """Return a moment to the minute. `up`: rounded up, so that it can be written into the file."""
     if up and moment.replace(second=0, microsecond=0) != moment:
         moment += _MINUTE
     return f"{moment:%Y-%m-%d %H:%M} UTC"

@@ -112,8 +112,8 @@ def _fits(catalogue: Catalogue, name: str, spec: JobSpec) -> bool:
 
 
 def _cluster(session: Session) -> tuple[Catalogue, list[str] | None, set[str], FleetTypes | None]:
-    """The catalogue, the cluster's region, the types of its present instances, and the types that it may have. Without
-    a store, all types are priced."""
+    """Return the catalogue, the cluster's region, the types of its present instances, and the types that it may have.
+    Without a store, all types are priced."""
     if not _has_store(session):
         return builtin(), None, set(), None
     live = [row for row in instance_rows(session) if row["role"] == "agent"]

@@ -38,7 +38,8 @@ class FleetTypes:
 
 
 def read_fleet_types(session: Session) -> FleetTypes | None:
-    """The cluster's types, from its description, or in a folder cluster from its running instances. None if unknown."""
+    """Return the cluster's types, from its description, or in a folder cluster from its running instances. None if
+    unknown."""
     types, offer = session.catalogue.types, session.manifest.fleet
     if offer is not None:
         return FleetTypes(tuple(types[name] for name in offer.types if name in types), True)
@@ -57,7 +58,7 @@ def read_fleet_types(session: Session) -> FleetTypes | None:
 
 
 def possible(session: Session, submission: JobSubmission) -> list[Candidate]:
-    """The types that the job might run on, with prices: the cluster's own types if it declares them, else the
+    """Return the types that the job might run on, with prices: the cluster's own types if it declares them, else the
     catalogue's."""
     catalogue, region, offer = session.catalogue, session.manifest.region, session.manifest.fleet
     return candidates(
@@ -71,8 +72,7 @@ def possible(session: Session, submission: JobSubmission) -> list[Candidate]:
 def cluster_rules(
     session: Session, file: Path, submission: JobSubmission, fleet: FleetTypes | None, wait_for_capacity: bool
 ) -> list[Callable[[], list[str]]]:
-    """The rules of the cluster that a job is checked against before it is accepted. Each returns warnings, or refuses
-    the job."""
+    """Return the cluster's rules for accepting a job. Each rule returns warnings, or refuses the job."""
 
     def room() -> list[str]:
         return refuse_impossible(session, file, submission, fleet, wait_for_capacity)

@@ -80,7 +80,8 @@ def able_peers(session: Session, submission: JobSubmission) -> list[str]:
 
 
 def _market(session: Session, peer: Peer, noted: PeerMarket | None) -> PeerMarket | None:
-    """What this cluster's scheduler has noted of a peer; until it has, what this user can read there."""
+    """Return the pools that this cluster's scheduler has noted of a peer. Until it has noted them, what this user can
+    read there."""
     return noted or _published(session.peer_store(peer))
 
 

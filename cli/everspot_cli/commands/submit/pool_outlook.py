@@ -24,7 +24,7 @@ class PoolFacts:
     history_by_pool: dict[PoolKey, PoolHistory] = field(default_factory=dict)
 
     def scores(self, candidate: Candidate) -> list[int]:
-        """The candidate's scores: of the cluster's zones, else of its region as a whole."""
+        """Return the candidate's scores: of the cluster's zones, else of its region as a whole."""
         name = candidate.instance_type.name
         if candidate.region == self.region:
             zones = [
@@ -38,7 +38,7 @@ class PoolFacts:
         return [whole.score] if whole is not None else []
 
     def history(self, candidate: Candidate) -> PoolHistory:
-        """The history of the candidate's spot pools."""
+        """Return the history of the candidate's spot pools."""
         return (
             merge_spot_history(self.history_by_pool, candidate.instance_type.name)
             if candidate.region == self.region
@@ -57,19 +57,19 @@ def outlook(session: Session, types: Collection[InstanceType], regions: Collecti
 
 
 def priced_now(session: Session, catalogue: Catalogue, look: PoolFacts) -> Catalogue:
-    """The catalogue with the spot prices in force, as far as the cloud has stated them."""
+    """Return the catalogue with the spot prices in force, as far as the cloud has stated them."""
     return with_prices(session, catalogue, look.live_market) if look.live_market.prices else catalogue
 
 
 def is_estimate(candidate: Candidate) -> bool:
-    """Whether its spot price is the catalogue's own, which is older and not measured in the cluster."""
+    """Return whether its spot price is the catalogue's own, which is older and not measured in the cluster."""
     return candidate.spot is not None and candidate.spot == builtin().spot_range(
         candidate.instance_type.name, candidate.region
     )
 
 
 def as_json(candidate: Candidate, look: PoolFacts) -> dict[str, Any]:
-    """A candidate's pools, for JSON."""
+    """Return a candidate's pools, for JSON."""
     name, history, here = candidate.instance_type.name, look.history(candidate), candidate.region == look.region
     scores = look.scores(candidate)
     spot = candidate.spot[0] if candidate.spot else None
@@ -101,7 +101,7 @@ def _pool(name: str, zone: str, look: PoolFacts) -> dict[str, Any]:
 
 
 def columns(shown: list[Candidate], look: PoolFacts) -> list[str]:
-    """The columns that have content."""
+    """Return the columns that have content."""
     return [
         *(["SCORE"] if any(look.scores(c) for c in shown) else []),
         *(["TAKEN"] if any(look.history(c).launches for c in shown) else []),
@@ -109,7 +109,7 @@ def columns(shown: list[Candidate], look: PoolFacts) -> list[str]:
 
 
 def cells(candidate: Candidate, look: PoolFacts, column_names: list[str]) -> list[str]:
-    """A candidate's cells of these columns."""
+    """Return a candidate's cells of these columns."""
     scores, history = look.scores(candidate), look.history(candidate)
     low_high = f"{min(scores)}" if len(set(scores)) == 1 else f"{min(scores)}-{max(scores)}" if scores else "—"
     interrupted = f"{history.interrupted}/{history.launches}" if history.launches else "—"
@@ -117,7 +117,7 @@ def cells(candidate: Candidate, look: PoolFacts, column_names: list[str]) -> lis
 
 
 def notes(session: Session, shown: list[Candidate], look: PoolFacts) -> list[str]:
-    """The notes below the table."""
+    """Return the notes below the table."""
     sentences = []
     if any(is_estimate(c) for c in shown):
         sentences.append("~ an estimate: the catalogue's figure of an earlier day, not what spot costs here now")

@@ -61,7 +61,7 @@ class ChangesPanel:
 
 
 def panel(changes: Sequence[AppliedChange]) -> ChangesPanel:
-    """The page for the applied changes, which come oldest first."""
+    """Return the page for the applied changes, given oldest first."""
     newest = changes[::-1]
     environments = dict.fromkeys(change.environment for change in changes)
     drawn = (_course(name, [c for c in changes if c.environment == name]) for name in environments)
@@ -97,7 +97,7 @@ def _line(change: AppliedChange) -> ChangeLine:
 
 
 def _side(change: AppliedChange, name: str) -> CostFigures | None:
-    """A side's figures; None if they are not known, as they are not after an update that failed."""
+    """Return a side's figures. None if they are unknown, as after a failed update."""
     if name == "after" and not change.whole:
         return None
     side: CostFigures | None = getattr(change.estimate, name) if change.estimate is not None else None
@@ -109,7 +109,7 @@ def _signed(usd: float) -> str:
 
 
 def _course(environment: str, changes: Sequence[AppliedChange]) -> CostCourse | None:
-    """The drawing of an environment with at least two known costs; what is not known is left out of it."""
+    """Return the drawing of an environment with at least two known costs. Unknown costs are left out."""
     known_costs = [(c.at, after.total.expected) for c in changes if (after := _side(c, "after")) is not None]
     if len(known_costs) < 2:
         return None

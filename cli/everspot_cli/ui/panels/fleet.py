@@ -53,7 +53,7 @@ class FleetPanel:
 
 
 def panel(read: FleetRead, now: datetime, *, all_pools: bool = False) -> FleetPanel:
-    """The page for what was read of a fleet. `all_pools`: also the pools in which nothing has happened."""
+    """Return the page for a reading of the fleet. `all_pools`: also the pools in which nothing has happened."""
     pools = read.pools if all_pools else of_interest(read.pools)
     return FleetPanel(
         summary=_summary(read.instances),

@@ -64,8 +64,8 @@ class JobPanel:
 
 
 def panel(read: JobRead, now: datetime, *, whole: bool = False, report: Mapping[str, Any] | None = None) -> JobPanel:
-    """The page for what was read of a job. `whole`: its history is not shortened; `report`: the cluster's, from which
-    the job's cost is taken."""
+    """Return the page for a reading of a job. `whole`: its history is not shortened; `report`: the cluster's, from
+    which the job's cost is taken."""
     row, state = read.row, JobState(read.row["state"])
     failed, moments = summarize_failure(row, read.events), [event.at for event in read.events]
     facts = [*job_facts(row, read.spec, now, explained=failed is not None), *_cost(row["job_id"], report)]

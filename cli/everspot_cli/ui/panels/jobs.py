@@ -32,7 +32,7 @@ class Filter:
     times: int = 1
 
     def matches(self, row: dict[str, Any]) -> bool:
-        """Whether a row is chosen."""
+        """Return whether a row is chosen."""
         if self.team and row["tags"].get("Team", "") != self.team:
             return False
         if self.status and row["status"] != self.status:
@@ -81,7 +81,8 @@ class JobsPanel:
 
 
 def panel(rows: Sequence[dict[str, Any]], now: datetime, chosen: Filter | None = None) -> JobsPanel:
-    """The page for the rows of `everspot jobs`. Counts and reasons are of all rows, the tables of the chosen ones."""
+    """Return the page for the rows of `everspot jobs`. Counts and reasons are of all rows, the tables of the chosen
+    ones."""
     chosen = chosen or Filter()
     counts = _counts(rows)
     live = [row for row in rows if not _over(row)]
@@ -116,7 +117,8 @@ def list_reasons(row: dict[str, Any], now: datetime) -> list[str]:
 
 
 def _moved(row: dict[str, Any]) -> list[str]:
-    """How often it left an instance, and why the last time. Of an ended job the last reason is that of its end."""
+    """Describe how often the job left an instance, and the last reason. The last reason of an ended job is that of its
+    end."""
     times = counted(row["interruptions"], "time")
     if _over(row):
         return [f"Was interrupted {times}"] if row["interruptions"] else []

@@ -59,7 +59,7 @@ class UnusualPanel:
 
 
 def unusual(anomalies: Anomalies | None) -> UnusualPanel:
-    """What `everspot cost anomalies` lists as open. None: the scheduler has found nothing yet."""
+    """Return the open anomalies, as `everspot cost anomalies` lists them. None: the scheduler has found nothing yet."""
     lines = (
         tuple((f"{a.since:%Y-%m-%d %H:%M} UTC", a.words) for a in reversed(anomalies.open))
         if anomalies is not None
@@ -70,7 +70,7 @@ def unusual(anomalies: Anomalies | None) -> UnusualPanel:
 
 
 def panel(reading: BudgetReading) -> SpendingPanel:
-    """The budgets, as `everspot cost budget` reads them."""
+    """Return the budgets, as `everspot cost budget` reads them."""
     lines = tuple(_line(row) for row in reading.rows)
     over = sum(line.tone == "bad" for line in lines)
     near = sum(line.tone == "run" for line in lines)
@@ -84,7 +84,7 @@ def panel(reading: BudgetReading) -> SpendingPanel:
 
 
 def costs(report: dict[str, Any]) -> CostPanel:
-    """The costs, as `everspot cost report` has them."""
+    """Return the costs, as `everspot cost report` has them."""
     rows: Sequence[dict[str, Any]] = report["cost_by_tag"].get("Team", [])
     teams = tuple(
         (
@@ -124,7 +124,7 @@ def _line(row: BudgetRow) -> BudgetLine:
 
 
 def _against(row: BudgetRow) -> tuple[float | None, float, str, str]:
-    """Shares of the cap in percent, and how it stands."""
+    """Return shares of the cap in percent, and the state of the cap."""
     if row.cap is None:
         return None, 0.0, "no cap", "soft"
     if row.spent >= row.cap:

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from everspot_clouds.base import CloudInstance, PlacementScore
-from everspot_clouds.quiet import QuietCloud
+from everspot_clouds.null_cloud import NullCloud
 from everspot_core import lease
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.ledger import PricePoint
@@ -87,7 +87,7 @@ class SlowBackend(MemoryBackend):
         super().delete(key)
 
 
-class SlowCloud(QuietCloud):
+class SlowCloud(NullCloud):
     """Describes what there is, page by page."""
 
     def __init__(self, described: list[CloudInstance]) -> None:

@@ -15,12 +15,12 @@ from everspot_core.problems import Problems
 
 from everspot_clouds.aws import estimate as aws
 from everspot_clouds.aws import fixed_prices
-from everspot_clouds.aws.foreseen import check_arns
-from everspot_clouds.aws.foreseen import foreseen as aws_foreseen
-from everspot_clouds.foreseeing import check_shape
+from everspot_clouds.aws.settings_estimate import check_arns
+from everspot_clouds.aws.settings_estimate import outline_cluster as aws_foreseen
 from everspot_clouds.gcp import estimate as gcp
-from everspot_clouds.gcp.foreseen import foreseen as gcp_foreseen
+from everspot_clouds.gcp.settings_estimate import outline_cluster as gcp_foreseen
 from everspot_clouds.setting_names import PREFIX, check_names
+from everspot_clouds.settings_estimate import check_shape
 
 _CLOUDS = {"aws": aws.collect_charges, "gcp": gcp.collect_charges}
 _STATE: Mapping[str, Mapping[str, Mapping[str, Any]]] = {

@@ -34,12 +34,12 @@ from everspot_clouds.base import (
     Site,
     Trouble,
 )
-from everspot_clouds.quiet import QuietCloud
+from everspot_clouds.null_cloud import NullCloud
 
 _log = logging.getLogger(__name__)
 
 
-class FolderCloud(QuietCloud):
+class FolderCloud(NullCloud):
     """A `Cloud` that answers from the heartbeats: an instance lives from its boot to its last heartbeat."""
 
     def __init__(self, store: Store) -> None:

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from everspot_clouds.gcp.rest import Api
+from everspot_clouds.gcp.http_api import Api
 from everspot_core.launching import LaunchIntent, LaunchPool
 from everspot_core.manifest import Manifest
 from everspot_core.market import Market

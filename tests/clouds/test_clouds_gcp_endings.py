@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from everspot_clouds.gcp.endings import DENIED_AT_MOST, terminate
 from everspot_clouds.gcp.errors import ApiError, refused
 from everspot_clouds.gcp.instances import Whereabouts
+from everspot_clouds.gcp.terminations import DENIED_AT_MOST, terminate
 
 NAMES = [str(number) for number in range(8)]
 PLACES = {name: Whereabouts(name=f"train-e-{name}", zone="europe-west4-a") for name in NAMES}

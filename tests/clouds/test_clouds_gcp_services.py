@@ -12,9 +12,9 @@ from everspot_clouds.gcp.cloud import GcpCloud
 from everspot_clouds.gcp.credentials import for_store
 from everspot_clouds.gcp.errors import ApiError, to_cloud_error, trouble
 from everspot_clouds.gcp.gauges import MonitoringFigures
+from everspot_clouds.gcp.http_api import Api, open_api
 from everspot_clouds.gcp.messages import Subscriber
 from everspot_clouds.gcp.notify import GcpSender
-from everspot_clouds.gcp.rest import Api, open_api
 from everspot_clouds.gcp.rules import PREEMPTED
 from everspot_clouds.gcp.secrets import GcpSecrets
 from everspot_clouds.gcp.site import GcpSite

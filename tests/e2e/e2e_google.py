@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from e2e_helpers import LIMITS, MORE_PROCESSORS, PROGRAMS
 from everspot.limits import with_idle_limit
-from everspot_clouds.gcp.rest import Api
+from everspot_clouds.gcp.http_api import Api
 from everspot_clouds.gcp.rules import CLUSTER_LABEL, LAUNCH_LABEL, LOG_FILTER, MANIFEST_KEY, ROLE_LABEL
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.manifest import Elastic, Limits, Manifest

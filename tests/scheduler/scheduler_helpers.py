@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from everspot_clouds.base import CloudEnd, CloudInstance, Message, MessageKind, Phase, PlacementScore, Trouble
-from everspot_clouds.quiet import QuietCloud
+from everspot_clouds.null_cloud import NullCloud
 from everspot_core.gauges import Gauge
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.ledger import PricePoint
@@ -18,7 +18,7 @@ from everspot_store import Lease, ManualClock, Store, SystemClock
 LIMITS = Limits(lease_ttl="15s", beat_every="5s", poll_every="1s", tick_every="1s", notice_poll="1s")
 
 
-class FakeCloud(QuietCloud):
+class FakeCloud(NullCloud):
     """Answers what the test has put into it, and remembers what was acknowledged."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from everspot_core.estimate.asked import AskedFor
 
 from everspot_clouds.aws import estimate_machines as machines
 from everspot_clouds.aws import fixed_prices as fixed
-from everspot_clouds.aws.costless import FREE
+from everspot_clouds.aws.free_types import FREE
 from everspot_clouds.costing import (
     Costing,
     Rule,

@@ -7,7 +7,7 @@ import boto3
 from everspot_core.problems import Problems, shown
 
 from everspot_clouds.aws.rules import BOOTSTRAP, STATE_ALIAS
-from everspot_clouds.base import walk
+from everspot_clouds.base import bootstrap_steps
 from everspot_clouds.base.starting import ProjectAnswers, SetupStep, check_region, filled, list_offered
 
 _ACCOUNT = re.compile(r"\d{12}")
@@ -121,15 +121,15 @@ class AwsStarter:
         }
         signed_in = f'test "$(aws sts get-caller-identity --query Account --output text)" = {answers.account}'
         return [
-            walk.installed(),
-            *walk.ids(answers),
-            walk.bootstrapped(MAKES, before=(signed_in,)),
-            walk.moved(state, secrets),
-            *walk.stacks_made(secrets),
+            bootstrap_steps.installed(),
+            *bootstrap_steps.ids(answers),
+            bootstrap_steps.bootstrapped(MAKES, before=(signed_in,)),
+            bootstrap_steps.moved(state, secrets),
+            *bootstrap_steps.stacks_made(secrets),
             SetupStep(
                 "Image", IMAGE, costs="An instance for about half an hour, and the snapshot: $0.05 a GB and month."
             ),
-            *walk.published(answers, variables),
+            *bootstrap_steps.published(answers, variables),
         ]
 
 

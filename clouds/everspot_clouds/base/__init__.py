@@ -17,7 +17,7 @@ from everspot_clouds.base.cloud import (
 )
 from everspot_clouds.base.errors import CloudError, Codes, NotOffered, Trouble, fixes
 from everspot_clouds.base.metadata import Identity, Metadata, MetadataError, MetadataUnavailable
-from everspot_clouds.base.person import Check, Door, Handover, Left, Site, Verdict, image_check
+from everspot_clouds.base.operator import Check, Door, Handover, Left, Site, Verdict, image_check
 from everspot_clouds.base.proof import Proof, Prover
 from everspot_clouds.base.provider import Provider
 

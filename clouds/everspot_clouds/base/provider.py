@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from everspot_clouds.base.cloud import Cloud
     from everspot_clouds.base.metadata import Metadata
-    from everspot_clouds.base.person import Check, Door, Site
+    from everspot_clouds.base.operator import Check, Door, Site
     from everspot_clouds.base.proof import Prover
 
 

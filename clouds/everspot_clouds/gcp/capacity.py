@@ -25,13 +25,13 @@ from everspot_core.records import Role
 
 from everspot_clouds.base import CloudInstance, LaunchAnswer, Launched, Phase, Trouble
 from everspot_clouds.gcp import errors, instances
-from everspot_clouds.gcp.endings import AGAIN
 from everspot_clouds.gcp.errors import ApiError, Said, StillUnderWay
 from everspot_clouds.gcp.fleet import NO_FLEXIBILITY, SELECTIONS_AT_MOST, GcpShape, selections
+from everspot_clouds.gcp.http_api import Api
 from everspot_clouds.gcp.machines import description, parse_type
 from everspot_clouds.gcp.quotas import list_metrics
-from everspot_clouds.gcp.rest import Api
 from everspot_clouds.gcp.rules import CLUSTER_LABEL, LAUNCH_LABEL, ROLE_LABEL, instance_name
+from everspot_clouds.gcp.terminations import AGAIN
 from everspot_clouds.gcp.zones import Zones
 
 WAIT = timedelta(seconds=10)

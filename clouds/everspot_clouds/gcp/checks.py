@@ -11,12 +11,12 @@ from everspot_core.manifest import Manifest
 from everspot_core.market import Market
 
 from everspot_clouds.base import Check, CloudError, Trouble, Verdict, image_check
-from everspot_clouds.gcp.claims import LAUNCHED, QuotaClaim, claims, most
+from everspot_clouds.gcp.quota_claims import LAUNCHED, QuotaClaim, claims, most
 from everspot_clouds.gcp.quotas import ALL_REGIONS, CONSOLE, reaches
 from everspot_clouds.gcp.rules import CLUSTER_LABEL
 
 if TYPE_CHECKING:
-    from everspot_clouds.gcp.rest import Api
+    from everspot_clouds.gcp.http_api import Api
 
 SKEW = timedelta(seconds=60)
 _MATTER = {Trouble.CAPACITY: "capacity", Trouble.QUOTA: "quota", Trouble.CREDENTIALS: "credentials"}
@@ -32,7 +32,7 @@ def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catal
         from google.auth.exceptions import GoogleAuthError
 
         from everspot_clouds.gcp.errors import ApiError, fix, trouble
-        from everspot_clouds.gcp.rest import open_api
+        from everspot_clouds.gcp.http_api import open_api
     except ImportError:
         return [
             Check(

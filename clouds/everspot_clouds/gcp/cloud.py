@@ -13,16 +13,16 @@ from everspot_core.market import Market
 from everspot_core.notify import Notifications
 
 from everspot_clouds.base import CloudEnd, CloudInstance, LaunchAnswer, Message, Phase, PlacementScore, Trouble
-from everspot_clouds.gcp import endings, errors, instances, quotas
+from everspot_clouds.gcp import errors, instances, quotas, terminations
 from everspot_clouds.gcp.capacity import BulkLaunches
 from everspot_clouds.gcp.gauges import MonitoringFigures
+from everspot_clouds.gcp.http_api import Api, open_api
 from everspot_clouds.gcp.instances import whereabouts
 from everspot_clouds.gcp.leftovers import Leftovers
 from everspot_clouds.gcp.messages import Subscriber
 from everspot_clouds.gcp.notify import GcpSender
 from everspot_clouds.gcp.placement import Obtainability
 from everspot_clouds.gcp.prices import SpotPrices
-from everspot_clouds.gcp.rest import Api, open_api
 from everspot_clouds.gcp.zones import Zones
 
 LOOK_BACK = timedelta(hours=24)
@@ -121,7 +121,7 @@ class GcpCloud:
         # By name and zone, because the conditions of roles know machines by their names. A group makes an instance anew
         # under its old name, so that an earlier description could tell the name of another one.
         places = whereabouts(self._api, self._cluster)
-        endings.terminate(self._api, instances, places)
+        terminations.terminate(self._api, instances, places)
 
     def quota_name(self, instance_type: str, market: Market) -> str:
         """See `Cloud`."""

@@ -32,7 +32,7 @@ def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | N
     from google.auth.exceptions import GoogleAuthError
     from google.auth.transport.requests import Request
 
-    from everspot_clouds.gcp.rest import WAYS, credentials
+    from everspot_clouds.gcp.http_api import WAYS, credentials
 
     try:
         default_credentials, _ = credentials()

@@ -13,7 +13,7 @@ from google.auth.exceptions import GoogleAuthError
 
 from everspot_clouds.base.drift import AddedByHand, KeptResource, of_type
 from everspot_clouds.gcp.errors import ApiError, to_cloud_error
-from everspot_clouds.gcp.rest import Api, open_api
+from everspot_clouds.gcp.http_api import Api, open_api
 
 NETWORK = "gcp:compute/network:Network"
 FIREWALL = "gcp:compute/firewall:Firewall"

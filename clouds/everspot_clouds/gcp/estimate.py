@@ -14,7 +14,7 @@ from everspot_core.estimate.asked import AskedFor, FixedAsk
 from everspot_clouds.costing import Costing, Rule, apply, by_use, declared_types, find_region, part
 from everspot_clouds.gcp import estimate_machines as machines
 from everspot_clouds.gcp import fixed_prices as fixed
-from everspot_clouds.gcp.costless import FREE
+from everspot_clouds.gcp.free_types import FREE
 from everspot_clouds.gcp.labels import to_labels
 
 PREFIX = "gcp:"

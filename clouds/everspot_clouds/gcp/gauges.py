@@ -11,7 +11,7 @@ from typing import Any
 from everspot_core.gauges import Gauge
 
 from everspot_clouds.gcp.alarms import CLUSTER, RESOURCE, metric_type
-from everspot_clouds.gcp.rest import Api
+from everspot_clouds.gcp.http_api import Api
 
 
 class MonitoringFigures:

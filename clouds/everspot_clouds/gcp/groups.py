@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from everspot_clouds.gcp.http_api import Api
 from everspot_clouds.gcp.instances import last
-from everspot_clouds.gcp.rest import Api
 from everspot_clouds.gcp.rules import CLUSTER_LABEL
 
 

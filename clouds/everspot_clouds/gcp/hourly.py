@@ -10,7 +10,7 @@ from everspot_core.market import Market
 
 from everspot_clouds.gcp import fixed_prices as fixed
 from everspot_clouds.gcp.alarms import ALERTS
-from everspot_clouds.gcp.claims import claims, most
+from everspot_clouds.gcp.quota_claims import claims, most
 
 NAT_USD_PER_HOUR = float(fixed.NAT_VM.usd)
 """Of Cloud NAT for each machine, up to 32 machines; besides its price per GB."""

@@ -14,8 +14,8 @@ from everspot_core.market import Market
 from everspot_core.records import Role
 
 from everspot_clouds.base import CloudEnd, CloudInstance, Phase
+from everspot_clouds.gcp.http_api import Api
 from everspot_clouds.gcp.machines import type_name
-from everspot_clouds.gcp.rest import Api
 from everspot_clouds.gcp.rules import (
     BARE_METAL_PREEMPTED,
     CLUSTER_LABEL,

@@ -9,11 +9,11 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from everspot_clouds.gcp.endings import delete
 from everspot_clouds.gcp.errors import ApiError
+from everspot_clouds.gcp.http_api import Api
 from everspot_clouds.gcp.instances import Whereabouts, last
-from everspot_clouds.gcp.rest import Api
 from everspot_clouds.gcp.rules import LAUNCH_LABEL
+from everspot_clouds.gcp.terminations import delete
 
 _OFF = ("TERMINATED", "STOPPED")
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from everspot_core.clock import Clock
 
 from everspot_clouds.base import Message, MessageKind, Trouble
 from everspot_clouds.gcp.errors import trouble
-from everspot_clouds.gcp.rest import Api
+from everspot_clouds.gcp.http_api import Api
 from everspot_clouds.gcp.rules import HALTED, PREEMPTED, REPAIRED, TRUSTED
 from everspot_clouds.listening import Listening
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from everspot_core.notify import Notifications
 
-from everspot_clouds.gcp.rest import Api
+from everspot_clouds.gcp.http_api import Api
 from everspot_clouds.gcp.secrets import version_path
 from everspot_clouds.webhook import post
 

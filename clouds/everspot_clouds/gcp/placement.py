@@ -16,8 +16,8 @@ from everspot_core.placement import asked_count
 from everspot_clouds.base import PlacementScore, Trouble
 from everspot_clouds.gcp.errors import ApiError, trouble
 from everspot_clouds.gcp.fleet import GcpShape
+from everspot_clouds.gcp.http_api import Api
 from everspot_clouds.gcp.machines import parse_type
-from everspot_clouds.gcp.rest import Api
 from everspot_clouds.gcp.zones import Zones
 
 KEPT = timedelta(minutes=10)

@@ -28,7 +28,7 @@ def read(region: str, types: Iterable[str], as_of: datetime, page: Callable[[], 
 
     from everspot_clouds.gcp import prices
     from everspot_clouds.gcp.errors import ApiError, to_cloud_error, trouble
-    from everspot_clouds.gcp.rest import open_api
+    from everspot_clouds.gcp.http_api import open_api
     from everspot_clouds.gcp.zones import Zones
 
     api = open_api(clock)

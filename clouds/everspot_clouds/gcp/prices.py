@@ -18,9 +18,9 @@ from everspot_core.market import Market
 
 from everspot_clouds.base import Trouble
 from everspot_clouds.gcp.errors import ApiError, trouble
+from everspot_clouds.gcp.http_api import Api
 from everspot_clouds.gcp.instances import moment
 from everspot_clouds.gcp.machines import parse_type
-from everspot_clouds.gcp.rest import Api
 
 SOURCE = "compute:advice.capacityHistory"
 KEPT = timedelta(hours=1)

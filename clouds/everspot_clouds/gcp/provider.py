@@ -142,8 +142,8 @@ class GcpProvider:
         """See `Provider`."""
         from everspot_store import SystemClock
 
+        from everspot_clouds.gcp.http_api import open_api
         from everspot_clouds.gcp.instances import of_cluster
-        from everspot_clouds.gcp.rest import open_api
         from everspot_clouds.gcp.shell import IapTunnel
 
         api = open_api(SystemClock.from_environment(), manifest.account)

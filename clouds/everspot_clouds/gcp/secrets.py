@@ -8,7 +8,7 @@ from google.auth.exceptions import GoogleAuthError
 
 from everspot_clouds.base import CloudError, Trouble
 from everspot_clouds.gcp.errors import ApiError, trouble
-from everspot_clouds.gcp.rest import Api, open_api
+from everspot_clouds.gcp.http_api import Api, open_api
 from everspot_clouds.gcp.rules import JOBS
 from everspot_clouds.secret_values import binary, chosen
 

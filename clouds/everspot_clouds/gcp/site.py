@@ -16,11 +16,11 @@ from google.auth.exceptions import GoogleAuthError
 
 from everspot_clouds.base import Left, Phase
 from everspot_clouds.gcp import errors, fixed_prices, groups, instances
-from everspot_clouds.gcp.endings import delete
 from everspot_clouds.gcp.errors import ApiError
+from everspot_clouds.gcp.http_api import Api, open_api
 from everspot_clouds.gcp.instances import last
-from everspot_clouds.gcp.rest import Api, open_api
 from everspot_clouds.gcp.rules import CLUSTER_LABEL, LAUNCH_LABEL, ROLE_LABEL
+from everspot_clouds.gcp.terminations import delete
 
 INSTANCE, GROUP, DISK, NAT, TEMPLATE = "instance", "instance group", "disk", "NAT gateway", "instance template"
 SUBSCRIPTION, TOPIC, BUCKET = "subscription", "topic", "bucket"

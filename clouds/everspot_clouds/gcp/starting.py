@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from everspot_core.problems import Problems, shown
 
-from everspot_clouds.base import walk
+from everspot_clouds.base import bootstrap_steps
 from everspot_clouds.base.starting import ProjectAnswers, SetupStep, check_region, filled, list_offered
 
 _PROJECT = re.compile(r"[a-z][a-z0-9-]{4,28}[a-z0-9]")
@@ -154,9 +154,9 @@ class GcpStarter:
         services = " ".join(f"{name}.googleapis.com" for name in SERVICES)
         image = "An instance for about half an hour, and the image: $0.05 a GB and month."
         return [
-            walk.installed(),
-            *walk.ids(answers),
-            walk.bootstrapped(
+            bootstrap_steps.installed(),
+            *bootstrap_steps.ids(answers),
+            bootstrap_steps.bootstrapped(
                 MAKES,
                 before=(
                     "gcloud auth application-default login",  # as whom Pulumi's provider acts
@@ -165,10 +165,10 @@ class GcpStarter:
                     f"gcloud services enable {services} --project {answers.account}",
                 ),
             ),
-            walk.moved(state, f"gcpkms://{key}"),
-            *walk.stacks_made(f"gcpkms://{key}", MADE, agents),
+            bootstrap_steps.moved(state, f"gcpkms://{key}"),
+            *bootstrap_steps.stacks_made(f"gcpkms://{key}", MADE, agents),
             SetupStep("Image", IMAGE, costs=image),
-            *walk.published(answers, variables),
+            *bootstrap_steps.published(answers, variables),
         ]
 
 

@@ -4,9 +4,9 @@ AI zones such as us-central1-ai1a ("AI zones" of the Compute Engine documentatio
 they are for those who name them, and nothing says that a bulk request may deny one.
 """
 
+from everspot_clouds.gcp.http_api import Api
 from everspot_clouds.gcp.instances import last
 from everspot_clouds.gcp.names import ZONE
-from everspot_clouds.gcp.rest import Api
 
 
 class Zones:

@@ -3,7 +3,7 @@
 from typing import NotRequired, TypedDict
 
 import pulumi
-from everspot_clouds.aws.foreseen import SCHEDULER_TYPE
+from everspot_clouds.aws.settings_estimate import SCHEDULER_TYPE
 from everspot_core.problems import Problems
 from everspot_core.records import Role
 from pulumi_aws import autoscaling

@@ -4,8 +4,8 @@ from typing import NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.gcp.fleet import GcpShape
-from everspot_clouds.gcp.foreseen import SCHEDULER_TYPE
 from everspot_clouds.gcp.names import scheduler
+from everspot_clouds.gcp.settings_estimate import SCHEDULER_TYPE
 from everspot_core.problems import Problems
 from everspot_core.records import Role
 from pulumi_gcp import compute

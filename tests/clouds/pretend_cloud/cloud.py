@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from everspot_clouds.base import CloudInstance, Message, MessageKind, Phase
-from everspot_clouds.quiet import QuietCloud
+from everspot_clouds.null_cloud import NullCloud
 from everspot_core.ledger import PricePoint
 from everspot_core.market import Market
 from everspot_core.records import Role
@@ -14,7 +14,7 @@ from pretend_cloud.rules import NOTICE
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class PretendCloud(QuietCloud):
+class PretendCloud(NullCloud):
     """`preempted_at`: when the instance was taken, by what the world does; shared by all who look."""
 
     preempted_at: datetime | None = None

@@ -14,7 +14,7 @@ from everspot_core.notify import Notifications
 from everspot_clouds.base import CloudEnd, CloudInstance, LaunchAnswer, Message, PlacementScore, Trouble
 
 
-class QuietCloud:
+class NullCloud:
     """See `everspot_clouds.base.Cloud`. Every answer is empty, and every failure is transient."""
 
     def instances(self) -> list[CloudInstance]:

@@ -11,12 +11,12 @@ from everspot_core.market import Market
 from everspot_core.problems import Problems
 
 from everspot_clouds.costing import choices
-from everspot_clouds.foreseeing import ClusterOutline, check_listed
 from everspot_clouds.gcp.alarms import ALERTS
 from everspot_clouds.gcp.fleet import GcpCapacity, GcpPrefer, GcpShape, capacity_problems, selections
 from everspot_clouds.gcp.labels import to_labels
 from everspot_clouds.gcp.machines import parse_type
 from everspot_clouds.gcp.rules import ROLE_LABEL
+from everspot_clouds.settings_estimate import ClusterOutline, check_listed
 
 SCHEDULER_TYPE = "e2-small"
 """Type of the scheduler's instance when none is given."""
@@ -29,7 +29,7 @@ _TEMPLATE = "gcp:compute/regionInstanceTemplate:RegionInstanceTemplate"
 _GROUP = "gcp:compute/regionInstanceGroupManager:RegionInstanceGroupManager"
 
 
-def foreseen(problems: Problems, stack: str, settings: Mapping[str, Any], region: str) -> list[Declared]:
+def outline_cluster(problems: Problems, stack: str, settings: Mapping[str, Any], region: str) -> list[Declared]:
     """The resources of a cluster in a region. Adds what is wrong with its capacity; then there are none."""
     whole = ClusterOutline(stack, settings, "everspot:index:GcpTrainingCluster")
     section = whole.capacity

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from everspot_clouds.base import Trouble
 from everspot_clouds.gcp import errors
 from everspot_clouds.gcp.errors import ApiError
+from everspot_clouds.gcp.http_api import Api
 from everspot_clouds.gcp.instances import Whereabouts
-from everspot_clouds.gcp.rest import Api
 
 AGAIN = (Trouble.THROTTLED, Trouble.TRANSIENT)
 """Passing failures of a whole request. After one it is not known whether the request was carried out."""

@@ -21,7 +21,7 @@ from everspot_clouds.aws.fleet import (
 )
 from everspot_clouds.aws.tags import ZONE, arn_problem
 from everspot_clouds.costing import choices
-from everspot_clouds.foreseeing import ClusterOutline, check_listed
+from everspot_clouds.settings_estimate import ClusterOutline, check_listed
 
 SCHEDULER_TYPE = "t3.small"
 """Type of the scheduler's instance when none is given."""
@@ -33,7 +33,7 @@ _EVENTS = "everspot:index:AwsInterruptionEvents"
 _TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 
 
-def foreseen(problems: Problems, stack: str, settings: Mapping[str, Any]) -> list[Declared]:
+def outline_cluster(problems: Problems, stack: str, settings: Mapping[str, Any]) -> list[Declared]:
     """The resources of a cluster. Adds what is wrong with its capacity; then there are none."""
     whole = ClusterOutline(stack, settings, "everspot:index:AwsTrainingCluster")
     zones = [str(zone) for zone in settings.get("zones", ())]

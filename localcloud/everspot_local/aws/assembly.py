@@ -86,7 +86,7 @@ def services(account: Account) -> Callable[..., Any]:
     """Return all of the account's services as one WSGI application."""
     moto = Dispatcher(create_backend_app)
     price_list = PriceList(lambda: account.market.pools.catalogue)
-    translated = cbor.Translated(moto)
+    translated = cbor.CborTranslator(moto)
 
     def application(environ: dict[str, Any], start_response: Any) -> Any:
         if cbor.uses_cbor(environ):

@@ -50,14 +50,14 @@ def _blocks(node: Node, config: Any, prior: Any) -> Any:
         return [proposed(elem, v, unmatched[i] if i < len(unmatched) else None) for i, v in enumerate(config)]
     out = []
     for item in config:
-        match = next((p for p in unmatched if _may_be(elem, item, p)), None)
+        match = next((p for p in unmatched if _can_match(elem, item, p)), None)
         if match is not None:
             unmatched.remove(match)
         out.append(proposed(elem, item, match))
     return out
 
 
-def _may_be(node: Node, config: Any, prior: Any) -> bool:
+def _can_match(node: Node, config: Any, prior: Any) -> bool:
     """Return whether this configuration can describe a set's prior element."""
     for f in node.fields.values():
         configured, before = config[f.tf], prior[f.tf]
@@ -66,7 +66,7 @@ def _may_be(node: Node, config: Any, prior: Any) -> bool:
                 return False
         elif f.node.block and f.node.kind in ("list", "set") and f.node.elem:
             if len(configured) != len(before) or not all(
-                any(_may_be(f.node.elem, g, b) for b in before) for g in configured if isinstance(g, dict)
+                any(_can_match(f.node.elem, g, b) for b in before) for g in configured if isinstance(g, dict)
             ):
                 return False
         elif not same(f.node, configured, before):

@@ -15,7 +15,7 @@ from everspot_local.bridge.sdk import Names, Sdk
 from everspot_local.bridge.state import ResourceState
 from everspot_local.bridge.table import ProviderTable
 from everspot_local.bridge.upstream import BridgeError, Upstream, decode, diagnostics, raise_errors
-from everspot_local.bridge.values import BadValue, from_upstream, strangers, to_upstream, without_unknowns
+from everspot_local.bridge.values import BadValue, from_upstream, to_upstream, unknown_properties, without_unknowns
 
 
 class Unfinished(BridgeError):
@@ -89,7 +89,7 @@ class ProviderResources:
             BridgeError: it refuses, in its own words.
         """
         mapping = self.provider()
-        bad = list(strangers(mapping.node, config))
+        bad = list(unknown_properties(mapping.node, config))
         if bad:
             raise BridgeError("\n".join(f"{b.path}: {b}" for b in bad))
         value = self.upstream.value(to_upstream(mapping.node, config))
@@ -100,7 +100,7 @@ class ProviderResources:
 
     def problems(self, mapping: Mapping, inputs: dict[str, Any]) -> list[tuple[str, str]]:
         """Return everything that is wrong with a configuration: (Pulumi path, reason)."""
-        bad = list(strangers(mapping.node, inputs))
+        bad = list(unknown_properties(mapping.node, inputs))
         try:
             config = to_upstream(mapping.node, inputs)
         except BadValue as error:
@@ -215,7 +215,7 @@ class ProviderResources:
         Raises:
             BridgeError: upstream refuses, or there is no such thing.
         """
-        bad = list(strangers(mapping.node, args))
+        bad = list(unknown_properties(mapping.node, args))
         if bad:
             raise BridgeError("\n".join(f"{b.path}: {b}" for b in bad))
         config = self.upstream.value(to_upstream(mapping.node, args))

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 import grpc
 import msgpack
 
-from everspot_local.bridge.last_words import LastWords
 from everspot_local.bridge.schema import Node, from_block
+from everspot_local.bridge.stderr_log import StderrLog
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +159,7 @@ class Upstream:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        self._words = LastWords(self._process, os.environ.get("EVERSPOT_BRIDGE_LOG"))
+        self._stderr = StderrLog(self._process, os.environ.get("EVERSPOT_BRIDGE_LOG"))
         self._lock = threading.Lock()
         self._stub: Any = None
         self._schema: Any = None
@@ -175,8 +175,8 @@ class Upstream:
         try:
             return getattr(self._connected(), method)(request)
         except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.UNAVAILABLE and (epitaph := self._words.epitaph(STOP_LIMIT)):
-                raise BridgeError(epitaph) from error
+            if error.code() is grpc.StatusCode.UNAVAILABLE and (exit_message := self._stderr.describe_exit(STOP_LIMIT)):
+                raise BridgeError(exit_message) from error
             raise BridgeError(f"the upstream provider failed in {method}: {error.details()}") from error
 
     def value(self, value: Any) -> Any:
@@ -225,7 +225,7 @@ class Upstream:
             self._process.wait()
         if self._process.stdout:
             self._process.stdout.close()
-        self._words.close()
+        self._stderr.close()
 
     def _node(self, kind: str, name: str) -> Node:
         key = (kind, name)
@@ -249,7 +249,7 @@ class Upstream:
         line = stdout.readline().decode() if stdout else ""
         timer.cancel()
         if line.count("|") < 4:
-            ended = self._words.epitaph(STOP_LIMIT)
+            ended = self._stderr.describe_exit(STOP_LIMIT)
             raise BridgeError(ended or f"the upstream provider did not start (it said {line.strip()!r})")
         _, _, network, address, _ = line.strip().split("|")[:5]
         target = f"unix:{address}" if network == "unix" else address

@@ -31,7 +31,7 @@ def join(path: str, step: Step) -> str:
     return f"{path}.{step}" if path else step
 
 
-def strangers(node: Node, value: Any, path: str = "") -> Iterator[BadValue]:
+def unknown_properties(node: Node, value: Any, path: str = "") -> Iterator[BadValue]:
     """Yield one `BadValue` for every property that the type does not have, or that only the cloud sets."""
     if value is None or wire.is_unknown(value) or wire.is_asset(value):
         return
@@ -46,13 +46,13 @@ def strangers(node: Node, value: Any, path: str = "") -> Iterator[BadValue]:
                 yield BadValue(join(path, name), f"Unsupported argument: {name!r} is not expected here.{hint}")
                 continue
             f = fields[name]
-            yield from strangers(_part(f), part, join(path, name))
+            yield from unknown_properties(_part(f), part, join(path, name))
     elif node.elem is not None and isinstance(value, list):
         for i, item in enumerate(value):
-            yield from strangers(node.elem, item, join(path, i))
+            yield from unknown_properties(node.elem, item, join(path, i))
     elif node.elem is not None and isinstance(value, dict):
         for key, item in value.items():
-            yield from strangers(node.elem, item, join(path, key))
+            yield from unknown_properties(node.elem, item, join(path, key))
 
 
 def _part(field: Field) -> Node:

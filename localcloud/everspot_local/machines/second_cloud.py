@@ -14,7 +14,7 @@ SECONDS = 10.0
 _LOOPBACK = ("127.0.0.1", "localhost")
 
 
-class Silent(RuntimeError):
+class SecondCloudUnavailable(RuntimeError):
     """There is no other cloud, or it does not answer."""
 
 
@@ -45,10 +45,10 @@ class SecondCloud:
         """Send a request without a body; return the answer's status and body. `path`: with its query.
 
         Raises:
-            Silent: if nobody answers.
+            SecondCloudUnavailable: without another cloud, or if it does not answer.
         """
         if not self.endpoint:
-            raise Silent("no other local cloud was introduced: everspot-local meet")
+            raise SecondCloudUnavailable("no other local cloud was introduced: everspot-local meet")
         url = f"{self.endpoint}/{path.lstrip('/')}"
         data = b"" if method == "POST" else None
         request = urllib.request.Request(url, method=method, data=data, headers=dict(headers or {}))  # noqa: S310
@@ -59,4 +59,4 @@ class SecondCloud:
             with error:
                 return error.code, error.read()
         except OSError as error:
-            raise Silent(f"{self.endpoint} does not answer: {error}") from None
+            raise SecondCloudUnavailable(f"{self.endpoint} does not answer: {error}") from None

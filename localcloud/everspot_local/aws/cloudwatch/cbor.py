@@ -27,7 +27,7 @@ def uses_cbor(environ: dict[str, Any]) -> bool:
     )
 
 
-class Translated:
+class CborTranslator:
     """A WSGI application that answers CBOR requests through one that speaks JSON."""
 
     def __init__(self, application: _Application) -> None:

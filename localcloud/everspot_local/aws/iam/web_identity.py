@@ -26,7 +26,7 @@ from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.iam.policy_language import Call, Context, PolicyDecision, UnknownCondition, decide
 from everspot_local.aws.refusals import Refused, in_own_words
 from everspot_local.aws.strict import strict
-from everspot_local.machines.second_cloud import Silent
+from everspot_local.machines.second_cloud import SecondCloudUnavailable
 
 ISSUER = "accounts.google.com"
 CERTIFICATES = "/oauth2/v3/certs"
@@ -108,7 +108,7 @@ def _key(kid: str) -> bytes:
     """Return Google's public key of an id, as PEM."""
     try:
         status, body = account.current().machines.second_cloud.send("GET", CERTIFICATES)
-    except Silent:
+    except SecondCloudUnavailable:
         status, body = 0, b""
     if status != 200:
         raise Refused(

@@ -9,7 +9,7 @@ import secrets
 import time
 from typing import Any, Protocol
 
-from everspot_local.machines.doors import DoorResponse, Doors
+from everspot_local.machines.machine_servers import MachineResponse, MachineServers
 
 TOKEN_PATH = "/latest/api/token"  # noqa: S105 - a path
 TTL_HEADER, TOKEN_HEADER = "X-aws-ec2-metadata-token-ttl-seconds", "X-aws-ec2-metadata-token"
@@ -35,34 +35,34 @@ class MetadataServices:
     def __init__(self, source: DocumentSource) -> None:
         self.source = source
         self._tokens: dict[tuple[str, str], float] = {}
-        self._doors = Doors(self._respond, "EC2ws")
+        self._servers = MachineServers(self._respond, "EC2ws")
 
     def endpoint(self, instance_id: str) -> str:
         """Return the URL of an instance's service, which is opened on first use; for
         `AWS_EC2_METADATA_SERVICE_ENDPOINT`."""
-        return f"http://{self._doors.address(instance_id)}"
+        return f"http://{self._servers.address(instance_id)}"
 
     def close(self, instance_id: str) -> None:
         """Close the service of an instance that has ended."""
-        self._doors.close(instance_id)
+        self._servers.close(instance_id)
 
     def reset(self) -> None:
         """Close the services of all instances; new ones may be opened."""
-        self._doors.reset()
+        self._servers.reset()
         self.source.forget()
         self._tokens.clear()
 
     def close_all(self) -> None:
         """Close all services for good."""
         self.reset()
-        self._doors.close_all()
+        self._servers.close_all()
 
-    def _respond(self, instance_id: str, method: str, path: str, headers: Any) -> DoorResponse:
+    def _respond(self, instance_id: str, method: str, path: str, headers: Any) -> MachineResponse:
         status, body = self.answer(instance_id, method, path.partition("?")[0], headers)
         response_headers = {"Content-Type": "text/plain"}
         if method == "PUT" and status == 200:
             response_headers[TTL_HEADER] = headers.get(TTL_HEADER, "")
-        return DoorResponse(status, body, response_headers)
+        return MachineResponse(status, body, response_headers)
 
     def answer(self, instance_id: str, method: str, path: str, headers: Any) -> tuple[int, str]:
         """Return status and body of one answer."""

@@ -15,7 +15,7 @@ from typing import Any
 from everspot_local.gcp.answers import ApiError, invalid
 from everspot_local.gcp.refusals import bad
 from everspot_local.gcp.storage.bucket_rules import SOFT_DEFAULT, check_bucket, location
-from everspot_local.gcp.storage.object_model import Keeping, StorageRefused
+from everspot_local.gcp.storage.object_model import RetentionSettings, StorageRefused
 from everspot_local.gcp.storage.objects import Objects
 from everspot_local.market.clock import stamp
 
@@ -177,9 +177,9 @@ class BucketDocuments:
         def seconds(part: str, field: str) -> timedelta:
             return timedelta(seconds=int((bucket.get(part) or {}).get(field) or 0))
 
-        self._objects.keep(
+        self._objects.set_retention(
             bucket["name"],
-            Keeping(
+            RetentionSettings(
                 versions=bool((bucket.get("versioning") or {}).get("enabled")),
                 soft=seconds("softDeletePolicy", "retentionDurationSeconds"),
                 hold=seconds("retentionPolicy", "retentionPeriod"),

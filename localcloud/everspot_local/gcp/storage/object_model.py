@@ -29,7 +29,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Keeping:
+class RetentionSettings:
     """What a bucket does with replaced or deleted objects. `soft`, `hold`: zero for none of it."""
 
     versions: bool = False
@@ -43,7 +43,7 @@ class BucketContents:
 
     objects: dict[str, Stored] = field(default_factory=dict)
     written: dict[str, timedelta] = field(default_factory=dict)
-    keeping: Keeping = field(default_factory=Keeping)
+    retention: RetentionSettings = field(default_factory=RetentionSettings)
     past: list[tuple[str, Stored]] = field(default_factory=list)
     """Noncurrent versions."""
     deleted: list[tuple[str, Stored]] = field(default_factory=list)

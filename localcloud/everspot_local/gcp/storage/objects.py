@@ -17,8 +17,8 @@ from everspot_core.clock import Clock
 
 from everspot_local.gcp.storage.object_model import (
     BucketContents,
-    Keeping,
     Page,
+    RetentionSettings,
     StorageRefused,
     Stored,
     UnfinishedUpload,
@@ -68,10 +68,10 @@ class Objects:
                 raise StorageRefused(409, "BucketNotEmpty", "The bucket you tried to delete is not empty.")
             del self._buckets[name]
 
-    def keep(self, name: str, keeping: Keeping) -> None:
+    def set_retention(self, name: str, retention: RetentionSettings) -> None:
         """Set what a bucket does with replaced or deleted objects from now on."""
         with self._lock:
-            self._bucket(name).keeping = keeping
+            self._bucket(name).retention = retention
 
     def has(self, bucket: str, key: str) -> bool:
         """Return whether there is a live object of this name."""
@@ -83,7 +83,7 @@ class Objects:
         kept."""
         with self._lock:
             contents, now = self._bucket(bucket), self._clock.now()
-            contents.deleted = [d for d in contents.deleted if (d[1].ended or now) + contents.keeping.soft > now]
+            contents.deleted = [d for d in contents.deleted if (d[1].ended or now) + contents.retention.soft > now]
             return list(contents.deleted if soft_deleted else contents.past)
 
     def get(self, bucket: str, key: str, generation: int | None = None) -> Stored:
@@ -229,10 +229,10 @@ class Objects:
                 412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold.",
                 "x-goog-if-generation-match",
             )  # fmt: skip
-        if current is not None and current.at + contents.keeping.hold > self._clock.now():
+        if current is not None and current.at + contents.retention.hold > self._clock.now():
             raise StorageRefused(
                 403, "RetentionPolicyNotMet", f"Object '{bucket}/{key}' is subject to bucket's retention policy and"
-                f" cannot be deleted or overwritten until {current.at + contents.keeping.hold:%Y-%m-%dT%H:%M:%SZ}.",
+                f" cannot be deleted or overwritten until {current.at + contents.retention.hold:%Y-%m-%dT%H:%M:%SZ}.",
             )  # fmt: skip
         self._pace(contents, bucket, key)
 
@@ -257,9 +257,9 @@ class Objects:
     def _end(self, contents: BucketContents, key: str, stored: Stored, *, for_good: bool = False) -> None:
         """Retain or delete an object that is no longer live."""
         ended = replace(stored, ended=self._clock.now())
-        if contents.keeping.versions and not for_good:
+        if contents.retention.versions and not for_good:
             contents.past.append((key, ended))
-        elif contents.keeping.soft:
+        elif contents.retention.soft:
             contents.deleted.append((key, ended))
 
     def _next(self) -> int:

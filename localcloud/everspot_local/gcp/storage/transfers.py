@@ -55,7 +55,7 @@ class Conditions:
 
 
 @dataclass(frozen=True)
-class Answered:
+class RangedRead:
     """A read's status, bytes and headers."""
 
     status: int
@@ -63,13 +63,13 @@ class Answered:
     headers: Mapping[str, str]
 
 
-def ranged(data: bytes, range_header: str | None) -> Answered:
+def ranged(data: bytes, range_header: str | None) -> RangedRead:
     """Return what a read of `data` with this Range answers. A Range that is not understood is no Range.
 
     Raises:
         StorageRefused: 416 if there is nothing of it, 501 for several ranges, which this stand-in does not serve.
     """
-    whole = Answered(200, data, {"Accept-Ranges": "bytes"})
+    whole = RangedRead(200, data, {"Accept-Ranges": "bytes"})
     requested = parse_range_header(range_header) if range_header else None
     if requested is None or requested.units != "bytes":
         return whole
@@ -80,7 +80,7 @@ def ranged(data: bytes, range_header: str | None) -> Answered:
     end = len(data) if end is None else min(end, len(data))
     if begin >= end:
         raise StorageRefused(416, "InvalidRange", "The requested range cannot be satisfied.")
-    return Answered(206, data[begin:end], {**whole.headers, "Content-Range": f"bytes {begin}-{end - 1}/{len(data)}"})
+    return RangedRead(206, data[begin:end], {**whole.headers, "Content-Range": f"bytes {begin}-{end - 1}/{len(data)}"})
 
 
 def check_length(environ: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 KEPT_LINES = 400
 
 
-class LastWords:
+class StderrLog:
     """Reads a process's standard error: into the log file `sink` if there is one, else the last lines are kept and go
     to a file of their own only when the process dies."""
 
@@ -25,7 +25,7 @@ class LastWords:
         self._thread = threading.Thread(target=self._read, name="upstream-stderr", daemon=True)
         self._thread.start()
 
-    def epitaph(self, patience: timedelta) -> str:
+    def describe_exit(self, patience: timedelta) -> str:
         """Return one sentence that says how the process ended and where its log is, the same to every caller; an empty
         one if it is still running after `patience`."""
         try:

@@ -18,7 +18,7 @@ SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class DoorResponse:
+class MachineResponse:
     """One answer."""
 
     status: int
@@ -26,11 +26,11 @@ class DoorResponse:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Answer = Callable[[str, str, str, Any], DoorResponse]
+Answer = Callable[[str, str, str, Any], MachineResponse]
 """By machine, method, path with its query, and headers."""
 
 
-class Doors:
+class MachineServers:
     """The servers of all machines: one thread waits for connections to all of them, one more serves each request.
 
     Args:
@@ -48,7 +48,7 @@ class Doors:
         self._selector.register(self._wake, selectors.EVENT_READ, None)
         self._lock = threading.Lock()
         self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="everspot-doors", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="everspot-machine-servers", daemon=True)
         self._thread.start()
 
     def address(self, machine_id: str) -> str:
@@ -106,10 +106,10 @@ class Doors:
     def _handle(self, machine_id: str, connection: socket.socket, address: Any) -> None:
         with connection, contextlib.suppress(OSError):
             connection.settimeout(SECONDS)
-            _Visit(self._answer, self._server, machine_id, connection, address)
+            _MachineRequest(self._answer, self._server, machine_id, connection, address)
 
 
-class _Visit(BaseHTTPRequestHandler):
+class _MachineRequest(BaseHTTPRequestHandler):
     """One connection, one request."""
 
     sys_version = ""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _ID = r"-[0-9a-f]{8}(-\d+)?"  # what a submission, and a series, put behind a job's name
 
 
-def timed(submission: JobSubmission) -> JobSubmission:
+def set_start(submission: JobSubmission) -> JobSubmission:
     """Return the submission with its start and end moments, and as the first run of its series if it begins one."""
     spec, now = submission.spec, submission.submitted_at
     start = now + spec.start_after if isinstance(spec.start_after, timedelta) else spec.start_after

@@ -36,7 +36,7 @@ MEANING = {
 }
 
 
-def listed(problems: "Sequence[Problem]") -> list[dict[str, str]]:
+def list_problems(problems: "Sequence[Problem]") -> list[dict[str, str]]:
     """Return the problems of an error: the first ones are listed, the rest are counted."""
     from everspot_core.faults import legible  # most commands end well, and start fast
     from everspot_core.problems import SHOWN_AT_MOST
@@ -68,7 +68,7 @@ def fields_wrong(count: int) -> str:
     return f"{count} fields are wrong" if count > 1 else "a field is wrong"
 
 
-def gathered(subject: str, rules: "Sequence[Callable[[], list[str]]]") -> tuple[list[str], CliError | None]:
+def run_rules(subject: str, rules: "Sequence[Callable[[], list[str]]]") -> tuple[list[str], CliError | None]:
     """Run several rules. A rule returns warnings or refuses fields.
 
     Returns:

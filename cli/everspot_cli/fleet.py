@@ -14,7 +14,7 @@ from everspot_core.norms import Norm
 from everspot_core.pool_history import PoolHistory
 from everspot_store import BadDocument, FleetState, PoolState
 
-from everspot_cli.market import MarketAnswer, Past, list_zones, past, query_market
+from everspot_cli.market import MarketAnswer, MarketHistory, list_zones, query_market, read_market_history
 from everspot_cli.rows import instance_rows
 from everspot_cli.session import Session, side_by_side
 from everspot_cli.tables import duration, humane
@@ -31,7 +31,7 @@ class Read:
     """What was read of a cluster's fleet. `state` None: no scheduler has written any."""
 
     state: FleetState | None
-    past: Past
+    past: MarketHistory
     instances: list[dict[str, Any]]
     launching: list[LaunchIntent]
     live_market: MarketAnswer = field(default_factory=MarketAnswer)
@@ -50,7 +50,7 @@ def read(session: Session, *, live: bool) -> Read:
             return None
 
     state, before, instances, intents = side_by_side(
-        noted, lambda: past(session), lambda: instance_rows(session), session.store.launching.scan
+        noted, lambda: read_market_history(session), lambda: instance_rows(session), session.store.launching.scan
     )
     live_market = _query_market(session, before.history_by_pool) if live else MarketAnswer()
     open_ones = [doc.value for doc in intents.values() if doc.value.outcome is None]
@@ -97,7 +97,7 @@ def _pool(state: PoolState) -> PoolKey:
 
 
 def _row(
-    pool: PoolKey, noted: PoolState | None, past: Past, here: list[dict[str, Any]], live_market: MarketAnswer
+    pool: PoolKey, noted: PoolState | None, past: MarketHistory, here: list[dict[str, Any]], live_market: MarketAnswer
 ) -> dict[str, Any]:
     history = past.history_by_pool.get(pool, PoolHistory())
     place, spot = (pool.instance_type, pool.zone), pool.market is Market.SPOT

@@ -7,9 +7,9 @@ from everspot_core.documents import format_duration
 from everspot_core.records import JobState
 
 from everspot_cli.stop_reasons import because
-from everspot_cli.tables import belongs, dated, duration, steps
+from everspot_cli.tables import belongs, duration, format_date, steps
 from everspot_cli.visits import away_words, trip_words
-from everspot_cli.waiting import on_demand_words, submitted, wait_pool
+from everspot_cli.waiting import describe_submission, on_demand_words, wait_pool
 
 DETAIL = 6  # lines of what was said last
 
@@ -17,7 +17,7 @@ DETAIL = 6  # lines of what was said last
 def _waits_since(row: dict[str, Any], now: datetime) -> str | None:
     """Return since when the job waits for this reason. It may have waited for others before."""
     since = row["waits_since"]
-    return f"{dated(since, now)} for this reason; {submitted([row], now)}" if since else None
+    return f"{format_date(since, now)} for this reason; {describe_submission([row], now)}" if since else None
 
 
 def job_facts(
@@ -54,9 +54,9 @@ def job_facts(
         ("errors", row["errors"] or None),
         ("attempt", row["attempt"] or None),
         ("retry of", row["retry_of"]),
-        ("submitted", dated(row["submitted_at"], now) + (f" by {row['user']}" if row["user"] else "")),
+        ("submitted", format_date(row["submitted_at"], now) + (f" by {row['user']}" if row["user"] else "")),
         ("after", ", ".join(row["after"])),
-        ("begins", dated(row["start_at"], now) if row["start_at"] and not row["attempt"] else None),
+        ("begins", format_date(row["start_at"], now) if row["start_at"] and not row["attempt"] else None),
         ("window", row["window"]),
         ("series", _series(row, spec)),
         ("deadline", deadline_words(row, now)),
@@ -81,7 +81,7 @@ def deadline_words(row: dict[str, Any], now: datetime) -> str | None:
     if at is None or state is None:
         return f"{at:%Y-%m-%d %H:%M} UTC" if at is not None else None
     if state == "open":
-        return dated(at, now)
+        return format_date(at, now)
     ended = row["changed_at"] if JobState(row["state"]).final else now
     late = (ended - at).total_seconds()
     if state == "kept":

@@ -52,12 +52,12 @@ def in_market_time(events: Sequence[Event], scale: float) -> list[Event]:
     Agents and trainers measure `seconds` and `next_seconds` in real ones. `scale`: market seconds in a real second.
     """
 
-    def scaled(name: str, value: Any) -> Any:
+    def scale_value(name: str, value: Any) -> Any:
         measured = name in ("seconds", "next_seconds") and isinstance(value, int | float)
         return value * scale if measured and not isinstance(value, bool) else value
 
     return [
-        event.model_copy(update={"data": {name: scaled(name, value) for name, value in event.data.items()}})
+        event.model_copy(update={"data": {name: scale_value(name, value) for name, value in event.data.items()}})
         for event in events
     ]
 

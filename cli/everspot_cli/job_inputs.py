@@ -11,7 +11,7 @@ PYTHON = "3.12"
 """Python version of the images that training_image/bake makes. It is used if no instance has reported another one."""
 
 
-def supplied(session: Session, submission: JobSubmission, python: str | None = None) -> JobSubmission:
+def attach_inputs(session: Session, submission: JobSubmission, python: str | None = None) -> JobSubmission:
     """Return the submission with its datasets pinned and its wheels uploaded. Only what the job needs is read and sent.
 
     Raises:
@@ -20,17 +20,17 @@ def supplied(session: Session, submission: JobSubmission, python: str | None = N
     spec = submission.spec
     if submission.datasets or submission.wheels:  # another attempt at a job: it gets what the first one got
         return submission
-    pinned = _pinned(session, "the job", submission)
+    pinned = _pin_datasets(session, "the job", submission)
     submission = submission.model_copy(update={"datasets": pinned})
     if spec.requirements is None:
         return submission
-    from everspot_cli.wheels import gathered
+    from everspot_cli.wheels import fetch_wheels
 
     def notify(words: str) -> None:
         if not session.json:
             session.errors.print(words, style="dim")
 
-    wheels = gathered(
+    wheels = fetch_wheels(
         session.store,
         Path(spec.requirements),
         python=python or _python(session),
@@ -47,10 +47,10 @@ def refuse_missing(session: Session, file_name: str, submission: JobSubmission) 
         CliError: naming every missing one.
     """
     if not submission.datasets:  # else another attempt, which gets what the first one got
-        _pinned(session, file_name, submission)
+        _pin_datasets(session, file_name, submission)
 
 
-def _pinned(session: Session, file_name: str, submission: JobSubmission) -> list[str]:
+def _pin_datasets(session: Session, file_name: str, submission: JobSubmission) -> list[str]:
     words = submission.spec.datasets
     pins = [(number, reference, pin(session, reference)) for number, reference in enumerate(words)]
     missing = [

@@ -120,20 +120,20 @@ def read_histories(session: Session) -> dict[PoolKey, PoolHistory]:
 
 
 @dataclass(frozen=True)
-class Past:
+class MarketHistory:
     """The history of the pools by the ledger. `over`: the spot pools that do worse than usual, and in what."""
 
     history_by_pool: dict[PoolKey, PoolHistory]
     over: dict[PoolKey, tuple[Norm, ...]]
 
 
-def past(session: Session) -> Past:
-    """As `seen`, with the pools that are over their norms, by the rule of the scheduler's metrics and alarm."""
+def read_market_history(session: Session) -> MarketHistory:
+    """Return the histories and the pools over their norms, by the rule of the scheduler's metrics and alarm."""
     launches, ends = _read_ledger(session)
     now, by_id = session.now, {launch.instance_id: launch for launch in launches}
     used = in_use(by_id, ends, now)
     prices = session.store.prices(used) if used else []
-    return Past(histories(launches, ends, now), over_norm(by_id, ends, prices, now))
+    return MarketHistory(histories(launches, ends, now), over_norm(by_id, ends, prices, now))
 
 
 def _read_ledger(session: Session) -> tuple[list[LaunchRecord], dict[str, EndRecord]]:

@@ -47,12 +47,12 @@ class SetupCost:
 
 def render_files(starter: CloudStarter, answers: ProjectAnswers) -> dict[str, str]:
     """Return the texts of a project's files by path, without SETUP.md."""
-    files = {"Pulumi.yaml": _packaged("Pulumi.yaml")}
+    files = {"Pulumi.yaml": _read_packaged("Pulumi.yaml")}
     files["requirements.txt"] = _requirements()
     files[".gitignore"] = "".join(f"{line}\n" for line in IGNORED)
     for path in sorted((PACKAGED / "program").glob("*.py.txt")):
         files[f"stacks/{path.name.removesuffix('.txt')}"] = path.read_text(encoding="utf-8")
-    files["stacks/rules.yaml"] = _packaged("rules.yaml").replace(USUAL_TEAM, f'["{answers.team}"]')
+    files["stacks/rules.yaml"] = _read_packaged("rules.yaml").replace(USUAL_TEAM, f'["{answers.team}"]')
     for stack, text in starter.settings(answers).items():
         files[f"stacks/Pulumi.{stack}.yaml"] = text
     for kind, folder in (("workflows", "workflows"), ("scripts", "everspot")):
@@ -67,7 +67,7 @@ def _requirements() -> str:
     return (LOCAL.format(extras=EXTRAS) if requirement.local else "") + f"{requirement.line}\n"
 
 
-def _packaged(name: str) -> str:
+def _read_packaged(name: str) -> str:
     return (PACKAGED / name).read_text(encoding="utf-8")
 
 

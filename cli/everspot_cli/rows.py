@@ -78,9 +78,9 @@ def job_row(
         "total_steps": progress.total_steps,
         "steps_per_second": progress.steps_per_second,
         "metrics": progress.metrics,
-        "stalled_seconds": _measured(progress.stalled_seconds, record, scale),
+        "stalled_seconds": _to_market_seconds(progress.stalled_seconds, record, scale),
         "from_zero": restarts_from_zero(submission, record),
-        "unkept_seconds": _measured(progress.unkept_seconds, record, scale),
+        "unkept_seconds": _to_market_seconds(progress.unkept_seconds, record, scale),
         "owner": record.owner,
         **travels(record),
         "visit_of": visit_fields(submission),
@@ -111,7 +111,7 @@ def job_row(
     }
 
 
-def _measured(seconds: float | None, record: JobRecord, scale: float) -> float | None:
+def _to_market_seconds(seconds: float | None, record: JobRecord, scale: float) -> float | None:
     """Return what the agent of a running job measures in real seconds, in market seconds."""
     return seconds * scale if seconds is not None and record.state is JobState.RUNNING else None
 

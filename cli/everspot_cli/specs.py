@@ -16,7 +16,7 @@ from everspot_core.recipes import RECIPES, parameters_of
 from everspot_core.timing_rules import timing_faults, too_short_faults
 from pydantic import ValidationError
 
-from everspot_cli.errors import CliError, Exit, fields_wrong, listed
+from everspot_cli.errors import CliError, Exit, fields_wrong, list_problems
 from everspot_cli.job_files import file_problems
 from everspot_cli.yamlfile import parse_value, read_yaml
 
@@ -79,16 +79,16 @@ def read_spec(path: Path, overrides: Overrides | None = None, *, forced: bool = 
     data = read_yaml(path)
     if not isinstance(data, dict):
         raise CliError(f"{path} must be a mapping of fields, such as `name: my-job`")
-    spec, problems = examined(path, overrides.over(data), forced=forced)
+    spec, problems = check_spec(path, overrides.over(data), forced=forced)
     if spec is None or overrides.problems:
-        raise _refused(str(path), overrides, problems)
+        raise _spec_error(str(path), overrides, problems)
     local_paths = {"code": spec.code, "requirements": spec.requirements}
     return spec.model_copy(
         update={n: str((path.parent / v).resolve()) for n, v in local_paths.items() if v is not None}
     )
 
 
-def changed(spec: JobSpec, subject: str, overrides: Overrides) -> JobSpec:
+def override_spec(spec: JobSpec, subject: str, overrides: Overrides) -> JobSpec:
     """Return a submitted job with other values in some fields. `subject`: its name, for errors.
 
     Raises:
@@ -101,15 +101,15 @@ def changed(spec: JobSpec, subject: str, overrides: Overrides) -> JobSpec:
     try:
         changed_spec = JobSpec.written(remaining.over(spec.model_dump(exclude_unset=True)), job_rules())
     except ValidationError as error:
-        raise _refused(f"{subject} with these changes", overrides, [*problems, *faults(error, JobSpec)]) from None
+        raise _spec_error(f"{subject} with these changes", overrides, [*problems, *faults(error, JobSpec)]) from None
     if problems or overrides.problems:
-        raise _refused(f"{subject} with these changes", overrides, problems)
+        raise _spec_error(f"{subject} with these changes", overrides, problems)
     return changed_spec
 
 
-def _refused(subject: str, overrides: Overrides, spec_problems: list[Problem]) -> CliError:
+def _spec_error(subject: str, overrides: Overrides, spec_problems: list[Problem]) -> CliError:
     """Return the error with all problems of a job and of the options that change it."""
-    problems = [*overrides.problems, *listed(spec_problems)]
+    problems = [*overrides.problems, *list_problems(spec_problems)]
     if not spec_problems:
         return CliError("options cannot be read", overrides.code, problems=problems)
     hint = "docs/reference/job-file.md lists every field"
@@ -121,7 +121,7 @@ def _refused(subject: str, overrides: Overrides, spec_problems: list[Problem]) -
     )
 
 
-def examined(path: Path, data: dict[str, Any], *, forced: bool = False) -> tuple[JobSpec | None, list[Problem]]:
+def check_spec(path: Path, data: dict[str, Any], *, forced: bool = False) -> tuple[JobSpec | None, list[Problem]]:
     """Return the job of these fields, or None, and their problems. `path`: the job's file."""
     problems: list[Problem] = []
     spec: JobSpec | None = None

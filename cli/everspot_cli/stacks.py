@@ -18,7 +18,7 @@ from everspot_core.documents import format_duration
 
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.local_cloud_hints import with_local_cloud
-from everspot_cli.target import refused
+from everspot_cli.target import stack_error
 
 ASKED_FOR = timedelta(seconds=60)
 """Longest wait for an answer of the engine that changes nothing."""
@@ -165,7 +165,7 @@ class Stack:
             capture_output=True, text=True, check=False, input=stdin_text or "", timeout=CHANGED_IN.total_seconds(),
         )  # fmt: skip
         if done.returncode:
-            raise refused(self.pulumi, self.name, done.stderr or done.stdout, f"pulumi {arguments[0]} failed")
+            raise stack_error(self.pulumi, self.name, done.stderr or done.stdout, f"pulumi {arguments[0]} failed")
 
     def _run_destroy(self, show_line: Callable[[str], None], *options: str) -> tuple[int, bool]:
         """Run the engine once. Returns its exit code, and whether it was stopped because it took too long."""
@@ -248,7 +248,7 @@ def _read_stack(pulumi: str, name: str | None, *arguments: str) -> dict[str, Any
     except subprocess.TimeoutExpired:
         raise CliError(f"pulumi did not answer within {format_duration(ASKED_FOR)}", Exit.UNAVAILABLE) from None
     if done.returncode:
-        error = refused(pulumi, name, done.stderr, "the stack cannot be read")
+        error = stack_error(pulumi, name, done.stderr, "the stack cannot be read")
         hint = with_local_cloud("run it in the project's folder, and name the stack: --stack NAME")
         error.hint = error.hint or hint
         raise error

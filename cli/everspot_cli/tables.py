@@ -55,7 +55,7 @@ def humane(moment: datetime, now: datetime) -> str:
     return f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
 
 
-def dated(moment: datetime, now: datetime) -> str:
+def format_date(moment: datetime, now: datetime) -> str:
     """Return a moment relative to now, with its date: `3h12m ago (2026-03-01 12:00 UTC)`."""
     return f"{humane(moment, now)} ({moment:%Y-%m-%d %H:%M} UTC)"
 
@@ -82,7 +82,7 @@ def status(row: dict[str, Any]) -> Text:
     """Return a job's state in its colour, with a mark if its deadline has passed. A failed job with a deadline stays
     late."""
     text = state_text(row["status"])
-    if late(row):
+    if is_late(row):
         text.append(", late", style="bold red")
     for words in unkept(row):
         text.append(f", {words}", style="yellow")
@@ -98,7 +98,7 @@ def unkept(row: dict[str, Any]) -> list[str]:
     return [*restarted, *([f"nothing kept for {duration(seconds)}"] if seconds else [])]
 
 
-def late(row: dict[str, Any]) -> bool:
+def is_late(row: dict[str, Any]) -> bool:
     """Return whether a job's deadline has passed. A failed job with a deadline is always late."""
     return bool(row["deadline"] == "missed" and row["status"] != "FAILED")
 
@@ -138,10 +138,10 @@ def jobs_table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Tab
         )
         on = "".join(f"\n  {line}" for line in place(row, "\n").splitlines()) if row["owner"] or row["away"] else ""
         narrow.add_row(f"{row['job_id']}{visit_line}{on}", status(row), steps(row, "\n"), *figures)
-    return wide if fits(wide, width) else narrow
+    return wide if fits_width(wide, width) else narrow
 
 
-def fits(table: Table, width: int) -> bool:
+def fits_width(table: Table, width: int) -> bool:
     """Return whether a table is shown in full on a terminal of so many columns."""
     console = PlainConsole(width=1000)
     return Measurement.get(console, console.options, table).maximum <= width
@@ -183,7 +183,7 @@ def instances_table(rows: Sequence[dict[str, Any]], width: int) -> Table:
         doing = "(scheduler)" if row["role"] == "scheduler" else job
         kind = f"{row['instance_id']}\n  {row['instance_type']}\n  {row['zone']} {row['market']}"
         narrow.add_row(kind, state, doing, age)
-    return wide if fits(wide, width) else narrow
+    return wide if fits_width(wide, width) else narrow
 
 
 def notice_words(row: dict[str, Any]) -> str:

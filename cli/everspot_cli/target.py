@@ -44,16 +44,18 @@ def choose(store: str | None, cluster: str | None, stack: str | None) -> Target:
     if store:
         return Target(as_url(store), "--store")
     if cluster:
-        return noted(cluster, "--cluster")
+        return find_cluster(cluster, "--cluster")
     if stack:
         return Target(_stack_output(stack), f"stack {stack}")
     if os.environ.get(STORE):
         return Target(as_url(os.environ[STORE]), STORE)
     if os.environ.get(CLUSTER):
-        return noted(os.environ[CLUSTER], CLUSTER)
+        return find_cluster(os.environ[CLUSTER], CLUSTER)
     current = userconfig.load().current
     return (
-        noted(current, "everspot cluster use") if current else Target(_stack_output(None), "this folder's Pulumi stack")
+        find_cluster(current, "everspot cluster use")
+        if current
+        else Target(_stack_output(None), "this folder's Pulumi stack")
     )
 
 
@@ -62,7 +64,7 @@ def as_url(location: str) -> str:
     return location if "://" in location else Path(location).resolve().as_uri()
 
 
-def noted(name: str, source: str) -> Target:
+def find_cluster(name: str, source: str) -> Target:
     """Return the cluster that the user's file has under a name.
 
     Raises:
@@ -76,7 +78,7 @@ def noted(name: str, source: str) -> Target:
     return Target(clusters[name].store, source, clusters[name].profile)
 
 
-def refused(pulumi: str, stack: str | None, stderr: str, otherwise: str) -> CliError:
+def stack_error(pulumi: str, stack: str | None, stderr: str, otherwise: str) -> CliError:
     """Return the error for `pulumi` not answering about a stack, with the last line of its output.
 
     If the stack does not exist, the error lists the existing stacks. `otherwise`: the words before any other message of
@@ -123,7 +125,7 @@ def _stack_output(stack: str | None) -> str:
     )
     if done.returncode or not done.stdout.strip():
         problem = f"the stack {stack} names no cluster" if stack else "no cluster is chosen"
-        error = refused(pulumi, stack, done.stderr or "it has no output controlUrl", problem)
+        error = stack_error(pulumi, stack, done.stderr or "it has no output controlUrl", problem)
         error.hint = error.hint or with_local_cloud(_WAYS)
         raise error
     return done.stdout.strip()

@@ -82,10 +82,10 @@ def save(config: UserConfig) -> None:
     Raises:
         CliError: if it cannot be written.
     """
-    lines = [_HEAD, *([f"current = {_quoted(config.current)}\n"] if config.current else [])]
+    lines = [_HEAD, *([f"current = {_quote(config.current)}\n"] if config.current else [])]
     for cluster in config.clusters.values():
-        lines.append(f"\n[clusters.{_quoted(cluster.name)}]\nstore = {_quoted(cluster.store)}\n")
-        lines.append(f"profile = {_quoted(cluster.profile)}\n" if cluster.profile else "")
+        lines.append(f"\n[clusters.{_quote(cluster.name)}]\nstore = {_quote(cluster.store)}\n")
+        lines.append(f"profile = {_quote(cluster.profile)}\n" if cluster.profile else "")
     temporary = path().with_name(f".config-{secrets.token_hex(4)}")
     try:
         path().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -97,7 +97,7 @@ def save(config: UserConfig) -> None:
         raise CliError(f"{path()} cannot be written: {error.strerror or error}") from None
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Return a basic string of TOML, which is escaped like JSON."""
     return json.dumps(text, ensure_ascii=False)
 

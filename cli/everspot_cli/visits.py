@@ -9,7 +9,7 @@ from everspot_core.federation.journey import used
 from everspot_core.job import JobSubmission
 from everspot_core.records import JobRecord
 
-from everspot_cli.tables import dated, where
+from everspot_cli.tables import format_date, where
 
 
 def travels(record: JobRecord) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def away_words(row: dict[str, Any], now: datetime) -> str | None:
     away = row["away"]
     if away is None:
         return None
-    since = dated(datetime.fromisoformat(away["since"]), now)
+    since = format_date(datetime.fromisoformat(away["since"]), now)
     spent = f", ${away['usd']:.2f} so far" if away["usd"] else ""
     return f"{where(row)}, since {since}{spent}" + (f"\n{away['why']}" if away["why"] else "")
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from everspot_cli.rows import SCHEDULER_SILENT, grave
 from everspot_cli.session import Session, side_by_side
-from everspot_cli.tables import dated, duration, humane, sheet
+from everspot_cli.tables import duration, format_date, humane, sheet
 
 NOTHING_RUNS_IT = ("nothing-seen", "no-free-instance")
 """The codes of reasons that faults of images and pools may explain."""
@@ -67,7 +67,7 @@ def explain(session: Session, rows: Sequence[dict[str, Any]]) -> None:
 
 def read(session: Session, jobs: Collection[str]) -> WaitReading:
     """Read what the schedulers have written last of these jobs. Faults are read only if they may be the reason."""
-    (notes, unreadable), beats = side_by_side(lambda: _written(session.store), session.store.schedulers.scan)
+    (notes, unreadable), beats = side_by_side(lambda: _read_note(session.store), session.store.schedulers.scan)
     waits = {job: notes.jobs[job] for job in jobs if job in notes.jobs} if notes is not None else {}
     trouble = _trouble(session, [doc.value for doc in beats.values()]) or unreadable
     doubtful = bool(trouble) or any(wait.why in NOTHING_RUNS_IT for wait in waits.values())
@@ -88,7 +88,7 @@ def waiting_table(rows: Sequence[dict[str, Any]], now: datetime) -> Table | None
         shown.add_row(
             row["job_id"],
             wait_pool(row) or "—",
-            f"{humane(at, now)}\n{at:%Y-%m-%d %H:%M} UTC{_undated(row, chr(10))}" if at else "—",
+            f"{humane(at, now)}\n{at:%Y-%m-%d %H:%M} UTC{_undated_reason(row, chr(10))}" if at else "—",
             f"{row['waits_because']}{_so_long([row], now)}",
         )
     if len(detailed) > LISTED:
@@ -125,10 +125,10 @@ def _so_long(waiting: Sequence[dict[str, Any]], now: datetime) -> str:
     since = min((row["waits_since"] for row in waiting if row["waits_since"] is not None), default=None)
     if since is None:
         return ""
-    return f" (for {duration((now - since).total_seconds())}; {submitted(waiting, now)})"
+    return f" (for {duration((now - since).total_seconds())}; {describe_submission(waiting, now)})"
 
 
-def submitted(waiting: Sequence[dict[str, Any]], now: datetime) -> str:
+def describe_submission(waiting: Sequence[dict[str, Any]], now: datetime) -> str:
     """Return when the first of these jobs was submitted: `submitted 3h12m ago`."""
     return f"submitted {humane(min(row['submitted_at'] for row in waiting), now)}"
 
@@ -137,10 +137,10 @@ def on_demand_words(row: dict[str, Any], now: datetime) -> str | None:
     """Return the latest moment at which on-demand is launched for a waiting job, with the reason if no deadline gives
     it."""
     at = row["on_demand_at"]
-    return f"{dated(at, now)} at the latest{_undated(row, ', ')}" if at else None
+    return f"{format_date(at, now)} at the latest{_undated_reason(row, ', ')}" if at else None
 
 
-def _undated(row: dict[str, Any], before: str) -> str:
+def _undated_reason(row: dict[str, Any], before: str) -> str:
     """Return the reason for a job without a deadline: a day without spot (`AGED` in the schedule). Empty with a
     deadline."""
     return "" if row["deadline_at"] else f"{before}after a day without spot"
@@ -152,7 +152,7 @@ def wait_pool(row: dict[str, Any]) -> str | None:
     return f"{pool['instance_type']} {pool['zone']} {pool['market']}" if pool else None
 
 
-def _written(store: Store) -> tuple[Waiting | None, str]:
+def _read_note(store: Store) -> tuple[Waiting | None, str]:
     """Return the scheduler's note, or why it is not available."""
     try:
         return store.notes.waiting(), ""

@@ -13,7 +13,7 @@ from everspot_core.counting import counted
 from everspot_core.job import Wheel
 from everspot_core.problems import Problem
 
-from everspot_cli.errors import CliError, listed
+from everspot_cli.errors import CliError, list_problems
 
 if TYPE_CHECKING:
     from everspot_store import Store
@@ -29,14 +29,14 @@ _PLATFORMS = {
 _TOLD = 1500  # characters of pip's last words
 
 
-def locked(text: str, file: Path) -> tuple[list[str], list[str]]:
+def parse_lock_file(text: str, file: Path) -> tuple[list[str], list[str]]:
     """Return the lines of a lock file for pip, hashes included, and the names of the packages that the image contains.
 
     Raises:
         CliError: naming every line that is no `name==version`.
     """
     pinned_lines, image_packages, faults = [], [], []
-    for number, line in enumerate(_joined(text), 1):
+    for number, line in enumerate(_join_lines(text), 1):
         bare = line.split(" --hash=", 1)[0].strip()
         if bare.startswith(_OPTIONS_LEFT_OUT):  # pip's own settings say which index; a job says which packages
             continue
@@ -51,12 +51,12 @@ def locked(text: str, file: Path) -> tuple[list[str], list[str]]:
         raise CliError(
             f"{file} is no lock file: it has to pin every package",
             hint="`pip-compile`, `uv pip compile` or `uv export` make one",
-            problems=listed(faults),
+            problems=list_problems(faults),
         )
     return pinned_lines, image_packages
 
 
-def gathered(
+def fetch_wheels(
     store: "Store", file: Path, *, python: str, archs: Sequence[str], notify: Callable[[str], None]
 ) -> list[Wheel]:
     """Fetch the wheels that a lock file names for Linux, this `python` (`3.12`) and these architectures, with pip and
@@ -70,7 +70,7 @@ def gathered(
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CliError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    lines, image_packages = locked(text, file)
+    lines, image_packages = parse_lock_file(text, file)
     if image_packages:
         notify(f"{', '.join(sorted(image_packages))}: the version in the image is used instead")
     if not lines:
@@ -91,7 +91,7 @@ def gathered(
     return list(wheels.values())
 
 
-def _joined(text: str) -> list[str]:
+def _join_lines(text: str) -> list[str]:
     """Return logical lines: continued lines are joined, comments and empty lines left out."""
     lines = text.replace("\\\r\n", " ").replace("\\\n", " ").splitlines()
     bare = (re.sub(r"(^|\s)#.*$", "", line).strip() for line in lines)

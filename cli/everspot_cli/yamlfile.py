@@ -6,7 +6,7 @@ from typing import Any
 from everspot_core.counting import counted
 from everspot_core.yaml_text import NODES, BadYaml, load
 
-from everspot_cli.errors import CliError, Exit, listed
+from everspot_cli.errors import CliError, Exit, list_problems
 
 MOMENTS = frozenset({"deadline", "start_after"})
 """Fields of a job that may be a moment."""
@@ -29,7 +29,7 @@ def read_yaml(path: Path, *, size: int = SIZE, nodes: int = NODES) -> Any:
             raise CliError(f"{path} {error}") from None
         count = counted(len(error.differences), "value")
         raise CliError(
-            f"{path} has {count} that readers of YAML take differently", problems=listed(list(error.differences))
+            f"{path} has {count} that readers of YAML take differently", problems=list_problems(list(error.differences))
         ) from None
 
 

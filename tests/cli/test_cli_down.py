@@ -192,7 +192,7 @@ def test_nothing_is_destroyed_while_a_job_has_not_checkpointed(ground: Ground) -
 def test_a_drain_that_is_undone_meanwhile_stops_it(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     ground.place.resources = [machine("i-1", launched=True)]
     looks = iter([[], [], ["a"], ["a"]])
-    monkeypatch.setattr(down, "owned", lambda session: next(looks))
+    monkeypatch.setattr(down, "list_owned_jobs", lambda session: next(looks))
     answer = ground.run("--yes")
     assert answer.code == 1
     assert "a run again: the drain was undone. Nothing was destroyed" in answer.err

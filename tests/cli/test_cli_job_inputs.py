@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from everspot_cli import wheels
 from everspot_cli.errors import CliError
-from everspot_cli.wheels import locked
+from everspot_cli.wheels import parse_lock_file
 
 JOB = "name: mine\nentrypoint: [train.py]\ncode: src\nresources: {vcpus: 1, memory_gib: 1}\n"
 
@@ -109,13 +109,15 @@ def test_a_package_without_a_fitting_wheel_is_named_before_anything_is_written(w
 
 def test_a_file_that_pins_nothing_is_no_lock_file():
     with pytest.raises(CliError) as refused:
-        locked("bouquet\nvase>=1.0\n-r other.txt\ngit+https://x/y\npot==1.0 ; python_version > '3'\n", Path("req.txt"))
+        parse_lock_file(
+            "bouquet\nvase>=1.0\n-r other.txt\ngit+https://x/y\npot==1.0 ; python_version > '3'\n", Path("req.txt")
+        )
     assert [p["field"] for p in refused.value.problems] == [f"requirement {n}" for n in (1, 2, 3, 4)]
 
 
 def test_hashes_stay_and_options_of_the_index_go():
     text = "--index-url https://x/\nbouquet==1.0 \\\n  --hash=sha256:ab \\\n  --hash=sha256:cd\nnvidia-nccl-cu13==2.0\n"
-    lines, image_packages = locked(text, Path("req.txt"))
+    lines, image_packages = parse_lock_file(text, Path("req.txt"))
     assert lines == ["bouquet==1.0 --hash=sha256:ab --hash=sha256:cd"]
     assert image_packages == ["nvidia-nccl-cu13"]
 
@@ -201,7 +203,7 @@ def test_requirements_need_pip_s_python_only_where_there_are_any(world, job):
 def test_packages_are_fetched_for_the_architectures_of_the_fleets(world, tmp_path, job, monkeypatch, types, archs):
     world.offer(*types)
     world.beat("i-base")  # of x86_64: started by hand, or before the fleets were changed
-    monkeypatch.setattr(wheels, "gathered", lambda *_, archs, **__: fetched_archs.extend(archs) or [])
+    monkeypatch.setattr(wheels, "fetch_wheels", lambda *_, archs, **__: fetched_archs.extend(archs) or [])
     (tmp_path / "req.txt").write_text("bouquet==1.0\n")
     fetched_archs: list[str] = []
     assert world.run("submit", job("requirements: req.txt\n")).code == 0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from everspot_cli.errors import CliError
-from everspot_cli.specs import Overrides, changed, read_spec
+from everspot_cli.specs import Overrides, override_spec, read_spec
 from everspot_cli.yamlfile import read_yaml
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.problems import SHOWN_AT_MOST
@@ -83,7 +83,7 @@ def test_periodic_checkpoints_are_made_whatever_else_is_said_of_them(tmp_path: P
     assert spec.checkpoint.every == interval
     stored = spec.model_dump(mode="json", exclude_none=True)
     assert JobSpec.model_validate(stored, context={"stored": True}) == spec
-    assert changed(spec, "mine", Overrides.read(None, ["checkpoint.keep=4"], [])).checkpoint.every == interval
+    assert override_spec(spec, "mine", Overrides.read(None, ["checkpoint.keep=4"], [])).checkpoint.every == interval
 
 
 @pytest.mark.parametrize(

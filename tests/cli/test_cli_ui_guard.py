@@ -134,7 +134,7 @@ def test_a_key_opens_once_and_the_token_again_and_again() -> None:
 
     keys = Keys(port=1234)
     once = keys.url_once().partition("=")[2]
-    assert keys.opens(once) and not keys.opens(once) and not keys.fits(once)
-    assert keys.opens(keys.token) and keys.opens(keys.token)
-    assert not keys.opens("") and not keys.opens("ü")
+    assert keys.use_key(once) and not keys.use_key(once) and not keys.is_token(once)
+    assert keys.use_key(keys.token) and keys.use_key(keys.token)
+    assert not keys.use_key("") and not keys.use_key("ü")
     assert keys.token not in repr(keys) and keys.url.endswith(keys.token)

@@ -118,7 +118,7 @@ def _prices(session: Session) -> Check:
     """Check the age of the prices that deadlines, budgets and reports use."""
     table, fix = session.price_table, "everspot cost prices refresh"
     if table is None:
-        days = sorted({p.as_of for p in _listed(session) if p.as_of is not None})
+        days = sorted({p.as_of for p in _list_prices(session) if p.as_of is not None})
         since = f"the catalogue's own of {days[0]}" if days else "the catalogue's own"
         old = not days or session.now.date() - days[0] > STALE
         return Check("cluster", "prices", Verdict.WARN if old else Verdict.OK, since, fix if old else "")
@@ -136,7 +136,7 @@ def _prices(session: Session) -> Check:
     return Check("cluster", "prices", Verdict.OK, summary)
 
 
-def _listed(session: Session) -> list[Price]:
+def _list_prices(session: Session) -> list[Price]:
     catalogue, region = session.catalogue, session.manifest.region
     prices = (catalogue.on_demand(name, region) for name in catalogue.offered(region))
     return [price for price in prices if price is not None]

@@ -55,7 +55,7 @@ def orphan_checks(
     """Check that the cloud has nothing of the cluster that belongs to no stack: one check for each that it has."""
     if manifest is not None and manifest.cloud not in LOOKED_AT:
         return []  # instances are started by hand there
-    declared_ids = list_ids(state) if state is not None else _declared(session)
+    declared_ids = list_ids(state) if state is not None else _read_declared(session)
     clusters = [manifest] if manifest is not None else declared_clusters(state or {})
     if declared_ids is None:
         fix = "run it in the project's folder with --stack NAME, or run `pulumi up` with this release once"
@@ -89,7 +89,7 @@ def _check(orphan: Orphan) -> Check:
     return Check("cluster", _ORPHANS, verdict, f"belongs to no stack: {orphan.sentence}", fix)
 
 
-def _declared(session: Session) -> Collection[str] | None:
+def _read_declared(session: Session) -> Collection[str] | None:
     """Return the fleets and groups that the last update declared in the store, or None if no update has declared
     any."""
     try:

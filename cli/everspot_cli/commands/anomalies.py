@@ -9,7 +9,7 @@ from rich.text import Text
 
 from everspot_cli.commands.options import Json, current_session
 from everspot_cli.session import Session
-from everspot_cli.tables import dated
+from everspot_cli.tables import format_date
 
 
 def register(app: typer.Typer) -> None:
@@ -55,7 +55,9 @@ def _row(anomaly: Anomaly) -> dict[str, Any]:
 
 def _print(session: Session, now_open: list[Anomaly], over: list[Anomaly], note: str | None) -> None:
     for anomaly in reversed(now_open):
-        session.console.print(Text(f"{anomaly.kind}, since {dated(anomaly.since, session.now)}", style="bold yellow"))
+        session.console.print(
+            Text(f"{anomaly.kind}, since {format_date(anomaly.since, session.now)}", style="bold yellow")
+        )
         session.console.print(Text(f"  {anomaly.words}"))
     if not now_open:
         session.console.print("Everything is as usual, as far as the scheduler has looked.")

@@ -14,7 +14,7 @@ from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.requests import user
 from everspot_cli.session import Session
-from everspot_cli.tables import fits, sheet
+from everspot_cli.tables import fits_width, sheet
 
 BAR = 20  # characters
 NARROW_BAR = 8
@@ -145,7 +145,7 @@ def _table(rows: list[BudgetRow], width: int) -> Table:
         if payer:
             narrow.add_row(payer)
         narrow.add_row(f"  {row.period.value} {row.unit.words}", *figures, _bar(row, NARROW_BAR))
-    return wide if fits(wide, width) else narrow
+    return wide if fits_width(wide, width) else narrow
 
 
 def _bar(row: BudgetRow, length: int) -> Text:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from everspot_cli.commands.options import Json, current_session
 from everspot_cli.report.terminal import money
-from everspot_cli.tables import fits, sheet
+from everspot_cli.tables import fits_width, sheet
 
 UNKNOWN = "unknown"
 
@@ -67,7 +67,7 @@ def _table(applied_changes: list[AppliedChange], width: int) -> Table:
         by, did = Text(pull.author or "—" if pull is not None else "—"), did_words(change)
         wide.add_row(at, change.environment, title, by, change.revision[:12] or "—", did, cost)
         narrow.add_row(f"{at}\n  {change.environment}", Text(f"{title.plain}\n  {did}"), cost)
-    return wide if fits(wide, width) else narrow
+    return wide if fits_width(wide, width) else narrow
 
 
 def did_words(change: AppliedChange) -> str:

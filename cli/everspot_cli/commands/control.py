@@ -74,13 +74,13 @@ def drain(
         return
     limit = parse_duration_option(timeout, "--timeout")  # before anything is asked for
     session.store.request_drain(build_request(session))
-    running = _wait_drained(session, limit) if wait else owned(session)
+    running = _wait_drained(session, limit) if wait else list_owned_jobs(session)
     are = "1 job is" if len(running) == 1 else f"{len(running)} jobs are"
     done = f"{are} checkpointing." if running else "Drained: no job has an instance."
     _report(session, {"draining": True, "running": running}, f"{done} Take it back with: everspot cluster drain --undo")
 
 
-def owned(session: Session) -> list[str]:
+def list_owned_jobs(session: Session) -> list[str]:
     """Return the jobs that have an instance, here or at another cluster, sorted."""
     busy = (doc.value for doc in session.store.records.scan().values())
     return sorted(record.job_id for record in busy if record.state.owned or record.state is JobState.AWAY)
@@ -89,7 +89,7 @@ def owned(session: Session) -> list[str]:
 def _wait_drained(session: Session, limit: timedelta) -> list[str]:
     """Wait for the jobs, and then for the scheduler to release what it has launched for them."""
     began = session.clock.monotonic()
-    while running := owned(session) or _launched(session):
+    while running := list_owned_jobs(session) or _list_launched(session):
         if session.clock.monotonic() - began >= limit:
             raise CliError(
                 f"not drained within {format_duration(limit)}: {', '.join(running)} still run",
@@ -99,7 +99,7 @@ def _wait_drained(session: Session, limit: timedelta) -> list[str]:
     return []
 
 
-def _launched(session: Session) -> list[str]:
+def _list_launched(session: Session) -> list[str]:
     """Return the instances that the scheduler has launched and that still run."""
     store = session.store
     launched = launched_ids(doc.value for doc in store.launching.scan().values())

@@ -53,7 +53,7 @@ def pull(
     outputs = session.store.outputs(job_id)
     selected = outputs.list(path.strip("/"))
     if not selected:
-        raise _nothing(session, job_id, path)
+        raise _no_outputs_error(session, job_id, path)
     target = to / job_id
     with _progress(session) as progress:
         task = progress.add_task(counted(len(selected), "file"), total=sum(output.size for output in selected))
@@ -76,7 +76,7 @@ def pull(
         raise CliError(f"{counted(len(failed), 'output')} cannot be written below {target}", problems=failed)
 
 
-def _nothing(session: Session, job: str, path: str) -> CliError:
+def _no_outputs_error(session: Session, job: str, path: str) -> CliError:
     """Return the error that says why there is nothing to pull: not yet, not at all, or not of this name."""
     if path:
         others = [output.path for output in session.store.outputs(job).list()]

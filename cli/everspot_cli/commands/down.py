@@ -16,7 +16,7 @@ from everspot_core.documents import format_duration
 from everspot_core.manifest import Manifest
 from everspot_store import NoCluster, StoreMissing
 
-from everspot_cli.commands.control import owned
+from everspot_cli.commands.control import list_owned_jobs
 from everspot_cli.commands.options import Json, current_session, parse_duration_option
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.local_cloud_hints import with_local_cloud
@@ -203,7 +203,7 @@ def _confirm(
     if stays:
         words += f" What belongs to no stack and may have data stays: {first_few(stays, _SHOWN)}."
     buckets = declared.deletes()
-    jobs = _unended(session) if buckets else []
+    jobs = _list_unfinished_jobs(session) if buckets else []
     if buckets:
         words += (
             f" Its settings keep no buckets (retainStore: false): {first_few(buckets, _SHOWN)} "
@@ -225,7 +225,7 @@ def _confirm(
         raise CliError("nothing was changed")
 
 
-def _unended(session: Session) -> list[str]:
+def _list_unfinished_jobs(session: Session) -> list[str]:
     """Return the jobs that have not ended, sorted. Empty if the store no longer exists."""
     try:
         ended = {name for name, doc in session.store.records.scan().items() if doc.value.state.final}
@@ -241,9 +241,9 @@ def _drain(session: Session, limit: timedelta, force: bool) -> list[str] | None:
     """
     try:
         session.store.request_drain(build_request(session, "everspot cluster down"))
-        had = owned(session)
+        had = list_owned_jobs(session)
         with session.progress(f"{counted(len(had), 'job')} checkpointing", shown=bool(had)):
-            still = _until(session, limit, lambda: owned(session))
+            still = _until(session, limit, lambda: list_owned_jobs(session))
     except _GONE:
         return None
     names = first_few(still, _SHOWN)
@@ -264,7 +264,7 @@ def _still_drained(session: Session, drained: Sequence[str] | None, force: bool)
     """Refuse to go on if somebody has undone the drain meanwhile. `drained` None: there was nothing to drain."""
     if drained is None or force:
         return
-    busy = owned(session)
+    busy = list_owned_jobs(session)
     if busy:
         raise CliError(f"{first_few(busy, _SHOWN)} run again: the drain was undone. Nothing was destroyed")
 
@@ -275,13 +275,13 @@ def _release(session: Session, site: Site, before: Sequence[Left]) -> list[str]:
     Returns the ids of the instances that were ended here.
     """
 
-    def launched() -> list[Left]:
+    def list_launched() -> list[Left]:
         return [instance for instance in _list_remaining(site) if instance.launched and not instance.ending]
 
-    if not launched():
+    if not list_launched():
         return []
     with session.progress("the scheduler is releasing instances", shown=True):
-        stay = _until(session, RELEASED_IN, launched)
+        stay = _until(session, RELEASED_IN, list_launched)
     if not stay:
         _report(session, "Released: no instance that the scheduler launched runs.")
         return []
@@ -290,7 +290,7 @@ def _release(session: Session, site: Site, before: Sequence[Left]) -> list[str]:
         session, f"Not released within {format_duration(RELEASED_IN)}: {first_few(ids, _SHOWN)}. Ending them directly."
     )
     _end(site, ids)
-    still = _until(session, GONE_IN, launched)
+    still = _until(session, GONE_IN, list_launched)
     if still:
         names = first_few([instance.name for instance in still], _SHOWN)
         raise CliError(f"{names} cannot be ended; nothing was destroyed", Exit.UNAVAILABLE)

@@ -12,7 +12,7 @@ from everspot_core.problems import BadInputs
 from rich.table import Table
 
 from everspot_cli.commands.options import Json, current_session
-from everspot_cli.errors import CliError, Exit, listed
+from everspot_cli.errors import CliError, Exit, list_problems
 from everspot_cli.session import Session, side_by_side
 from everspot_cli.tables import sheet
 from everspot_cli.yamlfile import read_yaml
@@ -102,7 +102,7 @@ def _read(file: Path, stack: str) -> Environment:
     try:
         return environment(stack, config)
     except BadInputs as bad:
-        raise CliError(f"{file} cannot be priced", problems=listed(bad.problems)) from None
+        raise CliError(f"{file} cannot be priced", problems=list_problems(bad.problems)) from None
 
 
 def _recent(session: Session) -> Recent:

@@ -53,7 +53,7 @@ def federation(
     answer = {
         "peers": peer_rows(session),
         "away": _away(records),
-        "visiting": _visiting(session, records),
+        "visiting": _visiting_rows(session, records),
     }
     if session.json:
         session.answer(answer)
@@ -66,7 +66,7 @@ def _away(records: Mapping[str, "JobRecord"]) -> list[dict[str, Any]]:
     return [{"job_id": name, "state": record.state.value, **travels(record)} for name, record in away]
 
 
-def _visiting(session: Session, records: Mapping[str, "JobRecord"]) -> list[dict[str, Any]]:
+def _visiting_rows(session: Session, records: Mapping[str, "JobRecord"]) -> list[dict[str, Any]]:
     rows = []
     for visit, doc in sorted(session.store.visits.scan().items()):
         offer, record = doc.value, records.get(visit)
@@ -92,23 +92,23 @@ def _page(answer: dict[str, Any], now: datetime) -> RenderableType:
     peers = sheet(("PEER", "CLOUD", "SEEN BY", "HEARTBEAT", "EGRESS $/GB"), text_columns=3, fold=("PEER",))
     for row in answer["peers"]:
         beat = humane(row["scheduler_beat_at"], now) if row["scheduler_beat_at"] is not None else "none"
-        first = _stacked(row["name"], row["control_url"], problem=row["problem"])
+        first = _stack_lines(row["name"], row["control_url"], problem=row["problem"])
         peers.add_row(first, row["cloud"], describe_sighting(row, now), beat, f"{row['egress_usd_per_gb']:g}")
     parts: list[RenderableType] = [peers]
     if answer["away"]:
         parts.append(Text("\nAway", style="bold"))
-        parts += [_stacked(row["job_id"], where(row), row["away"]["why"]) for row in answer["away"]]
+        parts += [_stack_lines(row["job_id"], where(row), row["away"]["why"]) for row in answer["away"]]
     if answer["visiting"]:
         here = sheet(("VISIT", "OFFER", "STATE", "STEP", "SINCE"), text_columns=3, fold=("VISIT",))
         for row in answer["visiting"]:
-            first = _stacked(row["visit"], f"{row['job_id'] or '—'} of {row['home']}", row["why"])
+            first = _stack_lines(row["visit"], f"{row['job_id'] or '—'} of {row['home']}", row["why"])
             state, since = state_text(row["state"] or "—"), humane(row["since"], now)
             here.add_row(first, row["offer"], state, str(row["step"]), since)
         parts += [Text("\nVisiting", style="bold"), here]
     return Group(*parts)
 
 
-def _stacked(name: str, *below: str | None, problem: str | None = None) -> RenderableType:
+def _stack_lines(name: str, *below: str | None, problem: str | None = None) -> RenderableType:
     """Return a name with its details below, so that 80 columns are enough."""
     lines: list[RenderableType] = [Text(name)]
     lines += [Padding(Text(line, overflow="fold"), (0, 0, 0, 2)) for line in below if line]

@@ -13,7 +13,7 @@ from rich.text import Text
 from everspot_cli.commands.options import Json, Watch, current_session
 from everspot_cli.fleet import CELLS, CHEAPEST, as_json, cells, notes, of_interest, pool_rows, read
 from everspot_cli.session import Session
-from everspot_cli.tables import fits, sheet
+from everspot_cli.tables import fits_width, sheet
 
 
 def register(app: typer.Typer) -> None:
@@ -87,4 +87,4 @@ def _table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Table:
         figures = cells(row, now)
         wide.add_row(row["instance_type"], row["zone"], row["market"], *figures)
         narrow.add_row(f"{row['instance_type']}\n  {row['zone']}\n  {row['market']}", *figures)
-    return wide if fits(wide, width) else narrow
+    return wide if fits_width(wide, width) else narrow

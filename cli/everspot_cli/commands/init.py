@@ -12,7 +12,7 @@ from everspot_core.problems import Problem, Problems, shown
 
 from everspot_cli import project_template
 from everspot_cli.commands.options import Json, current_session
-from everspot_cli.errors import CliError, Exit, listed
+from everspot_cli.errors import CliError, Exit, list_problems
 from everspot_cli.session import Session
 
 PAGE = "SETUP.md"
@@ -55,7 +55,7 @@ def init(
     session = current_session(context, json)
     options = {"cloud": cloud, "account": account, "region": region, "team": team, "repository": repository}
     words = _collect_answers(options, unlisted_region, interactive=not (yes or session.json))
-    chosen, answers = _checked(words, repository_ids, unlisted_region)
+    chosen, answers = _parse_answers(words, repository_ids, unlisted_region)
     files = project_template.render_files(chosen, answers)
     steps = chosen.steps(answers)
     costs = project_template.estimate_costs(steps, files)
@@ -82,10 +82,10 @@ def _collect_answers(options: dict[str, str | None], unlisted: bool, *, interact
     """
     missing = [name for name in ASKED if options[name] is None]
     if missing and not interactive:
-        raise _unanswered(missing, "without --yes and --json they are asked for")
+        raise _unanswered_error(missing, "without --yes and --json they are asked for")
     answers = {name: value for name, value in options.items() if value is not None}
     if missing and (wrong := _faults(answers, None, unlisted)):
-        raise CliError("the project cannot be begun", Exit.USAGE, problems=listed(wrong))
+        raise CliError("the project cannot be begun", Exit.USAGE, problems=list_problems(wrong))
     for name in missing:
         try:
             answers[name] = _answer(name, answers, unlisted)
@@ -94,7 +94,7 @@ def _collect_answers(options: dict[str, str | None], unlisted: bool, *, interact
                 raise
             typer.echo(err=True)  # the question's line has no end yet
             unanswered = [each for each in missing if each not in answers]
-            raise _unanswered(unanswered, "standard input ended, and nobody can be asked") from None
+            raise _unanswered_error(unanswered, "standard input ended, and nobody can be asked") from None
     return {name: value.strip() for name, value in answers.items()}
 
 
@@ -110,7 +110,7 @@ def _answer(name: str, answers: dict[str, str], unlisted: bool) -> str:
             typer.echo(f"  {legible(problem.reason)}", err=True)
 
 
-def _unanswered(names: list[str], hint: str) -> CliError:
+def _unanswered_error(names: list[str], hint: str) -> CliError:
     return CliError(f"missing: {', '.join(f'--{name}' for name in names)}", Exit.USAGE, hint=hint)
 
 
@@ -127,14 +127,14 @@ def _question(name: str, cloud: str) -> tuple[str, str | None]:
     return questions[name]
 
 
-def _checked(words: dict[str, str], ids: str | None, unlisted: bool) -> tuple[CloudStarter, ProjectAnswers]:
+def _parse_answers(words: dict[str, str], ids: str | None, unlisted: bool) -> tuple[CloudStarter, ProjectAnswers]:
     """Return the answers, parsed.
 
     Raises:
         CliError: naming everything that is wrong with them.
     """
     if wrong := _faults(words, ids, unlisted):
-        raise CliError("the project cannot be begun", Exit.USAGE, problems=listed(wrong))
+        raise CliError("the project cannot be begun", Exit.USAGE, problems=list_problems(wrong))
     return starter(words["cloud"]), _answers(words, ids, unlisted)
 
 

@@ -48,7 +48,7 @@ def _page(session: Session, all: bool) -> RenderableType:
     words = [f"{alive} alive, {spot} of them spot. {session.scale_note()}".strip()]
     if session.manifest.standing is not None:
         launched = launched_ids(doc.value for doc in session.store.launching.scan().values())
-        words += surplus(session.manifest, [row for row in rows if row["instance_id"] not in launched])
+        words += describe_surplus(session.manifest, [row for row in rows if row["instance_id"] not in launched])
     return Group(instances_table(rows, session.console.width), Text("\n".join(words), style="dim"))
 
 
@@ -62,7 +62,7 @@ def _lines(session: Session, all: bool) -> dict[str, str]:
     return lines
 
 
-def surplus(manifest: Manifest, rows: Sequence[dict[str, Any]]) -> list[str]:
+def describe_surplus(manifest: Manifest, rows: Sequence[dict[str, Any]]) -> list[str]:
     """Return what happens to standing instances beyond the declared number, and when, by market.
 
     `rows`: without the instances that were launched for jobs, which belong to no fleet's target.
@@ -79,11 +79,11 @@ def surplus(manifest: Manifest, rows: Sequence[dict[str, Any]]) -> list[str]:
         weights = [standing.weights.get(row["instance_type"], 1.0) for row in standing_rows]
         if standing_rows and sum(weights) - min(weights) >= target:
             units = f"{sum(weights):g} unit{'' if sum(weights) == 1 else 's'}"
-            sentences.append(f"{market.value}: {units} held, {target:g} declared. {_leaving(standing_rows)}")
+            sentences.append(f"{market.value}: {units} held, {target:g} declared. {_describe_release(standing_rows)}")
     return sentences
 
 
-def _leaving(rows: Sequence[dict[str, Any]]) -> str:
+def _describe_release(rows: Sequence[dict[str, Any]]) -> str:
     from everspot_core.schedule.provisioning.leaving import YOUNG  # the scheduler's policy: only a surplus needs it
 
     idle = [max(0.0, YOUNG.total_seconds() - row["age_seconds"]) for row in rows if row["state"] == "READY"]

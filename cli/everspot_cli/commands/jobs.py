@@ -88,7 +88,7 @@ def jobs(
 def _page(session: Session, query: JobQuery) -> RenderableType:
     listing = job_rows(session, query)
     if not listing.rows:
-        return Text(_nothing(query))
+        return Text(_no_jobs_text(query))
     words = [session.scale_note()]
     if listing.count > len(listing.rows):
         words.append(f"The newest {len(listing.rows)} of {listing.count}; more with --limit N.")
@@ -112,7 +112,7 @@ def _lines(session: Session, query: JobQuery) -> dict[str, str]:
     return lines
 
 
-def _nothing(query: JobQuery) -> str:
+def _no_jobs_text(query: JobQuery) -> str:
     if query == JobQuery(archived=query.archived, limit=query.limit):
         earlier = "" if query.archived else "\nThose that ended more than a day ago: everspot jobs --all"
         return f"No jobs. Submit one: everspot submit FILE{earlier}"

@@ -40,7 +40,7 @@ def run(
     that of the cloud's own tool.
     """
     session = current_session(context, False)
-    door, record = _door(session), _running(session, job_id)
+    door, record = _door(session), _running_record(session, job_id)
     line = inside(record.job_id, record.epoch, command or ["bash"])
     raise typer.Exit(_start(session, _call_cloud(lambda: door.enter(str(record.owner), line))))
 
@@ -59,7 +59,7 @@ def forward(
     The cluster's settings have to let people in: `sessionManager` or `iapSsh`, by its cloud.
     """
     session = current_session(context, False)
-    door, record = _door(session), _running(session, job_id)
+    door, record = _door(session), _running_record(session, job_id)
     raise typer.Exit(_start(session, _call_cloud(lambda: door.forward(str(record.owner), port, local or port))))
 
 
@@ -83,7 +83,7 @@ def _call_cloud(call: Callable[[], _T]) -> _T:
         raise CliError(str(error), hint=error.fix) from None
 
 
-def _running(session: Session, id_prefix: str) -> JobRecord:
+def _running_record(session: Session, id_prefix: str) -> JobRecord:
     submission = find_job(session, id_prefix)
     record = read_record(session, submission.job_id)
     if record is None or record.state is not JobState.RUNNING or record.owner is None:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from everspot_cli.commands.options import Json, current_session
 from everspot_cli.commands.submit.command import examine, skew_warnings
-from everspot_cli.commands.submit.deadline import bounded, warn
+from everspot_cli.commands.submit.deadline import bound_changeover, warn
 from everspot_cli.commands.submit.fleet import WAIT_HINT
 from everspot_cli.errors import CliError
 from everspot_cli.requests import user
@@ -46,7 +46,7 @@ def sweep(
     job = file.parent / spec.job
     if not show:
         _check_trials(session, spec, job)
-    _agreed(session, spec, file, begin=not show)
+    _begin_or_check(session, spec, file, begin=not show)
     sweep_run = SweepRun(session, spec, job)
     standing = sweep_run.turn(act=not show)
     printed_states: list[str] = []
@@ -79,7 +79,7 @@ def _check_trials(session: Session, spec: SweepSpec, job: Path) -> None:
     for values in trials:
         trial = build_trial_job(session, spec, job, 0, first | values)
         try:
-            warnings += examine(session, job, bounded(session, trial), wait_for_capacity=False)
+            warnings += examine(session, job, bound_changeover(session, trial), wait_for_capacity=False)
         except CliError as error:
             refused.append((values, error))
     skew_warnings(session)
@@ -102,7 +102,7 @@ def _check_trials(session: Session, spec: SweepSpec, job: Path) -> None:
     )
 
 
-def _agreed(session: Session, spec: SweepSpec, file: Path, *, begin: bool) -> None:
+def _begin_or_check(session: Session, spec: SweepSpec, file: Path, *, begin: bool) -> None:
     """Begin the sweep, or check that it is the one that was begun; its caps may have changed.
 
     Raises:

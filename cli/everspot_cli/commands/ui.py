@@ -37,12 +37,12 @@ def ui(
     need("everspot ui", "ui")
     from everspot_cli.ui.guard import Guard, Keys  # only where the extra is installed
     from everspot_cli.ui.routes import Pages
-    from everspot_cli.ui.serve import bound, serve
+    from everspot_cli.ui.serve import bind_socket, serve
     from everspot_cli.ui.sources import Sources
 
     session = current_session(context, json)
     pages = Pages(Sources(session), acting=actions)
-    listener = bound(port)
+    listener = bind_socket(port)
     keys = Keys(port=listener.getsockname()[1])
     if session.json:
         session.answer({"url": keys.url, "port": keys.port, "actions": actions})

@@ -64,7 +64,7 @@ def audit_document(
         "as_of": material.as_of,
         "time_scale": material.time_scale,
         **_facts(facts),
-        "rightsizing": [_oversized(o) for o in large],
+        "rightsizing": [_oversized_row(o) for o in large],
         "rightsizing_measured_jobs": measured,
         "small_on_gpus": [
             {
@@ -145,7 +145,7 @@ def _facts(facts: MonthFacts) -> dict[str, Any]:
     }
 
 
-def _oversized(oversized: Oversized) -> dict[str, Any]:
+def _oversized_row(oversized: Oversized) -> dict[str, Any]:
     return {
         "job_id": oversized.job_id,
         "instance_type": oversized.instance_type,

@@ -7,7 +7,7 @@ from typing import Any
 from everspot_core.counting import counted
 
 from everspot_cli.governance.charge_table import doubts
-from everspot_cli.report.page import card, framed, section, table
+from everspot_cli.report.page import build_page, card, section, table
 from everspot_cli.report.terminal import money, percent
 
 KIND_COLUMNS = ("kind", "cost", "share", "hours")
@@ -112,7 +112,7 @@ def audit_page(document: dict[str, Any], cluster: str) -> str:
     market = f" · market time, {scale:g} times as fast as real time" if scale != 1 else ""
     title = f"Audit of {document['month']}"
     sizes, small = size_cells(document), gpu_cells(document)
-    return framed(
+    return build_page(
         f"Everspot: {title}, {cluster}",
         [
             f"<h1>{escape(title)}</h1>",

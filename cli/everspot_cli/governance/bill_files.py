@@ -15,7 +15,7 @@ from everspot_core.governance.bill_rows import BillRow, UnknownTable, read_row, 
 from everspot_core.governance.invoicing import BillTable, Invoicing
 from everspot_core.problems import Problem
 
-from everspot_cli.errors import CliError, Exit, listed
+from everspot_cli.errors import CliError, Exit, list_problems
 from everspot_cli.governance import bill_cells
 
 _GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
@@ -39,7 +39,7 @@ class BillFile:
             CliError: if it cannot be read, or anything in it is not as it has to be.
         """
         wrong: list[Problem] = []
-        with self._opened() as file:
+        with self._open() as file:
             for place, raw in self._records(file):
                 row = self._row(place, raw, wrong)
                 if row is not None:
@@ -47,7 +47,7 @@ class BillFile:
                 if len(wrong) >= _WRONG_AT_MOST:
                     break
         if wrong:
-            raise CliError(f"{self._path} has faults, so nothing was compared", problems=listed(wrong))
+            raise CliError(f"{self._path} has faults, so nothing was compared", problems=list_problems(wrong))
         if self.table is None:
             raise CliError(f"{self._path} has no rows")
 
@@ -87,7 +87,7 @@ class BillFile:
         return table
 
     @contextmanager
-    def _opened(self) -> Iterator[BinaryIO]:
+    def _open(self) -> Iterator[BinaryIO]:
         try:
             with self._path.open("rb") as file:
                 yield file
@@ -108,11 +108,11 @@ class BillFile:
             return
         if magic == _ZIP:
             raise CliError(f"{self._path} is a ZIP archive", hint="unpack it first")
-        with self._unpacked(file, magic) as data, io.TextIOWrapper(data, encoding="utf-8-sig", newline="") as text:
+        with self._decompress(file, magic) as data, io.TextIOWrapper(data, encoding="utf-8-sig", newline="") as text:
             for number, raw in self._texts(text):
                 yield f"line {number}", raw
 
-    def _unpacked(self, file: BinaryIO, magic: bytes) -> BinaryIO:
+    def _decompress(self, file: BinaryIO, magic: bytes) -> BinaryIO:
         return gzip.open(file) if magic[:2] == _GZIP else file  # type: ignore[return-value]
 
     def _texts(self, text: io.TextIOBase) -> Iterator[tuple[int, Mapping[Any, Any]]]:

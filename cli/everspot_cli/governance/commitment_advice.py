@@ -69,11 +69,11 @@ def build_advice(material: Material, cloud: str, months: int, discount_options: 
     span = Span.of(min(launched, default=material.as_of), material.as_of, months * MONTH)
     rows = usage_rows(material.bill, since=span.begin, until=span.end)
 
-    def listed(launch: LaunchRecord) -> float | None:
+    def list_price(launch: LaunchRecord) -> float | None:
         price = material.catalogue.on_demand(launch.instance_type, region(launch))
         return price.usd_per_hour if price is not None else None
 
-    whole = whole_use(rows, listed, span)
+    whole = whole_use(rows, list_price, span)
     plan_rows = [_row(use, discounts) for use in hourly_use(rows, plans, span)]
     return {
         "begin": span.begin,

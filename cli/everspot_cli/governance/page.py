@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from everspot_cli.governance.charge_table import LINE_COLUMNS, STAGE_COLUMNS, doubts, least, line_cells, stage_cells
-from everspot_cli.report.page import card, framed, section, table
+from everspot_cli.report.page import build_page, card, section, table
 from everspot_cli.report.terminal import money
 
 
@@ -14,7 +14,7 @@ def charge_page(document: dict[str, Any], cluster: str) -> str:
     over = "" if document["complete"] else " · not over yet"
     title = f"Charges of {document['month']}"
     pipelines = document["pipelines"]
-    return framed(
+    return build_page(
         f"Everspot: {title}, {cluster}",
         [
             f"<h1>{escape(title)}</h1>",

@@ -15,7 +15,7 @@ from everspot_store import UnsafeArchive, code
 
 from everspot_cli.commands.submit.ignore_file import NAME as IGNORE_FILE
 from everspot_cli.commands.submit.ignore_file import ignored_in
-from everspot_cli.errors import CliError, Exit, listed
+from everspot_cli.errors import CliError, Exit, list_problems
 from everspot_cli.specs import Overrides, read_spec
 
 DATA_VARIABLE = "EVERSPOT_DATA"
@@ -50,7 +50,7 @@ def read_job(file: Path, overrides: Overrides, arguments: Sequence[str], process
         raise CliError(str(error), code, hint=error.hint, problems=error.problems) from None
     problems = _problems(spec, arguments, processes)
     if problems:
-        raise CliError(f"{file} cannot be rehearsed here", Exit.USAGE, problems=listed(problems))
+        raise CliError(f"{file} cannot be rehearsed here", Exit.USAGE, problems=list_problems(problems))
     entrypoint = [*spec.entrypoint, *arguments] if spec.entrypoint is not None else None
     changed: dict[str, Any] = {
         "entrypoint": entrypoint,
@@ -74,14 +74,14 @@ def _of_script(file: Path, overrides: Overrides) -> JobSpec:
     if not file.is_file():
         raise CliError(f"there is no file {file}", Exit.NOT_FOUND)
     name = re.sub(r"[^a-z0-9]+", "-", file.stem.lower()).strip("-")[:40] or "script"
-    text = f"name: {name}\nentrypoint: [{_quoted(file.name)}]\ncode: {_quoted(str(file.resolve().parent))}\n"
+    text = f"name: {name}\nentrypoint: [{_quote(file.name)}]\ncode: {_quote(str(file.resolve().parent))}\n"
     with tempfile.TemporaryDirectory(prefix="everspot-rehearsal-") as scratch:
         path = Path(scratch, f"{name}.yaml")
         path.write_text(text)
         return read_spec(path, overrides)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -11,7 +11,7 @@ from everspot_cli.tables import duration
 
 def cards(report: dict[str, Any]) -> str:
     """Return all cards, as HTML."""
-    parts = [_cost(report), _listed(report), _saved(report), *_idle(report), *_outcome(report)]
+    parts = [_cost(report), _on_demand_card(report), _saving_card(report), *_idle(report), *_outcome(report)]
     return f'<div class="cards">{"".join(parts)}</div>'
 
 
@@ -27,7 +27,7 @@ def _cost(report: dict[str, Any]) -> str:
     return card(money(report["cost_usd"]), "cost", parts)
 
 
-def _listed(report: dict[str, Any]) -> str:
+def _on_demand_card(report: dict[str, Any]) -> str:
     if report["scope"] != "cluster":
         return card(money(report["on_demand_cost_usd"]), "the same useful work on-demand", "never interrupted")
     return card(
@@ -38,7 +38,7 @@ def _listed(report: dict[str, Any]) -> str:
     )
 
 
-def _saved(report: dict[str, Any]) -> str:
+def _saving_card(report: dict[str, Any]) -> str:
     """Return the card of the saving. Its headline is the saving if every spot second were billed. The saving with the
     free time is shown beside it, because nobody can count on free hours."""
     plan, free = report["savings_percent_if_billed"], report["free_usd"]

@@ -64,7 +64,7 @@ def gather(session: Session, as_of: datetime | None = None) -> Material:
         events,
         session.catalogue,
         as_of,
-        _reported(store, events),
+        _read_last_steps(store, events),
         rules=session.cloud.billing,
     )
     return Material(
@@ -125,7 +125,7 @@ def _record_at(record: JobRecord, events: list[Event], as_of: datetime | None) -
     )
 
 
-def _reported(store: Store, events: dict[str, list[Event]]) -> dict[tuple[str, int], int]:
+def _read_last_steps(store: Store, events: dict[str, list[Event]]) -> dict[tuple[str, int], int]:
     """Return the last step in the metrics of every attempt that ended without a last event. Its events may be older."""
     last_steps: dict[tuple[str, int], int] = {}
     for job, own in events.items():

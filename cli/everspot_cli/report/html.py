@@ -6,17 +6,17 @@ from typing import Any
 
 from everspot_cli.report.cards import cards
 from everspot_cli.report.gather import Material
-from everspot_cli.report.page import framed, section, table
+from everspot_cli.report.page import build_page, section, table
 from everspot_cli.report.paths import draw_paths
 from everspot_cli.report.terminal import (
     at_least,
     clock,
+    describe_free_hours,
     money,
     percent,
     redone,
     resumed_on,
     sweep_figures,
-    waived,
     where_prices_come_from,
 )
 from everspot_cli.report.timeline import draw, legend
@@ -43,7 +43,7 @@ def document(report: dict[str, Any], material: Material, only: str | None = None
         _definitions(report),
         _footer(report),
     ]
-    return framed(f"Everspot report: {name}", sections)
+    return build_page(f"Everspot report: {name}", sections)
 
 
 _DEADLINE = {True: "met", False: "missed", None: "open"}
@@ -167,7 +167,7 @@ def _definitions(report: dict[str, Any]) -> str:
 
 
 def _footer(report: dict[str, Any]) -> str:
-    lines = [f"Beside the saving, free: {free}."] if (free := waived(report)) else []
+    lines = [f"Beside the saving, free: {free}."] if (free := describe_free_hours(report)) else []
     lines += [at_least(report)] if report["unpriced_hours"] else []
     lines.append(f"Not in these figures: {', '.join(report['left_out'])}.")
     lines += where_prices_come_from(report)

@@ -62,7 +62,7 @@ def build(material: Material, today: date, only: str | None = None) -> dict[str,
         "time_scale": material.time_scale,
         **_money(usages),
         **_hours(usages),
-        "unpriced_hours": _unpriced(usages),
+        "unpriced_hours": _unpriced_hours(usages),
         "abroad_usd": round(sum((job["abroad_usd"] for job in jobs), 0.0), 6),
         "egress_usd": round(sum((job["egress_usd"] for job in jobs), 0.0), 6),
         "jobs": jobs,
@@ -133,7 +133,7 @@ def _hours(usages: Sequence[Usage]) -> dict[str, float]:
     return {"spot_hours": hours(Market.SPOT), "on_demand_hours": hours(Market.ON_DEMAND)}
 
 
-def _unpriced(usages: Sequence[Usage]) -> float:
+def _unpriced_hours(usages: Sequence[Usage]) -> float:
     """Return the hours without a known price. No sum contains them, so every sum is then a lower bound."""
     cut = (s.seconds * usage.share for usage in usages for s in usage.paid if s.basis is Basis.NONE)
     return round(float(total(cut) / HOUR), 4)

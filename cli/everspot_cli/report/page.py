@@ -11,7 +11,7 @@ _TONE = defaultdict(lambda: "run", SUCCEEDED="good", FAILED="bad", CANCELLED="so
 _TONE["—"] = "soft"
 
 
-def framed(title: str, sections: Iterable[str]) -> str:
+def build_page(title: str, sections: Iterable[str]) -> str:
     """Return the page of these sections. Empty ones are left out."""
     style = (resources.files("everspot_cli") / "report" / "page.css").read_text()
     return (

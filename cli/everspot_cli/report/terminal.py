@@ -90,7 +90,7 @@ def _head(report: dict[str, Any]) -> RenderableType:
             ("on-demand", f"{money(report['on_demand_cost_usd'])} for the same {same}, never interrupted"),
             ("  made of", listed if whole else None),
             ("saved", saved),
-            ("  free beside it", waived(report)),
+            ("  free beside it", describe_free_hours(report)),
             ("interruptions", f"{len(report['interruptions'])}"),
             ("steps redone", f"{report['steps_redone_after_notice']} after a notice, "
                              f"{redone(report, 'steps_redone_total')} in total"),
@@ -120,7 +120,7 @@ def _cost(report: dict[str, Any]) -> Text:
     return Text(money(report["cost_usd"]), style="bold")
 
 
-def waived(report: dict[str, Any]) -> str | None:
+def describe_free_hours(report: dict[str, Any]) -> str | None:
     """Describe the further saving by spot hours that were not billed. Nobody can count on it."""
     if not report["free_usd"]:
         return None

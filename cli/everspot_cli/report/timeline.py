@@ -125,7 +125,7 @@ def _row(
     # What nobody's share covers lies behind those who share.
     for usage in sorted(instance.usages, key=lambda u: u.job_id is not None):
         parts.append(_bar(axis, usage, instance, top, colour, only, lanes))
-    for event in _marked(material, launch.instance_id, only):
+    for event in _list_marks(material, launch.instance_id, only):
         parts.append(_mark(axis, event, middle))
     if instance.interrupted:
         x = axis.x(instance.end)
@@ -179,7 +179,7 @@ _OWN_WISH = (Reason.CANCEL.value, Reason.BUDGET.value, Reason.CAP.value, Reason.
 """Reasons to stop a job that do not come from the cloud, so that they are no notice of the instance's end."""
 
 
-def _marked(material: Material, instance: str, only: str | None) -> list[Event]:
+def _list_marks(material: Material, instance: str, only: str | None) -> list[Event]:
     drawn = {EventKind.CHECKPOINTED, EventKind.NOTICE, EventKind.LOST, EventKind.FINISHED}
     marked = []
     for job, events in material.events.items():

@@ -12,8 +12,8 @@ from everspot_core.recipes import metrics_of
 from everspot_core.sweep import SWEEP_TAG, Dimension, SweepSpec, trials_to_check
 from pydantic import ValidationError
 
-from everspot_cli.errors import CliError, fields_wrong, listed
-from everspot_cli.specs import Overrides, examined
+from everspot_cli.errors import CliError, fields_wrong, list_problems
+from everspot_cli.specs import Overrides, check_spec
 from everspot_cli.yamlfile import read_yaml
 
 STEP_TOLERANCE = 1e-9
@@ -41,7 +41,7 @@ def read_sweep(file: Path) -> SweepSpec:
         problems += _of_job(file.parent / job, data, alone=not problems)
     if spec is None or problems:
         hint = "docs/guide/sweeps.md has every field"
-        raise CliError(f"{file}: {fields_wrong(len(problems))}", hint=hint, problems=listed(problems))
+        raise CliError(f"{file}: {fields_wrong(len(problems))}", hint=hint, problems=list_problems(problems))
     return spec
 
 
@@ -89,14 +89,14 @@ def _of_job(path: Path, data: dict[str, Any], *, alone: bool) -> list[Problem]:
     firsts = {name: dimension.first if dimension else None for name, dimension in dimensions.items()}
     sweep_name = data.get("name")
     name = sweep_name if isinstance(sweep_name, str) and re.match(NAME, sweep_name) else "sweep"
-    _, before = examined(path, Overrides(trial_fields(name, {})).over(job))
-    _, problems = examined(path, Overrides(trial_fields(name, firsts)).over(job))
+    _, before = check_spec(path, Overrides(trial_fields(name, {})).over(job))
+    _, problems = check_spec(path, Overrides(trial_fields(name, firsts)).over(job))
     own = [problem for problem in problems if problem in before]
-    blamed = [_blamed(problem, firsts) for problem in problems if problem not in before]
+    blamed = [_blame_sweep_field(problem, firsts) for problem in problems if problem not in before]
     of_sweep = [problem for problem in blamed if problem is not None]
     valid = {name: dimension for name, dimension in dimensions.items() if dimension is not None}
     for values in trials_to_check(valid)[1:]:
-        _, refused = examined(path, Overrides(trial_fields(name, {**firsts, **values})).over(job))
+        _, refused = check_spec(path, Overrides(trial_fields(name, {**firsts, **values})).over(job))
         of_sweep += _of_values([problem for problem in refused if problem not in problems], values)
     if job.get("every") is not None or "every" in fields:
         words = "each trial would begin a series, whose runs go on when the sweep is over: a trial has no `every`"
@@ -104,7 +104,7 @@ def _of_job(path: Path, data: dict[str, Any], *, alone: bool) -> list[Problem]:
     of_sweep = list(dict.fromkeys([*of_sweep, *_of_metric(data.get("metric"), job.get("recipe"))]))
     if own and alone and not of_sweep:
         hint = "docs/reference/job-file.md lists every field"
-        raise CliError(f"{path}: {fields_wrong(len(own))}", hint=hint, problems=listed(own))
+        raise CliError(f"{path}: {fields_wrong(len(own))}", hint=hint, problems=list_problems(own))
     return [*of_sweep, *(Problem(f"{path.name}: {problem.path}", problem.reason) for problem in own)]
 
 
@@ -142,7 +142,7 @@ def _of_metric(metric: Any, recipe: Any) -> list[Problem]:
     return [Problem("metric", f"{recipe} does not report {shown(metric)}{near(metric, reported)}; allowed: {allowed}")]
 
 
-def _blamed(problem: Problem, firsts: Mapping[str, Any]) -> Problem | None:
+def _blame_sweep_field(problem: Problem, firsts: Mapping[str, Any]) -> Problem | None:
     """Return the problem as one of a field of the sweep. None if that field has no value, which is reported already."""
     for path in problem.path.split(", "):
         for field, first in firsts.items():

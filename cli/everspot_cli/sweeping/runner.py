@@ -20,7 +20,7 @@ from everspot_core.sweep import SWEEP_TAG, SweepCost, SweepSpec, is_useful, tria
 from everspot_store import JobExists
 
 from everspot_cli.commands.submit.command import note_submitted, send
-from everspot_cli.dependencies import timed
+from everspot_cli.dependencies import set_start
 from everspot_cli.errors import CliError
 from everspot_cli.requests import user
 from everspot_cli.rows import last_word
@@ -77,7 +77,7 @@ class SweepRun:
 
     def __init__(self, session: Session, spec: SweepSpec, file: Path) -> None:
         self._session, self._spec, self._file = session, spec, file
-        self._study = optuna.opened(spec, session.store.studies.journal(spec.name))
+        self._study = optuna.open_study(spec, session.store.studies.journal(spec.name))
         self._spent: dict[int, Amount] = {}
         self._settled: set[int] = set()
         self._last_reports: dict[int, tuple[float | None, int]] = {}
@@ -92,7 +92,7 @@ class SweepRun:
         trials = self._study.get_trials(deepcopy=False)
         dossiers = self._dossiers([t for t in trials if t.state.name == "RUNNING" or t.number not in self._settled])
         self._reckon(trials, dossiers)
-        standing = self._standing(trials, dossiers)
+        standing = self._read_standing(trials, dossiers)
         if not act:
             return standing
         for trial in trials:
@@ -201,7 +201,7 @@ class SweepRun:
             self._spent[number] = Amount(used.dollars, used.gpu_hours) + spent_abroad(dossier.record)
         self._settled |= {t.number for t in trials if t.state.name != "RUNNING"}
 
-    def _standing(self, trials: list[Any], dossiers: dict[int, Dossier]) -> SweepStanding:
+    def _read_standing(self, trials: list[Any], dossiers: dict[int, Dossier]) -> SweepStanding:
         summaries = []
         for trial in trials:
             dossier = dossiers.get(trial.number)
@@ -261,4 +261,4 @@ def build_trial_job(
     submission = JobSubmission(
         job_id=trial_job(spec.name, number), spec=job, submitted_at=now, deadline_at=deadline, submitted_by=user()
     )
-    return timed(submission)
+    return set_start(submission)

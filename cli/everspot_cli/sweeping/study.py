@@ -16,7 +16,7 @@ LENGTH = "everspot:steps"
 trials into brackets by it, so it never changes: with another length a trial would change its bracket."""
 
 
-def opened(spec: SweepSpec, journal: Journal) -> Any:
+def open_study(spec: SweepSpec, journal: Journal) -> Any:
     """Return the study of a sweep, an `optuna.Study`. It is created if it does not exist yet.
 
     Raises:

@@ -58,15 +58,15 @@ class Keys:
         """The cookie's name. Browsers send cookies to all ports of a host."""
         return f"everspot-ui-{self.port}"
 
-    def fits(self, candidate: str) -> bool:
+    def is_token(self, candidate: str) -> bool:
         """Return whether `candidate` is the token."""
         return secrets.compare_digest(candidate.encode(), self.token.encode())
 
-    def opens(self, candidate: str) -> bool:
+    def use_key(self, candidate: str) -> bool:
         """Return whether `candidate`, from an address, opens the web UI. A key does so once."""
         used = {key for key in self._once if secrets.compare_digest(candidate.encode(), key.encode())}
         self._once.difference_update(used)
-        return bool(used) or self.fits(candidate)
+        return bool(used) or self.is_token(candidate)
 
     def _address(self, secret: str) -> str:
         return f"http://{ADDRESS}:{self.port}/?{urlencode({TOKEN: secret})}"
@@ -99,17 +99,17 @@ class Guard:
         """Return a refusal, or the response that sets the cookie. None: the app answers."""
         headers, keys = Headers(scope=scope), self._keys
         if headers.get("host") not in keys.hosts:
-            return _refused(f"This page answers to {' and '.join(keys.hosts)} only.")
+            return _refuse(f"This page answers to {' and '.join(keys.hosts)} only.")
         query = QueryParams(scope["query_string"])
         if TOKEN in query and scope["method"] == "GET":
-            return self._entered(scope["path"]) if keys.opens(query[TOKEN]) else _refused(_NO_TOKEN)
-        if not keys.fits(_cookie(headers, keys.cookie)):
-            return _refused(_NO_TOKEN)
+            return self._redirect_without_token(scope["path"]) if keys.use_key(query[TOKEN]) else _refuse(_NO_TOKEN)
+        if not keys.is_token(_cookie(headers, keys.cookie)):
+            return _refuse(_NO_TOKEN)
         if scope["method"] not in ("GET", "HEAD") and not self._own(headers):
-            return _refused("This request does not come from this page.")
+            return _refuse("This request does not come from this page.")
         return None
 
-    def _entered(self, path: str) -> Response:
+    def _redirect_without_token(self, path: str) -> Response:
         """The same page without the token in its address, where it would stay in the browser's history."""
         answer = RedirectResponse(f"/{path.lstrip('/')}", status_code=303)
         answer.set_cookie(self._keys.cookie, self._keys.token, httponly=True, samesite="lax", path="/")
@@ -127,5 +127,5 @@ def _cookie(headers: Headers, name: str) -> str:
     return next((value for key, _, value in pairs if key == name), "")
 
 
-def _refused(reason: str) -> Response:
+def _refuse(reason: str) -> Response:
     return PlainTextResponse(f"{reason}\n", status_code=403)

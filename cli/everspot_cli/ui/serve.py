@@ -13,7 +13,7 @@ from everspot_cli.errors import CliError, Exit
 from everspot_cli.ui.loopback import ADDRESS
 
 
-def bound(port: int) -> socket.socket:
+def bind_socket(port: int) -> socket.socket:
     """Return a socket on this machine's own address that listens on a port, or with 0 on a free one.
 
     Raises:

@@ -140,9 +140,9 @@ def simulate(
     available instances at each tick, and the seconds between ticks. It may have `"prices"`, dollars an hour by tick.
     """
     session = current_session(context, json)
-    if workload.answered(context, workload_file, generate_workload, jobs, seed, clusters, session):
+    if workload.run_workload_options(context, workload_file, generate_workload, jobs, seed, clusters, session):
         return
-    request = inputs.checked(
+    request = inputs.check_options(
         inputs.SimulationOptions(
             files=tuple(trace or ()), synthetic=tuple(synthetic or ()), days=days, gap_seconds=gap_seconds,
             write_traces=write_traces, job_hours=job_hours, deadline_hours=deadline_hours,

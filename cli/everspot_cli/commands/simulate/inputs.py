@@ -11,7 +11,7 @@ import numpy as np
 from everspot_core.problems import BadInputs, Problem, near
 from everspot_core.simulate import GENERATORS, POLICIES, PoolCapacity, Setting, Trace, parse, starts
 
-from everspot_cli.errors import CliError, Exit, listed
+from everspot_cli.errors import CliError, Exit, list_problems
 
 OPTIMAL = "optimal"
 KNOWN = (*POLICIES, OPTIMAL)
@@ -102,10 +102,12 @@ class _Faults:
         code = Exit.NOT_FOUND if self.missing == len(self.problems) else Exit.USER
         count = len(self.problems)
         message = "an input is wrong" if count == 1 else f"{count} inputs are wrong"
-        raise CliError(f"simulate: {message}", code, hint="everspot simulate --help", problems=listed(self.problems))
+        raise CliError(
+            f"simulate: {message}", code, hint="everspot simulate --help", problems=list_problems(self.problems)
+        )
 
 
-def checked(options: SimulationOptions) -> SimulationRequest:
+def check_options(options: SimulationOptions) -> SimulationRequest:
     """Check the options, and return the simulation that they request.
 
     Raises:
@@ -115,7 +117,7 @@ def checked(options: SimulationOptions) -> SimulationRequest:
         hint = "everspot simulate --trace FILE, or --synthetic NAME"
         raise CliError("simulate: there is no trace to run through", Exit.USAGE, hint=hint)
     faults = _Faults()
-    setting = _setting(options, faults)
+    setting = _check_setting(options, faults)
     policies = _policies(options, faults)
     count = _count(options, faults)
     _plot(options, faults)
@@ -138,7 +140,7 @@ def checked(options: SimulationOptions) -> SimulationRequest:
     )
 
 
-def _setting(options: SimulationOptions, faults: _Faults) -> Setting | None:
+def _check_setting(options: SimulationOptions, faults: _Faults) -> Setting | None:
     before = len(faults.problems)
     for name in ("job_hours", "deadline_hours", "changeover_hours"):
         hours = getattr(options, name)

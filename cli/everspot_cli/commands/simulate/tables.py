@@ -68,9 +68,9 @@ def _comparison(results: Sequence[Result], folder: str) -> Table:
     """Saving in percent by trace and policy, followed by missed deadlines if there are any."""
     table = sheet(("SAVING %", *(r.policy for r in results)), text_columns=1, fold=("SAVING %",))
     for rows in zip(*(r.rows for r in results), strict=True):
-        table.add_row(_name(rows[0].case, folder), *(_saving(row.tally) for row in rows))
+        table.add_row(_name(rows[0].case, folder), *(_saving_text(row.tally) for row in rows))
     if len(results[0].rows) > 1:
-        table.add_row(Text("overall", style="bold"), *(_saving(r.overall, style="bold") for r in results))
+        table.add_row(Text("overall", style="bold"), *(_saving_text(r.overall, style="bold") for r in results))
     return table
 
 
@@ -100,7 +100,7 @@ def _figures(tally: Tally, style: str = "") -> list[Text]:
     ]
 
 
-def _saving(tally: Tally, style: str = "") -> Text:
+def _saving_text(tally: Tally, style: str = "") -> Text:
     text = Text(f"{tally.saving_percent:.1f}", style=style)
     missed = tally.deadline_misses
     return text.append(f" ({missed} missed)", style="bold red") if missed else text

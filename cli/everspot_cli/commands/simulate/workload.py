@@ -29,7 +29,7 @@ from rich.table import Table
 from rich.text import Text
 
 from everspot_cli.commands.simulate import federated
-from everspot_cli.errors import CliError, Exit, fields_wrong, listed
+from everspot_cli.errors import CliError, Exit, fields_wrong, list_problems
 from everspot_cli.session import Session
 from everspot_cli.tables import sheet
 from everspot_cli.yamlfile import read_yaml
@@ -43,7 +43,7 @@ _LARGEST, _MOST_VALUES = 64 * 1024 * 1024, 5_000_000  # bytes and values of a fi
 _HINT = "everspot simulate --generate-workload FILE writes one that can be taken for a pattern"
 
 
-def answered(
+def run_workload_options(
     context: typer.Context, workload: Path | None, output_path: Path | None, jobs: int | None, seed: int,
     clusters: int | None, session: Session,
 ) -> bool:  # fmt: skip
@@ -162,7 +162,7 @@ def _read(path: Path, parsed: Callable[[], W]) -> tuple[W, dict[str, Trace]]:
         problems.raise_any(f"workload {path}")
     except BadInputs as error:
         message = f"{path}: {fields_wrong(len(error.problems))}"
-        raise CliError(message, hint=_HINT, problems=listed(error.problems)) from None
+        raise CliError(message, hint=_HINT, problems=list_problems(error.problems)) from None
     return workload, traces
 
 
@@ -198,14 +198,14 @@ def _page(summary: WorkloadFigures) -> RenderableType:
         ("LAUNCHED", str(summary.launched)),
     )
     waits = sheet(("WAITING", "JOBS", "MEAN H", "P50 H", "P95 H", "MAX H", "HELD $/H"), text_columns=1)
-    waits.add_row(Text("all", style="bold"), *_waited(summary.waiting), f"Jain {summary.fairness.jain:.2f}")
+    waits.add_row(Text("all", style="bold"), *_wait_cells(summary.waiting), f"Jain {summary.fairness.jain:.2f}")
     for name, waiting in summary.waiting_by_priority.items():
-        waits.add_row(name, *_waited(waiting), "")
+        waits.add_row(name, *_wait_cells(waiting), "")
     for name, waiting in summary.waiting_by_team.items():
         held_usd_per_hour = summary.fairness.teams.get(name)
         waits.add_row(
             f"team {name or '(none)'}",
-            *_waited(waiting),
+            *_wait_cells(waiting),
             "—" if held_usd_per_hour is None else f"{held_usd_per_hour:.2f}",
         )
     return Group(jobs, Text(), money, Text(), waits, Text())
@@ -217,7 +217,7 @@ def _row(*cells: tuple[str, str | Text]) -> Table:
     return table
 
 
-def _waited(waiting: WaitingTimes) -> list[str]:
+def _wait_cells(waiting: WaitingTimes) -> list[str]:
     hours = (waiting.mean, waiting.p50, waiting.p95, waiting.max)
     return [str(waiting.jobs), *(f"{h:.2f}" for h in hours)]
 

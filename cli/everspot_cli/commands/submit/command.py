@@ -12,7 +12,7 @@ from everspot_core.records import EventKind
 from everspot_store import StoreError, StoreUnavailable
 
 from everspot_cli.commands.options import Env, Json, Name, Set, WaitForCapacity, current_session
-from everspot_cli.commands.submit.deadline import bounded, deadline_warnings, refuse_too_early, warn
+from everspot_cli.commands.submit.deadline import bound_changeover, deadline_warnings, refuse_too_early, warn
 from everspot_cli.commands.submit.dry_run import dry_run as show_dry_run
 from everspot_cli.commands.submit.fleet import (
     cluster_rules,
@@ -24,9 +24,9 @@ from everspot_cli.commands.submit.fleet import (
 from everspot_cli.commands.submit.ignore_file import NAME as IGNORE_FILE
 from everspot_cli.commands.submit.ignore_file import ignored_in
 from everspot_cli.commands.submit.unsaved import unsaved_warnings
-from everspot_cli.dependencies import resolve_dependencies, timed
-from everspot_cli.errors import CliError, Exit, gathered
-from everspot_cli.job_inputs import supplied
+from everspot_cli.dependencies import resolve_dependencies, set_start
+from everspot_cli.errors import CliError, Exit, run_rules
+from everspot_cli.job_inputs import attach_inputs
 from everspot_cli.rehearsal.history import was_rehearsed
 from everspot_cli.requests import user
 from everspot_cli.session import Session
@@ -67,7 +67,7 @@ def submit(
     if dry_run:
         show_dry_run(session, file, submission, region, wait_for_capacity)
         return
-    submission = bounded(session, submission)
+    submission = bound_changeover(session, submission)
     warnings = [*skew_warnings(session), *check(session, file, submission, wait_for_capacity)]
     submission = send(session, submission)
     warnings += note_submitted(session, submission)
@@ -88,7 +88,7 @@ def examine(session: Session, file: Path, submission: JobSubmission, *, wait_for
         CliError: if the cluster cannot fulfil it.
     """
     fleet = read_fleet_types(session)
-    warnings, refused = gathered(
+    warnings, refused = run_rules(
         str(file),
         [
             lambda: thread_warnings(submission),
@@ -157,7 +157,7 @@ def _submission(session: Session, file: Path, overrides: Overrides, *, forced: b
     submission = JobSubmission(
         job_id=job_id, spec=spec, submitted_at=now, deadline_at=deadline, submitted_by=user(), forced=forced
     )
-    return timed(submission)
+    return set_start(submission)
 
 
 def deadline(session: Session, file: Path, submission: JobSubmission) -> list[str]:
@@ -185,13 +185,13 @@ def send(session: Session, submission: JobSubmission) -> JobSubmission:
     if ignored is not None and ignored(script):
         raise CliError(f"{script}, the job's own script, is left out by {IGNORE_FILE}")
     with session.progress(f"packing and uploading {code}", shown=code is not None):
-        submission = created(
-            session, submission, lambda: session.store.submit(supplied(session, submission), code, ignored)
+        submission = create_job(
+            session, submission, lambda: session.store.submit(attach_inputs(session, submission), code, ignored)
         )
     return submission
 
 
-def created(session: Session, submission: JobSubmission, create: Callable[[], JobSubmission]) -> JobSubmission:
+def create_job(session: Session, submission: JobSubmission, create: Callable[[], JobSubmission]) -> JobSubmission:
     """Create the job. If the store's answer is lost, the job may exist all the same: it is looked for, and the error
     says what is known, with the job's id."""
     job = submission.job_id

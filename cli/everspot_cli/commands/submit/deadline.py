@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MINUTE, _SECOND = timedelta(minutes=1), timedelta(seconds=1)
 
 
-def bounded(session: Session, submission: JobSubmission) -> JobSubmission:
+def bound_changeover(session: Session, submission: JobSubmission) -> JobSubmission:
     """Return the job with its bound on a changeover. The deadline check uses it, here and later in the plan."""
     if submission.deadline_at is None:
         return submission

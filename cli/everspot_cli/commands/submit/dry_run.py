@@ -32,7 +32,7 @@ from everspot_cli.commands.submit.pool_outlook import cells as outlook_cells
 from everspot_cli.commands.submit.pool_outlook import columns as outlook_columns
 from everspot_cli.commands.submit.pool_outlook import notes as outlook_notes
 from everspot_cli.commands.submit.unsaved import unsaved_warnings
-from everspot_cli.errors import CliError, gathered
+from everspot_cli.errors import CliError, run_rules
 from everspot_cli.rows import instance_rows
 from everspot_cli.session import Session
 from everspot_cli.tables import NARROW, sheet
@@ -69,7 +69,7 @@ def dry_run(
                         "fits_now": sorted(t for t in alive if _fits(catalogue, t, spec)),
                         "clusters": abroad, "deadline": deadline_row(verdict), "warnings": warnings})  # fmt: skip
     rules = cluster_rules(session, file, submission, fleet, wait_for_capacity) if _has_store(session) else []
-    more, refused = gathered(str(file), [*rules, lambda: _in_time(file, verdict, force)])
+    more, refused = run_rules(str(file), [*rules, lambda: _in_time(file, verdict, force)])
     warnings = [*more, *warnings]
     if refused is not None and not refused.problems[0]["field"].startswith("deadline"):
         raise refused

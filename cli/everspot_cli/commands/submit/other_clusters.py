@@ -49,7 +49,7 @@ def elsewhere(session: Session, submission: JobSubmission) -> list[dict[str, Any
     gigabytes = _gigabytes(session, submission)
     home = Peer(name=session.manifest.cluster, cloud=session.manifest.cloud, control_url=session.store_url)
     price = partial(_row, session, submission)
-    rows = [price(home, STAYING, lambda: _published(session.store), None)]
+    rows = [price(home, STAYING, lambda: _read_published(session.store), None)]
     calls = [
         partial(price, peer, way, partial(_market, session, peer, noted.get(peer.name)), problems[peer.name])
         for peer in peers
@@ -82,10 +82,10 @@ def able_peers(session: Session, submission: JobSubmission) -> list[str]:
 def _market(session: Session, peer: Peer, noted: PeerMarket | None) -> PeerMarket | None:
     """Return the pools that this cluster's scheduler has noted of a peer. Until it has noted them, what this user can
     read there."""
-    return noted or _published(session.peer_store(peer))
+    return noted or _read_published(session.peer_store(peer))
 
 
-def _published(store: Store) -> PeerMarket | None:
+def _read_published(store: Store) -> PeerMarket | None:
     manifest_doc, fleet = store.read_manifest(), store.notes.fleet()
     return PeerMarket(fleet=fleet, instance_types=manifest_doc.value.instance_types) if manifest_doc and fleet else None
 

@@ -11,13 +11,13 @@ from everspot_core.job import JobSubmission
 from everspot_core.records import JobState
 
 from everspot_cli.commands.options import EndedJobId, Env, Json, Name, Set, WaitForCapacity, current_session
-from everspot_cli.commands.submit.command import answer_submitted, check, created, note_submitted, skew_warnings
-from everspot_cli.commands.submit.deadline import bounded
+from everspot_cli.commands.submit.command import answer_submitted, check, create_job, note_submitted, skew_warnings
+from everspot_cli.commands.submit.deadline import bound_changeover
 from everspot_cli.errors import CliError
 from everspot_cli.job_lookup import find_job, read_record
 from everspot_cli.requests import user
 from everspot_cli.session import Session
-from everspot_cli.specs import Overrides, changed
+from everspot_cli.specs import Overrides, override_spec
 
 
 def register(app: typer.Typer) -> None:
@@ -46,11 +46,11 @@ def retry(
     old = find_job(session, job_id, ended=True)
     _refuse_unless_ended(session, old.job_id)
     submission = _again(session, old, Overrides.read(name, set or (), env or ()), from_scratch)
-    submission = bounded(session, submission)
+    submission = bound_changeover(session, submission)
     warnings = [*skew_warnings(session), *check(session, Path(old.job_id), submission, wait_for_capacity)]
     store = session.store
     create = partial(store.submit, code_of=old.job_id) if from_scratch else partial(store.retry, other=old.job_id)
-    submission = created(session, submission, lambda: create(submission))
+    submission = create_job(session, submission, lambda: create(submission))
     warnings += note_submitted(session, submission, old.job_id)
     answer_submitted(session, submission, warnings)
 
@@ -66,7 +66,7 @@ def _refuse_unless_ended(session: Session, job: str) -> None:
 
 
 def _again(session: Session, old: JobSubmission, overrides: Overrides, from_scratch: bool) -> JobSubmission:
-    spec, now = changed(old.spec, old.job_id, overrides), session.submission_time
+    spec, now = override_spec(old.spec, old.job_id, overrides), session.submission_time
     return old.model_copy(
         update={
             "job_id": f"{spec.name}-{secrets.token_hex(4)}",

@@ -91,7 +91,7 @@ def _line(change: AppliedChange) -> ChangeLine:
         revision=change.revision[:12] or "—",
         did=did_words(change),
         cost=cost_words(change),
-        difference=_signed(after.total.expected - before.total.expected) if differs else UNKNOWN,  # type: ignore[union-attr]
+        difference=_format_difference(after.total.expected - before.total.expected) if differs else UNKNOWN,  # type: ignore[union-attr]
         bounds=f"{money(after.total.low)} to {money(after.total.high)}" if after is not None else UNKNOWN,
     )
 
@@ -104,7 +104,7 @@ def _side(change: AppliedChange, name: str) -> CostFigures | None:
     return None if side is None or side.nothing_known else side
 
 
-def _signed(usd: float) -> str:
+def _format_difference(usd: float) -> str:
     return money(usd) if usd < 0 else f"+{money(usd)}"
 
 

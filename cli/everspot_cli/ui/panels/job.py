@@ -16,7 +16,7 @@ from everspot_cli.report.paths import Path, draw
 from everspot_cli.report.terminal import money
 from everspot_cli.rows import MEANING_OF_STATUS
 from everspot_cli.stop_reasons import MEANING_OF_REASON
-from everspot_cli.tables import duration, late, stamp
+from everspot_cli.tables import duration, is_late, stamp
 from everspot_cli.ui.panels.jobs import list_reasons
 from everspot_cli.ui.sources import JobRead
 
@@ -70,7 +70,7 @@ def panel(read: JobRead, now: datetime, *, whole: bool = False, report: Mapping[
     failed, moments = summarize_failure(row, read.events), [event.at for event in read.events]
     facts = [*job_facts(row, read.spec, now, explained=failed is not None), *_cost(row["job_id"], report)]
     several_days = len({moment.date() for moment in moments}) > 1
-    overdue = late(row)
+    overdue = is_late(row)
     return JobPanel(
         job_id=row["job_id"],
         status=row["status"],
@@ -80,7 +80,7 @@ def panel(read: JobRead, now: datetime, *, whole: bool = False, report: Mapping[
         reasons=tuple(list_reasons(row, now)),
         facts=tuple((name, str(value)) for name, value in facts if value not in (None, "") and name not in _ABOVE),
         failure=failed,
-        drawing=_drawing(read.path),
+        drawing=_draw_path(read.path),
         attempts=tuple(_attempt(number, a, now) for number, a in enumerate(read.path.attempts, 1)),
         history=tuple(
             HistoryLine(stamp(chapter.at, dated=several_days), chapter, chapter.left_out)
@@ -110,7 +110,7 @@ def _cost(job_id: str, report: Mapping[str, Any] | None) -> list[tuple[str, str]
     return [("cost", f"{cost} until {datetime.fromisoformat(report['as_of']):%Y-%m-%d %H:%M} UTC ({detail})")]
 
 
-def _drawing(path: Path) -> str:
+def _draw_path(path: Path) -> str:
     return draw([path], {path.job_id: 0}) if path.attempts else ""
 
 

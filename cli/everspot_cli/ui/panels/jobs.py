@@ -12,7 +12,7 @@ from everspot_core.records import JobState
 from everspot_cli.job_facts import deadline_words
 from everspot_cli.rows import MEANING_OF_STATUS
 from everspot_cli.stop_reasons import because
-from everspot_cli.tables import belongs, duration, humane, late, place, steps, unkept
+from everspot_cli.tables import belongs, duration, humane, is_late, place, steps, unkept
 from everspot_cli.visits import away_words
 from everspot_cli.waiting import on_demand_words, sentences
 
@@ -101,7 +101,7 @@ def panel(rows: Sequence[dict[str, Any]], now: datetime, chosen: Filter | None =
 def list_reasons(row: dict[str, Any], now: datetime) -> list[str]:
     """Return the known reasons of a job's state: why it is late, waits, is away, has failed, or was moved."""
     reasons = []
-    if late(row):
+    if is_late(row):
         reasons.append(f"Deadline {deadline_words(row, now)}")
     if row["waits_because"]:
         reasons.append(f"Waits: {row['waits_because']}")
@@ -112,11 +112,11 @@ def list_reasons(row: dict[str, Any], now: datetime) -> list[str]:
     if row["status"] == "FAILED" and row["detail"]:
         reasons.append(row["detail"].strip().splitlines()[0])
     reasons += [words[0].upper() + words[1:] for words in unkept(row)]
-    reasons += _moved(row)
+    reasons += _describe_moves(row)
     return [words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…" for words in reasons]
 
 
-def _moved(row: dict[str, Any]) -> list[str]:
+def _describe_moves(row: dict[str, Any]) -> list[str]:
     """Describe how often the job left an instance, and the last reason. The last reason of an ended job is that of its
     end."""
     times = counted(row["interruptions"], "time")
@@ -134,7 +134,7 @@ def _over(row: dict[str, Any]) -> bool:
 
 def _counts(rows: Sequence[dict[str, Any]]) -> tuple[tuple[int, str], ...]:
     by_status = Counter(row["status"] for row in rows)
-    overdue = sum(late(row) and not _over(row) for row in rows)
+    overdue = sum(is_late(row) and not _over(row) for row in rows)
     figures = (
         (by_status["RUNNING"] + by_status["STALLED"], "running"),
         (by_status["STARTING"], "starting"),
@@ -162,7 +162,7 @@ def _line(row: dict[str, Any], now: datetime) -> JobLine:
         job_id=row["job_id"],
         owner=", ".join(part for part in owner_parts if part),
         status=row["status"],
-        late=late(row),
+        late=is_late(row),
         reasons=tuple(list_reasons(row, now)),
         place=place(row),
         steps=steps(row),

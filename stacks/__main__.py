@@ -1,4 +1,4 @@
-"""The environments: typed settings in, components, outputs. Everything that differs stands in Pulumi.<stack>.yaml."""
+"""The environments: typed settings, components, outputs. All differences are in Pulumi.<stack>.yaml."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""The clouds on which an environment can be declared, by the word that its settings say.
+"""The clouds that an environment can be declared on, by the value of its `cloud` setting.
 
 What a cloud brings is in a module of its own, which is loaded when a settings file says its name: the SDK of a cloud
 takes seconds to load.

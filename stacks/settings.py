@@ -36,7 +36,7 @@ DEEPEST_SETTING = 12
 
 
 CLOUD = "cloud"
-"""The setting that says on which cloud."""
+"""The setting that selects the cloud."""
 
 SECTIONS = ("bootstrap", "account", "cluster")
 """What a stack may declare."""
@@ -44,7 +44,7 @@ SECTIONS = ("bootstrap", "account", "cluster")
 
 @dataclass(frozen=True)
 class Section:
-    """One component that a stack declares: on which cloud, and its inputs."""
+    """One component that a stack declares: its cloud and its inputs."""
 
     cloud: str
     args: dict[str, Any]
@@ -242,7 +242,7 @@ def _plain(problems: Problems, name: str, value: Any, kind: type) -> Any:
 
 
 _ENGINES_DATE = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T][0-9:.]{8,}(?: ?[+-][0-9]{4} [A-Z]+|Z)")
-"""How the engine hands on a date that stands in the file without quotes: Go's `time.Time` as a text."""
+"""The form of an unquoted date of the file, as the engine passes it on: Go's `time.Time` as a text."""
 
 
 def _check_date(problems: Problems, name: str, value: Any) -> None:

@@ -14,7 +14,7 @@ GENERATED = ("Merge ", "Revert ", "fixup! ", "squash! ")
 
 
 def problems(message: str) -> list[str]:
-    """Return what is wrong with a commit message; nothing for those that git itself writes."""
+    """Return what is wrong with a commit message; nothing for a message that git itself writes."""
     lines = [line for line in message.splitlines() if not line.startswith("#")]
     subject = lines[0] if lines else ""
     if subject.startswith(GENERATED):

@@ -18,7 +18,7 @@ from everspot_core.prices import exact
 from everspot_core.problems import camel
 
 TEAM = "Team"
-"""The tag by which costs are told apart."""
+"""The tag that costs are divided by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Costing:
         self.unknown.append(f"{resource.name}: {reason}")
 
     def stand_in(self, same: Sequence[str], subject: str) -> None:
-        """Note that another region's list prices stand in for those of the region, if it is not one of the `same`."""
+        """Note that another region's list prices replace this region's, if the region is not one of the `same`."""
         if self.region is not None and self.region not in same and (self.fixed or self.standing or self.elastic):
             self.unknown.append(
                 f"{self.region}: its list prices of {subject} are not known here; {same[0]}'s stand in for them, "
@@ -119,7 +119,7 @@ def read_team(tags: Any) -> str:
 
 
 def number(value: Any) -> Fraction | None:
-    """A number as an input has it, be it a text; None if it is none that can cost anything, or not known yet."""
+    """Parse a number of an input, also from a text; None if it cannot have a price, or is not known yet."""
     if isinstance(value, bool) or not isinstance(value, int | float | str) or not known_whole(value):
         return None
     try:
@@ -141,7 +141,7 @@ def texts(value: Any) -> tuple[str, ...]:
 
 
 def part(inputs: Any, *path: str) -> Any:
-    """What lies at a path of inputs, in the first item of a list; None if there is nothing."""
+    """Return the value at a path of inputs, taking the first item of a list; None if nothing is there."""
     for key in path:
         if isinstance(inputs, list | tuple):
             inputs = inputs[0] if inputs else None
@@ -210,7 +210,7 @@ def _declared(name: str, facts: Mapping[str, Any]) -> list[InstanceType]:
 
 
 def list_markets(elastic: Mapping[str, Any]) -> tuple[Market, ...]:
-    """The markets of elastic capacity: those that its settings name, or both."""
+    """Return the markets of elastic capacity: the named ones, or both."""
     names = texts(elastic.get("markets"))
     return tuple(market for market in Market if not names or market.value in names)
 

@@ -106,7 +106,7 @@ def estimated(
         regions: The region by cloud (`aws`, `gcp`), where the settings say it. Else the providers among the resources
             are asked, and the zones that resources name.
         catalogue: Default: the one that comes with Everspot.
-        recent: What the cluster's ledger tells of the last month.
+        recent: Usage of the last month, from the cluster's ledger.
     """
     prices = builtin() if catalogue is None else catalogue
     was, will = (None if side is None else collect_charges(side, regions) for side in (before, after))

@@ -18,7 +18,7 @@ class NullCloud:
     """See `everspot_clouds.base.Cloud`. Every answer is empty, and every failure is transient."""
 
     def instances(self) -> list[CloudInstance]:
-        """See `Cloud`: there are none."""
+        """See `Cloud`. Returns an empty list."""
         return []
 
     def ends(self) -> list[CloudEnd]:

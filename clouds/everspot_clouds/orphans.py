@@ -61,7 +61,7 @@ def find_orphans(
     catalogue: Catalogue | None = None,
     refused: list[str] | None = None,
 ) -> list[Orphan]:
-    """Return the orphans of a cluster, the dearest first, by its cloud's own answers.
+    """Return the orphans of a cluster, the most expensive first, by its cloud's own answers.
 
     Args:
         manifest: Names the cluster, its cloud and its region.
@@ -111,7 +111,7 @@ def unclaimed(resources: Iterable[Left], stack_ids: Collection[str]) -> list[tup
 def priced(
     unknown: Sequence[tuple[Left, tuple[Left, ...]]], site: Site, region: str, catalogue: Catalogue, prices: Prices
 ) -> list[Orphan]:
-    """Return these resources with the cost of an hour and the command that removes each, the dearest first."""
+    """Return these resources with the cost of an hour and the command that removes each, the most expensive first."""
     orphans = []
     for resource, parts in unknown:
         costs = [_usd_per_hour(item, region, catalogue, prices) for item in (resource, *parts)]

@@ -1,7 +1,7 @@
 """Access of a cluster's scheduler to the store of a peer, which may belong to another cloud.
 
 The peer's cloud knows how its stores are entered, and the scheduler's own cloud proves who asks. No key is kept
-anywhere: what is got lasts an hour at most, and is got anew before it ends.
+anywhere: the credentials last an hour at most, and are renewed before they expire.
 """
 
 import threading
@@ -20,7 +20,7 @@ for new ones, so that it never gets the old ones again."""
 def peer_credentials(cloud: str, region: str, url: str, identity: str, audience: str) -> Callable[[], Any] | None:
     """Credentials for a peer's store, in the form that `Store.open` takes; None if the store finds them by itself.
 
-    Nothing is asked until the store is used; then errors tell why they cannot be had: see `Renewed`.
+    Nothing is requested until the store is used. If that fails, the error has the reason: see `Renewed`.
 
     Args:
         cloud: of the cluster that asks. `region`: its region.

@@ -299,7 +299,7 @@ def credentials_in(text: str) -> list[Credential]:
 
 
 def without_unseen(text: str) -> str:
-    """Return a text without the characters that nobody sees, by which a credential would be no credential any more."""
+    """Return a text without invisible characters, which would hide a credential."""
     return _GAPS.sub("", text)
 
 

@@ -51,7 +51,7 @@ def provider(cloud: str) -> Provider:
     """The adapter to a cloud.
 
     Raises:
-        UnknownCloud: if there is none of this name.
+        UnknownCloud: if no cloud has this name.
     """
     if cloud not in CLOUDS:
         raise UnknownCloud(f"this version has no adapter for {cloud}; it knows {', '.join(sorted(CLOUDS))}")

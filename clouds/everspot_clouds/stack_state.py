@@ -22,7 +22,7 @@ _REGION_VARIABLES = {"aws": ("AWS_REGION", "AWS_DEFAULT_REGION"), "gcp": ("GOOGL
 
 
 def list_ids(state: Mapping[str, Any]) -> frozenset[str]:
-    """Return the ids of a stack's resources, and the names at the end of those that are paths or ARNs."""
+    """Return the ids of a stack's resources, and the last names of ids that are paths or ARNs."""
     ids = {str(item["id"]) for item in resources(state) if item.get("id")}
     return frozenset(
         ids | {full_id.rpartition("/")[2] for full_id in ids} | {re.split("[:/]", full_id)[-1] for full_id in ids}

@@ -1,4 +1,4 @@
-"""Names by which clusters of a federation find each other's identities, and list prices of what is sent between them.
+"""Names of the identities of a federation's clusters, and list prices of traffic between them.
 
 Each side works the names out for itself, so that none of them has to be told. Nothing here needs a client, so that
 components can use it.

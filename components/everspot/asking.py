@@ -17,7 +17,7 @@ Answer = dict[str, Any]
 @dataclass(frozen=True)
 class InvokedProvider:
     """The provider that is asked. `package`: its package. `credentials`: the sentence for somebody who is not signed
-    in. `signed_out`: words by which the provider says that."""
+    in. `signed_out`: phrases of the provider's error in that case."""
 
     package: str
     credentials: str

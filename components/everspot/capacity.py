@@ -61,7 +61,7 @@ def list_markets(elastic: Inputs) -> list[Market]:
 
 
 def build_cap(args: Inputs) -> ElasticCap | None:
-    """The limits of elastic capacity, for its cost; None if there is none."""
+    """Return the limits of elastic capacity, for its cost; None without elastic capacity."""
     elastic = args.get("elastic")
     if elastic is None:
         return None

@@ -76,7 +76,7 @@ def refuse_bad(component: str, check: Callable[[Problems], None], check_in_cloud
 
 
 def raise_bad(problems: Problems, component: str) -> None:
-    """Refuse a component's inputs, all at once.
+    """Refuse a component's inputs with one error.
 
     Raises:
         BadComponentInputs: if any problem was found; it carries each with the input's path.

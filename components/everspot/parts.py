@@ -21,5 +21,5 @@ def outputs(component: pulumi.ComponentResource) -> dict[str, Any]:
 
 
 def after(opts: pulumi.ResourceOptions | None) -> pulumi.ResourceOptions:
-    """Options by which a child waits for what its component waits for, because the engine does not pass that on."""
+    """Return options that make a child wait for its component's dependencies, which the engine does not pass on."""
     return pulumi.ResourceOptions(depends_on=opts.depends_on if opts is not None else None)

@@ -62,7 +62,7 @@ def mapping(value: Any) -> Mapping[str, Any]:
 
 
 def objects(inputs: Mapping[str, Any], name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The objects of an input with their paths, `name[2]`: of a list, or the one that stands there alone."""
+    """Yield the objects of an input with their paths, such as `name[2]`. A single object counts as a list of one."""
     value = inputs.get(name)
     if isinstance(value, list | tuple):
         for index, each in enumerate(value):

@@ -97,5 +97,5 @@ def judge(
 
 
 def problems(rule: Rule, subject: Subject) -> list[Problem]:
-    """The same of a subject of which more is known."""
+    """Return the problems of a subject, as `judge` does."""
     return list(rule.look(subject)) if rule.concerns(subject.type) else []

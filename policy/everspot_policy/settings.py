@@ -139,7 +139,7 @@ class PolicySettings(_Written):
 
 
 def read(text: str, source: str = "The policy settings") -> PolicySettings:
-    """The settings of a YAML or JSON text; an empty one is none.
+    """Parse the settings from a YAML or JSON text. An empty text gives the defaults.
 
     Raises:
         everspot_core.problems.BadInputs: with everything that is wrong in it.

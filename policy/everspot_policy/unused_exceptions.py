@@ -1,4 +1,4 @@
-"""Exceptions of the settings that excuse nothing: whoever wrote one believes otherwise."""
+"""Exceptions in the settings that excuse no violation, which their author does not expect."""
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import date

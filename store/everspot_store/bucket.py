@@ -130,9 +130,11 @@ class Bucket:
         return digest
 
     def download_existing(self, key: str, path: Path, refused: StoreError) -> str:
-        """Download what is under a key that could not be created, and return its SHA-256. `refused`: what the upload
-        raised, and this method raises if there is nothing. To whoever may create objects and delete none, Cloud Storage
-        may answer "denied" where an object exists (Cloud Storage documentation, "IAM permissions for XML requests").
+        """Download the object under a key that could not be created, and return its SHA-256.
+
+        `refused`: the error of the upload, which this method raises if there is no object. Cloud Storage may answer
+        "denied" where an object exists, to a caller that may create objects and not delete them (Cloud Storage
+        documentation, "IAM permissions for XML requests").
         """
         try:
             return self.download(key, path)

@@ -33,7 +33,7 @@ _PIECE = 16 * 1024 * 1024
 _PIECES_IN_FLIGHT = 6
 _TRANSFER_RETRIES = 4
 GCS_ENDPOINT = "GOOGLE_BASE_URL"
-"""The variable by which obstore finds another Cloud Storage than Google's."""
+"""The variable that gives obstore the address of another Cloud Storage than Google's."""
 
 
 def open_cloud(

@@ -36,7 +36,7 @@ class ClusterDocuments:
         """`cluster.json`, read once.
 
         Raises:
-            NoCluster: if there is none.
+            NoCluster: if it does not exist.
         """
         if self._manifest is None:
             self._manifest = read_manifest(self.control)
@@ -137,7 +137,7 @@ def read_manifest(control: Bucket) -> Manifest:
     """`cluster.json` of a control bucket.
 
     Raises:
-        NoCluster: if there is none.
+        NoCluster: if it does not exist.
     """
     manifest: Versioned[Manifest] | None = Table(control, "", Manifest).get(_MANIFEST)
     if manifest is None:

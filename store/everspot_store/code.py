@@ -27,7 +27,7 @@ def pack(folder: Path, archive: Path, ignored: Ignored | None = None) -> str:
     file.
 
     Raises:
-        NotADirectoryError: if `folder` is none.
+        NotADirectoryError: if `folder` is not a folder.
         UnsafeArchive: if a link leads to a folder or out of the packed one, or an entry is neither file nor folder.
     """
     if not folder.is_dir():

@@ -172,7 +172,7 @@ class Datasets:
         """A version by its digest or the beginning of it; without a digest the newest version.
 
         Raises:
-            DatasetMissing: if there is none, or the beginning fits several.
+            DatasetMissing: if no version matches, or several match the beginning.
             DigestMismatch: if its list of files is not the one that its digest names: somebody wrote over it.
         """
         exactly = digest is not None and len(digest) == hashlib.sha256().digest_size * 2

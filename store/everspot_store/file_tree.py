@@ -152,7 +152,7 @@ def put_back(
     Args:
         tree: the entries.
         folder: the folder, which is created.
-        content_of: the file with an entry's content, which is moved; None if there is none.
+        content_of: returns the file with an entry's content, which is moved; None if it does not exist.
         foreign: the files come to a person's machine: only links that stay inside the folder are made.
 
     Returns:

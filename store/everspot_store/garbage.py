@@ -146,7 +146,7 @@ class Collector:
         return removed
 
     def _remove(self, some: list[Garbage], references: _References, emptied: set[str]) -> list[Garbage]:
-        """Remove those that still are garbage."""
+        """Remove the items that still are garbage, and return them."""
         removed = []
         for item in some:
             if item.kind is GarbageKind.HEADS:

@@ -1,11 +1,11 @@
 """Announcements of what a garbage collector is about to delete, for those who begin to use it meanwhile.
 
-A collector announces keys, then reads who names them, deletes those that nobody names, and removes the announcement.
+A collector announces keys, reads which documents name them, deletes the unnamed ones, and removes the announcement.
 A user of a key first names it, and then looks at the announcements. There are two cases:
 
 - The name was there when the collector read. Then the key stays.
 - The announcement was there before the name. Then the user sees it; or it is removed already and the object is gone, so
-  that the user can put it there anew.
+  that the user can upload it again.
 
 No clock has a part in this. A collector renews its announcement every few deletions, and reads the documents again if
 it was away for long, on a machine that slept.

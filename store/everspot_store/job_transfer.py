@@ -89,7 +89,7 @@ def bring(home: Store, host: Store, job: JobSubmission, visit: str, epoch: int) 
 
 
 def _newest(head: CheckpointHead, source: Bucket, target: Bucket, job: str, epoch: int) -> Checkpoint | None:
-    """Copy the newest whole checkpoint of a head below a job's prefix in another bucket; None: there is none."""
+    """Copy the newest whole checkpoint of a head below a job's prefix in another bucket; None without one."""
     reasons: list[str] = []
     for checkpoint in head.checkpoints:
         place = f"jobs/{job}/checkpoints/{epoch:06d}/{checkpoint.step:012d}"

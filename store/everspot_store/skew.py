@@ -14,7 +14,7 @@ TOLERANCE = timedelta(seconds=5)
 
 
 def measure_skew(bucket: Bucket, clock: Clock) -> timedelta:
-    """Return the time by which the store's clock is ahead of `clock`; negative if it is behind.
+    """Return how far the store's clock is ahead of `clock`; negative if it is behind.
 
     Writes a small object, reads the time that the store gave it, and deletes it. Returns zero for a difference up to
     `TOLERANCE`, and where market time runs at another speed than the store's time.

@@ -116,7 +116,7 @@ class Store(ClusterDocuments):
         return store
 
     def measure_skew(self) -> timedelta:
-        """Return the time by which the store's clock is ahead of this machine's. See `measure_skew`. Raises
+        """Return how far the store's clock is ahead of this machine's. See `measure_skew`. Raises
         `StoreError`."""
         return measure_skew(self.control, self.clock)
 

@@ -219,7 +219,7 @@ class Table(Generic[D]):
         return written
 
     def _read(self, ids: list[str]) -> tuple[dict[str, Versioned[D]], list[str]]:
-        """The documents that are still there, and the ids of those that cannot be read."""
+        """Return the documents that still exist, and the ids of unreadable documents."""
         raw: dict[str, tuple[str, bytes]] = {}
         if len(ids) > 1:
             with _readers(len(ids)) as pool:

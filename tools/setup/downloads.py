@@ -1,4 +1,4 @@
-"""Fetching with short patience: where the official places cannot be reached, another way is taken at once."""
+"""Downloads with short timeouts: if an official server cannot be reached, the next source is tried immediately."""
 
 import gzip
 import hashlib
@@ -40,7 +40,7 @@ def verify(archive: Path, name: str, sums: Path) -> None:
     """Check a download against a file of SHA-256 sums as `sha256sum` writes them; what is wrong is removed.
 
     Raises:
-        Unreachable: the file does not have that sum, or there is none for it.
+        Unreachable: the file has another sum, or no sum is published for it.
     """
     lines = (line.split() for line in sums.read_text(errors="replace").splitlines())
     expected = next((words[0].lower() for words in lines if len(words) == 2 and words[1].lstrip("*") == name), "")

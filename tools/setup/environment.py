@@ -12,7 +12,7 @@ from steps import PYTHON, ROOT, STAMPS, STUBS, VENV, Step, call
 CONSTRAINTS = ROOT / "tools" / "constraints.txt"
 PROJECT = ROOT / "pyproject.toml"
 UV = VENV / "bin" / "uv"
-# The schema of the plugin protocol lies in this module, which every upstream provider requires.
+# This module has the schema of the plugin protocol, and every upstream provider requires it.
 PROTOCOL_MODULE = "github.com/hashicorp/terraform-plugin-go"
 
 

@@ -1,4 +1,4 @@
-"""What can be missing on a machine, said in words that tell what to do."""
+"""What can be missing on a machine, with a message that says what to do."""
 
 import re
 import shutil
@@ -35,7 +35,7 @@ def go() -> str:
     """Return the Go command.
 
     Raises:
-        Missing: there is none, or it is too old.
+        Missing: Go is not installed, or is too old.
     """
     command = shutil.which("go")
     if command is None:

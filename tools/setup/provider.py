@@ -14,7 +14,7 @@ from steps import BIN, PLUGINS, ROOT, TOOLCHAIN, Step, call, print_progress
 
 RELEASE = "https://get.pulumi.com/releases/plugins/pulumi-resource-{name}-v{version}-{system}-{machine}.tar.gz"
 BRIDGE = """#!/bin/sh
-# Written by set-up: the bridge, under the name by which the Pulumi engine looks for the provider.
+# Written by set-up: the bridge, under the provider's name that the Pulumi engine looks for.
 root=$(CDPATH= cd -- "$(dirname -- "$0")/../../.." && pwd)
 export EVERSPOT_TOOLCHAIN="$root/.everspot/toolchain" EVERSPOT_BRIDGE_PROVIDER={name}
 exec "$root/.venv/bin/python" -m everspot_local.bridge "$@"

@@ -47,7 +47,7 @@ class Step:
         return digest.hexdigest()
 
     def fresh(self) -> bool:
-        """Whether nothing is to be done."""
+        """Return whether the step has nothing to do."""
         stamp = STAMPS / self.name
         return stamp.exists() and stamp.read_text() == self.key() and all(p.exists() for p in self.products())
 

@@ -1,4 +1,4 @@
-"""Credentials of a person's tools for S3: those of the environment, else those that botocore finds, else an error."""
+"""Credentials of a person's tools for S3: the environment's, else the ones that botocore finds, else an error."""
 
 import os
 from collections.abc import Callable
@@ -18,7 +18,7 @@ def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | N
     sign-on, containers, and the metadata service unless AWS_EC2_METADATA_DISABLED is set.
 
     Raises:
-        CloudError: if there are none, or the profile cannot be used.
+        CloudError: if no credentials exist, or the profile cannot be used.
     """
     if not url.startswith("s3://") or (profile is None and os.environ.get("AWS_ACCESS_KEY_ID")):
         return None

@@ -80,12 +80,12 @@ class Ec2Capacity(CapacitySpec):
 
     @property
     def spot_strategy(self) -> AwsSpotAllocation:
-        """The strategy by which EC2 picks Spot pools."""
+        """EC2's strategy for choosing Spot pools."""
         return self.spot_allocation or STRATEGIES[self.prefer][0]
 
     @property
     def on_demand_strategy(self) -> AwsOnDemandAllocation:
-        """The strategy by which EC2 picks on-demand types."""
+        """EC2's strategy for choosing on-demand types."""
         return self.on_demand_allocation or STRATEGIES[self.prefer][1]
 
     @property

@@ -47,7 +47,7 @@ class ImdsClient:
         self._renew_at = timedelta()
 
     def get(self, path: str, *, attempts: int = ATTEMPTS) -> str | None:
-        """The text at `path`; None if there is none (404).
+        """Return the text at `path`; None if it does not exist (404).
 
         Raises:
             MetadataUnavailable: if `attempts` attempts failed.

@@ -8,7 +8,7 @@ from everspot_clouds.webhook import post
 
 
 class Sender:
-    """Sends notifications. Clients are made when first needed. A webhook's address is read anew each time, because it
+    """Sends notifications. Clients are made when first needed. A webhook's address is read again each time, because it
     may have changed."""
 
     def __init__(self, session: Any, config: Any) -> None:

@@ -194,7 +194,7 @@ def _shortfall(need: QuotaNeed, values: Mapping[str, float]) -> str:
     has = ", ".join(
         f"{r.quota.code} ({r.quota.name}) has {r.vcpus:g} vCPUs left for {r.units:g} of them" for r in need.reaches
     )
-    # The quota of which the fewest are missing.
+    # The quota with the smallest shortfall.
     scarcest = min(need.reaches, key=lambda reach: reach.least - (reach.vcpus or 0))
     much = values.get(scarcest.quota.code, 0) + scarcest.least - (scarcest.vcpus or 0)
     return (

@@ -14,7 +14,7 @@ FLEET_TAG, GROUP_TAG = "aws:ec2:fleet-id", "aws:autoscaling:groupName"
 begin with `aws:`; Auto Scaling User Guide, "Tag Auto Scaling groups and instances")."""
 
 CLUSTER_TAG = "everspot:cluster"
-"""Tag by which the scheduler and the CLI find what belongs to a cluster."""
+"""Tag of a cluster's resources. The scheduler and the CLI find them by it."""
 
 ROLE_TAG = "everspot:role"
 """Tag of instances: agent or scheduler."""
@@ -68,12 +68,12 @@ BILLING = BillingRules(
         "taxes, discounts, credits, savings plans and reservations",
     ),
 )
-"""The rules by which EC2 bills an instance, and what AWS bills besides."""
+"""EC2's rules for billing an instance, and the other charges of AWS."""
 
 
 @dataclass(frozen=True)
 class EventPattern:
-    """The pattern by which a rule selects an event of EventBridge."""
+    """The pattern of an EventBridge rule, which selects an event."""
 
     source: str
     detail_type: str

@@ -34,7 +34,7 @@ _TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 
 
 def outline_cluster(problems: Problems, stack: str, settings: Mapping[str, Any]) -> list[Declared]:
-    """The resources of a cluster. Adds what is wrong with its capacity; then there are none."""
+    """Return the resources of a cluster. If its capacity is invalid, add the problems and return no resources."""
     whole = ClusterOutline(stack, settings, "everspot:index:AwsTrainingCluster")
     zones = [str(zone) for zone in settings.get("zones", ())]
     subnets = len(zones) or len(settings.get("subnetIds", ())) or 1
@@ -61,7 +61,7 @@ _ARNS = (
 
 
 def check_arns(problems: Problems, settings: Mapping[str, Any]) -> None:
-    """Add the ARNs that are none, or that stand for more than one resource."""
+    """Add a problem for each invalid ARN, and for each that matches several resources."""
     for name, service, resource in _ARNS:
         value = settings.get(name, [])
         for index, arn in enumerate(value if isinstance(value, list) else [value]):

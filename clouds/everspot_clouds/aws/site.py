@@ -42,7 +42,7 @@ _REMOVALS = {
 """The AWS CLI's commands, by the kind of the resource."""
 
 _BILLED = ("instance", "spot-instances-request", "fleet", "volume", "vpc-endpoint", "natgateway", "elastic-ip")
-"""Types of resources, as DescribeTags calls them, that `left` tells of, or that go with those."""
+"""Types of resources, as DescribeTags calls them, that `remaining` lists, or that are deleted together with them."""
 
 _SERVICES = {"sqs": "queue", "events": "rule", "cloudwatch": "alarm", "s3": "bucket", "kms": "key", "logs": "log group"}
 """Kinds of resources by the service in their ARN; any other service is called by its own name."""
@@ -281,7 +281,7 @@ class AwsSite:
 
 
 def _parse_arn(arn: str) -> Left:
-    """What an ARN names. The detail of a queue is its URL, by which SQS knows it."""
+    """Parse an ARN. The detail of a queue is its URL, which SQS calls take."""
     _, partition, service, region, account, resource_part = arn.split(":", 5)
     kind, name = _SERVICES.get(service, service), re.split("[:/]", resource_part)[-1]
     domain = "amazonaws.com.cn" if partition == "aws-cn" else "amazonaws.com"

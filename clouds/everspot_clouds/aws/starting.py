@@ -22,7 +22,7 @@ config:
     cloud: aws
     tags: {Project: everspot, Team: "$team"}
     repository: {name: $repository$ids}
-    # Who is told when a team's month becomes dear. The bill has to be split by the tag Team first: that is
+    # Who is notified when a team's month becomes expensive. The bill has to be split by the tag Team first: that is
     # `allocationTags: [Project, Team, Environment, ModelVersion]`, in the account that pays, a day after the first use.
     # spending:
     #   emails: [you@example.com]

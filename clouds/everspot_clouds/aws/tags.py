@@ -70,7 +70,7 @@ def _characters(problems: Problems, name: str, part: str, text: str) -> None:
 
 
 def _is_plain(char: str) -> bool:
-    """Whether a character is a letter, a digit or a space; what ends a line is none."""
+    """Return whether a character is a letter, a digit or a space. The end of a line is not a space."""
     category = unicodedata.category(char)
     return category[0] in "LN" or category == "Zs"
 

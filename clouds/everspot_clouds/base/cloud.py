@@ -100,7 +100,7 @@ class PlacementScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launched:
-    """An instance that a launch has brought."""
+    """An instance that a launch created."""
 
     instance_id: str
     instance_type: str

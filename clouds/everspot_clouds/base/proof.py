@@ -1,4 +1,4 @@
-"""A proof of who an instance is, by which another cloud lets it in."""
+"""A proof of an instance's identity, which another cloud accepts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

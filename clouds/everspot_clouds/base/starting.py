@@ -71,7 +71,7 @@ def filled(answers: ProjectAnswers, texts: Mapping[str, str], **words: str) -> d
 
 
 class CloudStarter(Protocol):
-    """What one cloud brings to a new project. `account`: what an account is called there, with its form."""
+    """What one cloud adds to a new project. `account`: the cloud's word for an account, with its form."""
 
     @property
     def account(self) -> str:

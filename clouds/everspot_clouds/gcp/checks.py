@@ -140,7 +140,7 @@ def _groups(api: "Api", region: str, cluster: str) -> list[Check]:
 
 
 def _quotas(api: "Api", region: str, manifest: Manifest, catalogue: Catalogue) -> list[Check]:
-    """One check for each quota that the cluster may take of at once. None for one that declares no capacity."""
+    """Return a check for each quota that the cluster uses at its largest; no check without declared capacity."""
     standing, elastic = manifest.standing, manifest.elastic
     if standing is None and elastic is None:
         return []

@@ -21,7 +21,7 @@ def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | N
     Default Credentials are one file for all configurations.
 
     Raises:
-        CloudError: if there are none.
+        CloudError: if no credentials exist.
     """
     if not url.startswith("gs://"):
         return None

@@ -181,7 +181,7 @@ class ApiError(Exception):
 
     @property
     def code(self) -> str:
-        """The most telling of its codes; empty if there is none."""
+        """The most specific of its codes; empty without a code."""
         return next((c for c in self.refusal.codes if classify_code(c) is not None), next(iter(self.refusal.codes), ""))
 
     @property

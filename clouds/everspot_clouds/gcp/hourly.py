@@ -66,7 +66,7 @@ def _nothing_running(region: str, catalogue: Catalogue, always: Upkeep) -> str:
 
 
 def _quotas(capacity: CapacitySpec, cap: ElasticCap | None, catalogue: Catalogue, scheduler_type: str) -> list[str]:
-    """The project's quotas that everything at once may need. Whether it has them is asked by doctor."""
+    """Return the project's quotas that the whole cluster may need. `everspot doctor` compares them with the limits."""
     types = [choice.name for choice in capacity.types]
     standing = {Market.ON_DEMAND: capacity.on_demand_target, Market.SPOT: capacity.spot_target}
     launched, markets = (cap.instances, cap.markets) if cap is not None else (0, ())

@@ -39,7 +39,7 @@ def credentials() -> tuple[Any, str]:
     """google-auth's credentials of the environment, and their project; empty if they have none.
 
     Raises:
-        google-auth's errors, if there are none.
+        google-auth's errors, if no credentials exist.
     """
     project = next((os.environ[name] for name in PROJECT_VARIABLES if os.environ.get(name)), "")
     token = next((os.environ[name] for name in TOKEN_VARIABLES if os.environ.get(name)), None)
@@ -154,7 +154,7 @@ def open_api(clock: Clock, project: str = "", *, time: timedelta = TIME) -> Api:
     """Calls with the environment's credentials, for people's tools.
 
     Raises:
-        CloudError: if there are none.
+        CloudError: if no credentials exist.
     """
     try:
         return Api(clock, project, time=time)

@@ -23,7 +23,7 @@ from everspot_clouds.gcp.machines import described
 FLAVOR = {"Metadata-Flavor": "Google"}
 TIMEOUT = timedelta(seconds=2)
 HANG = timedelta(seconds=5)
-"""How long the server holds back the answer on an unchanged value. A change is answered at once."""
+"""How long the server holds back the answer on an unchanged value. A change is answered immediately."""
 ATTEMPTS = 5
 FIRST_WAIT = timedelta(milliseconds=100)
 _API_TIMEOUT = timedelta(seconds=15)
@@ -42,7 +42,7 @@ class MetadataServer:
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def get(self, path: str, *, attempts: int = ATTEMPTS) -> str | None:
-        """The text at `path`; None if there is none (404).
+        """Return the text at `path`; None if it does not exist (404).
 
         Raises:
             MetadataUnavailable: if `attempts` attempts failed.
@@ -117,7 +117,7 @@ class GcpMetadata:
         """See `Metadata`. `instance/preempted` becomes TRUE and contains no time. So the end is the moment of the
         change, plus the notice in the manifest, plus the guest's shutdown time as far as it is `TRUSTED`.
 
-        The first call answers at once; each later one waits for a change for as long as `HANG`.
+        The first call answers immediately; each later one waits for a change for as long as `HANG`.
         """
         if self._taken_at is not None:
             return self._taken_at

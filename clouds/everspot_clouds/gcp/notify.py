@@ -12,7 +12,7 @@ from everspot_clouds.webhook import post
 
 
 class GcpSender:
-    """Sends notifications. A webhook's address is read anew each time, because it may have changed."""
+    """Sends notifications. A webhook's address is read again each time, because it may have changed."""
 
     def __init__(self, api: Api) -> None:
         self._api = api

@@ -21,7 +21,7 @@ def read(region: str, types: Iterable[str], as_of: datetime, page: Callable[[], 
     """The prices of Spot VMs of `types` in `region` now, in all of its zones. Types without a price are left out.
 
     Raises:
-        CloudError: if the prices cannot be read; `NotOffered` if there are none.
+        CloudError: if the prices cannot be read; `NotOffered` if Google states no price.
     """
     import requests
     from google.auth.exceptions import GoogleAuthError

@@ -1,4 +1,4 @@
-"""What a whole cluster may take of a project's quotas at once: the same figures in a preview and in doctor."""
+"""The most that a cluster may use of a project's quotas: the same figures in a preview and in doctor."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

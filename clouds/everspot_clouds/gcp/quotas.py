@@ -15,7 +15,7 @@ from everspot_core.market import Market
 from everspot_clouds.gcp.machines import parse_type
 
 CONSOLE = "https://console.cloud.google.com/iam-admin/quotas?metric={metric}"
-"""The page on which a person requests more of a quota."""
+"""The page for requesting more of a quota."""
 ALL_REGIONS = "GPUS_ALL_REGIONS"
 """The project's quota of GPUs in all regions together."""
 _PREEMPTIBLE = "PREEMPTIBLE_"

@@ -13,7 +13,7 @@ from everspot_clouds.gcp.booting import MANIFEST_KEY as MANIFEST_KEY
 from everspot_clouds.gcp.booting import TRUSTED as TRUSTED
 
 CLUSTER_LABEL = "everspot-cluster"
-"""Label by which the scheduler and the CLI find what belongs to a cluster."""
+"""Label of a cluster's resources. The scheduler and the CLI find them by it."""
 
 ROLE_LABEL = "everspot-role"
 """Label of instances: agent or scheduler."""
@@ -52,7 +52,7 @@ BARE_METAL_PREEMPTED = "compute.instances.baremetalCaretakerPreempted"
 """The same of a bare metal machine."""
 
 REPAIRED = "compute.instances.repair.recreateInstance"
-"""The operation by which a group makes an instance anew."""
+"""The operation in which a group recreates an instance."""
 
 HALTED = (
     "compute.instances.guestTerminate",
@@ -126,7 +126,7 @@ BILLING = BillingRules(
         "taxes, discounts (of sustained or committed use too), credits and reservations",
     ),
 )
-"""The rules by which Compute Engine bills an instance, and what Google bills besides."""
+"""Compute Engine's rules for billing an instance, and the other charges of Google."""
 
 
 def instance_name(cluster: str, token: str, number: int) -> str:

@@ -30,7 +30,7 @@ _GROUP = "gcp:compute/regionInstanceGroupManager:RegionInstanceGroupManager"
 
 
 def outline_cluster(problems: Problems, stack: str, settings: Mapping[str, Any], region: str) -> list[Declared]:
-    """The resources of a cluster in a region. Adds what is wrong with its capacity; then there are none."""
+    """Return the resources of a cluster in a region. If its capacity is invalid, add the problems and return none."""
     whole = ClusterOutline(stack, settings, "everspot:index:GcpTrainingCluster")
     section = whole.capacity
     try:

@@ -40,8 +40,8 @@ config:
     cloud: gcp
     tags: {Project: everspot, Team: "$team"}
     repository: {name: $repository$ids}
-    # Who is told when a team's month becomes dear. You need `roles/billing.costsManager` at the billing account, and
-    # the job that looks for drift `roles/billing.viewer`: docs/guide/bootstrap.md has the command.
+    # Who is notified when a team's month becomes expensive. You need `roles/billing.costsManager` at the billing
+    # account, and the job that looks for drift `roles/billing.viewer`: docs/guide/bootstrap.md has the command.
     # spending:
     #   billingAccount: XXXXXX-XXXXXX-XXXXXX
     #   budgets: [{team: "$team", usdPerMonth: 1000}]

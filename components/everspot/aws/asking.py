@@ -61,5 +61,5 @@ def read_region(parent: pulumi.Resource) -> pulumi.Output[str]:
 
 
 def service_name(region: pulumi.Output[str], service: str) -> pulumi.Output[str]:
-    """The name by which VPC endpoints know a service of AWS."""
+    """Return the name of an AWS service in VPC endpoints."""
     return pulumi.Output.concat("com.amazonaws.", region, ".", service)

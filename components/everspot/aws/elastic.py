@@ -1,4 +1,4 @@
-"""Elastic capacity: the launch template and the permissions by which the scheduler launches instances for jobs.
+"""Elastic capacity: the launch template and the scheduler's permissions to launch instances for jobs.
 
 The instances have a launch template of their own. It differs from the standing fleets' in one point: an agent that has
 had no job for the cluster's idle limit and its orphan limit together shuts its instance down. Usually the scheduler

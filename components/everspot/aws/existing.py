@@ -14,7 +14,7 @@ from everspot.aws.asking import Answer
 
 _ANYWHERE = "0.0.0.0/0"
 _ABSENT = ("no matching", "couldn't find", "empty result")
-"""Words by which the provider says that a resource does not exist."""
+"""Phrases of the provider's error for a resource that does not exist."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _routes(parent: pulumi.Resource, subnet: pulumi.Output[Answer]) -> pulumi.Ou
 def _endpoint(
     parent: pulumi.Resource, vpc: pulumi.Output[Answer], region: pulumi.Output[str], service: str
 ) -> pulumi.Output[Answer | None]:
-    """A service's endpoint in the VPC; the key `none` if there is none. None: it could not be read."""
+    """Return a service's endpoint in the VPC; the key `none` if no endpoint exists. None: it could not be read."""
 
     def absent(error: Exception) -> Answer | None:
         text = str(error)

@@ -56,7 +56,7 @@ def launch_policy(
             [f"{own}:volume/*", f"{own}:network-interface/*"],
             ArnEquals=from_template,
         ),
-        # These two have no key by which a launch template is known. Without an instance neither is of any use.
+        # These two have no condition key for the launch template. Without an instance neither is of any use.
         # Reservations that match are used first; a Spot launch makes a request (Amazon EC2 API Reference, CreateFleet,
         # CapacityReservationOptions; Amazon EC2 User Guide, "Spot Instance request").
         allow("UseReservationsAndSpot", LAUNCH, [f"{own}:capacity-reservation/*", f"{own}:spot-instances-request/*"]),

@@ -74,7 +74,7 @@ def agent_policy(
             ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"],
             _under(data_arn, ("jobs/",)),
         ),
-        # The agents' own logs, which whoever looks after the cluster reads.
+        # The agents' own logs, which the operator of the cluster reads.
         allow("KeepOwnLogs", ["s3:PutObject"], _under(data_arn, ("agents/",))),
         listing("ListData", data_arn, ("jobs/", "code/", "datasets/")),
     ]

@@ -1,4 +1,4 @@
-"""The bucket that the state of stacks lies in."""
+"""The bucket that holds the state of stacks."""
 
 import json
 import re

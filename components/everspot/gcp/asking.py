@@ -27,7 +27,7 @@ GOOGLE = InvokedProvider(
         "project: required field is not set",
     ),
 )
-"""Words by which the provider and google-auth say that nobody is signed in."""
+"""Phrases of the errors of the provider and of google-auth when nobody is signed in."""
 
 
 def invoke(

@@ -1,6 +1,6 @@
-"""Elastic capacity: the instance template and the permissions by which the scheduler launches instances for jobs.
+"""Elastic capacity: the instance template and the scheduler's permissions to launch instances for jobs.
 
-The instances belong to no group: one bulk request brings them, and nothing replaces them. Their template differs from
+The instances belong to no group: one bulk request creates them, and nothing replaces them. Their template differs from
 the standing groups' in two points: an agent that has had no job for the cluster's idle limit and its orphan limit
 together ends its instance, and Compute Engine ends it after `max_run`. Usually the scheduler ends an idle instance much
 earlier; these limits are for the time when no scheduler runs. The template is that of a standard machine; a request for

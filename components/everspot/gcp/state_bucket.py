@@ -1,4 +1,4 @@
-"""The bucket that the state of stacks lies in, and its key."""
+"""The bucket that holds the state of stacks, and its key."""
 
 import re
 

@@ -71,7 +71,7 @@ def metadata_hop_limit(subject: Subject) -> Iterator[Problem]:
     twins=("CKV_AWS_3", "CKV_AWS_8"),
 )
 def volumes_encrypted(subject: Subject) -> Iterator[Problem]:
-    """Volumes that are not said to be encrypted, and root volumes of which nothing is said."""
+    """Find volumes that are not declared as encrypted, and root volumes without any declaration."""
     inputs = subject.inputs
     if subject.type == VOLUME:
         if lacks(inputs.get("encrypted")):

@@ -125,7 +125,7 @@ def max_price(subject: Subject) -> Iterator[Problem]:
 
 @cache
 def _lowest(name: str, region: str) -> float | None:
-    """Lowest known Spot price of a type in USD per hour; None if there is none."""
+    """Return the lowest known Spot price of a type in USD per hour; None if no price is known."""
     catalog = builtin()
     ranges = [catalog.spot_range(name, each) for each in ([region] if region else catalog.regions)]
     return min((float(price_range[0].usd_per_hour) for price_range in ranges if price_range is not None), default=None)

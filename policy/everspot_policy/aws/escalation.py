@@ -61,7 +61,7 @@ def no_escalation(subject: Subject) -> Iterator[Problem]:
 
 
 def _escalating(statement: Mapping[str, Any], *, everything: bool) -> str:
-    """The action of a statement by which one gets more; those that allow all of IAM are another rule's."""
+    """Return the action of a statement that grants more permissions. Actions on all of IAM have their own rule."""
     besides = statement.get("NotAction")
     if besides is not None and not hidden(besides) and not everything:
         remaining = [call for call in ESCALATING if not any(covers(each.lower(), call) for each in texts(besides))]

@@ -179,7 +179,7 @@ def _one_repository(statement: Mapping[str, Any]) -> bool:
     types=("aws:iam/accessKey:AccessKey",),
 )
 def no_access_keys(subject: Subject) -> Iterator[Problem]:
-    """Every access key; its secret lies in the state besides."""
+    """Find every access key, because its secret is stored in the state."""
     yield Problem("", "is a key that never expires")
 
 

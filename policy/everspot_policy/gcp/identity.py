@@ -137,7 +137,7 @@ def trust_named(subject: Subject) -> Iterator[Problem]:
     types=("gcp:serviceaccount/key:Key",),
 )
 def no_account_keys(subject: Subject) -> Iterator[Problem]:
-    """Every key; its secret lies in the state besides."""
+    """Find every key, because its secret is stored in the state."""
     yield Problem("", "is a key that never expires")
 
 

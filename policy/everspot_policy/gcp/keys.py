@@ -41,7 +41,7 @@ def key_rotates(subject: Subject) -> Iterator[Problem]:
     types=("gcp:logging/projectBucketConfig:ProjectBucketConfig",),
 )
 def logs_kept(subject: Subject) -> Iterator[Problem]:
-    """Buckets of logs of which nothing is said."""
+    """Find log buckets without any declaration."""
     if subject.inputs.get("retentionDays") is None:
         yield Problem("retentionDays", "is not given")
 

@@ -1,4 +1,4 @@
-"""Who reaches what, and by which address."""
+"""Rules for addresses and for the traffic that is let in."""
 
 from collections.abc import Iterator
 

@@ -47,7 +47,7 @@ def list_problems(problems: "Sequence[Problem]") -> list[dict[str, str]]:
     return (
         entries
         if remaining <= 0
-        else [*entries, {"field": f"(and {remaining} more)", "problem": "not listed; mend these first"}]
+        else [*entries, {"field": f"(and {remaining} more)", "problem": "not listed; fix these first"}]
     )
 
 
@@ -103,7 +103,7 @@ def of_store(error: "StoreError", url: str) -> CliError:
             f"the store {url} refused the credentials: {error}",
             Exit.UNAVAILABLE,
             hint=with_local_cloud(
-                "log in again, or ask for access to the control bucket; `everspot doctor` tells which check fails"
+                "log in again, or ask for access to the control bucket; `everspot doctor` says which check fails"
             ),
         )
     if isinstance(error, StoreUnavailable):

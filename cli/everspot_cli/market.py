@@ -76,7 +76,7 @@ def _query_cloud(
         try:
             return call()
         except refusals as error:
-            troubles.append(f"{subject} could not be had of {session.manifest.cloud}: {error}")
+            troubles.append(f"{subject} could not be read from {session.manifest.cloud}: {error}")
             return []
 
     pools = [(kind.name, zone) for kind in kinds for zone in zones]

@@ -67,7 +67,7 @@ def ask_interrupt(session: Session, submission: JobSubmission, note: str = "") -
     if not record.state.owned:
         raise CliError(
             f"{submission.job_id} has no instance to be interrupted on ({record.state.value})",
-            hint=f"`everspot job {submission.job_id}` tells what it waits for",
+            hint=f"`everspot job {submission.job_id}` says what it waits for",
         )
     drill = f"{session.now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
     session.store.drills.create(f"{submission.job_id}/{drill}", build_request(session, note))

@@ -40,4 +40,4 @@ def test_a_note_that_cannot_be_read_is_told_and_is_no_failure(world):
     world.store.control.put("ledger/anomalies.json", b"{")
     answer = world.run("anomalies")
     assert answer.code == 0
-    assert "the scheduler writes it anew" in " ".join(answer.err.split())
+    assert "the scheduler will write it again" in " ".join(answer.err.split())

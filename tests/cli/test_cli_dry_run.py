@@ -174,5 +174,5 @@ def test_a_cloud_that_cannot_be_asked_hides_no_candidate(cluster, spec_file, mon
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     answer = cluster.run("submit", str(spec_file(JOB)), "--dry-run")
     assert answer.code == 0, answer.err
-    assert "spot prices could not be had of aws: Could not connect to the endpoint" in answer.out
+    assert "spot prices could not be read from aws: Could not connect to the endpoint" in answer.out
     assert "~0.0" in answer.out

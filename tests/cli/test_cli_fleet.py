@@ -162,4 +162,4 @@ def test_the_documents_alone_are_read_unless_the_cloud_is_asked_for(fleet, monke
         monkeypatch.setenv(name, value)
     assert fleet.run("--json", "fleet").json["troubles"] == []
     (trouble, *_) = fleet.run("--json", "fleet", "--live").json["troubles"]
-    assert "spot prices could not be had of aws: Could not connect" in trouble
+    assert "spot prices could not be read from aws: Could not connect" in trouble

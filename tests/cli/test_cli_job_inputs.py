@@ -164,7 +164,7 @@ def test_a_job_without_outputs_says_whether_there_will_be_any(world):
     world.finish("a", 30, 10, 0.9)
     answer = world.run("pull", "a")
     assert (answer.code, "a has ended and left nothing in its folder outputs/" in answer.err) == (3, True)
-    assert "it has none at all" in world.run("pull", "a", "model.pt").err
+    assert "it has no outputs" in world.run("pull", "a", "model.pt").err
 
 
 def test_outputs_that_time_does_not_suffice_for_are_named(world, tmp_path):

@@ -61,7 +61,7 @@ def test_force_takes_a_deadline_that_cannot_be_kept_and_says_what_that_means(wor
     answer = world.run("submit", path, "--force")
     assert answer.code == 0
     assert "warning: the deadline, " in answer.err
-    assert "15m00s more than there is; it runs on-demand at once" in answer.err
+    assert "15m00s more than there is; it runs on-demand immediately" in answer.err
     (doc,) = world.store.jobs.scan().values()
     assert doc.value.forced is True
     assert len(world.run("--json", "submit", path, "--force").json["warnings"]) == 1

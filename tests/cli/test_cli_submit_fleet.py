@@ -60,7 +60,7 @@ def test_without_a_price_a_budget_in_dollars_is_refused_and_nothing_is_free(worl
     answer = world.run("--json", "submit", str(spec_file(SMALL)))
     assert answer.code == 0
     (warning,) = answer.json["warnings"]
-    assert "own.type" in warning and "cannot be told" in warning
+    assert "own.type" in warning and "the job's cost there is unknown" in warning
     rows = {c["name"]: c for c in world.run("--json", "submit", str(spec_file(SMALL)), "--dry-run").json["candidates"]}
     assert rows["own.type"]["on_demand_usd_per_hour"] is None
     world.offer("own.type", name="own.type", vcpus=4, memory_gib=8, on_demand_usd_per_hour=1.5)

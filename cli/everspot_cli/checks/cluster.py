@@ -109,7 +109,7 @@ def _instances(session: Session) -> Check:
         fix = "their jobs are requeued when their leases expire; look at their system log"
         return Check("cluster", "instances", Verdict.WARN, f"silent: {', '.join(silent)}; {states}", fix)
     if not rows:
-        fix = "is the fleet's target above 0? the capacity and quota checks tell more"
+        fix = "is the fleet's target above 0? the capacity and quota checks say more"
         return Check("capacity", "instances", Verdict.WARN, "none is alive", fix)
     return Check("cluster", "instances", Verdict.OK, states)
 
@@ -146,7 +146,7 @@ def _faults(session: Session) -> Check:
     suspects = read_suspects(session)
     words = "; ".join(doubt.words for doubt in suspects)
     if any(doubt.grave for doubt in suspects):
-        fix = "read the agents' logs (console, `agents/` of the data bucket); bake the image anew or open its egress"
+        fix = "read the agents' logs (console, `agents/` of the data bucket); bake the image again or open its egress"
         return Check("cluster", "faults", Verdict.FAIL, words, fix)
     if suspects:
         fix = (

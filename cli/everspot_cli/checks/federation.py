@@ -39,7 +39,7 @@ def peers_check(session: Session) -> Check:
         )
     unseen = [row["name"] for row in rows if row["seen_by"] == USER]
     if unseen:
-        fix = "the scheduler looks every 20 s and tells with its next heartbeat: does it run?"
+        fix = "the scheduler looks every 20 s and reports with its next heartbeat: does it run?"
         return Check(_GROUP, _NAME, Verdict.WARN, f"not looked at by the scheduler yet: {', '.join(unseen)}", fix)
     return Check(
         _GROUP, _NAME, Verdict.OK, ", ".join(f"{row['name']} (seen by {describe_sighting(row, now)})" for row in rows)

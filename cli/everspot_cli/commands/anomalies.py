@@ -31,7 +31,7 @@ def anomalies(
     try:
         findings = session.store.notes.anomalies()
     except BadDocument as error:
-        findings, note = None, f"{error}: the scheduler writes it anew"
+        findings, note = None, f"{error}: the scheduler will write it again"
     now_open, over = (findings.open, findings.over if include_over else []) if findings is not None else ([], [])
     rows = [_row(a) for a in (*reversed(now_open), *reversed(over))]
     if session.json:

@@ -81,7 +81,7 @@ def _no_outputs_error(session: Session, job: str, path: str) -> CliError:
     if path:
         others = [output.path for output in session.store.outputs(job).list()]
         names = first_few(others, _NAMED, rest=", and {} more")
-        hint = f"its outputs are {names}" if others else "it has none at all"
+        hint = f"its outputs are {names}" if others else "it has no outputs"
         return CliError(f"{job} has no {path} among the outputs", Exit.NOT_FOUND, hint=hint)
     record = read_record(session, job)
     if record is not None and record.state.final:

@@ -115,7 +115,7 @@ def _stack(session: Session, name: str | None) -> Stack:
             raise CliError(
                 f"{chosen.source} chooses {chosen.url}, and {declared.label} declares {url}",
                 Exit.USAGE,
-                hint="name the stack that is to be destroyed: --stack NAME",
+                hint="name the stack to destroy: --stack NAME",
             )
     session.target = Target(
         url, declared.label, session.target.profile if name is None and _is_cluster_chosen(session) else None

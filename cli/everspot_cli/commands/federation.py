@@ -31,7 +31,7 @@ Add = Annotated[
         "--add", metavar="URL", help="Name the cluster with this control bucket as a peer. Both sides have to."
     ),
 ]
-Remove = Annotated[str | None, typer.Option("--remove", metavar="NAME", help="Name a peer no more.")]
+Remove = Annotated[str | None, typer.Option("--remove", metavar="NAME", help="Remove a peer.")]
 Egress = Annotated[
     float, typer.Option(min=0, help="With --add: the price of a GB that is sent between the two, in dollars.")
 ]

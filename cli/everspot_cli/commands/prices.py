@@ -107,7 +107,7 @@ def _show(session: Session, only: list[str], *, written: bool) -> None:
     table = session.price_table
     if written and table is not None and (days := unlisted(catalogue, table)):
         done = f"Noted for the cluster: Spot prices. On-demand prices stay the catalogue's of {days[0]}. "
-    notes = [f"{done}{counted(len(rows), 'type')} in {region}; Spot from the cheapest to the dearest zone."]
+    notes = [f"{done}{counted(len(rows), 'type')} in {region}; Spot from the cheapest to the most expensive zone."]
     notes += [f"Prices{f' ({n})' if len(sources) > 1 else ''}: {source}." for n, source in enumerate(sources, 1)]
     if any(row["price_source"] is None for row in rows):
         notes.append("Without a price: declare onDemandUsdPerHour with the type in the stack's settings.")

@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 def roll(
     context: typer.Context,
     wait: Annotated[bool, typer.Option("--wait", help="Return when no instance is old any more.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Ask for nothing; tell how far it is.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Request nothing; show the progress.")] = False,
     timeout: Annotated[str, typer.Option("--timeout", help="Longest wait with --wait.")] = "1h",
     json: Json = False,
 ) -> None:
@@ -37,7 +37,7 @@ def roll(
     generation = session.manifest.generation
     if not generation:
         raise CliError(
-            "cluster.json names no generation: old instances and new ones cannot be told apart",
+            "cluster.json names no generation: old and new instances cannot be distinguished",
             hint="`pulumi up` writes it; a cluster on a folder has none",
         )
     if not show:

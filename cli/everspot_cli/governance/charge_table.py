@@ -21,7 +21,7 @@ def doubts(document: dict[str, Any]) -> list[str]:
     hours, endless = document["unpriced_hours"], document["unknown_lengths"]
     reasons = [f"{hours:g} h have no price"] if hours else []
     reasons += [f"how long {first_few(endless, 5)} ran is not known"] if endless else []
-    return reasons or ([] if document["known"] else ["a visit's bill was not told"])
+    return reasons or ([] if document["known"] else ["a visit's bill was not reported"])
 
 
 def line_cells(line: dict[str, Any]) -> list[str]:

@@ -120,7 +120,7 @@ def _why_not(use: HourlyUse, discount: float | None) -> str:
         return f"{len(use.dollars) / 24:.1f} days are known, and {LEAST_HOURS // 24} is the least to judge by"
     if discount is None:
         plan = use.plan
-        return f"its discount is not known: --discount {plan.key}=PERCENT, as told by {plan.rates_at}"
+        return f"its discount is not known: --discount {plan.key}=PERCENT, as stated by {plan.rates_at}"
     return "nothing of it is in use in nearly every hour"
 
 

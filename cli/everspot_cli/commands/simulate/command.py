@@ -58,7 +58,9 @@ _PriceRatio = Annotated[
 ]  # fmt: skip
 _Nodes = Annotated[
     int,
-    typer.Option("--nodes", metavar="N", help="Instances that the job needs at once. Default: 1.", show_default=False),
+    typer.Option(
+        "--nodes", metavar="N", help="Instances that the job needs at the same time. Default: 1.", show_default=False
+    ),
 ]
 _Pools = Annotated[bool, typer.Option("--pools", help="Treat the traces as the pools of one job.")]
 _Starts = Annotated[

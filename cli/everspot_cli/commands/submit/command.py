@@ -198,7 +198,7 @@ def create_job(session: Session, submission: JobSubmission, create: Callable[[],
     try:
         return create()
     except StoreUnavailable as error:
-        hint = f"`everspot job {job}` tells, when the store answers; before that, do not submit it again"
+        hint = f"`everspot job {job}` shows it when the store answers; before that, do not submit it again"
         try:
             doc = session.store.jobs.get(job)
         except StoreError:

@@ -82,13 +82,13 @@ def deadline_warnings(verdict: "Feasibility | None", *, force: bool) -> list[str
     if force and verdict is not None and verdict.feasible is False and not verdict.past:
         return [
             f"the deadline, {_minute(verdict.deadline)}, is too early: {_explain_shortfall(verdict)}; "
-            "it runs on-demand at once"
+            "it runs on-demand immediately"
         ]
     if verdict is None or verdict.feasible is not None:
         return []
     return [
-        "without expected_duration nobody knows whether the deadline can be kept: the job takes what there is at once, "
-        "and does not wait for spot"
+        "without expected_duration nobody knows whether the deadline can be kept: the job takes any capacity "
+        "immediately, and does not wait for spot"
     ]
 
 

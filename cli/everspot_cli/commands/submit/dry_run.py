@@ -201,7 +201,7 @@ def _footnotes(
     regions = sorted({c.region for c in shown})
     where = f" in {regions[0]}" if len(regions) == 1 else ""
     notes = [f"Shown {len(shown)} of {count} candidates{where}. Nothing was submitted."]
-    notes.append("Spot prices from the cheapest to the dearest zone; no interruption is reckoned with.")
+    notes.append("Spot prices from the cheapest to the most expensive zone; no interruption is reckoned with.")
     if any(c.instance_type.name in alive for c in shown):
         notes.append("* runs in the cluster now")
     notes += [*outlook_notes(session, shown, look), *(f"Prices: {source}, {age}." for source, age in sources)]

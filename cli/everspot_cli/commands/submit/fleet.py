@@ -142,7 +142,7 @@ def price_warnings(session: Session, file: Path, submission: JobSubmission, flee
         "`everspot cost prices refresh` reads it, or declare onDemandUsdPerHour with the type in the stack's settings"
     )
     if submission.spec.budget.dollars is None:
-        return [f"{words}: what the job costs there cannot be told; {ways}"]
+        return [f"{words}: the job's cost there is unknown; {ways}"]
     raise CliError(
         f"{file}: a budget in dollars needs prices",
         hint=ways,

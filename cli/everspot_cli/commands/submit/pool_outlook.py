@@ -125,7 +125,7 @@ def notes(session: Session, shown: list[Candidate], look: PoolFacts) -> list[str
         sentences.append(f"Spot prices without ~ are those in force at {session.now:%Y-%m-%d %H:%M} UTC.")
     column_names = columns(shown, look)
     if "SCORE" in column_names:
-        sentences.append("SCORE: how likely the cloud finds it now that spot is to be had, 1 to 10, by zone.")
+        sentences.append("SCORE: how likely the cloud finds it now that spot is available, 1 to 10, by zone.")
     if "TAKEN" in column_names:
         total = sum((look.history(c) for c in shown), start=PoolHistory())
         each = total.hours_per_interruption

@@ -44,11 +44,14 @@ T = TypeVar("T")
 
 
 class GoogleLive:
-    """One cluster. Its environment is that of the project's owner while it lasts.
+    """One cluster. While it exists, the process has the environment of the project's owner.
 
-    `scale` and `limits`: how fast its market runs, and by which times its machines guard themselves. `own_idle_limit`:
-    after which its agents end themselves, real time. `only`: by type, the zones in which it is launched. `variables`:
-    more of the environment of its machines.
+    Attributes:
+        variables: additional environment of its machines.
+        scale: market seconds in a real second.
+        limits: time limits of its machines.
+        own_idle_limit: real time after which idle agents end themselves.
+        only: zones that a type is launched in, by type.
     """
 
     variables: Mapping[str, str] = MappingProxyType({})

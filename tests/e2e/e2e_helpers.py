@@ -43,10 +43,19 @@ T = TypeVar("T")
 
 
 class LiveCluster:
-    """One cluster. `agent_env`: what the image sets beside its own; `events`: whether EventBridge tells the queue;
-    `generation`: what its first instances are launched with; `cpus`: how many processors the machine below all of this
-    is said to have, where it has fewer than a test needs. `scale` and `limits`: how fast its market runs, and by which
-    times its machines guard themselves."""
+    """One cluster.
+
+    Attributes:
+        scale: market seconds in a real second.
+        limits: time limits of its machines.
+
+    Args:
+        folder: of the local cloud's state.
+        agent_env: additional environment of the agents.
+        events: whether EventBridge sends events to the queue.
+        generation: of the first instances.
+        cpus: number of processors that agents see, where the machine has fewer than a test needs.
+    """
 
     scale: float = SCALE
     limits: Limits = LIMITS

@@ -39,7 +39,7 @@ BOOT = timedelta(seconds=15)
 REPORTS = timedelta(seconds=0.6)
 """Real time that an agent takes to report once it runs."""
 LEASE = timedelta(minutes=10)
-"""Market time of a lease, if that is long enough in real time: its renewals tell how far a job is."""
+"""Market time of a lease, if that is long enough in real time: its renewals carry the job's progress."""
 LATE, LATEST = 0.2, 0.6
 """So much longer than the workload says half of the starts may take, and any of them."""
 AGENT = """
@@ -120,8 +120,8 @@ class Paced(ABC):
         return began
 
     def _all_over(self) -> bool:
-        """Whether every job has ended: the last of those that are not known to have is asked for, and no other, since
-        whoever waits asks several times a second, and this machine has to answer."""
+        """Return whether every job has ended. Each call reads only the last job that is not known to have ended,
+        because the caller polls several times a second."""
         while self.running_jobs and self.ended(self.running_jobs[-1]):
             self.running_jobs.pop()
         return not self.running_jobs

@@ -1,4 +1,4 @@
-"""Both clouds at once: what runs dry on the local Google Cloud goes on on the local AWS, with its checkpoint.
+"""Both clouds together: in a drought on the local Google Cloud, a job goes on at the local AWS from its checkpoint.
 
 Two processes, each with a cloud, a scheduler and agents of its own. Home's scheduler is the only one that reaches both
 stores.

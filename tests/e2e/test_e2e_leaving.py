@@ -50,7 +50,7 @@ def test_a_machine_with_fewer_gpus_than_its_type_gets_no_job_and_leaves(live: Li
     """The one other instance is busy: the job that comes then has the broken one, or none, to wait for."""
     broken = live.launch("g4dn.xlarge")  # the machine below all of this has none to show
     reason = "0 of the 1 GPUs that its type has are seen"
-    # It is cordoned for a moment only: whoever asks late is told the same of it.
+    # It is cordoned only for a moment; a later read shows the same reason.
     assert reason in live.until(lambda: find_row(broken, "CORDONED", "ENDED"))["detail"]
     job = live.submit_toy("second", steps=1_000_000, seconds=1)
     assert live.until(lambda: ended(live).get(broken)) == "Client.InstanceInitiatedShutdown"

@@ -38,10 +38,10 @@ class Run:
 
 @dataclass
 class Rig:
-    """A copy of this repository's stacks, the settings of which a test may change, upon a local cloud.
+    """A copy of this repository's stacks, whose settings a test may change, on a local cloud.
 
-    The engine's command is called as people call it, and once for each thing that is wanted: the Automation API asks
-    for version, selection, history and outputs around every run, which takes as long as half of a run.
+    The engine's command is called as users call it, once for each operation: the Automation API reads version,
+    selection, history and outputs around every run, which takes as long as half of a run.
     """
 
     project: Path
@@ -54,7 +54,7 @@ class Rig:
 
     @contextmanager
     def noted(self, kind: str) -> Iterator[None]:
-        """Remember what the cloud is asked meanwhile, in `asked`: nobody but the engine asks it then."""
+        """Record the actions that the engine requests meanwhile, in `requested_actions`."""
         book = self.project / "local" / "calls.jsonl"
         before = book.stat().st_size
         try:
@@ -65,15 +65,15 @@ class Rig:
                 self.requested_actions[kind] |= {c["action"] for line in calls for c in json.loads(line)["checked"]}
 
     def unlisted(self, lists: Any = deployers) -> set[str]:
-        """What the engine asked so far that a deployer is not said to need. `lists`: of the cloud, AWS's by default."""
+        """Return requested actions that are not in a deployer's lists. `lists`: of the cloud, AWS's by default."""
         deploy = lists.PREVIEW | lists.DEPLOY | lists.ACCOUNT
         return (self.requested_actions["preview"] - lists.PREVIEW) | (self.requested_actions["deploy"] - deploy)
 
     def pulumi(self, *arguments: str, stack: str) -> str:
-        """What a command of the engine says of a stack, which is made where there is none.
+        """Return the output of an engine command on a stack, which is created if missing.
 
         Raises:
-            CommandError: if it fails; with all that it said.
+            CommandError: if it fails; with all of its output.
         """
         if stack not in self.stacks:
             self.engine.run(["stack", "init", stack], str(self.project), self.env)
@@ -82,7 +82,7 @@ class Rig:
         return self.engine.run([*arguments, "--stack", stack], str(self.project), env).stdout
 
     def declared(self, stack: str = "local") -> dict[str, Any]:
-        """The settings of a stack's cluster."""
+        """Return the settings of a stack's cluster."""
         content = yaml.safe_load((self.project / "stacks" / f"Pulumi.{stack}.yaml").read_text())
         return dict(content["config"]["everspot:cluster"])
 
@@ -177,7 +177,7 @@ def _changes(events: list[dict[str, Any]]) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    """A local cloud whose instances run nothing, and the stacks, of which none is up."""
+    """Return a local cloud whose instances run nothing, and the stacks, all of them down."""
     home = copied(tmp_path_factory.mktemp("engine"))
     standing_only(home / "stacks" / "Pulumi.local.yaml")
     with running(home, "aws") as running_rig:

@@ -67,8 +67,8 @@ def end_language_hosts(project: Path) -> None:
 
 
 def settled(rig: Any, present: Callable[[], set[str]]) -> set[str]:
-    """What the killed update has left, at least one thing, once no more of it comes: the provider carries out what it
-    was asked for before."""
+    """Return the resources of a killed update, at least one, once they are stable: the provider still carries out
+    earlier requests."""
     history: list[set[str]] = []
 
     def steady() -> bool:

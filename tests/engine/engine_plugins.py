@@ -1,8 +1,8 @@
-"""Provider plugins that stay for all runs of the engine in one environment: a plugin and the provider behind it take
-longer to start than most of these runs take, and the engine would start them anew for each.
+"""Provider plugins that serve all runs of the engine in one environment.
 
-The engine attaches to what runs already by the variable PULUMI_DEBUG_PROVIDERS ("Debugging Pulumi providers" in
-Pulumi's documentation). It configures what it attached to as it does what it started.
+A plugin and its provider take longer to start than most of these runs, and the engine would start them for each run.
+The variable PULUMI_DEBUG_PROVIDERS makes the engine attach to a running plugin ("Debugging Pulumi providers" in
+Pulumi's documentation). The engine configures it like a plugin that it started.
 """
 
 import shutil

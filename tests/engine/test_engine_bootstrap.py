@@ -33,11 +33,11 @@ BOUNDARY = f"arn:aws:iam::{ACCOUNT}:policy/everspot-bootstrap-boundary"
 
 
 class Walk:
-    """A new project upon a local cloud. `steps`: what `everspot init` says is to be done."""
+    """A new project on a local cloud. `steps`: the steps that `everspot init` prints."""
 
     def __init__(self, rig: Any, steps: list[dict[str, Any]]) -> None:
         self.rig, self.steps = rig, steps
-        # The only thing that is said otherwise than to a real account: where S3 is.
+        # The only difference to a real account: the endpoint of S3.
         host = rig.env["AWS_ENDPOINT_URL"].removeprefix("http://")
         self.state = f"{STATE}&endpoint={host}&disableSSL=true&s3ForcePathStyle=true"
 
@@ -53,7 +53,7 @@ class Walk:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def role_environment(self, role: str) -> dict[str, str]:
-        """The environment of whoever has taken a role."""
+        """Return an environment with the credentials of a role."""
         answer = self.rig.client("sts").assume_role(RoleArn=role, RoleSessionName="job")["Credentials"]
         names = {"AWS_ACCESS_KEY_ID": "AccessKeyId", "AWS_SECRET_ACCESS_KEY": "SecretAccessKey"}
         keys = {name: answer[key] for name, key in {**names, "AWS_SESSION_TOKEN": "SessionToken"}.items()}

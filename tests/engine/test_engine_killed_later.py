@@ -29,8 +29,8 @@ def assert_blocked(rig: Any, capsys: pytest.CaptureFixture[str]) -> None:
         assert report.outcome is Foreseen.FAILED and all(name in report.errors[0] for name in interrupted)
         done = apply(engine, "local", "d" * 64, Workflow(SystemClock.from_environment().now()))
         assert done.word is Applied.REFUSED
-        seen = drift(engine, "local")
-        assert {one.name for one in seen.pending} == interrupted and seen.orphans == ()
+        drift_report = drift(engine, "local")
+        assert {operation.name for operation in drift_report.pending} == interrupted and drift_report.orphans == ()
         assert doctor(capsys, "--stack", "local")["pending operations"][0]["verdict"] == "fail"
 
 
@@ -59,8 +59,8 @@ def test_a_fleet_that_an_update_was_changing_is_pending_and_not_made_again(
 def test_a_destroy_that_was_killed_goes_on_with_down(rig: Any, capsys: pytest.CaptureFixture[str]) -> None:
     kill_update_at(rig, "ec2:DeleteFleets", "local", "destroy", "--skip-preview")
     with at_home(rig):
-        seen = drift(Engine.find(rig.project), "local")
-        assert seen.found
+        drift_report = drift(Engine.find(rig.project), "local")
+        assert drift_report.found
         everspot("--json", "doctor", "--stack", "local")
         capsys.readouterr()
         assert everspot("down", "--stack", "local", "--yes") == 0, capsys.readouterr().err

@@ -86,7 +86,7 @@ def test_schedulers_cut_at_any_call_lose_no_job_and_assign_nothing_twice(world: 
 
 @pytest.mark.parametrize("world", [300], indirect=True)
 def test_no_object_is_rewritten_more_often_than_every_five_seconds(world: World) -> None:
-    """Apart from the giving back of a lease, which happens at once and once."""
+    """Except the release of a lease, which happens immediately and once."""
     world.submit(JOBS[0], TOY_STEPS="150", TOY_EVERY="40")
     world.run_until(lambda: world.finished(JOBS[0]))
     gaps: dict[str, list[float]] = {}

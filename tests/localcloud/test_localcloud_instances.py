@@ -120,7 +120,7 @@ def test_prices_move_and_their_history_is_what_the_log_says(kit: Any, helpers: A
         assert 0.0352 <= float(first[0]["SpotPrice"]) <= 0.0397
         kit.do("price", pool="m6i.large/us-east-1a", usd=0.05)
         kit.do("price", pool="m6i.large/us-east-1a", factor=2)
-    # Two prices of one second would be one for whoever keeps them by the second: the second one holds a second later.
+    # Two prices of one second would be one price in records by the second: the second one holds a second later.
     points = helpers.until(lambda: [entries for entries in [history()] if len(entries) == 3])[0]
     assert [float(p["SpotPrice"]) for p in points][:2] == [0.1, 0.05]
     answered = [(helpers.text(p["Timestamp"]), float(p["SpotPrice"])) for p in reversed(points)]

@@ -244,7 +244,7 @@ def test_a_template_that_tags_spot_requests_launches_nothing_on_demand(kit: Any)
 
 
 def test_launches_beyond_the_request_limit_are_told_of_their_overrides(kit: Any, helpers: Any) -> None:
-    """1,000 launches at once, 2 a second from then on: EC2's resource bucket of RunInstances."""
+    """A burst of 1,000 launches, then 2 a second: EC2's resource bucket of RunInstances."""
     only = helpers.override("m6i.large", "a")
     kit.do("depth", pool="m6i.large/us-east-1a", instances=5)
     with kit.still() as move:

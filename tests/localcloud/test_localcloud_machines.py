@@ -86,7 +86,7 @@ time.sleep(600)
 
 
 def test_a_machine_that_is_asked_to_end_asks_its_programs_itself(tmp_path: Path, helpers: Any) -> None:
-    """As the agent's unit has it: a training process that got the signal at once would be gone before it has saved."""
+    """As in the agent's systemd unit: a training process that got SIGTERM immediately would end before it saves."""
     boot = f"import signal, subprocess, sys\nchild = subprocess.Popen([sys.executable, '-c', {PROGRAM!r}])\n"
     boot += "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\nchild.wait()"
     words = [sys.executable, keeper.__file__, sys.executable, "-c", boot]

@@ -1,4 +1,4 @@
-"""What S3 says to bodies that are not what their sender says they are, or of which nobody says how long they are."""
+"""S3's answers to bodies that do not match their declared digests, or that have no length."""
 
 import base64
 import hashlib

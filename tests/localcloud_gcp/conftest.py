@@ -68,39 +68,39 @@ class GcpKit:
                 return Answer(error.code, json.loads(error.read() or b"null"))
 
     def get(self, path: str, **more: Any) -> Any:
-        """What is read; it has to be there."""
+        """Return an existing resource."""
         answer = self.call("GET", path, **more)
         assert answer.status == 200, answer.body
         return answer.body
 
     def begin(self, verb: str, path: str, body: Any = None) -> Any:
-        """A change that is taken: its operation, as it is at first."""
+        """Begin a change; return its operation in the first state."""
         answer = self.call(verb, path, body)
         assert answer.status == 200, answer.body
         assert answer.body["kind"] == "compute#operation"
         return answer.body
 
     def wait(self, operation: Any) -> Any:
-        """An operation when it is done."""
+        """Return an operation once it is done."""
         link = operation["selfLink"].removeprefix(self.cloud.endpoint)
         finished = self.call("POST", f"{link}/wait").body
         assert finished["status"] == "DONE"
         return finished
 
     def do(self, verb: str, path: str, body: Any = None) -> Any:
-        """A change that is carried out: its operation at the end."""
+        """Carry out a change; return its finished operation."""
         done = self.wait(self.begin(verb, path, body))
         assert "error" not in done, done
         return done
 
     def network(self, name: str = "net") -> None:
-        """A network with one subnetwork of the same name."""
+        """Create a network with one subnetwork of the same name."""
         self.do("POST", "global/networks", {"name": name, "autoCreateSubnetworks": False})
         body = {"name": name, "network": f"global/networks/{name}", "ipCidrRange": "10.0.0.0/20"}
         self.do("POST", f"{HERE}/subnetworks", body)
 
     def properties(self, machine_type: str = "g2-standard-4", **more: Any) -> Any:
-        """Of a Spot instance that is deleted when it is taken."""
+        """Return the properties of a Spot instance that is deleted when it is preempted."""
         gpus = not machine_type.startswith(("e2", "n2", "c3"))
         scheduling = {"provisioningModel": "SPOT", "instanceTerminationAction": "DELETE"}
         if more.pop("standard", False):
@@ -114,19 +114,19 @@ class GcpKit:
         }
 
     def template(self, name: str = "t1", **more: Any) -> str:
-        """A regional template; a link to it."""
+        """Create a regional template; return its link."""
         self.do("POST", f"{HERE}/instanceTemplates", {"name": name, "properties": self.properties(**more)})
         return f"regions/europe-west4/instanceTemplates/{name}"
 
     def run(self, name: str, zone: str = ZONE, **more: Any) -> Any:
-        """An instance that runs, as it is told."""
+        """Create an instance; return its document once it runs."""
         machine_type = more.pop("machine_type", "g2-standard-4")
         body = {"name": name, **self.properties(f"zones/{zone}/machineTypes/{machine_type}", **more)}
         self.do("POST", f"zones/{zone}/instances", body)
         return self.get(f"zones/{zone}/instances/{name}")
 
     def bulk(self, count: int, least: int | None = None, **more: Any) -> Any:
-        """Regional bulk creation; its operation at the end, with or without an error."""
+        """Create instances in bulk; return the finished operation, with or without an error."""
         body = {"count": count, **({} if least is None else {"minCount": least}), "namePattern": "vm-###", **more}
         return self.wait(self.begin("POST", f"{HERE}/instances/bulkInsert", body))
 
@@ -135,11 +135,11 @@ class GcpKit:
         return [instance for scope in by_scope.values() for instance in scope.get("instances", [])]
 
     def wait_until_deleted(self, name: str, zone: str = ZONE) -> None:
-        """Wait until an instance is there no more."""
+        """Wait until an instance is deleted."""
         self.until(lambda: self.call("GET", f"zones/{zone}/instances/{name}").status == 404)
 
     def zone_operations(self, kind: str, zone: str = ZONE) -> list[Any]:
-        """The zone's operations of a type."""
+        """Return the zone's operations of a type."""
         operations = self.get(f"zones/{zone}/operations").get("items", [])
         return [operation for operation in operations if operation["operationType"] == kind]
 

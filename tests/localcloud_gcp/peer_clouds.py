@@ -1,4 +1,4 @@
-"""Both local clouds at once, introduced to each other, and the product on instances of either."""
+"""Both local clouds together, introduced to each other, and the product on instances of either."""
 
 import json
 from collections.abc import Callable
@@ -122,5 +122,5 @@ def to_aws() -> Any:
 
 
 def enforcing_options(folder: Path) -> Options:
-    """Of a Google Cloud whose callers are held to their permissions, and where what is granted holds at once."""
+    """Return the options of a Google Cloud that enforces permissions, where grants take effect immediately."""
     return Options(folder, cloud="gcp", scale=120.0, boot_command=None, iam_enforce=True, lenient=True)

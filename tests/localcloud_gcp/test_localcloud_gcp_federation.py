@@ -1,4 +1,4 @@
-"""Both local clouds at once: a scheduler of one is let into a bucket of the other, and nobody else is.
+"""Both local clouds together: a bucket of one admits a scheduler of the other, and nobody else.
 
 What asks is the product's own code, with the credentials that an instance has; what answers are both local clouds, each
 asking the other as the real ones do.

@@ -41,7 +41,7 @@ STEP = timedelta(seconds=2)
 
 @pytest.fixture(scope="module")
 def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
-    """Callers are held to their permissions, and what is granted holds at once."""
+    """Return options with enforced permissions, where grants take effect immediately."""
     folder = Path(tmp_path_factory.mktemp("visits"))
     return Options(folder, cloud="gcp", scale=120.0, boot_command=None, iam_enforce=True, lenient=True)
 

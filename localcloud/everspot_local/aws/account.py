@@ -17,9 +17,11 @@ ACCOUNT = "123456789012"
 
 @dataclass
 class Account:
-    """The account's settings, its market and machines, and what AWS keeps about the calls that it gets.
+    """The account's settings, its market and machines, and AWS's own records of its API calls.
 
-    `endpoint`: URL of every service, known once there is a server. `calls`: the book of calls.
+    Attributes:
+        endpoint: URL of every service, set once there is a server.
+        calls: the journal of API calls.
     """
 
     options: Options

@@ -23,8 +23,12 @@ class Naming:
 class ProviderTable:
     """One provider.
 
-    `package`: first word of its tokens. `prefix`: first word of its upstream types. `sdk`: its SDK's Python package.
-    `binary`: the upstream provider's program. `plugin`: the plugin name that the engine looks for.
+    Attributes:
+        package: first word of its tokens.
+        prefix: first word of its upstream types.
+        sdk: its SDK's Python package.
+        binary: the upstream provider's program.
+        plugin: the plugin name that the engine looks for.
     """
 
     package: str

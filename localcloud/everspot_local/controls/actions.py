@@ -52,8 +52,11 @@ class Actions:
     def interrupt(self, instance: str, notice: bool = True, rebalance: Any = None, lead: Any = None) -> dict[str, Any]:
         """Reclaim an instance: a Spot instance after the usual notice, any instance immediately if `notice` is false.
 
-        `instance`: an id, or `oldest`, `newest` or a pool's name, which mean a Spot instance. `rebalance`: send a
-        rebalance recommendation, and give notice this long after it. `lead`: length of the notice.
+        Args:
+            instance: an id, or `oldest`, `newest` or a pool's name, which mean a Spot instance.
+            notice: whether the instance gets a notice.
+            rebalance: send a rebalance recommendation, and give notice this long after it.
+            lead: length of the notice.
         """
         machine = self._pick(instance)
         if not notice:
@@ -128,10 +131,13 @@ class Actions:
         return {"pools": [p.name for p in pools], "instances": struck}
 
     def replay(self, pools: Any, types: Any = (), alone: bool = False, delays: Any = None) -> dict[str, Any]:
-        """Play the given depths and prices from now on, over and over, instead of those played before.
+        """Replay depths and prices from now on, over and over, in place of the previous replay.
 
-        `types`: instance types with prices that the catalogue lacks. `alone`: other Spot pools give nothing. `delays`:
-        by name, of what launches from now on.
+        Args:
+            pools: schedules, as `PoolSchedule.parse` reads them.
+            types: instance types with prices that the catalogue lacks.
+            alone: whether all other Spot pools are empty.
+            delays: by name, for later launches.
         """
         if not isinstance(pools, list) or not pools:
             raise ValueError("action replay: `pools` must be a list that is not empty")

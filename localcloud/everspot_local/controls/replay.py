@@ -19,8 +19,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PoolSchedule:
-    """What is played of one pool. `data`: instances at each tick, `prices`: dollars an hour; each may be absent.
-    `notice`: the pool falls this much sooner than `data`."""
+    """The schedule of one pool.
+
+    Attributes:
+        pool: name of the pool.
+        market: Spot or on-demand.
+        gap: time between two ticks.
+        data: depth, in instances, at each tick; may be empty.
+        prices: dollars per hour at each tick; may be empty.
+        notice: how much earlier than `data` the pool's depth falls.
+    """
 
     pool: str
     market: Market

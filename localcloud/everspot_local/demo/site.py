@@ -12,13 +12,20 @@ Environment = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Site:
-    """One cloud. `account`, `cluster`: the stacks, the latter on the former. `settings`: settings of stacks that are a
-    user's own, by stack. `dry`: the pools that fit the patient job; they have no Spot capacity for as long as it waits.
-    `patient`: what is added to the patient job's submission, so that it fits no others. `folder`: below `.everspot`.
+    """The demonstration on one cloud.
 
-    What is really there is asked of the cloud itself, through `asked_through` and not through the product, with the
-    environment of the local cloud: `launched` gives the instances that the scheduler has launched for jobs and that
-    have not ended; `leftovers` everything that the cluster of a name could have left behind, by kind and id.
+    Leftovers and launches are read from the cloud's own API, not through the product.
+
+    Attributes:
+        account: stack of the account.
+        cluster: stack of the cluster, on top of the account.
+        settings: settings of stacks that are a user's own, by stack.
+        dry: pools that fit the patient job; they have no Spot capacity while it waits.
+        patient: additions to the patient job's submission, so that it fits no other pools.
+        folder: working folder below `.everspot`.
+        asked_through: name of the API that answers, for the report.
+        launched: returns the instances that the scheduler launched for jobs and that have not ended.
+        leftovers: returns every resource that the named cluster could have left behind, by kind and id.
     """
 
     cloud: str

@@ -23,9 +23,13 @@ _HINT = (
 
 @dataclass(frozen=True)
 class ApiCaller:
-    """The caller of a request. `email`: of the service account, or of the owner; empty for a caller from another cloud.
-    `instance`: id of the instance whose token it is. `principals`: the names in policies of a caller from another
-    cloud."""
+    """The caller of a request.
+
+    Attributes:
+        email: of the service account or of the owner; empty for a caller from another cloud.
+        instance: id of the instance that the token was issued to.
+        principals: names in policies of a caller from another cloud.
+    """
 
     email: str
     instance: str = ""

@@ -30,8 +30,12 @@ _UNTOLD = {"compute.v1": {"NetworkRoutingConfig": {"deleteBgpAlwaysCompareMed": 
 
 @dataclass(frozen=True)
 class Method:
-    """One method of an API. `id`: as the document names it, `compute.instances.insert`; `path`: an expression of its
-    path."""
+    """One method of an API.
+
+    Attributes:
+        id: as in the discovery document, such as `compute.instances.insert`.
+        path: regular expression of its path.
+    """
 
     id: str
     verb: str
@@ -42,7 +46,12 @@ class Method:
 
 @dataclass(frozen=True)
 class Match:
-    """A method that a request means. `names`: what its path says, by parameter. `media`: by its upload path."""
+    """The method of a request.
+
+    Attributes:
+        names: values of the path's parameters.
+        media: whether the request uses the upload path.
+    """
 
     method: Method
     names: Mapping[str, str]

@@ -22,7 +22,7 @@ Document = dict[str, Any]
 
 
 class OperationFailed(Exception):
-    """The error of an operation. `code`, `message`: as operations show it. `status`: the HTTP status for it."""
+    """The error of an operation: its code, its message and the HTTP status for it."""
 
     def __init__(self, code: str, message: str, *, status: int = 400, details: list[Document] | None = None) -> None:
         super().__init__(message)
@@ -31,8 +31,13 @@ class OperationFailed(Exception):
 
 @dataclass(eq=False)
 class Operation:
-    """One operation. `scope`: `projects/P/zones/Z`, `…/regions/R` or `…/global`. `begun`: market time. `more`: fields
-    told at its end."""
+    """One operation.
+
+    Attributes:
+        scope: `projects/P/zones/Z`, `…/regions/R` or `…/global`.
+        begun: market time of its start.
+        more: fields that it shows at its end.
+    """
 
     name: str
     scope: str

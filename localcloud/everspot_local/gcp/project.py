@@ -73,12 +73,18 @@ def _any_account_id(_email: str) -> str:
 
 @dataclass
 class Project:
-    """The project's settings, its market and machines, and what Google keeps about the calls that it gets.
+    """The project's settings, its market and machines, and Google's own records of its API calls.
 
-    `endpoint`: URL of every service, known once there is a server. `calls`: the book of calls. `needs`, `granted`: of
-    its policies; until services of identity are there, nothing is needed. `account_exists`: whether there is a service
-    account of an email, `unique_id`: its number. `metadata`: the instances' metadata servers. `signer`: of identity
-    tokens. `resets`: called when all is forgotten.
+    Attributes:
+        endpoint: URL of every service, set once there is a server.
+        calls: the journal of API calls.
+        needs: returns the needs of a call; none until the identity services exist.
+        granted: returns whether a need is granted.
+        account_exists: returns whether a service account with this email exists.
+        unique_id: returns the number of a service account.
+        metadata: the instances' metadata servers.
+        signer: of identity tokens.
+        resets: called when the project is emptied.
     """
 
     options: Options

@@ -26,8 +26,13 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Request:
-    """One call. `method`: its id by the discovery document. `params`: of path and query, typed. `body`: with every
-    value in the form in which answers tell it. `media`: what is uploaded, if the call is one by an upload path.
+    """One call.
+
+    Attributes:
+        method: its id in the discovery document.
+        params: typed parameters of path and query.
+        body: with every value in the form of answers.
+        media: the uploaded bytes, for a call by an upload path.
     """
 
     method: str

@@ -20,7 +20,12 @@ Document = dict[str, Any]
 
 
 def routes(number: str, on: set[str]) -> Mapping[str, Handler]:
-    """What answers, by method. `number`: of the project; `on`: the services that are, to which others are added."""
+    """Return handlers by method id.
+
+    Args:
+        number: the project's number.
+        on: enabled services, extended by calls.
+    """
 
     def document(name: str) -> Document:
         return {

@@ -25,9 +25,12 @@ KILL_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Boot:
-    """What machines run, and where.
+    """The programs and folders of machines.
 
-    `folder`: of the machines' homes. `command`: None runs nothing. `data`: folder of datasets that all of them read.
+    Attributes:
+        folder: of the machines' homes.
+        command: the boot command; None for no processes.
+        data: folder of datasets that all machines read.
     """
 
     folder: Path

@@ -19,20 +19,23 @@ from everspot_local.market.timeline import Timeline
 
 
 class LocalMarket:
-    """Everything that happens, happens on its timeline and while its lock is held. `zone_ids`: by zone name.
-    `price_listeners`: each is told of a pool's new Spot price.
+    """A market. Everything happens on its timeline and while its lock is held.
+
+    Attributes:
+        zone_ids: zone ids by zone name.
+        price_listeners: called with a pool when its Spot price changes.
 
     Args:
         catalogue: instance types with prices.
         region: name of the region.
         zone_ids: zone ids by zone name.
-        quotas: makes the account's quotas, as they are at the beginning.
+        quotas: creates the account's initial quotas.
         books: file of launches, ends and prices.
         scale: market seconds in a real second.
         seed: of depths and prices.
-        delays: how long things take by themselves.
+        delays: of the cloud's own actions.
         one_price: whether a type's Spot price is the same in all zones.
-        epoch: the clock's, as `MarketClock` takes it.
+        epoch: of the clock, see `MarketClock`.
     """
 
     def __init__(

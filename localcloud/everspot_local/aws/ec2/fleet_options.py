@@ -45,8 +45,10 @@ _ON_DEMAND = {"AllocationStrategy", "CapacityReservationOptions", *_INSTANT}
 class MarketOptions:
     """How the part of a fleet in one market is launched.
 
-    `single_type`, `single_zone`: all of it is of one type, in one zone. `minimum`: capacity units without which
-    nothing is launched; 0 takes what there is.
+    Attributes:
+        single_type: whether all of it must have one type.
+        single_zone: whether all of it must be in one zone.
+        minimum: capacity units below which nothing is launched; 0 for any number.
     """
 
     prefer: Prefer

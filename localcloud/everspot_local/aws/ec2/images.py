@@ -18,10 +18,14 @@ BAKED_GIB, USUAL_GIB = 75, 15
 
 
 class LocalAmi(Ami):
-    """An image. `root_gib`: size of the snapshot behind its root device; `ena`: whether it has the driver.
+    """An image.
 
-    moto calls every image UEFI-only, which no old type could boot; one that says nothing boots either way here, but
-    for arm64, which has UEFI only (EC2 User Guide, "Amazon EC2 instance types that support UEFI").
+    moto calls every image UEFI-only, which no old type could boot. Here an image without a boot mode boots either way,
+    except on arm64, which has only UEFI (EC2 User Guide, "Amazon EC2 instance types that support UEFI").
+
+    Attributes:
+        root_gib: size of the snapshot of its root device.
+        ena: whether it has the ENA driver.
     """
 
     def __init__(

@@ -18,8 +18,12 @@ LARGEST = 1000
 
 @dataclass(frozen=True)
 class Paged:
-    """An action whose answer has pages. `key`: the list in its answer; `ids`: the parameter that names what is
-    wanted."""
+    """An action whose answer has pages.
+
+    Attributes:
+        key: name of the list in its answer.
+        ids: parameter that names the requested items.
+    """
 
     key: str
     ids: str | None = None

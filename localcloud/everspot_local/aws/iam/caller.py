@@ -27,8 +27,12 @@ class Denial:
 
 @dataclass
 class Caller:
-    """A principal that is held to its policies. `read`: returns them, parsed; `bound`: returns its permissions
-    boundary, None if it has none."""
+    """A principal whose calls are checked against its policies.
+
+    Attributes:
+        read: returns the parsed policies.
+        bound: returns the permissions boundary, or None.
+    """
 
     principal: str
     read: Callable[[], list[Mapping[str, Any]]]

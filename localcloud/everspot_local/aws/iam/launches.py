@@ -20,10 +20,10 @@ MADE = ("instance", "network-interface", "volume")
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch: its template's data, the request's own values, and the request's tags by kind of resource. `by`:
-    actions that may count as the creator of a tag.
+    """A launch: its template's data, the request's own values, and the request's tags by kind of resource.
 
-    `by`: actions that a tag of what is launched may be taken to be made by.
+    Attributes:
+        by: actions that may count as the creator of a tag.
     """
 
     template_id: str | None

@@ -32,8 +32,14 @@ POLICY = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "
 
 @dataclass
 class Walk:
-    """The steps. `ann` writes, `boss` merges; `checks`: the promises so far; `texts`: all that was printed or written
-    where people read, by what it is."""
+    """The steps of the demonstration.
+
+    Attributes:
+        ann: the developer's account on the forge.
+        boss: the reviewer's account on the forge.
+        checks: results so far.
+        texts: all output that people can read, by source.
+    """
 
     world: DemoWorld
     phases: Phases

@@ -28,7 +28,12 @@ MOST = 1000
 
 @dataclass
 class Bulk:
-    """A parsed request. `names`: of the instances. `least`: if fewer are available, none is created."""
+    """A parsed request.
+
+    Attributes:
+        least: minimum number of instances; if fewer are available, none is created.
+        names: of the instances.
+    """
 
     properties: Document
     count: int

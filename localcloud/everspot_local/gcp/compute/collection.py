@@ -24,10 +24,14 @@ _OWN = ("kind", "id", "name", "creationTimestamp", "selfLink", "region", "zone")
 class Collection:
     """One kind of resources.
 
-    `plural`: as paths have it, `instanceTemplates`. `resource`: as methods have it, `regionInstanceTemplates`.
-    `param`: that names one of them. `kind`: of its documents. `complete`: checks the body of a new or changed one, and
-    returns it with what the API adds. `delete_later`: whether its use by others is found out by the operation alone.
-    `show`: makes of a resource and its path what is told of it.
+    Attributes:
+        plural: name in paths, such as `instanceTemplates`.
+        resource: name in methods, such as `regionInstanceTemplates`.
+        param: path parameter that names one resource.
+        kind: of its documents.
+        complete: checks the body of a new or changed resource, and returns it with the fields that the API adds.
+        delete_later: whether only the operation, not the call, checks for uses by other resources.
+        show: returns the shown document of a resource, by its path and document.
     """
 
     plural: str

@@ -30,9 +30,11 @@ ERRORS_AT_MOST = 50
 
 
 class ManagedGroup:
-    """A managed instance group. Called with the market's lock held.
+    """A managed instance group. Its methods are called with the market's lock held.
 
-    `errors`: what went wrong, the latest last, as `listErrors` tells it. `members`: in the order of their making.
+    Attributes:
+        errors: failed attempts, the latest last, as `listErrors` shows them.
+        members: in the order of their creation.
     """
 
     def __init__(self, compute: Compute, path: str, done: Callable[[], None]) -> None:

@@ -9,7 +9,12 @@ from everspot_local.gcp.operations import OperationFailed
 
 @dataclass(eq=False)
 class GroupMember:
-    """One instance of a group, there or to come. `action`: as the API tells it. `template`: of its making."""
+    """One instance of a group, which exists or will be created.
+
+    Attributes:
+        action: current action, as the API shows it.
+        template: template of its creation.
+    """
 
     name: str
     action: str = "CREATING"

@@ -31,8 +31,12 @@ EMPTY: Policy = {"version": 1, "etag": "ACAB"}
 
 @dataclass(frozen=True)
 class Directory:
-    """Looks up what a policy may name. `account`: whether there is such a service account; `permissions`: of a role,
-    None where there is no such role."""
+    """Looks up the names in a policy.
+
+    Attributes:
+        account: returns whether a service account exists.
+        permissions: returns a role's permissions, or None for an unknown role.
+    """
 
     account: Callable[[str], bool]
     permissions: Callable[[str], frozenset[str] | None]

@@ -30,16 +30,16 @@ CEILINGS = {
     "cli": 3.0,
     "clouds": 3.0,
     "components": 3.0,
-    "core": 33.0,
+    "core": 32.9,
     "localcloud": 3.0,
     "policy": 3.0,
-    "review": 62.0,
+    "review": 61.3,
     "scheduler": 3.0,
     "stacks": 3.0,
     "store": 3.0,
-    "tests": 12.6,
+    "tests": 12.5,
     "tools": 3.0,
-    "training_image": 17.0,
+    "training_image": 16.9,
 }
 """Such names per 1,000 lines that each package may have, rounded up to one decimal. Ceilings are only ever lowered."""
 

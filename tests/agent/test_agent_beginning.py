@@ -61,7 +61,7 @@ def test_a_silent_program_trains_from_when_it_was_ready_and_not_before(prepared:
 
 def test_what_never_was_ready_is_not_told_as_training_when_it_ends(prepared: Told) -> None:
     prepared.beginning.launched()
-    prepared.beginning.tell(Progress(), restored=False)
+    prepared.beginning.write_training(Progress(), restored=False)
     assert [kind for kind, _ in prepared.events()] == [EventKind.STARTED]
 
 
@@ -71,7 +71,7 @@ def test_a_program_that_speaks_for_itself_is_not_spoken_for(prepared: Told) -> N
     prepared.status = Status(phase=TrainingPhase.TRAINING, step=1)
     prepared.clock.advance(2 * SILENCE)
     prepared.beginning.tell_if_silent(Progress(), restored=False)
-    prepared.beginning.tell(Progress(), restored=False)
+    prepared.beginning.write_training(Progress(), restored=False)
     assert [kind for kind, _ in prepared.events()] == [EventKind.STARTED]
 
 
@@ -91,14 +91,14 @@ def test_what_has_nothing_to_be_made_ready_begins_when_it_is_launched(tmp_path: 
     plain = Told(tmp_path, [])
     plain.beginning.launched(again=1)
     assert plain.beginning.progress(Progress()) is None
-    plain.beginning.tell(Progress(), restored=True)
+    plain.beginning.write_training(Progress(), restored=True)
     assert [kind for kind, _ in plain.events()] == [EventKind.STARTED, EventKind.TRAINING]
 
 
 def test_a_job_may_write_into_its_run_directory_what_it_likes(prepared: Told) -> None:
     prepared.beginning.launched()
-    prepared.run_dir.path_of(Ready).write_text("{")
-    prepared.beginning.tell(Progress(), restored=False)
+    prepared.run_dir.file_path(Ready).write_text("{")
+    prepared.beginning.write_training(Progress(), restored=False)
     assert [kind for kind, _ in prepared.events()] == [EventKind.STARTED, EventKind.TRAINING]
 
 
@@ -110,5 +110,5 @@ def test_a_program_that_reported_elsewhere_does_not_train_while_it_is_silent_her
     prepared.ready()
     prepared.clock.advance(2 * SILENCE)
     prepared.beginning.tell_if_silent(before, restored=False)
-    prepared.beginning.tell(before, restored=False)
+    prepared.beginning.write_training(before, restored=False)
     assert [kind for kind, _ in prepared.events()] == [EventKind.STARTED]

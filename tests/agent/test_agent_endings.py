@@ -2,7 +2,7 @@
 
 import pytest
 from everspot_core.records import Reason
-from everspot_train.agent.endings import ending_of
+from everspot_train.agent.endings import judge_ending
 from everspot_train.rundir import Status, TrainingPhase
 
 
@@ -31,13 +31,13 @@ def test_how_an_ending_is_judged(
     asked: Reason | None, exit_code: int, phase: TrainingPhase | None, reason: Reason
 ) -> None:
     status = Status(phase=phase, step=5, durable_step=5) if phase else None
-    assert ending_of(asked, exit_code, status).reason is reason
+    assert judge_ending(asked, exit_code, status).reason is reason
 
 
 def test_a_trainer_that_was_cut_off_from_the_store_has_made_no_error() -> None:
     status = Status(phase=TrainingPhase.FAILED, step=5, cut_off=True)
-    assert ending_of(None, 1, status).reason is Reason.SHUTDOWN
-    assert ending_of(Reason.NOTICE, 1, status).reason is Reason.NOTICE
+    assert judge_ending(None, 1, status).reason is Reason.SHUTDOWN
+    assert judge_ending(Reason.NOTICE, 1, status).reason is Reason.NOTICE
 
 
 TRAINING, FINISHED = TrainingPhase.TRAINING, TrainingPhase.FINISHED
@@ -63,7 +63,7 @@ def test_exit_code_0_before_the_last_step_is_an_error_unless_the_program_said_th
     asked: Reason | None, phase: TrainingPhase, step: int, durable: int, complete: bool | None, reason: Reason
 ) -> None:
     status = Status(phase=phase, step=step, durable_step=durable, total_steps=40, complete=complete)
-    ending = ending_of(asked, 0, status)
+    ending = judge_ending(asked, 0, status)
     assert ending.reason is reason
     if reason is Reason.ERROR:
         assert f"at step {step} of 40" in ending.message
@@ -71,4 +71,4 @@ def test_exit_code_0_before_the_last_step_is_an_error_unless_the_program_said_th
 
 @pytest.mark.parametrize("phase", [TrainingPhase.STARTING, TrainingPhase.RESTORING])
 def test_a_program_that_never_began_to_train_may_end_with_0(phase: TrainingPhase) -> None:
-    assert ending_of(None, 0, Status(phase=phase)).reason is Reason.FINISHED
+    assert judge_ending(None, 0, Status(phase=phase)).reason is Reason.FINISHED

@@ -16,7 +16,7 @@ import pytest
 from everspot_core.records import EventKind
 from everspot_store import CheckpointCorrupt, Fenced
 from everspot_train.agent.artifacts.assess import REST, ProgramEnd
-from everspot_train.agent.artifacts.layouts import template_of
+from everspot_train.agent.artifacts.layouts import path_template
 from everspot_train.agent.folder import FolderKeeper
 from folder_helpers import SECOND, Place, tree, tree_of, write
 
@@ -615,7 +615,7 @@ def test_a_file_that_is_held_open_for_long_is_a_log_and_json_lines_are_no_torn_f
     ],
 )
 def test_files_of_several_versions_have_one_template(path: str, template: str) -> None:
-    assert template_of(path.encode()).decode() in (template, template.replace("run_#", "run_3"))
+    assert path_template(path.encode()).decode() in (template, template.replace("run_#", "run_3"))
 
 
 @pytest.mark.parametrize(("name", "kept"), [("results.jsonl", True), ("train.log", False), ("runs/events", False)])

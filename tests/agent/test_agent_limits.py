@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from everspot_core.records import Reason
 from everspot_train.agent.containment import DELEGATED, ControlGroups
-from everspot_train.agent.endings import ending_of
+from everspot_train.agent.endings import judge_ending
 from everspot_train.agent.failures import Failure
 
 BAKE = Path(__file__).parents[2] / "training_image" / "bake"
@@ -101,6 +101,6 @@ def test_who_took_more_memory_than_its_part_is_told_how_much_that_was(
     assert group is not None and groups.limit(group, 1, 1.5)
     (group.path / "memory.events").write_text(events)
     assert group.limit_hit() == hit
-    ending = ending_of(None, -9, None, Failure(limit_hit=group.limit_hit()))
+    ending = judge_ending(None, -9, None, Failure(limit_hit=group.limit_hit()))
     assert ending.reason is Reason.ERROR
     assert ("1.5 GiB: raise resources.memory_gib" in ending.message) is (hit is not None)

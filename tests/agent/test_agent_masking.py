@@ -13,10 +13,10 @@ WORDS = st.text(alphabet="abc", min_size=4, max_size=7)
 @given(st.lists(WORDS, max_size=4), st.text(alphabet="abcd", max_size=60), st.lists(st.integers(0, 60), max_size=8))
 def test_a_secret_is_masked_wherever_the_stream_is_cut(secrets, text, cuts):
     whole = Scrubber(secrets)
-    expected = whole.feed(text.encode()) + whole.rest()
+    expected = whole.feed(text.encode()) + whole.flush()
     pieces = sorted({0, *(min(cut, len(text)) for cut in cuts), len(text)})
     cut = Scrubber(secrets)
-    told = b"".join(cut.feed(text[a:b].encode()) for a, b in pairwise(pieces)) + cut.rest()
+    told = b"".join(cut.feed(text[a:b].encode()) for a, b in pairwise(pieces)) + cut.flush()
     assert told == expected
     assert not any(secret.encode() in piece for piece in told.split(MASK) for secret in secrets)
 
@@ -26,7 +26,7 @@ def test_nothing_is_held_back_that_can_be_no_secret():
     assert scrubber.feed(b"step 1\rstep 2\n") == b"step 1\rstep 2\n"
     assert scrubber.feed(b"password hun") == b"password "
     assert scrubber.feed(b"ter22 lines of it") == MASK + b" " + MASK
-    assert scrubber.rest() == b""
+    assert scrubber.flush() == b""
     assert Scrubber(["abc"]).feed(b"abc") == b"abc"
 
 
@@ -41,5 +41,5 @@ def test_nothing_of_a_secret_is_left_where_it_is_quoted():
     secret = "'pa\\ss\"wörd'"
     for said in (repr({secret: 1}), json.dumps({secret: 1})):
         scrubber = Scrubber([secret])
-        found = scrubber.feed(said.encode()) + scrubber.rest()
+        found = scrubber.feed(said.encode()) + scrubber.flush()
         assert found in (b"{'" + MASK + b"': 1}", b'{"' + MASK + b'": 1}')

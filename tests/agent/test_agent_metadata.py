@@ -12,7 +12,7 @@ from everspot_clouds.folder import FolderMetadata
 from everspot_core.manifest import Manifest
 from everspot_core.records import Market, NoticeKind
 from everspot_store import ManualClock, Store
-from everspot_train.agent.metadata import interruption_of, manifest_of, rebalance_of
+from everspot_train.agent.metadata import read_interruption, read_manifest, read_rebalance
 from everspot_train.agent.watch import Lookout, sources_from
 
 MANIFEST = Manifest(cluster="c", cloud="aws", control_url="s3://control", data_url="s3://data")
@@ -81,7 +81,7 @@ def test_a_service_that_is_not_there_is_unavailable(server: MetadataServer, cloc
 
 def test_identity_manifest_and_notices_are_read(client: ImdsClient, server: MetadataServer, clock: ManualClock) -> None:
     metadata = ImdsMetadata(client)
-    assert manifest_of(metadata) == MANIFEST
+    assert read_manifest(metadata) == MANIFEST
     expected = Identity(instance_id="i-0abc", instance_type="m5.large", zone="us-east-1a", market=Market.SPOT)
     assert metadata.identity() == expected
     assert metadata.interruption() is None
@@ -89,7 +89,7 @@ def test_identity_manifest_and_notices_are_read(client: ImdsClient, server: Meta
     at = datetime(2026, 1, 1, 8, 22, tzinfo=UTC)
     server.announce_interruption(at)
     server.recommend_rebalance(at)
-    notice, advice = interruption_of(metadata, clock), rebalance_of(metadata, clock)
+    notice, advice = read_interruption(metadata, clock), read_rebalance(metadata, clock)
     assert notice is not None
     assert (notice.kind, notice.action_at, notice.source) == (NoticeKind.INTERRUPTION, at, "metadata")
     assert advice is not None
@@ -111,7 +111,7 @@ def test_user_data_that_is_no_manifest_is_told_in_words(
     metadata = ImdsMetadata(client)
     server.pages["latest/user-data"] = "#!/bin/sh"
     with pytest.raises(MetadataError, match="user data holds no manifest"):
-        manifest_of(metadata)
+        read_manifest(metadata)
     del server.pages["latest/user-data"]
     with pytest.raises(MetadataError, match="not launched by an Everspot cluster"):
         metadata.manifest()
@@ -129,7 +129,7 @@ def test_a_folder_gives_its_manifest_and_never_a_notice(tmp_path: Path) -> None:
     path.write_bytes(MANIFEST.to_json())
     identity = Identity(instance_id="a", instance_type="b", zone="c", market=Market.ON_DEMAND)
     metadata = FolderMetadata(path, identity)
-    assert (manifest_of(metadata), metadata.identity()) == (MANIFEST, identity)
+    assert (read_manifest(metadata), metadata.identity()) == (MANIFEST, identity)
     assert metadata.interruption() is None
     with pytest.raises(MetadataError, match="cannot be read"):
         FolderMetadata(tmp_path / "none", identity).manifest()

@@ -154,7 +154,7 @@ def test_an_ending_is_told_in_the_programs_own_words(
 @pytest.mark.parametrize(("what", "code", "first"), [("fail", 1, "ValueError: "), ("killed", -9, "the program was ki")])
 def test_torchrun_hands_the_first_failure_on(tmp_path: Path, what: str, code: int, first: str) -> None:
     from everspot_core.job import JobSpec, Resources
-    from everspot_train.agent.endings import ending_of
+    from everspot_train.agent.endings import judge_ending
     from everspot_train.agent.failures import read_failure
     from everspot_train.agent.program import command_for, environment_for
 
@@ -166,7 +166,7 @@ def test_torchrun_hands_the_first_failure_on(tmp_path: Path, what: str, code: in
     env = environment_for(spec, {"PATH": "/usr/bin:/bin"}, 2, tmp_path, PLAIN, tmp_path / "tmp")
     done = subprocess.run(command_for(spec, None), cwd=PLAIN, env=env, capture_output=True, text=True)
 
-    ending = ending_of(None, done.returncode, None, read_failure(tmp_path, done.stderr))
+    ending = judge_ending(None, done.returncode, None, read_failure(tmp_path, done.stderr))
     assert (ending.reason, ending.exit_code) == (Reason.ERROR, code)
     assert ending.message.startswith(first)
     assert "ChildFailedError" not in done.stderr

@@ -17,7 +17,7 @@ from everspot_train.agent.actions import JobKey, StopDemand
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.process import LocalLauncher
-from everspot_train.agent.session import JobSession, renewal_of
+from everspot_train.agent.session import JobSession, renewal_interval
 from everspot_train.agent.starter import Starter, Surroundings
 from everspot_train.agent.world import LeaseView
 from everspot_train.rundir import CheckpointRequest, LeaseFile, RunContext, RunDir, Status, StopRequest, TrainingPhase
@@ -65,7 +65,7 @@ def test_the_lease_is_renewed_while_the_rest_of_the_logs_is_written(
 
     def slowly(job_id: str, epoch: int, seq: int, data: bytes) -> None:
         append(job_id, epoch, seq, data)
-        CLOCK.advance(renewal_of(FAST))
+        CLOCK.advance(renewal_interval(FAST))
         session.renew_if_due()  # as the agent's helper thread does
         views.append(session.lease_view())
 
@@ -81,30 +81,30 @@ def test_the_lease_is_renewed_while_the_rest_of_the_logs_is_written(
 def test_a_stall_is_told_and_shown_until_a_step_is_made(store: Store, session: JobSession) -> None:
     session.run_dir.write(Status(phase=TrainingPhase.TRAINING, step=10))
     session.stalled(10, 75.0, restart=False)
-    CLOCK.advance(renewal_of(FAST))
+    CLOCK.advance(renewal_interval(FAST))
 
     assert session.renew_if_due()
-    assert session.record.progress.stalled_seconds == pytest.approx(75 + renewal_of(FAST).total_seconds())
+    assert session.record.progress.stalled_seconds == pytest.approx(75 + renewal_interval(FAST).total_seconds())
     session.ship()
     (told,) = [event for event in store.events("job-1") if event.kind is EventKind.STALLED]
     assert told.data == {"step": 10, "seconds": 75.0, "restarted": False}
 
     session.run_dir.write(Status(phase=TrainingPhase.TRAINING, step=11))
-    CLOCK.advance(renewal_of(FAST))
+    CLOCK.advance(renewal_interval(FAST))
     assert session.renew_if_due()
     assert session.record.progress.stalled_seconds is None
 
 
 def test_that_nothing_is_kept_is_shown_and_logged_until_something_is(store: Store, session: JobSession) -> None:
-    session.say(EventKind.NOT_CHECKPOINTED, intervals=3, seconds=900.0, reason="a file is being written")
-    CLOCK.advance(renewal_of(FAST))
+    session.emit(EventKind.NOT_CHECKPOINTED, intervals=3, seconds=900.0, reason="a file is being written")
+    CLOCK.advance(renewal_interval(FAST))
     assert session.renew_if_due()
     assert session.record.progress.unkept_seconds == 900
     line = "everspot: warning: nothing was kept for 900 s: a file is being written\n"
     assert (session.run_dir.path / "output.log").read_text() == line
 
-    session.say(EventKind.CHECKPOINTED, files=1, bytes=1, seconds=0.1, trigger="interval")
-    CLOCK.advance(renewal_of(FAST))
+    session.emit(EventKind.CHECKPOINTED, files=1, bytes=1, seconds=0.1, trigger="interval")
+    CLOCK.advance(renewal_interval(FAST))
     assert session.renew_if_due()
     assert session.record.progress.unkept_seconds is None
 
@@ -116,7 +116,7 @@ def test_the_release_tells_the_last_step_and_the_newest_checkpoint(
     store: Store, session: JobSession, ending: Ending, step: int, durable: int
 ) -> None:
     session.run_dir.write(Status(phase=TrainingPhase.TRAINING, step=2, total_steps=10))
-    CLOCK.advance(renewal_of(FAST))
+    CLOCK.advance(renewal_interval(FAST))
     assert session.renew_if_due()
     session.run_dir.write(Status(phase=TrainingPhase.TRAINING, step=step, total_steps=10, durable_step=durable))
     assert session.conclude(ending, None)
@@ -131,7 +131,7 @@ def test_while_a_program_starts_its_newest_checkpoint_is_what_is_done(
     store: Store, session: JobSession, phase: TrainingPhase
 ) -> None:
     session.run_dir.write(Status(phase=TrainingPhase.TRAINING, step=9, total_steps=10, durable_step=5))
-    CLOCK.advance(renewal_of(FAST))
+    CLOCK.advance(renewal_interval(FAST))
     assert session.renew_if_due()
     session.run_dir.write(Status(phase=phase))  # started again
     assert session.conclude(Ending(Reason.NOTICE, None, 0, None), None)
@@ -164,7 +164,7 @@ class Holding:
 
 def test_the_most_memory_that_was_seen_is_told_with_the_renewals(session: JobSession) -> None:
     def told() -> tuple[float | None, float | None, bool | None]:
-        CLOCK.advance(renewal_of(FAST))
+        CLOCK.advance(renewal_interval(FAST))
         assert session.renew_if_due()
         progress = session.record.progress
         return progress.memory_gib, progress.gpu_memory_gib, progress.mixed
@@ -313,10 +313,10 @@ def test_a_lease_that_ran_out_is_lost_once_there_is_a_successor(store: Store, se
 
 def test_a_disk_that_takes_no_more_files_does_not_end_the_agent(session: JobSession) -> None:
     for kind in (LeaseFile, StopRequest, CheckpointRequest):
-        path = session.run_dir.path_of(kind)
+        path = session.run_dir.file_path(kind)
         path.unlink(missing_ok=True)
         path.mkdir()  # nothing can be put in its place
-    CLOCK.advance(renewal_of(FAST))
+    CLOCK.advance(renewal_interval(FAST))
 
     assert session.renew_if_due()
     session.ask_for_checkpoint(1)
@@ -327,7 +327,7 @@ def test_a_disk_that_takes_no_more_files_does_not_end_the_agent(session: JobSess
 
 
 def test_a_last_word_in_the_same_tick_of_the_kernels_clock_is_heard(session: JobSession) -> None:
-    path = session.run_dir.path_of(Status)
+    path = session.run_dir.file_path(Status)
     session.run_dir.write(Status(phase=TrainingPhase.TRAINING, step=10))
     os.utime(path, ns=(0, 0))
     before = session.status()

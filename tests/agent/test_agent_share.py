@@ -6,7 +6,7 @@ import pytest
 from everspot_core.job import JobSpec
 from everspot_core.ledger import FaultKind
 from everspot_core.records import Reason
-from everspot_train.agent.endings import ending_of
+from everspot_train.agent.endings import judge_ending
 from everspot_train.agent.failures import ERROR_FILE, Failure, read_failure
 from everspot_train.agent.program import command_for, environment_for, too_many_threads
 from everspot_train.rundir import Status, TrainingPhase
@@ -94,7 +94,7 @@ def test_torchrun_waits_as_long_as_the_agent_does() -> None:
     ],
 )
 def test_a_fault_of_the_machine_is_told_from_one_of_the_program(said: str, fault: FaultKind | None) -> None:
-    ending = ending_of(None, 1, None, Failure(message=said))
+    ending = judge_ending(None, 1, None, Failure(message=said))
     assert ending.fault is fault
     assert ending.reason is (Reason.MACHINE if fault else Reason.ERROR)
     assert ending.unstarted is (fault is not None)
@@ -110,12 +110,12 @@ def test_a_fault_of_the_machine_is_told_from_one_of_the_program(said: str, fault
     ],
 )
 def test_the_stores_troubles_are_reasons_of_their_own(message: str, reason: Reason) -> None:
-    assert ending_of(None, 1, Status(phase=TrainingPhase.FAILED, message=message)).reason is reason
-    assert ending_of(None, 1, None, Failure(message=message)).reason is reason
+    assert judge_ending(None, 1, Status(phase=TrainingPhase.FAILED, message=message)).reason is reason
+    assert judge_ending(None, 1, None, Failure(message=message)).reason is reason
 
 
 def test_a_full_disk_is_one_whatever_the_program_made_of_it() -> None:
-    ending = ending_of(None, -6, None, Failure(message="RuntimeError: unexpected pos 64 vs 0", disk_full=True))
+    ending = judge_ending(None, -6, None, Failure(message="RuntimeError: unexpected pos 64 vs 0", disk_full=True))
     assert (ending.reason, ending.message) == (Reason.MACHINE, "the machine's disk is full")
 
 

@@ -9,7 +9,7 @@ import pytest
 from agent_helpers import Cluster, eventually
 from everspot_core.records import EventKind, JobState, Reason
 from everspot_train.agent.process_table import read_processes
-from everspot_train.agent.termination import SETTLE, ProcessInfo, Termination, program_of
+from everspot_train.agent.termination import SETTLE, ProcessInfo, Termination, program_name
 
 HEED = Path(__file__).parent / "programs" / "heed"
 TORCHRUN = "-m torch.distributed.run --standalone --nproc-per-node=1 heed.py"
@@ -175,7 +175,7 @@ def test_a_copy_made_by_fork_does_not_save_in_the_place_of_a_program_that_has_en
     ],
 )
 def test_the_program_of_a_command_line(line: str, program: str) -> None:
-    assert program_of(line.split()) == program
+    assert program_name(line.split()) == program
 
 
 @pytest.mark.torch

@@ -12,7 +12,7 @@ from everspot_clouds.registry import CLOUDS, UnknownCloud, find_cloud, job_rules
 from everspot_core.records import NoticeKind
 from everspot_store import ManualClock, Store
 from everspot_train.agent import main as agent
-from everspot_train.agent.metadata import interruption_of
+from everspot_train.agent.metadata import read_interruption
 from everspot_train.prepare.secrets import read_secrets
 from pretend_cloud.cloud import BEGAN, PretendCloud
 
@@ -79,10 +79,10 @@ def test_an_agent_boots_on_a_second_cloud(store: Store, monkeypatch: pytest.Monk
     metadata = agent._metadata(agent._parser().parse_args([]), clock)
     manifest, identity = agent._introduce(metadata, clock)
     assert (manifest, identity.instance_id) == (store.manifest(), "p-1")
-    assert interruption_of(metadata, clock) is None
+    assert read_interruption(metadata, clock) is None
     end = BEGAN + timedelta(seconds=30)
     monkeypatch.setenv("PRETEND_END", end.isoformat())
-    notice = interruption_of(metadata, clock)
+    notice = read_interruption(metadata, clock)
     assert notice is not None
     assert (notice.kind, notice.action_at) == (NoticeKind.INTERRUPTION, end)
 

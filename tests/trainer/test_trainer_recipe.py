@@ -133,7 +133,7 @@ def test_the_recipe_ends_with_the_same_weights_when_it_goes_on_from_a_checkpoint
     take = recipe.Scale.__call__
 
     def scale_and_wish(self: recipe.Scale, x: torch.Tensor) -> torch.Tensor:
-        if first.status.step >= 0 and not first.rundir.path_of(CheckpointRequest).exists():
+        if first.status.step >= 0 and not first.rundir.file_path(CheckpointRequest).exists():
             first.rundir.write(CheckpointRequest(seq=1))
         return take(self, x)
 

@@ -9,7 +9,7 @@ import torch
 from everspot_train.rehearse import advice, compare
 from everspot_train.rehearse.compare import UnstableEntries
 from everspot_train.rehearse.files import Trees, differences_between, matters, read_structure
-from everspot_train.rehearse.library import Played, RehearsedAttempt, pauses_of
+from everspot_train.rehearse.library import Played, RehearsedAttempt, plan_pauses
 from everspot_train.rehearse.logs import first_log_difference, first_position, log_lines, unstable_numbers, usual_key
 from everspot_train.rehearse.places import (
     AFTER_LOOP,
@@ -19,7 +19,7 @@ from everspot_train.rehearse.places import (
     SUDDEN,
     TWICE,
     PlannedInterruption,
-    places_of,
+    list_places,
 )
 from everspot_train.rehearse.records import Boundary, Record
 from safetensors.torch import save_file
@@ -200,7 +200,7 @@ def test_lost_variables_are_those_that_change_in_training_and_differ_after_the_f
 
 
 def interruptions(record: Record) -> dict[str, list[PlannedInterruption]]:
-    return {place.name: place.interruptions for place in places_of(record)}
+    return {place.name: place.interruptions for place in list_places(record)}
 
 
 def test_the_places_follow_from_what_the_undisturbed_run_did() -> None:
@@ -219,11 +219,11 @@ def test_no_place_lies_outside_of_the_run(steps: int) -> None:
     for planned in interruptions(Record(0, [boundary(step) for step in range(steps + 1)])).values():
         taken = [i.step for i in planned if i.step is not None]
         assert all(1 <= step < steps for step in taken) and taken == sorted(set(taken))
-        assert all(len(pauses_of(i)) == (2 if i.checkpoint_at else 1) for i in planned)
+        assert all(len(plan_pauses(i)) == (2 if i.checkpoint_at else 1) for i in planned)
 
 
 def test_an_epoch_that_is_too_long_is_named_with_the_option_that_reaches_its_end() -> None:
-    place = next(p for p in places_of(Record(0, [boundary(s) for s in range(13)], [], 938)) if p.name == EPOCH_END)
+    place = next(p for p in list_places(Record(0, [boundary(s) for s in range(13)], [], 938)) if p.name == EPOCH_END)
     assert not place.interruptions
     assert place.missing == "an epoch has 938 steps: --steps 941 reaches its end"
 

@@ -31,18 +31,18 @@ def main(arguments: list[str]) -> int:
         return _SIGNALLED + int(error.sigval)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
-        _tell(rank, failure)
+        _write_error(rank, failure)
         return failure.exitcode if failure.exitcode > 0 else _SIGNALLED - failure.exitcode
     return 0
 
 
-def _tell(rank: int, failure: ProcessFailure) -> None:
+def _write_error(rank: int, failure: ProcessFailure) -> None:
     message: Any = failure.message  # a text by its annotation; of a process that wrote its exception, a document
-    told: dict[str, Any] = message if isinstance(message, dict) else {"message": ""}
-    extra = {"timestamp": str(int(time.time())), **told.get("extraInfo", {})}
+    document: dict[str, Any] = message if isinstance(message, dict) else {"message": ""}
+    extra = {"timestamp": str(int(time.time())), **document.get("extraInfo", {})}
     path = os.environ.get(ERROR_FILE_VARIABLE)
     if path:
-        whole = {**told, "errorCode": failure.exitcode, "extraInfo": {**extra, "rank": rank}}
+        whole = {**document, "errorCode": failure.exitcode, "extraInfo": {**extra, "rank": rank}}
         Path(path).write_text(json.dumps({"message": masked(whole, own_secrets())}))
 
 

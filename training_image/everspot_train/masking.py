@@ -17,7 +17,7 @@ SHORTEST = 4
 """The least length of a value that is looked for, in characters. Shorter ones appear in every log by chance."""
 
 
-def wanted(secrets: Iterable[str]) -> list[str]:
+def secret_forms(secrets: Iterable[str]) -> list[str]:
     """The texts to look for, the longest first, since one may contain another: each value, each of its lines, and both
     as python's `repr` and JSON write them, because a `KeyError` shows its key so."""
     lines = {line for secret in secrets for line in (secret, *secret.splitlines())}
@@ -28,13 +28,13 @@ def wanted(secrets: Iterable[str]) -> list[str]:
 def masked(value: Any, secrets: Sequence[str]) -> Any:
     """A text without the secrets. In a JSON value all texts are masked, keys too."""
     if isinstance(value, str):
-        for form in wanted(secrets):
+        for form in secret_forms(secrets):
             value = value.replace(form, MASK)
         return value
     if isinstance(value, list):
-        return [masked(one, secrets) for one in value]
+        return [masked(item, secrets) for item in value]
     if isinstance(value, dict):
-        return {masked(key, secrets): masked(one, secrets) for key, one in value.items()}
+        return {masked(key, secrets): masked(item, secrets) for key, item in value.items()}
     return value
 
 

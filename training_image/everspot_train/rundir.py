@@ -185,7 +185,7 @@ class RunDir:
         value = os.environ.get(RUN_DIR_VARIABLE)
         return cls(Path(value)) if value else None
 
-    def path_of(self, kind: type[RunFile]) -> Path:
+    def file_path(self, kind: type[RunFile]) -> Path:
         """The file for documents of this kind."""
         return self.path / kind.file_name
 
@@ -195,7 +195,7 @@ class RunDir:
         Raises:
             RunDirError: if the file holds something else, or cannot be read.
         """
-        path = self.path_of(kind)
+        path = self.file_path(kind)
         try:
             return kind.read(read_regular(path, MOST_BYTES))
         except FileNotFoundError:
@@ -208,11 +208,11 @@ class RunDir:
         an exception's, because the agent passes it on."""
         if isinstance(document, Status) and document.message:
             document = document.model_copy(update={"message": masked(document.message, own_secrets())})
-        path = self.path_of(type(document))
+        path = self.file_path(type(document))
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         temporary.write_bytes(document.to_json())
         temporary.replace(path)
 
     def remove(self, kind: type[RunFile]) -> None:
         """Delete the document of this kind, if there is one."""
-        self.path_of(kind).unlink(missing_ok=True)
+        self.file_path(kind).unlink(missing_ok=True)

@@ -59,9 +59,9 @@ def record(message: str, callstack: str) -> None:
     path = os.environ.get(ERROR_FILE_VARIABLE)
     if path:
         extra = {"py_callstack": callstack, "timestamp": str(int(time.time()))}
-        told = masked({"message": {"message": message, "extraInfo": extra}}, own_secrets())
+        document = masked({"message": {"message": message, "extraInfo": extra}}, own_secrets())
         with contextlib.suppress(OSError):  # the disk may be what is full
-            Path(path).write_text(json.dumps(told))
+            Path(path).write_text(json.dumps(document))
 
 
 if __name__ == "__main__":

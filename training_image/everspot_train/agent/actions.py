@@ -92,14 +92,14 @@ class Conclude:
 class Abandon:
     """The lease is not ours any more: kill what runs and write nothing."""
 
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True)
 class EndAgent:
     """Report GONE and end the agent. `poweroff`: switch the instance off too."""
 
-    why: str
+    reason: str
     poweroff: bool
 
 

@@ -19,7 +19,7 @@ from everspot_core.manifest import Manifest
 from everspot_core.records import InstanceState, Reason, Seat
 
 from everspot_train.agent import actions as act
-from everspot_train.agent.crew import Crew, told_to
+from everspot_train.agent.crew import Crew, select_assignment
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.fitness import Fitness
 from everspot_train.agent.heartbeat import Heartbeat
@@ -129,8 +129,8 @@ class Agent:
             self._crew.look(None)
         if alone.session is None and not self._crew:
             self._unfit = self._fitness.look()
-        mine = told_to(outside.assignment, None)
-        return alone.step(replace(outside, assignment=mine, unfit=self._unfit, others=bool(self._crew)))
+        own_assignment = select_assignment(outside.assignment, None)
+        return alone.step(replace(outside, assignment=own_assignment, unfit=self._unfit, others=bool(self._crew)))
 
     def beats(self) -> None:
         """Renew the lease and write the heartbeat, each when it is due."""
@@ -138,8 +138,8 @@ class Agent:
         memory = self._alone.memory
         unfit = self._unfit if memory.job is None else None
         self._heartbeat.hardware = self._fitness.hardware
-        residents = self._crew.told
-        state = _state_of(memory, unfit, shared=bool(residents))
+        residents = self._crew.residents
+        state = _instance_state(memory, unfit, shared=bool(residents))
         self._heartbeat.beat(state, memory.job, self._watch.notice, unfit or "", residents)
 
     def feeds(self) -> None:
@@ -182,7 +182,7 @@ class Agent:
         only their own folders are cleaned up, because other files could be its."""
         while self._crew.endings:
             ending = self._crew.endings.popleft()
-            if not self._crew.told:
+            if not self._crew.residents:
                 self._ended(ending)
             elif ending is not None and ending.fault is not None:
                 self._blame(ending)
@@ -204,7 +204,7 @@ class Agent:
                 raise HelperDied(f"a helper thread ended: {helper.failure!r}") from helper.failure
 
 
-def _state_of(memory: Memory, unfit: str | None, *, shared: bool) -> InstanceState:
+def _instance_state(memory: Memory, unfit: str | None, *, shared: bool) -> InstanceState:
     if unfit is not None:
         return InstanceState.CORDONED
     if memory.cordoned is not None:

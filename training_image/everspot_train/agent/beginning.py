@@ -33,11 +33,11 @@ class Beginning:
         self._clock = clock
         self._status = status
         self._launched: tuple[datetime, timedelta] | None = None
-        self._told = False
+        self._written = False
 
     def launched(self, **data: JsonValue) -> None:
         """Note that the first process runs: the program itself, or the one that prepares what the job needs."""
-        self._events.say(EventKind.STARTED, **data)
+        self._events.emit(EventKind.STARTED, **data)
         self._launched = (self._events.now(), self._clock.monotonic())  # what is told of it comes after its start
 
     def progress(self, last: Progress) -> Progress | None:
@@ -50,9 +50,9 @@ class Beginning:
         """Write `training` for a program that has been silent for SILENCE. See `tell`."""
         began = self._began()
         if began is not None and self._clock.monotonic() - began[1] >= SILENCE:
-            self.tell(before, restored=restored)
+            self.write_training(before, restored=restored)
 
-    def tell(self, before: Progress, *, restored: bool) -> None:
+    def write_training(self, before: Progress, *, restored: bool) -> None:
         """Write `training` for a program that does not report itself: it trains since it began.
 
         A program that never began, because its data, packages or set-up failed, gets no such event; nor does one that
@@ -60,9 +60,9 @@ class Beginning:
         """
         began = self._began()
         reports = before.step > 0 or before.total_steps is not None
-        if began is None or self._told or reports or self._status() is not None:
+        if began is None or self._written or reports or self._status() is not None:
             return
-        self._told = True
+        self._written = True
         self._events.put(EventKind.TRAINING, began[0], {"from_step": 0, "restored": restored, "by": "agent"})
 
     def _began(self) -> tuple[datetime, timedelta] | None:

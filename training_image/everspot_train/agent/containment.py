@@ -133,12 +133,12 @@ def own_group() -> Path | None:
     return None
 
 
-def kill_all_of(path: Path) -> int:
+def kill_processes(path: Path) -> int:
     """SIGKILL every process of this user whose run directory is `path` or lies under it, until none is left.
 
     Returns how many were found. A process that the kernel does not let go of (in an uninterruptible wait) is left.
     """
-    return _kill_until_gone(lambda: processes_of(path))
+    return _kill_until_gone(lambda: find_processes(path))
 
 
 def kill_these(pids: Collection[int]) -> None:
@@ -164,15 +164,15 @@ def kill_descendants(spared: int) -> int:
 
 
 def _kill_until_gone(alive_now: Callable[[], Iterator[int]]) -> int:
-    found: set[int] = set()
+    killed: set[int] = set()
     for _ in range(ROUNDS):
         alive = [pid for pid in alive_now() if pid != os.getpid()]
         if not alive:
             break
         for pid in alive:
-            found.add(pid)
+            killed.add(pid)
             _kill(pid)
-    return len(found)
+    return len(killed)
 
 
 def _kill(pid: int) -> None:
@@ -182,7 +182,7 @@ def _kill(pid: int) -> None:
         return
 
 
-def processes_of(path: Path) -> Iterator[int]:
+def find_processes(path: Path) -> Iterator[int]:
     """The living processes of this user whose run directory is `path` or lies under it."""
     own = f"{RUN_DIR_VARIABLE}={path}".encode()
     for pid, (_, state) in _table().items():
@@ -207,13 +207,13 @@ def descendants(ancestor: int) -> Iterator[int]:
 
 def _table() -> dict[int, tuple[int, str]]:
     """Parent and state of every process."""
-    found = {}
+    processes = {}
     for entry in PROC.iterdir():
         if entry.name.isdigit():
             fields = _read(entry / "stat").rpartition(")")[2].split()
             if fields:
-                found[int(entry.name)] = (int(fields[1]), fields[0])
-    return found
+                processes[int(entry.name)] = (int(fields[1]), fields[0])
+    return processes
 
 
 def _remove(group: Path) -> None:

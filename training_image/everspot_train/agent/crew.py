@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class Crew:
-    """The runners of a shared machine. Only the agent's main thread uses it; any thread may read `told`.
+    """The runners of a shared machine. Only the agent's main thread uses it; any thread may read `residents`.
 
     Args:
         hire: makes the runner of a seat, which calls the second argument when its job is over.
@@ -41,7 +41,7 @@ class Crew:
         self._outside = outside
         self._clock = clock
         self._members: dict[JobKey, _Member] = {}
-        self._gone: deque[JobKey] = deque(maxlen=REMEMBERED)
+        self._ended: deque[JobKey] = deque(maxlen=REMEMBERED)
         self.endings: deque[Ending | None] = deque()
 
     def __bool__(self) -> bool:
@@ -49,18 +49,20 @@ class Crew:
         return bool(self._members)
 
     @property
-    def told(self) -> tuple[Resident, ...]:
+    def residents(self) -> tuple[Resident, ...]:
         """The jobs that runners hold, for the instance's record."""
-        return tuple(Resident(job_id=key.job_id, epoch=key.epoch) for key, m in list(self._members.items()) if m.holds)
+        return tuple(
+            Resident(job_id=key.job_id, epoch=key.epoch) for key, m in list(self._members.items()) if m.has_job
+        )
 
     def look(self, assignment: Assignment | None) -> None:
         """Start a runner for each new seat, and drop those that are done."""
         for key in [key for key, member in self._members.items() if member.over]:
             del self._members[key]
-            self._gone.append(key)
+            self._ended.append(key)
         for seat in assignment.seats if assignment is not None else ():
             key = JobKey(seat.job_id, seat.epoch)
-            if key not in self._members and key not in self._gone:
+            if key not in self._members and key not in self._ended:
                 self._members[key] = member = _Member(
                     key, self._hire(seat, self.endings.append), self._outside, self._clock
                 )
@@ -93,7 +95,7 @@ class _Member:
         self._thread = threading.Thread(target=self._run, name=f"runner {name}", daemon=True)
 
     @property
-    def holds(self) -> bool:
+    def has_job(self) -> bool:
         """Whether it has the job, or is about to."""
         return not self.over and self._runner.memory.job is not None
 
@@ -131,20 +133,20 @@ class _Member:
         if failed is not None:
             raise RuntimeError("a helper thread ended") from failed
         heard = self._outside()
-        mine = told_to(heard.assignment, self._key)
-        leave = self._runner.step(replace(heard, assignment=mine))
+        own_assignment = select_assignment(heard.assignment, self._key)
+        leave = self._runner.step(replace(heard, assignment=own_assignment))
         memory = self._runner.memory
-        named = mine is not None and mine.job_id is not None
-        return memory.job is None and (leave is not None or not named or self._key in memory.handled)
+        is_assigned = own_assignment is not None and own_assignment.job_id is not None
+        return memory.job is None and (leave is not None or not is_assigned or self._key in memory.handled)
 
 
-def told_to(assignment: Assignment | None, key: JobKey | None) -> Assignment | None:
+def select_assignment(assignment: Assignment | None, key: JobKey | None) -> Assignment | None:
     """The part of an assignment for job `key` of a shared machine; without a key, for a job that has it alone."""
     if assignment is None:
         return None
     if key is None:
         return assignment.model_copy(update={"seats": ()}) if assignment.seats else assignment
-    mine = assignment.of(key.job_id)
-    if mine is not None and assignment.job_id is None and mine.epoch == key.epoch:
-        return mine
+    seat = assignment.of(key.job_id)
+    if seat is not None and assignment.job_id is None and seat.epoch == key.epoch:
+        return seat
     return assignment.model_copy(update={"job_id": None, "epoch": 0, "seats": ()})

@@ -23,8 +23,8 @@ from everspot_train.agent.actions import (
     Take,
     Terminate,
 )
-from everspot_train.agent.demand import demand_of
-from everspot_train.agent.endings import ending_of
+from everspot_train.agent.demand import next_demand
+from everspot_train.agent.endings import judge_ending
 from everspot_train.agent.pace import StepPace
 from everspot_train.agent.world import LeaseView, Memory, World
 
@@ -45,7 +45,7 @@ def decide(memory: Memory, world: World, limits: Limits) -> tuple[Memory, list[A
         return _while_running(memory, world, limits)
     if suspended:
         return memory, []  # how it ended is told once the lease is renewed: until then it may be another's job
-    ending = ending_of(_asked(memory), world.exit_code, world.status, world.failure)
+    ending = judge_ending(_stop_reason(memory), world.exit_code, world.status, world.failure)
     stalled = memory.pace.stalled
     if ending.reason is Reason.STALLED and stalled is not None:
         ending = replace(ending, message=stalled.words)
@@ -82,8 +82,8 @@ def _without_job(memory: Memory, world: World, limits: Limits) -> tuple[Memory, 
         if refusal is not None:
             return replace(memory, job=offer).without_job(world.now), [Decline(offer, refusal)]
         return replace(memory, job=offer, pace=StepPace()), [Take(offer)]
-    if world.leaves is not None:
-        return memory, [EndAgent(f"the scheduler lets this instance go: {world.leaves.value}", poweroff=True)]
+    if world.leave_reason is not None:
+        return memory, [EndAgent(f"the scheduler lets this instance go: {world.leave_reason.value}", poweroff=True)]
     if world.now - world.store_seen >= limits.orphan_limit:
         return memory, [EndAgent("the store could not be reached for the orphan limit", poweroff=True)]
     idle = world.now - memory.idle_since
@@ -102,7 +102,7 @@ def _offer(memory: Memory, world: World) -> JobKey | None:
 
 def _while_running(memory: Memory, world: World, limits: Limits) -> tuple[Memory, list[Action]]:
     actions: list[Action] = []
-    demand = demand_of(memory, world, limits)
+    demand = next_demand(memory, world, limits)
     if demand is not None:
         actions.append(AskToStop(demand, first=memory.stop is None))
         memory = replace(memory, stop=demand)
@@ -122,7 +122,7 @@ def _while_running(memory: Memory, world: World, limits: Limits) -> tuple[Memory
         if due and world.now >= memory.stop.last_call_at:
             return replace(memory, last_called=True), [*actions, Terminate(final=True)]
         return memory, actions
-    pace, stalled = memory.pace.seen(
+    pace, stalled = memory.pace.observe(
         world.status,
         world.now,
         alive_at=world.alive_at if world.alive_at is not None else world.now,
@@ -133,7 +133,7 @@ def _while_running(memory: Memory, world: World, limits: Limits) -> tuple[Memory
     return replace(memory, pace=pace), actions
 
 
-def _asked(memory: Memory) -> Reason | None:
+def _stop_reason(memory: Memory) -> Reason | None:
     if memory.stop is not None:
         return memory.stop.reason
     stalled = memory.pace.stalled
@@ -147,4 +147,4 @@ def _cordoned(world: World) -> Reason | None:
         return Reason.NOTICE
     if world.assignment is not None and world.assignment.cordoned:
         return world.assignment.reason or Reason.NOTICE
-    return world.leaves or (Reason.CORDON if world.unfit is not None else None)
+    return world.leave_reason or (Reason.CORDON if world.unfit is not None else None)

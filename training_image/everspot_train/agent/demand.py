@@ -18,7 +18,7 @@ KILL_GRACE = timedelta(seconds=10)
 """The time between SIGTERM and SIGKILL if there is no deadline."""
 
 
-def demand_of(memory: Memory, world: World, limits: Limits) -> StopDemand | None:
+def next_demand(memory: Memory, world: World, limits: Limits) -> StopDemand | None:
     """The demand to stop, if it is new or has an earlier deadline than the present one. The first reason is kept."""
     candidates = [stop for stop in (_by_cloud(world), _by_order(memory, world), _by_shutdown(world)) if stop]
     if not candidates:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from everspot_core.ledger import FaultKind
 from everspot_core.records import Reason
 
-from everspot_train.agent.failures import Failure, words_of
+from everspot_train.agent.failures import Failure, describe_exit
 from everspot_train.rundir import Status, TrainingPhase
 
 
@@ -45,8 +45,8 @@ def agent_failure(instance_id: str, error: BaseException, status: Status | None 
     )
 
 
-def ending_of(
-    asked: Reason | None, exit_code: int | None, status: Status | None, failure: Failure | None = None
+def judge_ending(
+    stop_reason: Reason | None, exit_code: int | None, status: Status | None, failure: Failure | None = None
 ) -> Ending:
     """The ending of a process that is over.
 
@@ -60,7 +60,7 @@ def ending_of(
     """
     failure = failure or Failure()
     code = failure.exit_code if failure.exit_code is not None else exit_code
-    reason, message = _judged(asked, code, status, failure)
+    reason, message = _judged(stop_reason, code, status, failure)
     return Ending(
         reason=reason,
         exit_code=code,
@@ -73,33 +73,37 @@ def ending_of(
     )
 
 
-def _judged(asked: Reason | None, code: int | None, status: Status | None, failure: Failure) -> tuple[Reason, str]:
-    phase, word = (status.phase, status.message) if status else (None, "")
+def _judged(
+    stop_reason: Reason | None, code: int | None, status: Status | None, failure: Failure
+) -> tuple[Reason, str]:
+    phase, message = (status.phase, status.message) if status else (None, "")
     if phase is TrainingPhase.FENCED:
-        return Reason.FENCED, word
+        return Reason.FENCED, message
     early = _ended_early(status) if not code else ""
     if phase is TrainingPhase.FINISHED and not code and not early:
-        return Reason.FINISHED, word
-    if asked is not None:
+        return Reason.FINISHED, message
+    if stop_reason is not None:
         # Without the trainer library nothing says whether an exit with 0 is the end or the answer to SIGTERM.
-        return asked, word
+        return stop_reason, message
     if early:
         return Reason.ERROR, early
     if phase is TrainingPhase.FINISHED:
-        return Reason.ERROR, f"the program {words_of(code)} after its last checkpoint: {failure.message}".rstrip(": ")
+        return Reason.ERROR, f"the program {describe_exit(code)} after its last checkpoint: {failure.message}".rstrip(
+            ": "
+        )
     if phase is TrainingPhase.STOPPED:
-        return Reason.SHUTDOWN, word  # somebody else than this agent stopped it, and it saved its work
+        return Reason.SHUTDOWN, message  # somebody else than this agent stopped it, and it saved its work
     if phase is not TrainingPhase.FAILED and not code:
-        return Reason.FINISHED, word
+        return Reason.FINISHED, message
     if failure.limit_hit is not None:
         gib = f"{failure.limit_hit:g} GiB"
         return Reason.ERROR, f"it took more memory than its part of the instance, {gib}: raise resources.memory_gib"
-    trouble = failure.trouble(word)
+    trouble = failure.trouble(message)
     if trouble is not None:
         return trouble
     if status is not None and status.cut_off:
-        return Reason.SHUTDOWN, word  # the store's trouble: the user's retries are not spent on it
-    return Reason.ERROR, word or failure.message or f"the program {words_of(code)}"
+        return Reason.SHUTDOWN, message  # the store's trouble: the user's retries are not spent on it
+    return Reason.ERROR, message or failure.message or f"the program {describe_exit(code)}"
 
 
 def _ended_early(status: Status | None) -> str:

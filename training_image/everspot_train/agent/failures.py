@@ -57,10 +57,10 @@ class Failure:
 
     def fault(self) -> FaultKind | None:
         """The part of the machine that failed, if any did."""
-        said = "\n".join((self.message, self.traceback, self.tail))
-        if self.disk_full or _DISK.search(said):
+        output = "\n".join((self.message, self.traceback, self.tail))
+        if self.disk_full or _DISK.search(output):
             return FaultKind.DISK
-        return FaultKind.GPUS if _GPU.search(said) else None
+        return FaultKind.GPUS if _GPU.search(output) else None
 
     def trouble(self, message: str) -> tuple[Reason, str] | None:
         """The reason and a sentence, if the failure was not the program's own; else None. `message`: the program's last
@@ -80,12 +80,12 @@ class Failure:
 def read_failure(folder: Path, tail: str, *, disk_full: bool = False) -> Failure:
     """The failure by the run directory. A file that cannot be read counts as missing."""
     try:
-        told = json.loads(read_regular(folder / ERROR_FILE, _LONGEST))["message"]
-        extra = told.get("extraInfo") or {}
-        code = told.get("errorCode")
+        document = json.loads(read_regular(folder / ERROR_FILE, _LONGEST))["message"]
+        extra = document.get("extraInfo") or {}
+        code = document.get("errorCode")
         return Failure(
             exit_code=code if isinstance(code, int) and not isinstance(code, bool) else None,
-            message=str(told.get("message") or ""),
+            message=str(document.get("message") or ""),
             traceback=str(extra.get("py_callstack") or ""),
             tail=tail,
             disk_full=disk_full,
@@ -94,7 +94,7 @@ def read_failure(folder: Path, tail: str, *, disk_full: bool = False) -> Failure
         return Failure(tail=tail, disk_full=disk_full)
 
 
-def words_of(exit_code: int | None) -> str:
+def describe_exit(exit_code: int | None) -> str:
     """An exit code in words: `exited with 3`, `was killed by SIGKILL`."""
     if exit_code is None:
         return "ended"
@@ -112,5 +112,5 @@ def signal_name(exit_code: int | None) -> str | None:
 
 
 def _line(pattern: re.Pattern[str], failure: Failure) -> str:
-    said = "\n".join((failure.message, failure.traceback, failure.tail))
-    return next((line.strip() for line in said.splitlines() if pattern.search(line)), "")[:300]
+    output = "\n".join((failure.message, failure.traceback, failure.tail))
+    return next((line.strip() for line in output.splitlines() if pattern.search(line)), "")[:300]

@@ -53,7 +53,7 @@ class Fitness:
         home.mkdir(parents=True, exist_ok=True)
         self._own = {entry.name for entry in home.iterdir()} | {"runs", "manifest.json", CACHE, TEMPORARY}
         self._broken = ""
-        self._said: str | None = None
+        self._last_trouble: str | None = None
         self._schedule = DueTimer(LOOK_EVERY, clock)
 
     def look(self) -> str | None:
@@ -61,12 +61,12 @@ class Fitness:
         due."""
         if self._schedule.due():
             self._look()
-        return self._said
+        return self._last_trouble
 
     def look_again(self) -> str | None:
         """The same reason, checked now. To be called after a job."""
         self._look()
-        return self._said
+        return self._last_trouble
 
     def blame(self, fault: FaultKind | None, words: str) -> None:
         """Note that this machine failed a job. A GPU, or an agent, that failed is not trusted again until the agent
@@ -81,10 +81,10 @@ class Fitness:
 
     def tidy(self) -> None:
         """Remove what a job left outside of its run directory, in the state folder and in the agent's own folders."""
-        left = [entry for entry in self._home.iterdir() if entry.name not in self._own]
+        leftovers = [entry for entry in self._home.iterdir() if entry.name not in self._own]
         for folder in self._swept:
-            left.extend(_owned(folder))
-        for entry in left:
+            leftovers.extend(_owned(folder))
+        for entry in leftovers:
             _log.info("removing %s, which a job left", entry)
             if entry.is_dir() and not entry.is_symlink():
                 remove_tree(entry)
@@ -95,10 +95,10 @@ class Fitness:
             remove_tree(self._home / CACHE)
 
     def _look(self) -> None:
-        self._said = self._trouble()
-        if self._said is not None and self._gpus and self.hardware.gpus < self._gpus:
+        self._last_trouble = self._trouble()
+        if self._last_trouble is not None and self._gpus and self.hardware.gpus < self._gpus:
             self.hardware = measure()  # a driver may be late at boot
-            self._said = self._trouble()
+            self._last_trouble = self._trouble()
 
     def _trouble(self) -> str | None:
         if self._broken:
@@ -112,7 +112,7 @@ class Fitness:
         return None
 
 
-def known_type(manifest: Manifest, name: str) -> InstanceType | None:
+def find_type(manifest: Manifest, name: str) -> InstanceType | None:
     """Return an instance type by the catalog and the cluster's own types; None for an unknown one."""
     try:
         return builtin().with_types(manifest.instance_types).get(name)
@@ -122,7 +122,7 @@ def known_type(manifest: Manifest, name: str) -> InstanceType | None:
 
 def expected_gpus(manifest: Manifest, instance_type: str) -> int | None:
     """The number of GPUs of an instance type by the catalogue; None for an unknown type."""
-    kind = known_type(manifest, instance_type)
+    kind = find_type(manifest, instance_type)
     return kind.gpus if kind is not None else None
 
 

@@ -24,9 +24,16 @@ from everspot_store.file_tree import EntryKind, FileTree, TreeEntry, escape_path
 from pydantic import JsonValue
 
 from everspot_train.agent.artifacts.assess import REST, Assessment, Assessor, ProgramEnd
-from everspot_train.agent.artifacts.copies import Changed, UnreadableFile, copy_files, copy_growing, find_torn, stamp_of
+from everspot_train.agent.artifacts.copies import (
+    Changed,
+    UnreadableFile,
+    copy_files,
+    copy_growing,
+    find_torn,
+    read_stamp,
+)
 from everspot_train.agent.artifacts.look import FolderWatch, Look
-from everspot_train.agent.artifacts.plan import LastPublication, PublicationPlan, entry_of, is_due, plan, without
+from everspot_train.agent.artifacts.plan import LastPublication, PublicationPlan, describe_entry, is_due, plan, without
 from everspot_train.agent.artifacts.rhythm import Rhythm
 from everspot_train.agent.outcome import Say
 from everspot_train.agent.skips import Skips
@@ -65,7 +72,7 @@ class _Published:
     """The content of the newest checkpoint. `sent`: the upload time of each publication's parts, as far as it is known
     and they are this job's own."""
 
-    kept: LastPublication = field(default_factory=LastPublication)
+    last: LastPublication = field(default_factory=LastPublication)
     parts: Mapping[str, Part] = field(default_factory=dict)
     sent: Mapping[str, datetime] = field(default_factory=dict)
 
@@ -87,9 +94,9 @@ class FolderKeeper:
         checkpoints: the job's checkpoints, opened under the owner's epoch and guarded by its lease.
         folder: the program's folder, which need not exist.
         scratch: the folder for copies, so that a file that changes during the upload does no harm.
-        every: the job's checkpoint interval.
+        interval: the job's checkpoint interval.
         keep: the number of checkpoints that stay.
-        say: writes events.
+        emit: writes events.
 
     Attributes:
         took: how long the last publication took.
@@ -102,9 +109,9 @@ class FolderKeeper:
         checkpoints: Checkpoints,
         folder: Path,
         scratch: Path,
-        every: timedelta | None,
+        interval: timedelta | None,
         keep: int,
-        say: Say,
+        emit: Say,
         clock: Clock,
     ) -> None:
         self._checkpoints = checkpoints
@@ -112,15 +119,15 @@ class FolderKeeper:
         self._root = os.fsencode(folder)
         self._watch = FolderWatch(self._root)
         self._copies = scratch / "folder"
-        self._interval = every or INTERVAL
-        self._spacing = min(every, SPACING) if every is not None else SPACING
+        self._interval = interval or INTERVAL
+        self._spacing = min(interval, SPACING) if interval is not None else SPACING
         self._keep = keep
-        self._say = say
+        self._emit = emit
         self._clock = clock
         self._lock = threading.Lock()
         self._timer = DueTimer(_LOOK_EVERY, clock)
         self._assessor = Assessor()
-        self._skips = Skips("checkpoints", say)
+        self._skips = Skips("checkpoints", emit)
         self._published = _Published()
         self._assessed = Assessment()
         self._dirty: set[bytes] = set()
@@ -150,7 +157,7 @@ class FolderKeeper:
             first = by_failed_loads(stored)[0]
             if first is not newest:
                 count = sum(checkpoint.failed_loads for checkpoint in stored)
-                self._say(EventKind.FELL_BACK, from_step=newest.step, to_step=first.step, count=count)
+                self._emit(EventKind.FELL_BACK, from_step=newest.step, to_step=first.step, count=count)
         if len(stored) > 1 and stored[0].epoch == stored[1].epoch:
             self._usual_gap = self._clock.to_real(stored[0].created_at - stored[1].created_at)
         if newest is not None and newest.info.get(KIND) == FOLDER:
@@ -184,7 +191,7 @@ class FolderKeeper:
                 self._dirty |= look.mapped
                 assessment = self._assessor.observe(look)
                 aged = self._published.aged(self._clock.now())
-                if waited and (aged or is_due(look, assessment, self._published.kept, self._dirty)):
+                if waited and (aged or is_due(look, assessment, self._published.last, self._dirty)):
                     if thorough and self._publish(look, assessment, "interval", copy=True):
                         break
                     thorough = True  # before anything is published, it must be known who writes
@@ -200,13 +207,13 @@ class FolderKeeper:
         with self._lock:
             look = self._watch.look(self._clock.monotonic(), thorough=True)
             assessment = self._assessor.conclude(look, ended)
-            if is_due(look, assessment, self._published.kept, self._dirty):
+            if is_due(look, assessment, self._published.last, self._dirty):
                 self._publish(look, assessment, "final", copy=False)
                 assessment = self._assessed
             special = {path: item for path, item in look.items.items() if item.kind is None}
             skipped = dict.fromkeys(look.unfinished, "names that end in .tmp are unfinished")
             skipped |= dict.fromkeys(special, "it is neither a file, a folder nor a symbolic link")
-            self._skips.tell(skipped | assessment.left_out)
+            self._skips.report(skipped | assessment.left_out)
 
     def note_failed_load(self, *, library: bool) -> None:
         """Note that the program failed before it had written anything after the checkpoint that it began with, so that
@@ -223,7 +230,7 @@ class FolderKeeper:
         began, now = self._clock.monotonic(), self._clock.now()
         self._assessed = assessment
         while True:
-            draft = plan(look, assessment, self._published.kept)
+            draft = plan(look, assessment, self._published.last)
             if not draft.units and not draft.carried:
                 return False
             entries, sources = self._draft_entries(draft, look, now)
@@ -233,13 +240,13 @@ class FolderKeeper:
                 return False
             except UnreadableFile as error:
                 self._assessed = assessment = without(assessment, {error.path: error.reason})
-                if not is_due(look, assessment, self._published.kept, self._dirty):
+                if not is_due(look, assessment, self._published.last, self._dirty):
                     return False
                 continue
             except OSError as error:
                 _log.warning("the folder of checkpoints was not copied: %s", error)
                 return False
-            stamps = self._published.kept.stamps
+            stamps = self._published.last.stamps
             new = {path for path in files if stamps.get(path) != look.items[path].stamp or path in self._dirty}
             judged = {path: file for path, file in files.items() if path in new - assessment.others}
             torn = find_torn(judged, draft.units, assessment.doubtful)
@@ -247,7 +254,7 @@ class FolderKeeper:
                 break
             assessment = without(assessment, torn)
             self._assessed = assessment
-            if not is_due(look, assessment, self._published.kept, self._dirty):
+            if not is_due(look, assessment, self._published.last, self._dirty):
                 self._skips.tell_lasting(assessment.left_out, began)
                 return False
         self._assessed, self._began = assessment, began
@@ -260,16 +267,16 @@ class FolderKeeper:
         """The tree of a publication, and the name of the part of each file that has to be uploaded."""
         entries, sources = list[TreeEntry](), dict[bytes, str]()
         firsts = dict[int, TreeEntry]()
-        kept = self._published.kept
+        last = self._published.last
         for path in sorted(draft.units):
             item = look.items[path]
-            entry = entry_of(path, item, draft.units[path])
+            entry = describe_entry(path, item, draft.units[path])
             first = firsts.get(item.inode)
             if item.kind is EntryKind.FILE and first is not None:
                 entry = entry.model_copy(update={"same_as": first.path, "content": first.content})
             elif item.kind is EntryKind.FILE:
-                same = kept.stamps.get(path) == item.stamp and path not in self._dirty
-                part = self._published.fresh_part(kept.entries.get(path), now) if same else None
+                same = last.stamps.get(path) == item.stamp and path not in self._dirty
+                part = self._published.fresh_part(last.entries.get(path), now) if same else None
                 name = part.name if part is not None else f"{self._next}-{len(sources)}"
                 if part is None:
                     sources[path] = name
@@ -282,7 +289,7 @@ class FolderKeeper:
         for path in sorted(draft.folders):
             folder = look.items.get(path)
             if folder is not None and folder.kind is EntryKind.DIRECTORY:
-                entries.append(entry_of(path, folder, b""))
+                entries.append(describe_entry(path, folder, b""))
         return entries, sources
 
     def _sources(
@@ -294,7 +301,7 @@ class FolderKeeper:
         logs = {path: name for path, name in sources.items() if path in assessment.others}
         copies = copy_files(self._root, state, look, self._copies) | copy_growing(self._root, logs, self._copies)
         for path in assessment.settings:  # one that is rewritten belongs to the next round
-            if stamp_of(self._root, path) != look.items[path].stamp:
+            if read_stamp(self._root, path) != look.items[path].stamp:
                 raise Changed(os.fsdecode(path))
         return copies
 
@@ -328,9 +335,9 @@ class FolderKeeper:
         done = self._checkpoints.publish(self._next, {**files, TREE: tree}, info, self._keep, unchanged)
         self._next = done.step + 1
         stamps = {path: look.items[path].stamp for path in draft.units}
-        stamps |= {path: stamp for path, stamp in published.kept.stamps.items() if path in draft.carried}
-        kept = LastPublication({_path(entry): entry for entry in entries}, stamps)
-        self._published = _Published(kept, {part.name: part for part in done.parts}, sent)
+        stamps |= {path: stamp for path, stamp in published.last.stamps.items() if path in draft.carried}
+        publication = LastPublication({_path(entry): entry for entry in entries}, stamps)
+        self._published = _Published(publication, {part.name: part for part in done.parts}, sent)
         self._dirty -= draft.present
         self._dirty |= look.mapped
         self._publications += 1
@@ -342,7 +349,7 @@ class FolderKeeper:
         count = sum(1 for entry in entries if entry.kind is EntryKind.FILE)
         size = sum(part.size for part in done.parts if part.name != TREE)
         seconds = round(self.took.total_seconds(), 3)
-        self._say(EventKind.CHECKPOINTED, files=count, bytes=size, seconds=seconds, trigger=trigger)
+        self._emit(EventKind.CHECKPOINTED, files=count, bytes=size, seconds=seconds, trigger=trigger)
         shutil.rmtree(self._copies, ignore_errors=True)
         try:
             self._checkpoints.retire()
@@ -358,7 +365,7 @@ class FolderKeeper:
         else:
             tree = FileTree(entries=[TreeEntry(path=escape_path(os.fsencode(n)), content=n) for n in parts])
         problems = put_back(tree.entries, self.folder, lambda entry: self._copies / entry.content)
-        self._skips.tell({unescape_path(path): reason for path, reason in problems.items()})
+        self._skips.report({unescape_path(path): reason for path, reason in problems.items()})
         shutil.rmtree(self._copies, ignore_errors=True)
         look = self._watch.look(self._clock.monotonic(), thorough=True)
         self._assessor = Assessor(_rhythm(checkpoint.info.get(RHYTHM)))
@@ -380,7 +387,7 @@ class FolderKeeper:
         if checkpoint is not None and any(part.name == USER_TREE for part in checkpoint.parts):
             tree = FileTree.read((self._copies / USER_TREE).read_bytes())
             problems = put_back(tree.entries, self.folder, lambda entry: self._copies / entry.content)
-            self._skips.tell({unescape_path(path): reason for path, reason in problems.items()})
+            self._skips.report({unescape_path(path): reason for path, reason in problems.items()})
         shutil.rmtree(self._copies, ignore_errors=True)
 
     def _tell_if_overdue(self, assessment: Assessment) -> None:
@@ -391,12 +398,12 @@ class FolderKeeper:
         if self._kept_at is None:
             self._kept_at = self._clock.monotonic()
         waited = self._clock.monotonic() - self._kept_at
-        rest = REST if assessment.reason else timedelta()  # what was just written may be complete after it
-        if waited < max(self._interval, self._usual_gap) * self._overdue + rest:
+        settling = REST if assessment.reason else timedelta()  # what was just written may be complete after it
+        if waited < max(self._interval, self._usual_gap) * self._overdue + settling:
             return
         new, yet = (" new", "") if self.durable else ("", " yet")
         empty = f"the program has written nothing{new} into the folder checkpoints{yet}"
-        self._say(
+        self._emit(
             EventKind.NOT_CHECKPOINTED,
             intervals=self._overdue,
             seconds=round(waited.total_seconds(), 1),

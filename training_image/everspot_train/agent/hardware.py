@@ -58,14 +58,14 @@ def _gpus() -> list[tuple[str, float]]:
 
 def parse_gpus(text: str) -> list[tuple[str, float]]:
     """(model as the catalogue names it, memory in GiB) of each GPU, from the CSV of `nvidia-smi`."""
-    found = []
+    gpus = []
     for line in text.splitlines():
         name, _, memory = line.rpartition(",")
         if name and memory.strip().isdigit():
             model = re.split(r"[ -]", name.strip().removeprefix("NVIDIA ").removeprefix("Tesla "))[0]
             size = nominal(int(memory) / 1024)
-            found.append((_BIGGER_TWINS.get((model, round(size)), model), size))
-    return found
+            gpus.append((_BIGGER_TWINS.get((model, round(size)), model), size))
+    return gpus
 
 
 def nominal(measured_gib: float) -> float:

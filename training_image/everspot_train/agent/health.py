@@ -52,8 +52,8 @@ class Health:
             timeout = 5  # a connection that says nothing is given up
 
             def do_GET(self) -> None:
-                known = self.path.partition("?")[0] == PATH
-                status = (200 if health.healthy() else 503) if known else 404
+                is_health_path = self.path.partition("?")[0] == PATH
+                status = (200 if health.healthy() else 503) if is_health_path else 404
                 self.send_response(status)
                 self.send_header("Content-Length", "0")
                 self.end_headers()

@@ -64,17 +64,17 @@ class Heartbeat:
     ) -> None:
         """Write the record if it is due. If the store fails, the next beat tries again."""
         self._detail, self._residents = detail, residents
-        said = (state, job, notice, detail, residents)
+        content = (state, job, notice, detail, residents)
         now = self._clock.monotonic()
         wait = (
             MIN_SPACING
-            if said != self._last_said
+            if content != self._last_said
             else self._manifest.limits.beat_of(busy=job is not None or bool(residents))
         )
         if self._last_at is not None and now - self._last_at < wait:
             return
         self._put(state, job, notice)
-        self._last_said = said
+        self._last_said = content
 
     def last_word(self, notice: Notice | None) -> None:
         """Report GONE, after waiting for the spacing."""

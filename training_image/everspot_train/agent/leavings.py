@@ -15,7 +15,7 @@ from everspot_train.agent.artifacts.assess import ProgramEnd
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.folder import FolderKeeper
 from everspot_train.agent.outcome import Say
-from everspot_train.agent.skips import tell_skipped
+from everspot_train.agent.skips import emit_skipped
 from everspot_train.agent.threads import within
 from everspot_train.rundir import RESTORED, Status, TrainingPhase
 
@@ -38,14 +38,14 @@ class Leavings:
     `restored`: whether the folder of checkpoints was put back before the program was started.
     """
 
-    def __init__(self, store: Store, job: JobKey, clock: Clock, say: Say) -> None:
+    def __init__(self, store: Store, job: JobKey, clock: Clock, emit: Say) -> None:
         self.folder: FolderKeeper | None = None
         self.restored = False
         self.outputs: Path | None = None
         self._store = store
         self._job = job
         self._clock = clock
-        self._say = say
+        self._emit = emit
         self._launched = False
         self._outputs_kept = False
 
@@ -80,8 +80,10 @@ class Leavings:
         if folder is None or not self._launched or ending.reason is Reason.CANCEL:
             return
         ended = how_ended(exit_code)
-        left = stop.deadline - self._clock.monotonic() - RELEASE_TIME if stop and stop.deadline is not None else None
-        if not within(left, lambda: self._quietly("folder", lambda: folder.keep_last(ended))):
+        remaining = (
+            stop.deadline - self._clock.monotonic() - RELEASE_TIME if stop and stop.deadline is not None else None
+        )
+        if not within(remaining, lambda: self._quietly("folder", lambda: folder.keep_last(ended))):
             _log.warning("job %s, epoch %d: no time is left to keep its folder", *self._job)
 
     def note_failed_load(self, ending: Ending, exit_code: int | None, status: Status | None, scratch: Path) -> None:
@@ -106,15 +108,15 @@ class Leavings:
 
         def keep() -> None:
             _, skipped = outputs.keep(self._job.epoch, folder, lambda: self._clock.monotonic() < end)
-            tell_skipped(self._say, "outputs", skipped)
+            emit_skipped(self._emit, "outputs", skipped)
 
         within(limit, lambda: self._quietly("outputs", keep))
 
-    def _quietly(self, what: str, action: Callable[[], None]) -> None:
+    def _quietly(self, subject: str, action: Callable[[], None]) -> None:
         try:
             action()
         except (StoreError, OSError, ValueError) as error:  # an agent that ends for a file would lose much more
-            _log.warning("job %s, epoch %d: %s not kept: %s", *self._job, what, error)
+            _log.warning("job %s, epoch %d: %s not kept: %s", *self._job, subject, error)
 
 
 def how_ended(exit_code: int | None) -> ProgramEnd:

@@ -26,15 +26,15 @@ class SignsOfLife:
         self._processor = processor
         self._clock = clock
         self.last = clock.monotonic()
-        self._seen = traces()
+        self._last_traces = traces()
         self._measured_at = self.last
         self._used = processor()
 
     def look(self) -> timedelta:
         """Return the monotonic moment of the last sign of life."""
         now, traces = self._clock.monotonic(), self._traces()
-        if traces != self._seen:
-            self._seen, self.last = traces, now
+        if traces != self._last_traces:
+            self._last_traces, self.last = traces, now
         if now - self._measured_at >= WINDOW:
             used, before = self._processor(), self._used
             least = LEAST_USE * (now - self._measured_at).total_seconds()

@@ -22,11 +22,11 @@ _log = logging.getLogger(__name__)
 
 
 class Mailbox:
-    """The messages of one ownership of a job. `whose`: its name in logs. Moments are monotonic."""
+    """The messages of one ownership of a job. `owner`: its name in logs. Moments are monotonic."""
 
-    def __init__(self, run_dir: RunDir, whose: str) -> None:
+    def __init__(self, run_dir: RunDir, owner: str) -> None:
         self._run_dir = run_dir
-        self._whose = whose
+        self._owner = owner
         self._status: Status | None = None
         self._complaint = ""
         self._status_stamp: tuple[int, int, int] | None = None
@@ -43,7 +43,7 @@ class Mailbox:
     def status(self) -> Status | None:
         """The trainer's last report; None before the first. A file that cannot be read counts as no new report."""
         try:
-            stat = self._run_dir.path_of(Status).stat()
+            stat = self._run_dir.file_path(Status).stat()
             stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)  # the kernel's clock is too coarse to tell two writes
             if stamp != self._status_stamp:
                 self._status = self._run_dir.read(Status)
@@ -82,4 +82,4 @@ class Mailbox:
         except FileNotFoundError:  # abandoned and cleaned meanwhile
             return
         except OSError as error:
-            _log.error("%s: %s not written: %s", self._whose, document.file_name, error)
+            _log.error("%s: %s not written: %s", self._owner, document.file_name, error)

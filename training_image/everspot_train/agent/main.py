@@ -24,7 +24,7 @@ from everspot_train.agent.fitness import Fitness, expected_gpus
 from everspot_train.agent.hardware import measure
 from everspot_train.agent.health import health_at
 from everspot_train.agent.heartbeat import Heartbeat
-from everspot_train.agent.metadata import manifest_of
+from everspot_train.agent.metadata import read_manifest
 from everspot_train.agent.own_log import OwnLog
 from everspot_train.agent.process import LocalLauncher
 from everspot_train.agent.program import LAUNCHER_VARIABLE
@@ -100,7 +100,7 @@ def _run(options: argparse.Namespace, own_log: OwnLog) -> int:
     leave = agent.run()
     if health is not None:
         health.close()
-    _log.info("leaving: %s", leave.why)
+    _log.info("leaving: %s", leave.reason)
     if leave.poweroff:
         _leave_machine(metadata)
     return 0
@@ -160,11 +160,11 @@ def _agent(
 
 def _introduce(metadata: Metadata, clock: Clock) -> tuple[Manifest, Identity]:
     """Read manifest and identity. The metadata service may be late at boot, so it is asked for about a minute."""
-    for left in range(BOOT_ATTEMPTS - 1, -1, -1):
+    for attempts_left in range(BOOT_ATTEMPTS - 1, -1, -1):
         try:
-            return manifest_of(metadata), metadata.identity()
+            return read_manifest(metadata), metadata.identity()
         except MetadataUnavailable as error:
-            if not left:
+            if not attempts_left:
                 raise BootError(f"the metadata service does not answer: {error}") from error
             _log.warning("the metadata service does not answer yet: %s", error)
         except MetadataError as error:

@@ -21,26 +21,26 @@ _DIGITS = 3
 
 def of_group(group: Path) -> float | None:
     """GiB that a control group holds; None if it does not count memory."""
-    told = _fields(group / "memory.stat")
-    if "anon" not in told:
+    statistics = _fields(group / "memory.stat")
+    if "anon" not in statistics:
         return None
-    return (told["anon"] + told.get("shmem", 0)) / _GIB
+    return (statistics["anon"] + statistics.get("shmem", 0)) / _GIB
 
 
 def of_processes(pids: Iterable[int]) -> float | None:
     """GiB that these processes hold; None if none of them lives. Shared memory counts once, by the process that has
     most of it."""
-    private, shared, found = 0, 0, False
+    private, shared, any_alive = 0, 0, False
     for pid in pids:
-        told = _fields(PROC / str(pid) / "status")
-        if "RssAnon" in told:
-            found = True
-            private += told["RssAnon"]
-            shared = max(shared, told.get("RssShmem", 0))
-    return (private + shared) * 1024 / _GIB if found else None
+        status = _fields(PROC / str(pid) / "status")
+        if "RssAnon" in status:
+            any_alive = True
+            private += status["RssAnon"]
+            shared = max(shared, status.get("RssShmem", 0))
+    return (private + shared) * 1024 / _GIB if any_alive else None
 
 
-def most(last: Progress, held: float | None, status: Status | None) -> dict[str, Any]:
+def most(last: Progress, memory_gib: float | None, status: Status | None) -> dict[str, Any]:
     """The memory fields of the next progress: the most that was seen so far, in this attempt or an earlier one."""
     gpu = status.gpu_memory_gib if status is not None else None
     if status is not None and status.mixed and last.mixed is False:
@@ -48,15 +48,15 @@ def most(last: Progress, held: float | None, status: Status | None) -> dict[str,
             update={"gpu_memory_gib": None}
         )  # measured in fp32, which it does not train in any longer
     return {
-        "memory_gib": _more(last.memory_gib, held),
+        "memory_gib": _more(last.memory_gib, memory_gib),
         "gpu_memory_gib": _more(last.gpu_memory_gib, gpu),
         "mixed": last.mixed if status is None or status.mixed is None else status.mixed,
     }
 
 
 def _more(before: float | None, now: float | None) -> float | None:
-    given = [value for value in (before, now) if value is not None]
-    return round(max(given), _DIGITS) if given else None
+    known_values = [value for value in (before, now) if value is not None]
+    return round(max(known_values), _DIGITS) if known_values else None
 
 
 def _fields(path: Path) -> dict[str, int]:

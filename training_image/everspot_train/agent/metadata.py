@@ -14,7 +14,7 @@ SOURCE = "metadata"
 _log = logging.getLogger(__name__)
 
 
-def manifest_of(metadata: Metadata) -> Manifest:
+def read_manifest(metadata: Metadata) -> Manifest:
     """The manifest that the infrastructure handed to this instance.
 
     Raises:
@@ -30,7 +30,7 @@ def manifest_of(metadata: Metadata) -> Manifest:
     return manifest
 
 
-def interruption_of(metadata: Metadata, clock: Clock) -> Notice | None:
+def read_interruption(metadata: Metadata, clock: Clock) -> Notice | None:
     """The notice that this instance will be taken away; None while there is none. Raises `MetadataError`."""
     at = metadata.interruption()
     if at is None:
@@ -38,7 +38,7 @@ def interruption_of(metadata: Metadata, clock: Clock) -> Notice | None:
     return Notice(kind=NoticeKind.INTERRUPTION, source=SOURCE, seen_at=clock.now(), action_at=at)
 
 
-def rebalance_of(metadata: Metadata, clock: Clock) -> Notice | None:
+def read_rebalance(metadata: Metadata, clock: Clock) -> Notice | None:
     """The rebalance recommendation; None while there is none. Raises `MetadataError`."""
     at = metadata.rebalance()
     if at is None:

@@ -28,7 +28,7 @@ class Outbox:
         """The stamp of an event that happens now."""
         return self._writer.now()
 
-    def say(self, kind: EventKind, **data: JsonValue) -> None:
+    def emit(self, kind: EventKind, **data: JsonValue) -> None:
         """Add an event that happens now."""
         self.put(kind, self.now(), data)
 

@@ -27,7 +27,7 @@ class Say(Protocol):
 
 
 def write_outcome(
-    say: Say,
+    emit: Say,
     ending: Ending,
     stop: StopDemand | None,
     status: Status | None,
@@ -43,30 +43,30 @@ def write_outcome(
     """
     reason = ending.reason
     if reason is Reason.FINISHED:
-        say(EventKind.FINISHED, step=ending.step, metrics=dict(status.metrics) if status else {})
+        emit(EventKind.FINISHED, step=ending.step, metrics=dict(status.metrics) if status else {})
     elif reason is Reason.CANCEL:
-        say(EventKind.CANCELLED, step=ending.step, durable_step=ending.durable_step)
+        emit(EventKind.CANCELLED, step=ending.step, durable_step=ending.durable_step)
     elif reason is Reason.BUDGET:
-        say(EventKind.FAILED, reason=reason.value, message="a limit of the job's budget was reached")
+        emit(EventKind.FAILED, reason=reason.value, message="a limit of the job's budget was reached")
     elif reason.failure:
-        _write_failure(say, ending, record, spec, tail)
+        _write_failure(emit, ending, record, spec, tail)
     elif ending.unstarted and transitions.gives_up(record, reason):
-        say(EventKind.FAILED, reason=_failed_as(reason).value, message=message_of(ending, tail))
+        emit(EventKind.FAILED, reason=_failed_as(reason).value, message=short_message(ending, tail))
     elif started:
-        say(
+        emit(
             EventKind.INTERRUPTED,
             reason=reason.value,
             step=ending.step,
             durable_step=ending.durable_step,
             notice_to_durable_seconds=notice_to_durable(ending, stop, status),
-            **({"message": message_of(ending, tail)} if ending.unstarted else {}),
+            **({"message": short_message(ending, tail)} if ending.unstarted else {}),
         )
 
 
-def _write_failure(say: Say, ending: Ending, record: JobRecord, spec: JobSpec, tail: str) -> None:
+def _write_failure(emit: Say, ending: Ending, record: JobRecord, spec: JobSpec, tail: str) -> None:
     attempt = record.errors + 1
-    message = message_of(ending, tail)
-    say(
+    message = short_message(ending, tail)
+    emit(
         EventKind.ERROR,
         exit_code=ending.exit_code,
         signal=signal_name(ending.exit_code),
@@ -76,7 +76,7 @@ def _write_failure(say: Say, ending: Ending, record: JobRecord, spec: JobSpec, t
         reason=ending.reason.value,
     )
     if ending.hopeless or attempt > spec.retries.errors:
-        say(EventKind.FAILED, reason=ending.reason.value, message=message)
+        emit(EventKind.FAILED, reason=ending.reason.value, message=message)
 
 
 def _failed_as(reason: Reason) -> Reason:
@@ -96,19 +96,19 @@ def notice_to_durable(ending: Ending, stop: StopDemand | None, status: Status | 
     return max(0.0, (status.durable_at - stop.seen_at).total_seconds())
 
 
-def message_of(ending: Ending, tail: str) -> str:
+def short_message(ending: Ending, tail: str) -> str:
     """A short text for the error event: the program's own message, else the end of its output."""
     return (ending.message or _own(tail) or "the program ended without a word")[-MESSAGE_CHARACTERS:]
 
 
-def detail_of(ending: Ending, tail: str) -> str:
+def long_detail(ending: Ending, tail: str) -> str:
     """The text for the job's record: the message, then the traceback or else the end of the output. Empty unless the
     program failed or could not be started."""
     if not ending.reason.failure and not ending.unstarted:
         return ""
     message = ending.message[:MESSAGE_CHARACTERS]
-    rest = (ending.traceback.strip() or _own(tail))[-(transitions.DETAIL_LIMIT - MESSAGE_CHARACTERS - 1) :]
-    return f"{message}\n{rest}".strip()
+    tail_text = (ending.traceback.strip() or _own(tail))[-(transitions.DETAIL_LIMIT - MESSAGE_CHARACTERS - 1) :]
+    return f"{message}\n{tail_text}".strip()
 
 
 def _own(tail: str) -> str:

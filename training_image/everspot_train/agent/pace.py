@@ -30,7 +30,7 @@ class StepPace:
     usual: timedelta | None = None
     stalled: Stalled | None = None
 
-    def seen(
+    def observe(
         self, status: Status | None, now: timedelta, *, alive_at: timedelta, restart: bool
     ) -> tuple["StepPace", Stalled | None]:
         """The pace after one more look, and the stall if there is one that was not reported yet. `alive_at`: when the

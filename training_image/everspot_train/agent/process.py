@@ -22,11 +22,11 @@ from everspot_train.agent.containment import (
     ControlGroups,
     become_subreaper,
     descendants,
-    kill_all_of,
+    find_processes,
     kill_descendants,
+    kill_processes,
     kill_these,
     own_group,
-    processes_of,
 )
 from everspot_train.agent.process_table import cpu_seconds, read_processes
 from everspot_train.agent.termination import Termination
@@ -120,7 +120,7 @@ class LocalProcess:
         counted = memory.of_group(self._group.path) if self._group is not None else None
         if counted is not None:
             return counted
-        return memory.of_processes(processes_of(self._run_dir))
+        return memory.of_processes(find_processes(self._run_dir))
 
     def cpu_seconds(self) -> float | None:
         """Of its living processes and of those children that they have waited for."""
@@ -148,7 +148,7 @@ class LocalProcess:
 
     def _members(self) -> set[int]:
         """The processes of the job, as far as they are known to be its own."""
-        members = set(processes_of(self._run_dir))
+        members = set(find_processes(self._run_dir))
         if self._group is not None:
             members.update(self._group.processes())
         if self._process.poll() is None:
@@ -169,7 +169,7 @@ class LocalProcess:
             self._process.kill()
         if self._group is not None:
             self._group.end()
-        kill_all_of(self._run_dir)
+        kill_processes(self._run_dir)
         if self._living is not None:
             self._living.end(self._process.pid, family)
         self._process.wait()
@@ -251,4 +251,4 @@ class LocalLauncher:
     def clear(self) -> int:
         """Kill what an earlier agent of this machine left running, in its groups or with its run directories."""
         self._groups.end_all()
-        return kill_all_of(self._runs)
+        return kill_processes(self._runs)

@@ -19,7 +19,7 @@ def read_processes(pids: Iterable[int]) -> dict[int, ProcessInfo]:
 
 def cpu_seconds(pids: Iterable[int]) -> float | None:
     """The processor time of these processes and of the children that they have waited for; None if none is found."""
-    ticks = [taken for pid in pids if (taken := _ticks(pid)) is not None]
+    ticks = [process_ticks for pid in pids if (process_ticks := _ticks(pid)) is not None]
     return sum(ticks) / os.sysconf("SC_CLK_TCK") if ticks else None
 
 

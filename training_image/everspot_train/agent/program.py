@@ -31,28 +31,28 @@ HOME = "home"
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 
-def processes_of(spec: JobSpec) -> int:
+def process_count(spec: JobSpec) -> int:
     """The number of processes: one for each GPU that the job asked for, whatever the machine has; one without GPUs."""
     return max(1, spec.resources.gpus)
 
 
-def threads_of(spec: JobSpec, vcpus: int) -> int:
+def thread_count(spec: JobSpec, vcpus: int) -> int:
     """The threads of each process: the job's vCPUs, at most the machine's `vcpus`, divided among its processes."""
-    return max(1, min(spec.resources.vcpus, vcpus) // processes_of(spec))
+    return max(1, min(spec.resources.vcpus, vcpus) // process_count(spec))
 
 
 def too_many_threads(spec: JobSpec, vcpus: int) -> str | None:
     """The log's warning for a job that asks for more threads than it has vCPUs; None for others."""
     try:
-        asked = int(spec.env.get(THREADS_VARIABLE, "0"))
+        requested = int(spec.env.get(THREADS_VARIABLE, "0"))
     except ValueError:  # a list, one number for each level of nesting
         return None
-    fitting, processes = threads_of(spec, vcpus), processes_of(spec)
-    if asked <= fitting:
+    fitting, processes = thread_count(spec, vcpus), process_count(spec)
+    if requested <= fitting:
         return None
     return (
-        f"{THREADS_VARIABLE}={asked} in each of {processes} process{'es' if processes > 1 else ''} is more than the "
-        f"job's share of {min(spec.resources.vcpus, vcpus)} vCPUs: threads that wait for each other spin. Without "
+        f"{THREADS_VARIABLE}={requested} in each of {processes} process{'es' if processes > 1 else ''} is more than "
+        f"the job's share of {min(spec.resources.vcpus, vcpus)} vCPUs: threads that wait for each other spin. Without "
         f"the variable each has {fitting}"
     )
 
@@ -60,7 +60,7 @@ def too_many_threads(spec: JobSpec, vcpus: int) -> str | None:
 def command_for(spec: JobSpec, launcher: str | None) -> list[str]:
     """The command line of a job on one machine. A job of one process gets no torchrun, which would first import torch
     for itself, and take seconds and some hundred MiB for it."""
-    processes = processes_of(spec)
+    processes = process_count(spec)
     if launcher:
         head = shlex.split(launcher)
     elif processes == 1:
@@ -106,8 +106,8 @@ def environment_for(
     The number of threads depends on the job and not on the machine. So it is the same wherever the job runs, a resume
     computes the same numbers, and two jobs that share a machine do not spin against each other.
     """
-    asked = {
-        THREADS_VARIABLE: str(threads_of(spec, vcpus)),
+    derived = {
+        THREADS_VARIABLE: str(thread_count(spec, vcpus)),
         "PYTHONUNBUFFERED": "1",
         SHUTDOWN_VARIABLE: str(SHUTDOWN_SECONDS),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order in which the GPUs were counted
@@ -118,10 +118,10 @@ def environment_for(
         "TMPDIR": str(temporary),
     }
     reserved = job_rules().reserved
-    wanted = {name: value for name, value in spec.env.items() if not name.startswith(reserved)}
-    ours = {name: value for name, value in base.items() if name.startswith(reserved)}
-    ours[ERROR_FILE_VARIABLE] = str(folder / ERROR_FILE)
-    ours[CHECKPOINT_DIR_VARIABLE] = str(cwd / CHECKPOINTS)
-    ours[OUTPUT_DIR_VARIABLE] = str(cwd / OUTPUTS)
-    alone = ALONE if processes_of(spec) == 1 else {}
-    return {**base, **asked, **alone, **wanted, **ours}
+    job_variables = {name: value for name, value in spec.env.items() if not name.startswith(reserved)}
+    reserved_variables = {name: value for name, value in base.items() if name.startswith(reserved)}
+    reserved_variables[ERROR_FILE_VARIABLE] = str(folder / ERROR_FILE)
+    reserved_variables[CHECKPOINT_DIR_VARIABLE] = str(cwd / CHECKPOINTS)
+    reserved_variables[OUTPUT_DIR_VARIABLE] = str(cwd / OUTPUTS)
+    alone = ALONE if process_count(spec) == 1 else {}
+    return {**base, **derived, **alone, **job_variables, **reserved_variables}

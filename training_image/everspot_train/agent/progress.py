@@ -9,7 +9,7 @@ from everspot_train.rundir import Status, TrainingPhase
 BEFORE_TRAINING = (TrainingPhase.STARTING, TrainingPhase.RESTORING)
 
 
-def progress_of(status: Status, last: Progress, stalled_seconds: float | None, used: dict[str, Any]) -> Progress:
+def report_progress(status: Status, last: Progress, stalled_seconds: float | None, used: dict[str, Any]) -> Progress:
     """The progress to report. `last`: that of the record; `used`: memory.
 
     Until the program has reported the step from which it continues, the step is that of the newest checkpoint in the

@@ -150,12 +150,12 @@ class JobRunner:
             except Exception as error:
                 self._note("the folder of checkpoints", error)
 
-    def _note(self, what: str, error: Exception) -> None:
+    def _note(self, subject: str, error: Exception) -> None:
         """Log an unexpected exception, once. Training goes on: to end it would lose more."""
-        words = f"{what}: {type(error).__name__}: {error}"
+        words = f"{subject}: {type(error).__name__}: {error}"
         if words not in self._noted:
             self._noted.add(words)
-            _log.exception("%s not written; the next look tries again", what)
+            _log.exception("%s not written; the next look tries again", subject)
 
     def abandon(self) -> None:
         """Kill the job, and write nothing more for it."""
@@ -178,7 +178,7 @@ class JobRunner:
             running=session is not None and session.unstarted is None and exit_code is None,
             exit_code=exit_code,
             status=session.status() if session else None,
-            store_seen=self._contact.seen,
+            store_seen=self._contact.last_success,
             failure=session.failure() if session and exit_code is not None else None,
             unfit=outside.unfit if session is None else None,
             upload=session.leavings.upload() if session else timedelta(),
@@ -213,10 +213,10 @@ class JobRunner:
                 if first:
                     action_at = stop.action_at.isoformat() if stop.action_at else None
                     seen_at = stop.seen_at.isoformat()
-                    session.say(EventKind.NOTICE, source=stop.source, action_at=action_at, seen_at=seen_at)
+                    session.emit(EventKind.NOTICE, source=stop.source, action_at=action_at, seen_at=seen_at)
             case act.AskForCheckpoint(seq, notice):
                 session.ask_for_checkpoint(seq)
-                session.say(EventKind.REBALANCE, source=notice.source)
+                session.emit(EventKind.REBALANCE, source=notice.source)
             case act.Stalled(step, seconds, restart) as stall:
                 _log.warning("job %s: %s", session.key.job_id, stall.words)
                 session.stalled(step, seconds, restart=restart)
@@ -281,10 +281,10 @@ class JobRunner:
         self.memory = concluded(self.memory, self._clock.monotonic())
         self._end_session(ending)
 
-    def _abandon(self, why: str) -> None:
+    def _abandon(self, reason: str) -> None:
         session = self.session
         assert session is not None  # noqa: S101  only a held job can be lost
-        _log.error("job %s, epoch %d is abandoned: %s", *session.key, why)
+        _log.error("job %s, epoch %d is abandoned: %s", *session.key, reason)
         session.abandon()
         self._end_session(None)
 

@@ -26,9 +26,9 @@ from everspot_train.agent.life import SignsOfLife
 from everspot_train.agent.logs import OUTPUT, LogShipper
 from everspot_train.agent.mailbox import Mailbox
 from everspot_train.agent.outbox import Outbox
-from everspot_train.agent.outcome import detail_of, write_outcome
+from everspot_train.agent.outcome import long_detail, write_outcome
 from everspot_train.agent.process import TrainingProcess
-from everspot_train.agent.progress import progress_of
+from everspot_train.agent.progress import report_progress
 from everspot_train.agent.threads import DueTimer
 from everspot_train.agent.world import LeaseView
 from everspot_train.rundir import RunContext, RunDir, Status
@@ -42,7 +42,7 @@ RENEW_AGAIN = timedelta(seconds=5)
 """The wait after a failed renewal. No object is rewritten more often."""
 
 
-def renewal_of(limits: Limits) -> timedelta:
+def renewal_interval(limits: Limits) -> timedelta:
     """The time between two renewals. Each costs a request, and the rest of the lease is for further tries."""
     return max(limits.beat_every, limits.lease_ttl * RENEWED_AFTER)
 
@@ -66,7 +66,7 @@ class JobSession:
         self.process: TrainingProcess | None = None
         self.unstarted: Ending | None = None
         self.temporary: Path | None = None
-        self.leavings = Leavings(store, self.key, clock, self.say)
+        self.leavings = Leavings(store, self.key, clock, self.emit)
         self._store = store
         self._clock = clock
         self._lease = lease
@@ -76,7 +76,7 @@ class JobSession:
         self._logs = LogShipper(store, self.key, run_dir, clock)
         self._ship_lock = threading.Lock()
         self._lease_lock = threading.Lock()
-        self._renewal = DueTimer(renewal_of(limits), clock)
+        self._renewal = DueTimer(renewal_interval(limits), clock)
         self._renewal.due()  # taking the job up was the first beat
         self._concluding = False
         self._releasing = False
@@ -140,16 +140,16 @@ class JobSession:
                 return False
             reclaimed = self._lease.reclaimed
             try:
-                held = self._lease.renew(self._progress())
+                renewed = self._lease.renew(self._progress())
             except StoreError:
                 self._renewal.again_in(RENEW_AGAIN)
                 raise
-            self._lost = not held
-            self._valid_until = self._lease.valid_until if held else timedelta()
+            self._lost = not renewed
+            self._valid_until = self._lease.valid_until if renewed else timedelta()
             self._mailbox.tell_lease(self._valid_until, lost=self._lost)
             if self._lease.reclaimed != reclaimed:
                 self._tell_reclaimed()
-            return held
+            return renewed
 
     def started(self, process: TrainingProcess, **data: JsonValue) -> None:
         """Note that the program was launched."""
@@ -162,8 +162,8 @@ class JobSession:
         """The failure of a program that is over. It is read once, because the files are cleaned away later."""
         if self._failure is None:
             folder = self.run_dir.path
-            told = read_failure(folder, self._tail(), disk_full=is_full(folder))
-            self._failure = replace(told, limit_hit=self.process.limit_hit() if self.process is not None else None)
+            failure = read_failure(folder, self._tail(), disk_full=is_full(folder))
+            self._failure = replace(failure, limit_hit=self.process.limit_hit() if self.process is not None else None)
         return self._failure
 
     def alive_at(self) -> timedelta | None:
@@ -181,14 +181,14 @@ class JobSession:
     def stalled(self, step: int | None, seconds: float, *, restart: bool) -> None:
         """Note that the program has made no step for `seconds` after `step`."""
         self._stalled = (step, self._clock.monotonic() - timedelta(seconds=seconds))
-        self.say(EventKind.STALLED, step=step, seconds=round(seconds, 1), restarted=restart)
+        self.emit(EventKind.STALLED, step=step, seconds=round(seconds, 1), restarted=restart)
 
     def keep_folder(self) -> None:
         """Upload the folder of a program that does not use the trainer library, if it is due. Raises `StoreError`."""
         if not (self._over or self._concluding) and self._silent():
             self.leavings.keep_if_due(urgent=self._stopping)
 
-    def say(self, kind: EventKind, **data: JsonValue) -> None:
+    def emit(self, kind: EventKind, **data: JsonValue) -> None:
         """Put an event into the outbox. The next `ship`, or the ending, writes it, in order."""
         seconds = data.get("seconds")
         if kind is EventKind.NOT_CHECKPOINTED and isinstance(seconds, int | float):
@@ -196,7 +196,7 @@ class JobSession:
             self.note(f"warning: nothing was kept for {seconds:.0f} s: {data.get('reason')}")
         elif kind is EventKind.CHECKPOINTED:
             self._unkept_seconds = None
-        self._events.say(kind, **data)
+        self._events.emit(kind, **data)
 
     def note(self, words: str) -> None:
         """Write a line of the agent's own into the job's log."""
@@ -243,7 +243,7 @@ class JobSession:
                 self._quietly("logs", self._logs.ship_rest)
                 limit = CANCEL_TIME if ending.reason is Reason.CANCEL else OUTPUT_TIME
                 self._quietly("outputs", lambda: self.leavings.keep_outputs(limit))
-            self._quietly("ending", lambda: self._tell(ending, stop))
+            self._quietly("ending", lambda: self._write_ending(ending, stop))
             self._quietly("events", self._events.write)
             record = self._release(ending)
             if record is None:
@@ -275,7 +275,7 @@ class JobSession:
         self._over = True
         with self._lease_lock:
             self._releasing = True
-            self._lease.release(ending.reason, detail=detail_of(ending, ""), unstarted=ending.unstarted)
+            self._lease.release(ending.reason, detail=long_detail(ending, ""), unstarted=ending.unstarted)
 
     def abandon(self) -> None:
         """Kill the job, and write nothing more for it."""
@@ -301,7 +301,9 @@ class JobSession:
         """Write that the job, which was given up while the store was silent, goes on here."""
         status = self.status()
         _log.warning("job %s, epoch %d was given up meanwhile, and is taken back", *self.key)
-        self.say(EventKind.TRAINING, from_step=status.step if status else 0, restored=False, by="agent", reclaimed=True)
+        self.emit(
+            EventKind.TRAINING, from_step=status.step if status else 0, restored=False, by="agent", reclaimed=True
+        )
 
     def _progress(self) -> Progress:
         status, last = self.status(), self._lease.record.progress
@@ -316,18 +318,18 @@ class JobSession:
             return (self._beginning.progress(last) or last).model_copy(update=used)
         stalled = self._stalled
         silence = self._clock.monotonic() - stalled[1] if stalled and stalled[0] == status.step else None
-        return progress_of(status, last, round(silence.total_seconds(), 1) if silence is not None else None, used)
+        return report_progress(status, last, round(silence.total_seconds(), 1) if silence is not None else None, used)
 
-    def _tell(self, ending: Ending, stop: StopDemand | None) -> None:
+    def _write_ending(self, ending: Ending, stop: StopDemand | None) -> None:
         if not self._ending_told:
-            self._beginning.tell(self._lease.record.progress, restored=self.leavings.restored)
+            self._beginning.write_training(self._lease.record.progress, restored=self.leavings.restored)
             record, spec = self._lease.record, self.submission.spec
             started = self.process is not None
-            write_outcome(self.say, ending, stop, self.status(), record, spec, self._tail(), started=started)
+            write_outcome(self.emit, ending, stop, self.status(), record, spec, self._tail(), started=started)
             self._ending_told = True
 
     def _release(self, ending: Ending) -> JobRecord | None:
-        detail = detail_of(ending, self._tail())
+        detail = long_detail(ending, self._tail())
         with self._lease_lock:
             self._releasing = True
             record = self._lease.release(
@@ -344,10 +346,10 @@ class JobSession:
     def _tail(self) -> str:
         return self._logs.tail(TAIL_BYTES)
 
-    def _quietly(self, what: str, action: Callable[[], None]) -> None:
+    def _quietly(self, subject: str, action: Callable[[], None]) -> None:
         try:
             action()
         except StoreError as error:
-            _log.warning("job %s, epoch %d: %s not written: %s", *self.key, what, error)
+            _log.warning("job %s, epoch %d: %s not written: %s", *self.key, subject, error)
         except Exception:  # whatever it is, the job must be given back
-            _log.exception("job %s, epoch %d: %s not written", *self.key, what)
+            _log.exception("job %s, epoch %d: %s not written", *self.key, subject)

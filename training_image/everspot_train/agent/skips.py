@@ -21,11 +21,11 @@ APART = timedelta(minutes=1)
 class Skips:
     """The files of one folder that are left out. `folder`: its name in events."""
 
-    def __init__(self, folder: str, say: Say) -> None:
+    def __init__(self, folder: str, emit: Say) -> None:
         self._folder = folder
-        self._say = say
+        self._emit = emit
         self._since: dict[bytes, timedelta] = {}
-        self._told: set[bytes] = set()
+        self._reported: set[bytes] = set()
         self._told_at: timedelta | None = None
 
     def tell_lasting(self, left_out: Mapping[bytes, str], now: timedelta) -> None:
@@ -33,23 +33,24 @@ class Skips:
         self._since = {path: self._since.get(path, now) for path in left_out}
         lasting = {path: left_out[path] for path, since in self._since.items() if now - since >= LASTING}
         if self._told_at is None or now - self._told_at >= APART:
-            self._told_at = now if self.tell(lasting) else self._told_at
+            self._told_at = now if self.report(lasting) else self._told_at
 
-    def tell(self, left_out: Mapping[bytes, str]) -> bool:
+    def report(self, left_out: Mapping[bytes, str]) -> bool:
         """Tell what is left out, unless that was told before. Returns whether an event was written."""
-        new = {escape_path(path): reason for path, reason in left_out.items() if path not in self._told}
-        self._told |= set(left_out)
-        tell_skipped(self._say, self._folder, new)
+        new = {escape_path(path): reason for path, reason in left_out.items() if path not in self._reported}
+        self._reported |= set(left_out)
+        emit_skipped(self._emit, self._folder, new)
         return bool(new)
 
 
-def tell_skipped(say: Say, folder: str, skipped: Mapping[str, str]) -> None:
+def emit_skipped(emit: Say, folder: str, skipped: Mapping[str, str]) -> None:
     """Write an event for each reason for which files were not kept. `skipped`: the reasons by escaped path."""
     reasons = sorted(set(skipped.values()))
     if len(reasons) > MOST_REASONS:
         skipped = {
-            path: why if why in reasons[: MOST_REASONS - 1] else "other reasons" for path, why in skipped.items()
+            path: reason_of_path if reason_of_path in reasons[: MOST_REASONS - 1] else "other reasons"
+            for path, reason_of_path in skipped.items()
         }
     for reason in sorted(set(skipped.values())):
-        paths = sorted(path for path, why in skipped.items() if why == reason)
-        say(EventKind.SKIPPED, folder=folder, paths=[*paths[:MOST_PATHS]], count=len(paths), reason=reason)
+        paths = sorted(path for path, reason_of_path in skipped.items() if reason_of_path == reason)
+        emit(EventKind.SKIPPED, folder=folder, paths=[*paths[:MOST_PATHS]], count=len(paths), reason=reason)

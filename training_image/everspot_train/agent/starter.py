@@ -30,11 +30,11 @@ from everspot_store import (
 
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.endings import Ending, agent_failure
-from everspot_train.agent.fitness import CACHE, known_type
+from everspot_train.agent.fitness import CACHE, find_type
 from everspot_train.agent.folder import FolderKeeper
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.logs import OUTPUT, LogShipper
-from everspot_train.agent.outcome import detail_of
+from everspot_train.agent.outcome import long_detail
 from everspot_train.agent.process import ProgramLauncher
 from everspot_train.agent.program import CHECKPOINTS, OUTPUTS, command_for, environment_for, prepared, too_many_threads
 from everspot_train.agent.session import JobSession
@@ -96,9 +96,9 @@ class Starter:
 
         Only after this may the agent adopt a job that this instance was running already.
         """
-        left = self._processes.clear()
-        if left:
-            _log.warning("killed %d processes of an earlier agent", left)
+        killed = self._processes.clear()
+        if killed:
+            _log.warning("killed %d processes of an earlier agent", killed)
         self._ship_remains()
         shutil.rmtree(self._surroundings.runs, ignore_errors=True)
         self._temporary.clear()
@@ -134,17 +134,17 @@ class Starter:
         except Exception as error:
             _log.exception("job %s, epoch %d could not be taken up", *job)
             ending = agent_failure(owner, error)
-            lease.release(ending.reason, detail=detail_of(ending, ""), unstarted=True)
+            lease.release(ending.reason, detail=long_detail(ending, ""), unstarted=True)
             return None
 
     def _session(self, job: JobKey, lease: Lease) -> JobSession:
-        found = self._store.jobs.get(job.job_id)
-        if found is None:
+        submission = self._store.jobs.get(job.job_id)
+        if submission is None:
             raise StoreError(f"job {job.job_id} has a lease and no submission")
         # What an earlier agent started, and this one did not find, looks into another folder: it sees no renewal.
         again = f"-{lease.incarnation}" if lease.incarnation > 1 else ""
         run_dir = self._surroundings.runs / f"{job.job_id}-{job.epoch:06d}{again}"
-        return JobSession(self._store, self._clock, lease, found.value, run_dir, self._manifest.limits)
+        return JobSession(self._store, self._clock, lease, submission.value, run_dir, self._manifest.limits)
 
     def start(self, session: JobSession, seat: Seat | None = None) -> None:
         """Launch the job's program, in its seat if it shares the machine.
@@ -164,17 +164,17 @@ class Starter:
             # A ValueError tells of an environment that no process can have.
             session.unstarted = _could_not_start(error, Reason.ERROR)
         except CheckpointCorrupt as error:
-            told = f"none of the job's checkpoints is whole: {error}"
-            session.unstarted = Ending(Reason.DAMAGED, None, None, None, told, unstarted=True)
+            message = f"none of the job's checkpoints is whole: {error}"
+            session.unstarted = Ending(Reason.DAMAGED, None, None, None, message, unstarted=True)
         except (StoreDenied, StoreMissing) as error:
-            told = f"the store refuses what the job needs: {error}"
-            session.unstarted = Ending(Reason.DENIED, None, None, None, told, unstarted=True)
+            message = f"the store refuses what the job needs: {error}"
+            session.unstarted = Ending(Reason.DENIED, None, None, None, message, unstarted=True)
         except StoreError as error:
             session.unstarted = Ending(Reason.SHUTDOWN, None, None, None, str(error))
         except OSError as error:
-            told = f"{self._identity.instance_id} could not start the job: {str(error)[:TOLD]}"
+            message = f"{self._identity.instance_id} could not start the job: {str(error)[:TOLD]}"
             reason = Reason.MACHINE if error.errno in _DISK_TROUBLE else Reason.SHUTDOWN
-            machines = Ending(reason, None, None, None, told, unstarted=True)
+            machines = Ending(reason, None, None, None, message, unstarted=True)
             users = error.errno == errno.E2BIG
             session.unstarted = _could_not_start(error, Reason.ERROR) if users else machines
         except Exception as error:  # of the agent, or of what it runs on: the job must not take the agent along
@@ -194,8 +194,8 @@ class Starter:
         Assigning is two writes, of which the assignment is the first. Until the record follows, the job is neither this
         instance's nor over for it.
         """
-        found = self._store.records.get(job.job_id)
-        return found is None or found.value.epoch < job.epoch
+        record = self._store.records.get(job.job_id)
+        return record is None or record.value.epoch < job.epoch
 
     def _launch(self, session: JobSession, seat: Seat | None) -> None:
         spec = session.submission.spec
@@ -212,9 +212,9 @@ class Starter:
         if spec.entrypoint is not None:
             session.leavings.put_back(self._folder(session, cwd / CHECKPOINTS))
         zero = session.record.from_zero
-        if (told := too_many_threads(spec, self._hardware.vcpus)) is not None:
+        if (warning := too_many_threads(spec, self._hardware.vcpus)) is not None:
             with (folder / OUTPUT).open("a") as output:
-                output.write(f"everspot: {told}\n")
+                output.write(f"everspot: {warning}\n")
         if session.key.epoch > 1 or session.incarnation > 1:
             session.note(_attempt_words(session, self._identity.instance_id))
         process = self._processes.launch(command, folder, cwd, environment, seat)
@@ -237,7 +237,7 @@ class Starter:
         job_id, epoch = session.key
         owner = session.incarnation
         checkpoints = self._store.checkpoints(job_id, epoch, guard=session.owns, incarnation=owner)
-        return FolderKeeper(checkpoints, folder, scratch, policy.every, policy.keep, session.say, self._clock)
+        return FolderKeeper(checkpoints, folder, scratch, policy.every, policy.keep, session.emit, self._clock)
 
     def _starts_over(self, job: JobKey) -> bool:
         """Whether the job has run before without any durable checkpoint. Raises `StoreError`."""
@@ -250,11 +250,11 @@ class Starter:
             return False
 
     def _has_no_checkpoint(self, job: JobKey) -> bool:
-        found = self._store.records.get(job.job_id)
-        if found is None or found.value.epoch != job.epoch or found.value.state is not JobState.ASSIGNED:
+        record = self._store.records.get(job.job_id)
+        if record is None or record.value.epoch != job.epoch or record.value.state is not JobState.ASSIGNED:
             return False
-        last = found.value.last_reason
-        if last is None or not last.preemption or found.value.unstarted:
+        last = record.value.last_reason
+        if last is None or not last.preemption or record.value.unstarted:
             return False
         head = self._store.heads.get(job.job_id)
         return head is None or not head.value.checkpoints
@@ -281,11 +281,11 @@ class Starter:
     def _lowers_precision(self, session: JobSession) -> bool:
         """Return whether the job trains in mixed precision here, and record the change when it begins."""
         spec, progress = session.submission.spec, session.record.progress
-        kind = known_type(self._manifest, self._identity.instance_type)
+        kind = find_type(self._manifest, self._identity.instance_type)
         gpu_memory = kind.gpu_memory_gib if kind is not None else None
         lowered = trains_mixed(spec, progress, gpu_memory)
         if lowered and not progress.mixed:
-            session.say(
+            session.emit(
                 EventKind.PRECISION_CHANGED,
                 before=Precision.FP32.value,
                 after="mixed",
@@ -323,8 +323,8 @@ def _too_often(session: JobSession) -> Ending | None:
     times, most = session.record.from_zero, session.submission.spec.retries.from_zero
     if times <= most:
         return None
-    told = (
+    message = (
         f"it had to begin from zero after an interruption ({counted(times, 'time')}; retries.from_zero allows {most}): "
         f"write checkpoints into the folder {CHECKPOINTS}, or use the trainer library"
     )
-    return Ending(Reason.ERROR, None, None, None, told, hopeless=True)
+    return Ending(Reason.ERROR, None, None, None, message, hopeless=True)

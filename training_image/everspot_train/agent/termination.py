@@ -57,7 +57,7 @@ class ProcessInfo:
     @property
     def forwards(self) -> bool:
         """Whether it is a shell or a launcher."""
-        return program_of(self.arguments) in _FORWARDERS
+        return program_name(self.arguments) in _FORWARDERS
 
     @property
     def multiprocessing(self) -> bool:
@@ -65,22 +65,22 @@ class ProcessInfo:
         return any(mark in argument for argument in self.arguments for mark in _MULTIPROCESSING)
 
 
-def program_of(arguments: Collection[str]) -> str:
+def program_name(arguments: Collection[str]) -> str:
     """The program that a command line runs: the name of its file or, with an interpreter, of its script or module."""
-    rest = list(arguments)
-    name = os.path.basename(rest.pop(0)).lstrip("-") if rest else ""  # noqa: PTH119  no path of this machine
+    remaining = list(arguments)
+    name = os.path.basename(remaining.pop(0)).lstrip("-") if remaining else ""  # noqa: PTH119  no path of this machine
     if not name.startswith(("python", "pypy")):
         return name
-    while rest:
-        argument = rest.pop(0)
+    while remaining:
+        argument = remaining.pop(0)
         if argument == "-m":
-            module = rest.pop(0) if rest else ""
+            module = remaining.pop(0) if remaining else ""
             if module != _WORKER:
                 return module
         elif argument == "-c":
             return argument
-        elif argument in _TAKES_VALUE and rest:
-            rest.pop(0)
+        elif argument in _TAKES_VALUE and remaining:
+            remaining.pop(0)
         elif not argument.startswith("-"):
             return os.path.basename(argument)  # noqa: PTH119
     return name

@@ -14,14 +14,14 @@ _log = logging.getLogger(__name__)
 
 
 class Repeating:
-    """Calls `action` every `every` in a daemon thread, until `stop`.
+    """Calls `action` every `interval` in a daemon thread, until `stop`.
 
     `action` handles the failures that it expects. Any other exception ends the thread and is kept in `failure`. Then
     the agent ends too, because otherwise it would hold a lease that it does not guard.
     """
 
-    def __init__(self, name: str, every: timedelta, action: Callable[[], None], clock: Clock) -> None:
-        self._every = every
+    def __init__(self, name: str, interval: timedelta, action: Callable[[], None], clock: Clock) -> None:
+        self._interval = interval
         self._action = action
         self._clock = clock
         self._stopping = False
@@ -44,7 +44,7 @@ class Repeating:
         try:
             while not self._stopping:
                 self._action()
-                self._clock.sleep(self._every)
+                self._clock.sleep(self._interval)
         except BaseException as error:
             _log.exception("the thread %s ended", self._thread.name)
             self.failure = error
@@ -53,8 +53,8 @@ class Repeating:
 class DueTimer:
     """Says when something is due again. Not thread-safe: each belongs to one thread."""
 
-    def __init__(self, every: timedelta, clock: Clock) -> None:
-        self._every = every
+    def __init__(self, interval: timedelta, clock: Clock) -> None:
+        self._interval = interval
         self._clock = clock
         self._next: timedelta | None = None
 
@@ -68,7 +68,7 @@ class DueTimer:
         now = self._clock.monotonic()
         if self._next is not None and now < self._next:
             return False
-        self._next = now + self._every
+        self._next = now + self._interval
         return True
 
 

@@ -10,7 +10,7 @@ from everspot_core.clock import Clock
 from everspot_core.records import Assignment, Notice, NoticeKind, Order, Reason
 from everspot_store import Store, StoreError
 
-from everspot_train.agent.metadata import SOURCE, interruption_of, rebalance_of
+from everspot_train.agent.metadata import SOURCE, read_interruption, read_rebalance
 
 _log = logging.getLogger(__name__)
 
@@ -27,18 +27,18 @@ class Contact:
         self._name = name
         self._clock = clock
         self._lock = threading.Lock()
-        self._seen = clock.monotonic()
+        self._last_success = clock.monotonic()
         self._failing = False
 
     @property
-    def seen(self) -> timedelta:
+    def last_success(self) -> timedelta:
         """The monotonic moment of the last success, or of the start."""
-        return self._seen
+        return self._last_success
 
     def reached(self) -> None:
         """Note that it answered."""
         with self._lock:
-            self._seen = self._clock.monotonic()
+            self._last_success = self._clock.monotonic()
             if self._failing:
                 _log.info("%s answers again", self._name)
             self._failing = False
@@ -95,12 +95,12 @@ class Lookout:
     def poll_assignment(self) -> None:
         """Read this instance's assignment."""
         try:
-            found = self._store.assignments.get(self._instance_id)
+            document = self._store.assignments.get(self._instance_id)
         except StoreError as error:
             self.store_contact.failed(error)
             return
         self.store_contact.reached()
-        assignment = found.value if found is not None else None
+        assignment = document.value if document is not None else None
         if assignment is not None and QUEUE not in self._sources and assignment.seats and assignment.cordoned:
             seats = (s.model_copy(update=_DEAF) if s.reason is Reason.NOTICE else s for s in assignment.seats)
             assignment = assignment.model_copy(update={"seats": tuple(seats), "cordoned": False})
@@ -113,11 +113,11 @@ class Lookout:
         if SOURCE not in self._sources:
             return
         try:
-            interruption = interruption_of(self._metadata, self._clock)
+            interruption = read_interruption(self._metadata, self._clock)
             if interruption is not None and self._interruption is None:  # whatever becomes of the other question
                 _log.warning("this instance will be taken away at %s", interruption.action_at)
                 self._interruption = interruption
-            rebalance = rebalance_of(self._metadata, self._clock)
+            rebalance = read_rebalance(self._metadata, self._clock)
         except MetadataError as error:
             self.metadata_contact.failed(error)
             return

@@ -67,7 +67,7 @@ class World:
         return self.now + (moment - self.market) * self.real_per_market
 
     @property
-    def leaves(self) -> Reason | None:
+    def leave_reason(self) -> Reason | None:
         """The reason of the scheduler's order to leave; None without such an order."""
         if self.assignment is None or self.assignment.order is not Order.LEAVE:
             return None

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from everspot_store import Store, SystemClock
 
-from everspot_train.masking import NAMES_VARIABLE, masked, wanted
+from everspot_train.masking import NAMES_VARIABLE, masked, secret_forms
 from everspot_train.prepare.data import lay_datasets
 from everspot_train.prepare.errors import NotReady
 from everspot_train.prepare.inputs import lay_inputs
@@ -44,15 +44,15 @@ def main(command: list[str]) -> int:
         run_setup(submission.spec.setup, {**environment, **secrets}, list(secrets.values()))
         rundir.write(Ready(at=store.clock.now(), since=store.clock.monotonic().total_seconds()))
     except Exception as error:
-        told = str(error) if isinstance(error, NotReady) else f"{type(error).__name__}: {error}"
-        told = str(masked(told, list(secrets.values())))
-        sys.stdout.write(f"everspot: {told}\n")
-        record(told, "")
+        message = str(error) if isinstance(error, NotReady) else f"{type(error).__name__}: {error}"
+        message = str(masked(message, list(secrets.values())))
+        sys.stdout.write(f"everspot: {message}\n")
+        record(message, "")
         return 1
     sys.stdout.flush()
     values = list(secrets.values())
     environment |= {**secrets, NAMES_VARIABLE: ",".join(secrets)}
-    if not wanted(values):
+    if not secret_forms(values):
         os.execvpe(command[0], command, environment)  # noqa: S606  the job's own program
     try:
         return run_scrubbed(command, environment, values)

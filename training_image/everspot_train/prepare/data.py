@@ -26,16 +26,16 @@ def lay_datasets(store: Store, submission: JobSubmission, cache: Path, folder: P
     """
     if not submission.datasets:
         return {}
-    kept = DatasetCache(cache / "datasets", store.datasets, store.clock)
+    dataset_cache = DatasetCache(cache / "datasets", store.datasets, store.clock)
     folder.mkdir(parents=True, exist_ok=True)
-    for word in submission.datasets:
-        name, _, digest = word.partition("@")
+    for reference in submission.datasets:
+        name, _, digest = reference.partition("@")
         try:
             dataset = store.datasets.find(name, digest or None)
-            held = f"{size(dataset.size)} in {counted(len(dataset.files), 'file')}"
-            sys.stdout.write(f"everspot: dataset {name}, {held}\n")
+            description = f"{size(dataset.size)} in {counted(len(dataset.files), 'file')}"
+            sys.stdout.write(f"everspot: dataset {name}, {description}\n")
             sys.stdout.flush()
-            used = kept.use(dataset)
+            used = dataset_cache.use(dataset)
         except DatasetMissing as error:
             raise NotReady(f"dataset {name}: {error}") from error
         except NoRoom as error:

@@ -32,15 +32,15 @@ def lay_inputs(store: Store, submission: JobSubmission, folder: Path) -> dict[st
     for earlier in submission.after:
         target, outputs = folder / earlier.name, store.outputs(earlier.job_id)
         target.mkdir(parents=True)
-        found = outputs.list()
-        total = sum(output.size for output in found)
-        held = f"{size(total)} in {counted(len(found), 'file')}"
-        sys.stdout.write(f"everspot: outputs of {earlier.name} ({earlier.job_id}), {held}\n")
+        files = outputs.list()
+        total = sum(output.size for output in files)
+        description = f"{size(total)} in {counted(len(files), 'file')}"
+        sys.stdout.write(f"everspot: outputs of {earlier.name} ({earlier.job_id}), {description}\n")
         sys.stdout.flush()
         if total + _SPARE > shutil.disk_usage(folder).free:
             # In the system's words, by which the agent knows that the machine is too small and not the job wrong.
-            raise NotReady(f"outputs of {earlier.name}: {held}: {os.strerror(errno.ENOSPC)}")
-        for output in found:
+            raise NotReady(f"outputs of {earlier.name}: {description}: {os.strerror(errno.ENOSPC)}")
+        for output in files:
             try:
                 outputs.fetch(output, target)
             except (UnsafeArchive, OSError) as error:

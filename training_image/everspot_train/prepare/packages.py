@@ -81,9 +81,9 @@ def _install(store: Store, wheels: list[Wheel], layer: Path) -> None:
 def _forget(layers: Path, used: Path) -> None:
     """Remove the longest unused layers. A layer in use is not among them, because it was touched when its job began,
     and a machine runs few jobs at a time."""
-    found = [path for path in layers.iterdir() if path.is_dir() and "." not in path.name and path != used]
-    for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT:]:
+    layers_by_name = [path for path in layers.iterdir() if path.is_dir() and "." not in path.name and path != used]
+    for path in sorted(layers_by_name, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT:]:
         with suppress(OSError):
-            gone = path.with_name(f"{path.name}.gone")
-            path.rename(gone)
-            shutil.rmtree(gone, ignore_errors=True)
+            doomed = path.with_name(f"{path.name}.gone")
+            path.rename(doomed)
+            shutil.rmtree(doomed, ignore_errors=True)

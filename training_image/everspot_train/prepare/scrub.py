@@ -22,17 +22,17 @@ class Scrubber:
     the beginning of a secret."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
-        self._secrets = sorted((form.encode() for form in masking.wanted(secrets)), key=len, reverse=True)
-        self._held = b""
+        self._secrets = sorted((form.encode() for form in masking.secret_forms(secrets)), key=len, reverse=True)
+        self._pending = b""
 
     def feed(self, data: bytes) -> bytes:
         """Add bytes, and return those that can be passed on now."""
-        out, self._held = self._scrubbed(self._held + data, last=False)
+        out, self._pending = self._scrubbed(self._pending + data, last=False)
         return out
 
-    def rest(self) -> bytes:
+    def flush(self) -> bytes:
         """The bytes that were held back, at the end of the stream."""
-        out, self._held = self._scrubbed(self._held, last=True)
+        out, self._pending = self._scrubbed(self._pending, last=True)
         return out
 
     def _scrubbed(self, text: bytes, *, last: bool) -> tuple[bytes, bytes]:
@@ -64,7 +64,7 @@ def run_scrubbed(command: Sequence[str], environment: Mapping[str, str], secrets
     Returns its exit code, or 128 plus the signal that ended it. If there are secrets, SIGTERM and SIGINT are passed on
     to it. A child that outlives it is not waited for, since the job is over; the output says so.
     """
-    if not masking.wanted(secrets):
+    if not masking.secret_forms(secrets):
         done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=False)  # noqa: S603
         return _as_ours(done.returncode)
     process = subprocess.Popen(  # noqa: S603
@@ -75,17 +75,17 @@ def run_scrubbed(command: Sequence[str], environment: Mapping[str, str], secrets
         if process.poll() is None:
             process.send_signal(number)
 
-    kept = {number: signal.signal(number, hand_on) for number in (signal.SIGTERM, signal.SIGINT)}
+    previous_handlers = {number: signal.signal(number, hand_on) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         scrubber, out = Scrubber(secrets), sys.stdout.buffer
         for piece in _pieces(process):
             out.write(scrubber.feed(piece))
             out.flush()
-        out.write(scrubber.rest())
+        out.write(scrubber.flush())
         out.flush()
         code = process.wait()
     finally:
-        for number, handler in kept.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)
     return _as_ours(code)
 
@@ -94,17 +94,19 @@ def _pieces(process: "subprocess.Popen[bytes]") -> Iterator[bytes]:
     """The output of the program and its children until it ends. A child that outlives it could keep the pipe open."""
     assert process.stdout is not None  # noqa: S101  asked for above
     with process.stdout as pipe:
-        left: int | None = None  # bytes that may be the program's own, once it is over: no more than the pipe holds
-        while left is None or left > 0:
-            if left is None and process.poll() is not None:
-                left = fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
-            if select.select([pipe], [], [], _LOOK_SECONDS if left is None else 0)[0]:
-                piece = os.read(pipe.fileno(), _CHUNK if left is None else min(left, _CHUNK))
+        remaining: int | None = (
+            None  # bytes that may be the program's own, once it is over: no more than the pipe holds
+        )
+        while remaining is None or remaining > 0:
+            if remaining is None and process.poll() is not None:
+                remaining = fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+            if select.select([pipe], [], [], _LOOK_SECONDS if remaining is None else 0)[0]:
+                piece = os.read(pipe.fileno(), _CHUNK if remaining is None else min(remaining, _CHUNK))
                 if not piece:
                     return
-                left = None if left is None else left - len(piece)
+                remaining = None if remaining is None else remaining - len(piece)
                 yield piece
-            elif left is not None:
+            elif remaining is not None:
                 break
         yield _OUTLIVED
 

@@ -19,13 +19,13 @@ def read_secrets(references: Mapping[str, str], cloud: str, region: str) -> dict
     if not references:
         return {}
     read = provider(cloud).secrets(region)
-    found = {}
+    values = {}
     for variable, reference in references.items():
         try:
-            found[variable] = read(reference)
+            values[variable] = read(reference)
         except CloudError as error:
             fix = f": {error.fix}" if error.fix else ""
             raise NotReady(f"secret {reference} for {variable} cannot be read: {error}{fix}") from None
-        if "\0" in found[variable] or len(found[variable].encode()) > _LONGEST:
+        if "\0" in values[variable] or len(values[variable].encode()) > _LONGEST:
             raise NotReady(f"secret {reference} for {variable} is no value that a variable can hold")
-    return found
+    return values

@@ -119,16 +119,16 @@ def parse_arguments(arguments: Sequence[str]) -> dict[str, Any]:
     Raises:
         BadParameters: if a word has no `=`.
     """
-    given: dict[str, Any] = {}
-    for word in arguments:
-        name, equals, value = word.partition("=")
+    parameters: dict[str, Any] = {}
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
         if not equals:
-            raise BadParameters(f"{word!r} is not name=value")
+            raise BadParameters(f"{argument!r} is not name=value")
         try:
-            given[name] = json.loads(value)
+            parameters[name] = json.loads(value)
         except json.JSONDecodeError:
-            given[name] = value
-    return given
+            parameters[name] = value
+    return parameters
 
 
 def parameters_of_job() -> dict[str, Any]:

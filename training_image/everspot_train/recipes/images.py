@@ -102,10 +102,10 @@ def load_images(data: str, limit: int | None = None) -> Images:
         return _synthetic(limit or 512)
     folder = find_folder(data)
     x, y, test_x, test_y = (_read(folder, name, data == FASHION_MNIST) for name in _FILES)
-    for images, labels, what in ((x, y, "training"), (test_x, test_y, "test")):
+    for images, labels, part in ((x, y, "training"), (test_x, test_y, "test")):
         if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels) or len(labels) == 0:
             raise BadDataset(
-                f"{folder}: {what} images {tuple(images.shape)} and labels {tuple(labels.shape)} do not fit"
+                f"{folder}: {part} images {tuple(images.shape)} and labels {tuple(labels.shape)} do not fit"
             )
     return Images(x[:limit].unsqueeze(1), y[:limit].long(), test_x.unsqueeze(1), test_y.long())
 

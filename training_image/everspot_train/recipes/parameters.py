@@ -19,15 +19,15 @@ class BadParameters(Exception):
     """One or more parameters are wrong; the message names every one."""
 
 
-def read_parameters(kind: type[ParametersT], given: Mapping[str, Any]) -> ParametersT:
-    """`given` as parameters of this kind.
+def read_parameters(kind: type[ParametersT], values: Mapping[str, Any]) -> ParametersT:
+    """`values` as parameters of this kind.
 
     Raises:
         BadParameters: naming every field that is unknown or has a bad value.
     """
     try:
-        return kind.model_validate(dict(given))
+        return kind.model_validate(dict(values))
     except ValidationError as error:
         wrong = faults(error, kind)
-        told = "; ".join(str(problem) for problem in wrong[:SHOWN_AT_MOST])
-        raise BadParameters(f"{counted(len(wrong), 'wrong parameter')}: {told}") from error
+        summary = "; ".join(str(problem) for problem in wrong[:SHOWN_AT_MOST])
+        raise BadParameters(f"{counted(len(wrong), 'wrong parameter')}: {summary}") from error

@@ -30,30 +30,30 @@ class ProgressLog:
 
     def __init__(self, total: int, samples: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._total, self._samples, self._clock = total, samples, clock
-        self._told: float | None = None
-        self._told_step = 0
+        self._logged_at: float | None = None
+        self._logged_step = 0
 
     def step(self, run: Run) -> None:
         """Note that a step is done. Cheap: most calls only look at the clock."""
         if run.rank != 0:
             return
         now = self._clock()
-        if self._told is None:
-            self._told, self._told_step = now, run.steps_done
+        if self._logged_at is None:
+            self._logged_at, self._logged_step = now, run.steps_done
             log.info("step %d of %d: loss %.4f", run.steps_done, self._total, run.last_loss)
-        elif now - self._told >= EVERY:
-            rate = (run.steps_done - self._told_step) * self._samples / (now - self._told)
-            self._told, self._told_step = now, run.steps_done
+        elif now - self._logged_at >= EVERY:
+            rate = (run.steps_done - self._logged_step) * self._samples / (now - self._logged_at)
+            self._logged_at, self._logged_step = now, run.steps_done
             log.info("step %d of %d: loss %.4f, %.0f samples/s", run.steps_done, self._total, run.last_loss, rate)
 
 
 def leave(model: torch.nn.Module, metrics: Mapping[str, Any]) -> Path | None:
     """Write `metrics.json` and the weights (`model.pt`, a state_dict on the processor) to the folder that the agent
     keeps. Returns that folder; None without an agent, when nothing is written."""
-    told = os.environ.get(OUTPUT_DIR_VARIABLE)
-    if not told:
+    output_dir = os.environ.get(OUTPUT_DIR_VARIABLE)
+    if not output_dir:
         return None
-    folder = Path(told)
+    folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     weights = {name: value.detach().cpu() for name, value in model.state_dict().items()}
     torch.save(weights, folder / "model.pt")

@@ -40,24 +40,24 @@ def main() -> None:
         timedelta(seconds=seconds),
         request.get("places"),
     )
-    environ = environment_of(os.environ)
+    environ = inherited_environment(os.environ)
     root = short_root()
     logging.basicConfig(level=logging.INFO, filename=root / "agent.log", format="%(levelname)s %(name)s: %(message)s")
     try:
-        answer = rehearse(job, root, measure(), environ, _say)
+        answer = rehearse(job, root, measure(), environ, _print_progress)
         _print({"answer": answer.to_dict()})
     finally:
         if "EVERSPOT_REHEARSAL_KEEP" not in os.environ:
             shutil.rmtree(root, ignore_errors=True)
 
 
-def environment_of(environ: Mapping[str, str]) -> dict[str, str]:
+def inherited_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return what programs inherit: this environment without what belongs to another run."""
     return {name: value for name, value in environ.items() if name not in _NOT_INHERITED} | {MIN_FREE_VARIABLE: "1"}
 
 
-def _say(doing: str, run: int, of: int) -> None:
-    _print({"doing": doing, "run": run, "of": of})
+def _print_progress(doing: str, run: int, total: int) -> None:
+    _print({"doing": doing, "run": run, "of": total})
 
 
 def _print(line: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from everspot_train.rehearse.compare import FirstDifference, shape_of
+from everspot_train.rehearse.compare import FirstDifference, parse_shape
 
 Variable = tuple[str, str, str]
 
@@ -22,18 +22,18 @@ _NUMBER = (
 )
 
 
-def advise(found: FirstDifference, variables: Sequence[Variable], loader: dict[str, Any]) -> tuple[list[str], str]:
+def advise(difference: FirstDifference, variables: Sequence[Variable], loader: dict[str, Any]) -> tuple[list[str], str]:
     """Return the variables that explain a difference, and the sentence that says what to do."""
-    if found.kind == "step":
-        return [], _of_step(found)
-    if found.first and found.kind in ("weight", "optimizer", "state", "buffer", "frozen"):
-        return _of_restored(found, variables)
+    if difference.kind == "step":
+        return [], _of_step(difference)
+    if difference.first and difference.kind in ("weight", "optimizer", "state", "buffer", "frozen"):
+        return _of_restored(difference, variables)
     chosen = _likely(variables)
-    if found.kind == "batch" and not (chosen and chosen[0][1].startswith("generator|")):
-        return [], _of_batch(found, loader)
-    if found.kind == "metric":
+    if difference.kind == "batch" and not (chosen and chosen[0][1].startswith("generator|")):
+        return [], _of_batch(difference, loader)
+    if difference.kind == "metric":
         names = [name for name, _, _ in chosen]
-        if chosen and not found.end:
+        if chosen and not difference.end:
             return names, f"the training stays exact, and the metric does not: {_of_variables(chosen)}"
         return (
             [],
@@ -41,7 +41,7 @@ def advise(found: FirstDifference, variables: Sequence[Variable], loader: dict[s
         )
     if chosen:
         return [name for name, _, _ in chosen], _of_variables(chosen)
-    return [], _of_hidden(found)
+    return [], _of_hidden(difference)
 
 
 def of_leftover(name: str, expected: str, actual: str) -> str:
@@ -49,13 +49,13 @@ def of_leftover(name: str, expected: str, actual: str) -> str:
     return _of_variables([(name, expected, actual)])
 
 
-def of_undisturbed(found: FirstDifference) -> str:
+def of_undisturbed(difference: FirstDifference) -> str:
     """Return the sentence for a script whose undisturbed runs differ from each other."""
-    if found.kind == "step":
+    if difference.kind == "step":
         return "two undisturbed runs make another number of steps: does the time or a random number end the loop?"
-    if found.first and found.step == 0 and found.kind == "weight":
+    if difference.first and difference.step == 0 and difference.kind == "weight":
         return "the first weights differ: seed the generators before the model is made, as Run.open(seed=…) does"
-    if found.kind == "batch":
+    if difference.kind == "batch":
         return (
             "two undisturbed runs get other batches: seed the loader and the augmentation, sort what comes from a set "
             "or from os.listdir, and use neither the time nor hash()"
@@ -85,46 +85,46 @@ def _of_variables(variables: Sequence[Variable]) -> str:
     names = ", ".join(name for name, _, _ in variables)
     if variables[0][1].startswith("generator|"):
         return _GENERATOR.format(names=names)
-    if variables[0][1].startswith("weights|") or shape_of(readable(variables[0][1])) not in ("", "[]"):
+    if variables[0][1].startswith("weights|") or parse_shape(readable(variables[0][1])) not in ("", "[]"):
         return _WEIGHTS.format(names=names)
     values = ", ".join(f"{readable(expected)} became {readable(actual)}" for _, expected, actual in variables)
     return _NUMBER.format(names=names, values=values)
 
 
-def _of_step(found: FirstDifference) -> str:
-    if found.actual == "from step 0":
+def _of_step(difference: FirstDifference) -> str:
+    if difference.actual == "from step 0":
         return "the resumed run begins from zero: call run.track before run.batches, and do not leave the loop's `with`"
     return "the resumed run makes other steps: pass run.batches the same total_steps in each attempt"
 
 
-def _of_restored(found: FirstDifference, variables: Sequence[Variable]) -> tuple[list[str], str]:
-    dtypes = found.expected.partition("[")[0], found.actual.partition("[")[0]
-    if found.kind == "buffer":
+def _of_restored(difference: FirstDifference, variables: Sequence[Variable]) -> tuple[list[str], str]:
+    dtypes = difference.expected.partition("[")[0], difference.actual.partition("[")[0]
+    if difference.kind == "buffer":
         return [], (
-            f"{found.name.partition('/')[2]} is a buffer with persistent=False, so it is in no checkpoint: make it "
-            "persistent, or compute it from the step"
+            f"{difference.name.partition('/')[2]} is a buffer with persistent=False, so it is in no checkpoint: make "
+            "it persistent, or compute it from the step"
         )
-    if found.kind == "frozen":
+    if difference.kind == "frozen":
         return [], (
             "other parameters are frozen than before the interruption: decide by run.steps_done, after run.restore() "
             "and at each step, what is frozen"
         )
-    if dtypes[0] != dtypes[1] and "[" in found.expected and "[" in found.actual:
+    if dtypes[0] != dtypes[1] and "[" in difference.expected and "[" in difference.actual:
         return [], (
             f"it was {dtypes[0]} and is {dtypes[1]} after the resume: load_state_dict casts it; keep the state in the "
             "dtype of its parameter, or override load_state_dict of the optimizer"
         )
-    if "missing" in (found.expected, found.actual):
+    if "missing" in (difference.expected, difference.actual):
         return [], "it is not in the restored state: create the same entries before run.restore() in every attempt"
     chosen = _likely(variables)
-    piece = found.name.partition("/")[0]
+    piece = difference.name.partition("/")[0]
     return [name for name, _, _ in chosen], (
         f"the restored {piece} differs from the saved one: does its load_state_dict take everything that state_dict "
         "returns, and does nothing change it between run.restore() and the first batch?"
     )
 
 
-def _of_batch(found: FirstDifference, loader: dict[str, Any]) -> str:
+def _of_batch(difference: FirstDifference, loader: dict[str, Any]) -> str:
     if loader.get("order") != "BatchOrder" and loader.get("type") != "DataLoader":
         return (
             f"{loader.get('type', 'the loader')} does not return to the same samples: its state_dict, and its "
@@ -143,20 +143,27 @@ def _of_batch(found: FirstDifference, loader: dict[str, Any]) -> str:
     )
 
 
-def _of_hidden(found: FirstDifference) -> str:
-    before = found.previous
-    reference = found.start_reference
-    if before is not None and before is found.start and reference is not None and before.random != reference.random:
+def _of_hidden(difference: FirstDifference) -> str:
+    before = difference.previous
+    reference = difference.start_reference
+    if (
+        before is not None
+        and before is difference.start
+        and reference is not None
+        and before.random != reference.random
+    ):
         return "random numbers are drawn between the resume and the first step: draw them from a generator of their own"
-    if found.boundary is not None and found.reference is not None and not found.end:
-        other = [n for n, text in found.boundary.random.items() if found.reference.random.get(n, text) != text]
+    if difference.boundary is not None and difference.reference is not None and not difference.end:
+        other = [
+            n for n, text in difference.boundary.random.items() if difference.reference.random.get(n, text) != text
+        ]
         if other:
             return (
                 f"from this step on the global random numbers of {', '.join(other)} are others: a loader without a "
                 "generator of its own, or code that runs only after a resume, has drawn from them. A second loader "
                 "that the loop reads by next() begins anew with each resume: draw its samples by run.steps_done"
             )
-    if found.end:
+    if difference.end:
         return "code after the loop depends on something that is not restored: compute it from the tracked state"
     return (
         "batch and state before this step are equal, so the step depends on something else: a variable in a library, "

@@ -190,10 +190,10 @@ class RehearsalCluster:
 
     def record(self, job_id: str) -> JobRecord:
         """Return the job's record."""
-        found = self.store.records.get(job_id)
-        if found is None:
+        document = self.store.records.get(job_id)
+        if document is None:
             raise RehearsalError(f"the store has no record of {job_id}")
-        return found.value
+        return document.value
 
     def wait(
         self, instance: Instance, job_id: str, limit: timedelta, act: Callable[[], bool] | None = None
@@ -220,9 +220,9 @@ class RehearsalCluster:
 
     def expire(self, job_id: str) -> None:
         """Take the job from an instance that is gone, as the scheduler does when the lease is over."""
-        found = self.store.records.get(job_id)
-        if found is not None and found.value.state in (JobState.ASSIGNED, JobState.RUNNING):
-            self.store.records.replace(job_id, found, transitions.expire(found.value, self._clock.now()))
+        document = self.store.records.get(job_id)
+        if document is not None and document.value.state in (JobState.ASSIGNED, JobState.RUNNING):
+            self.store.records.replace(job_id, document, transitions.expire(document.value, self._clock.now()))
 
     def durable_step(self, job_id: str) -> int | None:
         """Return the step of the job's newest checkpoint; None if it has none."""

@@ -60,7 +60,7 @@ class UnstableEntries:
         return sorted({f"{kind} {name}".strip() for _, kind, name in self.since if kind != "variable"})
 
 
-def kind_of(name: str) -> str:
+def entry_kind(name: str) -> str:
     """Return the kind of an entry of a boundary's state."""
     head = name.partition("/")[0]
     if name.startswith("run/metrics/"):  # a rate of samples is no state of the training
@@ -69,37 +69,37 @@ def kind_of(name: str) -> str:
     return kinds.get(head, "state")
 
 
-def entries_of(boundary: Boundary) -> Iterator[tuple[str, str, str]]:
+def list_entries(boundary: Boundary) -> Iterator[tuple[str, str, str]]:
     """Yield kind, name and text of all that is compared at a boundary, in the order of cause and effect."""
     for place, text in enumerate(boundary.batches):
         yield "batch", str(place) if place else "", text
     for place, text in enumerate(boundary.losses):
         yield "loss", str(place) if place else "", text
-    states = sorted(boundary.state.items(), key=lambda item: (_order_of(item[0]), item[0]))
-    yield from ((kind_of(name), name, text) for name, text in states)
+    states = sorted(boundary.state.items(), key=lambda item: (_entry_order(item[0]), item[0]))
+    yield from ((entry_kind(name), name, text) for name, text in states)
     yield from (("metric", name, text) for name, text in sorted(boundary.metrics.items()))
     yield from (("random", name, text) for name, text in sorted(boundary.random.items()))
 
 
-def _order_of(name: str) -> int:
+def _entry_order(name: str) -> int:
     """Return the place of an entry in the order of cause and effect: a learning rate comes before the weights."""
     if name.startswith("optimizer/group "):
         return 0
-    return ("frozen", "buffer", "weight", "optimizer", "state", "metric").index(kind_of(name))
+    return ("frozen", "buffer", "weight", "optimizer", "state", "metric").index(entry_kind(name))
 
 
-def unstable_between(one: Played, other: Played) -> tuple[UnstableEntries, FirstDifference | None]:
+def unstable_between(first_run: Played, second_run: Played) -> tuple[UnstableEntries, FirstDifference | None]:
     """Compare two undisturbed runs. Returns all that differs, and the first difference that matters."""
     unstable, first = UnstableEntries(), None
-    for rank, record in sorted(one.attempts[0].records.items()):
-        twin = other.attempts[0].records.get(rank)
+    for rank, record in sorted(first_run.attempts[0].records.items()):
+        twin = second_run.attempts[0].records.get(rank)
         for boundary in record.boundaries:
             reference = boundary
             opposite = twin.at(boundary.step, end=boundary.end) if twin is not None else None
-            for found in differences(reference, opposite, rank, UnstableEntries()):
-                unstable.note(rank, found.kind, found.name, boundary.step)
-                if found.kind not in _SECOND_RANK and (first is None or found.step < first.step):
-                    first = found
+            for difference in differences(reference, opposite, rank, UnstableEntries()):
+                unstable.note(rank, difference.kind, difference.name, boundary.step)
+                if difference.kind not in _SECOND_RANK and (first is None or difference.step < first.step):
+                    first = difference
             for name, text in boundary.variables.items():
                 if opposite is None or opposite.variables.get(name) != text:
                     unstable.note(rank, "variable", name, 0)
@@ -119,8 +119,8 @@ def differences(
         )
         return
     made_here = not (boundary.first or reference.first)
-    expected = {(kind, name): text for kind, name, text in entries_of(reference)}
-    actual = {(kind, name): text for kind, name, text in entries_of(boundary)}
+    expected = {(kind, name): text for kind, name, text in list_entries(reference)}
+    actual = {(kind, name): text for kind, name, text in list_entries(boundary)}
     for kind, name in [*actual, *(key for key in expected if key not in actual)]:
         if not made_here and kind in ("batch", "loss", "metric"):
             continue
@@ -142,11 +142,11 @@ def first_difference(undisturbed: Played, interrupted: Played, unstable: Unstabl
             start = _wrong_start(attempt, record, rank)
             if start is not None:
                 return start
-            for found in _in_attempt(reference, record, rank, unstable):
-                if found.kind not in _SECOND_RANK:
-                    return found
-                if found.kind == "metric":
-                    lesser = lesser or found
+            for difference in _in_attempt(reference, record, rank, unstable):
+                if difference.kind not in _SECOND_RANK:
+                    return difference
+                if difference.kind == "metric":
+                    lesser = lesser or difference
     return lesser or _short_of_steps(undisturbed, interrupted)
 
 
@@ -157,8 +157,10 @@ def _in_attempt(reference: Record, record: Record, rank: int, unstable: Unstable
         twin = reference.at(boundary.step, end=boundary.end)
         if twin is not None:
             begun = reference.at(start.step) if start is not None else None
-            for found in differences(twin, boundary, rank, unstable):
-                yield FirstDifference(**{**vars(found), "previous": previous, "start": start, "start_reference": begun})
+            for difference in differences(twin, boundary, rank, unstable):
+                yield FirstDifference(
+                    **{**vars(difference), "previous": previous, "start": start, "start_reference": begun}
+                )
         previous = boundary
 
 
@@ -182,15 +184,15 @@ def _short_of_steps(undisturbed: Played, interrupted: Played) -> FirstDifference
     return None
 
 
-def unrestored(found: FirstDifference, unstable: UnstableEntries) -> list[tuple[str, str, str]]:
+def unrestored(difference: FirstDifference, unstable: UnstableEntries) -> list[tuple[str, str, str]]:
     """Return the variables that the attempt of a difference did not bring back: name, expected and actual text.
 
     They differ before its first step, so they are no consequence of the difference. Where nothing was brought back
     before, generators count that differ after the step.
     """
-    names = _differing(found.start_reference, found.start, found.rank, unstable)
-    if not names and not found.first:
-        later = _differing(found.reference, found.boundary, found.rank, unstable)
+    names = _differing(difference.start_reference, difference.start, difference.rank, unstable)
+    if not names and not difference.first:
+        later = _differing(difference.reference, difference.boundary, difference.rank, unstable)
         names = [entry for entry in later if entry[1].startswith("generator|")]
     return names
 
@@ -236,15 +238,15 @@ def lost_variables(
     return lost
 
 
-def weights_of(undisturbed: Played) -> set[str]:
+def weight_shapes(undisturbed: Played) -> set[str]:
     """Return dtype-free shapes of the model's tensors, such as `[8,20]`, without scalars."""
     record = undisturbed.attempts[0].records.get(0)
     last = record.last if record is not None else None
     texts = [text for name, text in last.state.items() if name.startswith("model/")] if last is not None else []
-    return {shape_of(text) for text in texts} - {"", "[]"}
+    return {parse_shape(text) for text in texts} - {"", "[]"}
 
 
-def shape_of(text: str) -> str:
+def parse_shape(text: str) -> str:
     """Return the shape in the text of a tensor; empty for other values."""
-    head, bracket, rest = text.partition("[")
-    return f"[{rest.partition(']')[0]}]" if bracket and "|" not in head and "'" not in head else ""
+    head, bracket, after_bracket = text.partition("[")
+    return f"[{after_bracket.partition(']')[0]}]" if bracket and "|" not in head and "'" not in head else ""

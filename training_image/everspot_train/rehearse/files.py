@@ -23,21 +23,24 @@ class FileEntry:
     actual: str
 
 
-def tree_of(folder: Path) -> dict[str, Path]:
+def list_files(folder: Path) -> dict[str, Path]:
     """Return the files below a folder by their path in it. Links to files count as these files."""
     return {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def differences_between(one: Path, other: Path) -> list[FileEntry]:
+def differences_between(expected: Path, actual: Path) -> list[FileEntry]:
     """Return all differences of two files; empty if they hold the same. Its name is empty where their bytes differ and
     the format is not known."""
-    if one.stat().st_size == other.stat().st_size and one.read_bytes() == other.read_bytes():
+    if expected.stat().st_size == actual.stat().st_size and expected.read_bytes() == actual.read_bytes():
         return []
-    left, right = read_structure(one), read_structure(other)
-    if left is None or right is None:
-        return [FileEntry("", f"{one.stat().st_size} bytes", f"{other.stat().st_size} other bytes")]
-    names = [*left, *(name for name in right if name not in left)]
-    entries = [FileEntry(name, left.get(name, "missing"), right.get(name, "missing")) for name in names]
+    expected_structure, actual_structure = read_structure(expected), read_structure(actual)
+    if expected_structure is None or actual_structure is None:
+        return [FileEntry("", f"{expected.stat().st_size} bytes", f"{actual.stat().st_size} other bytes")]
+    names = [*expected_structure, *(name for name in actual_structure if name not in expected_structure)]
+    entries = [
+        FileEntry(name, expected_structure.get(name, "missing"), actual_structure.get(name, "missing"))
+        for name in names
+    ]
     return [entry for entry in entries if entry.expected != entry.actual]
 
 
@@ -45,7 +48,7 @@ class Trees:
     """Compares what runs left with what the first undisturbed run left, without what a second one left otherwise."""
 
     def __init__(self, first: Path, second: Path) -> None:
-        self._files = tree_of(first)
+        self._files = list_files(first)
         self.unstable: dict[str, set[str]] = {}
         self.undisturbed: list[tuple[str, FileEntry]] = self.differences(second)
         for path, entry in self.undisturbed:
@@ -59,32 +62,32 @@ class Trees:
 
     def differences(self, folder: Path) -> list[tuple[str, FileEntry]]:
         """Return the differences by path, weights before optimizers before the rest."""
-        other, found = tree_of(folder), []
+        other, entries_by_path = list_files(folder), []
         for path in sorted({*self._files, *other}, key=_rank):
             masked = self.unstable.get(path, set())
             if "" in masked:
                 continue
             if path not in other or path not in self._files:
                 words = ("there", "missing") if path in self._files else ("missing", "there")
-                found.append((path, FileEntry("", *words)))
+                entries_by_path.append((path, FileEntry("", *words)))
                 continue
             entries = differences_between(self._files[path], other[path])
-            found += [(path, entry) for entry in entries if entry.name not in masked]
-        return found
+            entries_by_path += [(path, entry) for entry in entries if entry.name not in masked]
+        return entries_by_path
 
 
 def matters(path: str, entry: FileEntry) -> bool:
     """Return whether a difference is one of results: weights and numbers, and not of logs or random states."""
     name = path.rpartition("/")[2].lower()
-    if any(word in name for word in _LESSER):
+    if any(part in name for part in _LESSER):
         return False
     return bool(entry.name) or name.endswith(_RESULTS)
 
 
 def _rank(path: str) -> tuple[int, str]:
     order = (("model", 0), ("weights", 0), ("optim", 1))
-    lesser = any(word in path.lower() for word in _LESSER)
-    return (min((rank for word, rank in order if word in path.lower()), default=3 if lesser else 2), path)
+    lesser = any(part in path.lower() for part in _LESSER)
+    return (min((rank for part, rank in order if part in path.lower()), default=3 if lesser else 2), path)
 
 
 def read_structure(path: Path) -> Flat | None:

@@ -11,7 +11,7 @@ from everspot_core.records import JobRecord, JobState
 from everspot_train.rehearsal_orders import AT_END, REHEARSAL_VARIABLE, Orders
 from everspot_train.rehearse.cluster import Instance, RehearsalCluster, RehearsalError
 from everspot_train.rehearse.places import PlannedInterruption
-from everspot_train.rehearse.records import Record, lines_of, read_records
+from everspot_train.rehearse.records import Record, read_lines, read_records
 
 _DURABLE_SECONDS = 300.0
 
@@ -82,7 +82,7 @@ class Player:
     ) -> tuple[Path, JobRecord | None]:
         self._attempts += 1
         path = self._cluster.root / "records" / f"{self._attempts}.jsonl"
-        Orders(steps, pauses_of(interruption)).write(path)
+        Orders(steps, plan_pauses(interruption)).write(path)
         # As on a real machine: the order of a set of texts differs from process to process.
         environ = {REHEARSAL_VARIABLE: str(path), "PYTHONHASHSEED": str(self._attempts)}
         with self._cluster.instance(job_id, environ) as instance:
@@ -99,7 +99,7 @@ class Player:
         return path, record
 
 
-def pauses_of(interruption: PlannedInterruption | None) -> dict[str, str]:
+def plan_pauses(interruption: PlannedInterruption | None) -> dict[str, str]:
     """Return at which steps the trainer waits, and for what."""
     if interruption is None:
         return {}
@@ -126,7 +126,7 @@ class _Follower:
         if size == self._size:
             return False
         self._size = size
-        for place, line in enumerate(lines_of(self._path)):
+        for place, line in enumerate(read_lines(self._path)):
             if line["event"] != "pause" or place in self._handled:
                 continue
             self._handled.add(place)

@@ -31,20 +31,20 @@ class LogLine:
 
 def log_lines(text: str) -> list[LogLine]:
     """Return the lines of a program's output that name a step and hold other numbers too."""
-    found = []
+    parsed = []
     for line in re.split(r"[\r\n]+", text):
         places = {_key(match["key"]): float(match["value"]) for match in reversed(list(_POSITION.finditer(line)))}
         numbers = tuple(_NUMBER.findall(line))
         if places and numbers:
             keys = sorted(places, key=_ORDER.index)
             position = tuple(places[key] for key in keys)
-            found.append(LogLine(_NUMBER.sub("#", line).strip(), ", ".join(keys), position, numbers))
-    return found
+            parsed.append(LogLine(_NUMBER.sub("#", line).strip(), ", ".join(keys), position, numbers))
+    return parsed
 
 
 def _key(text: str) -> str:
-    word = re.sub(r"^global[ _]?", "", text.lower())
-    return "iter" if word.startswith("iter") else word
+    key = re.sub(r"^global[ _]?", "", text.lower())
+    return "iter" if key.startswith("iter") else key
 
 
 def by_place(lines: Iterable[LogLine]) -> dict[tuple[str, tuple[float, ...]], tuple[str, ...]]:
@@ -52,14 +52,16 @@ def by_place(lines: Iterable[LogLine]) -> dict[tuple[str, tuple[float, ...]], tu
     return {(line.form, line.position): line.numbers for line in lines}
 
 
-def unstable_numbers(one: list[LogLine], other: list[LogLine]) -> set[tuple[str, int]]:
+def unstable_numbers(expected: list[LogLine], actual: list[LogLine]) -> set[tuple[str, int]]:
     """Return the numbers, by form and place in it, that differ between two undisturbed runs, such as times."""
-    left, right = by_place(one), by_place(other)
+    by_expected_place, by_actual_place = by_place(expected), by_place(actual)
     return {
         (form, place)
-        for (form, position), numbers in left.items()
+        for (form, position), numbers in by_expected_place.items()
         for place, number in enumerate(numbers)
-        if (form, position) in right and place < len(right[form, position]) and right[form, position][place] != number
+        if (form, position) in by_actual_place
+        and place < len(by_actual_place[form, position])
+        and by_actual_place[form, position][place] != number
     }
 
 
@@ -72,9 +74,9 @@ def first_log_difference(
         numbers = expected.get((line.form, line.position))
         if numbers is None:
             continue
-        for place, (left, right) in enumerate(zip(numbers, line.numbers, strict=False)):
-            if left != right and (line.form, place) not in unstable:
-                return line, left, right
+        for place, (expected_number, actual_number) in enumerate(zip(numbers, line.numbers, strict=False)):
+            if expected_number != actual_number and (line.form, place) not in unstable:
+                return line, expected_number, actual_number
     return None
 
 

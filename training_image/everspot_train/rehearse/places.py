@@ -37,7 +37,7 @@ class InterruptionPlace:
     missing: str = ""
 
 
-def places_of(record: Record, loop_over: bool = True) -> list[InterruptionPlace]:
+def list_places(record: Record, loop_over: bool = True) -> list[InterruptionPlace]:
     """Return all places, in the order in which they are shown."""
     steps = record.steps
     ends = [step for step in record.epoch_ends if 1 <= step < steps]
@@ -66,10 +66,10 @@ def _notice(name: str, step: int | None, missing: str) -> InterruptionPlace:
 
 def _middle(steps: int, ends: list[int], evaluations: list[int]) -> int | None:
     """Return a step about halfway to the first end of an epoch, or in the first third of a run without one."""
-    wanted = ends[0] / 2 if ends else steps / 3
+    target = ends[0] / 2 if ends else steps / 3
     candidates = [step for step in range(1, steps) if step not in ends]
     quiet = [step for step in candidates if step not in evaluations]
-    return min(quiet or candidates, key=lambda step: (abs(step - wanted), step), default=None)
+    return min(quiet or candidates, key=lambda step: (abs(step - target), step), default=None)
 
 
 def _no_end(record: Record) -> str:

@@ -55,7 +55,7 @@ class PlainRun:
         watchers: what was seen of its saves, by attempt.
         failure: how it failed; empty if it ended well.
         missed: whether it ended before it could be interrupted.
-        kept: whether the agent had kept a checkpoint before each interruption; if not, `output` says why.
+        published: whether the agent had kept a checkpoint before each interruption; if not, `output` says why.
         seconds: from its first save to its end.
     """
 
@@ -65,7 +65,7 @@ class PlainRun:
     failure: str = ""
     output: str = ""
     missed: bool = False
-    kept: bool = True
+    published: bool = True
     seconds: float = 0.0
 
 
@@ -91,8 +91,10 @@ class PlainPlayer:
             run.watchers.append(attempt.watcher)
             seconds = time.monotonic() - (attempt.watcher.began or began)
             logs = self._logs(job_id)
-            if not attempt.kept:
-                return PlainRun(run.folder, logs, run.watchers, kept=False, output=self._cluster.why_not_kept(job_id))
+            if not attempt.published:
+                return PlainRun(
+                    run.folder, logs, run.watchers, published=False, output=self._cluster.why_not_kept(job_id)
+                )
             if record is not None and record.state is JobState.FAILED:
                 detail = record.detail.strip() or "it failed"
                 return PlainRun(run.folder, logs, run.watchers, detail, self._cluster.output(job_id))
@@ -126,7 +128,7 @@ class _PlainAttempt:
     def __init__(self, cluster: RehearsalCluster, job_id: str, quiet: float, tear: Tear | None) -> None:
         self._cluster, self._job_id, self._tear = cluster, job_id, tear
         self.watcher = SaveWatcher(Path("/nonexistent"), quiet)
-        self.kept = True
+        self.published = True
         self._run_dir: Path | None = None
         self._done = False
         self._tries = 1
@@ -162,11 +164,13 @@ class _PlainAttempt:
         for go_on, wait in _SLICES:
             time.sleep(go_on)
             with frozen(self._run_dir):
-                self.kept = self._wait_until_kept(wait)
-            if self.kept:
+                self.published = self._wait_until_kept(wait)
+            if self.published:
                 break
         with frozen(self._run_dir):
-            if not self.kept and self._tries < _TRIES:  # held within a write: it is to end it, and to write once more
+            if (
+                not self.published and self._tries < _TRIES
+            ):  # held within a write: it is to end it, and to write once more
                 self._tries, self._done = self._tries + 1, False
                 self._tear = (self.watcher.saves + 1, self._tear[1])
                 return False
@@ -194,7 +198,7 @@ class _PlainAttempt:
         return True
 
 
-def rehearse_plain(player: PlainPlayer, first: PlainRun, say: Say, only: list[str] | None) -> Answer:
+def rehearse_plain(player: PlainPlayer, first: PlainRun, show_progress: Say, only: list[str] | None) -> Answer:
     """Rehearse a program that does not use the trainer library, after its first undisturbed run."""
     places = {name: tears for name, tears in PLACES.items() if only is None or name in only}
     if not first.watchers[0].written:
@@ -207,11 +211,11 @@ def rehearse_plain(player: PlainPlayer, first: PlainRun, say: Say, only: list[st
         rows = [PlaceResult(name, RehearsalVerdict.DIFFERS, difference=difference) for name in places]
         return Answer(RehearsalVerdict.DIFFERS, library=False, places=rows, message=message)
     player.quiet = min(QUIET_SECONDS, max(LEAST_QUIET, first.seconds / 40))
-    say("undisturbed, again", 2, 2 + len(places))
+    show_progress("undisturbed, again", 2, 2 + len(places))
     judge = _Judge(first, player.play([]))
     results = []
     for number, (name, tears) in enumerate(places.items()):
-        say(name, 3 + number, 2 + len(places))
+        show_progress(name, 3 + number, 2 + len(places))
         results.append(judge.result(name, player.play(tears)))
     undisturbed = judge.undisturbed()
     reached = [result for result in results if result.verdict is not RehearsalVerdict.NOT_REACHED]
@@ -260,7 +264,7 @@ class _Judge:
         if self._came_last(run):
             words = "it was interrupted after its last checkpoint only: give it more work"
             return PlaceResult(place, RehearsalVerdict.NOT_REACHED, message=words)
-        if not run.kept:
+        if not run.published:
             fix = (
                 "write each checkpoint under another name and rename it, or mark it with `everspot checkpoint commit "
                 "PATH`: docs/reference/agent.md lists what the agent keeps"
@@ -319,9 +323,9 @@ class _Judge:
 
     def _log_difference(self, run: PlainRun) -> Difference | None:
         for lines in run.logs:
-            found = first_log_difference(self._lines, lines, self._unstable_numbers)
-            if found is not None:
-                line, expected, actual = found
+            log_difference = first_log_difference(self._lines, lines, self._unstable_numbers)
+            if log_difference is not None:
+                line, expected, actual = log_difference
                 name = f"at {line.key} {_shown(line.position)}"
                 return Difference("log", name, expected=expected, actual=actual, fix=_STATE)
         return None

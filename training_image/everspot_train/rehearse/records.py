@@ -53,7 +53,7 @@ class Record:
         return max((boundary.step for boundary in self.boundaries), default=0)
 
 
-def lines_of(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a record so far. A line that is still being written is left out."""
     try:
         whole = path.read_bytes().rpartition(b"\n")[0]
@@ -76,7 +76,7 @@ def _record(rank: int, path: Path) -> Record:
     boundaries: list[Boundary] = []
     ends: list[int] = []
     plan: dict[str, Any] = {}
-    for line in lines_of(path):
+    for line in read_lines(path):
         if line["event"] == "plan":
             plan = plan or line
         elif line["event"] == "epoch":

@@ -16,7 +16,7 @@ from everspot_train.rehearse.cluster import RehearsalCluster, RehearsalError
 from everspot_train.rehearse.compare import FirstDifference, UnstableEntries
 from everspot_train.rehearse.files import Trees, matters
 from everspot_train.rehearse.library import Played, Player, RehearsedAttempt
-from everspot_train.rehearse.places import PLACES, InterruptionPlace, places_of
+from everspot_train.rehearse.places import PLACES, InterruptionPlace, list_places
 from everspot_train.rehearse.plain import LOST_FILE, PlainPlayer, rehearse_plain
 from everspot_train.rehearse.records import read_records
 
@@ -48,24 +48,24 @@ class Job:
     places: list[str] | None = None
 
 
-def rehearse(job: Job, root: Path, hardware: Hardware, environ: Mapping[str, str], say: Say) -> Answer:
+def rehearse(job: Job, root: Path, hardware: Hardware, environ: Mapping[str, str], show_progress: Say) -> Answer:
     """Rehearse a job, with everything that it writes below `root`."""
     processes = max(1, job.spec.resources.gpus)
     try:
         cluster = RehearsalCluster(root, hardware, environ)
         record = root / "records" / "0.jsonl"
         Orders(job.steps).write(record)
-        say("undisturbed", 1, 2 + len(PLACES))
+        show_progress("undisturbed", 1, 2 + len(PLACES))
         plain = PlainPlayer(cluster, job.spec, job.code, job.limit)
         run = plain.play([], {REHEARSAL_VARIABLE: str(record)})
         if run.failure:
             return Answer(RehearsalVerdict.FAILED, message=run.failure, output=run.output, processes=processes)
         records = read_records(record)
         if not records:
-            return replace(rehearse_plain(plain, run, say, job.places), processes=processes)
+            return replace(rehearse_plain(plain, run, show_progress, job.places), processes=processes)
         first = Played([RehearsedAttempt(records)], folder=run.folder)
         player = Player(cluster, job.spec, job.code, job.limit)
-        return _Rehearsal(player, first, say, job.places).answer(processes)
+        return _Rehearsal(player, first, show_progress, job.places).answer(processes)
     except RehearsalError as error:
         return Answer(RehearsalVerdict.FAILED, message=str(error), processes=processes)
 
@@ -73,8 +73,8 @@ def rehearse(job: Job, root: Path, hardware: Hardware, environ: Mapping[str, str
 class _Rehearsal:
     """The rehearsal of a program that uses the trainer library, after its first undisturbed run."""
 
-    def __init__(self, player: Player, first: Played, say: Say, only: list[str] | None) -> None:
-        self._player, self._first, self._say, self._only = player, first, say, only
+    def __init__(self, player: Player, first: Played, show_progress: Say, only: list[str] | None) -> None:
+        self._player, self._first, self._show_progress, self._only = player, first, show_progress, only
         self._record = first.attempts[0].records[0]
         self._steps = self._record.steps
         self._unstable = UnstableEntries()
@@ -87,9 +87,9 @@ class _Rehearsal:
         if self._steps == 0:
             message = "it made no optimizer step: does its loop go over run.batches(…) and call run.step(loss)?"
             return Answer(RehearsalVerdict.FAILED, message=message, processes=processes)
-        places = [p for p in places_of(self._record) if self._only is None or p.name in self._only]
+        places = [p for p in list_places(self._record) if self._only is None or p.name in self._only]
         runs = 2 + sum(bool(place.interruptions) for place in places)
-        self._say("undisturbed, again", 2, runs)
+        self._show_progress("undisturbed, again", 2, runs)
         second = self._player.play([], self._steps)
         if second.failure:
             message = f"it fails when it is run again: {second.failure}"
@@ -101,11 +101,11 @@ class _Rehearsal:
         played: dict[str, Played] = {}
         for place in places:
             if place.interruptions:
-                self._say(place.name, 3 + len(played), runs)
+                self._show_progress(place.name, 3 + len(played), runs)
                 played[place.name] = self._player.play(place.interruptions, self._steps)
         results = [self._result(place, played.get(place.name)) for place in places]
         if undisturbed is None and any(result.verdict is RehearsalVerdict.DIFFERS for result in results):
-            self._say("undisturbed, to be sure", runs, runs)
+            self._show_progress("undisturbed, to be sure", runs, runs)
             undisturbed = self._look_again()
             self._deterministic = undisturbed is None
             if undisturbed is not None:
@@ -118,7 +118,9 @@ class _Rehearsal:
             RehearsalVerdict.EXACT if exact else RehearsalVerdict.DIFFERS,
             steps=self._steps,
             processes=processes,
-            undisturbed=_told(undisturbed, [], advice.of_undisturbed(undisturbed)) if undisturbed else None,
+            undisturbed=_readable_difference(undisturbed, [], advice.of_undisturbed(undisturbed))
+            if undisturbed
+            else None,
             places=results,
             leftovers=leftovers,
             ignored=self._unstable.names,
@@ -129,40 +131,40 @@ class _Rehearsal:
         third = self._player.play([], self._steps)
         if third.failure:
             return None
-        unstable, found = compare.unstable_between(self._first, third)
+        unstable, difference = compare.unstable_between(self._first, third)
         for (rank, kind, name), step in unstable.since.items():
             self._unstable.note(rank, kind, name, step)
-        return found
+        return difference
 
     def _result(self, place: InterruptionPlace, played: Played | None) -> PlaceResult:
         if played is None:
             return PlaceResult(place.name, RehearsalVerdict.NOT_REACHED, message=place.missing)
         step = place.interruptions[0].step
         step = self._steps if step is None else step
-        found = compare.first_difference(self._first, played, self._unstable)
-        if found is None and not played.failure:
+        first = compare.first_difference(self._first, played, self._unstable)
+        if first is None and not played.failure:
             lost = self._lost_weights(played) or self._file_difference(played)
             if lost is None:
                 words = "" if self._deterministic else "as far as two undisturbed runs are the same"
                 return PlaceResult(place.name, RehearsalVerdict.EXACT, step, message=words)
             return PlaceResult(place.name, RehearsalVerdict.DIFFERS, step, lost)
-        if played.failure and (found is None or found.kind == "step"):
+        if played.failure and (first is None or first.kind == "step"):
             fix = "the resumed program fails where the undisturbed one did not: see the message"
             difference = Difference("error", "", step, expected="no error", actual=played.failure[-400:], fix=fix)
             return PlaceResult(place.name, RehearsalVerdict.DIFFERS, step, difference, played.failure)
-        assert found is not None  # noqa: S101  one of the two is there
-        variables = compare.unrestored(found, self._unstable)
-        moving = compare.changing(self._first, found.rank)
+        assert first is not None  # noqa: S101  one of the two is there
+        variables = compare.unrestored(first, self._unstable)
+        moving = compare.changing(self._first, first.rank)
         variables = [variable for variable in variables if variable[0] in moving]
-        cause, fix = advice.advise(found, variables, self._record.loader)
-        return PlaceResult(place.name, RehearsalVerdict.DIFFERS, step, _told(found, cause, fix))
+        cause, fix = advice.advise(first, variables, self._record.loader)
+        return PlaceResult(place.name, RehearsalVerdict.DIFFERS, step, _readable_difference(first, cause, fix))
 
     def _lost_weights(self, played: Played) -> Difference | None:
         """Return an untracked model or average of weights, which is lost even where nothing depends on it yet."""
-        shapes = compare.weights_of(self._first)
+        shapes = compare.weight_shapes(self._first)
         for rank, name, expected, actual in compare.lost_variables(self._first, played, self._unstable):
             weights = expected.startswith("weights|") and not expected.startswith("weights|float32[]")
-            same_shape = expected.startswith("tensor|") and compare.shape_of(advice.readable(expected)) in shapes
+            same_shape = expected.startswith("tensor|") and compare.parse_shape(advice.readable(expected)) in shapes
             if weights or same_shape:
                 texts = advice.readable(expected), advice.readable(actual)
                 fix = advice.of_leftover(name, expected, actual)
@@ -184,20 +186,20 @@ class _Rehearsal:
 
     def _leftovers(self, played: Mapping[str, Played], results: list[PlaceResult]) -> list[Leftover]:
         exact = {result.place for result in results if result.verdict is RehearsalVerdict.EXACT}
-        found: dict[str, Leftover] = {}
+        by_name: dict[str, Leftover] = {}
         for place, run in played.items():
             if place not in exact:
                 continue
             for _, name, expected, actual in compare.lost_variables(self._first, run, self._unstable):
                 texts = advice.readable(expected), advice.readable(actual)
-                found.setdefault(name, Leftover(name, *texts, advice.of_leftover(name, expected, actual)))
-        found |= self._lost_files
-        return sorted(found.values(), key=lambda leftover: ("generator" not in leftover.fix, leftover.name))
+                by_name.setdefault(name, Leftover(name, *texts, advice.of_leftover(name, expected, actual)))
+        by_name |= self._lost_files
+        return sorted(by_name.values(), key=lambda leftover: ("generator" not in leftover.fix, leftover.name))
 
 
-def _told(found: FirstDifference, cause: list[str], fix: str) -> Difference:
-    expected, actual = advice.readable(found.expected), advice.readable(found.actual)
-    return Difference(found.kind, found.name, found.step, found.rank, expected, actual, cause, fix)
+def _readable_difference(first: FirstDifference, cause: list[str], fix: str) -> Difference:
+    expected, actual = advice.readable(first.expected), advice.readable(first.actual)
+    return Difference(first.kind, first.name, first.step, first.rank, expected, actual, cause, fix)
 
 
 def short_root() -> Path:

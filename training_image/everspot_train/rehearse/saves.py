@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from everspot_train.agent.containment import processes_of
+from everspot_train.agent.containment import find_processes
 
 QUIET_SECONDS = 0.25
 """A save is over when nothing has changed for so long, or for a shorter time in a program that is over soon."""
@@ -17,17 +17,17 @@ LEAST_QUIET = 0.03
 Signature = dict[str, tuple[int, int, int]]
 
 
-def signature_of(folder: Path) -> Signature:
+def read_signature(folder: Path) -> Signature:
     """Return size, time and number of each file below a folder, without those that are named as unfinished."""
-    found: Signature = {}
+    signature: Signature = {}
     for parent, _, names in os.walk(folder):
         for name in names:
             with suppress(OSError):
                 status = os.stat(os.path.join(parent, name))  # noqa: PTH116, PTH118  many times a second
                 path = os.path.relpath(os.path.join(parent, name), folder)  # noqa: PTH118
                 if ".tmp" not in path and not path.rpartition("/")[2].startswith("."):
-                    found[path] = (status.st_size, status.st_mtime_ns, status.st_ino)
-    return found
+                    signature[path] = (status.st_size, status.st_mtime_ns, status.st_ino)
+    return signature
 
 
 @dataclass
@@ -55,7 +55,7 @@ class SaveWatcher:
 
     def look(self) -> None:
         """Look once. The first look sees what was put back, which is no save."""
-        now, signature = time.monotonic(), signature_of(self.folder)
+        now, signature = time.monotonic(), read_signature(self.folder)
         if self._last is None:
             self._last = signature
             return
@@ -73,7 +73,7 @@ class SaveWatcher:
 @contextmanager
 def frozen(run_dir: Path) -> Iterator[None]:
     """Hold all processes of a job, so that a fast program is not over before it is interrupted."""
-    pids = list(processes_of(run_dir))
+    pids = list(find_processes(run_dir))
     _signal(pids, signal.SIGSTOP)
     try:
         yield

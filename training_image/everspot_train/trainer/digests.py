@@ -117,14 +117,14 @@ def flatten(name: str, value: Any, depth: int = 0) -> dict[str, str]:
     leaf = describe_leaf(value)
     if leaf is not None:
         return {name: leaf}
-    parts = list(parts_of(value)) if depth < _DEEPEST else []
+    parts = list(list_parts(value)) if depth < _DEEPEST else []
     flat = {name: f"{type(value).__name__}[{len(parts)}]"} if not parts or isinstance(value, set | frozenset) else {}
     for key, part in parts:
         flat |= flatten(f"{name}/{key}" if name else key, part, depth + 1)
     return flat
 
 
-def parts_of(value: Any) -> Iterable[tuple[str, Any]]:
+def list_parts(value: Any) -> Iterable[tuple[str, Any]]:
     """Return the parts of a container or object with their names."""
     if isinstance(value, Mapping):
         return sorted(((str(key), part) for key, part in value.items()), key=lambda pair: pair[0])
@@ -149,7 +149,7 @@ def _reduced(value: Any) -> list[tuple[str, Any]]:
         return sorted(getattr(value, "__dict__", {}).items())
     if isinstance(reduced, str):
         return [("name", reduced)]
-    _, arguments, *rest = reduced
-    state, items, pairs = (*rest, None, None, None)[:3]
+    _, arguments, *optional = reduced
+    state, items, pairs = (*optional, None, None, None)[:3]
     parts = [("class", type(value)), ("new", [part for part in arguments if part is not type(value)]), ("state", state)]
     return [*parts, *([("items", list(items))] if items else []), *([("pairs", list(pairs))] if pairs else [])]

@@ -31,11 +31,11 @@ class _Doubt:
 
 
 class Doubts:
-    """The numbers of one run, in order. `known_loss`: the newest loss that has arrived; NaN before the first."""
+    """The numbers of one run, in order. `last_loss`: the newest loss that has arrived; NaN before the first."""
 
     def __init__(self) -> None:
         self._waiting: deque[_Doubt] = deque()
-        self.known_loss = math.nan
+        self.last_loss = math.nan
 
     def add(self, step: int, name: str, value: torch.Tensor, *, judged: bool = True) -> None:
         """Add a number of `step`. `judged`: whether it must be finite."""
@@ -68,12 +68,12 @@ class Doubts:
     def _judge(self, doubt: _Doubt) -> None:
         value = float(doubt.host)
         if doubt.name == "loss":
-            self.known_loss = value
+            self.last_loss = value
         if not doubt.judged or math.isfinite(value):
             return
-        kept = (
+        consequence = (
             "the optimizer was not stepped with it" if doubt.arrived is None else "no checkpoint holds what came of it"
         )
         if doubt.name == "loss":
-            raise NonFiniteLoss(f"the loss is {value} at step {doubt.step}; {kept}")
-        raise NonFiniteLoss(f"the gradient's norm is {value} at step {doubt.step}; {kept}")
+            raise NonFiniteLoss(f"the loss is {value} at step {doubt.step}; {consequence}")
+        raise NonFiniteLoss(f"the gradient's norm is {value} at step {doubt.step}; {consequence}")

@@ -18,5 +18,5 @@ def last_word(error: BaseException | None) -> tuple[TrainingPhase, str]:
     if isinstance(error, RunStopped):
         return TrainingPhase.STOPPED, ""
     if isinstance(error, RunFenced):
-        return TrainingPhase.FENCED, error.why
+        return TrainingPhase.FENCED, error.reason
     return TrainingPhase.FAILED, f"{type(error).__name__}: {error}"

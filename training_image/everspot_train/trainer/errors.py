@@ -47,6 +47,6 @@ class RunStopped(SystemExit):
 class RunFenced(SystemExit):
     """This process no longer owns the job, and has published nothing since it lost it."""
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, reason: str) -> None:
         super().__init__(0)
-        self.why = why
+        self.reason = reason

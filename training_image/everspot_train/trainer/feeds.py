@@ -18,7 +18,7 @@ from everspot_train.trainer.stateful import StatefulFeed
 log = logging.getLogger("everspot.trainer")
 
 
-def batch_size_of(loader: Any) -> int | None:
+def read_batch_size(loader: Any) -> int | None:
     """Samples per batch and process, if the loader or its sampler has the number; else None."""
     for source in (getattr(loader, "batch_sampler", None), loader):
         size = getattr(source, "batch_size", None)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from everspot_train.trainer.digests import describe_leaf, digest_bytes, parts_of
+from everspot_train.trainer.digests import describe_leaf, digest_bytes, list_parts
 
 _CHUNK = 1 << 20  # words that are multiplied at once: bounds the memory that a fingerprint needs
 _DEEPEST = 12
@@ -51,7 +51,7 @@ def _parts(path: str, value: Any, depth: int) -> Any:
         yield path, leaf or type(value).__name__
         return
     yield path, type(value).__name__
-    for name, part in parts_of(value):
+    for name, part in list_parts(value):
         yield from _parts(f"{path}/{name}", part, depth + 1)
 
 

@@ -71,8 +71,8 @@ def frame_roots(frame: types.FrameType | None) -> dict[str, Any]:
     """Return what the function of `frame` can draw from: its variables, and the globals that it names."""
     if frame is None:
         return {}
-    named = dict(_named_globals(frame.f_code, frame.f_globals))
-    return named | dict(frame.f_locals)
+    named_globals = dict(_named_globals(frame.f_code, frame.f_globals))
+    return named_globals | dict(frame.f_locals)
 
 
 def generator_state(generator: RandomGenerator) -> dict[str, Any]:

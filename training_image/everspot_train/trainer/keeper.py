@@ -101,10 +101,10 @@ class Keeper:
         if self._link:
             self._link.reporter.log(step, metrics)
 
-    def note_untracked(self, what: str) -> None:
+    def note_untracked(self, subject: str) -> None:
         """Write an event: the loop uses something that no checkpoint holds."""
         if self._link:
-            self._link.note(EventKind.NOT_TRACKED, what=what)
+            self._link.note(EventKind.NOT_TRACKED, what=subject)
 
     def between_steps(self, step: int, metrics: dict[str, float]) -> None:
         """Report, and do what the agent or the checkpoint policy asks for now.
@@ -184,29 +184,29 @@ class Keeper:
 
     def _on_first(self, action: Callable[[Link], int | None]) -> int:
         """Run `action` on the first rank, and share its result with all ranks."""
-        told = 0
+        shared = 0
         if self._link:
             try:
-                told = int(action(self._link) or 0)
+                shared = int(action(self._link) or 0)
             except Fenced as error:
                 log.warning("this process owns the job no more: %s", error)
-                told = _FENCED
-        told = self._ranks.share(told)
-        if told == _FENCED:
+                shared = _FENCED
+        shared = self._ranks.share(shared)
+        if shared == _FENCED:
             raise RunFenced("the job has another owner")
-        return told
+        return shared
 
     def _fetch(self, link: Link) -> int:
         """Return the step of the checkpoint that was fetched; 0 if there is none, since step 0 has no checkpoint."""
-        self._restored = found = link.restore()
-        if found is None:
+        self._restored = checkpoint = link.restore()
+        if checkpoint is None:
             return 0
         for name, now in sorted(self._info.items()):
-            if found.info.get(name, now) != now:
+            if checkpoint.info.get(name, now) != now:
                 log.warning(
                     "%s was %s and is %s now: the resumed numbers may differ from an uninterrupted run's last bits",
                     name,
-                    found.info[name],
+                    checkpoint.info[name],
                     now,
                 )
-        return found.step
+        return checkpoint.step

@@ -64,7 +64,9 @@ def read_context(rundir: RunDir) -> RunContext:
     """
     context = rundir.read(RunContext)
     if context is None:
-        raise RunDirError(f"{rundir.path_of(RunContext)} is missing: the agent writes it before it starts the trainer")
+        raise RunDirError(
+            f"{rundir.file_path(RunContext)} is missing: the agent writes it before it starts the trainer"
+        )
     return context
 
 
@@ -119,15 +121,15 @@ class Link:
         """
         self.reporter.update(phase=TrainingPhase.RESTORING)
         folder = restore_directory(self.context)
-        found = self._checkpoints.restore(folder, lambda name: not name.startswith(USER_FILE), before_loop_end)
+        checkpoint = self._checkpoints.restore(folder, lambda name: not name.startswith(USER_FILE), before_loop_end)
         self._last_begun = self.clock.monotonic()
-        if found is None:
+        if checkpoint is None:
             return None
         for path in folder.iterdir():
-            if path.name not in {part.name for part in found.parts}:
+            if path.name not in {part.name for part in checkpoint.parts}:
                 path.unlink()  # of a newer checkpoint that turned out not to be whole
-        self._publisher.durable_step = self._last_step = found.step
-        return found
+        self._publisher.durable_step = self._last_step = checkpoint.step
+        return checkpoint
 
     def training(
         self,
@@ -276,5 +278,5 @@ class Link:
     def _clear_scratch(self) -> None:
         scratch = Path(self.context.scratch_dir)
         scratch.mkdir(parents=True, exist_ok=True)
-        for left in [*scratch.glob("snapshot-*"), restore_directory(self.context)]:
-            shutil.rmtree(left, ignore_errors=True)
+        for leftover in [*scratch.glob("snapshot-*"), restore_directory(self.context)]:
+            shutil.rmtree(leftover, ignore_errors=True)

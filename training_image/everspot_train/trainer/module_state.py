@@ -25,7 +25,7 @@ class ModuleState:
         """Tensors and names, by module. What is not at its usual value is listed."""
         if self._pending is not None:
             return self._pending
-        return {name: _state_of(module) for name, module in self._modules.items()}
+        return {name: _extra_state(module) for name, module in self._modules.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load buffers, and take what `settle` puts into effect."""
@@ -44,7 +44,7 @@ class ModuleState:
                 _settle(module, state[name])
 
 
-def _state_of(module: torch.nn.Module) -> dict[str, Any]:
+def _extra_state(module: torch.nn.Module) -> dict[str, Any]:
     stored = module.state_dict(keep_vars=True)
     parameters = dict(module.named_parameters())
     return {

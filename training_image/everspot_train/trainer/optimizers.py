@@ -8,7 +8,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from everspot_train.trainer.errors import UnsupportedState
-from everspot_train.trainer.trackable import Coverage, parameters_of, tensors_of
+from everspot_train.trainer.trackable import Coverage, iterate_tensors, list_parameters
 
 
 def restore_dtypes(optimizer: Any, stored: Any) -> None:
@@ -57,7 +57,7 @@ class UntrackedOptimizers:
     def __init__(self, pieces: Mapping[str, Any], step: Callable[[], int]) -> None:
         self._pieces, self._step = pieces, step
         self._first: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self._kept: weakref.WeakSet[Any] = weakref.WeakSet(
+        self._tracked: weakref.WeakSet[Any] = weakref.WeakSet(
             p for p in pieces.values() if isinstance(p, torch.optim.Optimizer)
         )
         self._handle: Any = None
@@ -78,12 +78,15 @@ class UntrackedOptimizers:
             self._handle = None
 
     def _after_step(self, optimizer: Any, *_: Any) -> None:
-        if optimizer in self._kept or self._first.setdefault(optimizer, self._step()) == self._step():
+        if optimizer in self._tracked or self._first.setdefault(optimizer, self._step()) == self._step():
             return
         coverage = Coverage(self._pieces)
-        tensors = [*parameters_of(optimizer), *(t for _, t in tensors_of(dict(enumerate(optimizer.state.values()))))]
-        if all(coverage.holds(tensor) for tensor in tensors):  # an optimizer inside of another, such as Lookahead's
-            self._kept.add(optimizer)
+        tensors = [
+            *list_parameters(optimizer),
+            *(t for _, t in iterate_tensors(dict(enumerate(optimizer.state.values())))),
+        ]
+        if all(coverage.covers(tensor) for tensor in tensors):  # an optimizer inside of another, such as Lookahead's
+            self._tracked.add(optimizer)
             return
         raise UnsupportedState(
             f"the loop steps an optimizer ({type(optimizer).__name__}) that is not tracked: a resume would lose its "

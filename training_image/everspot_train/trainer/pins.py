@@ -25,25 +25,25 @@ class Pins:
     def __init__(self, info: Mapping[str, JsonValue]) -> None:
         self._info = info
 
-    def precision(self, wanted: Precision, device: torch.device, *, lowered: bool | None = None) -> Precision:
+    def precision(self, requested: Precision, device: torch.device, *, lowered: bool | None = None) -> Precision:
         """The format to use. `auto` means the one that the first attempt chose.
 
         Args:
-            wanted: what the program or its job asks for.
+            requested: what the program or its job asks for.
             device: what it trains on.
             lowered: of a job that allows mixed precision after a failover: whether that is the case. None: of others.
 
         Raises:
-            StateMismatch: if `wanted` is another format than the run began with.
+            StateMismatch: if `requested` is another format than the run began with.
         """
         pinned = self._info.get("precision")
-        if wanted is Precision.AUTO and lowered is not None:
+        if requested is Precision.AUTO and lowered is not None:
             return self._after_failover(Precision(pinned) if pinned in set(Precision) else None, device, lowered)
         if not isinstance(pinned, str) or pinned not in set(Precision):
-            return resolve(wanted, device)
-        if wanted not in (Precision.AUTO, Precision(pinned)):
-            raise StateMismatch(f"the run was begun with precision {pinned}, and {wanted.value} is demanded now")
-        if wanted is Precision.AUTO and resolve(wanted, device).value != pinned:
+            return resolve(requested, device)
+        if requested not in (Precision.AUTO, Precision(pinned)):
+            raise StateMismatch(f"the run was begun with precision {pinned}, and {requested.value} is demanded now")
+        if requested is Precision.AUTO and resolve(requested, device).value != pinned:
             log.warning("precision stays %s, with which the run was begun; this machine's own is another", pinned)
         return Precision(pinned)
 
@@ -58,7 +58,7 @@ class Pins:
             log.warning("precision changes from %s to %s: the GPU has less memory than %s needs", before, after, before)
         return after
 
-    def accumulation(self, wanted: int, batch_size: int | None, world_size: int) -> int:
+    def accumulation(self, requested: int, batch_size: int | None, world_size: int) -> int:
         """The number of losses per optimizer step that keeps the global batch. `batch_size`: samples per batch and
         process; None if it is not known; it is then assumed to be the same as before.
 
@@ -68,16 +68,18 @@ class Pins:
         unit = _number(self._info.get("global_batch")) if batch_size else None
         each = (batch_size or 1) if unit is not None else 1
         pinned = unit if unit is not None else self._losses_per_step()
-        if pinned is None or each * world_size * wanted == pinned:
-            return wanted
-        accumulation, rest = divmod(pinned, each * world_size)
-        what = "samples" if unit is not None else "batches"
-        if rest or not accumulation:
+        if pinned is None or each * world_size * requested == pinned:
+            return requested
+        accumulation, remainder = divmod(pinned, each * world_size)
+        unit_name = "samples" if unit is not None else "batches"
+        if remainder or not accumulation:
             raise StateMismatch(
-                f"the run was begun with {pinned} {what} per optimizer step, and {world_size} processes with "
+                f"the run was begun with {pinned} {unit_name} per optimizer step, and {world_size} processes with "
                 f"{each} each cannot make as many: ask for the same number of GPUs, or another batch size"
             )
-        log.warning("accumulation is %d instead of %d: %d %s per step, as before", accumulation, wanted, pinned, what)
+        log.warning(
+            "accumulation is %d instead of %d: %d %s per step, as before", accumulation, requested, pinned, unit_name
+        )
         return accumulation
 
     def _losses_per_step(self) -> int | None:

@@ -14,10 +14,10 @@ _DTYPE = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
 _EXACTNESS = {Precision.TF32: "high"}
 
 
-def resolve(wanted: Precision, device: torch.device) -> Precision:
+def resolve(requested: Precision, device: torch.device) -> Precision:
     """`auto` as a format: bf16 where the hardware has it, else fp16 on a GPU, else fp32."""
-    if wanted is not Precision.AUTO:
-        return wanted
+    if requested is not Precision.AUTO:
+        return requested
     if device.type == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
         return Precision.BF16 if native else Precision.FP16
@@ -32,8 +32,8 @@ def mixed(precision: Precision) -> bool:
 class MixedPrecision:
     """The resolved format on one device. `scaler` does nothing unless the format is fp16."""
 
-    def __init__(self, wanted: Precision, device: torch.device) -> None:
-        self.precision = resolve(wanted, device)
+    def __init__(self, requested: Precision, device: torch.device) -> None:
+        self.precision = resolve(requested, device)
         self._device_type = device.type
         if self.precision in _EXACTNESS:
             torch.set_float32_matmul_precision(_EXACTNESS[self.precision])

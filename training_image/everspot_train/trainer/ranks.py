@@ -53,17 +53,17 @@ class Ranks:
         """The first rank's `value`, on every rank."""
         if self.world_size == 1:
             return value
-        told = torch.tensor([value])
-        dist.broadcast(told, src=0, group=self._control)
-        return int(told.item())
+        shared = torch.tensor([value])
+        dist.broadcast(shared, src=0, group=self._control)
+        return int(shared.item())
 
     def share_object(self, value: Any) -> Any:
         """The first rank's `value`, any small object, on every rank."""
         if self.world_size == 1:
             return value
-        told = [value]
-        dist.broadcast_object_list(told, src=0, group=self._control)
-        return told[0]
+        shared = [value]
+        dist.broadcast_object_list(shared, src=0, group=self._control)
+        return shared[0]
 
     def gather(self, value: Any) -> list[Any]:
         """Every rank's `value`, any small object, on every rank."""

@@ -78,7 +78,7 @@ class Recorder:
             past = per_epoch + PAST_EPOCH if per_epoch is not None and per_epoch <= LONGEST_EPOCH else 0
             self._steps = max(LEAST_STEPS, past)
         self._total = min(total_steps, self._steps)
-        facts = {"accumulation": accumulation, "loader": _facts_of(self._loader)}
+        facts = {"accumulation": accumulation, "loader": _describe_loader(self._loader)}
         self._write("plan", self._total, total=total_steps, per_epoch=per_epoch, **facts)
         return self._total
 
@@ -110,19 +110,19 @@ class Recorder:
         Raises:
             TrainerError: if nothing comes.
         """
-        what = self._orders.pauses.get(AT_END if over else str(step))
-        if what is None or self._rank != 0 or self._rundir is None or (over and step < (self._steps or 0)):
+        event = self._orders.pauses.get(AT_END if over else str(step))
+        if event is None or self._rank != 0 or self._rundir is None or (over and step < (self._steps or 0)):
             return
-        self._write("pause", step, what=what)
+        self._write("pause", step, what=event)
         rundir = self._rundir
         answers: dict[str, Callable[[], object]] = {
             "checkpoint": lambda: rundir.read(CheckpointRequest),
             "stop": lambda: rundir.read(StopRequest),
         }
-        answered, end = answers.get(what, lambda: None), time.monotonic() + _LONGEST_PAUSE
+        answered, end = answers.get(event, lambda: None), time.monotonic() + _LONGEST_PAUSE
         while not answered():
             if time.monotonic() > end:
-                raise TrainerError(f"the rehearsal has waited {_LONGEST_PAUSE:.0f} s at step {step} for its {what}")
+                raise TrainerError(f"the rehearsal has waited {_LONGEST_PAUSE:.0f} s at step {step} for its {event}")
             time.sleep(_LOOK_EVERY)
 
     def end(self, step: int, error: BaseException | None) -> None:
@@ -131,7 +131,7 @@ class Recorder:
         self._write("end", step, error=type(error).__name__ if error else None, **self._everything(caller))
 
     def _everything(self, caller: FrameType | None) -> dict[str, Any]:
-        told = {
+        observed = {
             "batches": self._batches,
             "losses": self._losses,
             "metrics": self._metrics,
@@ -143,7 +143,7 @@ class Recorder:
         randomness = flatten("", GlobalRandomness().state_dict())
         kinds = sorted({name.partition("/")[0] for name in randomness})
         random = {kind: describe([t for n, t in randomness.items() if n.partition("/")[0] == kind]) for kind in kinds}
-        return {**told, "state": state, "random": random, "variables": Walk(tracked, self._loaders).look(caller)}
+        return {**observed, "state": state, "random": random, "variables": Walk(tracked, self._loaders).look(caller)}
 
     def _flat_state(self) -> Iterator[tuple[str, str]]:
         if self._state is None or self._model is None:
@@ -204,8 +204,8 @@ def _flat_optimizer(name: str, optimizer: torch.optim.Optimizer, state: Any, nam
     for place, group in enumerate(state.get("param_groups", [])):
         own = {key: value for key, value in group.items() if key != "params"}
         flat |= flatten(f"{name}/group {place}", own | {"parameters": len(group.get("params", []))})
-    rest = {key: value for key, value in state.items() if key not in ("state", "param_groups")}
-    return flat | (flatten(name, rest) if rest else {})
+    extra = {key: value for key, value in state.items() if key not in ("state", "param_groups")}
+    return flat | (flatten(name, extra) if extra else {})
 
 
 def _length(loader: Any) -> int | None:
@@ -215,7 +215,7 @@ def _length(loader: Any) -> int | None:
         return None
 
 
-def _facts_of(loader: Any) -> dict[str, Any]:
+def _describe_loader(loader: Any) -> dict[str, Any]:
     """Return what the advice about a loader depends on."""
     dataset = getattr(loader, "dataset", None)
     workers = getattr(loader, "num_workers", 0)

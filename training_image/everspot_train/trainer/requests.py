@@ -18,8 +18,8 @@ class Requests:
         self._valid_until = timedelta(0)
         self._lease_read: timedelta | None = None
         self._lost = False
-        seen = rundir.read(CheckpointRequest)
-        self._seq = seen.seq if seen else 0  # what was asked for before this process began needs no checkpoint
+        request = rundir.read(CheckpointRequest)
+        self._seq = request.seq if request else 0  # what was asked for before this process began needs no checkpoint
 
     def stop(self) -> StopRequest | None:
         """The request to stop, once there is one."""

@@ -18,7 +18,7 @@ from everspot_train.trainer.ending import is_clean, last_word
 from everspot_train.trainer.environment import numeric_environment
 from everspot_train.trainer.errors import RunFenced, RunStopped, TrainerError
 from everspot_train.trainer.feed_parts import Feed
-from everspot_train.trainer.feeds import as_feed, batch_size_of
+from everspot_train.trainer.feeds import as_feed, read_batch_size
 from everspot_train.trainer.generators import RandomGenerator, find_generators, frame_roots, is_generator
 from everspot_train.trainer.keeper import Keeper
 from everspot_train.trainer.link import Link, read_context
@@ -176,7 +176,7 @@ class Run:
             NonFiniteLoss: if it, or one before, is not finite.
         """
         self._be_sure()
-        return self._stepper.doubts.known_loss if self._stepper else math.nan
+        return self._stepper.doubts.last_loss if self._stepper else math.nan
 
     # What the loop does
 
@@ -205,7 +205,7 @@ class Run:
                 nothing that is tracked.
             StateMismatch: if the global batch cannot be that of the first attempt.
         """
-        batch_size = batch_size_of(loader)
+        batch_size = read_batch_size(loader)
         accumulation = self.accumulation_for(batch_size)
         if self._keeper:
             self._keeper.pin(accumulation, batch_size)
@@ -414,8 +414,8 @@ class Run:
         self._close(error)
 
     def _loss_metric(self) -> dict[str, float]:
-        known = self._stepper.doubts.known_loss if self._stepper else math.nan
-        return {"loss": known} if math.isfinite(known) else {}
+        loss = self._stepper.doubts.last_loss if self._stepper else math.nan
+        return {"loss": loss} if math.isfinite(loss) else {}
 
     def _be_sure(self) -> None:
         """Wait for the device and check every loss so far."""

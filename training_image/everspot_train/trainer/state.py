@@ -91,8 +91,8 @@ class TrainState:
         for name in _OWN_FILE:
             if name in shared:
                 _write(directory / f"{name}.pt", shared[name], {name: shared[name]})
-        rest = {name: state for name, state in shared.items() if name not in _OWN_FILE}
-        _write(directory / _REST, {"format": FORMAT, "step": step, "pieces": rest}, rest)
+        remaining = {name: state for name, state in shared.items() if name not in _OWN_FILE}
+        _write(directory / _REST, {"format": FORMAT, "step": step, "pieces": remaining}, remaining)
 
     def load(self, directory: Path, rank: int) -> tuple[int, bool]:
         """Restore every piece, and make sure that each has taken its state back. Returns the step, and whether this
@@ -104,8 +104,8 @@ class TrainState:
         Raises:
             StateMismatch: if a piece is missing, does not fit, or has not taken back what was stored.
         """
-        rest = _read(directory / _REST)
-        stored: dict[str, Any] = dict(rest["pieces"])
+        head = _read(directory / _REST)
+        stored: dict[str, Any] = dict(head["pieces"])
         for name in _OWN_FILE:
             if name in self.shared:
                 stored[name] = _read(directory / f"{name}.pt")
@@ -131,7 +131,7 @@ class TrainState:
         for name, piece in self.shared.items():
             if name in stored and name not in RESERVED:  # the trainer's own take effect when the loop begins
                 _verify(name, piece, stored[name])
-        return int(rest["step"]), own
+        return int(head["step"]), own
 
     def fingerprint(self) -> str:
         """Return a text that differs if any piece that the program named has changed."""

@@ -21,16 +21,16 @@ def check_names(others: Mapping[str, Any]) -> None:
         ValueError: for such a name.
         TypeError: for such an object.
     """
-    taken = sorted(name for name in others if name in RESERVED)
-    if taken:
-        raise ValueError(f"run.track: {', '.join(taken)} is the trainer's own name: use another one")
+    reserved = sorted(name for name in others if name in RESERVED)
+    if reserved:
+        raise ValueError(f"run.track: {', '.join(reserved)} is the trainer's own name: use another one")
     for name, piece in others.items():
         missing = [m for m in ("state_dict", "load_state_dict") if not callable(getattr(piece, m, None))]
         if missing:
             raise TypeError(f"run.track: {name}={type(piece).__name__} has no {' and no '.join(missing)}")
 
 
-def tensors_of(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
+def iterate_tensors(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the tensors of a state with their paths."""
     if isinstance(value, torch.Tensor):
         yield path, value
@@ -38,10 +38,10 @@ def tensors_of(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str
         return
     elif isinstance(value, Mapping):
         for key, part in value.items():
-            yield from tensors_of(part, f"{path}/{key}" if path else str(key), depth + 1)
+            yield from iterate_tensors(part, f"{path}/{key}" if path else str(key), depth + 1)
     elif isinstance(value, list | tuple):
         for place, part in enumerate(value):
-            yield from tensors_of(part, f"{path}/{place}" if path else str(place), depth + 1)
+            yield from iterate_tensors(part, f"{path}/{place}" if path else str(place), depth + 1)
 
 
 def check_sharding(name: str, piece: Any, state: Any = None) -> None:
@@ -64,7 +64,7 @@ def check_sharding(name: str, piece: Any, state: Any = None) -> None:
             (f"parameter {n}", p)
             for n, p in enumerate(p for group in groups if isinstance(group, dict) for p in group.get("params", ()))
         ]
-    tensors += list(tensors_of(state))
+    tensors += list(iterate_tensors(state))
     kinds = _sharded_kinds()
     for path, tensor in tensors if kinds else []:
         if isinstance(tensor, kinds):
@@ -79,7 +79,7 @@ def check_parameters(pieces: Mapping[str, Any]) -> None:
     """
     covered = Coverage(pieces)
     for name, piece in pieces.items():
-        missing = [p for p in parameters_of(piece) if not covered.holds(p)]
+        missing = [p for p in list_parameters(piece) if not covered.covers(p)]
         if missing:
             shapes = ", ".join(map(tensor_signature, missing[:3]))
             raise UnsupportedState(
@@ -89,7 +89,7 @@ def check_parameters(pieces: Mapping[str, Any]) -> None:
             )
 
 
-def parameters_of(piece: Any) -> list[torch.Tensor]:
+def list_parameters(piece: Any) -> list[torch.Tensor]:
     """Return the parameters of an optimizer; of anything else, none."""
     if isinstance(piece, torch.nn.Module):
         return []
@@ -117,9 +117,9 @@ class Coverage:
             except Exception:  # whatever a stranger's class raises before its first use
                 self._unknown = True
                 continue
-            self._add(tensor for _, tensor in tensors_of(state))
+            self._add(tensor for _, tensor in iterate_tensors(state))
 
-    def holds(self, tensor: torch.Tensor) -> bool:
+    def covers(self, tensor: torch.Tensor) -> bool:
         """Return whether a checkpoint holds the tensor, or what lies in its memory."""
         if self._unknown or id(tensor) in self._ids:
             return True
@@ -136,7 +136,9 @@ class Coverage:
 
 def signature(states: Mapping[str, Any]) -> dict[str, str]:
     """Return dtype and shape of each tensor by piece and path."""
-    return {f"{name}: {path}": tensor_signature(t) for name, state in states.items() for path, t in tensors_of(state)}
+    return {
+        f"{name}: {path}": tensor_signature(t) for name, state in states.items() for path, t in iterate_tensors(state)
+    }
 
 
 def check_signatures(signatures: Sequence[Mapping[str, str]]) -> None:
@@ -148,10 +150,10 @@ def check_signatures(signatures: Sequence[Mapping[str, str]]) -> None:
     first = signatures[0]
     for rank, other in enumerate(signatures[1:], 1):
         for path in sorted(first.keys() | other.keys()):
-            here, there = first.get(path, "missing"), other.get(path, "missing")
-            if here != there:
+            here, on_rank = first.get(path, "missing"), other.get(path, "missing")
+            if here != on_rank:
                 raise UnsupportedState(
-                    f"{path} is {here} on rank 0 and {there} on rank {rank}: state that is sharded between ranks "
+                    f"{path} is {here} on rank 0 and {on_rank} on rank {rank}: state that is sharded between ranks "
                     "cannot be checkpointed yet. Use run.prepare(model), which gives each rank the whole model (DDP)"
                 )
 

@@ -62,7 +62,7 @@ class Walk:
     def __init__(self, tracked: set[int], loaders: set[int]) -> None:
         self.values: dict[str, str] = {}
         self._tracked, self._loaders = tracked, loaders
-        self._seen: set[int] = set()
+        self._visited: set[int] = set()
         self._waiting: deque[tuple[str, Any, int]] = deque()
         self._bare: list[tuple[str, Any, int]] = []
 
@@ -97,9 +97,9 @@ class Walk:
         if kind == "value":
             self.values.setdefault(name, f"value|{describe_leaf(value)}")
             return
-        if id(value) in self._seen or depth > _DEEPEST:
+        if id(value) in self._visited or depth > _DEEPEST:
             return
-        self._seen.add(id(value))
+        self._visited.add(id(value))
         if kind is not None:
             self.values[name] = f"{kind}|{_text(value)}"
             return
@@ -166,7 +166,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         if value.gi_frame is not None and is_own(value.gi_code.co_filename):
             yield from ((f".{name}", part) for name, part in value.gi_frame.f_locals.items())
     elif isinstance(value, type):
-        if is_own(getattr(sys.modules.get(value.__module__), "__file__", None) or _file_of(value)):
+        if is_own(getattr(sys.modules.get(value.__module__), "__file__", None) or _class_file(value)):
             yield from ((f".{name}", part) for name, part in vars(value).items() if not name.startswith("__"))
     else:
         yield from _attributes(value)
@@ -182,7 +182,7 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
     home = str(type(value).__module__)
     if isinstance(value, types.ModuleType) or any(home == name or home.startswith(f"{name}.") for name in _OPAQUE):
         return
-    own = home == "__main__" or is_own(getattr(sys.modules.get(home), "__file__", None) or _file_of(type(value)))
+    own = home == "__main__" or is_own(getattr(sys.modules.get(home), "__file__", None) or _class_file(type(value)))
     if isinstance(value, torch.nn.Module):
         names = {**value._parameters, **value._buffers, **value._modules}
         yield from ((f".{name}", part) for name, part in names.items() if part is not None)
@@ -207,7 +207,7 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
             yield f".{name}", part
 
 
-def _file_of(kind: type) -> str | None:
+def _class_file(kind: type) -> str | None:
     """Return the file of a class that runpy's `__main__` holds: that of its first method."""
     for part in vars(kind).values():
         if isinstance(part, types.FunctionType):

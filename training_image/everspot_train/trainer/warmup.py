@@ -16,7 +16,7 @@ class Warmup:
 
     def begins(self) -> None:
         """Note that a step begins."""
-        if not self.known:
+        if not self.is_timed:
             self._begun = self._clock.monotonic()
 
     def ended(self) -> bool:
@@ -25,10 +25,10 @@ class Warmup:
             return False
         self._lengths.append(self._clock.monotonic() - self._begun)
         self._begun = None
-        return self.known
+        return self.is_timed
 
     @property
-    def known(self) -> bool:
+    def is_timed(self) -> bool:
         """Whether both have been timed."""
         return len(self._lengths) == 2
 

@@ -20,7 +20,7 @@ from everspot_train.agent.artifacts.layouts import (
     divide,
     is_settings,
     member_template,
-    template_of,
+    path_template,
 )
 from everspot_train.agent.artifacts.look import Look, Stamp
 from everspot_train.agent.artifacts.rhythm import Rhythm, Write
@@ -162,8 +162,10 @@ class Assessor:
             earlier = division.loose - current - look.writing
             left_out |= dict.fromkeys(division.loose - earlier, reason)
             # The round that is being written is left out, if the rounds before it are still there.
-            known = bool(self.rhythm.current) and not self.rhythm.replaced and self.rhythm.rounds > 0
-            loose = earlier if known and earlier and not (look.writing & (division.loose - current)) else None
+            earlier_is_complete = bool(self.rhythm.current) and not self.rhythm.replaced and self.rhythm.rounds > 0
+            loose = (
+                earlier if earlier_is_complete and earlier and not (look.writing & (division.loose - current)) else None
+            )
         waiting = frozenset(unit.name for unit in division.units) - {unit.name for unit in complete}
         reasons = [reason, *(left_out[path] for path in sorted(left_out))]
         return Assessment(
@@ -222,7 +224,7 @@ class Assessor:
         return write.path not in self._logs and (not is_settings(write.path) or self._settings.holds_state(write.path))
 
     def _template(self, path: bytes) -> bytes:
-        template = template_of(path)
+        template = path_template(path)
         return member_template(path) if template in self._parts else template
 
     def _note_churning(self, before: Look, look: Look, changed: set[bytes]) -> None:
@@ -233,22 +235,22 @@ class Assessor:
             self._churns[path] = self._churns.get(path, 0) + 1 if in_place else 0
         self._churns = {path: count for path, count in self._churns.items() if path in changed}
         self._opened = {path: self._opened.get(path, look.at) for path in look.writing - look.mapped}
-        held = {path for path, since in self._opened.items() if look.at - since >= HELD_OPEN}
-        held = {path for path in held if look.items[path].size <= HELD_BYTES}
+        long_open = {path for path, since in self._opened.items() if look.at - since >= HELD_OPEN}
+        long_open = {path for path in long_open if look.items[path].size <= HELD_BYTES}
         churning = {path for path, count in self._churns.items() if count >= CHURNING}
-        self._logs |= {path for path in held | churning if not path.endswith(STATE_ENDINGS)}
+        self._logs |= {path for path in long_open | churning if not path.endswith(STATE_ENDINGS)}
 
     def _learn(self, unit: CheckpointUnit) -> None:
-        template = template_of(unit.name + b"/")
-        names = frozenset(template_of(path) for path in unit.paths)
+        template = path_template(unit.name + b"/")
+        names = frozenset(path_template(path) for path in unit.paths)
         if unit.layout in _FAMILIES and template != unit.name + b"/":
             self.families[template] = unit.layout
             if unit.layout in (Layout.TRAINER, Layout.ACCELERATE):  # the number of its files depends on the ranks
                 self._members[template] = self._members.get(template, names) & names
 
     def _missing_members(self, unit: CheckpointUnit) -> str:
-        members = self._members.get(template_of(unit.name + b"/"), frozenset())
-        missing = members - {template_of(path) for path in unit.paths}
+        members = self._members.get(path_template(unit.name + b"/"), frozenset())
+        missing = members - {path_template(path) for path in unit.paths}
         if not missing:
             return ""
         name = min(missing).rpartition(b"/")[2]
@@ -269,17 +271,17 @@ class Assessor:
     def _unsettled(self, unit: CheckpointUnit, division: Division, look: Look) -> str:
         """Why a checkpoint whose last file is not known may not be complete: neither was one like it seen, nor has the
         program begun the next one."""
-        template = template_of(unit.name + b"/")
+        template = path_template(unit.name + b"/")
         if template in self._members:
             return ""
         begun = max(look.items[path].ctime_ns for path in unit.paths)
         siblings = [
-            other for other in division.units if template_of(other.name + b"/") == template != other.name + b"/"
+            other for other in division.units if path_template(other.name + b"/") == template != other.name + b"/"
         ]
         if any(min(look.items[path].ctime_ns for path in other.paths) > begun for other in siblings):
             return ""
-        rest = look.at - max(self._since[path] for path in unit.paths)
-        return "" if rest >= SETTLED else f"it was written less than {SETTLED.seconds} s ago"
+        unchanged_for = look.at - max(self._since[path] for path in unit.paths)
+        return "" if unchanged_for >= SETTLED else f"it was written less than {SETTLED.seconds} s ago"
 
     def _loose_reason(self, division: Division, look: Look) -> str:
         """Why the loose files are not complete together while the program runs."""
@@ -288,15 +290,19 @@ class Assessor:
         pending = self._pending_settings(division, look)
         if writing := sorted((division.loose | pending) & look.writing):
             path = next((path for path in writing if path in look.mapped), writing[0])
-            what = "is mapped for writing" if path in look.mapped else "is open for writing"
-            return f"{escape_path(path)} {what}"
+            state = "is mapped for writing" if path in look.mapped else "is open for writing"
+            return f"{escape_path(path)} {state}"
         if not self._ever_written or (self.rhythm.whole and not pending) or division.marked:
             return ""
         if not self.rhythm.whole and self.rhythm.rounds:
             names = sorted(self.rhythm.members - {write.template for write in self.rhythm.current})
             return f"{_names(names)} was not written yet in this round, as in the rounds before"
-        rest = look.at - self._last_write
-        return "" if rest >= REST else f"its files may belong together, and were written less than {REST.seconds} s ago"
+        unchanged_for = look.at - self._last_write
+        return (
+            ""
+            if unchanged_for >= REST
+            else f"its files may belong together, and were written less than {REST.seconds} s ago"
+        )
 
     def _end_reason(self, division: Division, look: Look, ended: ProgramEnd, quiet: timedelta) -> str:
         """Why the loose files are not complete together after the program's end."""
@@ -324,7 +330,7 @@ def _parts(writes: list[bytes], before: Look, look: Look) -> set[bytes]:
     """The templates of numbered files that were written one right after the other, or again after another of them."""
     parts, last = set[bytes](), dict[bytes, bytes]()
     for path in writes:
-        template = template_of(path)
+        template = path_template(path)
         if (earlier := last.get(template)) is not None:
             gap = look.items[path].ctime_ns - look.items[earlier].ctime_ns
             if timedelta(microseconds=gap / 1000) < BURST or path in before.items:

@@ -60,7 +60,7 @@ def copy_files(root: bytes, names: Mapping[bytes, str], look: Look, target: Path
             raise UnreadableFile(path, error.strerror or str(error)) from error
         copies[path] = copy
     for path in names:
-        if stamp_of(root, path) != look.items[path].stamp:
+        if read_stamp(root, path) != look.items[path].stamp:
             raise Changed(os.fsdecode(path))
     return copies
 
@@ -77,7 +77,7 @@ def copy_growing(root: bytes, names: Mapping[bytes, str], target: Path) -> dict[
     return copies
 
 
-def stamp_of(root: bytes, path: bytes) -> Stamp | None:
+def read_stamp(root: bytes, path: bytes) -> Stamp | None:
     """The stamp of a file now; None if it is gone."""
     try:
         status = os.lstat(os.path.join(root, path))
@@ -94,15 +94,15 @@ def find_torn(copies: Mapping[bytes, Path], present: Iterable[bytes], doubtful: 
         present: all paths of the publication, among which the shards of an index must be.
         doubtful: files that must show that they are whole.
     """
-    beside: dict[bytes, set[bytes]] = {}
+    names_by_folder: dict[bytes, set[bytes]] = {}
     for path in present:
         folder, _, name = path.rpartition(b"/")
-        beside.setdefault(folder, set()).add(name)
+        names_by_folder.setdefault(folder, set()).add(name)
     torn = {}
     for path, copy in copies.items():
         folder, _, name = path.rpartition(b"/")
         try:
-            wholeness = check_content(copy, name, beside.get(folder, ()))
+            wholeness = check_content(copy, name, names_by_folder.get(folder, ()))
         except OSError as error:
             torn[path] = error.strerror or str(error)
             continue

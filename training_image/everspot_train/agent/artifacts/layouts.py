@@ -118,7 +118,7 @@ def divide(
     Args:
         look: the folder.
         logs: files that are known to be logs by how they are written.
-        families: the layout of earlier checkpoints, by the template of their folder (`template_of`).
+        families: the layout of earlier checkpoints, by the template of their folder (`path_template`).
         settings: settings files that are known to hold state by how they are written.
     """
     contents = _contents(look.items)
@@ -167,7 +167,7 @@ def may_stand_alone(path: bytes) -> bool:
     return not is_log(path) or path.endswith((b".jsonl", b".csv", b".tsv"))
 
 
-def template_of(path: bytes) -> bytes:
+def path_template(path: bytes) -> bytes:
     """Return the path with `#` for the number of its version: `step-20/rank-0.pt` is `step-#/rank-0.pt`, and
     `model_20.pt` is `model_#.pt`."""
     folder, slash, name = path.rpartition(b"/")
@@ -188,7 +188,7 @@ def template_of(path: bytes) -> bytes:
 def member_template(path: bytes) -> bytes:
     """Return the template of a file whose number is known to tell it from the other files of the same checkpoint."""
     folder, slash, name = path.rpartition(b"/")
-    return template_of(folder + b"/_").rpartition(b"/")[0] + slash + name if folder else name
+    return path_template(folder + b"/_").rpartition(b"/")[0] + slash + name if folder else name
 
 
 def missing_shards(paths: Iterable[bytes]) -> str:
@@ -224,14 +224,14 @@ def _framework_unit(
     folder: bytes, paths: frozenset[bytes], items: Mapping[bytes, Item], families: Mapping[bytes, Layout]
 ) -> CheckpointUnit | None:
     names = {path[len(folder) + 1 :] for path in paths if b"/" not in path[len(folder) + 1 :]}
-    family = families.get(template_of(folder + b"/"))
+    family = families.get(path_template(folder + b"/"))
     marker = items.get(folder + b"/" + MARKER)
     if marker is not None or family is Layout.MARKED:
         whole = marker is not None and all(items[path].ctime_ns <= marker.ctime_ns for path in paths)
         return CheckpointUnit(folder, Layout.MARKED, paths, "" if whole else _OLDER)
     parent = folder.rpartition(b"/")[0] + b"/"
     if any(map(_DISTRIBUTED.fullmatch, names)) or family is Layout.DISTRIBUTED:
-        if template_of(parent) != parent:  # one of several that belong together, as step-20/model and step-20/optim
+        if path_template(parent) != parent:  # one of several that belong together, as step-20/model and step-20/optim
             return None
         return CheckpointUnit(folder, Layout.DISTRIBUTED, paths, _missing_metadata(folder, names, items))
     trainer = _TRAINER.fullmatch(folder.rpartition(b"/")[2]) and names & {b"training_args.bin", b"trainer_state.json"}
@@ -272,12 +272,12 @@ def _version_again(match: "re.Match[bytes]", versions: set[int]) -> bytes:
 
 
 def _folder_sign(match: "re.Match[bytes]") -> bytes:
-    word, sign, _ = match.groups()
-    return word + sign + b"#" if word in (b"v", b"V") else _number_sign(match)
+    prefix, sign, _ = match.groups()
+    return prefix + sign + b"#" if prefix in (b"v", b"V") else _number_sign(match)
 
 
 def _number_sign(match: "re.Match[bytes]") -> bytes:
-    word, sign, _ = match.groups()
-    if _MEMBERS.fullmatch(word) and not (word.lower() == b"model" and sign):
+    prefix, sign, _ = match.groups()
+    if _MEMBERS.fullmatch(prefix) and not (prefix.lower() == b"model" and sign):
         return match[0]
-    return word + sign + b"#"
+    return prefix + sign + b"#"

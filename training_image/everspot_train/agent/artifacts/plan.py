@@ -41,31 +41,31 @@ class PublicationPlan:
     folders: frozenset[bytes]
 
 
-def is_due(look: Look, assessment: Assessment, kept: LastPublication, dirty: Iterable[bytes] = ()) -> bool:
+def is_due(look: Look, assessment: Assessment, last: LastPublication, dirty: Iterable[bytes] = ()) -> bool:
     """Whether a checkpoint is complete that was not published yet. Tables of results count only where there is nothing
     else, other logs and files that are gone never."""
     state = {path for unit in assessment.units for path in unit.paths} | (assessment.loose or set())
     if not state and not assessment.waiting and assessment.loose is not None:
         state = {path for path in assessment.others if may_stand_alone(path)}
-    changed = {path for path in state if kept.stamps.get(path) != look.items[path].stamp}
+    changed = {path for path in state if last.stamps.get(path) != look.items[path].stamp}
     files = {path for path in changed if look.items[path].kind is EntryKind.FILE}
     return bool(files or state & set(dirty))
 
 
-def plan(look: Look, assessment: Assessment, kept: LastPublication, refused: Iterable[bytes] = ()) -> PublicationPlan:
+def plan(look: Look, assessment: Assessment, last: LastPublication, refused: Iterable[bytes] = ()) -> PublicationPlan:
     """PublicationPlan a publication.
 
     Args:
         look: the folder.
         assessment: of the folder.
-        kept: what was published last.
+        last: what was published last.
         refused: logs that could not be copied.
     """
     units = {path: unit.name for unit in assessment.units for path in unit.paths}
     units |= dict.fromkeys((assessment.loose or frozenset()) | (assessment.others - set(refused)), b"")
     carried = {
         path: entry
-        for path, entry in kept.entries.items()
+        for path, entry in last.entries.items()
         if path not in units and entry.kind is not EntryKind.DIRECTORY and _stays(path, entry, look, assessment)
     }
     published = {*units, *carried}
@@ -75,8 +75,8 @@ def plan(look: Look, assessment: Assessment, kept: LastPublication, refused: Ite
         if target is None or target in published or target in folders:
             units[path] = b""
             carried.pop(path, None)
-        elif path in kept.entries:  # it leads to a checkpoint that is not complete yet
-            carried[path] = kept.entries[path]
+        elif path in last.entries:  # it leads to a checkpoint that is not complete yet
+            carried[path] = last.entries[path]
     return PublicationPlan(
         units=units,
         present=frozenset(units),
@@ -136,7 +136,7 @@ def _parents(path: bytes) -> Iterable[bytes]:
         parent = parent.rpartition(b"/")[0]
 
 
-def entry_of(path: bytes, item: Item, unit: bytes) -> TreeEntry:
+def describe_entry(path: bytes, item: Item, unit: bytes) -> TreeEntry:
     """Describe a path as it is now."""
     return TreeEntry(
         path=escape_path(path),

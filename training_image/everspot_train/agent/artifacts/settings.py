@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 
 from everspot_store.file_tree import EntryKind
 
-from everspot_train.agent.artifacts.layouts import is_log, is_settings, template_of
+from everspot_train.agent.artifacts.layouts import is_log, is_settings, path_template
 from everspot_train.agent.artifacts.look import Look
 
 _WRITES_OF_A_ROUND = 2
@@ -35,7 +35,7 @@ class SettingsFiles:
     def observe(self, paths: Iterable[bytes], before: Look, look: Look, logs: Collection[bytes]) -> None:
         """Take note of files that were written, in the order in which they were."""
         for path in paths:
-            template, item = template_of(path), look.items[path]
+            template, item = path_template(path), look.items[path]
             if item.kind is not EntryKind.FILE or path in logs or path in look.appending:
                 continue
             if is_settings(path):
@@ -50,15 +50,15 @@ class SettingsFiles:
 
     def holds_state(self, path: bytes) -> bool:
         """Whether a settings file was rewritten."""
-        return is_settings(path) and template_of(path) in self.state
+        return is_settings(path) and path_template(path) in self.state
 
     def pending(self, paths: Iterable[bytes]) -> frozenset[bytes]:
         """Return the settings files that may still be rewritten in the present round: it is not known yet whether they
         hold state."""
-        known = {path: template_of(path) for path in paths if is_settings(path)}
+        templates = {path: path_template(path) for path in paths if is_settings(path)}
         return frozenset(
             path
-            for path, template in known.items()
+            for path, template in templates.items()
             if template not in self.state and 0 < self._rounds_since(template) < _WRITES_OF_A_ROUND
         )
 

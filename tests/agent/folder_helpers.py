@@ -8,7 +8,7 @@ from typing import Any
 
 from everspot_core.records import EventKind
 from everspot_store import ManualClock, Store
-from everspot_train.agent.folder import FolderKeeper
+from everspot_train.agent.folder import FolderCheckpoints
 
 SECOND = timedelta(seconds=1)
 
@@ -23,10 +23,12 @@ class Place:
         self.store = Store.open(f"file://{root}/control", f"file://{root}/data", clock=self.clock)
         self.events: list[tuple[EventKind, dict[str, Any]]] = []
 
-    def keeper(self, epoch: int, every: timedelta | None = None) -> FolderKeeper:
+    def keeper(self, epoch: int, every: timedelta | None = None) -> FolderCheckpoints:
         machine = self.root / f"machine-{epoch}"
         checkpoints = self.store.checkpoints("job-1", epoch)
-        return FolderKeeper(checkpoints, machine / "checkpoints", machine / "scratch", every, 2, self.say, self.clock)
+        return FolderCheckpoints(
+            checkpoints, machine / "checkpoints", machine / "scratch", every, 2, self.say, self.clock
+        )
 
     def say(self, kind: EventKind, **data: Any) -> None:
         self.events.append((kind, data))
@@ -38,19 +40,19 @@ class Place:
     def told(self) -> list[dict[str, Any]]:
         return self.of(EventKind.CHECKPOINTED)
 
-    def look(self, keeper: FolderKeeper, seconds: int = 1, *, urgent: bool = False) -> None:
+    def look(self, keeper: FolderCheckpoints, seconds: int = 1, *, urgent: bool = False) -> None:
         """Let the keeper look once a second."""
         for _ in range(seconds):
             self.clock.advance(SECOND)
             keeper.keep_if_due(urgent=urgent)
 
-    def next_machine(self, epoch: int) -> FolderKeeper:
+    def next_machine(self, epoch: int) -> FolderCheckpoints:
         keeper = self.keeper(epoch)
         assert keeper.restore()
         return keeper
 
 
-def write(keeper: FolderKeeper, name: str, text: str, *, rename: bool = False) -> Path:
+def write(keeper: FolderCheckpoints, name: str, text: str, *, rename: bool = False) -> Path:
     """Write a file, in place or by renaming it into place, with a stamp of its own."""
     path = keeper.folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +68,7 @@ def write(keeper: FolderKeeper, name: str, text: str, *, rename: bool = False) -
     return path
 
 
-def tree(keeper: FolderKeeper) -> dict[str, str]:
+def tree(keeper: FolderCheckpoints) -> dict[str, str]:
     return {
         path.relative_to(keeper.folder).as_posix(): path.read_text()
         for path in sorted(keeper.folder.rglob("*"))

@@ -7,8 +7,8 @@ import pytest
 from everspot_core.job import JobSpec, JobSubmission
 from everspot_core.records import EventKind, Progress
 from everspot_store import ManualClock, Store
-from everspot_train.agent.beginning import SILENCE, Beginning
 from everspot_train.agent.outbox import Outbox
+from everspot_train.agent.start_events import SILENCE, StartEvents
 from everspot_train.rundir import Ready, RunDir, Status, TrainingPhase
 
 
@@ -24,7 +24,7 @@ class Told:
         self.run_dir, self.status = RunDir(root / "run"), None
         spec = JobSpec(name="toy", recipe="image-classification", setup=setup)
         submission = JobSubmission(job_id="job-1", spec=spec, submitted_at=self.clock.now())
-        self.beginning = Beginning(submission, self.run_dir, self.outbox, self.clock, lambda: self.status)
+        self.beginning = StartEvents(submission, self.run_dir, self.outbox, self.clock, lambda: self.status)
 
     def ready(self) -> None:
         now = self.clock.now(), self.clock.monotonic().total_seconds()

@@ -19,7 +19,7 @@ from everspot_train.agent.actions import (
     Terminate,
 )
 from everspot_train.agent.decide import concluded, decide, postponed
-from everspot_train.agent.demand import KILL_GRACE, PATIENCE
+from everspot_train.agent.stop_demand import KILL_GRACE, PATIENCE
 from everspot_train.agent.world import LeaseView, Memory, World
 from everspot_train.rundir import Status, TrainingPhase
 from hypothesis import given

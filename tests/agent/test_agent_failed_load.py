@@ -8,7 +8,7 @@ import pytest
 from everspot_core.records import Reason
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.endings import Ending
-from everspot_train.agent.leavings import Leavings
+from everspot_train.agent.job_artifacts import JobArtifacts
 from folder_helpers import Place, tree, write
 
 
@@ -25,9 +25,9 @@ def test_only_a_program_that_was_not_killed_may_have_failed_to_load(
     for step in (1, 2):
         write(first, f"epoch-{step}.ckpt", str(step), rename=True)
         place.look(first, 10)
-    leavings = Leavings(place.store, JobKey("job-1", 2), place.clock, place.say)
-    leavings.put_back(place.keeper(2))
-    leavings.launched()
+    artifacts = JobArtifacts(place.store, JobKey("job-1", 2), place.clock, place.say)
+    artifacts.put_back(place.keeper(2))
+    artifacts.launched()
     ending = Ending(Reason.ERROR, exit_code, None, None)
-    leavings.note_failed_load(ending, exit_code, None, tmp_path)
+    artifacts.note_failed_load(ending, exit_code, None, tmp_path)
     assert len(tree(place.next_machine(3))) == (1 if older else 2)

@@ -125,7 +125,7 @@ m.JobSession.{name} = patch
     assert agent.popen.poll() is None
 
 
-@pytest.mark.parametrize("name", ["ship", "keep_folder", "_keep_last", "_tell"])
+@pytest.mark.parametrize("name", ["ship", "keep_folder", "_keep_last", "_write_ending"])
 def test_what_only_keeps_files_and_events_never_ends_a_job(cluster: Cluster, name: str) -> None:
     cluster.submit("job-1", env={"TOY_STEPS": "20"})
     cluster.assign("job-1", "i-1")

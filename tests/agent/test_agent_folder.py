@@ -17,7 +17,7 @@ from everspot_core.records import EventKind
 from everspot_store import CheckpointCorrupt, Fenced
 from everspot_train.agent.artifacts.assess import REST, ProgramEnd
 from everspot_train.agent.artifacts.layouts import path_template
-from everspot_train.agent.folder import FolderKeeper
+from everspot_train.agent.folder import FolderCheckpoints
 from folder_helpers import SECOND, Place, tree, tree_of, write
 
 
@@ -230,7 +230,7 @@ def test_what_a_program_that_ended_well_has_left_is_kept(place: Place) -> None:
     assert tree_of(place, 2) == {"a/model": "one", "b": "two"}
 
 
-def trainer_files(keeper: FolderKeeper, step: int, *names: str) -> None:
+def trainer_files(keeper: FolderCheckpoints, step: int, *names: str) -> None:
     for name in names or ("model.bin", "optimizer.pt", "training_args.bin", "rng_state.pth", "trainer_state.json"):
         write(keeper, f"checkpoint-{step}/{name}", "{}")
 

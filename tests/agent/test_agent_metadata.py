@@ -13,7 +13,7 @@ from everspot_core.manifest import Manifest
 from everspot_core.records import Market, NoticeKind
 from everspot_store import ManualClock, Store
 from everspot_train.agent.metadata import read_interruption, read_manifest, read_rebalance
-from everspot_train.agent.watch import Lookout, sources_from
+from everspot_train.agent.watch import NoticeWatcher, sources_from
 
 MANIFEST = Manifest(cluster="c", cloud="aws", control_url="s3://control", data_url="s3://data")
 
@@ -147,7 +147,7 @@ def test_an_interruption_is_heard_though_the_rebalance_recommendation_is_garbage
     client: ImdsClient, server: MetadataServer, clock: ManualClock, tmp_path: Path
 ) -> None:
     url = f"file://{tmp_path}"
-    watch = Lookout(Store.open(url, url, clock=clock), ImdsMetadata(client), "i-0abc", clock)
+    watch = NoticeWatcher(Store.open(url, url, clock=clock), ImdsMetadata(client), "i-0abc", clock)
     server.pages["latest/meta-data/events/recommendations/rebalance"] = "{"
     at = datetime(2026, 1, 31, 12, tzinfo=UTC)
     server.announce_interruption(at)

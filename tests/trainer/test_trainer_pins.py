@@ -4,8 +4,8 @@ import pytest
 import torch
 from everspot_core.job import Precision
 from everspot_train.trainer.errors import StateMismatch
-from everspot_train.trainer.pins import Pins
 from everspot_train.trainer.precision import resolve
+from everspot_train.trainer.run_invariants import RunInvariants
 
 pytestmark = pytest.mark.torch
 
@@ -29,21 +29,21 @@ BEGUN = {"precision": "fp16", "world_size": 4, "accumulation": 2, "global_batch"
 def test_the_global_batch_stays_what_it_was(
     info: dict[str, object], wanted: int, batch_size: int | None, world_size: int, expected: int
 ) -> None:
-    assert Pins(info).accumulation(wanted, batch_size, world_size) == expected
+    assert RunInvariants(info).accumulation(wanted, batch_size, world_size) == expected
 
 
 @pytest.mark.parametrize(("batch_size", "world_size"), [(8, 3), (128, 1), (None, 16)])
 def test_a_global_batch_that_cannot_be_is_refused(batch_size: int | None, world_size: int) -> None:
     with pytest.raises(StateMismatch, match="per optimizer step"):
-        Pins(BEGUN).accumulation(2, batch_size, world_size)
+        RunInvariants(BEGUN).accumulation(2, batch_size, world_size)
 
 
 def test_auto_stays_what_it_was_and_another_format_is_refused() -> None:
-    assert Pins({}).precision(Precision.AUTO, CPU) is resolve(Precision.AUTO, CPU)
-    assert Pins(BEGUN).precision(Precision.AUTO, CPU) is Precision.FP16
-    assert Pins(BEGUN).precision(Precision.FP16, CPU) is Precision.FP16
+    assert RunInvariants({}).precision(Precision.AUTO, CPU) is resolve(Precision.AUTO, CPU)
+    assert RunInvariants(BEGUN).precision(Precision.AUTO, CPU) is Precision.FP16
+    assert RunInvariants(BEGUN).precision(Precision.FP16, CPU) is Precision.FP16
     with pytest.raises(StateMismatch, match="begun with precision fp16, and bf16"):
-        Pins(BEGUN).precision(Precision.BF16, CPU)
+        RunInvariants(BEGUN).precision(Precision.BF16, CPU)
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def test_auto_stays_what_it_was_and_another_format_is_refused() -> None:
 def test_a_job_that_allows_it_changes_to_mixed_precision_after_a_failover(
     pinned: str | None, lowered: bool, expected: Precision
 ) -> None:
-    pins = Pins({"precision": pinned} if pinned else {})
+    pins = RunInvariants({"precision": pinned} if pinned else {})
     assert pins.precision(Precision.AUTO, CPU, lowered=lowered) is expected
 
 
 def test_a_program_that_names_a_format_is_not_lowered() -> None:
-    assert Pins({}).precision(Precision.TF32, CPU, lowered=True) is Precision.TF32
+    assert RunInvariants({}).precision(Precision.TF32, CPU, lowered=True) is Precision.TF32
     with pytest.raises(StateMismatch, match="begun with precision fp32, and bf16"):
-        Pins({"precision": "fp32"}).precision(Precision.BF16, CPU, lowered=True)
+        RunInvariants({"precision": "fp32"}).precision(Precision.BF16, CPU, lowered=True)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from everspot_core.job import Precision
 from everspot_train.trainer import NonFiniteLoss
-from everspot_train.trainer.doubts import Doubts, _Doubt
 from everspot_train.trainer.environment import cpu_has_bf16
+from everspot_train.trainer.finite_checks import FiniteChecks, _PendingCheck
 from everspot_train.trainer.precision import MixedPrecision, resolve
 from everspot_train.trainer.stepper import Stepper
 from torch import nn
@@ -71,9 +71,9 @@ def test_a_step_that_overflows_fp16_moves_neither_weights_nor_schedule() -> None
 def test_an_infinite_loss_under_the_scaler_is_a_step_left_out() -> None:
     weight, scheduler, stepper = one_weight("fp16")
     assert stepper.take((weight * float("inf")).sum(), 0)
-    assert (weight.item(), scheduler.get_last_lr(), stepper.doubts.last_loss) == (1, [0.1], float("inf"))
+    assert (weight.item(), scheduler.get_last_lr(), stepper.finite_checks.last_loss) == (1, [0.1], float("inf"))
     stepper.take(weight.sum(), 1)
-    assert (weight.item(), stepper.doubts.last_loss) == (pytest.approx(0.9), 1)
+    assert (weight.item(), stepper.finite_checks.last_loss) == (pytest.approx(0.9), 1)
 
 
 class Far:
@@ -90,14 +90,14 @@ class Far:
 
 
 def test_a_number_that_has_not_arrived_is_not_waited_for_until_somebody_has_to_know() -> None:
-    doubts, far = Doubts(), Far()
-    doubts._waiting.append(_Doubt(4, "loss", torch.tensor(float("nan")), far, judged=True))  # type: ignore[arg-type]
+    finite_checks, far = FiniteChecks(), Far()
+    finite_checks._waiting.append(_PendingCheck(4, "loss", torch.tensor(float("nan")), far, judged=True))  # type: ignore[arg-type]
     for step in range(5, 9):
-        doubts.add(step, "loss", torch.tensor(1.0))
-        doubts.look()
+        finite_checks.add(step, "loss", torch.tensor(1.0))
+        finite_checks.look()
     assert far.waited == 0
     with pytest.raises(NonFiniteLoss, match="nan at step 4; no checkpoint holds"):
-        doubts.look(wait=True)
+        finite_checks.look(wait=True)
     assert far.waited == 1
 
 

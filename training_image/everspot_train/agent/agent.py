@@ -1,10 +1,10 @@
-"""The agent: runs one job, which has the machine alone, or a crew of jobs that share it.
+"""The agent: runs one job that has the machine alone, or several jobs that share it.
 
 If a job has the machine alone, only the main thread starts, signals and ends the training process. It waits for the
 store only while none runs, so a store that hangs cannot keep it from stopping a process whose lease is over. Four
 helper threads keep in touch: `beats` (lease and heartbeat), `feeds` (assignment, events, logs), `folders` (checkpoints
 of programs that do not use the trainer library) and `notices` (metadata service). Jobs that share the machine have
-threads of their own: see `crew`.
+threads of their own: see `shared_jobs`.
 """
 
 import logging
@@ -19,15 +19,15 @@ from everspot_core.manifest import Manifest
 from everspot_core.records import InstanceState, Reason, Seat
 
 from everspot_train.agent import actions as act
-from everspot_train.agent.crew import Crew, select_assignment
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.fitness import Fitness
 from everspot_train.agent.heartbeat import Heartbeat
 from everspot_train.agent.own_log import OwnLog
 from everspot_train.agent.runner import JobRunner, Outside
+from everspot_train.agent.shared_jobs import SharedJobs, select_assignment
 from everspot_train.agent.starter import Starter
 from everspot_train.agent.threads import HELPER_EVERY, LOOK_EVERY, DueTimer, Repeating
-from everspot_train.agent.watch import Lookout
+from everspot_train.agent.watch import NoticeWatcher
 from everspot_train.agent.world import Memory
 
 POLL_BUSY = 5
@@ -55,7 +55,7 @@ class Agent:
         *,
         manifest: Manifest,
         starter: Starter,
-        watch: Lookout,
+        watch: NoticeWatcher,
         heartbeat: Heartbeat,
         fitness: Fitness,
         own_log: OwnLog,
@@ -77,7 +77,7 @@ class Agent:
         self._poll = DueTimer(manifest.limits.poll_every, clock)
         self._poll_busy = DueTimer(manifest.limits.poll_every * POLL_BUSY, clock)
         self._alone = self._hire(None, self._ended)
-        self._crew = Crew(self._hire, self._outside, clock)
+        self._shared_jobs = SharedJobs(self._hire, self._outside, clock)
 
     def _hire(self, seat: Seat | None, ended: Callable[[Ending | None], None]) -> JobRunner:
         contact = self._watch.store_contact
@@ -113,7 +113,7 @@ class Agent:
             for helper in helpers:
                 helper.stop()
             self._alone.abandon()
-            self._crew.abandon()
+            self._shared_jobs.abandon()
         helpers[0].join(JOIN_PATIENCE)
         self._heartbeat.last_word(self._watch.notice)
         return leave
@@ -124,13 +124,15 @@ class Agent:
         outside, alone = self._outside(), self._alone
         self._settle_endings()
         if self._shutdown_by is None and alone.memory.job is None:
-            self._crew.look(outside.assignment)
-        elif self._crew:
-            self._crew.look(None)
-        if alone.session is None and not self._crew:
+            self._shared_jobs.look(outside.assignment)
+        elif self._shared_jobs:
+            self._shared_jobs.look(None)
+        if alone.session is None and not self._shared_jobs:
             self._unfit = self._fitness.look()
         own_assignment = select_assignment(outside.assignment, None)
-        return alone.step(replace(outside, assignment=own_assignment, unfit=self._unfit, others=bool(self._crew)))
+        return alone.step(
+            replace(outside, assignment=own_assignment, unfit=self._unfit, others=bool(self._shared_jobs))
+        )
 
     def beats(self) -> None:
         """Renew the lease and write the heartbeat, each when it is due."""
@@ -138,7 +140,7 @@ class Agent:
         memory = self._alone.memory
         unfit = self._unfit if memory.job is None else None
         self._heartbeat.hardware = self._fitness.hardware
-        residents = self._crew.residents
+        residents = self._shared_jobs.residents
         state = _instance_state(memory, unfit, shared=bool(residents))
         self._heartbeat.beat(state, memory.job, self._watch.notice, unfit or "", residents)
 
@@ -152,7 +154,7 @@ class Agent:
     def _poll_timer(self) -> DueTimer:
         if self._alone.session is not None:
             return self._poll_busy
-        fresh = not self._crew and self._clock.monotonic() < self._fresh_until
+        fresh = not self._shared_jobs and self._clock.monotonic() < self._fresh_until
         return self._poll_fresh if fresh else self._poll
 
     def folders(self) -> None:
@@ -180,9 +182,9 @@ class Agent:
     def _settle_endings(self) -> None:
         """Learn from the endings of jobs that shared the machine whether it is fit. While one of them is still there,
         only their own folders are cleaned up, because other files could be its."""
-        while self._crew.endings:
-            ending = self._crew.endings.popleft()
-            if not self._crew.residents:
+        while self._shared_jobs.endings:
+            ending = self._shared_jobs.endings.popleft()
+            if not self._shared_jobs.residents:
                 self._ended(ending)
             elif ending is not None and ending.fault is not None:
                 self._blame(ending)

@@ -23,9 +23,9 @@ from everspot_train.agent.actions import (
     Take,
     Terminate,
 )
-from everspot_train.agent.demand import next_demand
 from everspot_train.agent.endings import judge_ending
 from everspot_train.agent.pace import StepPace
+from everspot_train.agent.stop_demand import next_demand
 from everspot_train.agent.world import LeaseView, Memory, World
 
 

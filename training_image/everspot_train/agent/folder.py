@@ -35,7 +35,7 @@ from everspot_train.agent.artifacts.copies import (
 from everspot_train.agent.artifacts.look import FolderWatch, Look
 from everspot_train.agent.artifacts.plan import LastPublication, PublicationPlan, describe_entry, is_due, plan, without
 from everspot_train.agent.artifacts.rhythm import Rhythm
-from everspot_train.agent.outcome import Say
+from everspot_train.agent.outcome import EmitEvent
 from everspot_train.agent.skips import Skips
 from everspot_train.agent.threads import DueTimer
 from everspot_train.rundir import USER_FILE, USER_TREE
@@ -87,7 +87,7 @@ class _Published:
         return part if at is not None and now - at < FRESH else None
 
 
-class FolderKeeper:
+class FolderCheckpoints:
     """The folder of one ownership. The main thread calls `restore` and `keep_last`, a helper thread `keep_if_due`.
 
     Args:
@@ -111,7 +111,7 @@ class FolderKeeper:
         scratch: Path,
         interval: timedelta | None,
         keep: int,
-        emit: Say,
+        emit: EmitEvent,
         clock: Clock,
     ) -> None:
         self._checkpoints = checkpoints

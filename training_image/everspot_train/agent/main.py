@@ -29,7 +29,7 @@ from everspot_train.agent.own_log import OwnLog
 from everspot_train.agent.process import LocalLauncher
 from everspot_train.agent.program import LAUNCHER_VARIABLE
 from everspot_train.agent.starter import Starter, Surroundings
-from everspot_train.agent.watch import SOURCES_VARIABLE, Lookout, sources_from
+from everspot_train.agent.watch import SOURCES_VARIABLE, NoticeWatcher, sources_from
 
 CLOUD_VARIABLE = "EVERSPOT_CLOUD"
 """The variable that names the cloud of the metadata service, since there is no manifest yet at boot."""
@@ -129,7 +129,7 @@ def _agent(
     store = Store.open(manifest.control_url, manifest.data_url, clock=clock)
     own_log.to(store, identity.instance_id, clock)
     hardware = measure()
-    watch = Lookout(store, metadata, identity.instance_id, clock, sources=sources)
+    watch = NoticeWatcher(store, metadata, identity.instance_id, clock, sources=sources)
     version = importlib.metadata.version("everspot")
     heartbeat = Heartbeat(
         store, manifest, identity, hardware, watch.store_contact, clock, agent_version=version, reported=reported

@@ -18,7 +18,7 @@ _TORCHRUN = re.compile(r"^[EWI]\d{4} [\d:.]+ \d+ torch/distributed/.*\n?", re.MU
 """Matches the lines that torchrun logs between those of the program."""
 
 
-class Say(Protocol):
+class EmitEvent(Protocol):
     """A function that takes an event of the job."""
 
     def __call__(self, kind: EventKind, **data: JsonValue) -> None:
@@ -27,7 +27,7 @@ class Say(Protocol):
 
 
 def write_outcome(
-    emit: Say,
+    emit: EmitEvent,
     ending: Ending,
     stop: StopDemand | None,
     status: Status | None,
@@ -63,7 +63,7 @@ def write_outcome(
         )
 
 
-def _write_failure(emit: Say, ending: Ending, record: JobRecord, spec: JobSpec, tail: str) -> None:
+def _write_failure(emit: EmitEvent, ending: Ending, record: JobRecord, spec: JobSpec, tail: str) -> None:
     attempt = record.errors + 1
     message = short_message(ending, tail)
     emit(

@@ -181,7 +181,7 @@ class JobRunner:
             store_seen=self._contact.last_success,
             failure=session.failure() if session and exit_code is not None else None,
             unfit=outside.unfit if session is None else None,
-            upload=session.leavings.upload() if session else timedelta(),
+            upload=session.artifacts.upload() if session else timedelta(),
             restart_stalled=session is not None and session.submission.spec.retries.stalled,
             alive_at=session.alive_at() if session else None,
             others=outside.others,

@@ -17,11 +17,10 @@ from pydantic import JsonValue
 
 from everspot_train.agent import memory
 from everspot_train.agent.actions import JobKey, StopDemand
-from everspot_train.agent.beginning import Beginning
 from everspot_train.agent.endings import Ending, agent_failure
 from everspot_train.agent.failures import Failure, read_failure
 from everspot_train.agent.fitness import is_full
-from everspot_train.agent.leavings import CANCEL_TIME, OUTPUT_TIME, Leavings
+from everspot_train.agent.job_artifacts import CANCEL_TIME, OUTPUT_TIME, JobArtifacts
 from everspot_train.agent.life import SignsOfLife
 from everspot_train.agent.logs import OUTPUT, LogShipper
 from everspot_train.agent.mailbox import Mailbox
@@ -29,6 +28,7 @@ from everspot_train.agent.outbox import Outbox
 from everspot_train.agent.outcome import long_detail, write_outcome
 from everspot_train.agent.process import TrainingProcess
 from everspot_train.agent.progress import report_progress
+from everspot_train.agent.start_events import StartEvents
 from everspot_train.agent.threads import DueTimer
 from everspot_train.agent.world import LeaseView
 from everspot_train.rundir import RunContext, RunDir, Status
@@ -66,7 +66,7 @@ class JobSession:
         self.process: TrainingProcess | None = None
         self.unstarted: Ending | None = None
         self.temporary: Path | None = None
-        self.leavings = Leavings(store, self.key, clock, self.emit)
+        self.artifacts = JobArtifacts(store, self.key, clock, self.emit)
         self._store = store
         self._clock = clock
         self._lease = lease
@@ -83,7 +83,7 @@ class JobSession:
         self._ending_told = False
         self._over = False
         self._failure: Failure | None = None
-        self._beginning = Beginning(submission, self.run_dir, self._events, clock, self.status)
+        self._beginning = StartEvents(submission, self.run_dir, self._events, clock, self.status)
         self._stopping = False
         self._stalled: tuple[int | None, timedelta] | None = None
         self._unkept_seconds: float | None = None
@@ -155,7 +155,7 @@ class JobSession:
         """Note that the program was launched."""
         self.process = process
         self._life = SignsOfLife(self._traces, process.cpu_seconds, self._clock)
-        self.leavings.launched()
+        self.artifacts.launched()
         self._beginning.launched(**data)
 
     def failure(self) -> Failure:
@@ -186,7 +186,7 @@ class JobSession:
     def keep_folder(self) -> None:
         """Upload the folder of a program that does not use the trainer library, if it is due. Raises `StoreError`."""
         if not (self._over or self._concluding) and self._silent():
-            self.leavings.keep_if_due(urgent=self._stopping)
+            self.artifacts.keep_if_due(urgent=self._stopping)
 
     def emit(self, kind: EventKind, **data: JsonValue) -> None:
         """Put an event into the outbox. The next `ship`, or the ending, writes it, in order."""
@@ -208,7 +208,7 @@ class JobSession:
         with self._ship_lock:
             if self._over or self._concluding or self.lease_view() is not LeaseView.VALID:
                 return
-            self._beginning.tell_if_silent(self._lease.record.progress, restored=self.leavings.restored)
+            self._beginning.tell_if_silent(self._lease.record.progress, restored=self.artifacts.restored)
             self._events.write()
             self._logs.ship_if_due()
 
@@ -242,7 +242,7 @@ class JobSession:
             if not urgent:
                 self._quietly("logs", self._logs.ship_rest)
                 limit = CANCEL_TIME if ending.reason is Reason.CANCEL else OUTPUT_TIME
-                self._quietly("outputs", lambda: self.leavings.keep_outputs(limit))
+                self._quietly("outputs", lambda: self.artifacts.keep_outputs(limit))
             self._quietly("ending", lambda: self._write_ending(ending, stop))
             self._quietly("events", self._events.write)
             record = self._release(ending)
@@ -253,16 +253,16 @@ class JobSession:
             if urgent and stop is not None and stop.deadline is not None:
                 self._quietly("logs", self._logs.ship_rest)
                 remaining = stop.deadline - self._clock.monotonic()
-                self._quietly("outputs", lambda: self.leavings.keep_outputs(remaining))
+                self._quietly("outputs", lambda: self.artifacts.keep_outputs(remaining))
                 self._quietly("events", self._events.write)
         return True
 
     def _keep_last(self, ending: Ending, stop: StopDemand | None) -> None:
         if self.process is not None and not self._ending_told and self._silent():
-            self.leavings.keep_last(ending, stop, self.process.exit_code())
+            self.artifacts.keep_last(ending, stop, self.process.exit_code())
         if self.process is not None and not self._ending_told:
             scratch = self.run_dir.path / "scratch"
-            self.leavings.note_failed_load(ending, self.process.exit_code(), self.status(), scratch)
+            self.artifacts.note_failed_load(ending, self.process.exit_code(), self.status(), scratch)
 
     def fail(self, error: Exception) -> Ending:
         """Kill the program because the agent failed. `conclude` writes the ending that is returned."""
@@ -322,7 +322,7 @@ class JobSession:
 
     def _write_ending(self, ending: Ending, stop: StopDemand | None) -> None:
         if not self._ending_told:
-            self._beginning.write_training(self._lease.record.progress, restored=self.leavings.restored)
+            self._beginning.write_training(self._lease.record.progress, restored=self.artifacts.restored)
             record, spec = self._lease.record, self.submission.spec
             started = self.process is not None
             write_outcome(self.emit, ending, stop, self.status(), record, spec, self._tail(), started=started)

@@ -6,7 +6,7 @@ from datetime import timedelta
 from everspot_core.records import EventKind
 from everspot_store.file_tree import escape_path
 
-from everspot_train.agent.outcome import Say
+from everspot_train.agent.outcome import EmitEvent
 
 MOST_PATHS = 20
 """The most paths that an event names."""
@@ -21,7 +21,7 @@ APART = timedelta(minutes=1)
 class Skips:
     """The files of one folder that are left out. `folder`: its name in events."""
 
-    def __init__(self, folder: str, emit: Say) -> None:
+    def __init__(self, folder: str, emit: EmitEvent) -> None:
         self._folder = folder
         self._emit = emit
         self._since: dict[bytes, timedelta] = {}
@@ -43,7 +43,7 @@ class Skips:
         return bool(new)
 
 
-def emit_skipped(emit: Say, folder: str, skipped: Mapping[str, str]) -> None:
+def emit_skipped(emit: EmitEvent, folder: str, skipped: Mapping[str, str]) -> None:
     """Write an event for each reason for which files were not kept. `skipped`: the reasons by escaped path."""
     reasons = sorted(set(skipped.values()))
     if len(reasons) > MOST_REASONS:

@@ -31,7 +31,7 @@ from everspot_store import (
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.endings import Ending, agent_failure
 from everspot_train.agent.fitness import CACHE, find_type
-from everspot_train.agent.folder import FolderKeeper
+from everspot_train.agent.folder import FolderCheckpoints
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.logs import OUTPUT, LogShipper
 from everspot_train.agent.outcome import long_detail
@@ -208,9 +208,9 @@ class Starter:
         session.temporary = temporary = self._temporary.make()
         vcpus = self._hardware.vcpus
         environment = environment_for(spec, self._surroundings.environ, vcpus, folder, cwd, temporary, gpus)
-        session.leavings.outputs = cwd / OUTPUTS
+        session.artifacts.outputs = cwd / OUTPUTS
         if spec.entrypoint is not None:
-            session.leavings.put_back(self._folder(session, cwd / CHECKPOINTS))
+            session.artifacts.put_back(self._folder(session, cwd / CHECKPOINTS))
         zero = session.record.from_zero
         if (warning := too_many_threads(spec, self._hardware.vcpus)) is not None:
             with (folder / OUTPUT).open("a") as output:
@@ -232,12 +232,12 @@ class Starter:
         words = f"{AGENT_FAULT}of {self._identity.instance_id} was restarted {restarts} times while it had the job"
         return Ending(Reason.AGENT, None, None, None, words, unstarted=True, fault=FaultKind.AGENT)
 
-    def _folder(self, session: JobSession, folder: Path) -> FolderKeeper:
+    def _folder(self, session: JobSession, folder: Path) -> FolderCheckpoints:
         policy, scratch = session.submission.spec.checkpoint, session.run_dir.path / "scratch"
         job_id, epoch = session.key
         owner = session.incarnation
         checkpoints = self._store.checkpoints(job_id, epoch, guard=session.owns, incarnation=owner)
-        return FolderKeeper(checkpoints, folder, scratch, policy.every, policy.keep, session.emit, self._clock)
+        return FolderCheckpoints(checkpoints, folder, scratch, policy.every, policy.keep, session.emit, self._clock)
 
     def _starts_over(self, job: JobKey) -> bool:
         """Whether the job has run before without any durable checkpoint. Raises `StoreError`."""
@@ -304,7 +304,7 @@ class Starter:
 def _attempt_words(session: JobSession, instance_id: str) -> str:
     """The line with which another attempt begins in the log."""
     times = session.record.from_zero
-    if session.leavings.restored:
+    if session.artifacts.restored:
         state = "its folder checkpoints was put back"
     elif times and not session.record.progress.step and not session.record.progress.durable_step:
         state = f"restarted from zero ({times}): no checkpoint was kept"

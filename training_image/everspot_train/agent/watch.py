@@ -52,7 +52,7 @@ class Contact:
 
 
 @dataclass(frozen=True)
-class Sighting:
+class Observed:
     """The assignment and the notices that were received so far."""
 
     assignment: Assignment | None = None
@@ -60,7 +60,7 @@ class Sighting:
     rebalance: Notice | None = None
 
 
-class Lookout:
+class NoticeWatcher:
     """Polls, and keeps the last answer of each source through failures. An announced interruption stays announced."""
 
     def __init__(
@@ -83,9 +83,9 @@ class Lookout:
         self._interruption: Notice | None = None
         self._rebalance: Notice | None = None
 
-    def sighting(self) -> Sighting:
+    def sighting(self) -> Observed:
         """The assignment and the notices so far."""
-        return Sighting(self._assignment, self._interruption, self._rebalance)
+        return Observed(self._assignment, self._interruption, self._rebalance)
 
     @property
     def notice(self) -> Notice | None:

@@ -18,14 +18,14 @@ from everspot_store import Store, SystemClock
 
 from everspot_train.agent.agent import Agent, HelperDied
 from everspot_train.agent.fitness import Fitness
-from everspot_train.agent.folder import FolderKeeper
+from everspot_train.agent.folder import FolderCheckpoints
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.heartbeat import Heartbeat
 from everspot_train.agent.own_log import OwnLog
 from everspot_train.agent.process import LocalLauncher
 from everspot_train.agent.program import LAUNCHER_VARIABLE
 from everspot_train.agent.starter import Starter, Surroundings
-from everspot_train.agent.watch import Lookout
+from everspot_train.agent.watch import NoticeWatcher
 
 NOTICE = timedelta(minutes=2)
 """The time between a notice and the end of the instance, as the shortest of most clouds."""
@@ -83,7 +83,7 @@ class Instance:
         self.home = home
         self._clock = clock
         self._metadata = NoticeMetadata(site.manifest_file, identity)
-        watch = Lookout(store, self._metadata, name, clock)
+        watch = NoticeWatcher(store, self._metadata, name, clock)
         own_log = OwnLog()
         own_log.to(store, name, clock)
         surroundings = Surroundings(home, {**site.environ, **environ}, site.environ.get(LAUNCHER_VARIABLE))
@@ -240,7 +240,7 @@ class RehearsalCluster:
         """Put the newest checkpoint of a plain program into a folder, as the agent does for its next attempt."""
         scratch = self.root / "scratch" / job_id
         checkpoints = self.store.checkpoints(job_id)
-        FolderKeeper(checkpoints, folder, scratch, None, 2, lambda kind, **data: None, self._clock).restore()
+        FolderCheckpoints(checkpoints, folder, scratch, None, 2, lambda kind, **data: None, self._clock).restore()
 
     def why_not_kept(self, job_id: str) -> str:
         """Return the agent's reason for files of `checkpoints/` that it did not keep; empty if it gave none."""

@@ -41,7 +41,7 @@ have been held within a save. The first is longer than loose files rest before t
 _TRIES = 3
 _STOPPED_SECONDS = 0.4  # from stop.json to the signal, both written in one look of the agent
 
-Say = Callable[[str, int, int], None]
+ShowProgress = Callable[[str, int, int], None]
 Tear = tuple[int, bool]
 
 
@@ -198,7 +198,7 @@ class _PlainAttempt:
         return True
 
 
-def rehearse_plain(player: PlainPlayer, first: PlainRun, show_progress: Say, only: list[str] | None) -> Answer:
+def rehearse_plain(player: PlainPlayer, first: PlainRun, show_progress: ShowProgress, only: list[str] | None) -> Answer:
     """Rehearse a program that does not use the trainer library, after its first undisturbed run."""
     places = {name: tears for name, tears in PLACES.items() if only is None or name in only}
     if not first.watchers[0].written:

@@ -26,7 +26,7 @@ _LOST_OUTPUT = (
     "the folder EVERSPOT_CHECKPOINT_DIR, which each checkpoint holds, or at the end of the program"
 )
 
-Say = Callable[[str, int, int], None]
+ShowProgress = Callable[[str, int, int], None]
 """Says what is being done, as which of how many runs."""
 
 
@@ -48,7 +48,9 @@ class Job:
     places: list[str] | None = None
 
 
-def rehearse(job: Job, root: Path, hardware: Hardware, environ: Mapping[str, str], show_progress: Say) -> Answer:
+def rehearse(
+    job: Job, root: Path, hardware: Hardware, environ: Mapping[str, str], show_progress: ShowProgress
+) -> Answer:
     """Rehearse a job, with everything that it writes below `root`."""
     processes = max(1, job.spec.resources.gpus)
     try:
@@ -73,7 +75,7 @@ def rehearse(job: Job, root: Path, hardware: Hardware, environ: Mapping[str, str
 class _Rehearsal:
     """The rehearsal of a program that uses the trainer library, after its first undisturbed run."""
 
-    def __init__(self, player: Player, first: Played, show_progress: Say, only: list[str] | None) -> None:
+    def __init__(self, player: Player, first: Played, show_progress: ShowProgress, only: list[str] | None) -> None:
         self._player, self._first, self._show_progress, self._only = player, first, show_progress, only
         self._record = first.attempts[0].records[0]
         self._steps = self._record.steps

@@ -41,8 +41,8 @@ class LoopState:
         """Numbers and text; the losses of a step that is half done as tensors."""
         stepper = self._stepper
         if stepper:
-            stepper.doubts.look(wait=True)
-        last_loss = stepper.doubts.last_loss if stepper else math.nan
+            stepper.finite_checks.look(wait=True)
+        last_loss = stepper.finite_checks.last_loss if stepper else math.nan
         return {
             "last_loss": last_loss,
             "accumulated": stepper.accumulated if stepper else [],
@@ -56,6 +56,6 @@ class LoopState:
         self.metrics, self.finished = dict(state["metrics"]), bool(state["finished"])
         self.restored_total_steps = state.get("total_steps")  # a checkpoint of an earlier version has none
         if self._stepper is not None:
-            self._stepper.doubts.last_loss = float(state["last_loss"])
+            self._stepper.finite_checks.last_loss = float(state["last_loss"])
             losses: list[torch.Tensor] = state["accumulated"]
             self._stepper.accumulated = losses

@@ -14,22 +14,22 @@ from everspot_store import StoreUnavailable
 from pydantic import JsonValue
 
 from everspot_train.rundir import RUN_DIR_VARIABLE, RunContext, RunDir
+from everspot_train.trainer.agent_link import AgentLink, read_context
+from everspot_train.trainer.checkpointer import Checkpointer
 from everspot_train.trainer.ending import is_clean, last_word
 from everspot_train.trainer.environment import numeric_environment
 from everspot_train.trainer.errors import RunFenced, RunStopped, TrainerError
 from everspot_train.trainer.feed_parts import Feed
 from everspot_train.trainer.feeds import as_feed, read_batch_size
 from everspot_train.trainer.generators import RandomGenerator, find_generators, frame_roots, is_generator
-from everspot_train.trainer.keeper import Keeper
-from everspot_train.trainer.link import Link, read_context
 from everspot_train.trainer.loop_state import LoopState
 from everspot_train.trainer.module_state import ModuleState
 from everspot_train.trainer.optimizers import UntrackedOptimizers
-from everspot_train.trainer.pins import Pins
 from everspot_train.trainer.precision import MixedPrecision
 from everspot_train.trainer.randomness import LoopRandomness, seed_everything
 from everspot_train.trainer.ranks import Ranks
 from everspot_train.trainer.rehearsal import Recorder
+from everspot_train.trainer.run_invariants import RunInvariants
 from everspot_train.trainer.state import Stateful, TrainState, unwrapped
 from everspot_train.trainer.stepper import Stepper
 from everspot_train.trainer.trackable import check_names, check_parameters, check_sharding, check_signatures, signature
@@ -52,12 +52,12 @@ class Run:
         precision: Precision,
         accumulation: int,
         clip_norm: float | None,
-        pins: Pins,
+        pins: RunInvariants,
     ) -> None:
         self._context, self._ranks, self._pins = context, ranks, pins
         self._amp = MixedPrecision(precision, ranks.device)
         self._accumulation, self._clip_norm = accumulation, clip_norm
-        self._keeper: Keeper | None = None
+        self._checkpointer: Checkpointer | None = None
         self._stepper: Stepper | None = None
         self._feed: Feed | None = None
         self._stream: Generator[Any, None, None] | None = None
@@ -104,8 +104,8 @@ class Run:
         context = read_context(rundir) if rundir else None
         of_job = context.submission.spec.precision if context else Precision.AUTO
         ranks = Ranks()
-        link = Link(rundir, context) if rundir and context and ranks.first else None
-        pins = Pins(ranks.share_object(link.pinned() if link else {}))
+        link = AgentLink(rundir, context) if rundir and context and ranks.first else None
+        pins = RunInvariants(ranks.share_object(link.pinned() if link else {}))
         lowered = context.mixed if context and context.submission.spec.mixed_on_failover else None
         chosen = pins.precision(Precision(precision) if precision else of_job, ranks.device, lowered=lowered)
         run = cls(context, ranks, chosen, accumulation, clip_norm, pins)
@@ -114,7 +114,7 @@ class Run:
             seed_everything(seed, ranks.rank)
         if rundir and context:
             info = numeric_environment(ranks.device, run.precision.value, ranks.world_size)
-            run._keeper = Keeper(context, link, ranks, run.state, info, run._be_sure)
+            run._checkpointer = Checkpointer(context, link, ranks, run.state, info, run._be_sure)
         else:
             log.info("no %s: training without an agent, nothing is checkpointed", RUN_DIR_VARIABLE)
         return run
@@ -165,7 +165,7 @@ class Run:
             RunFenced: if the job has a later owner.
             CheckpointCorrupt: if there are checkpoints and none is whole.
         """
-        return (self._keeper.fetch() or 0) if self._keeper else 0
+        return (self._checkpointer.fetch() or 0) if self._checkpointer else 0
 
     @property
     def last_loss(self) -> float:
@@ -176,7 +176,7 @@ class Run:
             NonFiniteLoss: if it, or one before, is not finite.
         """
         self._be_sure()
-        return self._stepper.doubts.last_loss if self._stepper else math.nan
+        return self._stepper.finite_checks.last_loss if self._stepper else math.nan
 
     # What the loop does
 
@@ -207,8 +207,8 @@ class Run:
         """
         batch_size = read_batch_size(loader)
         accumulation = self.accumulation_for(batch_size)
-        if self._keeper:
-            self._keeper.pin(accumulation, batch_size)
+        if self._checkpointer:
+            self._checkpointer.pin(accumulation, batch_size)
         self._model, self._feed, self._stream = model, as_feed(loader), None
         self._stepper = Stepper(self._amp, optimizer, scheduler, accumulation, self._clip_norm)
         shared: dict[str, Stateful] = {"model": unwrapped(model), "optimizer": optimizer, "precision": self._amp}
@@ -234,8 +234,8 @@ class Run:
         ends before its last step has failed. With several ranks the first one decides.
         """
         self._loop.finished = True
-        if self._keeper:
-            self._keeper.finish()
+        if self._checkpointer:
+            self._checkpointer.finish()
 
     def restore(self) -> int | None:
         """Load the newest whole checkpoint. Returns its step, or None if there is none. `batches` does it if the loop
@@ -248,7 +248,7 @@ class Run:
         """
         self._tracked()
         self._restore_done = True
-        step = self._keeper.restore() if self._keeper else None
+        step = self._checkpointer.restore() if self._checkpointer else None
         self.steps_done = step or 0
         return step
 
@@ -275,8 +275,8 @@ class Run:
         if self._recorder:
             total_steps = self._recorder.limit(total_steps, stepper.accumulation)
         self._loop.total_steps = total_steps
-        if self._keeper:
-            self._keeper.begin(self.steps_done, total_steps, self._loop.metrics)
+        if self._checkpointer:
+            self._checkpointer.begin(self.steps_done, total_steps, self._loop.metrics)
         over, goes_on = self._loop.finished, self._goes_on()  # `over`: since an attempt before
         if self._stream is None and goes_on:
             if self._settled:  # the code after a loop has run since, and what it drew counts
@@ -312,15 +312,15 @@ class Run:
         finally:
             self._end_loop()
         self._be_sure()
-        if self._keeper:
-            self._keeper.checkpoint_after_loop(self.steps_done, self._loss_metric())
+        if self._checkpointer:
+            self._checkpointer.checkpoint_after_loop(self.steps_done, self._loss_metric())
         if self._recorder:
             self._recorder.wait(self.steps_done, over=True)
 
     def _between_steps(self) -> None:
-        if self._keeper:
+        if self._checkpointer:
             try:
-                self._keeper.between_steps(self.steps_done, self._loss_metric())
+                self._checkpointer.between_steps(self.steps_done, self._loss_metric())
             except (RunStopped, RunFenced) as departure:
                 self._departure = departure  # also if the program catches it
                 raise
@@ -343,8 +343,8 @@ class Run:
                 "other gradients. Track an object whose state_dict and load_state_dict hold it",
                 kind,
             )
-            if self._keeper:
-                self._keeper.note_untracked(f"the state of a communication hook ({kind})")
+            if self._checkpointer:
+                self._checkpointer.note_untracked(f"the state of a communication hook ({kind})")
 
     def _end_loop(self) -> None:
         if self._stepper:
@@ -360,8 +360,8 @@ class Run:
             "run.restore()",
             loader,
         )
-        if self._keeper:
-            self._keeper.note_untracked(loader)
+        if self._checkpointer:
+            self._checkpointer.note_untracked(loader)
 
     def autocast(self) -> AbstractContextManager[None]:
         """The mixed-precision context for the forward pass and the loss."""
@@ -389,8 +389,8 @@ class Run:
         self._loop.log(values)
         if self._recorder:
             self._recorder.metrics(values)
-        if self._keeper:
-            self._keeper.log(self.steps_done, values)
+        if self._checkpointer:
+            self._checkpointer.log(self.steps_done, values)
         elif self._ranks.first:
             log.info("step %d: %s", self.steps_done, ", ".join(f"{n}={v:.6g}" for n, v in values.items()))
 
@@ -406,21 +406,21 @@ class Run:
         if is_clean(error) and self._departure is not None:
             error = self._departure
         try:
-            if self._keeper and is_clean(error) and self._stepper is not None:
-                self._keeper.checkpoint_at_end(self.steps_done)
+            if self._checkpointer and is_clean(error) and self._stepper is not None:
+                self._checkpointer.checkpoint_at_end(self.steps_done)
         except BaseException as late:
             self._close(late)
             raise
         self._close(error)
 
     def _loss_metric(self) -> dict[str, float]:
-        loss = self._stepper.doubts.last_loss if self._stepper else math.nan
+        loss = self._stepper.finite_checks.last_loss if self._stepper else math.nan
         return {"loss": loss} if math.isfinite(loss) else {}
 
     def _be_sure(self) -> None:
         """Wait for the device and check every loss so far."""
         if self._stepper:
-            self._stepper.doubts.look(wait=True)
+            self._stepper.finite_checks.look(wait=True)
 
     def _over_epochs(self, feed: Feed, batches: Iterator[Any]) -> Generator[Any, None, None]:
         """The batches of the epoch that is open, and of further ones without end."""
@@ -455,13 +455,13 @@ class Run:
         return self._stepper, self._feed
 
     def _close(self, error: BaseException | None) -> None:
-        if self._keeper:
+        if self._checkpointer:
             phase, message = last_word(error)
             cut_off = isinstance(error, StoreUnavailable)  # the machine's trouble, and not the program's
             if self._loop.total_steps is None:
-                self._loop.total_steps = self._keeper.total_steps_before
+                self._loop.total_steps = self._checkpointer.total_steps_before
             complete = self._loop.complete(self.steps_done)
-            self._keeper.close(phase, self.steps_done, message, cut_off=cut_off, complete=complete)
+            self._checkpointer.close(phase, self.steps_done, message, cut_off=cut_off, complete=complete)
         if self._stream is not None:  # a loader's workers live as long as its iterator
             self._stream.close()
         if self._feed:

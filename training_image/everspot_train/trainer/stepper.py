@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from everspot_train.trainer.doubts import Doubts
 from everspot_train.trainer.errors import NonFiniteLoss, TrainerError
+from everspot_train.trainer.finite_checks import FiniteChecks
 from everspot_train.trainer.precision import MixedPrecision
 
 log = logging.getLogger("everspot.trainer")
@@ -46,7 +46,7 @@ class Stepper:
         self._scale: float | None = None
         self._loop_running = self._stepping = False
         self._batches_since_loss = 0
-        self.doubts = Doubts()
+        self.finite_checks = FiniteChecks()
         _check_scheduler(scheduler)
         _check_optimizer(optimizer)
         self._detect_steps_by_hand()
@@ -101,9 +101,9 @@ class Stepper:
         self._losses.append(loss.detach())
         if len(self._losses) < self.accumulation:
             return False
-        self.doubts.add(step, "loss", self._mean_loss(loss.device), judged=not self._amp.scaler.is_enabled())
+        self.finite_checks.add(step, "loss", self._mean_loss(loss.device), judged=not self._amp.scaler.is_enabled())
         self._losses = []
-        self.doubts.look()
+        self.finite_checks.look()
         self._apply(step)
         return True
 
@@ -117,8 +117,8 @@ class Stepper:
             parameters = [p for group in self._optimizer.param_groups for p in group["params"]]
             norm = torch.nn.utils.clip_grad_norm_(parameters, self._clip_norm)
             if not scaler.is_enabled():
-                self.doubts.add(step, "norm", norm)
-                self.doubts.look()
+                self.finite_checks.add(step, "norm", norm)
+                self.finite_checks.look()
         skipped = self._step_optimizer()
         self._optimizer.zero_grad(set_to_none=True)
         if skipped:

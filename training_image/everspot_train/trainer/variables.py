@@ -23,7 +23,8 @@ _LONGEST_CONTAINER = 256  # parts; of a longer one only both ends are looked at,
 _LARGE_BYTES = 4 * 2**20  # an array of more is sampled, since the walk is repeated at each step
 _OPAQUE = (
     "_thread", "asyncio", "concurrent", "ctypes", "datetime", "everspot_core", "everspot_store", "everspot_train.agent",
-    "everspot_train.rundir", "everspot_train.trainer.run", "everspot_train.trainer.keeper", "inspect", "io", "logging",
+    "everspot_train.rundir", "everspot_train.trainer.run", "everspot_train.trainer.checkpointer", "inspect", "io",
+    "logging",
     "multiprocessing", "pathlib", "queue", "re", "rich", "socket", "subprocess", "tensorboard", "threading",
     "torch._dynamo", "torch.cuda", "torch.distributed", "torch.profiler", "torch.utils.tensorboard", "tqdm", "wandb",
 )  # fmt: skip

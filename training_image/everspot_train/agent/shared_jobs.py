@@ -23,7 +23,7 @@ from everspot_train.agent.world import REMEMBERED
 _log = logging.getLogger(__name__)
 
 
-class Crew:
+class SharedJobs:
     """The runners of a shared machine. Only the agent's main thread uses it; any thread may read `residents`.
 
     Args:

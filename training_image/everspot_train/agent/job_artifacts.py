@@ -13,8 +13,8 @@ from everspot_store import Fenced, Store, StoreError
 from everspot_train.agent.actions import JobKey, StopDemand
 from everspot_train.agent.artifacts.assess import ProgramEnd
 from everspot_train.agent.endings import Ending
-from everspot_train.agent.folder import FolderKeeper
-from everspot_train.agent.outcome import Say
+from everspot_train.agent.folder import FolderCheckpoints
+from everspot_train.agent.outcome import EmitEvent
 from everspot_train.agent.skips import emit_skipped
 from everspot_train.agent.threads import within
 from everspot_train.rundir import RESTORED, Status, TrainingPhase
@@ -31,15 +31,15 @@ _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 _log = logging.getLogger(__name__)
 
 
-class Leavings:
+class JobArtifacts:
     """The two folders of one ownership, which the starter sets. A helper thread calls `keep_if_due`, the main thread
     the rest. A failure here does not change the job's ending; it is logged.
 
     `restored`: whether the folder of checkpoints was put back before the program was started.
     """
 
-    def __init__(self, store: Store, job: JobKey, clock: Clock, emit: Say) -> None:
-        self.folder: FolderKeeper | None = None
+    def __init__(self, store: Store, job: JobKey, clock: Clock, emit: EmitEvent) -> None:
+        self.folder: FolderCheckpoints | None = None
         self.restored = False
         self.outputs: Path | None = None
         self._store = store
@@ -49,7 +49,7 @@ class Leavings:
         self._launched = False
         self._outputs_kept = False
 
-    def put_back(self, folder: FolderKeeper) -> None:
+    def put_back(self, folder: FolderCheckpoints) -> None:
         """Put back what was kept of the folder of checkpoints. Raises `StoreError`."""
         self.folder = folder
         self.restored = folder.restore()

@@ -1,4 +1,4 @@
-"""Pins what the first attempt of a run has fixed for all later ones: number format and global batch.
+"""Keep what the first attempt of a run has fixed for all later ones: number format and global batch.
 
 A run that goes on elsewhere must go on as the same training. On another machine `auto` could resolve to another format,
 and fewer processes would make smaller batches. The pins keep both the same where that is possible, and refuse the run
@@ -18,7 +18,7 @@ from everspot_train.trainer.precision import mixed, resolve
 log = logging.getLogger("everspot.trainer")
 
 
-class Pins:
+class RunInvariants:
     """The pins of one run. `info`: that of the newest checkpoint; empty for the first attempt, which is free to
     choose."""
 

@@ -79,7 +79,7 @@ def before_loop_end(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
     return ordered
 
 
-class Link:
+class AgentLink:
     """Reads requests, decides between steps, publishes, reports. `trigger`: the reason of the last checkpoint."""
 
     def __init__(self, rundir: RunDir, context: RunContext) -> None:

@@ -16,7 +16,7 @@ SILENCE = timedelta(minutes=1)
 """A program that has not reported for this long counts as one that does not use the trainer library."""
 
 
-class Beginning:
+class StartEvents:
     """The start of a program in one ownership. `status`: the program's own report; None before the first."""
 
     def __init__(

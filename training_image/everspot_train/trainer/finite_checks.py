@@ -19,7 +19,7 @@ _MOST = 64
 
 
 @dataclass(frozen=True)
-class _Doubt:
+class _PendingCheck:
     step: int
     name: str
     host: torch.Tensor
@@ -30,24 +30,24 @@ class _Doubt:
         return self.arrived is None or bool(self.arrived.query())
 
 
-class Doubts:
+class FiniteChecks:
     """The numbers of one run, in order. `last_loss`: the newest loss that has arrived; NaN before the first."""
 
     def __init__(self) -> None:
-        self._waiting: deque[_Doubt] = deque()
+        self._waiting: deque[_PendingCheck] = deque()
         self.last_loss = math.nan
 
     def add(self, step: int, name: str, value: torch.Tensor, *, judged: bool = True) -> None:
         """Add a number of `step`. `judged`: whether it must be finite."""
         value = value.detach()
         if value.device.type != "cuda":
-            self._waiting.append(_Doubt(step, name, value, None, judged))
+            self._waiting.append(_PendingCheck(step, name, value, None, judged))
             return
         host = torch.empty((), dtype=value.dtype, pin_memory=True)
         host.copy_(value, non_blocking=True)
         arrived = torch.cuda.Event()
         arrived.record(torch.cuda.current_stream(value.device))
-        self._waiting.append(_Doubt(step, name, host, arrived, judged))
+        self._waiting.append(_PendingCheck(step, name, host, arrived, judged))
 
     def look(self, *, wait: bool = False) -> None:
         """Check the numbers that have arrived, or all of them with `wait`. On a processor all have arrived.
@@ -65,7 +65,7 @@ class Doubts:
             self._waiting.popleft()
             self._judge(first)
 
-    def _judge(self, doubt: _Doubt) -> None:
+    def _judge(self, doubt: _PendingCheck) -> None:
         value = float(doubt.host)
         if doubt.name == "loss":
             self.last_loss = value

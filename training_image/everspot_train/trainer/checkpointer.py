@@ -12,9 +12,9 @@ from everspot_store import Fenced, SystemClock
 from pydantic import JsonValue
 
 from everspot_train.rundir import RunContext, TrainingPhase
+from everspot_train.trainer.agent_link import AFTER_LOOP, AgentLink, Decision, restore_directory, snapshot_directory
 from everspot_train.trainer.environment import process_age
 from everspot_train.trainer.errors import RunFenced, RunStopped
-from everspot_train.trainer.link import AFTER_LOOP, Decision, Link, restore_directory, snapshot_directory
 from everspot_train.trainer.precision import mixed
 from everspot_train.trainer.ranks import Ranks
 from everspot_train.trainer.state import TrainState
@@ -26,7 +26,7 @@ TOTAL_STEPS = "total_steps"
 """In a checkpoint's `info`: how many steps the loop was to make."""
 
 
-class Keeper:
+class Checkpointer:
     """The keeper of one rank. The first rank has the link to agent and store; the others do as it says.
 
     Args:
@@ -40,7 +40,7 @@ class Keeper:
     def __init__(
         self,
         context: RunContext,
-        link: Link | None,
+        link: AgentLink | None,
         ranks: Ranks,
         state: TrainState,
         info: dict[str, JsonValue],
@@ -182,7 +182,7 @@ class Keeper:
         self._ranks.meet()
         return began
 
-    def _on_first(self, action: Callable[[Link], int | None]) -> int:
+    def _on_first(self, action: Callable[[AgentLink], int | None]) -> int:
         """Run `action` on the first rank, and share its result with all ranks."""
         shared = 0
         if self._link:
@@ -196,7 +196,7 @@ class Keeper:
             raise RunFenced("the job has another owner")
         return shared
 
-    def _fetch(self, link: Link) -> int:
+    def _fetch(self, link: AgentLink) -> int:
         """Return the step of the checkpoint that was fetched; 0 if there is none, since step 0 has no checkpoint."""
         self._restored = checkpoint = link.restore()
         if checkpoint is None:
